@@ -1,0 +1,96 @@
+//! Names of the parties and things that frames speak of.
+
+use std::fmt;
+
+/// A worker's rank: 0 to n − 1 in the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(pub u32);
+
+/// Any party that can be addressed. Each thread that owns shards is a server of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NodeId {
+    /// Keeps membership and the plan.
+    Coordinator,
+    /// Holds shards.
+    Server(u32),
+    /// Computes, and reads and writes tables.
+    Worker(u32),
+}
+
+impl NodeId {
+    const KIND_SHIFT: u32 = 30;
+
+    /// The name as it travels: two bits of kind, thirty of index.
+    #[must_use]
+    pub fn to_bits(self) -> u32 {
+        match self {
+            Self::Coordinator => 0,
+            Self::Server(index) => 1 << Self::KIND_SHIFT | index,
+            Self::Worker(index) => 2 << Self::KIND_SHIFT | index,
+        }
+    }
+
+    /// The name that `bits` spell, if they spell one.
+    #[must_use]
+    pub fn from_bits(bits: u32) -> Option<Self> {
+        let index = bits & ((1 << Self::KIND_SHIFT) - 1);
+        match bits >> Self::KIND_SHIFT {
+            0 if index == 0 => Some(Self::Coordinator),
+            1 => Some(Self::Server(index)),
+            2 => Some(Self::Worker(index)),
+            _ => None,
+        }
+    }
+}
+
+impl From<WorkerId> for NodeId {
+    fn from(worker: WorkerId) -> Self {
+        Self::Worker(worker.0)
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Coordinator => write!(f, "coordinator"),
+            Self::Server(index) => write!(f, "server {index}"),
+            Self::Worker(index) => write!(f, "worker {index}"),
+        }
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "worker {}", self.0)
+    }
+}
+
+/// Who an update comes from: one incarnation of a worker. A worker that rejoins is a new source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Source(pub u64);
+
+/// A table, as the coordinator numbered it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub u32);
+
+/// One key range of one table under one plan, counted in key order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardId(pub u32);
+
+/// The number of a plan. A higher one replaces a lower one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PlanNumber(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_survive_the_wire_and_nonsense_does_not_become_a_name() {
+        for node in [NodeId::Coordinator, NodeId::Server(0), NodeId::Server(7), NodeId::Worker(12_345)] {
+            assert_eq!(NodeId::from_bits(node.to_bits()), Some(node));
+        }
+        assert_eq!(NodeId::from_bits(3 << 30), None);
+        assert_eq!(NodeId::from_bits(1), None, "there is one coordinator");
+    }
+}

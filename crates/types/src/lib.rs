@@ -1,0 +1,19 @@
+//! The words of Slackwater as types: keys and ranges, clocks and time, node names, table specs and the plan.
+//!
+//! Nothing here does I/O, allocates threads or depends on another crate. Every other crate speaks in these terms.
+
+mod clock;
+mod id;
+mod key;
+mod plan;
+mod policy;
+mod spec;
+mod updater;
+
+pub use clock::{Clock, Span, Time};
+pub use id::{NodeId, PlanNumber, ShardId, Source, TableId, WorkerId};
+pub use key::{Key, Placement, Position, PositionRange};
+pub use plan::{Plan, Placed};
+pub use policy::{Combine, Consistency, Reduce};
+pub use spec::{CacheSpec, Initial, NumberType, PART_BYTES, Shape, SpecError, TableSpec};
+pub use updater::{Setting, UpdaterSpec};

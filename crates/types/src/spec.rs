@@ -1,0 +1,378 @@
+//! What a table is: its shape and its policies, checked when the table is made.
+
+use crate::{Combine, Consistency, Placement, Position, PositionRange, UpdaterSpec};
+use std::fmt;
+
+/// At most this many bytes of values travel in one part.
+pub const PART_BYTES: usize = 1 << 20;
+
+/// The type of a table's numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NumberType {
+    /// 32-bit floating point.
+    #[default]
+    F32,
+    /// 64-bit floating point.
+    F64,
+    /// 64-bit signed integer.
+    I64,
+}
+
+impl NumberType {
+    /// Bytes of one number.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F64 | Self::I64 => 8,
+        }
+    }
+}
+
+impl fmt::Display for NumberType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::I64 => "i64",
+        })
+    }
+}
+
+/// Which keys a table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Rows 0 to `rows` − 1, all there from the start.
+    Dense {
+        /// How many rows there are.
+        rows: u64,
+    },
+    /// Any 64-bit key; a row appears when it is first written (or first read, where there is an initialiser).
+    Sparse {
+        /// The order in which keys are placed and sorted.
+        placement: Placement,
+        /// How many rows each shard takes before it refuses new ones.
+        max_rows: u64,
+    },
+}
+
+impl Shape {
+    /// The order in which this table sorts its keys.
+    #[must_use]
+    pub fn placement(self) -> Placement {
+        match self {
+            Self::Dense { .. } => Placement::Ordered,
+            Self::Sparse { placement, .. } => placement,
+        }
+    }
+
+    /// The positions this table can have.
+    #[must_use]
+    pub fn extent(self) -> PositionRange {
+        match self {
+            Self::Dense { rows } => PositionRange { first: Position(0), last: Position(rows.saturating_sub(1)) },
+            Self::Sparse { .. } => PositionRange::ALL,
+        }
+    }
+}
+
+/// What a row holds before the first update.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Initial {
+    /// Zeros; a sparse key that was never written reads as zero and takes no memory.
+    #[default]
+    Zero,
+    /// Uniform in ±`scale`, a function of seed, key and column alone.
+    Uniform {
+        /// The seed.
+        seed: u64,
+        /// Half the width of the interval.
+        scale: f64,
+    },
+    /// Normal with standard deviation `scale`, a function of seed, key and column alone.
+    Normal {
+        /// The seed.
+        seed: u64,
+        /// The standard deviation.
+        scale: f64,
+    },
+}
+
+/// Whether a worker keeps copies of the rows it has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheSpec {
+    /// Every pull goes to the shards.
+    Off,
+    /// Up to this many rows are kept and answer pulls as long as the read rule admits them.
+    Rows {
+        /// How many rows a worker keeps at most.
+        max_rows: u64,
+    },
+}
+
+/// A table: its name, its shape and its policies.
+///
+/// ```
+/// use types::{Consistency, TableSpec, UpdaterSpec};
+/// let spec = TableSpec::sparse("weights", 1)
+///     .consistency(Consistency::slack(3))
+///     .updater(UpdaterSpec::Adagrad { rate: 0.1, epsilon: 1e-8 });
+/// assert!(spec.check().is_ok());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableSpec {
+    /// The name all workers know it by.
+    pub name: String,
+    /// The type of its numbers.
+    pub number: NumberType,
+    /// Which keys it has.
+    pub shape: Shape,
+    /// Numbers in a row.
+    pub width: u32,
+    /// What a row holds before the first update.
+    pub initial: Initial,
+    /// How fresh a read must be.
+    pub consistency: Consistency,
+    /// How contributions meet.
+    pub combine: Combine,
+    /// What a shard does with a gradient.
+    pub updater: UpdaterSpec,
+    /// Whether workers keep copies of rows.
+    pub cache: CacheSpec,
+}
+
+impl TableSpec {
+    /// A table of any 64-bit key, `width` f32 numbers a row, summed, in lock-step, without a cache.
+    #[must_use]
+    pub fn sparse(name: &str, width: u32) -> Self {
+        let shape = Shape::Sparse { placement: Placement::Spread, max_rows: u64::from(u32::MAX) - 1 };
+        Self::new(name, shape, width)
+    }
+
+    /// A table of rows 0 to `rows` − 1, `width` f32 numbers each, summed, in lock-step, without a cache.
+    #[must_use]
+    pub fn dense(name: &str, rows: u64, width: u32) -> Self {
+        Self::new(name, Shape::Dense { rows }, width)
+    }
+
+    fn new(name: &str, shape: Shape, width: u32) -> Self {
+        Self {
+            name: name.to_owned(),
+            number: NumberType::F32,
+            shape,
+            width,
+            initial: Initial::Zero,
+            consistency: Consistency::LOCK_STEP,
+            combine: Combine::Each,
+            updater: UpdaterSpec::Sum,
+            cache: CacheSpec::Off,
+        }
+    }
+
+    /// With numbers of another type.
+    #[must_use]
+    pub fn number(mut self, number: NumberType) -> Self {
+        self.number = number;
+        self
+    }
+
+    /// With rows that start from something else than zero.
+    #[must_use]
+    pub fn initial(mut self, initial: Initial) -> Self {
+        self.initial = initial;
+        self
+    }
+
+    /// With another rule for reads.
+    #[must_use]
+    pub fn consistency(mut self, consistency: Consistency) -> Self {
+        self.consistency = consistency;
+        self
+    }
+
+    /// With another rule for contributions.
+    #[must_use]
+    pub fn combine(mut self, combine: Combine) -> Self {
+        self.combine = combine;
+        self
+    }
+
+    /// With another updater.
+    #[must_use]
+    pub fn updater(mut self, updater: UpdaterSpec) -> Self {
+        self.updater = updater;
+        self
+    }
+
+    /// With a cache of up to `max_rows` rows in each worker.
+    #[must_use]
+    pub fn cached(mut self, max_rows: u64) -> Self {
+        self.cache = CacheSpec::Rows { max_rows };
+        self
+    }
+
+    /// With keys in their own order, so that range calls are possible. No effect on a dense table, which has them.
+    #[must_use]
+    pub fn ordered(mut self) -> Self {
+        if let Shape::Sparse { placement, .. } = &mut self.shape {
+            *placement = Placement::Ordered;
+        }
+        self
+    }
+
+    /// With at most this many rows in each shard of a sparse table.
+    #[must_use]
+    pub fn max_rows(mut self, rows: u64) -> Self {
+        if let Shape::Sparse { max_rows, .. } = &mut self.shape {
+            *max_rows = rows;
+        }
+        self
+    }
+
+    /// Bytes of one row's values.
+    #[must_use]
+    pub fn row_bytes(&self) -> usize {
+        self.width as usize * self.number.bytes()
+    }
+
+    /// Whole rows that fit one part.
+    #[must_use]
+    pub fn rows_per_part(&self) -> usize {
+        (PART_BYTES / self.row_bytes()).max(1)
+    }
+
+    /// Whether the policies fit the shape and each other. Every refusal says what to change.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let refuse = |problem: String, remedy: &'static str| {
+            Err(SpecError { table: self.name.clone(), problem, remedy })
+        };
+        if self.name.is_empty() || self.name.len() > 255 {
+            return refuse(format!("its name has {} bytes", self.name.len()), "give it a name of 1 to 255 bytes");
+        }
+        if self.width == 0 {
+            return refuse("its rows are 0 numbers wide".into(), "give it a width of at least 1");
+        }
+        if self.row_bytes() > PART_BYTES {
+            let problem = format!("a row of {} {} is larger than a part of 1 MiB", self.width, self.number);
+            return refuse(problem, "store it as several narrower rows");
+        }
+        match self.shape {
+            Shape::Dense { rows: 0 } => return refuse("it has no rows".into(), "give it at least one row"),
+            Shape::Dense { rows } if rows > 1 << 40 => {
+                return refuse(format!("{rows} dense rows do not fit any server"), "make it a sparse table");
+            }
+            Shape::Sparse { max_rows, .. } if max_rows == 0 || max_rows >= u64::from(u32::MAX) => {
+                return refuse(format!("max_rows is {max_rows}"), "choose 1 to 4294967294 rows a shard");
+            }
+            _ => {}
+        }
+        if self.number == NumberType::I64 {
+            if !matches!(self.updater, UpdaterSpec::Sum | UpdaterSpec::Assign | UpdaterSpec::Custom { .. }) {
+                return refuse(format!("{} needs real numbers, not i64", self.updater), "use sum or assign, or f32");
+            }
+            if self.initial != Initial::Zero {
+                return refuse("a random start needs real numbers, not i64".into(), "start from zero, or use f32");
+            }
+            if self.combine == Combine::Clock(crate::Reduce::Mean) {
+                return refuse("a mean of i64 is not an i64".into(), "combine by sum, or use f64");
+            }
+        }
+        if let Some(setting) = self.bad_setting() {
+            return refuse(setting, "use a finite number that is not negative");
+        }
+        if let (Initial::Uniform { scale, .. } | Initial::Normal { scale, .. }, UpdaterSpec::Ftrl { .. }) =
+            (self.initial, &self.updater)
+            && scale != 0.0
+        {
+            return refuse("ftrl computes its weights from sums of gradients".into(), "start from zero");
+        }
+        if matches!(self.consistency, Consistency::Unbounded | Consistency::Delay { .. })
+            && self.cache != CacheSpec::Off
+        {
+            let problem = format!("{} admits any copy, so a cache would never be refreshed", self.consistency);
+            return refuse(problem, "bound the slack, or switch the cache off");
+        }
+        if self.consistency.is_eager() && self.cache == CacheSpec::Off {
+            return refuse("eager refreshes have no cache to go to".into(), "give it .cached(rows)");
+        }
+        Ok(())
+    }
+
+    fn bad_setting(&self) -> Option<String> {
+        let settings: &[(&str, f64)] = match &self.updater {
+            UpdaterSpec::Sum | UpdaterSpec::Assign | UpdaterSpec::Custom { .. } => &[],
+            UpdaterSpec::Sgd { rate } => &[("rate", *rate)],
+            UpdaterSpec::Momentum { rate, momentum } => &[("rate", *rate), ("momentum", *momentum)],
+            UpdaterSpec::Adagrad { rate, epsilon } => &[("rate", *rate), ("epsilon", *epsilon)],
+            UpdaterSpec::Adam { rate, beta1, beta2, epsilon } => {
+                &[("rate", *rate), ("beta1", *beta1), ("beta2", *beta2), ("epsilon", *epsilon)]
+            }
+            UpdaterSpec::Ftrl { rate, beta, l1, l2 } => &[("rate", *rate), ("beta", *beta), ("l1", *l1), ("l2", *l2)],
+        };
+        let initial = match self.initial {
+            Initial::Zero => 0.0,
+            Initial::Uniform { scale, .. } | Initial::Normal { scale, .. } => scale,
+        };
+        let bad = |&&(_, value): &&(&str, f64)| !value.is_finite() || value < 0.0;
+        let initial = ("scale", initial);
+        settings
+            .iter()
+            .chain([&initial])
+            .find(|entry| bad(entry))
+            .map(|(name, value)| format!("{name} of {} is {value}", self.updater))
+    }
+}
+
+/// Why a spec cannot be a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecError {
+    /// The table's name.
+    pub table: String,
+    /// What does not fit.
+    pub problem: String,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "table '{}' cannot be made: {}; {}", self.table, self.problem, self.remedy)
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Reduce;
+
+    #[test]
+    fn specs_that_do_not_fit_are_refused_with_a_remedy() {
+        let sparse = || TableSpec::sparse("t", 1);
+        // (spec, a word its refusal must say, or None where it is fine)
+        let cases: [(TableSpec, Option<&str>); 14] = [
+            (sparse(), None),
+            (TableSpec::dense("t", 10, 3), None),
+            (TableSpec::sparse("", 1), Some("name")),
+            (TableSpec::sparse("t", 0), Some("width")),
+            (TableSpec::sparse("t", 1 << 19), Some("narrower")),
+            (TableSpec::dense("t", 0, 1), Some("no rows")),
+            (sparse().max_rows(0), Some("max_rows")),
+            (sparse().number(NumberType::I64).updater(UpdaterSpec::Sgd { rate: 0.1 }), Some("i64")),
+            (sparse().number(NumberType::I64).combine(Combine::Clock(Reduce::Mean)), Some("mean")),
+            (sparse().updater(UpdaterSpec::Sgd { rate: f64::NAN }), Some("rate")),
+            (sparse().updater(UpdaterSpec::Sgd { rate: -1.0 }), Some("rate")),
+            (sparse().consistency(Consistency::Unbounded).cached(10), Some("refreshed")),
+            (sparse().consistency(Consistency::Bounded { slack: 1, eager: true }), Some("cached")),
+            (sparse().consistency(Consistency::Bounded { slack: 1, eager: true }).cached(9), None),
+        ];
+        for (spec, expected) in cases {
+            match (spec.check(), expected) {
+                (Ok(()), None) => {}
+                (Err(error), Some(word)) => assert!(error.to_string().contains(word), "{error} lacks '{word}'"),
+                (result, _) => panic!("{spec:?} gave {result:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Which updater a table uses, with its settings. The arithmetic lives in the crate `update`.
+
+use std::fmt;
+
+/// What a shard does with an incoming gradient.
+#[derive(Clone, Debug, PartialEq)]
+pub enum UpdaterSpec {
+    /// w += g.
+    Sum,
+    /// w = g.
+    Assign,
+    /// w −= η g.
+    Sgd {
+        /// The learning rate η.
+        rate: f64,
+    },
+    /// v = μ v + g, w −= η v.
+    Momentum {
+        /// The learning rate η.
+        rate: f64,
+        /// The share μ of the old velocity that is kept.
+        momentum: f64,
+    },
+    /// n += g², w −= η g / (√n + ε).
+    Adagrad {
+        /// The learning rate η.
+        rate: f64,
+        /// Keeps the first steps finite.
+        epsilon: f64,
+    },
+    /// Adam with bias correction by the updates a row has seen.
+    Adam {
+        /// The learning rate η.
+        rate: f64,
+        /// Decay of the mean of gradients.
+        beta1: f64,
+        /// Decay of the mean of squared gradients.
+        beta2: f64,
+        /// Keeps the division finite.
+        epsilon: f64,
+    },
+    /// FTRL-proximal whose regularisation grows with the examples seen.
+    Ftrl {
+        /// The learning rate α.
+        rate: f64,
+        /// Smooths the first steps.
+        beta: f64,
+        /// ℓ1 strength an example.
+        l1: f64,
+        /// ℓ2 strength an example.
+        l2: f64,
+    },
+    /// An updater that the servers' program registered under this name.
+    Custom {
+        /// The name it was registered under.
+        name: String,
+        /// Settings handed to it, in its own order.
+        settings: Vec<f64>,
+    },
+}
+
+impl fmt::Display for UpdaterSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sum => write!(f, "sum"),
+            Self::Assign => write!(f, "assign"),
+            Self::Sgd { rate } => write!(f, "sgd(rate {rate})"),
+            Self::Momentum { rate, momentum } => write!(f, "momentum(rate {rate}, momentum {momentum})"),
+            Self::Adagrad { rate, .. } => write!(f, "adagrad(rate {rate})"),
+            Self::Adam { rate, .. } => write!(f, "adam(rate {rate})"),
+            Self::Ftrl { rate, l1, l2, .. } => write!(f, "ftrl(rate {rate}, l1 {l1}, l2 {l2})"),
+            Self::Custom { name, .. } => write!(f, "{name}"),
+        }
+    }
+}
+
+/// A change to an updater's settings, which takes effect for updates made in a clock and those after it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Setting {
+    /// The learning rate η (for ftrl, α).
+    Rate(f64),
+}
