@@ -1,0 +1,203 @@
+//! How the small things inside a message are written and read: fixed-width little-endian, lengths checked before use.
+
+use crate::frame::WireError;
+use types::{
+    CacheSpec, Clock, Combine, Consistency, Initial, NodeId, NumberType, Placement, Plan, PlanNumber, Position, Reduce,
+    Setting, ShardId, Shape, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
+};
+
+/// Something that can be part of a message's body.
+pub(crate) trait Field: Sized {
+    fn put(&self, out: &mut Vec<u8>);
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError>;
+}
+
+/// What is left of a body.
+pub(crate) struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, bytes: usize) -> Result<&'a [u8], WireError> {
+        let (head, tail) = self.0.split_at_checked(bytes).ok_or(WireError::Malformed("a body ends too early"))?;
+        self.0 = tail;
+        Ok(head)
+    }
+}
+
+macro_rules! integers {
+    ($($kind:ty),*) => {$(
+        impl Field for $kind {
+            fn put(&self, out: &mut Vec<u8>) { out.extend_from_slice(&self.to_le_bytes()); }
+            fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+                let mut bytes = [0; size_of::<$kind>()];
+                bytes.copy_from_slice(input.take(size_of::<$kind>())?);
+                Ok(<$kind>::from_le_bytes(bytes))
+            }
+        }
+    )*};
+}
+integers!(u8, u32, u64, u128, f64);
+
+macro_rules! wrappers {
+    ($($kind:ident),*) => {$(
+        impl Field for $kind {
+            fn put(&self, out: &mut Vec<u8>) { self.0.put(out); }
+            fn get(input: &mut Reader<'_>) -> Result<Self, WireError> { Ok($kind(Field::get(input)?)) }
+        }
+    )*};
+}
+wrappers!(Clock, Position, ShardId, Source, TableId, WorkerId, PlanNumber);
+
+/// Writes a struct field by field, in the order given.
+macro_rules! fields {
+    ($kind:ident { $($field:ident),* $(,)? }) => {
+        impl crate::field::Field for $kind {
+            fn put(&self, out: &mut Vec<u8>) { $(crate::field::Field::put(&self.$field, out);)* }
+            fn get(input: &mut crate::field::Reader<'_>) -> Result<Self, crate::frame::WireError> {
+                Ok(Self { $($field: crate::field::Field::get(input)?),* })
+            }
+        }
+    };
+}
+pub(crate) use fields;
+
+/// Writes an enum as a tag and the fields of its variant.
+macro_rules! variants {
+    ($kind:ident { $($tag:literal => $variant:ident $({ $($field:ident),* $(,)? })?),* $(,)? }) => {
+        impl crate::field::Field for $kind {
+            fn put(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Self::$variant $({ $($field),* })? => {
+                        out.push($tag);
+                        $($(crate::field::Field::put($field, out);)*)?
+                    })*
+                }
+            }
+            fn get(input: &mut crate::field::Reader<'_>) -> Result<Self, crate::frame::WireError> {
+                match <u8 as crate::field::Field>::get(input)? {
+                    $($tag => Ok(Self::$variant $({ $($field: crate::field::Field::get(input)?),* })?),)*
+                    _ => Err(crate::frame::WireError::Malformed(concat!("an unknown kind of ", stringify!($kind)))),
+                }
+            }
+        }
+    };
+}
+pub(crate) use variants;
+
+impl Field for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        match u8::get(input)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(WireError::Malformed("a flag that is neither 0 nor 1")),
+        }
+    }
+}
+
+impl Field for NodeId {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.to_bits().put(out);
+    }
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Self::from_bits(Field::get(input)?).ok_or(WireError::Malformed("a name that is no node's"))
+    }
+}
+
+impl Field for String {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).put(out);
+        out.extend_from_slice(self.as_bytes());
+    }
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let length = u32::get(input)? as usize;
+        let bytes = input.take(length)?;
+        String::from_utf8(bytes.to_vec()).map_err(|_| WireError::Malformed("text that is not UTF-8"))
+    }
+}
+
+impl<T: Field> Field for Vec<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).put(out);
+        self.iter().for_each(|item| item.put(out));
+    }
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        // Items are pushed one by one: a made-up length runs into the end of the body before it costs memory.
+        let count = u32::get(input)?;
+        let mut items = Vec::new();
+        for _ in 0..count {
+            items.push(T::get(input)?);
+        }
+        Ok(items)
+    }
+}
+
+impl<T: Field> Field for Option<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        if let Some(item) = self {
+            item.put(out);
+        }
+    }
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(if bool::get(input)? { Some(T::get(input)?) } else { None })
+    }
+}
+
+impl<A: Field, B: Field> Field for (A, B) {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok((A::get(input)?, B::get(input)?))
+    }
+}
+
+variants!(NumberType { 0 => F32, 1 => F64, 2 => I64 });
+variants!(Placement { 0 => Spread, 1 => Ordered });
+variants!(Shape { 0 => Dense { rows }, 1 => Sparse { placement, max_rows } });
+variants!(Initial { 0 => Zero, 1 => Uniform { seed, scale }, 2 => Normal { seed, scale } });
+variants!(CacheSpec { 0 => Off, 1 => Rows { max_rows } });
+variants!(Consistency { 0 => Bounded { slack, eager }, 1 => Unbounded, 2 => Delay { tau } });
+variants!(Reduce { 0 => Sum, 1 => Mean });
+variants!(UpdaterSpec {
+    0 => Sum,
+    1 => Assign,
+    2 => Sgd { rate },
+    3 => Momentum { rate, momentum },
+    4 => Adagrad { rate, epsilon },
+    5 => Adam { rate, beta1, beta2, epsilon },
+    6 => Ftrl { rate, beta, l1, l2 },
+    7 => Custom { name, settings },
+});
+fields!(TableSpec { name, number, shape, width, initial, consistency, combine, updater, cache });
+fields!(Plan { number, servers, workers });
+
+impl Field for Combine {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Each => None,
+            Self::Clock(reduce) => Some(*reduce),
+        }
+        .put(out);
+    }
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Option::<Reduce>::get(input)?.map_or(Self::Each, Self::Clock))
+    }
+}
+
+impl Field for Setting {
+    fn put(&self, out: &mut Vec<u8>) {
+        let Self::Rate(rate) = self;
+        0u8.put(out);
+        rate.put(out);
+    }
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        match u8::get(input)? {
+            0 => Ok(Self::Rate(Field::get(input)?)),
+            _ => Err(WireError::Malformed("an unknown setting")),
+        }
+    }
+}

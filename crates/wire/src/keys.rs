@@ -1,0 +1,462 @@
+//! Key lists: sorted, unique, immutable, and known by a signature once they have been sent.
+
+use crate::Payload;
+use crate::field::{Field, Reader};
+use crate::frame::WireError;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+use types::{Key, NumberType, PART_BYTES, Placement, Position, PositionRange};
+
+/// 128 bits over a whole key list, which stand for it once a shard has seen it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Signature(pub u128);
+
+/// The keys of a batch in their table's order, each once. Cloning is cheap; make it once and use it often, because a
+/// list that was sent before travels as a signature.
+#[derive(Clone)]
+pub struct Keys {
+    placement: Placement,
+    list: List,
+}
+
+#[derive(Clone)]
+enum List {
+    Run { first: u64, count: u64 },
+    Sorted { positions: Payload, signature: Arc<OnceLock<Signature>> },
+}
+
+/// Why ids are not a key list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyError {
+    /// The id at `index` does not come after the one before it in the table's order.
+    Unsorted {
+        /// Where it stands.
+        index: usize,
+        /// The id.
+        key: Key,
+    },
+    /// The id at `index` stands there twice.
+    Repeated {
+        /// Where it stands the second time.
+        index: usize,
+        /// The id.
+        key: Key,
+    },
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsorted { index, key } => write!(
+                f,
+                "{key} at index {index} is out of the table's order; make the list with Keys::distinct, which sorts"
+            ),
+            Self::Repeated { index, key } => write!(
+                f,
+                "{key} at index {index} stands there twice; add its values up and make the list with Keys::distinct"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+impl Keys {
+    /// `ids` put into the table's order, each once. What comes first is what [`Keys::ids`] yields first.
+    #[must_use]
+    pub fn distinct(placement: Placement, ids: &[u64]) -> Self {
+        let mut positions: Vec<u64> = ids.iter().map(|&id| placement.position(Key(id)).0).collect();
+        positions.sort_unstable();
+        positions.dedup();
+        Self::from_sorted(placement, positions)
+    }
+
+    /// `ids`, which must be in the table's order already and each once.
+    pub fn in_order(placement: Placement, ids: &[u64]) -> Result<Self, KeyError> {
+        let positions: Vec<u64> = ids.iter().map(|&id| placement.position(Key(id)).0).collect();
+        match first_disorder(&positions) {
+            None => Ok(Self::from_sorted(placement, positions)),
+            Some(index) if positions[index] == positions[index - 1] => {
+                Err(KeyError::Repeated { index, key: Key(ids[index]) })
+            }
+            Some(index) => Err(KeyError::Unsorted { index, key: Key(ids[index]) }),
+        }
+    }
+
+    /// Neighbouring keys of a dense or ordered table.
+    #[must_use]
+    pub fn run(ids: Range<u64>) -> Self {
+        let count = ids.end.saturating_sub(ids.start);
+        Self { placement: Placement::Ordered, list: List::Run { first: ids.start, count } }
+    }
+
+    fn from_sorted(placement: Placement, positions: Vec<u64>) -> Self {
+        let list = List::Sorted { positions: Payload::new(positions), signature: Arc::default() };
+        Self { placement, list }
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.list {
+            List::Run { count, .. } => *count as usize,
+            List::Sorted { positions, .. } => positions.len() / 8,
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The order they are in.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        self.placement
+    }
+
+    /// The position of the key at `index`.
+    #[must_use]
+    pub fn position(&self, index: usize) -> Position {
+        match &self.list {
+            List::Run { first, .. } => Position(first + index as u64),
+            List::Sorted { .. } => Position(self.sorted()[index]),
+        }
+    }
+
+    /// The program's ids, in the table's order: values of a batch go row after row in this order.
+    pub fn ids(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.len()).map(|index| self.placement.key(self.position(index)).0)
+    }
+
+    fn sorted(&self) -> &[u64] {
+        match &self.list {
+            List::Run { .. } => &[],
+            List::Sorted { positions, .. } => positions.numbers().unwrap_or(&[]),
+        }
+    }
+
+    /// The signature of a sorted list, computed at first use. Runs need none.
+    fn signature(&self) -> Option<Signature> {
+        match &self.list {
+            List::Run { .. } => None,
+            List::Sorted { positions, signature } => {
+                Some(*signature.get_or_init(|| Signature(xxhash_rust::xxh3::xxh3_128(positions.bytes()))))
+            }
+        }
+    }
+
+    /// Which of these keys lie in `range`, as indices.
+    #[must_use]
+    pub fn within(&self, range: PositionRange) -> Range<usize> {
+        match &self.list {
+            List::Run { first, count } => {
+                let last = first.saturating_add(*count); // one past the end
+                let from = range.first.0.clamp(*first, last);
+                let to = range.last.0.saturating_add(1).clamp(from, last);
+                (from - first) as usize..(to - first) as usize
+            }
+            List::Sorted { .. } => {
+                let sorted = self.sorted();
+                let from = sorted.partition_point(|&position| position < range.first.0);
+                let to = from + sorted[from..].partition_point(|&position| position <= range.last.0);
+                from..to
+            }
+        }
+    }
+
+    /// Rows of `width` numbers that fit one part together with their keys.
+    #[must_use]
+    pub fn rows_per_part(&self, number: NumberType, width: u32) -> usize {
+        let key_bytes = match &self.list {
+            List::Run { .. } => 0,
+            List::Sorted { .. } => 8,
+        };
+        (PART_BYTES / (width as usize * number.bytes() + key_bytes)).max(1)
+    }
+
+    /// A piece of the list, as machines hold it.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Slice {
+        Slice { keys: self.clone(), range }
+    }
+
+    /// The keys at `indices` (rising), as a list of its own.
+    #[must_use]
+    pub fn select(&self, indices: &[u32]) -> Self {
+        let positions = indices.iter().map(|&index| self.position(index as usize).0).collect();
+        Self::from_sorted(self.placement, positions)
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.list {
+            List::Run { first, count } => write!(f, "Keys({first}..{})", first + count),
+            List::Sorted { .. } => write!(f, "Keys({} sorted)", self.len()),
+        }
+    }
+}
+
+/// The index of the first position that does not rise above the one before it.
+pub(crate) fn first_disorder(positions: &[u64]) -> Option<usize> {
+    // Blocks first, without branches, so that the common case runs at the speed of memory.
+    const BLOCK: usize = 512;
+    let mut start = 1;
+    while start < positions.len() {
+        let end = (start + BLOCK).min(positions.len());
+        let rises = positions[start - 1..end - 1].iter().zip(&positions[start..end]).fold(true, |all, (a, b)| all & (a < b));
+        if !rises {
+            return (start..end).find(|&index| positions[index - 1] >= positions[index]);
+        }
+        start = end;
+    }
+    None
+}
+
+/// Neighbouring keys of one list: what one part speaks of.
+#[derive(Clone, Debug)]
+pub struct Slice {
+    keys: Keys,
+    range: Range<usize>,
+}
+
+impl Slice {
+    /// Which keys of the whole list these are.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    /// The position of the key at `index` of the slice.
+    #[must_use]
+    pub fn position(&self, index: usize) -> Position {
+        self.keys.position(self.range.start + index)
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// The positions, where they are a sorted list.
+    #[must_use]
+    pub fn sorted(&self) -> Option<&[u64]> {
+        match &self.keys.list {
+            List::Run { .. } => None,
+            List::Sorted { .. } => Some(&self.keys.sorted()[self.range.clone()]),
+        }
+    }
+
+    /// What travels to a shard that has seen the list before, or for a run.
+    #[must_use]
+    pub fn by_signature(&self) -> KeyPart {
+        match (&self.keys.list, self.keys.signature()) {
+            (List::Sorted { .. }, Some(signature)) => {
+                KeyPart::Known { signature, start: self.range.start as u64, count: self.len() as u32 }
+            }
+            _ => KeyPart::Run { first: self.position(0), count: self.len() as u64 },
+        }
+    }
+
+    /// What travels to a shard that has not seen the list.
+    #[must_use]
+    pub fn in_full(&self) -> KeyPart {
+        match (&self.keys.list, self.keys.signature()) {
+            (List::Sorted { positions, .. }, Some(signature)) => KeyPart::List {
+                signature,
+                start: self.range.start as u64,
+                positions: positions.slice(self.range.start * 8..self.range.end * 8),
+            },
+            _ => KeyPart::Run { first: self.position(0), count: self.len() as u64 },
+        }
+    }
+
+    /// The signature of the whole list, unless it is a run.
+    #[must_use]
+    pub fn signature(&self) -> Option<Signature> {
+        self.keys.signature()
+    }
+}
+
+/// The keys of one part as they travel.
+#[derive(Clone, Debug, PartialEq)]
+pub enum KeyPart {
+    /// Neighbouring positions.
+    Run {
+        /// The first of them.
+        first: Position,
+        /// How many there are.
+        count: u64,
+    },
+    /// Keys `start` and following of the list with this signature, spelt out.
+    List {
+        /// Of the whole list.
+        signature: Signature,
+        /// Where in the whole list this piece starts.
+        start: u64,
+        /// u64 each.
+        positions: Payload,
+    },
+    /// Keys `start` to `start + count` of a list that the shard has seen.
+    Known {
+        /// Of the whole list.
+        signature: Signature,
+        /// Where in the whole list this piece starts.
+        start: u64,
+        /// How many keys of it.
+        count: u32,
+    },
+    /// Whatever keys the shard has between two positions (reads only).
+    Scan {
+        /// Both ends included.
+        range: PositionRange,
+    },
+}
+
+impl KeyPart {
+    /// How many keys there are, where that is known without the shard.
+    #[must_use]
+    pub fn count(&self) -> Option<u64> {
+        match self {
+            Self::Run { count, .. } => Some(*count),
+            Self::List { positions, .. } => Some(positions.len() as u64 / 8),
+            Self::Known { count, .. } => Some(u64::from(*count)),
+            Self::Scan { .. } => None,
+        }
+    }
+
+    pub(crate) fn payload(&self) -> Option<&Payload> {
+        match self {
+            Self::List { positions, .. } => Some(positions),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Run { first, count } => {
+                0u8.put(out);
+                first.put(out);
+                count.put(out);
+            }
+            Self::List { signature, start, .. } => {
+                1u8.put(out);
+                signature.0.put(out);
+                start.put(out);
+            }
+            Self::Known { signature, start, count } => {
+                2u8.put(out);
+                signature.0.put(out);
+                start.put(out);
+                count.put(out);
+            }
+            Self::Scan { range } => {
+                3u8.put(out);
+                range.first.put(out);
+                range.last.put(out);
+            }
+        }
+    }
+
+    pub(crate) fn get(input: &mut Reader<'_>, positions: Payload) -> Result<Self, WireError> {
+        Ok(match u8::get(input)? {
+            0 => Self::Run { first: Field::get(input)?, count: Field::get(input)? },
+            1 => {
+                if positions.len() % 8 != 0 {
+                    return Err(WireError::Malformed("a key list is not a whole number of keys"));
+                }
+                Self::List { signature: Signature(Field::get(input)?), start: Field::get(input)?, positions }
+            }
+            2 => Self::Known {
+                signature: Signature(Field::get(input)?),
+                start: Field::get(input)?,
+                count: Field::get(input)?,
+            },
+            3 => Self::Scan { range: PositionRange { first: Field::get(input)?, last: Field::get(input)? } },
+            _ => return Err(WireError::Malformed("an unknown kind of key list")),
+        })
+    }
+
+    /// The first key that does not rise above the one before it, as an index into the piece.
+    #[must_use]
+    pub fn first_disorder(&self) -> Option<usize> {
+        match self {
+            Self::List { positions, .. } => first_disorder(positions.numbers().unwrap_or(&[])),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_come_back_in_the_tables_order_each_once() {
+        let keys = Keys::distinct(Placement::Spread, &[5, 3, 9, 3, 5]);
+        let ids: Vec<u64> = keys.ids().collect();
+        let mut sorted = ids.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [3, 5, 9]);
+        assert!(Keys::in_order(Placement::Spread, &ids).is_ok());
+    }
+
+    #[test]
+    fn disorder_is_named_by_index() {
+        assert_eq!(
+            Keys::in_order(Placement::Ordered, &[1, 4, 2]).err(),
+            Some(KeyError::Unsorted { index: 2, key: Key(2) })
+        );
+        assert_eq!(
+            Keys::in_order(Placement::Ordered, &[1, 4, 4]).err(),
+            Some(KeyError::Repeated { index: 2, key: Key(4) })
+        );
+        let long: Vec<u64> = (0..5_000).collect();
+        for swap in [1, 511, 512, 513, 4_999] {
+            let mut broken = long.clone();
+            broken.swap(swap - 1, swap);
+            assert_eq!(first_disorder(&broken), Some(swap));
+        }
+        assert_eq!(first_disorder(&long), None);
+    }
+
+    #[test]
+    fn keys_within_a_range_by_cases() {
+        let range = |first, last| PositionRange { first: Position(first), last: Position(last) };
+        let list = Keys::in_order(Placement::Ordered, &[2, 4, 6, 8]).expect("sorted");
+        let run = Keys::run(2..9);
+        // (range, indices in the list, indices in the run)
+        for (range, in_list, in_run) in [
+            (PositionRange::ALL, 0..4, 0..7),
+            (range(0, 1), 0..0, 0..0),
+            (range(4, 6), 1..3, 2..5),
+            (range(5, 5), 2..2, 3..4),
+            (range(8, u64::MAX), 3..4, 6..7),
+            (range(20, 30), 4..4, 7..7),
+        ] {
+            assert_eq!(list.within(range), in_list, "{range:?}");
+            assert_eq!(run.within(range), in_run, "{range:?}");
+        }
+    }
+
+    #[test]
+    fn a_signature_depends_on_every_key_of_the_list() {
+        let ids: Vec<u64> = (0..100).map(|i| i * 2).collect();
+        let whole = Keys::in_order(Placement::Ordered, &ids).expect("sorted").signature();
+        for index in 0..ids.len() {
+            let mut other = ids.clone();
+            other[index] += 1;
+            assert_ne!(Keys::in_order(Placement::Ordered, &other).expect("sorted").signature(), whole);
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The frame and the messages: the only wire format.
+//!
+//! A [`Frame`] is a [`Head`], which every message carries alike, and a [`Message`], which is one of its kinds. Bulk data
+//! (positions and values) rides behind a message as [`Payload`]s that are never copied here: encoding writes the small
+//! part into a buffer and leaves the payloads to the transport's vectored write; decoding takes payloads that the
+//! transport has read straight from the socket.
+
+mod buffer;
+mod field;
+mod frame;
+mod keys;
+mod message;
+
+pub use buffer::{Backing, Fresh, MemoryKind, Payload, Pool};
+pub use frame::{CodecChain, Frame, HEADER_BYTES, Head, Header, MAX_BODY_BYTES, Stage, VERSION, WireError, decode, encode};
+pub use keys::{KeyError, KeyPart, Keys, Signature, Slice};
+pub use message::{
+    Acked, Control, FailedClock, Marker, MarkerKind, Member, Message, Pull, PullRefused, Pulled, Push, Refresh, Refreshed,
+    Refusal, Refused, Resend, ResendReason, Role, Tune, Waiting,
+};
