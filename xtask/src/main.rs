@@ -1,1 +1,57 @@
-fn main(){}
+//! The chores of the repository: `cargo xtask help` lists them.
+//!
+//! A command becomes a list of steps ([`steps`]), which are data; [`run`] does them in order, times them and stops at the
+//! first that fails, saying how to do just that one again.
+
+mod command;
+mod fuzz;
+mod graph;
+mod lengths;
+mod metadata;
+mod run;
+mod steps;
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use command::Command;
+
+/// Exit status of a command line that could not be understood, as distinct from a step that failed.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let command = match Command::parse(&arguments) {
+        Ok(Command::Help(topic)) => {
+            print!("{}", topic.text());
+            return ExitCode::SUCCESS;
+        }
+        Ok(command) => command,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    let root = repository_root();
+    let targets = match metadata::fuzz_targets(&root) {
+        Ok(targets) => targets,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match steps::steps(&command, &targets) {
+        Ok(steps) => run::run(&root, command.name(), &steps),
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+fn repository_root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask/ lies in the repository").to_path_buf()
+}

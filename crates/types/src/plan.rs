@@ -1,6 +1,6 @@
 //! The plan: the immutable, numbered map from key range to owner.
 
-use crate::{NodeId, PlanNumber, PositionRange, ShardId, Shape, Source, WorkerId};
+use crate::{NodeId, PlanNumber, PositionRange, Shape, ShardId, Source, WorkerId};
 
 /// Who holds what, and who counts for the frontier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -243,9 +243,8 @@ impl TableSpec {
 
     /// Whether the policies fit the shape and each other. Every refusal says what to change.
     pub fn check(&self) -> Result<(), SpecError> {
-        let refuse = |problem: String, remedy: &'static str| {
-            Err(SpecError { table: self.name.clone(), problem, remedy })
-        };
+        let refuse =
+            |problem: String, remedy: &'static str| Err(SpecError { table: self.name.clone(), problem, remedy });
         if self.name.is_empty() || self.name.len() > 255 {
             return refuse(format!("its name has {} bytes", self.name.len()), "give it a name of 1 to 255 bytes");
         }

@@ -1,0 +1,268 @@
+//! The command line: what may be asked for, and the text that explains it.
+
+use std::fmt;
+
+/// Inputs that `cargo xtask fuzz` tries per target unless told otherwise: some seconds each.
+pub const FUZZ_RUNS: u64 = 100_000;
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    Test,
+    Ci,
+    Graph,
+    /// `target` None means every target.
+    Fuzz {
+        runs: u64,
+        target: Option<String>,
+    },
+    Nightly,
+    Help(Topic),
+}
+
+/// What an explanation is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topic {
+    All,
+    Test,
+    Ci,
+    Graph,
+    Fuzz,
+    Nightly,
+}
+
+/// A command line that asks for nothing we know.
+#[derive(Debug, PartialEq, Eq)]
+pub enum UsageError {
+    UnknownCommand(String),
+    UnknownArgument { command: &'static str, argument: String },
+    MissingValue { option: &'static str },
+    NotANumber { option: &'static str, value: String },
+}
+
+impl Command {
+    /// Reads the words that follow `cargo xtask`.
+    pub fn parse(arguments: &[String]) -> Result<Self, UsageError> {
+        let Some((first, rest)) = arguments.split_first() else {
+            return Ok(Self::Help(Topic::All));
+        };
+        if matches!(first.as_str(), "help" | "--help" | "-h") {
+            return rest.first().map_or(Ok(Topic::All), |name| Topic::named(name)).map(Self::Help);
+        }
+        let topic = Topic::named(first)?;
+        if rest.iter().any(|argument| argument == "--help" || argument == "-h") {
+            return Ok(Self::Help(topic));
+        }
+        let command = match topic {
+            Topic::All => Self::Help(Topic::All),
+            Topic::Test => Self::Test,
+            Topic::Ci => Self::Ci,
+            Topic::Graph => Self::Graph,
+            Topic::Nightly => Self::Nightly,
+            Topic::Fuzz => return parse_fuzz(rest),
+        };
+        match rest.first() {
+            None => Ok(command),
+            Some(argument) => Err(UsageError::UnknownArgument { command: command.name(), argument: argument.clone() }),
+        }
+    }
+
+    /// The word that asks for this command.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Test => "test",
+            Self::Ci => "ci",
+            Self::Graph => "graph",
+            Self::Fuzz { .. } => "fuzz",
+            Self::Nightly => "nightly",
+            Self::Help(_) => "help",
+        }
+    }
+}
+
+fn parse_fuzz(arguments: &[String]) -> Result<Command, UsageError> {
+    let (mut runs, mut target) = (FUZZ_RUNS, None);
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--runs" => {
+                let value = words.next().ok_or(UsageError::MissingValue { option: "--runs" })?;
+                runs = value
+                    .replace('_', "")
+                    .parse()
+                    .map_err(|_| UsageError::NotANumber { option: "--runs", value: value.clone() })?;
+            }
+            "--target" => {
+                target = Some(words.next().ok_or(UsageError::MissingValue { option: "--target" })?.clone());
+            }
+            _ => return Err(UsageError::UnknownArgument { command: "fuzz", argument: word.clone() }),
+        }
+    }
+    Ok(Command::Fuzz { runs, target })
+}
+
+impl Topic {
+    fn named(name: &str) -> Result<Self, UsageError> {
+        match name {
+            "test" => Ok(Self::Test),
+            "ci" => Ok(Self::Ci),
+            "graph" => Ok(Self::Graph),
+            "fuzz" => Ok(Self::Fuzz),
+            "nightly" => Ok(Self::Nightly),
+            "help" => Ok(Self::All),
+            _ => Err(UsageError::UnknownCommand(name.to_owned())),
+        }
+    }
+
+    /// The explanation.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::All => ALL,
+            Self::Test => TEST,
+            Self::Ci => CI,
+            Self::Graph => GRAPH,
+            Self::Fuzz => FUZZ,
+            Self::Nightly => NIGHTLY,
+        }
+    }
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownCommand(name) => {
+                write!(f, "there is no command `{name}`; `cargo xtask help` lists those there are")
+            }
+            Self::UnknownArgument { command, argument } => {
+                write!(f, "`{command}` does not take `{argument}`; see `cargo xtask help {command}`")
+            }
+            Self::MissingValue { option } => {
+                write!(f, "`{option}` needs a value after it; see `cargo xtask help fuzz`")
+            }
+            Self::NotANumber { option, value } => {
+                write!(f, "`{option}` takes a whole number, as in `{option} 100_000`; `{value}` is none")
+            }
+        }
+    }
+}
+
+const ALL: &str = "\
+The chores of Slackwater. Every command prints its steps with their durations, stops at the first
+that fails, and says how to run just that step again.
+
+    cargo xtask test       all tests: what to run before and after a change
+    cargo xtask ci         test, then formatting, lints, documentation and the crate graph:
+                           what a change must pass
+    cargo xtask graph      the crate graph alone: who may depend on whom
+    cargo xtask fuzz       feeds made-up bytes to every decoder of outside bytes
+                           [--runs N] [--target NAME]
+    cargo xtask nightly    ci in release, many more seeds and inputs, and the benchmarks
+    cargo xtask help NAME  more about one command
+
+It needs the Rust toolchain, and a C++ compiler for the fuzzer. Nothing else is installed.
+";
+
+const TEST: &str = "\
+cargo xtask test
+
+Runs every test there is, in this order:
+    1. unit and integration tests      cargo test --workspace --all-targets
+    2. examples in the documentation   cargo test --workspace --doc
+    3. the programs in examples/       built, not run
+    4. each fuzz target                a short, fixed number of inputs, from a fixed seed
+
+To work on one crate, use cargo itself: `cargo test -p slackwater-types`. To run one test by name:
+`cargo test -p slackwater-types slack`.
+";
+
+const CI: &str = "\
+cargo xtask ci
+
+What a change must pass. Everything in `cargo xtask test`, then:
+    formatting       cargo fmt --all --check, and the same for fuzz/; `cargo fmt --all` mends it
+    lints            cargo clippy, where a warning is an error
+    documentation    cargo doc, where a broken link is an error
+    crate graph      see `cargo xtask help graph`
+    file lengths     names files of more than 500 lines; a notice, which fails nothing
+
+.ci/run does the same, from any folder.
+";
+
+const GRAPH: &str = "\
+cargo xtask graph
+
+Checks who depends on whom:
+    - a crate under crates/ depends only on crates above it in this order:
+        types, wire, codec, update, core, net, store, sim, observe, node, client (package
+        `slackwater`), data, schedule, apps, plan, gpu, serve, cli, python
+    - types depends on nothing at all, so that every crate can afford it
+    - core reaches no I/O (net, store, mio, tokio, socket2), directly or through another crate,
+      so that a simulator can drive it in virtual time
+    - apps sees client, data and schedule only: a learning program needs no more
+    - no crate exists outside the list
+Dependencies of tests alone ([dev-dependencies]) are free.
+
+A new crate is added to ORDER in xtask/src/graph.rs, at the lowest place where it can stand.
+";
+
+const FUZZ: &str = "\
+cargo xtask fuzz [--runs N] [--target NAME]
+
+Feeds made-up bytes to the targets in fuzz/fuzz_targets/ and keeps those that reach new code. It
+uses libFuzzer on the stable toolchain: no cargo-fuzz, no nightly compiler.
+
+    --runs N        inputs per target (100_000 unless told otherwise); 0 only replays what was kept
+    --target NAME   one target, and not all
+
+Inputs worth keeping gather in fuzz/corpus/NAME. One that breaks a target is written to
+fuzz/artifacts/NAME and every later run begins with it, so running the command again shows
+whether it is fixed. Then make it a row in a test beside the decoder.
+
+A new target is one file in fuzz/fuzz_targets/ and one [[bin]] in fuzz/Cargo.toml.
+";
+
+const NIGHTLY: &str = "\
+cargo xtask nightly
+
+What takes too long for every change; expect hours:
+    1. everything in `cargo xtask ci`, with the tests built in release
+    2. the simulator over 5,000 seeds    SLACKWATER_SEEDS=5000 cargo test --release -p slackwater-sim
+    3. each fuzz target                  2,000,000 inputs
+    4. the benchmarks                    slackwater bench wire | embedded | scale, as JSON
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Command, UsageError> {
+        Command::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_command_line_is_understood_or_refused_by_name() {
+        let fuzz = |runs, target: Option<&str>| Ok(Command::Fuzz { runs, target: target.map(str::to_owned) });
+        let table = [
+            ("", Ok(Command::Help(Topic::All))),
+            ("help", Ok(Command::Help(Topic::All))),
+            ("help fuzz", Ok(Command::Help(Topic::Fuzz))),
+            ("fuzz --runs 3 --help", Ok(Command::Help(Topic::Fuzz))),
+            ("test", Ok(Command::Test)),
+            ("ci", Ok(Command::Ci)),
+            ("graph", Ok(Command::Graph)),
+            ("nightly", Ok(Command::Nightly)),
+            ("fuzz", fuzz(FUZZ_RUNS, None)),
+            ("fuzz --runs 2_000", fuzz(2_000, None)),
+            ("fuzz --target node_name --runs 7", fuzz(7, Some("node_name"))),
+            ("tests", Err(UsageError::UnknownCommand("tests".into()))),
+            ("help tests", Err(UsageError::UnknownCommand("tests".into()))),
+            ("test -v", Err(UsageError::UnknownArgument { command: "test", argument: "-v".into() })),
+            ("fuzz frame", Err(UsageError::UnknownArgument { command: "fuzz", argument: "frame".into() })),
+            ("fuzz --runs", Err(UsageError::MissingValue { option: "--runs" })),
+            ("fuzz --runs -1", Err(UsageError::NotANumber { option: "--runs", value: "-1".into() })),
+        ];
+        for (line, expected) in table {
+            assert_eq!(parse(line), expected, "cargo xtask {line}");
+        }
+    }
+}

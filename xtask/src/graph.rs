@@ -1,0 +1,237 @@
+//! The crate graph: who may depend on whom. A pure check over the packages; every violation is named with its reason.
+
+use std::fmt;
+
+/// A package of the workspace, as far as the graph needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Package {
+    pub name: String,
+    /// Where it lies, from the root of the repository.
+    pub folder: String,
+    /// What its code or build script depends on, by package name.
+    pub dependencies: Vec<String>,
+}
+
+/// A way in which the graph is not the one drawn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// A crate stands where or under a name that the order does not know.
+    Unlisted { package: String, folder: String },
+    /// A crate depends on one that stands below it.
+    OutOfOrder { package: String, dependency: String },
+    /// The first crate depends on something.
+    TypesDepends { dependency: String },
+    /// The machines reach I/O: from core through each crate named to the last, which does it.
+    CoreReachesIo { path: Vec<String> },
+    /// A learning program sees more than it should need.
+    AppsSees { dependency: String },
+}
+
+const TYPES: &str = "slackwater-types";
+const CORE: &str = "slackwater-core";
+const APPS: &str = "slackwater-apps";
+const XTASK: &str = "xtask";
+
+/// Every crate, as (folder under crates/, package). A crate depends only on those above it.
+const ORDER: [(&str, &str); 19] = [
+    ("types", TYPES),
+    ("wire", "slackwater-wire"),
+    ("codec", "slackwater-codec"),
+    ("update", "slackwater-update"),
+    ("core", CORE),
+    ("net", "slackwater-net"),
+    ("store", "slackwater-store"),
+    ("sim", "slackwater-sim"),
+    ("observe", "slackwater-observe"),
+    ("node", "slackwater-node"),
+    ("client", "slackwater"),
+    ("data", "slackwater-data"),
+    ("schedule", "slackwater-schedule"),
+    ("apps", APPS),
+    ("plan", "slackwater-plan"),
+    ("gpu", "slackwater-gpu"),
+    ("serve", "slackwater-serve"),
+    ("cli", "slackwater-cli"),
+    ("python", "slackwater-python"),
+];
+
+/// What must not be reachable from core.
+const IO: [&str; 5] = ["slackwater-net", "slackwater-store", "mio", "tokio", "socket2"];
+
+/// The only crates of ours that a learning program sees.
+const SEEN_BY_APPS: [&str; 3] = ["slackwater", "slackwater-data", "slackwater-schedule"];
+
+/// Everything that is wrong with the graph of `packages`.
+pub fn check(packages: &[Package]) -> Vec<Violation> {
+    let mut violations: Vec<Violation> = packages.iter().flat_map(check_package).collect();
+    if let Some(core) = packages.iter().find(|package| package.name == CORE) {
+        reach_io(packages, core, &mut vec![CORE.to_owned()], &mut violations);
+    }
+    violations
+}
+
+fn check_package(package: &Package) -> Vec<Violation> {
+    let Package { name, folder, dependencies } = package;
+    if name == XTASK && folder == XTASK {
+        return Vec::new();
+    }
+    let listed = place(name).is_some_and(|place| *folder == format!("crates/{}", ORDER[place].0));
+    let unlisted = || Violation::Unlisted { package: name.clone(), folder: folder.clone() };
+    let mut violations: Vec<Violation> = if listed { Vec::new() } else { vec![unlisted()] };
+    for dependency in dependencies {
+        violations.extend(check_dependency(name, dependency));
+    }
+    violations
+}
+
+/// The first rule that this dependency breaks, most particular rule first. Core's I/O is [`reach_io`]'s to find.
+fn check_dependency(package: &str, dependency: &str) -> Option<Violation> {
+    let ours = place(dependency);
+    if package == TYPES {
+        return Some(Violation::TypesDepends { dependency: dependency.to_owned() });
+    }
+    if package == CORE && IO.contains(&dependency) {
+        return None;
+    }
+    if package == APPS && ours.is_some() && !SEEN_BY_APPS.contains(&dependency) {
+        return Some(Violation::AppsSees { dependency: dependency.to_owned() });
+    }
+    (place(package)? <= ours?)
+        .then(|| Violation::OutOfOrder { package: package.to_owned(), dependency: dependency.to_owned() })
+}
+
+/// Follows dependencies inside the workspace from `package`, whose path from core is `path`.
+fn reach_io(packages: &[Package], package: &Package, path: &mut Vec<String>, violations: &mut Vec<Violation>) {
+    for dependency in &package.dependencies {
+        if path.contains(dependency) {
+            continue;
+        }
+        path.push(dependency.clone());
+        if IO.contains(&dependency.as_str()) {
+            violations.push(Violation::CoreReachesIo { path: path.clone() });
+        } else if let Some(next) = packages.iter().find(|package| package.name == *dependency) {
+            reach_io(packages, next, path, violations);
+        }
+        path.pop();
+    }
+}
+
+fn place(package: &str) -> Option<usize> {
+    ORDER.iter().position(|(_, name)| *name == package)
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unlisted { package, folder } => write!(
+                f,
+                "{package} in {folder}/ is not in the list of crates: add it to ORDER in xtask/src/graph.rs, or move its \
+                 code to the crate whose purpose it serves"
+            ),
+            Self::OutOfOrder { package, dependency } => {
+                write!(f, "{package} depends on {dependency}, which does not stand above it in the order of crates")
+            }
+            Self::TypesDepends { dependency } => {
+                write!(
+                    f,
+                    "{TYPES} depends on {dependency}: it must depend on nothing, so that every crate can afford it"
+                )
+            }
+            Self::CoreReachesIo { path } => {
+                write!(f, "{}: the machines do no I/O, so that a simulator can drive them", path.join(" -> "))
+            }
+            Self::AppsSees { dependency } => {
+                write!(f, "{APPS} depends on {dependency}: of our crates, it sees {} only", SEEN_BY_APPS.join(", "))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(folder: &str, name: &str, dependencies: &[&str]) -> Package {
+        let dependencies = dependencies.iter().map(|&name| name.to_owned()).collect();
+        Package { name: name.to_owned(), folder: folder.to_owned(), dependencies }
+    }
+
+    fn good() -> Vec<Package> {
+        vec![
+            package("crates/types", TYPES, &[]),
+            package("crates/wire", "slackwater-wire", &[TYPES, "bytemuck"]),
+            package("crates/core", CORE, &[TYPES, "slackwater-wire", "thiserror"]),
+            package("crates/net", "slackwater-net", &["slackwater-wire", "mio", "socket2"]),
+            package("crates/node", "slackwater-node", &[CORE, "slackwater-net"]),
+            package("crates/client", "slackwater", &[TYPES, "slackwater-node"]),
+            package("crates/data", "slackwater-data", &["slackwater"]),
+            package("crates/apps", APPS, &["slackwater", "slackwater-data", "rand"]),
+            package("crates/cli", "slackwater-cli", &["slackwater", APPS, "anyhow", "clap"]),
+            package("xtask", XTASK, &["serde_json"]),
+        ]
+    }
+
+    #[test]
+    fn the_graph_as_drawn_passes() {
+        assert_eq!(check(&good()), []);
+    }
+
+    #[test]
+    fn each_dependency_that_breaks_a_rule_is_named_once() {
+        let out_of_order = |package: &str, dependency: &str| Violation::OutOfOrder {
+            package: package.to_owned(),
+            dependency: dependency.to_owned(),
+        };
+        let reaches =
+            |path: &[&str]| Violation::CoreReachesIo { path: path.iter().map(|&name| name.to_owned()).collect() };
+        let apps_sees = |dependency: &str| Violation::AppsSees { dependency: dependency.to_owned() };
+        let types_depends = |dependency: &str| Violation::TypesDepends { dependency: dependency.to_owned() };
+        let table = [
+            ("slackwater-wire", CORE, out_of_order("slackwater-wire", CORE)),
+            ("slackwater-net", "slackwater-net", out_of_order("slackwater-net", "slackwater-net")),
+            ("slackwater-node", "slackwater", out_of_order("slackwater-node", "slackwater")),
+            ("slackwater-data", APPS, out_of_order("slackwater-data", APPS)),
+            (TYPES, "serde", types_depends("serde")),
+            (TYPES, "slackwater-wire", types_depends("slackwater-wire")),
+            (CORE, "slackwater-net", reaches(&[CORE, "slackwater-net"])),
+            (CORE, "slackwater-store", reaches(&[CORE, "slackwater-store"])),
+            (CORE, "mio", reaches(&[CORE, "mio"])),
+            (CORE, "socket2", reaches(&[CORE, "socket2"])),
+            (CORE, "tokio", reaches(&[CORE, "tokio"])),
+            ("slackwater-wire", "tokio", reaches(&[CORE, "slackwater-wire", "tokio"])),
+            (APPS, TYPES, apps_sees(TYPES)),
+            (APPS, "slackwater-net", apps_sees("slackwater-net")),
+            (APPS, "slackwater-cli", apps_sees("slackwater-cli")),
+        ];
+        for (from, to, expected) in table {
+            let mut packages = good();
+            let package = packages.iter_mut().find(|package| package.name == from).unwrap();
+            package.dependencies.push(to.to_owned());
+            assert_eq!(check(&packages), [expected], "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn a_crate_of_another_name_or_in_another_place_is_named() {
+        for (folder, name) in [
+            ("crates/common", "slackwater-common"),
+            ("crates/common", "slackwater-codec"),
+            ("crates/codec", "codec"),
+            ("tools", "tools"),
+            ("crates/xtask", XTASK),
+        ] {
+            let mut packages = good();
+            packages.push(package(folder, name, &[]));
+            let expected = Violation::Unlisted { package: name.to_owned(), folder: folder.to_owned() };
+            assert_eq!(check(&packages), [expected], "{name} in {folder}");
+        }
+    }
+
+    #[test]
+    fn a_circle_of_crates_is_reported_and_not_followed_for_ever() {
+        let packages =
+            [package("crates/wire", "slackwater-wire", &[CORE]), package("crates/core", CORE, &["slackwater-wire"])];
+        let expected = Violation::OutOfOrder { package: "slackwater-wire".into(), dependency: CORE.into() };
+        assert_eq!(check(&packages), [expected]);
+    }
+}

@@ -1,0 +1,107 @@
+//! What cargo says of the packages here, reduced to what the checks need.
+
+use std::{fmt, io, path::Path};
+
+use serde_json::Value;
+
+use crate::{graph::Package, run::cargo};
+
+/// Why cargo's description could not be had.
+#[derive(Debug)]
+pub enum MetadataError {
+    /// Cargo could not be started.
+    NotStarted(io::Error),
+    /// Cargo ran and refused: its own words.
+    Refused(String),
+    /// The answer is not the JSON that cargo documents.
+    Unreadable(&'static str),
+}
+
+/// The packages of the workspace at `root`.
+pub fn packages(root: &Path) -> Result<Vec<Package>, MetadataError> {
+    let metadata = metadata(root, "Cargo.toml")?;
+    let root = string(&metadata["workspace_root"], "workspace_root")?;
+    array(&metadata["packages"], "packages")?.iter().map(|package| read_package(package, root)).collect()
+}
+
+/// The names of the fuzz targets, in the order of fuzz/Cargo.toml.
+pub fn fuzz_targets(root: &Path) -> Result<Vec<String>, MetadataError> {
+    let metadata = metadata(root, "fuzz/Cargo.toml")?;
+    let mut names = Vec::new();
+    for package in array(&metadata["packages"], "packages")? {
+        for target in array(&package["targets"], "targets")? {
+            if array(&target["kind"], "kind")?.iter().any(|kind| kind == "bin") {
+                names.push(string(&target["name"], "name")?.to_owned());
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn metadata(root: &Path, manifest: &str) -> Result<Value, MetadataError> {
+    let output = cargo(root)
+        .args(["metadata", "--format-version", "1", "--no-deps", "--manifest-path", manifest])
+        .output()
+        .map_err(MetadataError::NotStarted)?;
+    if !output.status.success() {
+        return Err(MetadataError::Refused(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|_| MetadataError::Unreadable("document"))
+}
+
+fn read_package(package: &Value, root: &str) -> Result<Package, MetadataError> {
+    let manifest = Path::new(string(&package["manifest_path"], "manifest_path")?);
+    let folder = manifest.parent().unwrap_or(manifest);
+    let mut dependencies = Vec::new();
+    for dependency in array(&package["dependencies"], "dependencies")? {
+        // A build script's dependency shapes the crate as an ordinary one does; a test's does not.
+        if dependency["kind"] != "dev" {
+            dependencies.push(string(&dependency["name"], "name")?.to_owned());
+        }
+    }
+    Ok(Package {
+        name: string(&package["name"], "name")?.to_owned(),
+        folder: folder.strip_prefix(root).unwrap_or(folder).to_string_lossy().replace('\\', "/"),
+        dependencies,
+    })
+}
+
+fn array<'a>(value: &'a Value, field: &'static str) -> Result<&'a [Value], MetadataError> {
+    value.as_array().map(Vec::as_slice).ok_or(MetadataError::Unreadable(field))
+}
+
+fn string<'a>(value: &'a Value, field: &'static str) -> Result<&'a str, MetadataError> {
+    value.as_str().ok_or(MetadataError::Unreadable(field))
+}
+
+impl fmt::Display for MetadataError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotStarted(error) => write!(f, "cargo could not be started: {error}"),
+            Self::Refused(words) => write!(f, "cargo metadata failed: {words}"),
+            Self::Unreadable(field) => write!(f, "cargo metadata answered without a readable `{field}`"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_keeps_its_dependencies_under_their_own_names_and_forgets_those_of_its_tests() {
+        let package = serde_json::json!({
+            "name": "slackwater-core",
+            "manifest_path": "/home/someone/slackwater/crates/core/Cargo.toml",
+            "dependencies": [
+                { "name": "slackwater-types", "rename": "types", "kind": null },
+                { "name": "cc", "rename": null, "kind": "build" },
+                { "name": "proptest", "rename": null, "kind": "dev" },
+            ],
+        });
+        let package = read_package(&package, "/home/someone/slackwater").unwrap();
+        assert_eq!(package.name, "slackwater-core");
+        assert_eq!(package.folder, "crates/core");
+        assert_eq!(package.dependencies, ["slackwater-types", "cc"]);
+    }
+}

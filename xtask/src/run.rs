@@ -1,0 +1,179 @@
+//! Does the steps in order, times each, and stops at the first that fails.
+
+use std::{
+    fmt, io,
+    path::Path,
+    process::{self, ExitCode, ExitStatus},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    fuzz,
+    graph::{self, Violation},
+    lengths,
+    metadata::{self, MetadataError},
+    steps::{Step, Work},
+};
+
+/// Why a step did not pass.
+#[derive(Debug)]
+pub enum Failure {
+    /// The program could not be started.
+    NotStarted { program: String, error: io::Error },
+    /// The program ran, and said no.
+    Status(ExitStatus),
+    /// The fuzzer found an input that breaks the target, and wrote it to this folder.
+    BadInput { folder: String },
+    /// The fuzzer's runtime is C++ and there is nothing to compile it with.
+    NoCxxCompiler { tried: String },
+    /// A file of the repository could not be read or made.
+    File { path: String, error: io::Error },
+    /// Cargo's description of the workspace could not be had.
+    Metadata(MetadataError),
+    /// The crate graph is not the one that was drawn.
+    Graph(Vec<Violation>),
+}
+
+#[derive(Clone, Copy)]
+enum Outcome {
+    Passed(Duration),
+    Failed(Duration),
+    NotRun,
+}
+
+/// Runs `steps` from the folder `root` and reports under the command's `name`.
+pub fn run(root: &Path, name: &str, steps: &[Step]) -> ExitCode {
+    let begun = Instant::now();
+    let mut outcomes = Vec::with_capacity(steps.len());
+    let mut failure = None;
+    for step in steps {
+        println!("\n==> {}: {}", step.name, step.work);
+        let step_begun = Instant::now();
+        let result = perform(root, &step.work);
+        let taken = step_begun.elapsed();
+        match result {
+            Ok(()) => {
+                println!("    {} passed in {}", step.name, seconds(taken));
+                outcomes.push(Outcome::Passed(taken));
+            }
+            Err(error) => {
+                outcomes.push(Outcome::Failed(taken));
+                failure = Some((step, error));
+                break;
+            }
+        }
+    }
+    outcomes.resize(steps.len(), Outcome::NotRun);
+    print!("\n{}", table(steps, &outcomes));
+    let total = seconds(begun.elapsed());
+    match failure {
+        None => {
+            println!("xtask {name}: {} passed in {total}", count(steps.len(), "step"));
+            ExitCode::SUCCESS
+        }
+        Some((step, error)) => {
+            println!("xtask {name}: failed at `{}` after {total}", step.name);
+            eprintln!("\n{error}\nTo run just this again:\n    {}", step.work);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(root: &Path, work: &Work) -> Result<(), Failure> {
+    match work {
+        Work::Cargo { variable, arguments } => {
+            let mut command = cargo(root);
+            command.args(arguments.split(' ')).envs(*variable);
+            succeed(command)
+        }
+        Work::Graph => {
+            let packages = metadata::packages(root).map_err(Failure::Metadata)?;
+            let violations = graph::check(&packages);
+            if violations.is_empty() { Ok(()) } else { Err(Failure::Graph(violations)) }
+        }
+        Work::Fuzz { target, runs } => fuzz::run(root, target, *runs),
+        Work::Lengths => {
+            let long = lengths::long_files(root).map_err(|(path, error)| Failure::File { path, error })?;
+            for (path, lines) in &long {
+                println!("    {path} has {lines} lines: look again whether it does one thing");
+            }
+            println!("    {} over {} lines", count(long.len(), "file"), lengths::COMFORTABLE_LINES);
+            Ok(())
+        }
+    }
+}
+
+/// The cargo that runs us, in the folder `root`.
+pub fn cargo(root: &Path) -> process::Command {
+    let mut command = process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+/// Runs to the end; any status but success is a failure.
+pub fn succeed(mut command: process::Command) -> Result<(), Failure> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().map_err(|error| Failure::NotStarted { program, error })?;
+    if status.success() { Ok(()) } else { Err(Failure::Status(status)) }
+}
+
+fn table(steps: &[Step], outcomes: &[Outcome]) -> String {
+    let width = steps.iter().map(|step| step.name.len()).max().unwrap_or(0);
+    let row = |(step, outcome): (&Step, &Outcome)| {
+        let (word, duration) = match outcome {
+            Outcome::Passed(taken) => ("passed", seconds(*taken)),
+            Outcome::Failed(taken) => ("FAILED", seconds(*taken)),
+            Outcome::NotRun => ("not run", String::new()),
+        };
+        format!("{:width$}  {word:7}  {duration:>9}", step.name).trim_end().to_owned() + "\n"
+    };
+    steps.iter().zip(outcomes).map(row).collect()
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}
+
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotStarted { program, error } => write!(f, "`{program}` could not be started: {error}"),
+            Self::Status(status) => write!(f, "it ended with {status}; what it said stands above"),
+            Self::BadInput { folder } => {
+                write!(f, "an input breaks the target. It is kept in {folder}, and the next run begins with it")
+            }
+            Self::NoCxxCompiler { tried } => write!(
+                f,
+                "the fuzzer needs a C++ compiler, and `{tried}` could not be started. Install g++ (Debian and Ubuntu: \
+                 `apt install g++`; Fedora: `dnf install gcc-c++`) or clang++, or name yours in the variable CXX"
+            ),
+            Self::File { path, error } => write!(f, "{path}: {error}"),
+            Self::Metadata(error) => error.fmt(f),
+            Self::Graph(violations) => {
+                writeln!(f, "the crate graph is not the one drawn (`cargo xtask help graph`):")?;
+                violations.iter().try_for_each(|violation| writeln!(f, "  - {violation}"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_tells_what_passed_what_failed_and_what_was_never_run() {
+        let step = |name: &str| Step { name: name.to_owned(), work: Work::Graph };
+        let steps = [step("tests"), step("crate graph"), step("lints")];
+        let outcomes =
+            [Outcome::Passed(Duration::from_millis(1_250)), Outcome::Failed(Duration::from_secs(61)), Outcome::NotRun];
+        assert_eq!(
+            table(&steps, &outcomes),
+            "tests        passed       1.2 s\ncrate graph  FAILED      61.0 s\nlints        not run\n"
+        );
+    }
+}

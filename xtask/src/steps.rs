@@ -1,0 +1,185 @@
+//! What each command does, as data: a list of steps, each of which can be run again by itself.
+
+use std::fmt;
+
+use crate::command::Command;
+
+/// Inputs per fuzz target in `test`: a second or two, enough to notice a decoder that is broken outright.
+const TEST_FUZZ_RUNS: u64 = 20_000;
+/// Inputs per fuzz target in `nightly`.
+const NIGHTLY_FUZZ_RUNS: u64 = 2_000_000;
+
+/// One thing that is done and timed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub name: String,
+    pub work: Work,
+}
+
+/// How a step is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Cargo with these arguments, and at most one variable set.
+    Cargo { variable: Option<(&'static str, &'static str)>, arguments: &'static str },
+    /// The crate-graph check.
+    Graph,
+    /// One fuzz target.
+    Fuzz { target: String, runs: u64 },
+    /// The notice of long files.
+    Lengths,
+}
+
+/// A fuzz target was named that does not exist.
+#[derive(Debug, PartialEq, Eq)]
+pub struct UnknownTarget {
+    name: String,
+    known: Vec<String>,
+}
+
+/// The steps of `command`, given the fuzz targets there are.
+pub fn steps(command: &Command, targets: &[String]) -> Result<Vec<Step>, UnknownTarget> {
+    Ok(match command {
+        Command::Test => [tests(Profile::Dev), fuzz(targets, TEST_FUZZ_RUNS)].concat(),
+        Command::Ci => [tests(Profile::Dev), fuzz(targets, TEST_FUZZ_RUNS), checks()].concat(),
+        Command::Graph => vec![graph()],
+        Command::Fuzz { runs, target: None } => fuzz(targets, *runs),
+        Command::Fuzz { runs, target: Some(name) } if targets.contains(name) => fuzz(std::slice::from_ref(name), *runs),
+        Command::Fuzz { target: Some(name), .. } => {
+            return Err(UnknownTarget { name: name.clone(), known: targets.to_vec() });
+        }
+        Command::Nightly => {
+            [tests(Profile::Release), checks(), vec![many_seeds()], fuzz(targets, NIGHTLY_FUZZ_RUNS), benchmarks()]
+                .concat()
+        }
+        Command::Help(_) => Vec::new(),
+    })
+}
+
+#[derive(Clone, Copy)]
+enum Profile {
+    Dev,
+    Release,
+}
+
+fn cargo(name: &str, arguments: &'static str) -> Step {
+    Step { name: name.to_owned(), work: Work::Cargo { variable: None, arguments } }
+}
+
+fn cargo_with(name: &str, variable: (&'static str, &'static str), arguments: &'static str) -> Step {
+    Step { name: name.to_owned(), work: Work::Cargo { variable: Some(variable), arguments } }
+}
+
+fn tests(profile: Profile) -> Vec<Step> {
+    let [all, doc, examples] = match profile {
+        Profile::Dev => ["test --workspace --all-targets", "test --workspace --doc", "build --workspace --examples"],
+        Profile::Release => [
+            "test --release --workspace --all-targets",
+            "test --release --workspace --doc",
+            "build --release --workspace --examples",
+        ],
+    };
+    vec![cargo("tests", all), cargo("documentation examples", doc), cargo("examples", examples)]
+}
+
+fn checks() -> Vec<Step> {
+    vec![
+        cargo("formatting", "fmt --all --check"),
+        cargo("formatting of fuzz", "fmt --manifest-path fuzz/Cargo.toml --check"),
+        cargo("lints", "clippy --workspace --all-targets -- -D warnings"),
+        cargo_with("documentation", ("RUSTDOCFLAGS", "-D warnings"), "doc --workspace --no-deps"),
+        graph(),
+        Step { name: "file lengths".to_owned(), work: Work::Lengths },
+    ]
+}
+
+fn graph() -> Step {
+    Step { name: "crate graph".to_owned(), work: Work::Graph }
+}
+
+fn fuzz(targets: &[String], runs: u64) -> Vec<Step> {
+    let step =
+        |target: &String| Step { name: format!("fuzz {target}"), work: Work::Fuzz { target: target.clone(), runs } };
+    targets.iter().map(step).collect()
+}
+
+fn many_seeds() -> Step {
+    cargo_with("simulator, 5000 seeds", ("SLACKWATER_SEEDS", "5000"), "test --release -p slackwater-sim")
+}
+
+fn benchmarks() -> Vec<Step> {
+    vec![
+        cargo("bench wire", "run --release -p slackwater-cli -- bench wire --json"),
+        cargo("bench embedded", "run --release -p slackwater-cli -- bench embedded --json"),
+        cargo("bench scale", "run --release -p slackwater-cli -- bench scale --json"),
+    ]
+}
+
+/// The command line that does this work alone.
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cargo { variable: None, arguments } => write!(f, "cargo {arguments}"),
+            Self::Cargo { variable: Some((name, value)), arguments } => {
+                write!(f, "{name}=\"{value}\" cargo {arguments}")
+            }
+            Self::Graph => write!(f, "cargo xtask graph"),
+            Self::Fuzz { target, runs } => write!(f, "cargo xtask fuzz --target {target} --runs {runs}"),
+            Self::Lengths => write!(f, "cargo xtask ci"),
+        }
+    }
+}
+
+impl fmt::Display for UnknownTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, known } = self;
+        write!(f, "there is no fuzz target `{name}`; fuzz/Cargo.toml has: {}", known.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(command: &Command) -> Vec<String> {
+        let targets = ["frame".to_owned(), "message".to_owned()];
+        steps(command, &targets).expect("a known target").iter().map(|step| step.work.to_string()).collect()
+    }
+
+    #[test]
+    fn ci_is_test_and_then_the_checks() {
+        let (test, ci) = (lines(&Command::Test), lines(&Command::Ci));
+        assert_eq!(ci[..test.len()], test);
+        assert_eq!(
+            ci[test.len()..],
+            [
+                "cargo fmt --all --check",
+                "cargo fmt --manifest-path fuzz/Cargo.toml --check",
+                "cargo clippy --workspace --all-targets -- -D warnings",
+                "RUSTDOCFLAGS=\"-D warnings\" cargo doc --workspace --no-deps",
+                "cargo xtask graph",
+                "cargo xtask ci",
+            ]
+        );
+    }
+
+    #[test]
+    fn nightly_tests_in_release_and_fuzzes_each_target_once_at_length() {
+        let nightly = lines(&Command::Nightly);
+        let of = |word: &str| nightly.iter().filter(|line| line.contains(word)).cloned().collect::<Vec<_>>();
+        assert_eq!(of("cargo test").len(), of("test --release").len());
+        assert_eq!(
+            of("xtask fuzz"),
+            ["cargo xtask fuzz --target frame --runs 2000000", "cargo xtask fuzz --target message --runs 2000000"]
+        );
+        assert_eq!(of("SLACKWATER_SEEDS"), ["SLACKWATER_SEEDS=\"5000\" cargo test --release -p slackwater-sim"]);
+        assert_eq!(of("bench ").len(), 3);
+    }
+
+    #[test]
+    fn fuzzing_one_target_leaves_the_others_and_an_unknown_one_is_refused() {
+        let fuzz = |name: &str| Command::Fuzz { runs: 5, target: Some(name.to_owned()) };
+        assert_eq!(lines(&fuzz("message")), ["cargo xtask fuzz --target message --runs 5"]);
+        let error = steps(&fuzz("massage"), &["message".to_owned()]).unwrap_err();
+        assert_eq!(error.to_string(), "there is no fuzz target `massage`; fuzz/Cargo.toml has: message");
+    }
+}
