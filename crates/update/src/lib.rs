@@ -1,0 +1,28 @@
+//! What a shard does with a gradient.
+//!
+//! A [`Number`] is what tables hold, [`Slots`] name the rows of a slab that a batch touches, an [`Updater`] changes and
+//! reads those rows, and a [`Registry`] makes updaters from a table's spec. Nothing here does I/O or keeps time: what an
+//! update needs to know beside the rows arrives as a [`Step`].
+//!
+//! `sum` and `assign` work in the table's own numbers. The others compute each number in f64 and round once when they
+//! store it, so an f32 table and an f64 table run the same formula, and a replay gives the same bits. A sum that grows
+//! past the largest number of its type stays there: a finite gradient never leaves a row of theirs infinite.
+
+mod adagrad;
+mod adam;
+mod ftrl;
+mod kernels;
+mod momentum;
+mod number;
+mod registry;
+mod rows;
+mod stateless;
+#[cfg(test)]
+mod testing;
+mod updater;
+
+pub use kernels::{add_into, first_not_finite};
+pub use number::Number;
+pub use registry::{Registry, UnknownUpdater};
+pub use rows::{ABSENT, Slots};
+pub use updater::{Step, Updater};

@@ -1,0 +1,191 @@
+//! From a table's spec to its updater, the programs' own among them.
+
+use crate::adagrad::Adagrad;
+use crate::adam::Adam;
+use crate::ftrl::Ftrl;
+use crate::momentum::Momentum;
+use crate::number::Real;
+use crate::stateless::{Assign, Sgd, Sum};
+use crate::{Number, Updater};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use types::{NumberType, UpdaterSpec};
+
+/// Makes updaters from specs. The built-in ones are always there; programs add their own under a name.
+///
+/// How to add your own: say what one row does with its gradient, register it for the numbers it suits, and name it in
+/// the table's spec. Every server registers it before the table is made.
+///
+/// ```
+/// use types::UpdaterSpec;
+/// use update::{Registry, Slots, Step, Updater};
+///
+/// /// w = max(w, g): the largest value anyone has pushed, never below a floor.
+/// struct Largest { floor: f32 }
+///
+/// impl Updater<f32> for Largest {
+///     fn state(&self, _width: usize) -> usize {
+///         0
+///     }
+///     fn update(&self, _: &Step, _width: usize, row: &mut [f32], gradient: &[f32]) {
+///         for (weight, &value) in row.iter_mut().zip(gradient) {
+///             *weight = weight.max(value).max(self.floor);
+///         }
+///     }
+/// }
+///
+/// let mut registry = Registry::builtin();
+/// registry.register::<f32>("largest", |settings| {
+///     Box::new(Largest { floor: settings.first().map_or(0.0, |&floor| floor as f32) })
+/// });
+///
+/// let spec = UpdaterSpec::Custom { name: "largest".into(), settings: vec![1.0] };
+/// let largest = registry.make::<f32>(&spec).expect("it was registered above");
+/// let mut slab = [0.0; 3];
+/// largest.update_rows(&Step::default(), 1, &mut slab, Slots::List(&[2, 0]), &[5.0, -5.0]);
+/// assert_eq!(slab, [1.0, 0.0, 5.0]);
+/// ```
+#[derive(Clone, Default)]
+pub struct Registry {
+    pub(crate) f32: Makers<f32>,
+    pub(crate) f64: Makers<f64>,
+    pub(crate) i64: Makers<i64>,
+}
+
+/// The registered ways to make an updater of one number, by name. Shared, so that every shard's thread may hold a copy.
+pub type Makers<T> = BTreeMap<String, Arc<dyn Fn(&[f64]) -> Box<dyn Updater<T>> + Send + Sync>>;
+
+impl Registry {
+    /// With the built-in updaters and nothing else.
+    #[must_use]
+    pub fn builtin() -> Self {
+        Self::default()
+    }
+
+    /// Adds an updater for tables of `T`, made from the settings in the spec. A later one of the same name replaces it.
+    pub fn register<T: Number>(
+        &mut self,
+        name: &str,
+        make: impl Fn(&[f64]) -> Box<dyn Updater<T>> + Send + Sync + 'static,
+    ) {
+        T::makers_mut(self).insert(name.to_owned(), Arc::new(make));
+    }
+
+    /// The updater that a spec asks for, for tables of `T`.
+    pub fn make<T: Number>(&self, spec: &UpdaterSpec) -> Result<Box<dyn Updater<T>>, UnknownUpdater> {
+        let makers = T::makers(self);
+        let made = match spec {
+            UpdaterSpec::Custom { name, settings } => makers.get(name).map(|make| make(settings)),
+            builtin => T::builtin(builtin),
+        };
+        made.ok_or_else(|| UnknownUpdater {
+            wanted: spec.clone(),
+            number: T::TYPE,
+            registered: makers.keys().cloned().collect(),
+        })
+    }
+}
+
+/// The built-in updaters that need nothing but sums, for every number.
+pub(crate) fn exact_builtin<T: Number>(spec: &UpdaterSpec) -> Option<Box<dyn Updater<T>>> {
+    match spec {
+        UpdaterSpec::Sum => Some(Box::new(Sum)),
+        UpdaterSpec::Assign => Some(Box::new(Assign)),
+        _ => None,
+    }
+}
+
+/// All built-in updaters.
+pub(crate) fn real_builtin<T: Real>(spec: &UpdaterSpec) -> Option<Box<dyn Updater<T>>> {
+    Some(match *spec {
+        UpdaterSpec::Sum | UpdaterSpec::Assign => return exact_builtin(spec),
+        UpdaterSpec::Sgd { rate } => Box::new(Sgd { rate }),
+        UpdaterSpec::Momentum { rate, momentum } => Box::new(Momentum { rate, momentum }),
+        UpdaterSpec::Adagrad { rate, epsilon } => Box::new(Adagrad { rate, epsilon }),
+        UpdaterSpec::Adam { rate, beta1, beta2, epsilon } => Box::new(Adam { rate, beta1, beta2, epsilon }),
+        UpdaterSpec::Ftrl { rate, beta, l1, l2 } => Box::new(Ftrl { rate, beta, l1, l2 }),
+        UpdaterSpec::Custom { .. } => return None,
+    })
+}
+
+/// A spec names an updater that this program does not have for such numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnknownUpdater {
+    /// What the spec asks for.
+    pub wanted: UpdaterSpec,
+    /// The table's numbers.
+    pub number: NumberType,
+    /// What this program registered for such numbers.
+    pub registered: Vec<String>,
+}
+
+impl fmt::Display for UnknownUpdater {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let builtin = match self.number {
+            NumberType::F32 | NumberType::F64 => "sum, assign, sgd, momentum, adagrad, adam, ftrl",
+            NumberType::I64 => "sum, assign",
+        };
+        write!(f, "no updater '{}' for {} tables; built in are {builtin}; ", self.wanted, self.number)?;
+        match self.registered.as_slice() {
+            [] => write!(f, "none is registered")?,
+            names => write!(f, "registered are {}", names.join(", "))?,
+        }
+        write!(f, "; choose one of these, or have every server register it before the table is made")
+    }
+}
+
+impl std::error::Error for UnknownUpdater {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Step;
+
+    struct Scaled(f64);
+
+    impl Updater<i64> for Scaled {
+        fn state(&self, _: usize) -> usize {
+            0
+        }
+        fn update(&self, _: &Step, _: usize, row: &mut [i64], gradient: &[i64]) {
+            row[0] += gradient[0] * self.0 as i64;
+        }
+    }
+
+    fn custom(name: &str, settings: &[f64]) -> UpdaterSpec {
+        UpdaterSpec::Custom { name: name.to_owned(), settings: settings.to_vec() }
+    }
+
+    #[test]
+    fn a_registered_updater_gets_its_settings_and_works_in_copies_of_the_registry() {
+        let mut registry = Registry::builtin();
+        registry.register::<i64>("scaled", |settings| Box::new(Scaled(settings[0])));
+        let scaled = registry.clone().make::<i64>(&custom("scaled", &[3.0])).unwrap();
+        let mut row = [1];
+        scaled.update(&Step::default(), 1, &mut row, &[4]);
+        assert_eq!(row, [13]);
+        assert!(!scaled.additive());
+    }
+
+    #[test]
+    fn an_unknown_updater_is_refused_with_its_name_the_known_ones_and_a_remedy() {
+        let mut registry = Registry::builtin();
+        let says = |registry: &Registry, spec: &UpdaterSpec, words: &[&str]| {
+            let error = registry.make::<i64>(spec).err().expect("it is unknown").to_string();
+            for word in words {
+                assert!(error.contains(word), "{error} lacks '{word}'");
+            }
+        };
+        says(
+            &registry,
+            &custom("scaled", &[]),
+            &["'scaled'", "i64", "sum, assign;", "none is registered", "register it"],
+        );
+        registry.register::<i64>("scaled", |_| Box::new(Scaled(1.0)));
+        says(&registry, &custom("scalded", &[]), &["'scalded'", "registered are scaled"]);
+        says(&registry, &UpdaterSpec::Sgd { rate: 0.1 }, &["sgd", "i64"]);
+        // Registered for one number is not registered for another.
+        assert!(registry.make::<f32>(&custom("scaled", &[])).is_err());
+    }
+}

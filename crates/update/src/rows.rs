@@ -1,0 +1,119 @@
+//! Which rows a batch touches, and the quick ways through them for updaters that need nothing but the weights.
+
+use crate::Number;
+use crate::kernels::change_numbers;
+
+/// Which rows of a slab a batch touches, in batch order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slots<'a> {
+    /// Neighbouring rows.
+    Run {
+        /// The first of them.
+        first: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// One row index each; [`ABSENT`] means there is no such row (reads give zeros; never given to updates).
+    List(&'a [u32]),
+}
+
+/// The slot of a row that does not exist.
+pub const ABSENT: u32 = u32::MAX;
+
+impl Slots<'_> {
+    /// How many rows the batch touches.
+    #[must_use]
+    pub fn count(self) -> usize {
+        match self {
+            Self::Run { count, .. } => count,
+            Self::List(list) => list.len(),
+        }
+    }
+}
+
+/// A batch whose values do not match its slots is a fault of the caller: half of it must not be applied.
+pub(crate) fn check_length(slots: Slots<'_>, width: usize, numbers: usize) {
+    assert_eq!(numbers, slots.count() * width, "a batch needs one row of {width} numbers for each slot");
+}
+
+/// The row in this slot, weights and state.
+pub(crate) fn row<T>(slab: &[T], stride: usize, slot: u32) -> &[T] {
+    let start = slot as usize * stride;
+    &slab[start..start + stride]
+}
+
+/// The same, to change.
+pub(crate) fn row_mut<T>(slab: &mut [T], stride: usize, slot: u32) -> &mut [T] {
+    let start = slot as usize * stride;
+    &mut slab[start..start + stride]
+}
+
+/// Rows of a list that are fetched together.
+pub(crate) const AHEAD: usize = 64;
+
+/// Brings the rows of a list into the cache. A formula keeps the processor busy for so long that it has only a row or
+/// two on their way from memory at a time; touching many rows first lets them arrive together.
+pub(crate) fn fetch<T: Number>(slab: &[T], stride: usize, list: &[u32]) {
+    let touch = |&slot: &u32| slab.get(slot as usize * stride).copied().unwrap_or(T::ZERO);
+    std::hint::black_box(list.iter().map(touch).fold(T::ZERO, T::plus));
+}
+
+/// For rows without state, where each weight w becomes change(w, g): a run is one long row, and rows of one number are
+/// scattered without slicing.
+pub(crate) fn change_rows<T: Number>(
+    width: usize,
+    slab: &mut [T],
+    slots: Slots<'_>,
+    gradients: &[T],
+    change: impl Fn(T, T) -> T,
+) {
+    check_length(slots, width, gradients.len());
+    match slots {
+        Slots::Run { first, count } => {
+            change_numbers(&mut slab[first * width..(first + count) * width], gradients, change);
+        }
+        Slots::List(list) if width == 1 => {
+            for (&slot, &gradient) in list.iter().zip(gradients) {
+                let weight = &mut slab[slot as usize];
+                *weight = change(*weight, gradient);
+            }
+        }
+        Slots::List(list) => {
+            for (&slot, gradient) in list.iter().zip(gradients.chunks_exact(width)) {
+                change_numbers(row_mut(slab, width, slot), gradient, &change);
+            }
+        }
+    }
+}
+
+/// For updaters whose readers see the weights as they lie: copies them out of rows `stride` numbers apart.
+pub(crate) fn copy_rows<T: Number>(width: usize, stride: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
+    check_length(slots, width, out.len());
+    match slots {
+        Slots::Run { first, count } if stride == width => {
+            out.copy_from_slice(&slab[first * width..(first + count) * width]);
+        }
+        Slots::Run { first, count } => {
+            let run = &slab[first * stride..(first + count) * stride];
+            for (row, out) in run.chunks_exact(stride).zip(out.chunks_exact_mut(width)) {
+                out.copy_from_slice(&row[..width]);
+            }
+        }
+        Slots::List(list) if width == 1 => {
+            for (&slot, out) in list.iter().zip(out) {
+                *out = match slot {
+                    ABSENT => T::ZERO,
+                    slot => slab[slot as usize * stride],
+                };
+            }
+        }
+        Slots::List(list) => {
+            for (&slot, out) in list.iter().zip(out.chunks_exact_mut(width)) {
+                match slot {
+                    ABSENT => out.fill(T::ZERO),
+                    slot => out.copy_from_slice(&row(slab, stride, slot)[..width]),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The one trait of this crate, and what its methods are told.
+
+use crate::rows::{AHEAD, check_length, fetch, row, row_mut};
+use crate::{ABSENT, Number, Slots};
+
+/// What an update needs to know beside the rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Step {
+    /// The learning rate in force, if it was changed since the spec. Finite and not negative.
+    pub rate: Option<f64>,
+    /// t: all examples this shard has seen, the present ones included.
+    pub examples: u64,
+}
+
+/// What a shard does with gradients.
+///
+/// A table's rows lie one after another in a slab, each `width` weights followed by the updater's state. An updater
+/// holds settings only: the same rows, step and gradients give the same bits, on every replica and in every replay.
+/// [`Registry`](crate::Registry) shows how to add one.
+pub trait Updater<T: Number>: Send + Sync {
+    /// Numbers kept beside a row's `width` weights. They start as zeros.
+    fn state(&self, width: usize) -> usize;
+
+    /// Whether applying g₁ and then g₂ equals applying g₁ + g₂, and w changes by exactly that sum. Caches and routes
+    /// merge gradients where this holds.
+    fn additive(&self) -> bool {
+        false
+    }
+
+    /// One row: `row` is `width` weights followed by state, `gradient` is `width` finite numbers.
+    fn update(&self, step: &Step, width: usize, row: &mut [T], gradient: &[T]);
+
+    /// What a reader sees of a row, weights and state; `out` is as wide as the table.
+    fn read(&self, step: &Step, row: &[T], out: &mut [T]) {
+        let _ = step;
+        out.copy_from_slice(&row[..out.len()]);
+    }
+
+    /// Applies a batch to the rows that `slots` name, gradients row after row. Equals `update` on each of them in turn.
+    ///
+    /// # Panics
+    /// If `gradients` is not one row for each slot, or a slot lies outside the slab.
+    fn update_rows(&self, step: &Step, width: usize, slab: &mut [T], slots: Slots<'_>, gradients: &[T]) {
+        check_length(slots, width, gradients.len());
+        let stride = width + self.state(width);
+        match slots {
+            Slots::Run { first, count } => {
+                let run = &mut slab[first * stride..(first + count) * stride];
+                for (row, gradient) in run.chunks_exact_mut(stride).zip(gradients.chunks_exact(width)) {
+                    self.update(step, width, row, gradient);
+                }
+            }
+            Slots::List(list) => {
+                for (list, gradients) in list.chunks(AHEAD).zip(gradients.chunks(AHEAD * width)) {
+                    fetch(slab, stride, list);
+                    for (&slot, gradient) in list.iter().zip(gradients.chunks_exact(width)) {
+                        self.update(step, width, row_mut(slab, stride, slot), gradient);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gathers what readers see of the rows that `slots` name into `out`, overwriting all of it. Equals `read` on each
+    /// of them in turn, and zeros for absent ones.
+    ///
+    /// # Panics
+    /// If `out` is not one row for each slot, or a slot that is not absent lies outside the slab.
+    fn read_rows(&self, step: &Step, width: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
+        check_length(slots, width, out.len());
+        let stride = width + self.state(width);
+        match slots {
+            Slots::Run { first, count } => {
+                let run = &slab[first * stride..(first + count) * stride];
+                for (row, out) in run.chunks_exact(stride).zip(out.chunks_exact_mut(width)) {
+                    self.read(step, row, out);
+                }
+            }
+            Slots::List(list) => {
+                for (list, out) in list.chunks(AHEAD).zip(out.chunks_mut(AHEAD * width)) {
+                    fetch(slab, stride, list);
+                    for (&slot, out) in list.iter().zip(out.chunks_exact_mut(width)) {
+                        match slot {
+                            ABSENT => out.fill(T::ZERO),
+                            slot => self.read(step, row(slab, stride, slot), out),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
