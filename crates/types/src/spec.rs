@@ -235,12 +235,6 @@ impl TableSpec {
         self.width as usize * self.number.bytes()
     }
 
-    /// Whole rows that fit one part.
-    #[must_use]
-    pub fn rows_per_part(&self) -> usize {
-        (PART_BYTES / self.row_bytes()).max(1)
-    }
-
     /// Whether the policies fit the shape and each other. Every refusal says what to change.
     pub fn check(&self) -> Result<(), SpecError> {
         let refuse =
@@ -257,7 +251,7 @@ impl TableSpec {
         }
         match self.shape {
             Shape::Dense { rows: 0 } => return refuse("it has no rows".into(), "give it at least one row"),
-            Shape::Dense { rows } if rows > 1 << 40 => {
+            Shape::Dense { rows } if rows > 1 << 32 => {
                 return refuse(format!("{rows} dense rows do not fit any server"), "make it a sparse table");
             }
             Shape::Sparse { max_rows, .. } if max_rows == 0 || max_rows >= u64::from(u32::MAX) => {
@@ -275,6 +269,14 @@ impl TableSpec {
             if self.combine == Combine::Clock(crate::Reduce::Mean) {
                 return refuse("a mean of i64 is not an i64".into(), "combine by sum, or use f64");
             }
+        }
+        if let UpdaterSpec::Adam { beta1, beta2, .. } = self.updater
+            && (beta1 >= 1.0 || beta2 >= 1.0)
+        {
+            return refuse(format!("adam's betas are {beta1} and {beta2}"), "choose both below 1");
+        }
+        if matches!(self.updater, UpdaterSpec::Ftrl { .. }) && self.combine == Combine::Clock(crate::Reduce::Mean) {
+            return refuse("ftrl weighs its ℓ1 by examples, so it needs sums".into(), "combine by sum");
         }
         if let Some(setting) = self.bad_setting() {
             return refuse(setting, "use a finite number that is not negative");
@@ -295,6 +297,23 @@ impl TableSpec {
             return refuse("eager refreshes have no cache to go to".into(), "give it .cached(rows)");
         }
         Ok(())
+    }
+
+    /// The first policy in which another spec of the same name differs, in words.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        let says = |what: &str, ours: &dyn fmt::Debug, theirs: &dyn fmt::Debug| {
+            let (ours, theirs) = (format!("{ours:?}"), format!("{theirs:?}"));
+            (ours != theirs).then(|| format!("{what} is {ours} in one and {theirs} in the other"))
+        };
+        says("number", &self.number, &other.number)
+            .or_else(|| says("shape", &self.shape, &other.shape))
+            .or_else(|| says("width", &self.width, &other.width))
+            .or_else(|| says("initial", &self.initial, &other.initial))
+            .or_else(|| says("consistency", &self.consistency, &other.consistency))
+            .or_else(|| says("combine", &self.combine, &other.combine))
+            .or_else(|| says("updater", &self.updater, &other.updater))
+            .or_else(|| says("cache", &self.cache, &other.cache))
     }
 
     fn bad_setting(&self) -> Option<String> {

@@ -3,7 +3,7 @@
 use crate::frame::WireError;
 use types::{
     CacheSpec, Clock, Combine, Consistency, Initial, NodeId, NumberType, Placement, Plan, PlanNumber, Position, Reduce,
-    Setting, ShardId, Shape, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
+    Setting, Shape, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
 };
 
 /// Something that can be part of a message's body.

@@ -191,8 +191,11 @@ impl Header {
         }
         let length = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]) as usize;
         let header = Self { bytes: *bytes, body: length(8), payloads: [length(12), length(16)] };
-        let limits =
-            [("a body", header.body, MAX_BODY_BYTES), ("a key list", header.payloads[0], PART_BYTES), ("a part", header.payloads[1], PART_BYTES)];
+        let limits = [
+            ("a body", header.body, MAX_BODY_BYTES),
+            ("a key list", header.payloads[0], PART_BYTES),
+            ("a part", header.payloads[1], PART_BYTES),
+        ];
         for (what, found, most) in limits {
             if found > most {
                 return Err(WireError::TooLong { what, bytes: found as u64, most: most as u64 });

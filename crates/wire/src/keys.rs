@@ -91,6 +91,12 @@ impl Keys {
         Self { placement: Placement::Ordered, list: List::Run { first: ids.start, count } }
     }
 
+    /// Positions that are sorted and unique already, such as a shard sends. Others give a list that shards refuse.
+    #[must_use]
+    pub fn at(placement: Placement, positions: &[u64]) -> Self {
+        Self::from_sorted(placement, positions.to_vec())
+    }
+
     fn from_sorted(placement: Placement, positions: Vec<u64>) -> Self {
         let list = List::Sorted { positions: Payload::new(positions), signature: Arc::default() };
         Self { placement, list }
@@ -207,7 +213,8 @@ pub(crate) fn first_disorder(positions: &[u64]) -> Option<usize> {
     let mut start = 1;
     while start < positions.len() {
         let end = (start + BLOCK).min(positions.len());
-        let rises = positions[start - 1..end - 1].iter().zip(&positions[start..end]).fold(true, |all, (a, b)| all & (a < b));
+        let rises =
+            positions[start - 1..end - 1].iter().zip(&positions[start..end]).fold(true, |all, (a, b)| all & (a < b));
         if !rises {
             return (start..end).find(|&index| positions[index - 1] >= positions[index]);
         }

@@ -12,9 +12,11 @@ mod keys;
 mod message;
 
 pub use buffer::{Backing, Fresh, MemoryKind, Payload, Pool};
-pub use frame::{CodecChain, Frame, HEADER_BYTES, Head, Header, MAX_BODY_BYTES, Stage, VERSION, WireError, decode, encode};
+pub use frame::{
+    CodecChain, Frame, HEADER_BYTES, Head, Header, MAX_BODY_BYTES, Stage, VERSION, WireError, decode, encode,
+};
 pub use keys::{KeyError, KeyPart, Keys, Signature, Slice};
 pub use message::{
-    Acked, Control, FailedClock, Marker, MarkerKind, Member, Message, Pull, PullRefused, Pulled, Push, Refresh, Refreshed,
-    Refusal, Refused, Resend, ResendReason, Role, Tune, Waiting,
+    Acked, Control, FailedClock, Marker, Member, Message, Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal,
+    Refused, Resend, ResendReason, Role, Tune, Waiting,
 };

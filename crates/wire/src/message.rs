@@ -14,7 +14,7 @@ use types::{
 pub enum Message {
     /// Worker to shard, in its stream: one part of a push.
     Push(Push),
-    /// Worker to shard, in its stream: a clock has ended, or the worker leaves.
+    /// Worker to shard, in its stream: a clock has ended.
     Marker(Marker),
     /// Worker to shard, in its stream: an updater's setting changes at a clock.
     Tune(Tune),
@@ -56,7 +56,7 @@ pub struct Push {
     pub values: Payload,
 }
 
-/// Ends a clock (or a worker's part in the run) for one shard. It follows everything before it in the stream.
+/// Ends the head's clock for one shard. It follows everything before it in the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Marker {
     /// The table.
@@ -65,17 +65,6 @@ pub struct Marker {
     pub shard: ShardId,
     /// The sender will never ask about numbers up to this one again.
     pub settled: u64,
-    /// What ends.
-    pub kind: MarkerKind,
-}
-
-/// What a marker ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MarkerKind {
-    /// The clock in the head; the worker is at the next one.
-    Clock,
-    /// The worker's part in the run: the frontier no longer waits for it.
-    Leave,
 }
 
 /// Changes a setting of the updater for updates made in clock `at` and later ones.
@@ -168,8 +157,8 @@ pub struct Pulled {
     pub request: u64,
     /// The highest number of the reader's own stream that the rows hold.
     pub contains: u64,
-    /// The chain of refreshes that keeps these rows fresh, if there is one.
-    pub chain: Option<u64>,
+    /// The chain of refreshes that keeps these rows fresh, if there is one, and its last link so far.
+    pub chain: Option<(u64, u64)>,
     /// Where the read was parked: whose marker let it go.
     pub released_by: Option<WorkerId>,
     /// Clocks within the reader's view that were failed for all workers alike.
@@ -439,8 +428,13 @@ pub enum Control {
     },
     /// Anyone to the coordinator and back: alive.
     Beat,
-    /// Node to coordinator: done, not dead.
+    /// Node to coordinator: done, not dead. A worker says it when everything it pushed is acknowledged.
     Bye,
+    /// Coordinator to servers: the frontier no longer waits for this worker.
+    Left {
+        /// Which.
+        worker: WorkerId,
+    },
     /// Coordinator to all: a node is lost, and how that was noticed.
     Lost {
         /// Which.
@@ -452,7 +446,6 @@ pub enum Control {
     Finish,
 }
 
-variants!(MarkerKind { 0 => Clock, 1 => Leave });
 variants!(ResendReason { 0 => Gap, 1 => UnknownKeys { signature } });
 variants!(Role { 0 => Server, 1 => Worker });
 variants!(Refusal {
@@ -485,11 +478,12 @@ variants!(Control {
     13 => Bye,
     14 => Lost { node, reason },
     15 => Finish,
+    16 => Left { worker },
 });
 fields!(Member { node, address });
 fields!(Refused { number, refusal });
 fields!(FailedClock { clock, worker, refusal });
-fields!(Marker { table, shard, settled, kind });
+fields!(Marker { table, shard, settled });
 fields!(Tune { table, shard, settled, at, setting });
 fields!(Acked { table, shard, through, refused });
 fields!(Resend { table, shard, next, reason });

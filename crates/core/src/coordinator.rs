@@ -1,0 +1,324 @@
+//! The coordinator machine: who is there, which tables exist, who stands at the barrier, and who has gone silent.
+
+use crate::Outbox;
+use std::collections::{BTreeMap, BTreeSet};
+use types::{NodeId, Plan, PlanNumber, Source, Span, TableId, TableSpec, Time, WorkerId};
+use wire::{Control, Frame, Head, Member, Message, Role};
+
+/// A waiting worker is told whom it waits for after this long, and again each time it has passed.
+const NOTICE_AFTER: Span = Span::from_secs(3);
+/// What was not answered is asked again after this long.
+const ASK_AGAIN_AFTER: Span = Span::from_millis(500);
+
+/// How many parties a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Threads that hold shards.
+    pub servers: u32,
+    /// Programs that compute.
+    pub workers: u32,
+}
+
+struct Seat {
+    token: u64,
+    address: String,
+    /// Whether the node has spoken under the name it was given.
+    ready: bool,
+    heard: Time,
+    gone: bool,
+}
+
+struct Table {
+    id: TableId,
+    spec: TableSpec,
+    /// Servers that have not answered yet.
+    pending: BTreeSet<NodeId>,
+    problem: Option<String>,
+    askers: BTreeSet<NodeId>,
+    asked: Time,
+}
+
+/// Keeps membership, tables and barriers.
+pub struct Coordinator {
+    size: Size,
+    /// A node that is silent for this long is lost.
+    patience: Span,
+    seats: BTreeMap<NodeId, Seat>,
+    tokens: BTreeMap<u64, NodeId>,
+    begun: bool,
+    tables: BTreeMap<String, Table>,
+    /// The barrier each worker has reached, and when it was last told whom it waits for.
+    barriers: BTreeMap<WorkerId, (u64, Time)>,
+    passed: u64,
+    lost: Option<(NodeId, String)>,
+}
+
+impl Coordinator {
+    /// Waits for a run of this size.
+    #[must_use]
+    pub fn new(size: Size, patience: Span) -> Self {
+        Self {
+            size,
+            patience,
+            seats: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            begun: false,
+            tables: BTreeMap::new(),
+            barriers: BTreeMap::new(),
+            passed: 0,
+            lost: None,
+        }
+    }
+
+    /// The first node that was lost, and how that was noticed.
+    #[must_use]
+    pub fn lost(&self) -> Option<(NodeId, &str)> {
+        self.lost.as_ref().map(|(node, reason)| (*node, reason.as_str()))
+    }
+
+    /// Whether everybody has said goodbye.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.begun && self.seats.values().all(|seat| seat.gone)
+    }
+
+    /// Who has not joined yet, in words, for people who wait for the run to begin.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        let count = |role: fn(&NodeId) -> bool| self.seats.keys().filter(|node| role(node)).count() as u32;
+        let servers = self.size.servers - count(|node| matches!(node, NodeId::Server(_)));
+        let workers = self.size.workers - count(|node| matches!(node, NodeId::Worker(_)));
+        (servers + workers > 0).then(|| format!("{servers} servers and {workers} workers have yet to join"))
+    }
+
+    /// The plan of this run.
+    #[must_use]
+    pub fn plan(&self) -> Plan {
+        let workers = (0..self.size.workers).map(|rank| Source(u64::from(rank) + 1)).collect();
+        Plan { number: PlanNumber(1), servers: self.size.servers, workers }
+    }
+
+    fn say(to: NodeId, control: Control, out: &mut Outbox) {
+        out.send(Frame { head: Head::plain(NodeId::Coordinator, to), message: Message::Control(control) });
+    }
+
+    /// Takes what arrived.
+    pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
+        let from = frame.head.from;
+        if let Some(seat) = self.seats.get_mut(&from) {
+            seat.heard = now;
+        }
+        let Message::Control(control) = frame.message else { return };
+        match control {
+            Control::Join { role, address, token } => self.join(now, from, role, address, token, out),
+            Control::Beat => self.beat(from, out),
+            Control::MakeTable { spec } => self.make_table(now, from, spec, out),
+            Control::TableAdded { table, problem } => self.table_added(from, table, problem, out),
+            Control::Barrier { number } => self.barrier(now, from, number, out),
+            Control::Bye => self.bye(from, out),
+            _ => {}
+        }
+    }
+
+    fn join(&mut self, now: Time, from: NodeId, role: Role, address: String, token: u64, out: &mut Outbox) {
+        if let Some((node, reason)) = &self.lost {
+            let reason = format!("the run has lost {node} ({reason}); start a new one");
+            return Self::say(from, Control::Turned { reason, token }, out);
+        }
+        let node = match self.tokens.get(&token) {
+            Some(node) => *node,
+            None => {
+                let taken = |make: fn(u32) -> NodeId, most: u32| {
+                    (0..most).map(make).find(|node| !self.seats.contains_key(node))
+                };
+                let (free, most) = match role {
+                    Role::Server => (taken(NodeId::Server, self.size.servers), self.size.servers),
+                    Role::Worker => (taken(NodeId::Worker, self.size.workers), self.size.workers),
+                };
+                let Some(node) = free else {
+                    let reason = format!("the run has its {most} already; start it with room for more");
+                    return Self::say(from, Control::Turned { reason, token }, out);
+                };
+                self.tokens.insert(token, node);
+                self.seats.insert(node, Seat { token, address, ready: false, heard: now, gone: false });
+                node
+            }
+        };
+        let source = match node {
+            NodeId::Worker(rank) => Source(u64::from(rank) + 1),
+            _ => Source(0),
+        };
+        Self::say(from, Control::Welcome { node, source, token }, out);
+    }
+
+    fn beat(&mut self, from: NodeId, out: &mut Outbox) {
+        let Some(seat) = self.seats.get_mut(&from) else { return };
+        let first = !std::mem::replace(&mut seat.ready, true);
+        if let Some((node, reason)) = &self.lost {
+            // Said again to whoever missed it.
+            return Self::say(from, Control::Lost { node: *node, reason: reason.clone() }, out);
+        }
+        let complete = self.seats.len() as u32 == self.size.servers + self.size.workers;
+        if complete && !self.begun && self.seats.values().all(|seat| seat.ready) {
+            self.begun = true;
+            self.seats.keys().for_each(|node| self.begin(*node, out));
+        } else if self.begun && first {
+            self.begin(from, out);
+        } else {
+            Self::say(from, Control::Beat, out);
+        }
+    }
+
+    fn begin(&self, to: NodeId, out: &mut Outbox) {
+        let member = |(node, seat): (&NodeId, &Seat)| Member { node: *node, address: seat.address.clone() };
+        let members = self.seats.iter().map(member).collect();
+        Self::say(to, Control::Begin { plan: self.plan(), members }, out);
+    }
+
+    /// A node that joined again on a new connection missed the beginning.
+    pub fn reconnected(&mut self, node: NodeId, out: &mut Outbox) {
+        if self.begun && self.seats.contains_key(&node) {
+            self.begin(node, out);
+        }
+    }
+
+    fn make_table(&mut self, now: Time, from: NodeId, spec: TableSpec, out: &mut Outbox) {
+        let name = spec.name.clone();
+        if let Err(error) = spec.check() {
+            return Self::say(from, Control::TableRefused { name, problem: error.to_string() }, out);
+        }
+        let id = TableId(self.tables.len() as u32);
+        let servers: BTreeSet<NodeId> = (0..self.size.servers).map(NodeId::Server).collect();
+        let table = self.tables.entry(name.clone()).or_insert_with(|| {
+            for server in &servers {
+                Self::say(*server, Control::AddTable { table: id, spec: spec.clone() }, out);
+            }
+            Table { id, spec: spec.clone(), pending: servers, problem: None, askers: BTreeSet::new(), asked: now }
+        });
+        if let Some(difference) = table.spec.difference(&spec) {
+            let problem = format!("two specs for one name '{name}': {difference}; use the same spec in every worker");
+            return Self::say(from, Control::TableRefused { name, problem }, out);
+        }
+        table.askers.insert(from);
+        Self::answer_askers(&name, table, out);
+    }
+
+    fn table_added(&mut self, from: NodeId, id: TableId, problem: Option<String>, out: &mut Outbox) {
+        let Some((name, table)) = self.tables.iter_mut().find(|(_, table)| table.id == id) else { return };
+        table.pending.remove(&from);
+        table.problem = table.problem.take().or(problem.map(|problem| format!("{from}: {problem}")));
+        Self::answer_askers(name, table, out);
+    }
+
+    fn answer_askers(name: &str, table: &mut Table, out: &mut Outbox) {
+        if !table.pending.is_empty() {
+            return;
+        }
+        for asker in std::mem::take(&mut table.askers) {
+            let name = name.to_owned();
+            let answer = match &table.problem {
+                None => Control::TableMade { table: table.id, name },
+                Some(problem) => Control::TableRefused { name, problem: problem.clone() },
+            };
+            Self::say(asker, answer, out);
+        }
+    }
+
+    fn live_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.seats.iter().filter(|(_, seat)| !seat.gone).filter_map(|(node, _)| match node {
+            NodeId::Worker(rank) => Some(WorkerId(*rank)),
+            _ => None,
+        })
+    }
+
+    fn barrier(&mut self, now: Time, from: NodeId, number: u64, out: &mut Outbox) {
+        let NodeId::Worker(rank) = from else { return };
+        if number <= self.passed {
+            return Self::say(from, Control::BarrierPassed { number }, out);
+        }
+        let entry = self.barriers.entry(WorkerId(rank)).or_insert((number, now));
+        entry.0 = entry.0.max(number);
+        self.pass_barrier(out);
+    }
+
+    fn pass_barrier(&mut self, out: &mut Outbox) {
+        let next = self.passed + 1;
+        let reached = |worker: &WorkerId| self.barriers.get(worker).is_some_and(|(number, _)| *number >= next);
+        if self.barriers.is_empty() || !self.live_workers().all(|worker| reached(&worker)) {
+            return;
+        }
+        self.passed = next;
+        let waiting: Vec<WorkerId> = self.live_workers().collect();
+        for worker in waiting {
+            Self::say(worker.into(), Control::BarrierPassed { number: next }, out);
+        }
+        self.barriers.retain(|_, (number, _)| *number > next);
+    }
+
+    fn bye(&mut self, from: NodeId, out: &mut Outbox) {
+        let Some(seat) = self.seats.get_mut(&from) else { return };
+        let again = std::mem::replace(&mut seat.gone, true);
+        Self::say(from, Control::Bye, out);
+        let NodeId::Worker(rank) = from else { return };
+        if again {
+            return;
+        }
+        let servers = (0..self.size.servers).map(NodeId::Server);
+        servers.clone().for_each(|server| Self::say(server, Control::Left { worker: WorkerId(rank) }, out));
+        self.barriers.remove(&WorkerId(rank));
+        self.pass_barrier(out);
+        if self.live_workers().next().is_none() {
+            servers.for_each(|server| Self::say(server, Control::Finish, out));
+        }
+    }
+
+    /// Time has passed: asks again, names who is waited for, and notices who has gone silent.
+    pub fn tick(&mut self, now: Time, out: &mut Outbox) {
+        for table in self.tables.values_mut().filter(|table| now.since(table.asked) >= ASK_AGAIN_AFTER) {
+            table.asked = now;
+            for server in &table.pending {
+                Self::say(*server, Control::AddTable { table: table.id, spec: table.spec.clone() }, out);
+            }
+        }
+        self.notice_barrier(now, out);
+        // Before the run begins, people may take their time to start every process.
+        if !self.begun || self.lost.is_some() {
+            return;
+        }
+        let silent = |(_, seat): &(&NodeId, &Seat)| !seat.gone && now.since(seat.heard) > self.patience;
+        if let Some((node, seat)) = self.seats.iter().find(silent) {
+            let reason = format!("nothing heard from it for {:.1} s", now.since(seat.heard).as_secs_f64());
+            let node = *node;
+            self.declare_lost(node, reason, out);
+        }
+    }
+
+    fn notice_barrier(&mut self, now: Time, out: &mut Outbox) {
+        let next = self.passed + 1;
+        let missing: Vec<WorkerId> =
+            self.live_workers().filter(|w| self.barriers.get(w).is_none_or(|(number, _)| *number < next)).collect();
+        for (worker, (number, noticed)) in &mut self.barriers {
+            if now.since(*noticed) >= NOTICE_AFTER {
+                *noticed = now;
+                Self::say((*worker).into(), Control::BarrierWaiting { number: *number, on: missing.clone() }, out);
+            }
+        }
+    }
+
+    /// The run cannot go on without `node`: everybody is told.
+    pub fn declare_lost(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
+        if self.lost.is_some() || self.seats.get(&node).is_none_or(|seat| seat.gone) {
+            return;
+        }
+        for other in self.seats.keys().filter(|other| **other != node) {
+            Self::say(*other, Control::Lost { node, reason: reason.clone() }, out);
+        }
+        self.lost = Some((node, reason));
+    }
+
+    /// The token a node joined with, which names its process.
+    #[must_use]
+    pub fn token(&self, node: NodeId) -> Option<u64> {
+        self.seats.get(&node).map(|seat| seat.token)
+    }
+}

@@ -1,0 +1,21 @@
+//! The machines: server, worker and coordinator, with no I/O, no clock and no randomness of their own.
+//!
+//! A machine is told what arrived and what time it is, and puts what it has to say into an [`Outbox`]. Three shells
+//! drive the same machines: threads in one process, sockets, and a seeded simulator in virtual time. Given the same
+//! inputs a machine says the same bytes, so a recorded run can be fed back.
+
+mod coordinator;
+mod outbox;
+mod rows;
+mod server;
+mod shard;
+mod worker;
+
+pub use coordinator::{Coordinator, Size};
+pub use outbox::Outbox;
+pub use server::{Server, ServerCounts};
+pub use shard::ShardCounts;
+pub use worker::{
+    Batch, Failure, Notice, Outcome, PullTarget, ReadRows, TableFailure, Ticket, Values, Worker, WorkerCounts,
+    WorkerSettings,
+};

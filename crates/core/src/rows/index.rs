@@ -1,0 +1,71 @@
+//! Where a position's row lies: one of three ways, by the table's shape and order.
+
+use super::spread::SpreadIndex;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Range;
+use std::ops::RangeInclusive;
+use types::{Placement, PositionRange, Shape};
+use update::ABSENT;
+
+/// Positions to slots.
+#[derive(Debug)]
+pub enum Index {
+    /// Slot i is the range's i-th position; every row exists.
+    Dense {
+        /// The range's first position.
+        first: u64,
+    },
+    /// Any position, walked in order by a sorted batch.
+    Spread(SpreadIndex),
+    /// Any position, and ranges of them.
+    Ordered(BTreeMap<u64, u32>),
+}
+
+impl Index {
+    /// The index of a table of this shape over `range`, empty unless dense.
+    pub fn new(shape: Shape, range: PositionRange) -> Self {
+        match shape {
+            Shape::Dense { .. } => Self::Dense { first: range.first.0 },
+            Shape::Sparse { placement: Placement::Spread, .. } => Self::Spread(SpreadIndex::new(range)),
+            Shape::Sparse { placement: Placement::Ordered, .. } => Self::Ordered(BTreeMap::new()),
+        }
+    }
+
+    /// Whether every row exists.
+    pub fn is_dense(&self) -> bool {
+        matches!(self, Self::Dense { .. })
+    }
+
+    /// Appends the slot of each of the sorted positions, or `ABSENT`. Returns how many were absent.
+    pub fn find(&self, positions: &[u64], slots: &mut Vec<u32>) -> usize {
+        match self {
+            Self::Dense { first } => {
+                slots.extend(positions.iter().map(|position| (position - first) as u32));
+                0
+            }
+            Self::Spread(index) => index.find(positions, slots),
+            Self::Ordered(index) => {
+                let start = slots.len();
+                slots.extend(positions.iter().map(|position| index.get(position).copied().unwrap_or(ABSENT)));
+                slots[start..].iter().filter(|slot| **slot == ABSENT).count()
+            }
+        }
+    }
+
+    /// Adds positions that are not there, rising, with slots counted up from `first_slot`.
+    pub fn insert(&mut self, new: &[u64], first_slot: u32) {
+        match self {
+            Self::Dense { .. } => {}
+            Self::Spread(index) => index.insert(new, first_slot),
+            Self::Ordered(index) => index.extend(new.iter().copied().zip(first_slot..)),
+        }
+    }
+
+    /// What exists between two positions, where the index is in key order.
+    pub fn range(&self, positions: RangeInclusive<u64>) -> Option<Range<'_, u64, u32>> {
+        match self {
+            Self::Ordered(index) => Some(index.range(positions)),
+            Self::Dense { .. } | Self::Spread(_) => None,
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Rows in one slab, found by position. A row never moves: its slot is good for as long as the shard lives.
+
+use super::index::Index;
+use super::initial::initial;
+use std::collections::BTreeMap;
+use types::{Clock, Initial, Placement, Position, PositionRange, Setting, Shape, TableSpec};
+use update::{ABSENT, Number, Registry, Slots, Step, UnknownUpdater, Updater};
+use wire::Refusal;
+
+/// The slots of some keys, in key order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolved {
+    /// Neighbouring rows.
+    Run {
+        /// The first slot.
+        first: usize,
+        /// How many.
+        count: usize,
+    },
+    /// One slot each; `ABSENT` where there is no row.
+    List(Vec<u32>),
+}
+
+impl Resolved {
+    /// As an updater wants them.
+    pub fn slots(&self) -> Slots<'_> {
+        match self {
+            Self::Run { first, count } => Slots::Run { first: *first, count: *count },
+            Self::List(list) => Slots::List(list),
+        }
+    }
+
+    /// The slots that exist, one by one.
+    pub fn each(&self) -> impl Iterator<Item = u32> + '_ {
+        let (run, list) = match self {
+            Self::Run { first, count } => (*first as u32..(*first + *count) as u32, &[][..]),
+            Self::List(list) => (0..0, &list[..]),
+        };
+        run.chain(list.iter().copied().filter(|slot| *slot != ABSENT))
+    }
+}
+
+/// The rows of one shard.
+pub struct Rows<T: Number> {
+    range: PositionRange,
+    placement: Placement,
+    index: Index,
+    max_rows: u64,
+    width: usize,
+    stride: usize,
+    slab: Vec<T>,
+    len: usize,
+    rule: Initial,
+    updater: Box<dyn Updater<T>>,
+    examples: u64,
+    /// Learning rates by the first clock they hold for.
+    rates: BTreeMap<Clock, f64>,
+}
+
+impl<T: Number> Rows<T> {
+    /// The rows of `range` of a table.
+    pub fn new(spec: &TableSpec, range: PositionRange, registry: &Registry) -> Result<Self, UnknownUpdater> {
+        let updater = registry.make::<T>(&spec.updater)?;
+        let width = spec.width as usize;
+        let stride = width + updater.state(width);
+        let mut rows = Self {
+            range,
+            placement: spec.shape.placement(),
+            index: Index::new(spec.shape, range),
+            max_rows: u64::MAX,
+            width,
+            stride,
+            slab: Vec::new(),
+            len: 0,
+            rule: spec.initial,
+            updater,
+            examples: 0,
+            rates: BTreeMap::new(),
+        };
+        match spec.shape {
+            Shape::Dense { .. } => {
+                let count = (range.last.0 - range.first.0 + 1) as usize;
+                // Zeroed pages come from the system untouched, so a large table costs nothing until it is used.
+                rows.slab = vec![T::ZERO; count * stride];
+                rows.len = count;
+                rows.fill(0, |slot| Position(range.first.0 + slot as u64));
+            }
+            Shape::Sparse { max_rows, .. } => rows.max_rows = max_rows,
+        }
+        Ok(rows)
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Numbers in a row as readers see it.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Whether reading a key makes its row.
+    pub fn reads_create(&self) -> bool {
+        self.rule != Initial::Zero && !self.index.is_dense()
+    }
+
+    /// The slots of neighbouring positions.
+    pub fn resolve_run(&mut self, first: Position, count: u64, create: bool) -> Result<Resolved, Refusal> {
+        if count == 0 {
+            return Ok(Resolved::Run { first: 0, count: 0 });
+        }
+        let last = first.0.checked_add(count - 1).ok_or(Refusal::OutOfRange { position: first })?;
+        if first < self.range.first {
+            return Err(Refusal::OutOfRange { position: first });
+        }
+        if last > self.range.last.0 {
+            return Err(Refusal::OutOfRange { position: Position(last) });
+        }
+        if self.index.is_dense() {
+            return Ok(Resolved::Run { first: (first.0 - self.range.first.0) as usize, count: count as usize });
+        }
+        if self.placement != Placement::Ordered {
+            return Err(Refusal::NotOrdered);
+        }
+        let positions: Vec<u64> = (first.0..=last).collect();
+        self.resolve_list(&positions, create)
+    }
+
+    /// The slots of sorted positions. With `create`, absent rows are made, or nothing is if they do not fit.
+    pub fn resolve_list(&mut self, positions: &[u64], create: bool) -> Result<Resolved, Refusal> {
+        let (Some(&low), Some(&high)) = (positions.first(), positions.last()) else {
+            return Ok(Resolved::List(Vec::new()));
+        };
+        for position in [low, high].map(Position) {
+            if !self.range.contains(position) {
+                return Err(Refusal::OutOfRange { position });
+            }
+        }
+        let mut slots = Vec::new();
+        let absent = self.index.find(positions, &mut slots);
+        if absent > 0 && create {
+            self.create(positions, &mut slots, absent)?;
+        }
+        Ok(Resolved::List(slots))
+    }
+
+    fn create(&mut self, positions: &[u64], slots: &mut [u32], absent: usize) -> Result<(), Refusal> {
+        if (self.len + absent) as u64 > self.max_rows {
+            return Err(Refusal::TooManyRows { max_rows: self.max_rows });
+        }
+        let first = self.len as u32;
+        let mut new = Vec::with_capacity(absent);
+        for (slot, &position) in slots.iter_mut().zip(positions) {
+            if *slot == ABSENT {
+                *slot = first + new.len() as u32;
+                new.push(position);
+            }
+        }
+        self.index.insert(&new, first);
+        self.len += new.len();
+        self.slab.resize(self.len * self.stride, T::ZERO);
+        self.fill(first as usize, |slot| Position(new[slot - first as usize]));
+        Ok(())
+    }
+
+    /// Writes the initial weights of rows from `first` on.
+    fn fill(&mut self, first: usize, position: impl Fn(usize) -> Position) {
+        if self.rule == Initial::Zero {
+            return;
+        }
+        for slot in first..self.len {
+            let key = self.placement.key(position(slot));
+            let row = &mut self.slab[slot * self.stride..][..self.width];
+            for (column, weight) in row.iter_mut().enumerate() {
+                *weight = T::from_f64(initial(self.rule, key, column));
+            }
+        }
+    }
+
+    /// The rows that exist between two positions, in order, at most `limit`, and where the next ones start.
+    pub fn scan(&self, range: PositionRange, limit: usize) -> Result<(Vec<u64>, Resolved, Option<Position>), Refusal> {
+        let first = range.first.max(self.range.first);
+        let last = range.last.min(self.range.last);
+        if first > last {
+            return Ok((Vec::new(), Resolved::List(Vec::new()), None));
+        }
+        if self.index.is_dense() {
+            let count = ((last.0 - first.0) as usize).saturating_add(1).min(limit);
+            let next = first.0 + count as u64;
+            let more = (next <= last.0).then_some(Position(next));
+            let run = Resolved::Run { first: (first.0 - self.range.first.0) as usize, count };
+            return Ok(((first.0..next).collect(), run, more));
+        }
+        let mut entries = self.index.range(first.0..=last.0).ok_or(Refusal::NotOrdered)?;
+        let (positions, slots) = entries.by_ref().take(limit).unzip();
+        let more = entries.next().map(|(&position, _)| Position(position));
+        Ok((positions, Resolved::List(slots), more))
+    }
+
+    /// Counts examples that the shard was told of.
+    pub fn count_examples(&mut self, examples: u64) {
+        self.examples += examples;
+    }
+
+    /// A setting changes for updates made in clock `at` and later.
+    pub fn tune(&mut self, at: Clock, setting: Setting) {
+        let Setting::Rate(rate) = setting;
+        self.rates.insert(at, rate);
+    }
+
+    /// Forgets settings that no update can use again: all but the last that holds at `frontier`.
+    pub fn forget_settings(&mut self, frontier: Clock) {
+        if let Some((&current, _)) = self.rates.range(..=frontier).next_back() {
+            self.rates = self.rates.split_off(&current);
+        }
+    }
+
+    fn step(&self, clock: Clock) -> Step {
+        let rate = self.rates.range(..=clock).next_back().map(|(_, rate)| *rate);
+        Step { rate, examples: self.examples }
+    }
+
+    /// Applies gradients made in `clock`. The slots must all exist.
+    pub fn apply(&mut self, clock: Clock, slots: Slots<'_>, gradients: &[T]) {
+        let step = self.step(clock);
+        self.updater.update_rows(&step, self.width, &mut self.slab, slots, gradients);
+    }
+
+    /// What a reader sees.
+    pub fn read(&self, slots: Slots<'_>, out: &mut [T]) {
+        // The rate plays no part in what a reader sees but for ftrl, whose weights follow the latest one.
+        let step = self.step(Clock(u64::MAX));
+        self.updater.read_rows(&step, self.width, &self.slab, slots, out);
+    }
+}

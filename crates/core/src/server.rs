@@ -1,0 +1,172 @@
+//! The server machine: the shards of one thread, by table.
+
+use crate::Outbox;
+use crate::shard::{AnyShard, ShardCounts, make};
+use std::collections::BTreeMap;
+use types::{NodeId, Plan, ShardId, TableId, TableSpec, Time, WorkerId};
+use update::Registry;
+use wire::{Acked, Control, Frame, Head, Message, Pool, PullRefused, Refusal, Refused};
+
+/// What a server has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerCounts {
+    /// Over all its shards.
+    pub shards: ShardCounts,
+    /// Frames that made no sense here: for another node, or of a kind that servers do not take.
+    pub misdirected: u64,
+}
+
+/// Holds shards. Each is touched by the one thread that drives this machine.
+pub struct Server {
+    node: NodeId,
+    plan: Plan,
+    registry: Registry,
+    pool: Pool,
+    shards: BTreeMap<(TableId, ShardId), Box<dyn AnyShard>>,
+    /// Shards that may have something to acknowledge.
+    touched: Vec<(TableId, ShardId)>,
+    /// Workers that have left, for tables made later.
+    left: Vec<WorkerId>,
+    misdirected: u64,
+    finished: bool,
+}
+
+impl Server {
+    /// A server without shards; tables come from the coordinator.
+    #[must_use]
+    pub fn new(node: NodeId, plan: Plan, registry: Registry, pool: Pool) -> Self {
+        Self {
+            node,
+            plan,
+            registry,
+            pool,
+            shards: BTreeMap::new(),
+            touched: Vec::new(),
+            left: Vec::new(),
+            misdirected: 0,
+            finished: false,
+        }
+    }
+
+    /// Whether every worker has left, so that nothing more will come.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counts(&self) -> ServerCounts {
+        let mut sum = ShardCounts::default();
+        for counts in self.shards.values().map(|shard| shard.counts()) {
+            sum.parts += counts.parts;
+            sum.repeated += counts.repeated;
+            sum.refused += counts.refused;
+            sum.reads += counts.reads;
+            sum.parked += counts.parked;
+            sum.refreshes += counts.refreshes;
+            sum.failed_clocks += counts.failed_clocks;
+            sum.rows += counts.rows;
+        }
+        ServerCounts { shards: sum, misdirected: self.misdirected }
+    }
+
+    /// Takes what arrived.
+    pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
+        let Frame { head, message } = frame;
+        if head.to != self.node {
+            self.misdirected += 1;
+            return;
+        }
+        let Some(name) = shard_of(&message) else {
+            return self.control(&head, message, out);
+        };
+        let Some(shard) = self.shards.get_mut(&name) else {
+            return self.unknown(&head, &message, out);
+        };
+        self.touched.push(name);
+        match message {
+            Message::Push(push) => shard.push(now, &head, push, out),
+            Message::Marker(marker) => shard.marker(&head, &marker, out),
+            Message::Tune(tune) => shard.tune(&head, &tune, out),
+            Message::Pull(pull) => shard.pull(now, &head, pull, out),
+            Message::Refreshed(receipt) => shard.refreshed(&head, &receipt),
+            _ => self.misdirected += 1,
+        }
+    }
+
+    /// Everything that arrived together has been handled: says what was held back to be said at once.
+    pub fn settle(&mut self, out: &mut Outbox) {
+        for name in std::mem::take(&mut self.touched) {
+            if let Some(shard) = self.shards.get_mut(&name) {
+                shard.settle(out);
+            }
+        }
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Time, out: &mut Outbox) {
+        for shard in self.shards.values_mut() {
+            shard.tick(now, out);
+        }
+    }
+
+    fn control(&mut self, head: &Head, message: Message, out: &mut Outbox) {
+        match message {
+            Message::Control(Control::AddTable { table, spec }) => {
+                let problem = self.add_table(table, &spec, out).err();
+                let message = Message::Control(Control::TableAdded { table, problem });
+                out.send(Frame { head: Head::plain(self.node, head.from), message });
+            }
+            Message::Control(Control::Left { worker }) if !self.left.contains(&worker) => {
+                self.left.push(worker);
+                self.shards.values_mut().for_each(|shard| shard.leave(worker, out));
+            }
+            Message::Control(Control::Finish) => self.finished = true,
+            _ => self.misdirected += 1,
+        }
+    }
+
+    fn add_table(&mut self, table: TableId, spec: &TableSpec, out: &mut Outbox) -> Result<(), String> {
+        spec.check().map_err(|error| error.to_string())?;
+        for placed in self.plan.shards(spec.shape).into_iter().filter(|placed| placed.owner == self.node) {
+            let name = (table, placed.shard);
+            if !self.shards.contains_key(&name) {
+                let shard = make(placed, table, spec, &self.plan, &self.registry, &self.pool);
+                let mut shard = shard.map_err(|error| error.to_string())?;
+                self.left.iter().for_each(|worker| shard.leave(*worker, out));
+                self.shards.insert(name, shard);
+            }
+        }
+        Ok(())
+    }
+
+    /// A worker speaks of a shard that is not here: its ticket fails, and this server goes on.
+    fn unknown(&mut self, head: &Head, message: &Message, out: &mut Outbox) {
+        self.misdirected += 1;
+        let refusal = Refusal::UnknownTable;
+        let Some((table, shard)) = shard_of(message) else { return };
+        let reply = match message {
+            Message::Push(_) | Message::Marker(_) | Message::Tune(_) => {
+                let refused = vec![Refused { number: head.number, refusal }];
+                Message::Acked(Acked { table, shard, through: head.number, refused })
+            }
+            Message::Pull(pull) => Message::PullRefused(PullRefused { table, shard, request: pull.request, refusal }),
+            _ => return,
+        };
+        let mut to_sender = Head::plain(self.node, head.from);
+        to_sender.source = head.source;
+        out.send(Frame { head: to_sender, message: reply });
+    }
+}
+
+fn shard_of(message: &Message) -> Option<(TableId, ShardId)> {
+    match message {
+        Message::Push(push) => Some((push.table, push.shard)),
+        Message::Marker(marker) => Some((marker.table, marker.shard)),
+        Message::Tune(tune) => Some((tune.table, tune.shard)),
+        Message::Pull(pull) => Some((pull.table, pull.shard)),
+        Message::Refreshed(receipt) => Some((receipt.table, receipt.shard)),
+        _ => None,
+    }
+}

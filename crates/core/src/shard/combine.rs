@@ -1,0 +1,137 @@
+//! `clock` tables: a clock's contributions held together until the frontier passes it.
+
+use crate::rows::Resolved;
+use types::Reduce;
+use update::{Number, Slots, add_into};
+use wire::FailedClock;
+
+/// What has come in for one clock.
+pub enum Held<T> {
+    /// The sum so far.
+    Sum(Combination<T>),
+    /// A contribution was refused, so the clock is lost for everybody alike.
+    Failed(FailedClock),
+}
+
+/// The sum of contributions to some rows.
+pub struct Combination<T> {
+    /// The rows, in the order they were first touched.
+    slots: Vec<u32>,
+    /// Their sums, row after row.
+    sums: Vec<T>,
+    /// 1 + the index into `slots` of each row. Pages of rows that nobody touches are never made.
+    places: Vec<u32>,
+}
+
+impl<T: Number> Combination<T> {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self { slots: Vec::new(), sums: Vec::new(), places: Vec::new() }
+    }
+
+    /// Adds a contribution to a shard that has `rows` rows by now.
+    pub fn add(&mut self, width: usize, rows: usize, resolved: &Resolved, values: &[T]) {
+        if self.places.len() < rows {
+            if self.slots.is_empty() {
+                self.places = vec![0; rows];
+            } else {
+                self.places.resize(rows, 0);
+            }
+        }
+        if let Resolved::Run { first, count } = resolved
+            && self.add_run(width, *first, *count, values)
+        {
+            return;
+        }
+        for (slot, row) in resolved.each().zip(values.chunks_exact(width)) {
+            let place = &mut self.places[slot as usize];
+            if *place == 0 {
+                self.slots.push(slot);
+                *place = self.slots.len() as u32;
+                self.sums.extend_from_slice(row);
+            } else {
+                add_into(&mut self.sums[(*place as usize - 1) * width..][..width], row);
+            }
+        }
+    }
+
+    /// The fast way for a run that lies in the sums as a run already, or that is wholly new. Says whether it was taken.
+    fn add_run(&mut self, width: usize, first: usize, count: usize, values: &[T]) -> bool {
+        if count == 0 {
+            return true;
+        }
+        let places = &mut self.places[first..first + count];
+        if places.iter().all(|place| *place == 0) {
+            let next = self.slots.len() as u32 + 1;
+            places.iter_mut().zip(next..).for_each(|(place, index)| *place = index);
+            self.slots.extend(first as u32..(first + count) as u32);
+            self.sums.extend_from_slice(values);
+            return true;
+        }
+        let start = places[0];
+        let together = start != 0 && places.iter().zip(start..).all(|(place, index)| *place == index);
+        if together {
+            add_into(&mut self.sums[(start as usize - 1) * width..][..count * width], values);
+        }
+        together
+    }
+
+    /// The rows and what they are to be updated with, once.
+    pub fn finish(mut self, reduce: Reduce, workers: usize) -> (Vec<u32>, Vec<T>) {
+        if reduce == Reduce::Mean {
+            // The workers live in the plan, not those that happened to contribute.
+            let share = 1.0 / workers as f64;
+            self.sums.iter_mut().for_each(|sum| *sum = T::from_f64(sum.to_f64() * share));
+        }
+        (self.slots, self.sums)
+    }
+}
+
+/// The slots of a combination as an updater wants them: a run where they are one.
+pub fn as_slots(slots: &[u32]) -> Slots<'_> {
+    match slots.first() {
+        Some(&first) if slots.iter().zip(first..).all(|(slot, expected)| *slot == expected) => {
+            Slots::Run { first: first as usize, count: slots.len() }
+        }
+        _ => Slots::List(slots),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn runs_and_lists_add_up_row_by_row(
+            contributions in prop::collection::vec((0usize..20, 1usize..6, any::<bool>()), 1..8),
+        ) {
+            let width = 2;
+            let mut combination = Combination::<i64>::new();
+            let mut expected: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
+            for (number, (first, count, as_run)) in contributions.into_iter().enumerate() {
+                let slots: Vec<u32> = (first as u32..(first + count) as u32).collect();
+                let values: Vec<i64> = (0..count * width).map(|i| (number * 100 + i) as i64).collect();
+                for (slot, row) in slots.iter().zip(values.chunks(width)) {
+                    let sums = expected.entry(*slot).or_insert_with(|| vec![0; width]);
+                    sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+                }
+                let resolved = if as_run { Resolved::Run { first, count } } else { Resolved::List(slots) };
+                combination.add(width, 30, &resolved, &values);
+            }
+            let (slots, sums) = combination.finish(Reduce::Sum, 3);
+            let found: BTreeMap<u32, Vec<i64>> =
+                slots.into_iter().zip(sums.chunks(width).map(<[i64]>::to_vec)).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn a_mean_divides_by_the_workers_of_the_plan() {
+        let mut combination = Combination::<f32>::new();
+        combination.add(1, 4, &Resolved::Run { first: 1, count: 2 }, &[4.0, 8.0]);
+        assert_eq!(combination.finish(Reduce::Mean, 4), (vec![1, 2], vec![1.0, 2.0]));
+    }
+}

@@ -1,0 +1,124 @@
+//! The once-only gate: what a shard has finished of one worker's stream.
+//!
+//! A worker numbers what it sends to a shard 1, 2, 3, … A shard accepts exactly the next number, so that a worker's
+//! updates are applied in the order they were made, each once: a lower number was finished before and is acknowledged
+//! again, a higher one shows a gap and is asked for again from there. What the gate remembers is one number and the
+//! refusals that the worker may still ask about.
+
+use wire::{Refusal, Refused};
+
+/// What to do with an arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The next one: do it.
+    Fresh,
+    /// Finished before: acknowledge it again, do nothing.
+    Finished,
+    /// Something before it is missing.
+    Gap,
+}
+
+/// One worker's stream, as far as the shard has finished it.
+#[derive(Debug, Default)]
+pub struct Stream {
+    finished: u64,
+    refused: Vec<Refused>,
+    /// The number last asked for again, so that a burst behind a gap asks once.
+    asked: Option<u64>,
+    acknowledge: bool,
+}
+
+impl Stream {
+    /// Judges an arrival by its number.
+    pub fn judge(&mut self, number: u64) -> Verdict {
+        if number <= self.finished {
+            self.acknowledge = true;
+            Verdict::Finished
+        } else if number == self.finished + 1 {
+            Verdict::Fresh
+        } else {
+            Verdict::Gap
+        }
+    }
+
+    /// The next number is finished: applied, or refused for good.
+    pub fn finish(&mut self, refusal: Option<Refusal>) {
+        self.finished += 1;
+        self.asked = None;
+        self.acknowledge = true;
+        if let Some(refusal) = refusal {
+            self.refused.push(Refused { number: self.finished, refusal });
+        }
+    }
+
+    /// The worker will never ask about numbers up to `settled` again.
+    pub fn settle(&mut self, settled: u64) {
+        self.refused.retain(|refused| refused.number > settled);
+    }
+
+    /// The last number that is finished.
+    pub fn finished(&self) -> u64 {
+        self.finished
+    }
+
+    /// Whether the stream should be asked for again from the next number: once for each gap.
+    pub fn ask(&mut self) -> bool {
+        let next = self.finished + 1;
+        self.asked.replace(next) != Some(next)
+    }
+
+    /// What to acknowledge, if anything is due.
+    pub fn take_acknowledgement(&mut self) -> Option<(u64, Vec<Refused>)> {
+        std::mem::take(&mut self.acknowledge).then(|| (self.finished, self.refused.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_are_judged_by_number() {
+        let mut stream = Stream::default();
+        // (number, verdict): the fresh ones are finished at once.
+        let cases = [
+            (1, Verdict::Fresh),
+            (1, Verdict::Finished),
+            (3, Verdict::Gap),
+            (2, Verdict::Fresh),
+            (3, Verdict::Fresh),
+            (2, Verdict::Finished),
+            (9, Verdict::Gap),
+        ];
+        for (number, expected) in cases {
+            let verdict = stream.judge(number);
+            assert_eq!(verdict, expected, "number {number}");
+            if verdict == Verdict::Fresh {
+                stream.finish(None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_repeated_until_it_is_settled() {
+        let mut stream = Stream::default();
+        stream.finish(Some(Refusal::Expelled));
+        stream.finish(None);
+        assert_eq!(stream.take_acknowledgement().map(|(through, refused)| (through, refused.len())), Some((2, 1)));
+        assert_eq!(stream.take_acknowledgement(), None, "nothing new to say");
+        assert_eq!(stream.judge(1), Verdict::Finished);
+        assert_eq!(stream.take_acknowledgement().map(|(_, refused)| refused.len()), Some(1), "asked again, said again");
+        stream.settle(1);
+        stream.judge(2);
+        assert_eq!(stream.take_acknowledgement().map(|(_, refused)| refused.len()), Some(0));
+    }
+
+    #[test]
+    fn a_gap_is_asked_for_once() {
+        let mut stream = Stream::default();
+        assert!(stream.ask());
+        assert!(!stream.ask());
+        stream.finish(None);
+        assert!(stream.ask());
+    }
+}

@@ -1,0 +1,150 @@
+//! Eager refresh: which worker reads which rows, and which of those changed since the frontier last moved.
+
+use std::collections::BTreeMap;
+use types::{Clock, WorkerId};
+
+/// Refreshes that may be under way to a subscriber. One that falls further behind loses its subscription: it never
+/// blocks the shard.
+pub const MAX_UNRECEIVED: u64 = 8;
+
+/// A set of slots as bits.
+#[derive(Debug, Default)]
+struct SlotSet {
+    words: Vec<u64>,
+    len: u64,
+}
+
+impl SlotSet {
+    fn insert(&mut self, slot: u32) {
+        let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        self.len += u64::from(self.words[word] & bit == 0);
+        self.words[word] |= bit;
+    }
+
+    fn contains(&self, slot: u32) -> bool {
+        self.words.get(slot as usize / 64).is_some_and(|word| word & (1 << (slot % 64)) != 0)
+    }
+}
+
+/// One worker's subscription.
+#[derive(Debug)]
+pub struct Subscription {
+    rows: SlotSet,
+    /// Tells this subscription from an earlier one that was lost.
+    pub chain: u64,
+    /// The last link sent.
+    pub link: u64,
+    received: u64,
+    /// The frontier that the last link brought the copies to.
+    pub frontier: Clock,
+}
+
+/// All subscriptions of a shard, and the rows that changed since the last refresh.
+#[derive(Debug, Default)]
+pub struct Subscribers {
+    subscriptions: BTreeMap<WorkerId, Subscription>,
+    chains: u64,
+    any_row: SlotSet,
+    changed: BTreeMap<u64, u32>,
+}
+
+impl Subscribers {
+    /// `worker` has read `slots`, all of them fresh at `frontier`. Returns the chain that will keep them fresh
+    /// and its last link, or nothing where the subscription would pass `most` rows.
+    pub fn subscribe(
+        &mut self,
+        worker: WorkerId,
+        frontier: Clock,
+        slots: impl Iterator<Item = u32>,
+        most: u64,
+    ) -> Option<(u64, u64)> {
+        let chains = &mut self.chains;
+        let subscription = self.subscriptions.entry(worker).or_insert_with(|| {
+            *chains += 1;
+            Subscription { rows: SlotSet::default(), chain: *chains, link: 0, received: 0, frontier }
+        });
+        for slot in slots {
+            if subscription.rows.len >= most && !subscription.rows.contains(slot) {
+                // Rows beyond the bound are not kept fresh; say so for the whole read rather than for some of it.
+                return None;
+            }
+            subscription.rows.insert(slot);
+            self.any_row.insert(slot);
+        }
+        Some((subscription.chain, subscription.link))
+    }
+
+    /// The rows at `slots` have changed.
+    pub fn changed(&mut self, rows: impl Iterator<Item = (u64, u32)>) {
+        if self.subscriptions.is_empty() {
+            return;
+        }
+        self.changed.extend(rows.filter(|(_, slot)| self.any_row.contains(*slot)));
+    }
+
+    /// A refresh has arrived.
+    pub fn received(&mut self, worker: WorkerId, chain: u64, link: u64) {
+        if let Some(subscription) = self.subscriptions.get_mut(&worker).filter(|known| known.chain == chain) {
+            subscription.received = subscription.received.max(link.min(subscription.link));
+        }
+    }
+
+    /// A worker that is gone needs nothing any more.
+    pub fn drop_worker(&mut self, worker: WorkerId) {
+        self.subscriptions.remove(&worker);
+    }
+
+    /// The frontier has moved: what each subscriber must be told, as rising positions and their slots.
+    pub fn take_changes(&mut self) -> Vec<(WorkerId, Vec<(u64, u32)>)> {
+        self.subscriptions.retain(|_, subscription| subscription.link - subscription.received < MAX_UNRECEIVED);
+        let changed = std::mem::take(&mut self.changed);
+        let of = |subscription: &Subscription| {
+            changed.iter().map(|(p, s)| (*p, *s)).filter(|(_, slot)| subscription.rows.contains(*slot)).collect()
+        };
+        self.subscriptions.iter().map(|(worker, subscription)| (*worker, of(subscription))).collect()
+    }
+
+    /// The subscription of `worker`, to be moved on by a link.
+    pub fn get_mut(&mut self, worker: WorkerId) -> Option<&mut Subscription> {
+        self.subscriptions.get_mut(&worker)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subscriber_hears_of_its_own_rows_alone() {
+        let mut subscribers = Subscribers::default();
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), [1, 2].into_iter(), 10), Some((1, 0)));
+        assert_eq!(subscribers.subscribe(WorkerId(1), Clock(0), [2, 3].into_iter(), 10), Some((2, 0)));
+        subscribers.changed([(10, 1), (20, 2), (40, 4)].into_iter());
+        let changes = subscribers.take_changes();
+        assert_eq!(changes, [(WorkerId(0), vec![(10, 1), (20, 2)]), (WorkerId(1), vec![(20, 2)])]);
+        assert!(subscribers.take_changes().iter().all(|(_, rows)| rows.is_empty()), "said once");
+    }
+
+    #[test]
+    fn a_subscriber_that_falls_behind_is_dropped_and_starts_a_new_chain() {
+        let mut subscribers = Subscribers::default();
+        subscribers.subscribe(WorkerId(0), Clock(0), [1].into_iter(), 10);
+        for _ in 0..MAX_UNRECEIVED {
+            assert_eq!(subscribers.take_changes().len(), 1);
+            subscribers.get_mut(WorkerId(0)).expect("subscribed").link += 1;
+        }
+        assert!(subscribers.take_changes().is_empty());
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), [1].into_iter(), 10), Some((2, 0)));
+    }
+
+    #[test]
+    fn a_subscription_is_bounded() {
+        let mut subscribers = Subscribers::default();
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), 0..3, 3), Some((1, 0)));
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), 2..4, 3), None);
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), 1..3, 3), Some((1, 0)), "those it has are fine");
+    }
+}

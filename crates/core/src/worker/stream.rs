@@ -1,0 +1,182 @@
+//! What a worker has sent to one shard and not yet seen acknowledged, and what it knows of that shard.
+
+use super::Ticket;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use types::{Clock, NumberType, Placed, Setting, TableId};
+use wire::{Frame, Head, KeyPart, Marker, Message, Payload, Pull, Push, Signature, Slice, Tune};
+
+/// Lists that a worker believes a shard to remember. Past this it forgets all and spells them out again.
+const KNOWN_LISTS: usize = 1 << 16;
+
+/// One numbered message of the stream, kept as first made until it is acknowledged.
+pub struct Item {
+    pub number: u64,
+    clock: Clock,
+    examples: u64,
+    pub kind: ItemKind,
+}
+
+pub enum ItemKind {
+    Push { ticket: Ticket, keys: Slice, values: Payload },
+    Marker,
+    Tune { ticket: Ticket, at: Clock, setting: Setting },
+}
+
+/// One part of a read under way.
+pub struct Reading {
+    pub ticket: Ticket,
+    pub clock: Clock,
+    pub after: u64,
+    pub subscribe: bool,
+    pub keys: ReadKeys,
+}
+
+/// Which rows a part of a read asks for, and where they go.
+pub enum ReadKeys {
+    /// Rows of the target from `row` on.
+    Straight { keys: Slice, row: usize },
+    /// Rows of the target at these places.
+    Scattered { keys: Slice, rows: Vec<u32> },
+    /// A scan: whatever is found is collected, shard by shard.
+    Scan { range: types::PositionRange, shard: usize },
+}
+
+impl ReadKeys {
+    pub fn slice(&self) -> Option<&Slice> {
+        match self {
+            Self::Straight { keys, .. } | Self::Scattered { keys, .. } => Some(keys),
+            Self::Scan { .. } => None,
+        }
+    }
+}
+
+/// A worker's end of the stream to one shard.
+pub struct ShardLink {
+    pub placed: Placed,
+    table: TableId,
+    number: NumberType,
+    next: u64,
+    pub acknowledged: u64,
+    pub unacknowledged: VecDeque<Item>,
+    pub reads: BTreeMap<u64, Reading>,
+    known: BTreeSet<(Signature, u64, u32)>,
+    /// Examples that the shard has not been told of.
+    pub untold: u64,
+    /// When something was last sent or heard, for resending.
+    pub moved: types::Time,
+}
+
+impl ShardLink {
+    pub fn new(placed: Placed, table: TableId, number: NumberType) -> Self {
+        Self {
+            placed,
+            table,
+            number,
+            next: 1,
+            acknowledged: 0,
+            unacknowledged: VecDeque::new(),
+            reads: BTreeMap::new(),
+            known: BTreeSet::new(),
+            untold: 0,
+            moved: types::Time::default(),
+        }
+    }
+
+    /// The number of the last item of the stream so far.
+    pub fn last(&self) -> u64 {
+        self.next - 1
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.unacknowledged.is_empty() && self.reads.is_empty()
+    }
+
+    /// Adds an item to the stream and returns its frame.
+    pub fn append(&mut self, head: Head, kind: ItemKind) -> Frame {
+        let item = Item { number: self.next, clock: head.clock, examples: std::mem::take(&mut self.untold), kind };
+        self.next += 1;
+        let frame = self.frame(head, &item);
+        self.unacknowledged.push_back(item);
+        frame
+    }
+
+    fn frame(&mut self, mut head: Head, item: &Item) -> Frame {
+        head.to = self.placed.owner;
+        head.number = item.number;
+        head.clock = item.clock;
+        head.examples = item.examples;
+        let (table, shard, settled) = (self.table, self.placed.shard, self.acknowledged);
+        let message = match &item.kind {
+            ItemKind::Push { keys, values, .. } => Message::Push(Push {
+                table,
+                shard,
+                settled,
+                number: self.number,
+                keys: self.key_part(keys),
+                values: values.clone(),
+            }),
+            ItemKind::Marker => Message::Marker(Marker { table, shard, settled }),
+            ItemKind::Tune { at, setting, .. } => {
+                Message::Tune(Tune { table, shard, settled, at: *at, setting: *setting })
+            }
+        };
+        Frame { head, message }
+    }
+
+    /// A list goes in full the first time and by signature from then on.
+    fn key_part(&mut self, keys: &Slice) -> KeyPart {
+        let Some(signature) = keys.signature() else { return keys.by_signature() };
+        if self.known.len() >= KNOWN_LISTS {
+            self.known.clear();
+        }
+        let name = (signature, keys.range().start as u64, keys.len() as u32);
+        if self.known.insert(name) { keys.in_full() } else { keys.by_signature() }
+    }
+
+    /// The shard has forgotten a list.
+    pub fn forget(&mut self, signature: Signature) {
+        self.known.retain(|(known, _, _)| *known != signature);
+    }
+
+    /// The frame of a read.
+    pub fn read_frame(&mut self, mut head: Head, request: u64, reading: &Reading) -> Frame {
+        head.to = self.placed.owner;
+        head.clock = reading.clock;
+        let keys = match &reading.keys {
+            ReadKeys::Scan { range, .. } => KeyPart::Scan { range: *range },
+            ReadKeys::Straight { keys, .. } | ReadKeys::Scattered { keys, .. } => self.key_part(keys),
+        };
+        let pull = Pull {
+            table: self.table,
+            shard: self.placed.shard,
+            request,
+            after: reading.after,
+            subscribe: reading.subscribe,
+            keys,
+        };
+        Frame { head, message: Message::Pull(pull) }
+    }
+
+    /// Everything unacknowledged from `next` on, as first made, once more.
+    pub fn resend(&mut self, head: Head, next: u64) -> Vec<Frame> {
+        let items = std::mem::take(&mut self.unacknowledged);
+        let frames = items.iter().filter(|item| item.number >= next).map(|item| self.frame(head, item)).collect();
+        self.unacknowledged = items;
+        frames
+    }
+
+    /// Every read under way, once more.
+    pub fn resend_reads(&mut self, head: Head) -> Vec<Frame> {
+        let reads = std::mem::take(&mut self.reads);
+        let frames = reads.iter().map(|(request, reading)| self.read_frame(head, *request, reading)).collect();
+        self.reads = reads;
+        frames
+    }
+
+    /// Items that are finished now that the shard has finished everything up to `through`.
+    pub fn finish(&mut self, through: u64) -> Vec<Item> {
+        self.acknowledged = self.acknowledged.max(through.min(self.last()));
+        let done = self.unacknowledged.partition_point(|item| item.number <= through);
+        self.unacknowledged.drain(..done).collect()
+    }
+}

@@ -1,0 +1,136 @@
+//! Tickets, and what they turn into.
+
+use types::{Clock, WorkerId};
+use wire::{FailedClock, Refusal};
+
+/// Names a push or pull under way. It can be waited for, or named as what a later one runs after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// Where pulled rows go: the caller's own memory, handed back when they are there.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PullTarget {
+    /// f32 numbers.
+    F32(Vec<f32>),
+    /// f64 numbers.
+    F64(Vec<f64>),
+    /// i64 numbers.
+    I64(Vec<i64>),
+}
+
+impl PullTarget {
+    /// The numbers as bytes.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::F32(values) => bytemuck::cast_slice_mut(values),
+            Self::F64(values) => bytemuck::cast_slice_mut(values),
+            Self::I64(values) => bytemuck::cast_slice_mut(values),
+        }
+    }
+
+    /// Adds numbers at the end.
+    pub(super) fn extend(&mut self, bytes: &[u8]) {
+        fn grow<T: bytemuck::Pod>(values: &mut Vec<T>, bytes: &[u8]) {
+            let old = values.len();
+            values.resize(old + bytes.len() / size_of::<T>(), T::zeroed());
+            bytemuck::cast_slice_mut(&mut values[old..]).copy_from_slice(bytes);
+        }
+        match self {
+            Self::F32(values) => grow(values, bytes),
+            Self::F64(values) => grow(values, bytes),
+            Self::I64(values) => grow(values, bytes),
+        }
+    }
+}
+
+/// Rows that a pull brought, and what they reflect.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReadRows {
+    /// Row after row.
+    pub values: PullTarget,
+    /// For a scan: the keys found, as positions.
+    pub positions: Vec<u64>,
+    /// The smallest frontier of any part: every update of clocks below it is in.
+    pub clock: Clock,
+    /// The reader's clock when it asked.
+    pub reader: Clock,
+    /// Where a part of the read was parked: whose marker let the last of them go.
+    pub released_by: Option<WorkerId>,
+    /// Clocks in view that were failed for all workers alike.
+    pub failed: Vec<FailedClock>,
+    /// How many of the rows came from the cache.
+    pub cached_rows: usize,
+}
+
+/// What a finished ticket brought.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Every part of a push was applied, or is held for its clock.
+    Done,
+    /// The rows of a pull.
+    Rows(ReadRows),
+}
+
+/// Why a ticket failed. Parts of the batch that were not refused have been applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// What was wrong with the first refused part.
+    pub refusal: Refusal,
+}
+
+pub(super) struct Pending {
+    pub parts: usize,
+    pub failure: Option<Failure>,
+    pub read: Option<PendingRead>,
+    pub table: types::TableId,
+    /// For a table with a delay: its place among the table's tasks.
+    pub place: Option<u64>,
+}
+
+pub(super) struct PendingRead {
+    pub target: PullTarget,
+    pub row_bytes: usize,
+    pub clock: Clock,
+    pub reader: Clock,
+    pub released_by: Option<WorkerId>,
+    pub failed: Vec<FailedClock>,
+    pub cached_rows: usize,
+    /// For a scan: what each shard has found so far.
+    pub found: Vec<(Vec<u64>, Vec<u8>)>,
+}
+
+impl PendingRead {
+    pub fn finish(mut self) -> ReadRows {
+        let mut positions = Vec::new();
+        for (keys, values) in self.found {
+            positions.extend(keys);
+            self.target.extend(&values);
+        }
+        ReadRows {
+            values: self.target,
+            positions,
+            clock: self.clock,
+            reader: self.reader,
+            released_by: self.released_by,
+            failed: self.failed,
+            cached_rows: self.cached_rows,
+        }
+    }
+}
+
+/// Who is waited for, for people.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    /// A read is parked.
+    Read {
+        /// The table's name.
+        table: String,
+        /// The workers it waits for; empty if its own pushes have not arrived.
+        on: Vec<WorkerId>,
+    },
+    /// A barrier is not complete.
+    Barrier {
+        /// The workers that are missing.
+        on: Vec<WorkerId>,
+    },
+}
