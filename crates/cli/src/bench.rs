@@ -1,0 +1,6 @@
+//! Benchmarks. Each prints what the machine itself can do beside what Slackwater does with it.
+
+pub mod cold;
+pub mod measure;
+pub mod peer;
+pub mod raw;
