@@ -1,0 +1,75 @@
+//! Transports: how frames get from one node to another, in one process or over TCP.
+//!
+//! A node has a [`Transport`], which sends and receives without ever blocking, and a [`Waiter`], which blocks until the
+//! transport may have something. The two are apart so that several threads of a worker can send while one of them waits.
+//! One conformance suite holds for all transports.
+
+mod local;
+mod tcp;
+
+pub use local::{Exchange, LocalTransport};
+pub use tcp::{TcpSettings, TcpTransport, listen};
+
+use std::time::Duration;
+use types::NodeId;
+use wire::{Frame, Member};
+
+/// What a transport has to report.
+#[derive(Debug)]
+pub enum Event {
+    /// A frame arrived.
+    Frame(Frame),
+    /// The connection to a node is gone; frames under way may be lost.
+    Disconnected(NodeId),
+}
+
+/// Moves frames. Nothing here blocks.
+pub trait Transport: Send {
+    /// Queues a frame for `frame.head.to`. If there is no way to that node, the frame is lost, as it would be on a
+    /// connection that breaks: machines send again what matters.
+    fn send(&mut self, frame: Frame);
+    /// Hands queued frames on as far as that goes at once.
+    fn flush(&mut self);
+    /// The next thing that happened, if anything did.
+    fn next(&mut self) -> Option<Event>;
+    /// Where nodes listen.
+    fn know(&mut self, members: &[Member]);
+    /// From now on this node is known by another name.
+    fn rename(&mut self, node: NodeId);
+    /// Bytes and frames so far.
+    fn traffic(&self) -> Traffic;
+}
+
+/// Blocks until there may be something to do.
+pub trait Waiter: Send {
+    /// Returns when the transport may have something, when a [`Waker`] is used, or after `timeout`.
+    fn wait(&mut self, timeout: Option<Duration>);
+    /// A handle that ends a wait early.
+    fn waker(&self) -> Waker;
+}
+
+/// Ends a wait early, from any thread.
+#[derive(Clone)]
+pub struct Waker(std::sync::Arc<dyn Fn() + Send + Sync>);
+
+impl Waker {
+    /// Ends the wait under way, or the next one.
+    pub fn wake(&self) {
+        (self.0)();
+    }
+}
+
+/// What a transport has moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes sent, headers included.
+    pub bytes_out: u64,
+    /// Bytes received, headers included.
+    pub bytes_in: u64,
+    /// Frames sent.
+    pub frames_out: u64,
+    /// Frames received.
+    pub frames_in: u64,
+    /// Connections closed because of what came over them.
+    pub refused: u64,
+}

@@ -1,0 +1,234 @@
+//! The receiving half of a connection: bytes in, frames out.
+//!
+//! Small frames are cut from a staging buffer that one read fills. The payloads of large ones are read from the socket
+//! straight into the buffer that the machine will use, together with the beginning of whatever follows.
+
+use std::io::{ErrorKind, IoSliceMut, Read};
+use wire::{Frame, Fresh, HEADER_BYTES, Header, Pool, WireError, decode};
+
+/// One read takes at most this much of small frames.
+const STAGING: usize = 16 << 10;
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub enum Ended {
+    /// The peer closed it, or the network did.
+    Closed,
+    /// What came is no frame.
+    Refused(WireError),
+}
+
+struct Partial {
+    header: Header,
+    body: Vec<u8>,
+    payloads: [Fresh; 2],
+    filled: usize,
+}
+
+impl Partial {
+    fn new(header: Header, pool: &Pool) -> Self {
+        let payloads = header.payloads.map(|bytes| pool.take(bytes));
+        Self { body: vec![0; header.body], payloads, filled: 0, header }
+    }
+
+    fn total(&self) -> usize {
+        self.header.body + self.header.payloads[0] + self.header.payloads[1]
+    }
+
+    /// What is still to be filled, piece by piece.
+    fn rest(&mut self) -> [&mut [u8]; 3] {
+        let mut skip = self.filled;
+        let [positions, values] = &mut self.payloads;
+        [&mut self.body[..], positions.bytes_mut(), values.bytes_mut()].map(|piece| {
+            let from = skip.min(piece.len());
+            skip -= from;
+            &mut piece[from..]
+        })
+    }
+
+    fn take(&mut self, mut bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        for piece in self.rest() {
+            let count = piece.len().min(bytes.len());
+            piece[..count].copy_from_slice(&bytes[..count]);
+            bytes = &bytes[count..];
+            taken += count;
+        }
+        self.filled += taken;
+        taken
+    }
+}
+
+/// What has been received and not yet been handed on.
+pub struct Inbox {
+    staging: Box<[u8]>,
+    start: usize,
+    end: usize,
+    partial: Option<Partial>,
+    /// Whether the socket may have more: a read that came back short has emptied it.
+    pub may_have_more: bool,
+    pub bytes: u64,
+}
+
+impl Inbox {
+    pub fn new() -> Self {
+        let staging = vec![0; STAGING].into_boxed_slice();
+        Self { staging, start: 0, end: 0, partial: None, may_have_more: true, bytes: 0 }
+    }
+
+    /// The next frame, or nothing until the socket has more.
+    pub fn next(&mut self, socket: &mut impl Read, pool: &Pool) -> Result<Option<Frame>, Ended> {
+        loop {
+            if let Some(partial) = &mut self.partial {
+                self.start += partial.take(&self.staging[self.start..self.end]);
+                if partial.filled == partial.total() {
+                    return self.finish().map(Some);
+                }
+            } else if self.end - self.start >= HEADER_BYTES {
+                let mut header = [0; HEADER_BYTES];
+                header.copy_from_slice(&self.staging[self.start..self.start + HEADER_BYTES]);
+                self.start += HEADER_BYTES;
+                let header = Header::parse(&header).map_err(Ended::Refused)?;
+                self.partial = Some(Partial::new(header, pool));
+                continue;
+            }
+            if !self.may_have_more || !self.read(socket)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<Frame, Ended> {
+        let Some(Partial { header, body, payloads, .. }) = self.partial.take() else { return Err(Ended::Closed) };
+        decode(&header, &body, payloads.map(Fresh::freeze)).map_err(Ended::Refused)
+    }
+
+    /// One read. Returns whether anything came.
+    fn read(&mut self, socket: &mut impl Read) -> Result<bool, Ended> {
+        self.staging.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        let result = match &mut self.partial {
+            // The staging buffer is empty here: a partial frame has taken everything.
+            Some(partial) => {
+                let wanted = partial.total() - partial.filled;
+                let [body, positions, values] = partial.rest();
+                let mut pieces = [body, positions, values, &mut self.staging[..]].map(IoSliceMut::new);
+                socket.read_vectored(&mut pieces).map(|count| {
+                    partial.filled += count.min(wanted);
+                    self.end = count.saturating_sub(wanted);
+                    (count, wanted + STAGING)
+                })
+            }
+            None => {
+                let room = &mut self.staging[self.end..];
+                let wanted = room.len();
+                socket.read(room).map(|count| {
+                    self.end += count;
+                    (count, wanted)
+                })
+            }
+        };
+        match result {
+            Ok((0, _)) => Err(Ended::Closed),
+            Ok((count, wanted)) => {
+                self.bytes += count as u64;
+                self.may_have_more = count == wanted || self.partial.is_some();
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.may_have_more = false;
+                Ok(false)
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(true),
+            // A connection that is still being made is not readable yet.
+            Err(error) if error.kind() == ErrorKind::NotConnected => {
+                self.may_have_more = false;
+                Ok(false)
+            }
+            Err(_) => Err(Ended::Closed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+    use types::{Clock, NodeId, NumberType, Placement, ShardId, TableId};
+    use wire::{Control, Head, Keys, Message, Push, encode};
+
+    /// A socket that gives out what it has in pieces of given sizes, then would block.
+    struct Pieces(VecDeque<Vec<u8>>);
+
+    impl Read for Pieces {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            let Some(piece) = self.0.front_mut() else { return Err(ErrorKind::WouldBlock.into()) };
+            let count = piece.len().min(into.len());
+            into[..count].copy_from_slice(&piece[..count]);
+            piece.drain(..count);
+            if piece.is_empty() {
+                self.0.pop_front();
+            }
+            Ok(count)
+        }
+    }
+
+    fn frames() -> Vec<Frame> {
+        let pool = Pool::new();
+        let push = |rows: u64| {
+            let ids: Vec<u64> = (0..rows).collect();
+            let keys = Keys::distinct(Placement::Spread, &ids).slice(0..rows as usize).in_full();
+            let values = pool.copy(&ids.iter().map(|id| *id as f32).collect::<Vec<_>>());
+            let push = Push { table: TableId(1), shard: ShardId(0), settled: 0, number: NumberType::F32, keys, values };
+            let mut head = Head::plain(NodeId::Worker(0), NodeId::Server(0));
+            head.clock = Clock(rows);
+            Frame { head, message: Message::Push(push) }
+        };
+        let beat = || {
+            let message = Message::Control(Control::Beat);
+            Frame { head: Head::plain(NodeId::Worker(0), NodeId::Server(0)), message }
+        };
+        vec![beat(), push(3), push(0), push(20_000), beat(), push(1)]
+    }
+
+    fn bytes_of(frames: &[Frame]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for frame in frames {
+            encode(frame, &mut bytes);
+            frame.message.payloads().iter().for_each(|payload| bytes.extend_from_slice(payload.bytes()));
+        }
+        bytes
+    }
+
+    #[test]
+    fn frames_come_out_whole_however_the_bytes_are_cut() {
+        let frames = frames();
+        let bytes = bytes_of(&frames);
+        for size in [1, 7, 87, 88, 89, 4_000, 16_384, 100_000, bytes.len()] {
+            let mut socket = Pieces(bytes.chunks(size).map(<[u8]>::to_vec).collect());
+            let mut inbox = Inbox::new();
+            let pool = Pool::new();
+            let mut received = Vec::new();
+            while !socket.0.is_empty() || received.len() < frames.len() {
+                inbox.may_have_more = true;
+                while let Some(frame) = inbox.next(&mut socket, &pool).expect("well formed") {
+                    received.push(frame);
+                }
+            }
+            assert_eq!(received, frames, "pieces of {size}");
+            assert_eq!(inbox.bytes, bytes.len() as u64);
+        }
+    }
+
+    #[test]
+    fn garbage_is_refused_and_a_cut_frame_is_never_handed_on() {
+        let mut inbox = Inbox::new();
+        let garbage = vec![b'x'; 200];
+        assert!(matches!(inbox.next(&mut Pieces([garbage].into()), &Pool::new()), Err(Ended::Refused(_))));
+        let bytes = bytes_of(&frames()[..2]);
+        let mut inbox = Inbox::new();
+        let mut socket = Pieces([bytes[..bytes.len() - 1].to_vec()].into());
+        assert!(matches!(inbox.next(&mut socket, &Pool::new()), Ok(Some(_))));
+        assert!(matches!(inbox.next(&mut socket, &Pool::new()), Ok(None)));
+    }
+}

@@ -1,0 +1,336 @@
+//! Frames over TCP, driven by readiness: the thread that owns the machine reads and writes the sockets itself.
+
+mod inbox;
+mod outbox;
+
+use crate::{Event, Traffic, Transport, Waiter, Waker};
+use inbox::{Ended, Inbox};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Registry, Token};
+use outbox::Outbox;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use types::NodeId;
+use wire::{Frame, Member, Pool};
+
+const LISTENER: Token = Token(0);
+const WAKER: Token = Token(1);
+const FIRST_CONNECTION: usize = 2;
+/// A peer that is sent this much without reading it gets no more of its requests served until it has read some.
+const PAUSE_ABOVE: usize = 4 << 20;
+/// Queued bytes that are written at once rather than with the next flush.
+const WRITE_ABOVE: usize = 256 << 10;
+
+/// How a node uses TCP.
+#[derive(Clone, Debug)]
+pub struct TcpSettings {
+    /// Whether it calls nodes it is not connected to. Those that only answer do not.
+    pub dials: bool,
+    /// Where received payloads are put.
+    pub pool: Pool,
+}
+
+/// Listens at `address` (port 0 takes any free one). Returns the two halves and the address that others can call.
+pub fn listen(address: SocketAddr, settings: TcpSettings) -> std::io::Result<(TcpTransport, TcpWaiter, SocketAddr)> {
+    let poll = Poll::new()?;
+    let mut listener = TcpListener::bind(address)?;
+    poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+    let waker = Arc::new(mio::Waker::new(poll.registry(), WAKER)?);
+    let address = listener.local_addr()?;
+    let ready = Arc::new(Mutex::new(Vec::new()));
+    let transport = TcpTransport {
+        registry: poll.registry().try_clone()?,
+        listener,
+        ready: ready.clone(),
+        settings,
+        connections: Vec::new(),
+        free: Vec::new(),
+        by_node: BTreeMap::new(),
+        addresses: BTreeMap::new(),
+        readable: VecDeque::new(),
+        unflushed: Vec::new(),
+        disconnected: VecDeque::new(),
+        traffic: Traffic::default(),
+    };
+    Ok((transport, TcpWaiter { poll, events: Events::with_capacity(256), ready, waker }, address))
+}
+
+#[derive(Clone, Copy)]
+struct Ready {
+    token: Token,
+    writable: bool,
+}
+
+struct Connection {
+    stream: TcpStream,
+    peer: Option<NodeId>,
+    inbox: Inbox,
+    outbox: Outbox,
+    queued_to_read: bool,
+    queued_to_flush: bool,
+    /// Its requests wait until it has read what it was sent.
+    paused: bool,
+}
+
+/// One node's connections.
+pub struct TcpTransport {
+    registry: Registry,
+    listener: TcpListener,
+    ready: Arc<Mutex<Vec<Ready>>>,
+    settings: TcpSettings,
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    /// The connection that a node last used.
+    by_node: BTreeMap<NodeId, usize>,
+    addresses: BTreeMap<NodeId, String>,
+    readable: VecDeque<usize>,
+    unflushed: Vec<usize>,
+    disconnected: VecDeque<NodeId>,
+    traffic: Traffic,
+}
+
+impl TcpTransport {
+    /// Connects to `node` at `address` (`host:port`) without waiting for it.
+    fn dial(&mut self, node: NodeId, address: &str) -> std::io::Result<usize> {
+        let address = address.to_socket_addrs()?.next().ok_or(ErrorKind::AddrNotAvailable)?;
+        let stream = TcpStream::connect(address)?;
+        let index = self.add(stream)?;
+        if let Some(connection) = &mut self.connections[index] {
+            connection.peer = Some(node);
+        }
+        self.by_node.insert(node, index);
+        Ok(index)
+    }
+
+    fn add(&mut self, mut stream: TcpStream) -> std::io::Result<usize> {
+        stream.set_nodelay(true).ok();
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.registry.register(&mut stream, Token(index + FIRST_CONNECTION), interest)?;
+        self.connections[index] = Some(Connection {
+            stream,
+            peer: None,
+            inbox: Inbox::new(),
+            outbox: Outbox::default(),
+            queued_to_read: false,
+            queued_to_flush: false,
+            paused: false,
+        });
+        Ok(index)
+    }
+
+    fn accept(&mut self) {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, address)) => match self.add(stream) {
+                    Ok(index) => {
+                        tracing::debug!(%address, index, "accepted a connection");
+                        self.queue_read(index);
+                    }
+                    Err(error) => tracing::warn!(%address, %error, "cannot take a connection"),
+                },
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // Out of file descriptors, most likely: those who are connected are still served.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn queue_read(&mut self, index: usize) {
+        if let Some(Some(connection)) = self.connections.get_mut(index) {
+            connection.inbox.may_have_more = true;
+            if !std::mem::replace(&mut connection.queued_to_read, true) {
+                self.readable.push_back(index);
+            }
+        }
+    }
+
+    fn take_ready(&mut self) {
+        let ready = std::mem::take(&mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner));
+        for Ready { token, writable } in ready {
+            match token {
+                LISTENER => self.accept(),
+                WAKER => {}
+                Token(token) => {
+                    let index = token - FIRST_CONNECTION;
+                    if writable {
+                        self.flush_one(index);
+                    }
+                    self.queue_read(index);
+                }
+            }
+        }
+    }
+
+    fn flush_one(&mut self, index: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(index) else { return };
+        if connection.outbox.waiting > 0 && connection.outbox.flush(&mut connection.stream).is_err() {
+            return self.close(index);
+        }
+        if connection.paused && connection.outbox.waiting < PAUSE_ABOVE / 2 {
+            connection.paused = false;
+            self.queue_read(index);
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        let Some(mut connection) = self.connections[index].take() else { return };
+        self.traffic.bytes_in += connection.inbox.bytes;
+        self.traffic.bytes_out += connection.outbox.written;
+        self.registry.deregister(&mut connection.stream).ok();
+        self.free.push(index);
+        let Some(peer) = connection.peer else { return };
+        tracing::debug!(%peer, "connection closed");
+        if self.by_node.get(&peer) == Some(&index) {
+            self.by_node.remove(&peer);
+            self.disconnected.push_back(peer);
+        }
+    }
+
+    /// Breaks the connection to `node`, as a bad network would. For tests.
+    #[doc(hidden)]
+    pub fn cut(&mut self, node: NodeId) {
+        if let Some(index) = self.by_node.get(&node).copied() {
+            self.close(index);
+        }
+    }
+
+    fn receive(&mut self, index: usize) -> Option<Event> {
+        let connection = self.connections.get_mut(index)?.as_mut()?;
+        connection.queued_to_read = false;
+        // Only those who answer pause: two nodes that both did could wait for each other.
+        if !self.settings.dials && connection.outbox.waiting > PAUSE_ABOVE {
+            connection.paused = true;
+            return None;
+        }
+        match connection.inbox.next(&mut connection.stream, &self.settings.pool) {
+            Ok(Some(frame)) => {
+                connection.queued_to_read = true;
+                self.readable.push_back(index);
+                self.traffic.frames_in += 1;
+                let from = frame.head.from;
+                if connection.peer != Some(from) {
+                    connection.peer = Some(from);
+                    self.by_node.insert(from, index);
+                }
+                Some(Event::Frame(frame))
+            }
+            Ok(None) => None,
+            Err(ended) => {
+                if let Ended::Refused(error) = ended {
+                    self.traffic.refused += 1;
+                    let address = connection.stream.peer_addr().map_or("unknown".to_owned(), |a| a.to_string());
+                    let peer = connection.peer.map_or("unknown".to_owned(), |peer| peer.to_string());
+                    tracing::warn!(%address, peer, %error, "closed a connection");
+                }
+                self.close(index);
+                None
+            }
+        }
+    }
+}
+
+impl Transport for TcpTransport {
+    fn send(&mut self, frame: Frame) {
+        let to = frame.head.to;
+        let index = match self.by_node.get(&to) {
+            Some(index) => *index,
+            None => {
+                let Some(address) = self.addresses.get(&to).filter(|_| self.settings.dials).cloned() else { return };
+                match self.dial(to, &address) {
+                    Ok(index) => index,
+                    Err(error) => {
+                        tracing::debug!(%to, address, %error, "cannot connect");
+                        return self.disconnected.push_back(to);
+                    }
+                }
+            }
+        };
+        let Some(Some(connection)) = self.connections.get_mut(index) else { return };
+        connection.outbox.push(&frame);
+        self.traffic.frames_out += 1;
+        if connection.outbox.waiting > WRITE_ABOVE {
+            self.flush_one(index);
+        } else if !std::mem::replace(&mut connection.queued_to_flush, true) {
+            self.unflushed.push(index);
+        }
+    }
+
+    fn flush(&mut self) {
+        for index in std::mem::take(&mut self.unflushed) {
+            if let Some(Some(connection)) = self.connections.get_mut(index) {
+                connection.queued_to_flush = false;
+            }
+            self.flush_one(index);
+        }
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        self.take_ready();
+        loop {
+            if let Some(node) = self.disconnected.pop_front() {
+                return Some(Event::Disconnected(node));
+            }
+            let index = self.readable.pop_front()?;
+            if let Some(event) = self.receive(index) {
+                return Some(event);
+            }
+        }
+    }
+
+    fn know(&mut self, members: &[Member]) {
+        self.addresses.extend(members.iter().map(|member| (member.node, member.address.clone())));
+    }
+
+    fn rename(&mut self, _: NodeId) {}
+
+    fn traffic(&self) -> Traffic {
+        let mut traffic = self.traffic;
+        for connection in self.connections.iter().flatten() {
+            traffic.bytes_in += connection.inbox.bytes;
+            traffic.bytes_out += connection.outbox.written;
+        }
+        traffic
+    }
+}
+
+/// Blocks on all connections of one node.
+pub struct TcpWaiter {
+    poll: Poll,
+    events: Events,
+    ready: Arc<Mutex<Vec<Ready>>>,
+    waker: Arc<mio::Waker>,
+}
+
+impl Waiter for TcpWaiter {
+    fn wait(&mut self, timeout: Option<Duration>) {
+        if let Err(error) = self.poll.poll(&mut self.events, timeout) {
+            if error.kind() != ErrorKind::Interrupted {
+                tracing::error!(%error, "cannot wait for the network");
+            }
+            return;
+        }
+        if self.events.is_empty() {
+            return;
+        }
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        ready.extend(self.events.iter().map(|event| Ready { token: event.token(), writable: event.is_writable() }));
+    }
+
+    fn waker(&self) -> Waker {
+        let waker = self.waker.clone();
+        Waker(Arc::new(move || {
+            waker.wake().ok();
+        }))
+    }
+}

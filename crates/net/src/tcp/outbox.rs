@@ -1,0 +1,85 @@
+//! The sending half of a connection: frames in, vectored writes out, payloads straight from where they lie.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, IoSlice, Write};
+use wire::{Frame, Payload, encode};
+
+/// Pieces handed to one write at most.
+const PIECES: usize = 48;
+
+struct Queued {
+    small: Vec<u8>,
+    payloads: [Payload; 2],
+    sent: usize,
+}
+
+impl Queued {
+    fn len(&self) -> usize {
+        self.small.len() + self.payloads[0].len() + self.payloads[1].len()
+    }
+}
+
+/// What has been queued and not yet been written.
+#[derive(Default)]
+pub struct Outbox {
+    queue: VecDeque<Queued>,
+    /// Bytes that are still to be written.
+    pub waiting: usize,
+    pub written: u64,
+}
+
+impl Outbox {
+    pub fn push(&mut self, frame: &Frame) {
+        let mut small = Vec::with_capacity(192);
+        encode(frame, &mut small);
+        let queued = Queued { small, payloads: frame.message.payloads().map(Clone::clone), sent: 0 };
+        self.waiting += queued.len();
+        self.queue.push_back(queued);
+    }
+
+    /// Writes until nothing is left or the socket takes no more. An error means that the connection is gone.
+    pub fn flush(&mut self, socket: &mut impl Write) -> std::io::Result<()> {
+        while self.waiting > 0 {
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let mut count = 0;
+            'fill: for queued in &self.queue {
+                let mut skip = queued.sent;
+                for piece in [&queued.small[..], queued.payloads[0].bytes(), queued.payloads[1].bytes()] {
+                    let from = skip.min(piece.len());
+                    skip -= from;
+                    if from < piece.len() {
+                        if count == PIECES {
+                            break 'fill;
+                        }
+                        pieces[count] = IoSlice::new(&piece[from..]);
+                        count += 1;
+                    }
+                }
+            }
+            match socket.write_vectored(&pieces[..count]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(bytes) => self.advance(bytes),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::NotConnected => return Ok(()),
+                    ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, mut bytes: usize) {
+        self.waiting -= bytes;
+        self.written += bytes as u64;
+        while let Some(first) = self.queue.front_mut() {
+            let left = first.len() - first.sent;
+            if bytes < left {
+                first.sent += bytes;
+                return;
+            }
+            bytes -= left;
+            self.queue.pop_front();
+        }
+    }
+}
