@@ -7,8 +7,8 @@
 mod local;
 mod tcp;
 
-pub use local::{Exchange, LocalTransport};
-pub use tcp::{TcpSettings, TcpTransport, listen};
+pub use local::{Exchange, LocalTransport, LocalWaiter};
+pub use tcp::{TcpSettings, TcpTransport, TcpWaiter, listen};
 
 use std::time::Duration;
 use types::NodeId;
@@ -36,6 +36,8 @@ pub trait Transport: Send {
     fn know(&mut self, members: &[Member]);
     /// From now on this node is known by another name.
     fn rename(&mut self, node: NodeId);
+    /// Bytes that were queued and could not be handed on yet.
+    fn backlog(&self) -> usize;
     /// Bytes and frames so far.
     fn traffic(&self) -> Traffic;
 }

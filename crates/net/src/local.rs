@@ -110,6 +110,10 @@ impl Transport for LocalTransport {
         self.node = node;
     }
 
+    fn backlog(&self) -> usize {
+        0
+    }
+
     fn traffic(&self) -> Traffic {
         self.traffic
     }

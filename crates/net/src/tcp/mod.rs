@@ -27,8 +27,9 @@ const WRITE_ABOVE: usize = 256 << 10;
 /// How a node uses TCP.
 #[derive(Clone, Debug)]
 pub struct TcpSettings {
-    /// Whether it calls nodes it is not connected to. Those that only answer do not.
-    pub dials: bool,
+    /// Whether a peer's requests wait while it does not read its answers. For those who answer: two nodes that both did
+    /// this could wait for each other.
+    pub pauses: bool,
     /// Where received payloads are put.
     pub pool: Pool,
 }
@@ -208,8 +209,7 @@ impl TcpTransport {
     fn receive(&mut self, index: usize) -> Option<Event> {
         let connection = self.connections.get_mut(index)?.as_mut()?;
         connection.queued_to_read = false;
-        // Only those who answer pause: two nodes that both did could wait for each other.
-        if !self.settings.dials && connection.outbox.waiting > PAUSE_ABOVE {
+        if self.settings.pauses && connection.outbox.waiting > PAUSE_ABOVE {
             connection.paused = true;
             return None;
         }
@@ -246,7 +246,7 @@ impl Transport for TcpTransport {
         let index = match self.by_node.get(&to) {
             Some(index) => *index,
             None => {
-                let Some(address) = self.addresses.get(&to).filter(|_| self.settings.dials).cloned() else { return };
+                let Some(address) = self.addresses.get(&to).cloned() else { return };
                 match self.dial(to, &address) {
                     Ok(index) => index,
                     Err(error) => {
@@ -293,6 +293,10 @@ impl Transport for TcpTransport {
     }
 
     fn rename(&mut self, _: NodeId) {}
+
+    fn backlog(&self) -> usize {
+        self.connections.iter().flatten().map(|connection| connection.outbox.waiting).sum()
+    }
 
     fn traffic(&self) -> Traffic {
         let mut traffic = self.traffic;

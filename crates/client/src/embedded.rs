@@ -1,0 +1,83 @@
+//! A whole run in one process: coordinator, servers and workers as threads that exchange messages.
+
+use crate::session::token;
+use crate::{Error, Session, Shape};
+use net::Exchange;
+use node::{DriverSettings, NodeError, Patience, ServerSettings, join, run_coordinator, run_server};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use types::{NodeId, Span};
+use update::Registry;
+use wire::{Pool, Role};
+
+/// A thread that is silent for this long in one process has fallen over.
+const PATIENCE: Duration = Duration::from_secs(30);
+const JOIN_LIMIT: Duration = Duration::from_secs(30);
+
+/// The threads behind an embedded run's sessions.
+pub(crate) struct Threads {
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // The last session has left, so every thread is on its way out.
+        for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            thread.join().ok();
+        }
+    }
+}
+
+pub(crate) fn start(shape: Shape, registry: Registry, wait: Patience) -> Result<Vec<Session>, Error> {
+    let exchange = Exchange::new();
+    let pool = Pool::new();
+    let mut threads = Vec::new();
+    let (transport, waiter) = exchange.join(NodeId::Coordinator);
+    let patience = Span(PATIENCE.as_nanos() as u64);
+    threads.push(std::thread::spawn(move || {
+        if let Err(error) = run_coordinator(transport, waiter, shape.into(), patience) {
+            tracing::error!(%error, "the run ended early");
+        }
+    }));
+    for index in 0..shape.servers {
+        let settings = ServerSettings {
+            address: String::new(),
+            token: token(),
+            join_limit: JOIN_LIMIT,
+            patience: PATIENCE,
+            wait,
+            registry: registry.clone(),
+            pool: pool.clone(),
+        };
+        // A place under a name of its own until the coordinator gives one.
+        let (transport, waiter) = exchange.join(NodeId::Server((1 << 29) - 1 - index));
+        threads.push(std::thread::spawn(move || {
+            if let Err(error) = run_server(transport, waiter, settings, None) {
+                tracing::error!(%error, "a server ended early");
+            }
+        }));
+    }
+    let joining: Vec<JoinHandle<Result<_, NodeError>>> = (0..shape.workers)
+        .map(|index| {
+            let (mut transport, mut waiter) = exchange.join(NodeId::Worker((1 << 29) - 1 - index));
+            std::thread::spawn(move || {
+                let joined = join(&mut transport, &mut waiter, Role::Worker, "", token(), JOIN_LIMIT)?;
+                Ok((joined, transport, waiter))
+            })
+        })
+        .collect();
+    let threads = Arc::new(Threads { threads: Mutex::new(threads) });
+    let mut sessions = Vec::new();
+    for thread in joining {
+        let (joined, transport, waiter) = match thread.join() {
+            Ok(result) => result?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        let settings = DriverSettings { wait, patience: PATIENCE };
+        let threads = Some(threads.clone());
+        sessions.push(Session::begin(joined, Box::new(transport), Box::new(waiter), settings, threads));
+    }
+    sessions.sort_by_key(Session::rank);
+    Ok(sessions)
+}

@@ -1,0 +1,45 @@
+//! What can go wrong, by what the program can do about it.
+
+use machine::TableFailure;
+use node::NodeError;
+use types::SpecError;
+use wire::KeyError;
+
+/// Why a call failed. Every message says what, where and what to do.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The run is over for this node: it could not be joined, or a node was lost. Start again.
+    #[error(transparent)]
+    Run(#[from] NodeError),
+    /// The table's spec does not hold together. Change the spec.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The table could not be made, for instance because another worker made it differently.
+    #[error("{problem}")]
+    Table {
+        /// In words.
+        problem: String,
+    },
+    /// The keys are no key list. Change the keys.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    /// The batch does not fit the table; nothing was sent.
+    #[error(transparent)]
+    Batch(#[from] TableFailure),
+    /// A shard refused a part of the batch and left its rows as they were; other parts of it have been applied.
+    #[error("{refused_by}refused: {reason}")]
+    Refused {
+        /// Who said so, where that matters.
+        refused_by: String,
+        /// In words.
+        reason: String,
+    },
+    /// An address is none, or cannot be listened at.
+    #[error("cannot use the address {address}: {reason}")]
+    Address {
+        /// As given.
+        address: String,
+        /// In words.
+        reason: String,
+    },
+}

@@ -1,0 +1,38 @@
+//! Where a worker's time went, and for whom it waited.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+use types::WorkerId;
+
+/// A worker's account of its time. What is in none of the entries was spent computing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Reads that were held back by the bound, by the worker whose clock let them go.
+    pub bound: BTreeMap<WorkerId, Duration>,
+    /// Reads and acknowledgements that were only under way.
+    pub network: Duration,
+    /// Standing at barriers.
+    pub barrier: Duration,
+    /// From the opening of the session.
+    pub total: Duration,
+}
+
+impl Ledger {
+    /// Time that the bound cost, for whomever.
+    #[must_use]
+    pub fn waited_for_others(&self) -> Duration {
+        self.bound.values().sum()
+    }
+
+    /// Time left for the program itself.
+    #[must_use]
+    pub fn compute(&self) -> Duration {
+        self.total.saturating_sub(self.waited_for_others() + self.network + self.barrier)
+    }
+
+    /// The worker that was waited for longest.
+    #[must_use]
+    pub fn slowest(&self) -> Option<(WorkerId, Duration)> {
+        self.bound.iter().map(|(worker, time)| (*worker, *time)).max_by_key(|(_, time)| *time)
+    }
+}

@@ -1,0 +1,46 @@
+//! Slackwater: a parameter server that trains one model on machines that do not keep step.
+//!
+//! A program opens a [`Session`], makes [`Table`]s, and then pulls rows, computes, pushes gradients and ends its clock.
+//! How fresh a read must be, how contributions meet and what an update does to a row are choices of the table's
+//! [`TableSpec`], and none of them changes the program.
+//!
+//! ```
+//! use slackwater::{Consistency, Session, Shape, TableSpec};
+//!
+//! let shape = Shape { servers: 2, workers: 1 };
+//! let session = Session::embedded(shape)?.remove(0);
+//! let spec = TableSpec::sparse("weights", 1).consistency(Consistency::slack(3));
+//! let weights = session.table::<f32>(spec)?;
+//!
+//! let keys = weights.keys(&[7, 42, 1_000_000]);
+//! weights.push(&keys, vec![1.0, 2.0, 3.0])?.wait()?;
+//! session.clock()?;
+//! let rows = weights.pull(&keys)?.wait()?;
+//! assert_eq!(rows.values().iter().sum::<f32>(), 6.0);
+//! session.close()?;
+//! # Ok::<(), slackwater::Error>(())
+//! ```
+
+mod embedded;
+mod error;
+mod ledger;
+mod log;
+mod session;
+mod table;
+mod ticket;
+
+pub use error::Error;
+pub use ledger::Ledger;
+pub use log::Log;
+pub use machine::WorkerCounts;
+pub use net::Traffic;
+pub use node::Patience;
+pub use session::{Connect, Session, Shape, serve};
+pub use table::Table;
+pub use ticket::{After, Rows, Ticket, Tickets};
+pub use types::{
+    CacheSpec, Clock, Combine, Consistency, Initial, NodeId, NumberType, Placement, Reduce, Setting, SpecError,
+    TableSpec, UpdaterSpec, WorkerId,
+};
+pub use update::{Number, Registry, Step, Updater};
+pub use wire::{FailedClock, KeyError, Keys};

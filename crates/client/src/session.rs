@@ -1,0 +1,394 @@
+//! A worker's place in a run.
+
+use crate::log::Logs;
+use crate::table::{Table, TargetNumber};
+use crate::{Error, Ledger, embedded};
+use machine::{Failure, Size, WorkerCounts};
+use net::{TcpSettings, Traffic, listen};
+use node::{Driver, DriverSettings, Patience, ServerReport, ServerSettings, join, run_coordinator, run_server};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use types::{Clock, NodeId, Span, TableId, TableSpec, WorkerId};
+use update::Registry;
+use wire::{Member, Pool, Role};
+
+/// Pushed bytes that may be unacknowledged before a push blocks.
+const UNACKNOWLEDGED: usize = 256 << 20;
+
+/// How many servers and workers a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Threads that hold shards.
+    pub servers: u32,
+    /// Programs that compute.
+    pub workers: u32,
+}
+
+impl From<Shape> for Size {
+    fn from(shape: Shape) -> Self {
+        Self { servers: shape.servers, workers: shape.workers }
+    }
+}
+
+/// How to reach a run over TCP.
+#[derive(Clone, Debug)]
+pub struct Connect {
+    /// Where to meet: the coordinator's `host:port`.
+    pub meet: String,
+    /// Where this node listens; port 0 takes any free one.
+    pub listen: SocketAddr,
+    /// How others can call this node, if not by the address it listens at.
+    pub advertise: Option<String>,
+    /// How long to wait for everybody to join.
+    pub join_limit: Duration,
+    /// A node that is silent for this long is lost.
+    pub patience: Duration,
+    /// How threads wait.
+    pub wait: Patience,
+}
+
+impl Connect {
+    /// Meet at `address`; listen at any free port of this host's loopback, or of all interfaces if the meeting place is
+    /// on another host; wait five minutes for everybody.
+    #[must_use]
+    pub fn to(address: &str) -> Self {
+        Self {
+            meet: address.to_owned(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            advertise: None,
+            join_limit: Duration::from_secs(300),
+            patience: Duration::from_secs(5),
+            wait: Patience::BLOCKING,
+        }
+    }
+}
+
+pub(crate) struct Shared {
+    pub driver: Arc<Driver>,
+    shape: Shape,
+    rank: WorkerId,
+    opened: Instant,
+    ledger: Mutex<Ledger>,
+    /// Sends the logs of every table, at the end of a clock.
+    absorb: Mutex<Vec<Absorb>>,
+}
+
+type Absorb = Box<dyn Fn() -> Result<(), Error> + Send>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub fn refused(&self, table: TableId, failure: &Failure) -> Error {
+        let describe = |spec: &TableSpec| failure.refusal.describe(&spec.name, spec.shape.placement());
+        let reason = self.driver.call(|worker, _, _| worker.spec(table).map(describe)).unwrap_or_default();
+        Error::Refused { refused_by: format!("a push or pull of {} was ", self.rank), reason }
+    }
+
+    pub fn account(&self, released_by: Option<WorkerId>, time: Duration) {
+        let mut ledger = lock(&self.ledger);
+        match released_by {
+            Some(worker) => *ledger.bound.entry(worker).or_default() += time,
+            None => ledger.network += time,
+        }
+    }
+
+    /// Blocks while too much is under way.
+    pub fn make_room(&self) -> Result<(), Error> {
+        let room = |worker: &mut machine::Worker| (worker.unacknowledged_bytes() < UNACKNOWLEDGED).then_some(());
+        if self.driver.call(|worker, _, _| room(worker)).is_none() {
+            let begin = Instant::now();
+            self.driver.wait_until(room)?;
+            self.account(None, begin.elapsed());
+        }
+        Ok(())
+    }
+}
+
+/// A worker's place in a run. Threads of a program may share it.
+pub struct Session {
+    shared: Arc<Shared>,
+    /// Threads of an embedded run, ended with its last session.
+    _embedded: Option<Arc<embedded::Threads>>,
+    closed: bool,
+}
+
+impl Session {
+    /// A whole run in this process: a session for each worker, to be moved into threads. Returns when all have begun.
+    pub fn embedded(shape: Shape) -> Result<Vec<Self>, Error> {
+        Self::embedded_with(shape, Registry::builtin(), Patience::BLOCKING)
+    }
+
+    /// As [`Session::embedded`], with updaters of the program's own and another way of waiting.
+    ///
+    /// ```
+    /// use slackwater::{Patience, Registry, Session, Shape, Step, TableSpec, Updater, UpdaterSpec};
+    ///
+    /// struct Max;
+    /// impl Updater<f32> for Max {
+    ///     fn state(&self, _width: usize) -> usize { 0 }
+    ///     fn update(&self, _: &Step, _width: usize, row: &mut [f32], gradient: &[f32]) {
+    ///         row.iter_mut().zip(gradient).for_each(|(w, g)| *w = w.max(*g));
+    ///     }
+    /// }
+    ///
+    /// let mut registry = Registry::builtin();
+    /// registry.register::<f32>("max", |_settings| Box::new(Max));
+    /// let shape = Shape { servers: 1, workers: 1 };
+    /// let session = Session::embedded_with(shape, registry, Patience::BLOCKING)?.remove(0);
+    /// let max = UpdaterSpec::Custom { name: "max".into(), settings: vec![] };
+    /// let table = session.table::<f32>(TableSpec::dense("highest", 1, 1).updater(max))?;
+    /// let rows = table.push_pull(&table.keys(&[0]), vec![3.0])?.wait()?;
+    /// assert_eq!(rows.values(), [3.0]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn embedded_with(shape: Shape, registry: Registry, wait: Patience) -> Result<Vec<Self>, Error> {
+        embedded::start(shape, registry, wait)
+    }
+
+    /// Joins a run over TCP as a worker. Blocks until everybody has joined, at most `connect.join_limit`.
+    pub fn connect(connect: &Connect) -> Result<Self, Error> {
+        let pool = Pool::new();
+        let (mut transport, mut waiter, address) = open(connect, false, &pool)?;
+        let joined = join(&mut transport, &mut waiter, Role::Worker, &address, token(), connect.join_limit)?;
+        let settings = DriverSettings { wait: connect.wait, patience: connect.patience };
+        Ok(Self::begin(joined, Box::new(transport), Box::new(waiter), settings, None))
+    }
+
+    pub(crate) fn begin(
+        joined: node::Joined,
+        transport: Box<dyn net::Transport>,
+        waiter: Box<dyn net::Waiter>,
+        settings: DriverSettings,
+        embedded: Option<Arc<embedded::Threads>>,
+    ) -> Self {
+        let shape = Shape { servers: joined.plan.servers, workers: joined.plan.workers.len() as u32 };
+        let rank = match joined.node {
+            NodeId::Worker(rank) => WorkerId(rank),
+            _ => WorkerId(0),
+        };
+        let driver = Driver::start(joined, transport, waiter, settings);
+        let shared = Arc::new(Shared {
+            driver,
+            shape,
+            rank,
+            opened: Instant::now(),
+            ledger: Mutex::new(Ledger::default()),
+            absorb: Mutex::new(Vec::new()),
+        });
+        Self { shared, _embedded: embedded, closed: false }
+    }
+
+    /// This worker's rank: 0 to n − 1.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.shared.rank.0
+    }
+
+    /// How many servers and workers the run has.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.shared.shape
+    }
+
+    /// This worker's clock: how many units of work it has finished.
+    #[must_use]
+    pub fn now(&self) -> Clock {
+        self.shared.driver.call(|worker, _, _| worker.clock())
+    }
+
+    /// Makes a table, or finds it if another worker has made it with the same spec. Blocks for a round trip. Fails if the
+    /// spec does not hold together, if it differs from another worker's, or if `T` is not its number type.
+    pub fn table<T: TargetNumber>(&self, spec: TableSpec) -> Result<Table<T>, Error> {
+        spec.check()?;
+        if spec.number != T::TYPE {
+            let problem = format!("table '{}' holds {}, not {}; write .number(…)", spec.name, spec.number, T::TYPE);
+            return Err(Error::Table { problem });
+        }
+        let name = spec.name.clone();
+        self.shared.driver.call(|worker, _, out| worker.make_table(spec.clone(), out));
+        let made = self.shared.driver.wait_until(|worker| worker.table(&name).cloned())?;
+        let id = made.map_err(|problem| Error::Table { problem })?;
+        let logs = Arc::new(Logs::new());
+        let table = Table { shared: self.shared.clone(), id, spec: Arc::new(spec), logs };
+        let weak = Arc::downgrade(&self.shared);
+        let (id, spec, logs) = (table.id, table.spec.clone(), table.logs.clone());
+        lock(&self.shared.absorb).push(Box::new(move || match weak.upgrade() {
+            Some(shared) => Table { shared, id, spec: spec.clone(), logs: logs.clone() }.absorb_logs(),
+            None => Ok(()),
+        }));
+        Ok(table)
+    }
+
+    /// Ends this worker's clock: what it pushed in it is flushed, and it is at the next one. Blocks only while tasks wait
+    /// for others before they can be sent. Fails if a push whose ticket was dropped was refused since the last clock.
+    pub fn clock(&self) -> Result<(), Error> {
+        for absorb in &*lock(&self.shared.absorb) {
+            absorb()?;
+        }
+        self.shared.driver.wait_until(|worker| worker.is_flushed().then_some(()))?;
+        let unreported = self.shared.driver.call(|worker, now, out| {
+            worker.end_clock(now, out);
+            worker.take_unreported()
+        });
+        match unreported.first() {
+            Some((table, failure)) => Err(self.shared.refused(*table, failure)),
+            None => Ok(()),
+        }
+    }
+
+    /// Blocks until every live worker stands at its barrier of the same count. Says who is missing after a few seconds.
+    pub fn barrier(&self) -> Result<(), Error> {
+        let begin = Instant::now();
+        let number = self.shared.driver.call(|worker, _, out| worker.barrier(out));
+        self.shared.driver.wait_until(|worker| worker.barrier_passed(number).then_some(()))?;
+        lock(&self.shared.ledger).barrier += begin.elapsed();
+        Ok(())
+    }
+
+    /// Where this worker's time went so far.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        let mut ledger = lock(&self.shared.ledger).clone();
+        ledger.total = self.shared.opened.elapsed();
+        ledger
+    }
+
+    /// What this worker's machine has done so far.
+    #[must_use]
+    pub fn counts(&self) -> WorkerCounts {
+        self.shared.driver.call(|worker, _, _| worker.counts().clone())
+    }
+
+    /// What this worker has sent and received so far.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.shared.driver.traffic()
+    }
+
+    /// Flushes, waits until everything is acknowledged, and leaves the run: nobody waits for this worker any more.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Result<(), Error> {
+        if std::mem::replace(&mut self.closed, true) {
+            return Ok(());
+        }
+        for absorb in &*lock(&self.shared.absorb) {
+            absorb()?;
+        }
+        Ok(self.shared.driver.leave()?)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // Others must not take a worker that fell over for one that finished.
+            self.shared.driver.abandon();
+        } else if let Err(error) = self.leave() {
+            tracing::warn!(%error, "left without a goodbye");
+            self.shared.driver.abandon();
+        }
+    }
+}
+
+/// Distinct for every node that is started anywhere: the time, the process and a count.
+pub(crate) fn token() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    RandomState::new().hash_one((std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
+}
+
+fn resolve(address: &str) -> Result<SocketAddr, Error> {
+    let problem = |reason: String| Error::Address { address: address.to_owned(), reason };
+    let mut found = address.to_socket_addrs().map_err(|error| problem(format!("{error}; write host:port")))?;
+    found.next().ok_or_else(|| problem("it names no host".to_owned()))
+}
+
+/// Listens, and learns where the coordinator is.
+fn open(connect: &Connect, pauses: bool, pool: &Pool) -> Result<(net::TcpTransport, net::TcpWaiter, String), Error> {
+    let meet = resolve(&connect.meet)?;
+    let mut at = connect.listen;
+    if at.ip().is_loopback() && !meet.ip().is_loopback() {
+        at.set_ip(std::net::Ipv4Addr::UNSPECIFIED.into());
+    }
+    let settings = TcpSettings { pauses, pool: pool.clone() };
+    let (mut transport, waiter, address) =
+        listen(at, settings).map_err(|error| Error::Address { address: at.to_string(), reason: error.to_string() })?;
+    use net::Transport as _;
+    transport.know(&[Member { node: NodeId::Coordinator, address: connect.meet.clone() }]);
+    let advertised = connect.advertise.clone().unwrap_or_else(|| match address.ip().is_unspecified() {
+        false => address.to_string(),
+        true => format!("{}:{}", own_ip(meet).unwrap_or(address.ip()), address.port()),
+    });
+    Ok((transport, waiter, advertised))
+}
+
+/// The address by which this host reaches `peer`: no packet is sent to find out.
+fn own_ip(peer: SocketAddr) -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect(peer).ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
+}
+
+/// Serves a run over TCP from this process until it ends: `threads` servers and, given a shape, the coordinator at the
+/// meeting place. Returns what each server did.
+pub fn serve(
+    connect: &Connect,
+    threads: u32,
+    coordinate: Option<Shape>,
+    registry: &Registry,
+) -> Result<Vec<ServerReport>, Error> {
+    let coordinator = coordinate.map(|shape| coordinate_at(connect, shape)).transpose()?;
+    let pool = Pool::new();
+    let servers: Vec<_> = (0..threads)
+        .map(|_| {
+            let (transport, waiter, address) = open(connect, true, &pool)?;
+            let settings = ServerSettings {
+                address,
+                token: token(),
+                join_limit: connect.join_limit,
+                patience: connect.patience,
+                wait: connect.wait,
+                registry: registry.clone(),
+                pool: pool.clone(),
+            };
+            Ok(std::thread::spawn(move || run_server(transport, waiter, settings, None)))
+        })
+        .collect::<Result<_, Error>>()?;
+    let mut reports = Vec::new();
+    let mut first_error = None;
+    for server in servers {
+        match server.join() {
+            Ok(Ok(report)) => reports.push(report),
+            Ok(Err(error)) => first_error = first_error.or(Some(Error::Run(error))),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+    if let Some(coordinator) = coordinator {
+        match coordinator.join() {
+            Ok(result) => first_error = first_error.or(result.err().map(Error::Run)),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+    first_error.map_or(Ok(reports), Err)
+}
+
+type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
+
+fn coordinate_at(connect: &Connect, shape: Shape) -> Result<CoordinatorThread, Error> {
+    let at = resolve(&connect.meet)?;
+    let settings = TcpSettings { pauses: true, pool: Pool::new() };
+    let (transport, waiter, _) = listen(at, settings).map_err(|error| Error::Address {
+        address: connect.meet.clone(),
+        reason: format!("{error}; is another coordinator running there?"),
+    })?;
+    let patience = Span(connect.patience.as_nanos() as u64);
+    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, shape.into(), patience)))
+}

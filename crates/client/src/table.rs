@@ -1,0 +1,214 @@
+//! Tables as a program sees them.
+
+use crate::log::Logs;
+use crate::session::Shared;
+use crate::ticket::{Rows, Ticket, Tickets};
+use crate::{Error, Log};
+use machine::{Batch, PullTarget, Values};
+use std::ops::Range;
+use std::sync::Arc;
+use types::{Position, PositionRange, Setting, TableId, TableSpec};
+use update::Number;
+use wire::{Keys, Payload};
+
+/// A number that pulls can bring.
+pub trait TargetNumber: Number {
+    #[doc(hidden)]
+    fn to_target(values: Vec<Self>) -> PullTarget;
+    #[doc(hidden)]
+    fn from_target(target: PullTarget) -> Vec<Self>;
+}
+
+macro_rules! target_numbers {
+    ($($kind:ty => $variant:ident),*) => {$(
+        impl TargetNumber for $kind {
+            fn to_target(values: Vec<Self>) -> PullTarget {
+                PullTarget::$variant(values)
+            }
+            fn from_target(target: PullTarget) -> Vec<Self> {
+                match target {
+                    PullTarget::$variant(values) => values,
+                    _ => unreachable!("a table brings its own numbers"),
+                }
+            }
+        }
+    )*};
+}
+target_numbers!(f32 => F32, f64 => F64, i64 => I64);
+
+/// A table of the run, for one worker. Cloning it is cheap; threads may share it.
+#[derive(Clone)]
+pub struct Table<T: TargetNumber> {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) id: TableId,
+    pub(crate) spec: Arc<TableSpec>,
+    pub(crate) logs: Arc<Logs<T>>,
+}
+
+/// Values to push: owned memory travels as it is, borrowed memory is copied once.
+pub struct PushValues<T> {
+    payload: Payload,
+    kind: std::marker::PhantomData<T>,
+}
+
+impl<T: Number> From<Vec<T>> for PushValues<T> {
+    fn from(values: Vec<T>) -> Self {
+        Self { payload: Payload::new(values), kind: std::marker::PhantomData }
+    }
+}
+
+impl<T: Number> From<Arc<[T]>> for PushValues<T> {
+    fn from(values: Arc<[T]>) -> Self {
+        Self { payload: Payload::new(values), kind: std::marker::PhantomData }
+    }
+}
+
+impl<T: Number> From<&[T]> for PushValues<T> {
+    fn from(values: &[T]) -> Self {
+        values.to_vec().into()
+    }
+}
+
+impl<T: TargetNumber> Table<T> {
+    /// The spec it was made with.
+    #[must_use]
+    pub fn spec(&self) -> &TableSpec {
+        &self.spec
+    }
+
+    /// `ids` as this table's keys: in its order, each once. Values go in the order of [`Keys::ids`]. Make the list once
+    /// and use it often: a list that was sent before travels as a signature.
+    #[must_use]
+    pub fn keys(&self, ids: &[u64]) -> Keys {
+        Keys::distinct(self.spec.shape.placement(), ids)
+    }
+
+    /// `ids` as this table's keys, which must be in its order already and each once. Fails naming the first that is not.
+    pub fn keys_in_order(&self, ids: &[u64]) -> Result<Keys, Error> {
+        Ok(Keys::in_order(self.spec.shape.placement(), ids)?)
+    }
+
+    /// Pushes `values`, row after row in the order of `keys`. Returns at once, unless too much is under way already: then
+    /// it blocks until some of it has been acknowledged. Fails, before anything is sent, if the batch does not fit.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 2))?;
+    /// let keys = table.keys(&[3, 1, 2]);
+    /// let ticket = table.push(&keys, vec![0.5; 6])?;   // three rows of two
+    /// ticket.wait()?;
+    /// assert!(table.push(&keys, vec![0.5; 5]).is_err());
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn push(&self, keys: &Keys, values: impl Into<PushValues<T>>) -> Result<Ticket<()>, Error> {
+        self.push_after(keys, values, 1, &Tickets::none())
+    }
+
+    /// As [`Table::push`], computed from `examples` examples, after other tickets are done.
+    pub fn push_after(
+        &self,
+        keys: &Keys,
+        values: impl Into<PushValues<T>>,
+        examples: u64,
+        after: &Tickets,
+    ) -> Result<Ticket<()>, Error> {
+        self.shared.make_room()?;
+        let values = Values { number: T::TYPE, bytes: values.into().payload };
+        let batch = Batch { keys: keys.clone(), values, examples };
+        let number = self.shared.driver.call(|worker, now, out| worker.push(now, self.id, batch, &after.0, out))?;
+        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+    }
+
+    /// Pulls the rows of `keys`. Returns at once; [`Ticket::wait`] gives the rows, as fresh as the table's consistency
+    /// asks, and blocks until the slowest worker allows that. A key that was never written reads as zero, or as its
+    /// initial row where the table has an initialiser.
+    pub fn pull(&self, keys: &Keys) -> Result<Ticket<Rows<T>>, Error> {
+        self.pull_into(keys, vec![T::ZERO; keys.len() * self.spec.width as usize], &Tickets::none())
+    }
+
+    /// As [`Table::pull`] into memory of the caller's, which [`Rows::into_values`] gives back, after other tickets are done.
+    pub fn pull_into(&self, keys: &Keys, target: Vec<T>, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
+        self.absorb_logs()?;
+        let target = T::to_target(target);
+        let call = |worker: &mut machine::Worker, now, out: &mut machine::Outbox| {
+            worker.pull(now, self.id, keys.clone(), target, &after.0, out)
+        };
+        let number = self.shared.driver.call(call)?;
+        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+    }
+
+    /// Pushes, then pulls the same rows with the push applied. One round trip.
+    pub fn push_pull(&self, keys: &Keys, values: impl Into<PushValues<T>>) -> Result<Ticket<Rows<T>>, Error> {
+        // Read-my-writes gives the order under a bound; elsewhere the pull names the push.
+        let push = self.push(keys, values)?;
+        let bounded = matches!(self.spec.consistency, types::Consistency::Bounded { .. });
+        let after = if bounded { Tickets::none() } else { Tickets::none().and(&push) };
+        self.pull_into(keys, vec![T::ZERO; keys.len() * self.spec.width as usize], &after)
+    }
+
+    /// Pushes to neighbouring ids of a dense or ordered table.
+    pub fn push_range(&self, ids: Range<u64>, values: impl Into<PushValues<T>>) -> Result<Ticket<()>, Error> {
+        self.push(&Keys::run(ids), values)
+    }
+
+    /// Pulls neighbouring rows of a dense table, or whatever rows an ordered one has in a range ([`Rows::ids`] tells).
+    pub fn pull_range(&self, ids: Range<u64>) -> Result<Ticket<Rows<T>>, Error> {
+        if matches!(self.spec.shape, types::Shape::Dense { .. }) || ids.is_empty() {
+            return self.pull(&Keys::run(ids));
+        }
+        self.absorb_logs()?;
+        let range = PositionRange { first: Position(ids.start), last: Position(ids.end - 1) };
+        let number = self.shared.driver.call(|worker, now, out| worker.scan(now, self.id, range, &[], out))?;
+        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+    }
+
+    /// Pushes to neighbouring ids, then pulls them with the push applied.
+    pub fn push_pull_range(&self, ids: Range<u64>, values: impl Into<PushValues<T>>) -> Result<Ticket<Rows<T>>, Error> {
+        self.push_pull(&Keys::run(ids), values)
+    }
+
+    /// Changes the learning rate for updates made from this clock on, in every shard.
+    pub fn set_rate(&self, rate: f64) -> Result<Ticket<()>, Error> {
+        if !rate.is_finite() || rate < 0.0 {
+            let problem =
+                format!("a learning rate of {rate} for table '{}'; use a finite one, not negative", self.spec.name);
+            return Err(Error::Table { problem });
+        }
+        let setting = Setting::Rate(rate);
+        let number = self.shared.driver.call(|worker, now, out| worker.tune(now, self.id, setting, out))?;
+        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+    }
+
+    /// A log for the calling thread, for many small updates.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let counts = session.table::<i64>(TableSpec::dense("counts", 4, 1).number(slackwater::NumberType::I64))?;
+    /// let hot = counts.keys(&[2]);
+    /// std::thread::scope(|scope| {
+    ///     for _ in 0..2 {
+    ///         let (mut log, hot) = (counts.log(), hot.clone());
+    ///         scope.spawn(move || (0..100).for_each(|_| log.add(&hot, &[1], 1)));
+    ///     }
+    /// });
+    /// assert_eq!(counts.pull(&hot)?.wait()?.values(), [200]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    #[must_use]
+    pub fn log(&self) -> Log<T> {
+        self.logs.open(self.spec.width as usize)
+    }
+
+    /// Sends what the logs of this table hold.
+    pub(crate) fn absorb_logs(&self) -> Result<(), Error> {
+        for (keys, values, examples) in self.logs.collect(&self.spec) {
+            // Failures show at the end of the clock, as for any ticket that is dropped.
+            drop(self.push_after(&keys, values, examples, &Tickets::none())?);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! Tickets: what a push or pull returns at once.
+
+use crate::Error;
+use crate::session::Shared;
+use crate::table::TargetNumber;
+use machine::{Outcome, ReadRows, Ticket as TicketNumber};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Instant;
+use types::{Clock, Placement, WorkerId};
+use wire::FailedClock;
+
+/// A push or pull under way. [`Ticket::wait`] blocks for it; dropping it does not, and a failure then shows at the next
+/// [`crate::Session::clock`].
+#[must_use = "a ticket that is dropped is not waited for"]
+pub struct Ticket<R: FromOutcome> {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) number: TicketNumber,
+    pub(crate) placement: Placement,
+    /// Cleared once the outcome has been taken.
+    open: bool,
+    result: PhantomData<R>,
+}
+
+/// What a ticket can bring.
+pub trait FromOutcome: Sized {
+    #[doc(hidden)]
+    fn from_outcome(outcome: Outcome, placement: Placement) -> Self;
+    /// Whose marker let it go, where it was held back by the bound.
+    #[doc(hidden)]
+    fn released_by(&self) -> Option<WorkerId>;
+}
+
+impl FromOutcome for () {
+    fn from_outcome(_: Outcome, _: Placement) -> Self {}
+    fn released_by(&self) -> Option<WorkerId> {
+        None
+    }
+}
+
+impl<R: FromOutcome> Ticket<R> {
+    pub(crate) fn new(shared: Arc<Shared>, number: TicketNumber, placement: Placement) -> Self {
+        Self { shared, number, placement, open: true, result: PhantomData }
+    }
+
+    /// Blocks until it is done: for a push, until every part has been applied or is held for its clock; for a pull, until
+    /// the rows are there. Fails if a shard refused a part, or if the run is lost.
+    pub fn wait(mut self) -> Result<R, Error> {
+        let begin = Instant::now();
+        let number = self.number;
+        let outcome = self.shared.driver.wait_until(|worker| worker.take(number))?;
+        self.open = false;
+        let result = match outcome {
+            Ok(outcome) => R::from_outcome(outcome, self.placement),
+            Err((table, failure)) => return Err(self.shared.refused(table, &failure)),
+        };
+        self.shared.account(result.released_by(), begin.elapsed());
+        Ok(result)
+    }
+
+    /// Whether it is done, without blocking.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        let number = self.number;
+        self.shared.driver.call(|worker, _, _| worker.is_finished(number))
+    }
+}
+
+impl<R: FromOutcome> Drop for Ticket<R> {
+    fn drop(&mut self) {
+        if self.open {
+            self.shared.driver.call(|worker, _, _| worker.detach(self.number));
+        }
+    }
+}
+
+/// Anything that a later push or pull can run after.
+pub trait After {
+    #[doc(hidden)]
+    fn number(&self) -> TicketNumber;
+}
+
+impl<R: FromOutcome> After for Ticket<R> {
+    fn number(&self) -> TicketNumber {
+        self.number
+    }
+}
+
+/// Tickets to run after, of any kind.
+#[derive(Clone, Default)]
+pub struct Tickets(pub(crate) Vec<TicketNumber>);
+
+impl Tickets {
+    /// None: run at once.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// And after this one too.
+    #[must_use]
+    pub fn and(mut self, ticket: &impl After) -> Self {
+        self.0.push(ticket.number());
+        self
+    }
+}
+
+/// Rows that a pull brought.
+#[derive(Clone, Debug)]
+pub struct Rows<T> {
+    values: Vec<T>,
+    ids: Vec<u64>,
+    rows: ReadFacts,
+}
+
+#[derive(Clone, Debug)]
+struct ReadFacts {
+    clock: Clock,
+    reader: Clock,
+    released_by: Option<WorkerId>,
+    failed: Vec<FailedClock>,
+    cached_rows: usize,
+}
+
+impl<T> Rows<T> {
+    /// Row after row, in the order of the keys.
+    #[must_use]
+    pub fn values(&self) -> &[T] {
+        &self.values
+    }
+
+    /// The memory itself, to be used again as the target of the next pull.
+    #[must_use]
+    pub fn into_values(self) -> Vec<T> {
+        self.values
+    }
+
+    /// For a range of a sparse table: the ids of the rows found. Empty for other pulls, whose keys the caller has.
+    #[must_use]
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+
+    /// Every update of clocks below this one is in.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.rows.clock
+    }
+
+    /// How many clocks the reader was ahead of what it read.
+    #[must_use]
+    pub fn staleness(&self) -> u64 {
+        self.rows.reader.0.saturating_sub(self.rows.clock.0)
+    }
+
+    /// Clocks in view that were failed for all workers alike, because somebody's contribution was refused.
+    #[must_use]
+    pub fn failed_clocks(&self) -> &[FailedClock] {
+        &self.rows.failed
+    }
+
+    /// How many of the rows came from this worker's cache.
+    #[must_use]
+    pub fn cached_rows(&self) -> usize {
+        self.rows.cached_rows
+    }
+}
+
+impl<T: TargetNumber> FromOutcome for Rows<T> {
+    fn from_outcome(outcome: Outcome, placement: Placement) -> Self {
+        let Outcome::Rows(rows) = outcome else { unreachable!("a pull brings rows") };
+        let ReadRows { values, positions, clock, reader, released_by, failed, cached_rows } = rows;
+        let ids = positions.into_iter().map(|position| placement.key(types::Position(position)).0).collect();
+        let rows = ReadFacts { clock, reader, released_by, failed, cached_rows };
+        Self { values: T::from_target(values), ids, rows }
+    }
+    fn released_by(&self) -> Option<WorkerId> {
+        self.rows.released_by
+    }
+}

@@ -1,0 +1,55 @@
+//! The thread that runs the coordinator.
+
+use crate::NodeError;
+use machine::{Coordinator, Outbox, Size};
+use net::{Event, Transport, Waiter};
+use std::time::{Duration, Instant};
+use types::{Span, Time};
+
+/// After a loss the coordinator stays this long to tell everybody who asks.
+const LINGER: Duration = Duration::from_secs(3);
+/// When everybody has said goodbye it stays this long to repeat its own.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+/// Runs a coordinator for a run of this size until everybody has left, or until a node is lost.
+pub fn run_coordinator(
+    mut transport: impl Transport,
+    mut waiter: impl Waiter,
+    size: Size,
+    patience: Span,
+) -> Result<(), NodeError> {
+    let start = Instant::now();
+    let mut machine = Coordinator::new(size, patience);
+    let mut out = Outbox::new();
+    let mut ending: Option<Instant> = None;
+    let mut said = Instant::now();
+    loop {
+        waiter.wait(Some(Duration::from_millis(50)));
+        let now = Time(start.elapsed().as_nanos() as u64);
+        while let Some(event) = transport.next() {
+            // A broken connection is not a dead node: it has until the end of everybody's patience to call again.
+            if let Event::Frame(frame) = event {
+                machine.handle(now, frame, &mut out);
+                out.drain().for_each(|frame| transport.send(frame));
+            }
+        }
+        machine.tick(now, &mut out);
+        out.drain().for_each(|frame| transport.send(frame));
+        transport.flush();
+        if let Some(missing) = machine.missing().filter(|_| said.elapsed() > Duration::from_secs(5)) {
+            said = Instant::now();
+            tracing::info!(seconds = start.elapsed().as_secs(), "{missing}");
+        }
+        let over = machine.is_finished() || machine.lost().is_some();
+        if over && ending.is_none() {
+            ending = Some(Instant::now());
+        }
+        let stay = if machine.lost().is_some() { LINGER } else { FAREWELL };
+        if ending.is_some_and(|ending| ending.elapsed() > stay) {
+            return match machine.lost() {
+                Some((node, reason)) => Err(NodeError::Lost { node, reason: reason.to_owned() }),
+                None => Ok(()),
+            };
+        }
+    }
+}

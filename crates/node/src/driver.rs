@@ -1,0 +1,315 @@
+//! A worker's machine, shared by the program's threads: whoever waits drives it.
+
+use crate::server::BEAT;
+use crate::{Joined, NodeError, Patience};
+use machine::{Notice, Outbox, Worker, WorkerSettings};
+use net::{Event, Traffic, Transport, Waiter, Waker};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use types::{NodeId, Time, WorkerId};
+use wire::{Control, Frame, Head, Message};
+
+/// The background thread looks after the network this often while the program computes.
+const LOOK: Duration = Duration::from_millis(5);
+/// A thread that waits while another drives looks up at least this often.
+const LOOK_UP: Duration = Duration::from_millis(1);
+/// A broken connection is tried again after this long.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// How a worker's shell behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverSettings {
+    /// How its threads wait.
+    pub wait: Patience,
+    /// A coordinator that is silent for this long is lost.
+    pub patience: Duration,
+}
+
+struct State {
+    worker: Worker,
+    transport: Box<dyn Transport>,
+    out: Outbox,
+    start: Instant,
+    heard: Instant,
+    beat: Instant,
+    retry_at: BTreeMap<NodeId, Instant>,
+    lost: Option<NodeError>,
+    farewell: bool,
+    said_goodbye: bool,
+}
+
+/// A worker in a run.
+pub struct Driver {
+    state: Mutex<State>,
+    /// Something arrived, or the driving seat is free.
+    changed: Condvar,
+    waiter: Mutex<Box<dyn Waiter>>,
+    waker: Waker,
+    /// Program threads that wait.
+    waiting: AtomicUsize,
+    settings: DriverSettings,
+    background: Mutex<Option<JoinHandle<()>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Driver {
+    /// Drives the worker that has joined.
+    pub fn start(
+        joined: Joined,
+        transport: Box<dyn Transport>,
+        waiter: Box<dyn Waiter>,
+        settings: DriverSettings,
+    ) -> Arc<Self> {
+        let rank = match joined.node {
+            NodeId::Worker(rank) => WorkerId(rank),
+            _ => WorkerId(0),
+        };
+        let now = Instant::now();
+        let mut state = State {
+            worker: Worker::new(rank, joined.plan, WorkerSettings::default()),
+            transport,
+            out: Outbox::new(),
+            start: now,
+            heard: now,
+            beat: now,
+            retry_at: BTreeMap::new(),
+            lost: None,
+            farewell: false,
+            said_goodbye: false,
+        };
+        joined.early.into_iter().for_each(|frame| state.take(Event::Frame(frame)));
+        let driver = Arc::new(Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            waker: waiter.waker(),
+            waiter: Mutex::new(waiter),
+            waiting: AtomicUsize::new(0),
+            settings,
+            background: Mutex::new(None),
+        });
+        let weak = Arc::downgrade(&driver);
+        let background = std::thread::Builder::new().name(format!("worker {}", rank.0)).spawn(move || {
+            while let Some(driver) = weak.upgrade() {
+                if driver.look_after() {
+                    break;
+                }
+                drop(driver);
+                std::thread::park_timeout(LOOK);
+            }
+        });
+        *lock(&driver.background) = background.ok();
+        driver
+    }
+
+    /// Runs `call` on the machine and sends what it says.
+    pub fn call<R>(&self, call: impl FnOnce(&mut Worker, Time, &mut Outbox) -> R) -> R {
+        let mut state = lock(&self.state);
+        let now = state.now();
+        let State { worker, out, .. } = &mut *state;
+        let result = call(worker, now, out);
+        state.send();
+        if state.transport.backlog() > 0 {
+            self.wake_background();
+        }
+        result
+    }
+
+    fn wake_background(&self) {
+        if self.waiting.load(Ordering::Relaxed) == 0
+            && let Some(background) = &*lock(&self.background)
+        {
+            background.thread().unpark();
+        }
+    }
+
+    /// Blocks until `done` gives something, driving the network meanwhile. Fails if the run is lost.
+    pub fn wait_until<R>(&self, mut done: impl FnMut(&mut Worker) -> Option<R>) -> Result<R, NodeError> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let result = self.drive_until(&mut done);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        // Another thread may want the driving seat.
+        self.changed.notify_all();
+        result
+    }
+
+    fn drive_until<R>(&self, done: &mut impl FnMut(&mut Worker) -> Option<R>) -> Result<R, NodeError> {
+        let mut idle = Instant::now();
+        loop {
+            let mut state = lock(&self.state);
+            if state.pump(self.settings.patience) {
+                self.changed.notify_all();
+                idle = Instant::now();
+            }
+            if let Some(result) = done(&mut state.worker) {
+                return Ok(result);
+            }
+            if let Some(lost) = &state.lost {
+                return Err(lost.clone());
+            }
+            match self.waiter.try_lock() {
+                Ok(mut waiter) => {
+                    drop(state);
+                    self.settings.wait.wait(&mut **waiter, Duration::from_millis(50), idle);
+                }
+                Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => {
+                    let waited = self.changed.wait_timeout(state, LOOK_UP);
+                    drop(waited.unwrap_or_else(PoisonError::into_inner));
+                }
+            }
+        }
+    }
+
+    /// What the background thread does each time. Returns whether it is no longer needed.
+    fn look_after(&self) -> bool {
+        loop {
+            let waiting = self.waiting.load(Ordering::Relaxed);
+            if waiting == 0
+                && let Ok(mut waiter) = self.waiter.try_lock()
+            {
+                let backlog = lock(&self.state).transport.backlog();
+                waiter.wait(Some(if backlog > 0 { LOOK } else { Duration::ZERO }));
+            }
+            let mut state = lock(&self.state);
+            if waiting == 0 && state.pump(self.settings.patience) {
+                self.changed.notify_all();
+            }
+            state.keep_up();
+            if state.farewell {
+                return true;
+            }
+            if waiting > 0 || state.transport.backlog() == 0 {
+                return false;
+            }
+        }
+    }
+
+    /// What the transport has moved.
+    pub fn traffic(&self) -> Traffic {
+        lock(&self.state).transport.traffic()
+    }
+
+    /// Breaks nothing, but ends whatever blocks: for shutting down.
+    fn stop(&self) {
+        lock(&self.state).farewell = true;
+        self.waker.wake();
+        if let Some(background) = lock(&self.background).take() {
+            background.thread().unpark();
+            if background.thread().id() != std::thread::current().id() {
+                background.join().ok();
+            }
+        }
+    }
+
+    /// Says goodbye once everything is acknowledged, and waits for the answer.
+    pub fn leave(&self) -> Result<(), NodeError> {
+        self.wait_until(|worker| worker.is_idle().then_some(()))?;
+        self.call(|worker, _, out| worker.leave(out));
+        let begin = Instant::now();
+        loop {
+            // The coordinator may be gone already once everybody has left, so its answer is not insisted on.
+            let done = lock(&self.state).said_goodbye || begin.elapsed() > Duration::from_secs(1);
+            if done {
+                break;
+            }
+            if let Ok(mut waiter) = self.waiter.try_lock() {
+                waiter.wait(Some(LOOK));
+            }
+            lock(&self.state).pump(self.settings.patience);
+        }
+        self.stop();
+        Ok(())
+    }
+
+    /// Stops without a word, as a crash would: the others will notice.
+    pub fn abandon(&self) {
+        self.stop();
+    }
+}
+
+impl State {
+    fn now(&self) -> Time {
+        Time(self.start.elapsed().as_nanos() as u64)
+    }
+
+    fn send(&mut self) {
+        self.out.drain().for_each(|frame| self.transport.send(frame));
+        self.transport.flush();
+    }
+
+    /// Handles everything that has arrived. Returns whether anything had.
+    fn pump(&mut self, patience: Duration) -> bool {
+        let mut any = false;
+        while let Some(event) = self.transport.next() {
+            any = true;
+            self.take(event);
+            self.out.drain().for_each(|frame| self.transport.send(frame));
+        }
+        self.send();
+        if any {
+            self.report();
+        }
+        if self.heard.elapsed() > patience && self.lost.is_none() && !self.said_goodbye {
+            let reason = format!("nothing heard from it for {:.1} s", self.heard.elapsed().as_secs_f64());
+            self.lost = Some(NodeError::Lost { node: NodeId::Coordinator, reason });
+        }
+        any
+    }
+
+    fn take(&mut self, event: Event) {
+        let now = self.now();
+        match event {
+            Event::Disconnected(node) => {
+                self.retry_at.entry(node).or_insert_with(|| Instant::now() + RETRY);
+            }
+            Event::Frame(frame) => {
+                if frame.head.from == NodeId::Coordinator {
+                    self.heard = Instant::now();
+                    match &frame.message {
+                        Message::Control(Control::Lost { node, reason }) => {
+                            self.lost = Some(NodeError::Lost { node: *node, reason: reason.clone() });
+                        }
+                        Message::Control(Control::Bye) => self.said_goodbye = true,
+                        _ => {}
+                    }
+                }
+                self.worker.handle(now, frame, &mut self.out);
+            }
+        }
+    }
+
+    /// Beats, ticks, and calls again where a connection broke.
+    fn keep_up(&mut self) {
+        let now = self.now();
+        let due: Vec<NodeId> = self.retry_at.iter().filter(|(_, at)| **at <= Instant::now()).map(|(n, _)| *n).collect();
+        for node in due {
+            self.retry_at.remove(&node);
+            self.worker.reconnected(now, node, &mut self.out);
+        }
+        self.worker.tick(now, &mut self.out);
+        if self.beat.elapsed() >= BEAT && self.lost.is_none() {
+            self.beat = Instant::now();
+            let head = Head::plain(self.worker.id().into(), NodeId::Coordinator);
+            self.out.send(Frame { head, message: Message::Control(Control::Beat) });
+        }
+        self.send();
+    }
+
+    fn report(&mut self) {
+        let names = |on: &[WorkerId]| on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        for notice in self.worker.take_notices() {
+            match notice {
+                Notice::Read { table, on } if on.is_empty() => {
+                    tracing::warn!(table, "a read waits for this worker's own pushes to arrive");
+                }
+                Notice::Read { table, on } => tracing::warn!(table, on = names(&on), "a read waits for slower workers"),
+                Notice::Barrier { on } => tracing::warn!(on = names(&on), "the barrier waits"),
+            }
+        }
+    }
+}

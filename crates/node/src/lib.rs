@@ -1,0 +1,48 @@
+//! The shell: threads and timers that drive the machines over a transport.
+//!
+//! A server thread owns its machine and its sockets and runs each request to its end. A worker's machine is shared by the
+//! program's threads: whoever waits also drives the network, so that an answer reaches the caller without passing
+//! through another thread, and a background thread keeps things moving while the program computes.
+
+mod coordinator;
+mod driver;
+mod join;
+mod record;
+mod server;
+mod wait;
+
+pub use coordinator::run_coordinator;
+pub use driver::{Driver, DriverSettings};
+pub use join::{Joined, join};
+pub use record::{Recorder, Recording, Replayed, replay_server};
+pub use server::{ServerReport, ServerSettings, run_server};
+pub use wait::Patience;
+
+use types::NodeId;
+
+/// Why a node cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NodeError {
+    /// The coordinator has no place for this node.
+    #[error("the coordinator turned this node away: {reason}")]
+    TurnedAway {
+        /// In words.
+        reason: String,
+    },
+    /// The coordinator could not be reached, or the others did not come, in time.
+    #[error("the run did not begin within {seconds} s: {reason}")]
+    NotBegun {
+        /// How long was waited.
+        seconds: u64,
+        /// In words.
+        reason: String,
+    },
+    /// A node is lost, and the run with it.
+    #[error("lost {node}: {reason}; the run cannot go on without it, start it again")]
+    Lost {
+        /// Which.
+        node: NodeId,
+        /// How that was noticed.
+        reason: String,
+    },
+}

@@ -1,0 +1,131 @@
+//! The thread that runs a server: it owns the machine and the sockets and runs each request to its end.
+
+use crate::record::Recorder;
+use crate::{NodeError, Patience, join};
+use machine::{Outbox, Server, ServerCounts};
+use net::{Event, Traffic, Transport, Waiter};
+use std::time::{Duration, Instant};
+use types::{NodeId, Time};
+use update::Registry;
+use wire::{Control, Frame, Head, Message, Pool, Role};
+
+/// How often a node tells the coordinator that it lives.
+pub(crate) const BEAT: Duration = Duration::from_millis(500);
+/// How often the machine is told the time.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How a server runs.
+#[derive(Clone)]
+pub struct ServerSettings {
+    /// Where others can call it; empty in one process.
+    pub address: String,
+    /// Tells this node from others until it has a name.
+    pub token: u64,
+    /// How long to wait for the run to begin.
+    pub join_limit: Duration,
+    /// A coordinator that is silent for this long is lost.
+    pub patience: Duration,
+    /// How it waits.
+    pub wait: Patience,
+    /// The updaters it knows.
+    pub registry: Registry,
+    /// Where payloads are put.
+    pub pool: Pool,
+}
+
+/// What a server did.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerReport {
+    /// Its name.
+    pub node: NodeId,
+    /// What its machine did.
+    pub counts: ServerCounts,
+    /// What its transport moved.
+    pub traffic: Traffic,
+}
+
+/// Joins the run and serves until every worker has left.
+pub fn run_server(
+    mut transport: impl Transport,
+    mut waiter: impl Waiter,
+    settings: ServerSettings,
+    mut recorder: Option<Recorder>,
+) -> Result<ServerReport, NodeError> {
+    let joined =
+        join(&mut transport, &mut waiter, Role::Server, &settings.address, settings.token, settings.join_limit)?;
+    let node = joined.node;
+    tracing::info!(%node, "serving");
+    let start = Instant::now();
+    let mut machine = Server::new(node, joined.plan.clone(), settings.registry, settings.pool);
+    if let Some(recorder) = &mut recorder {
+        recorder.begin(node, &joined.plan);
+    }
+    let mut out = Outbox::new();
+    let mut early = joined.early.into_iter();
+    let (mut ticked, mut beat, mut heard) = (Instant::now(), Instant::now(), Instant::now());
+    let mut idle = Instant::now();
+    loop {
+        settings.wait.wait(&mut waiter, TICK, idle);
+        let mut busy = false;
+        let now = Time(start.elapsed().as_nanos() as u64);
+        while let Some(event) = early.next().map(Event::Frame).or_else(|| transport.next()) {
+            let Event::Frame(frame) = event else { continue };
+            if frame.head.from == NodeId::Coordinator {
+                heard = Instant::now();
+                match &frame.message {
+                    Message::Control(Control::Lost { node, reason }) => {
+                        return Err(NodeError::Lost { node: *node, reason: reason.clone() });
+                    }
+                    Message::Control(Control::Beat | Control::Begin { .. }) => continue,
+                    _ => {}
+                }
+            }
+            if let Some(recorder) = &mut recorder {
+                recorder.input(now, &frame);
+            }
+            busy = true;
+            machine.handle(now, frame, &mut out);
+            forward(&mut out, &mut transport, &mut recorder);
+        }
+        if busy {
+            idle = Instant::now();
+            if let Some(recorder) = &mut recorder {
+                recorder.settle();
+            }
+            machine.settle(&mut out);
+        }
+        if ticked.elapsed() >= TICK {
+            ticked = Instant::now();
+            if let Some(recorder) = &mut recorder {
+                recorder.tick(now);
+            }
+            machine.tick(now, &mut out);
+        }
+        forward(&mut out, &mut transport, &mut recorder);
+        if beat.elapsed() >= BEAT {
+            beat = Instant::now();
+            let head = Head::plain(node, NodeId::Coordinator);
+            transport.send(Frame { head, message: Message::Control(Control::Beat) });
+        }
+        transport.flush();
+        if machine.is_finished() {
+            let head = Head::plain(node, NodeId::Coordinator);
+            transport.send(Frame { head, message: Message::Control(Control::Bye) });
+            transport.flush();
+            return Ok(ServerReport { node, counts: machine.counts(), traffic: transport.traffic() });
+        }
+        if heard.elapsed() > settings.patience {
+            let reason = format!("nothing heard from it for {:.1} s", heard.elapsed().as_secs_f64());
+            return Err(NodeError::Lost { node: NodeId::Coordinator, reason });
+        }
+    }
+}
+
+fn forward(out: &mut Outbox, transport: &mut impl Transport, recorder: &mut Option<Recorder>) {
+    for frame in out.drain() {
+        if let Some(recorder) = recorder {
+            recorder.output(&frame);
+        }
+        transport.send(frame);
+    }
+}
