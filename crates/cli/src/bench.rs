@@ -4,3 +4,5 @@ pub mod cold;
 pub mod measure;
 pub mod peer;
 pub mod raw;
+pub mod server;
+pub mod wire;

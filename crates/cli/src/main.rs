@@ -30,10 +30,14 @@ enum Command {
 enum Bench {
     /// What this machine itself can do: loopback TCP between two processes, and copying memory.
     Raw(bench::raw::Options),
+    /// Slackwater over TCP between two processes, beside raw TCP in the same run.
+    Wire(bench::wire::Options),
 }
 
 #[derive(Subcommand)]
 enum BenchPeer {
+    /// Serves `bench wire`.
+    Server(bench::server::Options),
     /// Answers `bench raw`.
     Raw {
         /// Where the measuring process listens.
@@ -45,6 +49,8 @@ enum BenchPeer {
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Bench(Bench::Raw(options)) => bench::raw::run(&options),
+        Command::Bench(Bench::Wire(options)) => bench::wire::run(&options),
+        Command::BenchPeer(BenchPeer::Server(options)) => bench::server::serve(&options),
         Command::BenchPeer(BenchPeer::Raw { connect }) => bench::peer::serve(connect),
     }
 }

@@ -1,166 +1,235 @@
-//! The index of a `spread` table: positions to slots, in position order, with gaps.
+//! The index of a `spread` table: positions to slots, in position order, in pages with gaps.
 //!
-//! Positions are a mix of the keys, so they lie evenly in the shard's range. A position's home cell is its place in the
-//! range scaled to the number of cells, and cells hold positions in rising order: linear probing whose probe order is
-//! also the sort order. A sorted batch therefore walks the index from front to back (the prefetcher does the rest), a
-//! lookup looks at a few neighbouring cells, and growing is one pass of merging two sorted sequences.
+//! Positions are a mix of the keys, so they lie evenly between any two of them. Within a page a position's home cell is
+//! its place in the page's range scaled to the number of cells, and cells hold positions in rising order: linear probing
+//! whose probe order is also the sort order. A sorted batch therefore walks the index from front to back (the prefetcher
+//! does the rest), and a lookup looks at a few neighbouring cells. Pages split as they fill, so that rows may come in any
+//! order, sorted ones included, and nothing ever costs more than a page.
 
 use types::PositionRange;
 use update::ABSENT;
 
-/// The fullest the index gets. Beyond this the runs of full cells grow fast.
-const MAX_LOAD: (usize, usize) = (7, 8);
-/// How much room growing makes: 12 bytes a cell at 0.73 to 0.875 full are about 15 bytes a row.
-const GROWTH: (usize, usize) = (6, 5);
+/// The fullest a page gets, in tenths. Beyond this the runs of full cells grow fast.
+const MAX_LOAD_TENTHS: usize = 9;
+/// Cells that a page with `rows` rows gets: about 0.79 full, so 12 bytes a cell are 13 to 15 bytes a row.
+const fn cells_for(rows: usize) -> usize {
+    rows * 5 / 4 + rows / 64 + 4
+}
+/// A page with more rows than this is split.
+const PAGE_ROWS: usize = 1536;
+/// Rows of a page that comes out of a split.
+const SPLIT_ROWS: usize = 896;
 /// Cells behind the last home cell, so that the last run needs no wrapping.
-const TAIL: usize = 64;
-/// A batch that adds more than one new row for this many old ones is merged in a single pass.
-const MERGE_SHARE: usize = 16;
+const TAIL: usize = 12;
 /// Marks an empty cell's position. A real position of this value is told apart by its slot.
 const EMPTY: u64 = u64::MAX;
 
 /// Positions in rising order, each with a slot.
 #[derive(Debug)]
 pub struct SpreadIndex {
-    /// Rising over the full cells; `EMPTY` in the others.
-    positions: Vec<u64>,
-    /// `ABSENT` in empty cells.
-    slots: Vec<u32>,
-    first: u64,
-    span: u128,
-    /// home = (position − first) × multiplier / 2⁶⁴.
-    multiplier: u64,
-    homes: usize,
+    /// In rising order of what they cover, without gaps. Never empty.
+    pages: Vec<Page>,
+    last: u64,
     len: usize,
 }
 
-impl SpreadIndex {
-    /// An empty index over `range`.
-    pub fn new(range: PositionRange) -> Self {
-        let mut index = Self {
-            positions: Vec::new(),
-            slots: Vec::new(),
-            first: range.first.0,
-            span: u128::from(range.last.0 - range.first.0) + 1,
-            multiplier: 0,
-            homes: 0,
-            len: 0,
-        };
-        index.rebuild(1, &[], &[]);
-        index
+/// The positions from `first` to where the next page begins.
+#[derive(Debug)]
+struct Page {
+    first: u64,
+    /// home = (position − first) × multiplier / 2⁶⁴.
+    multiplier: u64,
+    len: usize,
+    /// Rising over the full cells; `EMPTY` in the others. The last cell is always empty.
+    positions: Vec<u64>,
+    /// `ABSENT` in empty cells.
+    slots: Vec<u32>,
+}
+
+impl Page {
+    /// A page that covers `first` to `last`, with these entries (rising).
+    fn new(first: u64, last: u64, entries: &[(u64, u32)]) -> Self {
+        let homes = cells_for(entries.len());
+        let span = u128::from(last - first) + 1;
+        let multiplier = u64::try_from(((homes as u128) << 64) / span).unwrap_or(u64::MAX);
+        let mut page = Self { first, multiplier, len: entries.len(), positions: Vec::new(), slots: Vec::new() };
+        // Crowded positions push each other past the tail; then the page is as long as it must be.
+        let mut free = 0;
+        for (position, _) in entries {
+            free = page.home(*position).max(free) + 1;
+        }
+        let cells = (homes + TAIL).max(free + 1);
+        page.positions = vec![EMPTY; cells];
+        page.slots = vec![ABSENT; cells];
+        free = 0;
+        for (position, slot) in entries {
+            let cell = page.home(*position).max(free);
+            page.positions[cell] = *position;
+            page.slots[cell] = *slot;
+            free = cell + 1;
+        }
+        page
     }
 
     #[inline]
     fn home(&self, position: u64) -> usize {
-        // A position below the range would wrap to a huge home; callers check the range first.
-        ((u128::from(position.wrapping_sub(self.first)) * u128::from(self.multiplier)) >> 64) as usize
+        ((u128::from(position - self.first) * u128::from(self.multiplier)) >> 64) as usize
     }
 
     /// The first cell at or after its home whose position is not below `position`.
     #[inline]
     fn cell(&self, position: u64) -> usize {
-        let mut cell = self.home(position);
-        // The tail always ends in an empty cell, which stops the walk.
+        let mut cell = self.home(position).min(self.positions.len() - 1);
         while self.positions[cell] < position {
             cell += 1;
         }
         cell
     }
 
-    /// The slot of each position, or `ABSENT`. Returns how many were absent. All must lie in the range.
-    pub fn find(&self, positions: &[u64], slots: &mut Vec<u32>) -> usize {
-        slots.reserve(positions.len());
-        let mut absent = 0;
-        for &position in positions {
-            let cell = self.cell(position);
-            let slot = if self.positions[cell] == position { self.slots[cell] } else { ABSENT };
-            absent += usize::from(slot == ABSENT);
-            slots.push(slot);
-        }
-        absent
-    }
-
-    /// Adds positions that are not there, rising, with slots counted up from `first_slot`.
-    pub fn insert(&mut self, new: &[u64], first_slot: u32) {
-        let room = self.homes * MAX_LOAD.0 / MAX_LOAD.1;
-        let merge = new.len() * MERGE_SHARE > self.len;
-        if merge || self.len + new.len() > room {
-            let slots: Vec<u32> = (first_slot..).take(new.len()).collect();
-            return self.rebuild(self.len + new.len(), new, &slots);
-        }
-        for (offset, &position) in new.iter().enumerate() {
-            self.insert_one(position, first_slot + offset as u32);
-        }
-    }
-
-    fn insert_one(&mut self, position: u64, slot: u32) {
+    #[inline]
+    fn slot(&self, position: u64) -> u32 {
         let cell = self.cell(position);
-        let gap = cell + self.slots[cell..].iter().position(|&slot| slot == ABSENT).unwrap_or(self.slots.len() - cell);
-        if gap + 1 >= self.slots.len() {
-            // The last run has filled the tail. Rare: make room everywhere.
-            return self.rebuild(self.len + 1, &[position], &[slot]);
+        if self.positions[cell] == position { self.slots[cell] } else { ABSENT }
+    }
+
+    fn has_room_for(&self, more: usize) -> bool {
+        (self.len + more) * 10 <= self.positions.len() * MAX_LOAD_TENTHS
+    }
+
+    /// Puts a position into its place, moving those behind it up to the next gap. Says whether there was one.
+    fn insert(&mut self, position: u64, slot: u32) -> bool {
+        let cell = self.cell(position);
+        let Some(gap) = self.slots[cell..].iter().position(|&slot| slot == ABSENT).map(|gap| cell + gap) else {
+            return false;
+        };
+        if gap + 1 == self.slots.len() {
+            return false;
         }
         self.positions.copy_within(cell..gap, cell + 1);
         self.slots.copy_within(cell..gap, cell + 1);
         self.positions[cell] = position;
         self.slots[cell] = slot;
         self.len += 1;
+        true
     }
 
-    /// Lays everything out anew with room for `rows`, merging in `new` (rising).
-    fn rebuild(&mut self, rows: usize, new: &[u64], new_slots: &[u32]) {
-        let room = self.homes * MAX_LOAD.0 / MAX_LOAD.1;
-        let homes = if rows <= room { self.homes } else { (rows * GROWTH.0 / GROWTH.1) * MAX_LOAD.1 / MAX_LOAD.0 + 8 };
-        let mut tail = TAIL;
-        let (old_positions, old_slots) = (std::mem::take(&mut self.positions), std::mem::take(&mut self.slots));
-        self.homes = homes;
-        self.multiplier = u64::try_from(((homes as u128) << 64) / self.span).unwrap_or(u64::MAX);
-        loop {
-            match self.lay_out(&old_positions, &old_slots, new, new_slots, homes + tail) {
-                Some((positions, slots)) => {
-                    (self.positions, self.slots) = (positions, slots);
-                    break;
-                }
-                None => tail *= 4,
+    fn entries(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.positions.iter().copied().zip(self.slots.iter().copied()).filter(|(_, slot)| *slot != ABSENT)
+    }
+
+    /// This page's entries and `new` ones in one rising sequence.
+    fn merged(&self, new: &[(u64, u32)]) -> Vec<(u64, u32)> {
+        let mut merged = Vec::with_capacity(self.len + new.len());
+        let mut new = new.iter().copied().peekable();
+        for entry in self.entries() {
+            while let Some(earlier) = new.next_if(|next| next.0 < entry.0) {
+                merged.push(earlier);
             }
+            merged.push(entry);
+        }
+        merged.extend(new);
+        merged
+    }
+}
+
+impl SpreadIndex {
+    /// An empty index over `range`.
+    pub fn new(range: PositionRange) -> Self {
+        Self { pages: vec![Page::new(range.first.0, range.last.0, &[])], last: range.last.0, len: 0 }
+    }
+
+    /// Where the page after `page` begins; nothing lies beyond the last one.
+    fn limit(&self, page: usize) -> Option<u64> {
+        self.pages.get(page + 1).map(|next| next.first)
+    }
+
+    fn page_of(&self, position: u64) -> usize {
+        self.pages.partition_point(|page| page.first <= position).saturating_sub(1)
+    }
+
+    /// Appends the slot of each position (rising, all in the range), or `ABSENT`. Returns how many were absent.
+    pub fn find(&self, positions: &[u64], slots: &mut Vec<u32>) -> usize {
+        let Some(&lowest) = positions.first() else { return 0 };
+        slots.reserve(positions.len());
+        let mut absent = 0;
+        let mut page = self.page_of(lowest);
+        let mut rest = positions;
+        while !rest.is_empty() {
+            if self.limit(page).is_some_and(|limit| rest[0] >= limit) {
+                // The next one, as a rule; a search only where the batch leaves pages out.
+                page += 1;
+                if self.limit(page).is_some_and(|limit| rest[0] >= limit) {
+                    page = self.page_of(rest[0]);
+                }
+            }
+            let count = match self.limit(page) {
+                Some(limit) => rest.iter().position(|position| *position >= limit).unwrap_or(rest.len()),
+                None => rest.len(),
+            };
+            let here = &self.pages[page];
+            slots.extend(rest[..count].iter().map(|position| {
+                let slot = here.slot(*position);
+                absent += usize::from(slot == ABSENT);
+                slot
+            }));
+            rest = &rest[count..];
+        }
+        absent
+    }
+
+    /// Adds positions that are not there (rising), with slots counted up from `first_slot`.
+    pub fn insert(&mut self, new: &[u64], first_slot: u32) {
+        let new: Vec<(u64, u32)> = new.iter().copied().zip(first_slot..).collect();
+        let mut rest = &new[..];
+        let mut split: Vec<(usize, Vec<Page>)> = Vec::new();
+        while let Some((lowest, _)) = rest.first() {
+            let page = self.page_of(*lowest);
+            let limit = self.limit(page);
+            let count = limit.map_or(rest.len(), |limit| rest.partition_point(|(position, _)| *position < limit));
+            let last = limit.map_or(self.last, |limit| limit - 1);
+            if let Some(pages) = add_to_page(&mut self.pages[page], last, &rest[..count]) {
+                split.push((page, pages));
+            }
+            rest = &rest[count..];
         }
         self.len += new.len();
+        if split.is_empty() {
+            return;
+        }
+        let mut split = split.into_iter().peekable();
+        let old = std::mem::take(&mut self.pages);
+        for (index, page) in old.into_iter().enumerate() {
+            match split.next_if(|(at, _)| *at == index) {
+                Some((_, pages)) => self.pages.extend(pages),
+                None => self.pages.push(page),
+            }
+        }
     }
+}
 
-    /// The cells of the merged sequence, or nothing if they do not fit `cells`.
-    fn lay_out(
-        &self,
-        old_positions: &[u64],
-        old_slots: &[u32],
-        new: &[u64],
-        new_slots: &[u32],
-        cells: usize,
-    ) -> Option<(Vec<u64>, Vec<u32>)> {
-        let mut positions = vec![EMPTY; cells];
-        let mut slots = vec![ABSENT; cells];
-        let mut free = 0;
-        let mut place = |position: u64, slot: u32| -> Option<()> {
-            let cell = self.home(position).max(free);
-            if cell + 1 >= cells {
-                return None;
-            }
-            positions[cell] = position;
-            slots[cell] = slot;
-            free = cell + 1;
-            Some(())
-        };
-        let mut new = new.iter().copied().zip(new_slots.iter().copied()).peekable();
-        for (&position, &slot) in old_positions.iter().zip(old_slots).filter(|(_, slot)| **slot != ABSENT) {
-            while let Some((position, slot)) = new.next_if(|(next, _)| *next < position) {
-                place(position, slot)?;
-            }
-            place(position, slot)?;
+/// Adds entries to a page that ends at `last`. Returns the pages that take its place, if it had to be split.
+fn add_to_page(page: &mut Page, last: u64, new: &[(u64, u32)]) -> Option<Vec<Page>> {
+    // A few find their places one by one; many are merged in a pass.
+    let one_by_one = new.len() * 8 <= page.len && page.has_room_for(new.len());
+    let mut added = 0;
+    if one_by_one {
+        added = new.iter().take_while(|(position, slot)| page.insert(*position, *slot)).count();
+        if added == new.len() {
+            return None;
         }
-        for (position, slot) in new {
-            place(position, slot)?;
-        }
-        Some((positions, slots))
     }
+    let entries = page.merged(&new[added..]);
+    if entries.len() <= PAGE_ROWS {
+        *page = Page::new(page.first, last, &entries);
+        return None;
+    }
+    let pieces = entries.len().div_ceil(SPLIT_ROWS);
+    let bounds: Vec<usize> = (0..=pieces).map(|piece| entries.len() * piece / pieces).collect();
+    let first_of = |bound: usize| if bound == 0 { page.first } else { entries[bound].0 };
+    let last_of = |bound: usize| entries.get(bound).map_or(last, |(position, _)| position - 1);
+    let pages =
+        bounds.windows(2).map(|piece| Page::new(first_of(piece[0]), last_of(piece[1]), &entries[piece[0]..piece[1]]));
+    Some(pages.collect())
 }
 
 #[cfg(test)]
@@ -218,7 +287,43 @@ mod tests {
 
     #[test]
     fn growing_one_by_one_keeps_everything() {
-        let batches: Vec<Vec<u64>> = (0..3_000u64).map(|i| vec![i.wrapping_mul(0x9E37_79B9_7F4A_7C15)]).collect();
+        let batches: Vec<Vec<u64>> = (0..6_000u64).map(|i| vec![i.wrapping_mul(0x9E37_79B9_7F4A_7C15)]).collect();
         check(PositionRange::ALL, &batches);
+    }
+
+    #[test]
+    fn rows_may_come_in_sorted_pieces() {
+        let mut all: Vec<u64> = (0..40_000u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
+        all.sort_unstable();
+        let batches: Vec<Vec<u64>> = all.chunks(3_000).map(<[u64]>::to_vec).collect();
+        check(PositionRange::ALL, &batches);
+    }
+
+    #[test]
+    fn a_lookup_looks_at_few_cells_however_the_rows_came() {
+        let mut all: Vec<u64> = (0..200_000u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
+        let mut walked = |sorted: bool| {
+            if sorted {
+                all.sort_unstable();
+            }
+            let mut index = SpreadIndex::new(PositionRange::ALL);
+            let mut slot = 0;
+            for chunk in all.chunks(7_000) {
+                let mut chunk = chunk.to_vec();
+                chunk.sort_unstable();
+                index.insert(&chunk, slot);
+                slot += chunk.len() as u32;
+            }
+            let steps: usize = all
+                .iter()
+                .map(|position| {
+                    let page = &index.pages[index.page_of(*position)];
+                    page.cell(*position) - page.home(*position)
+                })
+                .sum();
+            steps as f64 / all.len() as f64
+        };
+        assert!(walked(false) < 8.0);
+        assert!(walked(true) < 8.0);
     }
 }

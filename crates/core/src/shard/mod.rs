@@ -11,7 +11,8 @@ use crate::Outbox;
 use crate::rows::{Resolved, Rows};
 use combine::{Combination, Held, as_slots};
 use frontier::Frontier;
-use lists::{KeyLists, Known, LIST_BYTES};
+pub use lists::LIST_BYTES;
+use lists::{KeyLists, Known};
 use parked::{Parked, ParkedRead};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -77,19 +78,29 @@ pub trait AnyShard: Send {
     fn counts(&self) -> ShardCounts;
 }
 
+/// What all shards of a server have in common.
+pub struct Terms<'a> {
+    /// Who takes part.
+    pub plan: &'a Plan,
+    /// The updaters there are.
+    pub registry: &'a Registry,
+    /// Where answers are put.
+    pub pool: &'a Pool,
+    /// What a shard remembers of key lists.
+    pub list_bytes: usize,
+}
+
 /// Makes the shard that `placed` describes, of the table's number type.
 pub fn make(
     placed: Placed,
     table: TableId,
     spec: &TableSpec,
-    plan: &Plan,
-    registry: &Registry,
-    pool: &Pool,
+    terms: &Terms<'_>,
 ) -> Result<Box<dyn AnyShard>, UnknownUpdater> {
     Ok(match spec.number {
-        types::NumberType::F32 => Box::new(Shard::<f32>::new(placed, table, spec, plan, registry, pool)?),
-        types::NumberType::F64 => Box::new(Shard::<f64>::new(placed, table, spec, plan, registry, pool)?),
-        types::NumberType::I64 => Box::new(Shard::<i64>::new(placed, table, spec, plan, registry, pool)?),
+        types::NumberType::F32 => Box::new(Shard::<f32>::new(placed, table, spec, terms)?),
+        types::NumberType::F64 => Box::new(Shard::<f64>::new(placed, table, spec, terms)?),
+        types::NumberType::I64 => Box::new(Shard::<i64>::new(placed, table, spec, terms)?),
     })
 }
 
@@ -130,19 +141,13 @@ struct Shard<T: Number> {
 }
 
 impl<T: Number> Shard<T> {
-    fn new(
-        placed: Placed,
-        table: TableId,
-        spec: &TableSpec,
-        plan: &Plan,
-        registry: &Registry,
-        pool: &Pool,
-    ) -> Result<Self, UnknownUpdater> {
+    fn new(placed: Placed, table: TableId, spec: &TableSpec, terms: &Terms<'_>) -> Result<Self, UnknownUpdater> {
+        let plan = terms.plan;
         let workers = plan.workers.len();
         Ok(Self {
             placed,
             table,
-            rows: Rows::new(spec, placed.range, registry)?,
+            rows: Rows::new(spec, placed.range, terms.registry)?,
             spec: spec.clone(),
             plan: plan.number,
             sources: plan.workers.clone(),
@@ -154,9 +159,9 @@ impl<T: Number> Shard<T> {
             held: BTreeMap::new(),
             held_examples: BTreeMap::new(),
             failed: VecDeque::new(),
-            lists: KeyLists::new(LIST_BYTES),
+            lists: KeyLists::new(terms.list_bytes),
             subscribers: Subscribers::default(),
-            pool: pool.clone(),
+            pool: terms.pool.clone(),
             counts: ShardCounts::default(),
         })
     }
