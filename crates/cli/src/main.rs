@@ -32,6 +32,8 @@ enum Bench {
     Raw(bench::raw::Options),
     /// Slackwater over TCP between two processes, beside raw TCP in the same run.
     Wire(bench::wire::Options),
+    /// Slackwater in one process, beside copying memory in the same run.
+    Embedded(bench::embedded::Options),
 }
 
 #[derive(Subcommand)]
@@ -50,6 +52,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Bench(Bench::Raw(options)) => bench::raw::run(&options),
         Command::Bench(Bench::Wire(options)) => bench::wire::run(&options),
+        Command::Bench(Bench::Embedded(options)) => bench::embedded::run(&options),
         Command::BenchPeer(BenchPeer::Server(options)) => bench::server::serve(&options),
         Command::BenchPeer(BenchPeer::Raw { connect }) => bench::peer::serve(connect),
     }

@@ -66,6 +66,8 @@ impl Connect {
 
 pub(crate) struct Shared {
     pub driver: Arc<Driver>,
+    /// Where values of the caller's are copied to.
+    pub pool: Pool,
     shape: Shape,
     rank: WorkerId,
     opened: Instant,
@@ -173,6 +175,7 @@ impl Session {
         let driver = Driver::start(joined, transport, waiter, settings);
         let shared = Arc::new(Shared {
             driver,
+            pool: Pool::new(),
             shape,
             rank,
             opened: Instant::now(),

@@ -95,11 +95,6 @@ impl ServerProcess {
         Ok(Session::connect(&connect(self.meet, self.kind.spin))?)
     }
 
-    /// Where its nodes meet.
-    pub fn meet(&self) -> SocketAddr {
-        self.meet
-    }
-
     /// Bytes of its memory that are in use.
     pub fn resident_bytes(&self) -> anyhow::Result<u64> {
         let path = format!("/proc/{}/statm", self.child.id());

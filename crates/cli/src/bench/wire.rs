@@ -4,12 +4,11 @@
 //! of the rounds, and a ratio divides two medians.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use indicatif::ProgressBar;
-use slackwater::{Consistency, Keys, Rows, Session, Table, TableSpec, Tickets};
+use slackwater::{Consistency, Keys, Rows, Table, TableSpec, Tickets};
 
-use super::measure::{Format, Report, median};
+use super::measure::{Columns, Format, Report, gbs, median, timed};
 use super::peer::BULK_BYTES;
 use super::raw::{CHUNK_BYTES, RawPeer};
 use super::server::{Kind, ServerProcess};
@@ -33,23 +32,6 @@ const MILLION: usize = 1_000_000;
 /// Bytes of the smallest push's frame and of its acknowledgement, for the raw round trip.
 const SMALLEST_PUSH: (usize, usize) = (126, 108);
 const ROUND_TRIPS: u32 = 2_000;
-
-/// Named columns of measurements.
-#[derive(Default)]
-struct Columns(Vec<(&'static str, Vec<f64>)>);
-
-impl Columns {
-    fn put(&mut self, name: &'static str, value: f64) {
-        match self.0.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, values)) => values.push(value),
-            None => self.0.push((name, vec![value])),
-        }
-    }
-
-    fn median(&self, name: &str) -> f64 {
-        self.0.iter().find(|(known, _)| *known == name).map_or(f64::NAN, |(_, values)| median(&mut values.clone()))
-    }
-}
 
 /// The command `bench wire`.
 pub fn run(options: &Options) -> anyhow::Result<()> {
@@ -103,17 +85,6 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     progress.finish_and_clear();
     report.print(if options.json { Format::Json } else { Format::Table })?;
     Ok(())
-}
-
-/// Seconds that `work` takes.
-fn timed<R>(work: impl FnOnce() -> anyhow::Result<R>) -> anyhow::Result<(f64, R)> {
-    let start = Instant::now();
-    let result = work()?;
-    Ok((start.elapsed().as_secs_f64(), result))
-}
-
-fn gbs(bytes: usize, seconds: f64) -> f64 {
-    bytes as f64 / seconds / 1e9
 }
 
 fn dense(rounds: u32, raw: &mut RawPeer, columns: &mut Columns, progress: &ProgressBar) -> anyhow::Result<()> {
@@ -253,7 +224,7 @@ fn round_trips(rounds: u32, raw: &mut RawPeer, columns: &mut Columns, progress: 
                 raw.round_trip_blocking(trips, up, back)?
             };
             columns.put(theirs, theirs_now);
-            columns.put(ours, smallest_pushes(&session, &table, &keys, trips)?);
+            columns.put(ours, smallest_pushes(&table, &keys, trips)?);
             progress.inc(1);
         }
         session.close()?;
@@ -262,7 +233,7 @@ fn round_trips(rounds: u32, raw: &mut RawPeer, columns: &mut Columns, progress: 
 }
 
 /// The median seconds of the smallest push and its acknowledgement.
-fn smallest_pushes(_session: &Session, table: &Table<f32>, keys: &Keys, trips: u32) -> anyhow::Result<f64> {
+fn smallest_pushes(table: &Table<f32>, keys: &Keys, trips: u32) -> anyhow::Result<f64> {
     let one: Arc<[f32]> = vec![1.0].into();
     let mut seconds = (0..trips)
         .map(|_| timed(|| Ok(table.push(keys, one.clone())?.wait()?)).map(|(seconds, ())| seconds))
