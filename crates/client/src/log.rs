@@ -179,8 +179,11 @@ mod tests {
         for _ in 0..3 * FOLD_ROWS {
             log.add(&keys, &[1], 1);
         }
-        let Noted::Folding { positions, .. } = &lock(&log.entries).noted else { panic!("sums fold") };
-        assert!(positions.len() <= FOLD_ROWS);
+        let rows = match &lock(&log.entries).noted {
+            Noted::Folding { positions, .. } => positions.len(),
+            Noted::Apart(_) => panic!("sums fold"),
+        };
+        assert!(rows <= FOLD_ROWS);
         let batches = logs.collect(&spec);
         assert_eq!(batches[0].1, [3 * FOLD_ROWS as i64]);
         assert_eq!(batches[0].2, 3 * FOLD_ROWS as u64);
