@@ -157,7 +157,8 @@ impl<T: Number> Cache<T> {
         let Some(values) = arrival.values.numbers::<T>() else { return };
         let positions = positions(arrival.keys);
         let slots = self.slots_or_new(&positions);
-        for (&slot, row) in slots.iter().zip(values.chunks_exact(width)) {
+        let mut kept = Vec::with_capacity(positions.len());
+        for ((&slot, position), row) in slots.iter().zip(&positions).zip(values.chunks_exact(width)) {
             let Some(tag) = self.tags.get_mut(slot as usize) else { continue };
             // A late arrival must not put an older row in place of a newer one.
             if tag.is_some_and(|tag| tag.frontier > arrival.frontier) {
@@ -165,9 +166,11 @@ impl<T: Number> Cache<T> {
             }
             *tag = Some(Tag { frontier: arrival.frontier, shard: arrival.shard as u32, life });
             self.slab[slot as usize * width..][..width].copy_from_slice(row);
+            kept.push(*position);
         }
+        // A newer row that stays has these in it already.
         for (keys, values) in &arrival.later {
-            self.add_own(keys, values, Some(&positions));
+            self.add_own(keys, values, Some(&kept));
         }
     }
 
