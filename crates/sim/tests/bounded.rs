@@ -28,8 +28,12 @@ fn check_all(cluster: &Cluster, slack: u64) {
 }
 
 fn property(name: &str, slack: u64, spec: &TableSpec) {
+    property_of(name, slack, spec, &Work::default());
+}
+
+fn property_of(name: &str, slack: u64, spec: &TableSpec, work: &Work) {
     for_seeds(name, |seed| {
-        let cluster = run(seed, spec.clone(), &Work::default());
+        let cluster = run(seed, spec.clone(), work);
         check_all(&cluster, slack);
         cluster
     });
@@ -71,4 +75,45 @@ fn an_eager_dense_table_keeps_its_bounds() {
     let eager = Consistency::Bounded { slack: 2, eager: true };
     let dense = TableSpec::dense("t", 8, SHAPE.workers).number(NumberType::I64).consistency(eager).cached(8);
     property("bounded, slack 2, eager, dense", 2, &dense);
+}
+
+/// Many reads under way at once, whose answers arrive in any order.
+fn hasty() -> Work {
+    Work { waits: 0.1, tasks: 6, ..Work::default() }
+}
+
+#[test]
+fn a_late_answer_does_not_spoil_a_newer_copy() {
+    property_of("bounded, slack 3, cached, hasty", 3, &spec(Consistency::slack(3)).cached(100), &hasty());
+}
+
+#[test]
+fn a_late_answer_does_not_spoil_an_eager_copy() {
+    let eager = Consistency::Bounded { slack: 3, eager: true };
+    property_of("bounded, slack 3, eager, hasty", 3, &spec(eager).cached(100), &hasty());
+}
+
+fn check_refusals(cluster: &Cluster, slack: u64) {
+    check_all(cluster, slack);
+    cluster.check(not_finite_is_refused());
+}
+
+#[test]
+fn nan_is_refused_whole_and_the_others_go_on() {
+    let spec = spec(Consistency::slack(1)).number(NumberType::F64);
+    for_seeds("bounded, slack 1, some NaN", |seed| {
+        let cluster = run(seed, spec.clone(), &Work { nan: 0.3, ..Work::default() });
+        check_refusals(&cluster, 1);
+        cluster
+    });
+}
+
+#[test]
+fn a_refused_push_leaves_the_own_cache() {
+    let spec = spec(Consistency::slack(1)).number(NumberType::F64).cached(100);
+    for_seeds("bounded, slack 1, cached, some NaN", |seed| {
+        let cluster = run(seed, spec.clone(), &Work { nan: 0.3, ..Work::default() });
+        check_refusals(&cluster, 1);
+        cluster
+    });
 }
