@@ -60,3 +60,17 @@ fn a_clock_with_nan_fails_for_everybody_alike() {
     let work = Work { nan: 0.1, ..Work::default() };
     property("clock(sum), slack 1, some NaN", 1, &spec(Consistency::slack(1), Reduce::Sum), &work);
 }
+
+#[test]
+fn many_reads_under_way_hold_whole_clocks() {
+    let eager = Consistency::Bounded { slack: 3, eager: true };
+    let hasty = Work { waits: 0.1, tasks: 6, ..Work::default() };
+    property("clock(sum), slack 3, eager, hasty", 3, &spec(eager, Reduce::Sum).cached(100), &hasty);
+}
+
+#[test]
+fn a_failed_clock_stays_out_of_eager_copies() {
+    let eager = Consistency::Bounded { slack: 1, eager: true };
+    let work = Work { nan: 0.1, ..Work::default() };
+    property("clock(sum), slack 1, eager, some NaN", 1, &spec(eager, Reduce::Sum).cached(100), &work);
+}
