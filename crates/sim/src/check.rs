@@ -10,9 +10,9 @@ pub use clocks::{failed_clocks_are_seen_alike, reads_hold_exactly_the_clocks_bel
 pub use order::{
     assigned_values_never_go_back, barriers_hold, delay_at_most, fifo_per_worker, no_silent_wait, runs_after,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use types::{Clock, Combine, Consistency};
+use types::{Clock, Combine, Consistency, ShardId};
 
 /// Judges a history.
 pub type Checker = Box<dyn Fn(&History) -> Result<(), Violation>>;
@@ -38,21 +38,47 @@ fn broken(history: &History, promise: &'static str, what: String) -> Result<(), 
     Err(Violation { seed: history.seed, promise, what })
 }
 
-/// Every push that marks, by (worker, key).
-type Marks = BTreeMap<(u32, u64), Vec<Mark>>;
+/// What is known of a table's pushes.
+struct Pushes {
+    /// For each key, what each worker pushed that marks.
+    marks: BTreeMap<u64, BTreeMap<u32, Vec<Mark>>>,
+    /// Clocks that were failed for everybody, with the shard.
+    failed: BTreeSet<(Clock, ShardId)>,
+}
+
+impl Pushes {
+    fn new(history: &History, table: TableIndex) -> Self {
+        let mut marks: BTreeMap<u64, BTreeMap<u32, Vec<Mark>>> = BTreeMap::new();
+        for ((worker, key), made) in history.marks(table) {
+            marks.entry(key).or_default().insert(worker, made);
+        }
+        Self { marks, failed: clocks::failed_clocks(history, table) }
+    }
+}
 
 /// A row of a read and the pushes that were made to it.
 struct Seen<'a> {
     read: &'a FinishedRead<'a>,
     row: &'a Row,
-    marks: &'a Marks,
+    shard: ShardId,
+    pushes: &'a Pushes,
 }
 
 impl Seen<'_> {
     /// Every push to the row: worker, n, and what is known of it.
     fn pushes(&self) -> impl Iterator<Item = (u32, usize, Mark)> + '_ {
-        let of = self.marks.iter().filter(|((_, key), _)| *key == self.row.key);
-        of.flat_map(|((worker, _), marks)| marks.iter().enumerate().map(|(n, mark)| (*worker, n, *mark)))
+        let of = self.pushes.marks.get(&self.row.key).into_iter().flatten();
+        of.flat_map(|(worker, marks)| marks.iter().enumerate().map(|(n, mark)| (*worker, n, *mark)))
+    }
+
+    /// Whether the clock of a push was failed for everybody.
+    fn failed(&self, mark: &Mark) -> bool {
+        self.pushes.failed.contains(&(mark.clock, self.shard))
+    }
+
+    /// Whether a push should be in once its clock is: it was accepted, and its clock did not fail.
+    fn counts(&self, mark: &Mark) -> bool {
+        mark.fate == Fate::Accepted && !self.failed(mark)
     }
 
     fn place(&self) -> String {
@@ -65,14 +91,16 @@ impl Seen<'_> {
 fn each_row(
     promise: &'static str,
     concerns: fn(&History, &FinishedRead<'_>) -> bool,
-    judge: impl Fn(&History, &Seen<'_>) -> Option<String> + 'static,
+    judge: impl Fn(&Seen<'_>) -> Option<String> + 'static,
 ) -> Checker {
     Box::new(move |history| {
-        let marks: Vec<Marks> = (0..history.specs.len()).map(|table| history.marks(TableIndex(table))).collect();
+        let tables = (0..history.specs.len()).map(TableIndex);
+        let pushes: Vec<Pushes> = tables.map(|table| Pushes::new(history, table)).collect();
         for read in history.reads().iter().filter(|read| concerns(history, read)) {
             for row in &rows(history, read) {
-                let seen = Seen { read, row, marks: &marks[read.table.0] };
-                if let Some(what) = judge(history, &seen) {
+                let shard = history.shard(read.table, row.key);
+                let seen = Seen { read, row, shard, pushes: &pushes[read.table.0] };
+                if let Some(what) = judge(&seen) {
                     return broken(history, promise, format!("{} {what}", seen.place()));
                 }
             }
@@ -89,19 +117,14 @@ fn is_each(history: &History, read: &FinishedRead<'_>) -> bool {
     history.specs[read.table.0].combine == Combine::Each
 }
 
-/// A push that should be in: it was accepted, and no contribution to its clock failed it for everybody.
-fn counts(history: &History, seen: &Seen<'_>, mark: &Mark) -> bool {
-    mark.fate == Fate::Accepted && !clocks::failed(history, seen, mark.clock)
-}
-
 /// A pull by a worker at clock c holds every push that any worker made in its clocks ≤ c − slack − 1.
 #[must_use]
 pub fn staleness_at_most(slack: u64) -> Checker {
-    each_row("staleness_at_most", any_read, move |history, seen| {
+    each_row("staleness_at_most", any_read, move |seen| {
         let visible = |clock: Clock| clock.0 + slack < seen.read.reader.0;
-        let missing = seen.pushes().find(|(worker, n, mark)| {
-            visible(mark.clock) && !seen.row.holds(*worker, *n) && counts(history, seen, mark)
-        });
+        let missing = seen
+            .pushes()
+            .find(|(worker, n, mark)| visible(mark.clock) && !seen.row.holds(*worker, *n) && seen.counts(mark));
         missing.map(|(worker, n, mark)| {
             format!("misses push {n} of worker {worker} from {}, though the slack is {slack}", mark.clock)
         })
@@ -114,7 +137,7 @@ pub fn reads_own_writes() -> Checker {
     fn promised(history: &History, read: &FinishedRead<'_>) -> bool {
         is_each(history, read) && matches!(history.specs[read.table.0].consistency, Consistency::Bounded { .. })
     }
-    each_row("reads_own_writes", promised, |_, seen| {
+    each_row("reads_own_writes", promised, |seen| {
         let own = |worker: u32, mark: &Mark| worker == seen.read.worker && mark.made < seen.read.issued;
         let missing = seen.pushes().find(|(worker, n, mark)| {
             own(*worker, mark) && mark.fate == Fate::Accepted && !seen.row.holds(*worker, *n)
@@ -126,7 +149,7 @@ pub fn reads_own_writes() -> Checker {
 /// No read holds a push twice, or one that was refused or never made; the final reads hold every accepted one.
 #[must_use]
 pub fn no_acknowledged_push_lost_or_doubled() -> Checker {
-    each_row("no_acknowledged_push_lost_or_doubled", any_read, |history, seen| {
+    each_row("no_acknowledged_push_lost_or_doubled", any_read, |seen| {
         if let Some(worker) = seen.row.nonsense {
             return Some(format!("finds numbers that no pushes of worker {worker} add up to"));
         }
@@ -138,14 +161,18 @@ pub fn no_acknowledged_push_lost_or_doubled() -> Checker {
             if holds && mark.fate == Fate::Refused {
                 return Some(format!("holds push {n} of worker {worker}, which was refused"));
             }
+            if holds && seen.failed(&mark) {
+                return Some(format!("holds push {n} of worker {worker}, though {} failed", mark.clock));
+            }
             if holds && mark.made > seen.read.returned {
                 return Some(format!("holds push {n} of worker {worker}, which was not made yet"));
             }
-            if seen.read.last && !holds && counts(history, seen, &mark) {
+            if seen.read.last && !holds && seen.counts(&mark) {
                 return Some(format!("has lost push {n} of worker {worker} from {}", mark.clock));
             }
         }
-        let made = |worker: u32| seen.marks.get(&(worker, seen.row.key)).map_or(0, Vec::len);
+        let made =
+            |worker: u32| (seen.pushes.marks.get(&seen.row.key).and_then(|made| made.get(&worker))).map_or(0, Vec::len);
         let phantom = (0u32..).zip(&seen.row.held).find(|(worker, held)| **held >> made(*worker) != 0);
         phantom.map(|(worker, _)| format!("holds a push that worker {worker} never made"))
     })
@@ -154,9 +181,9 @@ pub fn no_acknowledged_push_lost_or_doubled() -> Checker {
 /// A read that says it reflects frontier F holds every push of clocks below F.
 #[must_use]
 pub fn reported_clock_is_true() -> Checker {
-    each_row("reported_clock_is_true", any_read, |history, seen| {
+    each_row("reported_clock_is_true", any_read, |seen| {
         let missing = seen.pushes().find(|(worker, n, mark)| {
-            mark.clock < seen.read.read.clock && !seen.row.holds(*worker, *n) && counts(history, seen, mark)
+            mark.clock < seen.read.read.clock && !seen.row.holds(*worker, *n) && seen.counts(mark)
         });
         missing.map(|(worker, n, mark)| format!("misses push {n} of worker {worker} from {}", mark.clock))
     })

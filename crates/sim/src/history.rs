@@ -2,7 +2,7 @@
 
 use crate::program::TableIndex;
 use machine::{Notice, Ticket};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, Key, Plan, ShardId, TableSpec, Time};
 use wire::{FailedClock, Refusal};
 
@@ -180,6 +180,10 @@ pub struct FinishedRead<'a> {
     pub issued: usize,
     pub returned: usize,
     pub last: bool,
+    /// The reader's clock when the rows came.
+    pub ended: Clock,
+    /// How many shards the rows came from.
+    pub shards: usize,
     pub read: &'a Read,
 }
 
@@ -193,10 +197,8 @@ impl History {
 
     /// What became of every push, by worker and ticket.
     pub(crate) fn refusals(&self) -> BTreeMap<(u32, Ticket), Option<&Refusal>> {
-        let done = |entry: &'_ Entry| matches!(entry.event, Event::PushDone { .. });
         self.entries
             .iter()
-            .filter(|entry| done(entry))
             .filter_map(|entry| match &entry.event {
                 Event::PushDone { ticket, refusal } => Some(((entry.worker, *ticket), refusal.as_ref())),
                 _ => None,
@@ -236,16 +238,32 @@ impl History {
     pub(crate) fn reads(&self) -> Vec<FinishedRead<'_>> {
         let mut issued = BTreeMap::new();
         let mut reads = Vec::new();
+        let mut clocks: BTreeMap<u32, Clock> = BTreeMap::new();
         for (line, entry) in self.entries.iter().enumerate() {
             match &entry.event {
                 Event::PullIssued { table, clock, ticket, last, .. } => {
                     issued.insert((entry.worker, *ticket), (line, *table, *clock, *last));
                 }
                 Event::PullReturned { ticket, read } => {
-                    if let Some((issued, table, reader, last)) = issued.remove(&(entry.worker, *ticket)) {
-                        let worker = entry.worker;
-                        reads.push(FinishedRead { worker, table, reader, issued, returned: line, last, read });
-                    }
+                    let Some((issued, table, reader, last)) = issued.remove(&(entry.worker, *ticket)) else { continue };
+                    let worker = entry.worker;
+                    let ended = clocks.get(&worker).copied().unwrap_or_default();
+                    let shards: BTreeSet<ShardId> = read.keys.iter().map(|key| self.shard(table, *key)).collect();
+                    let shards = shards.len();
+                    reads.push(FinishedRead {
+                        worker,
+                        table,
+                        reader,
+                        issued,
+                        returned: line,
+                        last,
+                        ended,
+                        shards,
+                        read,
+                    });
+                }
+                Event::ClockEnded { clock } => {
+                    clocks.insert(entry.worker, clock.next());
                 }
                 _ => {}
             }

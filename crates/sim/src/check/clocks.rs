@@ -1,6 +1,6 @@
 //! Promises of tables whose contributions meet clock by clock.
 
-use super::{Checker, Seen, broken, each_row};
+use super::{Checker, broken, each_row};
 use crate::history::{Event, FinishedRead, History};
 use crate::program::TableIndex;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ fn is_by_clock(history: &History, read: &FinishedRead<'_>) -> bool {
 }
 
 /// Clocks of a table that a refused contribution failed, with the shard it went to.
-fn failed_clocks(history: &History, of: TableIndex) -> BTreeSet<(Clock, ShardId)> {
+pub(super) fn failed_clocks(history: &History, of: TableIndex) -> BTreeSet<(Clock, ShardId)> {
     if !matches!(history.specs[of.0].combine, Combine::Clock(_)) {
         return BTreeSet::new();
     }
@@ -30,26 +30,16 @@ fn failed_clocks(history: &History, of: TableIndex) -> BTreeSet<(Clock, ShardId)
     failed.collect()
 }
 
-/// Whether `clock` was failed for the row's shard.
-pub(super) fn failed(history: &History, seen: &Seen<'_>, clock: Clock) -> bool {
-    let nans = |event: &Event| matches!(event, Event::Pushed { values, .. } if values.iter().any(|v| !v.is_finite()));
-    if !history.entries.iter().any(|entry| nans(&entry.event)) {
-        return false;
-    }
-    failed_clocks(history, seen.read.table).contains(&(clock, history.shard(seen.read.table, seen.row.key)))
-}
-
 /// A row holds all pushes of the clocks below some frontier, and no other: the one reported, or a later one where the
 /// batch spans shards or cached rows. No own push is visible before its clock has ended.
 #[must_use]
 pub fn reads_hold_exactly_the_clocks_below_the_reported_one() -> Checker {
-    each_row("reads_hold_exactly_the_clocks_below_the_reported_one", is_by_clock, |history, seen| {
+    each_row("reads_hold_exactly_the_clocks_below_the_reported_one", is_by_clock, |seen| {
         let read = seen.read;
-        let counted: Vec<_> = seen.pushes().filter(|(_, _, mark)| super::counts(history, seen, mark)).collect();
+        let counted: Vec<_> = seen.pushes().filter(|(_, _, mark)| seen.counts(mark)).collect();
         let newest =
             counted.iter().filter(|(worker, n, _)| seen.row.holds(*worker, *n)).map(|(.., mark)| mark.clock).max();
-        let shards: BTreeSet<_> = read.read.keys.iter().map(|key| history.shard(read.table, *key)).collect();
-        let exact = shards.len() == 1 && read.read.cached_rows == 0;
+        let exact = read.shards == 1 && read.read.cached_rows == 0;
         let reported = read.read.clock;
         if let Some(newest) = newest.filter(|newest| exact && *newest >= reported) {
             return Some(format!("holds a push from {newest}"));
@@ -60,13 +50,9 @@ pub fn reads_hold_exactly_the_clocks_below_the_reported_one() -> Checker {
         {
             return Some(format!("misses push {n} of worker {worker} from {}, but holds later ones", mark.clock));
         }
-        let ended = history.entries[..read.returned]
-            .iter()
-            .filter(|entry| entry.worker == read.worker && matches!(entry.event, Event::ClockEnded { .. }))
-            .count() as u64;
-        let early = counted
-            .iter()
-            .find(|(worker, n, mark)| *worker == read.worker && mark.clock.0 >= ended && seen.row.holds(*worker, *n));
+        let early = counted.iter().find(|(worker, n, mark)| {
+            *worker == read.worker && mark.clock >= read.ended && seen.row.holds(*worker, *n)
+        });
         early.map(|(_, n, mark)| format!("holds its own push {n} from {}, which has not ended", mark.clock))
     })
 }

@@ -1,7 +1,7 @@
 //! Promises about what comes before what.
 
 use super::{Checker, any_read, broken, each_row};
-use crate::history::{Event, Fate, History};
+use crate::history::{Event, History};
 use crate::program::TableIndex;
 use machine::{Notice, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,11 +10,11 @@ use types::{Consistency, Span, UpdaterSpec};
 /// A read never holds a worker's later push to a row without its earlier ones.
 #[must_use]
 pub fn fifo_per_worker() -> Checker {
-    each_row("fifo_per_worker", any_read, |history, seen| {
+    each_row("fifo_per_worker", any_read, |seen| {
         let mut missing: BTreeMap<u32, usize> = BTreeMap::new();
         for (worker, n, mark) in seen.pushes() {
             if !seen.row.holds(worker, n) {
-                if mark.fate == Fate::Accepted && super::counts(history, seen, &mark) {
+                if seen.counts(&mark) {
                     missing.entry(worker).or_insert(n);
                 }
             } else if let Some(earlier) = missing.get(&worker) {
