@@ -47,6 +47,23 @@ fn connections_that_break_need_no_resend_timer() {
     });
 }
 
+/// A refresh that is lost with its connection leaves a gap in the chain, which the next one shows.
+#[test]
+fn eager_copies_survive_connections_that_break() {
+    let eager = Consistency::Bounded { slack: 2, eager: true };
+    let hasty = Work { waits: 0.2, ..Work::default() };
+    for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
+        let spec = marked(eager).combine(combine).cached(50);
+        for_seeds(&format!("eager, slack 2, {combine:?}, connections break"), |seed| {
+            let cluster = run(seed, Faults::CONNECTIONS, &spec, &hasty);
+            cluster.check(staleness_at_most(2));
+            cluster.check(reads_own_writes());
+            cluster.check(reads_hold_exactly_the_clocks_below_the_reported_one());
+            cluster
+        });
+    }
+}
+
 #[test]
 fn forgotten_lists_are_spelt_out_again() {
     let faults = Faults { forgetting: 0.5, ..Faults::ALL };
