@@ -49,6 +49,7 @@ fn reads_stay_within_a_slack_of_one() {
     property("bounded, slack 1", 1, &spec(Consistency::slack(1)));
 }
 
+/// Seed 14: a server that missed the end of the run never stopped.
 #[test]
 fn reads_stay_within_a_slack_of_three() {
     property("bounded, slack 3", 3, &spec(Consistency::slack(3)));
@@ -87,6 +88,7 @@ fn a_late_answer_does_not_spoil_a_newer_copy() {
     property_of("bounded, slack 3, cached, hasty", 3, &spec(Consistency::slack(3)).cached(100), &hasty());
 }
 
+/// Seed 103: own pushes were added a second time to a row that was newer than the answer.
 #[test]
 fn a_late_answer_does_not_spoil_an_eager_copy() {
     let eager = Consistency::Bounded { slack: 3, eager: true };
@@ -108,6 +110,7 @@ fn nan_is_refused_whole_and_the_others_go_on() {
     });
 }
 
+/// Seed 0: a worker read its own refused NaN from its cache.
 #[test]
 fn a_refused_push_leaves_the_own_cache() {
     let spec = spec(Consistency::slack(1)).number(NumberType::F64).cached(100);

@@ -49,6 +49,7 @@ fn cached_copies_hold_whole_clocks() {
     property("clock(sum), slack 2, cached", 2, &spec(Consistency::slack(2), Reduce::Sum).cached(100), &Work::default());
 }
 
+/// Seed 8: rows were told of when a contribution was held, and not when its clock was applied.
 #[test]
 fn eager_copies_hold_whole_clocks() {
     let eager = Consistency::Bounded { slack: 2, eager: true };

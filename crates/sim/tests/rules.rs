@@ -266,6 +266,7 @@ fn a_scan_finds_every_row_of_its_range_in_order() {
     });
 }
 
+/// Seed 2: a server that missed who left held its frontier for ever.
 #[test]
 fn a_worker_that_leaves_early_does_not_hold_the_others() {
     for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
