@@ -127,9 +127,13 @@ impl Server {
                 let message = Message::Control(Control::TableAdded { table, problem });
                 out.send(Frame { head: Head::plain(self.node, head.from), message });
             }
-            Message::Control(Control::Left { worker }) if !self.left.contains(&worker) => {
-                self.left.push(worker);
-                self.shards.values_mut().for_each(|shard| shard.leave(worker, out));
+            Message::Control(Control::Left { worker }) => {
+                if !self.left.contains(&worker) {
+                    self.left.push(worker);
+                    self.shards.values_mut().for_each(|shard| shard.leave(worker, out));
+                }
+                let heard = Message::Control(Control::Left { worker });
+                out.send(Frame { head: Head::plain(self.node, head.from), message: heard });
             }
             Message::Control(Control::Finish) => self.finished = true,
             _ => self.misdirected += 1,

@@ -118,6 +118,19 @@ impl From<Refusal> for Stop {
     }
 }
 
+/// Positions and slots of a part's rows, which all exist.
+fn rows_of<'a>(
+    keys: &KeyPart,
+    positions: Option<&'a Payload>,
+    resolved: &'a Resolved,
+) -> impl Iterator<Item = (u64, u32)> + 'a {
+    let (first, count, list) = match (keys, positions.and_then(Payload::numbers::<u64>)) {
+        (KeyPart::Run { first, count }, _) => (first.0, *count, &[][..]),
+        (_, list) => (0, 0, list.unwrap_or(&[])),
+    };
+    (0..count).map(move |index| first + index).chain(list.iter().copied()).zip(resolved.each())
+}
+
 struct Shard<T: Number> {
     placed: Placed,
     table: TableId,
@@ -133,6 +146,8 @@ struct Shard<T: Number> {
     parked: Parked,
     held: BTreeMap<Clock, Held<T>>,
     held_examples: BTreeMap<Clock, u64>,
+    /// For eager tables: positions and slots of the rows that each held clock will change.
+    held_changes: BTreeMap<Clock, BTreeMap<u64, u32>>,
     failed: VecDeque<FailedClock>,
     lists: KeyLists,
     subscribers: Subscribers,
@@ -158,6 +173,7 @@ impl<T: Number> Shard<T> {
             parked: Parked::default(),
             held: BTreeMap::new(),
             held_examples: BTreeMap::new(),
+            held_changes: BTreeMap::new(),
             failed: VecDeque::new(),
             lists: KeyLists::new(terms.list_bytes),
             subscribers: Subscribers::default(),
@@ -292,14 +308,20 @@ impl<T: Number> Shard<T> {
             Combine::Each => {
                 self.rows.count_examples(head.examples);
                 self.rows.apply(clock, resolved.slots(), values);
-                self.note_changes(&push.keys, positions.as_ref(), &resolved);
+                if self.spec.consistency.is_eager() {
+                    self.subscribers.changed(rows_of(&push.keys, positions.as_ref(), &resolved));
+                }
             }
             Combine::Clock(_) => {
                 *self.held_examples.entry(clock).or_default() += head.examples;
                 let held = self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new()));
                 if let Held::Sum(sum) = held {
                     sum.add(self.rows.width(), self.rows.len(), &resolved, values);
-                    self.note_changes(&push.keys, positions.as_ref(), &resolved);
+                    if self.spec.consistency.is_eager() {
+                        // They change when the clock is applied, which may be several moves of the frontier away.
+                        let changes = self.held_changes.entry(clock).or_default();
+                        changes.extend(rows_of(&push.keys, positions.as_ref(), &resolved));
+                    }
                 }
             }
         }
@@ -316,17 +338,6 @@ impl<T: Number> Shard<T> {
                 known.positions.numbers::<u64>()?.get(index).copied().map(Position)
             }
             KeyPart::Scan { .. } => None,
-        }
-    }
-
-    fn note_changes(&mut self, keys: &KeyPart, positions: Option<&Payload>, resolved: &Resolved) {
-        if !self.spec.consistency.is_eager() {
-            return;
-        }
-        match (keys, positions.and_then(Payload::numbers::<u64>)) {
-            (KeyPart::Run { first, .. }, _) => self.subscribers.changed((first.0..).zip(resolved.each())),
-            (_, Some(list)) => self.subscribers.changed(list.iter().copied().zip(resolved.each())),
-            _ => {}
         }
     }
 
@@ -354,11 +365,13 @@ impl<T: Number> Shard<T> {
     }
 
     fn apply_held(&mut self, clock: Clock, held: Held<T>, examples: u64) {
+        let changes = self.held_changes.remove(&clock).unwrap_or_default();
         match (held, self.spec.combine) {
             (Held::Sum(sum), Combine::Clock(reduce)) => {
                 self.rows.count_examples(examples);
                 let (slots, sums) = sum.finish(reduce, self.frontier.workers());
                 self.rows.apply(clock, as_slots(&slots), &sums);
+                self.subscribers.changed(changes.into_iter());
             }
             (Held::Failed(failed), _) => {
                 self.counts.failed_clocks += 1;

@@ -696,6 +696,11 @@ impl Worker {
                 touch(link, now);
                 for item in link.finish(acked.through) {
                     let refusal = acked.refused.iter().find(|refused| refused.number == item.number);
+                    if let (Some(_), ItemKind::Push { keys, .. }) = (refusal, &item.kind)
+                        && let Some(cache) = self.tables.get_mut(&acked.table).and_then(|table| table.cache.as_mut())
+                    {
+                        cache.refused(keys);
+                    }
                     self.item_done(item.kind, refusal.map(|refused| refused.refusal.clone()));
                 }
             }
