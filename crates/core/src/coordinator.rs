@@ -134,7 +134,13 @@ impl Coordinator {
             return Self::say(from, Control::Turned { reason, token }, out);
         }
         let node = match self.tokens.get(&token) {
-            Some(node) => *node,
+            // It missed an answer: its next beat is taken for the first again.
+            Some(node) => {
+                if let Some(seat) = self.seats.get_mut(node) {
+                    seat.ready = false;
+                }
+                *node
+            }
             None => {
                 let taken = |make: fn(u32) -> NodeId, most: u32| {
                     (0..most).map(make).find(|node| !self.seats.contains_key(node))
@@ -181,13 +187,6 @@ impl Coordinator {
         let member = |(node, seat): (&NodeId, &Seat)| Member { node: *node, address: seat.address.clone() };
         let members = self.seats.iter().map(member).collect();
         Self::say(to, Control::Begin { plan: self.plan(), members }, out);
-    }
-
-    /// A node that joined again on a new connection missed the beginning.
-    pub fn reconnected(&mut self, node: NodeId, out: &mut Outbox) {
-        if self.begun && self.seats.contains_key(&node) {
-            self.begin(node, out);
-        }
     }
 
     fn make_table(&mut self, now: Time, from: NodeId, spec: TableSpec, out: &mut Outbox) {

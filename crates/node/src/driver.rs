@@ -16,6 +16,8 @@ use wire::{Control, Frame, Head, Message};
 const LOOK: Duration = Duration::from_millis(5);
 /// A thread that waits while another drives looks up at least this often.
 const LOOK_UP: Duration = Duration::from_millis(1);
+/// A goodbye is repeated until it is answered, for this long.
+const GOODBYE: Duration = Duration::from_secs(2);
 /// A broken connection is tried again after this long.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -209,13 +211,13 @@ impl Driver {
     /// Says goodbye once everything is acknowledged, and waits for the answer.
     pub fn leave(&self) -> Result<(), NodeError> {
         self.wait_until(|worker| worker.is_idle().then_some(()))?;
-        self.call(|worker, _, out| worker.leave(out));
         let begin = Instant::now();
-        loop {
-            // The coordinator may be gone already once everybody has left, so its answer is not insisted on.
-            let done = lock(&self.state).said_goodbye || begin.elapsed() > Duration::from_secs(1);
-            if done {
-                break;
+        let mut said: Option<Instant> = None;
+        // The coordinator may be gone already once everybody has left, so its answer is not insisted on.
+        while !lock(&self.state).said_goodbye && begin.elapsed() < GOODBYE {
+            if said.is_none_or(|said| said.elapsed() > GOODBYE / 10) {
+                said = Some(Instant::now());
+                self.call(|worker, _, out| worker.leave(out));
             }
             if let Ok(mut waiter) = self.waiter.try_lock() {
                 waiter.wait(Some(LOOK));

@@ -41,12 +41,15 @@ pub fn join(
     let mut place: Option<(NodeId, Source)> = None;
     let mut early = Vec::new();
     let mut said = Instant::now();
+    let mut asks = 0u32;
     loop {
         if asked.is_none_or(|asked| asked.elapsed() >= ASK_AGAIN) {
             asked = Some(Instant::now());
+            asks += 1;
             let (from, control) = match place {
-                None => (provisional, Control::Join { role, address: address.to_owned(), token }),
-                Some((node, _)) => (node, Control::Beat),
+                // Joining once more brings whatever answer was lost.
+                Some((node, _)) if !asks.is_multiple_of(8) => (node, Control::Beat),
+                _ => (provisional, Control::Join { role, address: address.to_owned(), token }),
             };
             transport.send(Frame { head: Head::plain(from, NodeId::Coordinator), message: Message::Control(control) });
             transport.flush();

@@ -112,14 +112,28 @@ pub fn run_server(
         }
         transport.flush();
         if machine.is_finished() {
-            let head = Head::plain(node, NodeId::Coordinator);
-            transport.send(Frame { head, message: Message::Control(Control::Bye) });
-            transport.flush();
+            say_goodbye(&mut transport, &mut waiter, node);
             return Ok(ServerReport { node, counts: machine.counts(), traffic: transport.traffic() });
         }
         if heard.elapsed() > settings.patience {
             let reason = format!("nothing heard from it for {:.1} s", heard.elapsed().as_secs_f64());
             return Err(NodeError::Lost { node: NodeId::Coordinator, reason });
+        }
+    }
+}
+
+/// Says goodbye until it is answered, or for as long as makes sense.
+fn say_goodbye(transport: &mut impl Transport, waiter: &mut impl Waiter, node: NodeId) {
+    let begin = Instant::now();
+    while begin.elapsed() < BEAT {
+        let head = Head::plain(node, NodeId::Coordinator);
+        transport.send(Frame { head, message: Message::Control(Control::Bye) });
+        transport.flush();
+        waiter.wait(Some(BEAT / 10));
+        while let Some(event) = transport.next() {
+            if matches!(event, Event::Frame(Frame { message: Message::Control(Control::Bye), .. })) {
+                return;
+            }
         }
     }
 }

@@ -312,12 +312,8 @@ impl Cluster {
                 NodeId::Worker(rank) => {
                     self.drive_worker(rank as usize, WorkerInput::Reconnected(self.now, there));
                 }
-                NodeId::Coordinator => {
-                    let mut out = Outbox::new();
-                    self.coordinator.reconnected(there, &mut out);
-                    self.dispatch(out.drain().collect());
-                }
-                NodeId::Server(_) => {}
+                // What they have to say is an answer, or is said again until it is answered.
+                NodeId::Coordinator | NodeId::Server(_) => {}
             }
         }
     }

@@ -521,7 +521,8 @@ impl<T: Number> AnyShard for Shard<T> {
             }
             Err(Stop::Refuse(refusal)) => {
                 self.counts.refused += 1;
-                if matches!(self.spec.combine, Combine::Clock(_)) {
+                // A part that comes after its clock has ended does not undo what was done with it.
+                if matches!(self.spec.combine, Combine::Clock(_)) && refusal != Refusal::PastClock {
                     let failed = FailedClock { clock: head.clock, worker, refusal: refusal.clone() };
                     self.held.insert(head.clock, Held::Failed(failed));
                 }

@@ -292,7 +292,8 @@ impl Worker {
         if length != expected {
             return Err(unfit(spec, Refusal::WrongLength { expected, found: length }));
         }
-        Ok(self.submit(now, table, Task::Pull { keys, target }, after, out))
+        let after = self.after_own(table, after);
+        Ok(self.submit(now, table, Task::Pull { keys, target }, &after, out))
     }
 
     /// Pulls whatever rows a dense or ordered table has in a range.
@@ -308,7 +309,15 @@ impl Worker {
         if spec.shape.placement() != types::Placement::Ordered {
             return Err(unfit(spec, Refusal::NotOrdered));
         }
-        Ok(self.submit(now, table, Task::Scan { range }, after, out))
+        let after = self.after_own(table, after);
+        Ok(self.submit(now, table, Task::Scan { range }, &after, out))
+    }
+
+    /// Read-my-writes: a read follows the table's pushes that still wait for others.
+    fn after_own(&self, table: TableId, after: &[Ticket]) -> Vec<Ticket> {
+        let bounded = self.spec(table).is_some_and(|spec| matches!(spec.consistency, Consistency::Bounded { .. }));
+        let own = |queued: &&Queued| bounded && queued.table == table && matches!(queued.task, Task::Push { .. });
+        after.iter().copied().chain(self.queued.iter().filter(own).map(|queued| queued.ticket)).collect()
     }
 
     /// Changes a setting of the table's updater for updates made from this clock on.
