@@ -97,15 +97,26 @@ impl Shared {
         }
     }
 
-    /// Blocks while too much is under way.
-    pub fn make_room(&self) -> Result<(), Error> {
-        let room = |worker: &mut machine::Worker| (worker.unacknowledged_bytes() < UNACKNOWLEDGED).then_some(());
-        if self.driver.call(|worker, _, _| room(worker)).is_none() {
-            let begin = Instant::now();
-            self.driver.wait_until(room)?;
-            self.account(None, begin.elapsed());
+    /// Runs a push; blocks first while too much is under way.
+    pub fn push<R>(
+        &self,
+        push: impl FnOnce(&mut machine::Worker, types::Time, &mut machine::Outbox) -> R,
+    ) -> Result<R, Error> {
+        let has_room = |worker: &machine::Worker| worker.unacknowledged_bytes() < UNACKNOWLEDGED;
+        let mut push = Some(push);
+        let now = self.driver.call(|worker, now, out| {
+            has_room(worker).then(|| push.take().map(|push| push(worker, now, out))).flatten()
+        });
+        if let Some(result) = now {
+            return Ok(result);
         }
-        Ok(())
+        let begin = Instant::now();
+        self.driver.wait_until(|worker| has_room(worker).then_some(()))?;
+        self.account(None, begin.elapsed());
+        match push {
+            Some(push) => Ok(self.driver.call(push)),
+            None => unreachable!("a push that was not run is still there"),
+        }
     }
 }
 

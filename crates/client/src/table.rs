@@ -131,7 +131,6 @@ impl<T: TargetNumber> Table<T> {
         examples: u64,
         after: &Tickets,
     ) -> Result<Ticket<()>, Error> {
-        self.shared.make_room()?;
         let bytes = match values.into() {
             PushValues::Owned(payload) => payload,
             PushValues::Borrowed(values) => {
@@ -147,7 +146,7 @@ impl<T: TargetNumber> Table<T> {
         };
         let values = Values { number: T::TYPE, bytes };
         let batch = Batch { keys: keys.clone(), values, examples };
-        let number = self.shared.driver.call(|worker, now, out| worker.push(now, self.id, batch, &after.0, out))?;
+        let number = self.shared.push(|worker, now, out| worker.push(now, self.id, batch, &after.0, out))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 

@@ -141,12 +141,12 @@ impl Driver {
     }
 
     fn drive_until<R>(&self, done: &mut impl FnMut(&mut Worker) -> Option<R>) -> Result<R, NodeError> {
-        let mut idle = Instant::now();
+        let mut worked = Instant::now();
         loop {
             let mut state = lock(&self.state);
-            if state.pump(self.settings.patience) {
+            if state.pump() {
                 self.changed.notify_all();
-                idle = Instant::now();
+                worked = Instant::now();
             }
             if let Some(result) = done(&mut state.worker) {
                 return Ok(result);
@@ -157,6 +157,7 @@ impl Driver {
             match self.waiter.try_lock() {
                 Ok(mut waiter) => {
                     drop(state);
+                    let idle = if self.settings.wait == Patience::BLOCKING { Duration::ZERO } else { worked.elapsed() };
                     self.settings.wait.wait(&mut **waiter, Duration::from_millis(50), idle);
                 }
                 Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => {
@@ -178,10 +179,10 @@ impl Driver {
                 waiter.wait(Some(if backlog > 0 { LOOK } else { Duration::ZERO }));
             }
             let mut state = lock(&self.state);
-            if waiting == 0 && state.pump(self.settings.patience) {
+            if waiting == 0 && state.pump() {
                 self.changed.notify_all();
             }
-            state.keep_up();
+            state.keep_up(self.settings.patience);
             if state.farewell {
                 return true;
             }
@@ -222,7 +223,7 @@ impl Driver {
             if let Ok(mut waiter) = self.waiter.try_lock() {
                 waiter.wait(Some(LOOK));
             }
-            lock(&self.state).pump(self.settings.patience);
+            lock(&self.state).pump();
         }
         self.stop();
         Ok(())
@@ -245,7 +246,7 @@ impl State {
     }
 
     /// Handles everything that has arrived. Returns whether anything had.
-    fn pump(&mut self, patience: Duration) -> bool {
+    fn pump(&mut self) -> bool {
         let mut any = false;
         while let Some(event) = self.transport.next() {
             any = true;
@@ -255,10 +256,6 @@ impl State {
         self.send();
         if any {
             self.report();
-        }
-        if self.heard.elapsed() > patience && self.lost.is_none() && !self.said_goodbye {
-            let reason = format!("nothing heard from it for {:.1} s", self.heard.elapsed().as_secs_f64());
-            self.lost = Some(NodeError::Lost { node: NodeId::Coordinator, reason });
         }
         any
     }
@@ -286,8 +283,12 @@ impl State {
     }
 
     /// Beats, ticks, and calls again where a connection broke.
-    fn keep_up(&mut self) {
+    fn keep_up(&mut self, patience: Duration) {
         let now = self.now();
+        if self.heard.elapsed() > patience && self.lost.is_none() && !self.said_goodbye {
+            let reason = format!("nothing heard from it for {:.1} s", self.heard.elapsed().as_secs_f64());
+            self.lost = Some(NodeError::Lost { node: NodeId::Coordinator, reason });
+        }
         let due: Vec<NodeId> = self.retry_at.iter().filter(|(_, at)| **at <= Instant::now()).map(|(n, _)| *n).collect();
         for node in due {
             self.retry_at.remove(&node);

@@ -65,16 +65,18 @@ pub fn run_server(
     }
     let mut out = Outbox::new();
     let mut early = joined.early.into_iter();
-    let (mut ticked, mut beat, mut heard) = (Instant::now(), Instant::now(), Instant::now());
-    let mut idle = Instant::now();
+    let (mut ticked, mut beat, mut heard, mut worked) = (start, start, start, start);
+    let mut read = start;
     loop {
-        settings.wait.wait(&mut waiter, TICK, idle);
+        settings.wait.wait(&mut waiter, TICK, read - worked);
         let mut busy = false;
-        let now = Time(start.elapsed().as_nanos() as u64);
+        // The time is read once a turn: a turn that finds nothing must cost next to nothing.
+        read = Instant::now();
+        let now = Time((read - start).as_nanos() as u64);
         while let Some(event) = early.next().map(Event::Frame).or_else(|| transport.next()) {
             let Event::Frame(frame) = event else { continue };
             if frame.head.from == NodeId::Coordinator {
-                heard = Instant::now();
+                heard = read;
                 match &frame.message {
                     Message::Control(Control::Lost { node, reason }) => {
                         return Err(NodeError::Lost { node: *node, reason: reason.clone() });
@@ -91,22 +93,22 @@ pub fn run_server(
             forward(&mut out, &mut transport, &mut recorder);
         }
         if busy {
-            idle = Instant::now();
+            worked = read;
             if let Some(recorder) = &mut recorder {
                 recorder.settle();
             }
             machine.settle(&mut out);
         }
-        if ticked.elapsed() >= TICK {
-            ticked = Instant::now();
+        if read - ticked >= TICK {
+            ticked = read;
             if let Some(recorder) = &mut recorder {
                 recorder.tick(now);
             }
             machine.tick(now, &mut out);
         }
         forward(&mut out, &mut transport, &mut recorder);
-        if beat.elapsed() >= BEAT {
-            beat = Instant::now();
+        if read - beat >= BEAT {
+            beat = read;
             let head = Head::plain(node, NodeId::Coordinator);
             transport.send(Frame { head, message: Message::Control(Control::Beat) });
         }
@@ -115,7 +117,7 @@ pub fn run_server(
             say_goodbye(&mut transport, &mut waiter, node);
             return Ok(ServerReport { node, counts: machine.counts(), traffic: transport.traffic() });
         }
-        if heard.elapsed() > settings.patience {
+        if read - heard > settings.patience {
             let reason = format!("nothing heard from it for {:.1} s", heard.elapsed().as_secs_f64());
             return Err(NodeError::Lost { node: NodeId::Coordinator, reason });
         }

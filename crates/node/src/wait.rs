@@ -1,7 +1,7 @@
 //! How a thread waits: it looks for a while, then sleeps.
 
 use net::Waiter;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a thread looks for something to do before it sleeps. Looking answers sooner and keeps a core busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,12 +16,9 @@ impl Patience {
     /// Practically never sleep.
     pub const SPINNING: Self = Self { spin: Duration::from_secs(3600) };
 
-    /// Waits at most `limit` for a thread that has had nothing to do since `idle`: only looks while that is recent.
-    pub(crate) fn wait(self, waiter: &mut dyn Waiter, limit: Duration, idle: Instant) {
-        let looks = !self.spin.is_zero() && idle.elapsed() < self.spin;
+    /// Waits at most `limit` for a thread that has had nothing to do for `idle`: only looks while that is short.
+    pub(crate) fn wait(self, waiter: &mut dyn Waiter, limit: Duration, idle: Duration) {
+        let looks = idle < self.spin;
         waiter.wait(Some(if looks { Duration::ZERO } else { limit }));
-        if looks {
-            std::hint::spin_loop();
-        }
     }
 }
