@@ -5,5 +5,6 @@ pub mod embedded;
 pub mod measure;
 pub mod peer;
 pub mod raw;
+pub mod scale;
 pub mod server;
 pub mod wire;

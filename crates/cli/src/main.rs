@@ -34,6 +34,8 @@ enum Bench {
     Wire(bench::wire::Options),
     /// Slackwater in one process, beside copying memory in the same run.
     Embedded(bench::embedded::Options),
+    /// How cost grows with rows, connections, shards and the size of parts.
+    Scale(bench::scale::Options),
 }
 
 #[derive(Subcommand)]
@@ -53,6 +55,7 @@ fn main() -> anyhow::Result<()> {
         Command::Bench(Bench::Raw(options)) => bench::raw::run(&options),
         Command::Bench(Bench::Wire(options)) => bench::wire::run(&options),
         Command::Bench(Bench::Embedded(options)) => bench::embedded::run(&options),
+        Command::Bench(Bench::Scale(options)) => bench::scale::run(&options),
         Command::BenchPeer(BenchPeer::Server(options)) => bench::server::serve(&options),
         Command::BenchPeer(BenchPeer::Raw { connect }) => bench::peer::serve(connect),
     }

@@ -70,6 +70,7 @@ pub(crate) struct Shared {
     pub pool: Pool,
     shape: Shape,
     rank: WorkerId,
+    members: Vec<Member>,
     opened: Instant,
     ledger: Mutex<Ledger>,
     /// Sends the logs of every table, at the end of a clock.
@@ -183,12 +184,14 @@ impl Session {
             NodeId::Worker(rank) => WorkerId(rank),
             _ => WorkerId(0),
         };
+        let members = joined.members.clone();
         let driver = Driver::start(joined, transport, waiter, settings);
         let shared = Arc::new(Shared {
             driver,
             pool: Pool::new(),
             shape,
             rank,
+            members,
             opened: Instant::now(),
             ledger: Mutex::new(Ledger::default()),
             absorb: Mutex::new(Vec::new()),
@@ -206,6 +209,11 @@ impl Session {
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.shared.shape
+    }
+
+    /// Every node of the run and where it listens; addresses are empty in one process.
+    pub fn members(&self) -> impl Iterator<Item = (NodeId, &str)> {
+        self.shared.members.iter().map(|member| (member.node, member.address.as_str()))
     }
 
     /// This worker's clock: how many units of work it has finished.
