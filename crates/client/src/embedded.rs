@@ -44,6 +44,7 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Patience) -> Result<
         let settings = ServerSettings {
             address: String::new(),
             token: token(),
+            place: Some(index),
             join_limit: JOIN_LIMIT,
             patience: PATIENCE,
             wait,
@@ -62,7 +63,7 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Patience) -> Result<
         .map(|index| {
             let (mut transport, mut waiter) = exchange.join(NodeId::Worker((1 << 29) - 1 - index));
             std::thread::spawn(move || {
-                let joined = join(&mut transport, &mut waiter, Role::Worker, "", token(), JOIN_LIMIT)?;
+                let joined = join(&mut transport, &mut waiter, (Role::Worker, Some(index)), "", token(), JOIN_LIMIT)?;
                 Ok((joined, transport, waiter))
             })
         })
