@@ -1,7 +1,6 @@
 //! The command `slackwater`.
 
 mod bench;
-#[cfg_attr(not(test), expect(dead_code, reason = "parts of the demonstration; no command drives them yet"))]
 mod demo;
 
 use std::net::SocketAddr;
@@ -18,6 +17,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Train a model twice, in lock-step and with slack, while workers are slowed at random, and show what slack gains.
+    Demo(demo::Options),
     /// Measure this machine, and Slackwater against it.
     #[command(subcommand)]
     Bench(Bench),
@@ -44,6 +45,7 @@ enum BenchPeer {
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
+        Command::Demo(options) => demo::run(&options),
         Command::Bench(Bench::Raw(options)) => bench::raw::run(&options),
         Command::BenchPeer(BenchPeer::Raw { connect }) => bench::peer::serve(connect),
     }
