@@ -64,8 +64,15 @@ impl<'a> Report<'a> {
             "Held-out log-loss of logistic regression on {workers} workers and {servers} servers; in each clock a random \
              worker is {factor}× slower"
         );
-        let curves = self.runs.iter().zip(COLOURS).map(|(run, colour)| curve(run, colour)).collect();
+        let curves = self.runs.iter().zip(COLOURS).map(|(run, colour)| self.learning(curve(run, colour))).collect();
         Chart { title, subtitle, curves, target: Some(self.target()) }
+    }
+
+    /// A curve from where it has learnt anything at all: the first steps fall so far that they would flatten the rest.
+    fn learning(&self, mut curve: Curve) -> Curve {
+        let first = curve.points.iter().position(|(_, loss)| *loss < self.untaught_loss).unwrap_or(0);
+        curve.points.drain(..first);
+        curve
     }
 
     /// Every figure and both curves.

@@ -12,7 +12,7 @@ use super::progress::Progress;
 use super::recurrence::Schedule;
 use super::{HELD_OUT_ROWS, Training};
 
-const ADAGRAD: UpdaterSpec = UpdaterSpec::Adagrad { rate: 0.1, epsilon: 1e-8 };
+const ADAGRAD: UpdaterSpec = UpdaterSpec::Adagrad { rate: 0.05, epsilon: 1e-8 };
 /// A loss curve has about this many points.
 const CURVE_POINTS: usize = 60;
 /// Weights that may wait for their loss to be computed. It takes far less time than there is between two of them.
@@ -120,10 +120,10 @@ impl Part<'_> {
             let rows = table.pull(&batch.keys)?.wait()?;
             let admitted = Instant::now();
             figures.count_read(rows.staleness());
+            look(clock, start.elapsed())?;
             let mut gradient = Vec::new();
             batch.rows.gradient(rows.values(), &mut gradient);
             last_push = Some(table.push(&batch.keys, gradient)?);
-            look(clock, start.elapsed())?;
             let duration = schedule.duration(worker, clock);
             std::thread::sleep(duration.saturating_sub(admitted.elapsed()));
             session.clock()?;
