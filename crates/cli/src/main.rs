@@ -7,6 +7,7 @@ mod logs;
 mod process;
 
 use std::net::SocketAddr;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -105,8 +106,17 @@ enum BenchPeer {
     },
 }
 
-fn main() -> anyhow::Result<()> {
-    let Arguments { log_json, command } = Arguments::parse();
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
     let log_form = if log_json { logs::Form::Json } else { logs::Form::Text };
     // A process that others depend on says what it does; elsewhere only trouble is worth a line.
     let default = if matches!(command, Command::Server(_) | Command::Worker(_)) { "info" } else { "warn" };

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, value_parser};
 use slackwater::{Connect, Registry, Session, Shape, serve};
 
@@ -87,7 +87,10 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
         (Some(servers), Some(workers)) => Some(Shape { servers, workers }),
         _ => None,
     };
-    for report in serve(&options.meeting.connect(), options.threads, coordinated, &Registry::builtin())? {
+    let meeting = &options.meeting;
+    let reports = serve(&meeting.connect(), options.threads, coordinated, &Registry::builtin())
+        .with_context(|| format!("the run that meets at {}", meeting.meet))?;
+    for report in reports {
         let (node, traffic) = (report.node, report.traffic);
         tracing::info!(%node, received_bytes = traffic.bytes_in, sent_bytes = traffic.bytes_out, "finished");
     }
@@ -107,11 +110,12 @@ pub struct WorkerOptions {
 /// The command `worker`: joins the run, and works until the program is done.
 pub fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
     let program = Program::parse(&options.program);
-    let session = Session::connect(&options.meeting.connect())?;
+    let in_run = || format!("the run that meets at {}", options.meeting.meet);
+    let session = Session::connect(&options.meeting.connect()).with_context(in_run)?;
     let Shape { servers, workers } = session.shape();
     tracing::info!(node = format!("worker {}", session.rank()), servers, workers, "working");
     match program {
-        Program::Demo(training) => demo::work(session, &training),
+        Program::Demo(training) => demo::work(session, &training).with_context(in_run),
     }
 }
 
