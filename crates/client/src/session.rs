@@ -379,7 +379,8 @@ pub fn serve(
     }
     if let Some(coordinator) = coordinator {
         match coordinator.join() {
-            Ok(result) => first_error = first_error.or(result.err().map(Error::Run)),
+            // The coordinator knows best what went wrong.
+            Ok(result) => first_error = result.err().map(Error::Run).or(first_error),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
@@ -395,6 +396,6 @@ fn coordinate_at(connect: &Connect, shape: Shape) -> Result<CoordinatorThread, E
         address: connect.meet.clone(),
         reason: format!("{error}; is another coordinator running there?"),
     })?;
-    let patience = Span(connect.patience.as_nanos() as u64);
-    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, shape.into(), patience)))
+    let (limit, patience) = (connect.join_limit, Span(connect.patience.as_nanos() as u64));
+    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, shape.into(), limit, patience)))
 }

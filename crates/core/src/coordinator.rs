@@ -82,6 +82,12 @@ impl Coordinator {
         self.begun && self.seats.values().all(|seat| seat.gone)
     }
 
+    /// Whether everybody has joined.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
     /// Who has not joined yet, in words, for people who wait for the run to begin.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
