@@ -283,7 +283,7 @@ fn a_process_that_waits_in_vain_says_for_whom() {
         (&worker, "no answer from the coordinator"),
         (
             &["server", "--meet", &nobody, "--join-limit=1", "--coordinate", "--servers=1", "--workers=1"],
-            "have not joined",
+            "0 servers and 1 workers have yet to join",
         ),
     ];
     for (arguments, words) in cases {
