@@ -103,7 +103,7 @@ struct Running {
 impl Running {
     /// What it is called and how it ended.
     fn obituary(&self, status: ExitStatus) -> String {
-        format!("{} (process {}) died: {}", self.name, self.child.id(), in_words(status))
+        format!("{} (process {}) {}", self.name, self.child.id(), in_words(status))
     }
 }
 
@@ -190,9 +190,9 @@ impl Drop for Children {
 fn in_words(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
-        return format!("signal {signal}");
+        return format!("died: signal {signal}");
     }
-    status.code().map_or("for no reason given".to_owned(), |code| format!("exit status {code}"))
+    status.code().map_or("died".to_owned(), |code| format!("failed: exit status {code}"))
 }
 
 /// Passes on a child's lines, each in one piece behind its prefix, until the child closes its end.

@@ -13,6 +13,8 @@ use super::{HELD_OUT_ROWS, Training};
 const COLOURS: [&str; 2] = ["#c2410c", "#0f766e"];
 /// Losses are compared at a whole multiple of this.
 const LOSS_STEP: f64 = 0.001;
+/// Work that takes longer than scheduled by more than this factor was hindered, and the gain with it.
+const BUSY: f64 = 1.05;
 
 /// Both runs and what they are compared by.
 pub struct Report<'a> {
@@ -23,6 +25,8 @@ pub struct Report<'a> {
     floor_loss: f64,
     untaught_loss: f64,
     ideal_gain: f64,
+    /// Seconds that all workers together compute, by the schedule.
+    scheduled_seconds: f64,
 }
 
 impl<'a> Report<'a> {
@@ -30,8 +34,10 @@ impl<'a> Report<'a> {
     pub fn new(training: &'a Training, shape: Shape, clicks: &Clicks, runs: Vec<Run>) -> Self {
         let held_out = clicks.rows() - HELD_OUT_ROWS..clicks.rows();
         let (floor_loss, untaught_loss) = (clicks.floor_loss(held_out.clone()), clicks.click_rate_loss(held_out));
-        let ideal_gain = training.schedule(shape.workers).ideal_gain(training.slack as usize);
-        Self { training, shape, runs, floor_loss, untaught_loss, ideal_gain }
+        let schedule = training.schedule(shape.workers);
+        let (ideal_gain, scheduled_seconds) =
+            (schedule.ideal_gain(training.slack as usize), schedule.work().as_secs_f64());
+        Self { training, shape, runs, floor_loss, untaught_loss, ideal_gain, scheduled_seconds }
     }
 
     /// The lowest loss that every run reached, up to the step at which losses are compared.
@@ -89,6 +95,7 @@ impl<'a> Report<'a> {
                 "final_loss": final_loss(run),
                 "share_waiting_for_workers": figures.waiting,
                 "share_waiting_for_network": figures.network,
+                "own_time_over_scheduled": figures.own_seconds / self.scheduled_seconds,
                 "staleness_mean": figures.staleness_mean(),
                 "reads_by_staleness": figures.staleness,
                 "bytes_sent_by_workers": figures.bytes_sent,
@@ -135,6 +142,8 @@ fn final_loss(run: &Run) -> f64 {
 struct Totals {
     /// Until the last worker had finished.
     seconds: f64,
+    /// Time that workers neither waited for each other nor for the network, added up.
+    own_seconds: f64,
     /// Shares of all workers' time.
     waiting: f64,
     network: f64,
@@ -150,10 +159,13 @@ impl Totals {
         let seconds = run.workers.iter().map(|worker| worker.seconds).fold(0.0, f64::max);
         let all = seconds * run.workers.len() as f64;
         let counts = run.workers.first().map_or(0, |worker| worker.staleness.len());
+        let waited = sum(&|worker| worker.waited_for.iter().sum());
+        let network = sum(&|worker| worker.network_seconds);
         Self {
             seconds,
-            waiting: sum(&|worker| worker.waited_for.iter().sum()) / all,
-            network: sum(&|worker| worker.network_seconds) / all,
+            own_seconds: sum(&|worker| worker.seconds) - waited - network,
+            waiting: waited / all,
+            network: network / all,
             staleness: (0..counts).map(|clocks| sum(&|worker| worker.staleness[clocks])).collect(),
             bytes_sent: sum(&|worker| worker.bytes_sent),
             bytes_received: sum(&|worker| worker.bytes_received),
@@ -232,6 +244,9 @@ impl Report<'_> {
         line("loss in the end", &|run| format!("{:.4}", final_loss(&self.runs[run])))?;
         line("time spent waiting for other workers", &|run| percent(totals[run].waiting))?;
         line("time spent waiting for the network", &|run| percent(totals[run].network))?;
+        line("time at work, over the time scheduled", &|run| {
+            format!("{:.2}", totals[run].own_seconds / self.scheduled_seconds)
+        })?;
         line("clocks behind when reading, mean", &|run| format!("{:.2}", totals[run].staleness_mean()))?;
         line("reads 0/1/2/… clocks behind, in %", &|run| totals[run].staleness_shares())?;
         line("megabytes sent by workers", &|run| format!("{:.1}", totals[run].bytes_sent / 1e6))?;
@@ -243,6 +258,7 @@ impl Report<'_> {
         let (clocks, loss) = (self.gain(|run| Totals::of(run).seconds), self.gain(|run| self.seconds_to_target(run)));
         let ideal = self.ideal_gain;
         let reached = 100.0 * clocks / ideal;
+        let own = self.runs.iter().map(|run| Totals::of(run).own_seconds).fold(0.0, f64::max) / self.scheduled_seconds;
         writeln!(
             f,
             "\nGain of slack {slack}: {clocks:.2} times the clocks per second; the same loss {loss:.2} times sooner."
@@ -250,7 +266,14 @@ impl Report<'_> {
         writeln!(
             f,
             "Ideal gain of this slack with these stragglers, were computing all there is: {ideal:.2}; {reached:.0} % of it is reached."
-        )
+        )?;
+        if own > BUSY {
+            writeln!(
+                f,
+                "This machine was busy with something else: work took up to {own:.2} times as long as scheduled."
+            )?;
+        }
+        Ok(())
     }
 
     fn write_waiting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
