@@ -119,5 +119,9 @@ fn work_on(session: Session, training: &Training, clicks: &Clicks) -> anyhow::Re
     }
     let out = &training.out;
     std::fs::write(out, report.chart().to_svg())
-        .with_context(|| format!("cannot write the picture to {}; name another file with --out", out.display()))
+        .with_context(|| format!("cannot write the picture to {}; name another file with --out", out.display()))?;
+    if !training.json {
+        writeln!(std::io::stdout(), "\nBoth loss curves are drawn in {}.", out.display())?;
+    }
+    Ok(())
 }

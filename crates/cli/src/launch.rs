@@ -1,7 +1,7 @@
 //! `launch`: a whole run on this host, each server and worker a process of its own.
 //!
-//! However it ends, no process that it started is left: when one dies, the others get time to notice and say so, and whoever is
-//! still there after that is ended by process id.
+//! However it ends, no process that it started is left: when one dies, the others get time to notice and say so, and
+//! whoever is still there after that is ended by process id.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -21,7 +21,7 @@ use crate::process::{Limits, Program};
 
 /// How often the children are looked at.
 const LOOK: Duration = Duration::from_millis(20);
-/// After a child has died the others get this long beyond their own patience: the coordinator stays a while to tell everybody.
+/// After a child has died the others get this long beyond their own patience: the coordinator stays a while to tell all.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The settings of `launch`.

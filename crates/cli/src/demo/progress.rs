@@ -21,7 +21,7 @@ impl Progress {
             return Self::Lines { label: label.to_owned(), clocks, printed: 0 };
         }
         let bar = ProgressBar::new(clocks).with_prefix(label.to_owned());
-        let template = "{prefix:>10} {bar:40.cyan/blue} {pos:>4}/{len} clocks  {elapsed:>4}  {msg}";
+        let template = "{prefix:>10} {wide_bar:.cyan/blue} {pos:>4}/{len} clocks  {elapsed:>4}  {msg}";
         bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
         Self::Bar(bar)
     }

@@ -199,8 +199,7 @@ impl fmt::Display for Report<'_> {
         self.write_setting(f)?;
         self.write_table(f)?;
         self.write_gain(f)?;
-        self.write_waiting(f)?;
-        writeln!(f, "\nBoth loss curves are drawn in {}.", self.training.out.display())
+        self.write_waiting(f)
     }
 }
 
@@ -209,14 +208,10 @@ impl Report<'_> {
         let Training { clocks, minibatch, base_ms, factor, rows, features, .. } = self.training;
         let Shape { servers, workers } = self.shape;
         let (rows, features) = (grouped(*rows), grouped(*features));
-        writeln!(
-            f,
-            "\nLogistic regression on {rows} made-up clicks with {features} features: {servers} servers, {workers} workers,"
-        )?;
-        writeln!(
-            f,
-            "{clocks} clocks of {minibatch} rows and {base_ms} ms. In each clock one worker, drawn at random, takes {factor} times as long."
-        )?;
+        let data = format!("{rows} made-up clicks with {features} features");
+        writeln!(f, "\nLogistic regression on {data}: {servers} servers, {workers} workers,")?;
+        write!(f, "{clocks} clocks of {minibatch} rows and {base_ms} ms. ")?;
+        writeln!(f, "In each clock one worker, drawn at random, takes {factor} times as long.")?;
         let (held_out, floor, untaught) = (grouped(HELD_OUT_ROWS as u64), self.floor_loss, self.untaught_loss);
         writeln!(
             f,
@@ -231,8 +226,8 @@ impl Report<'_> {
     fn write_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let totals: Vec<Totals> = self.runs.iter().map(Totals::of).collect();
         let mut line = |name: &str, cells: &dyn Fn(usize) -> String| {
-            write!(f, "{name:<42}")?;
-            (0..self.runs.len()).try_for_each(|run| write!(f, "{:>16}", cells(run)))?;
+            write!(f, "{name:<46}")?;
+            (0..self.runs.len()).try_for_each(|run| write!(f, "  {:>14}", cells(run)))?;
             writeln!(f)
         };
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
@@ -250,7 +245,7 @@ impl Report<'_> {
         line("clocks behind when reading, mean", &|run| format!("{:.2}", totals[run].staleness_mean()))?;
         line("reads 0/1/2/… clocks behind, in %", &|run| totals[run].staleness_shares())?;
         line("megabytes sent by workers", &|run| format!("{:.1}", totals[run].bytes_sent / 1e6))?;
-        line("megabytes received by workers", &|run| format!("{:.1}", totals[run].bytes_received / 1e6))
+        line("megabytes received, the loss curve's with it", &|run| format!("{:.1}", totals[run].bytes_received / 1e6))
     }
 
     fn write_gain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -258,15 +253,11 @@ impl Report<'_> {
         let (clocks, loss) = (self.gain(|run| Totals::of(run).seconds), self.gain(|run| self.seconds_to_target(run)));
         let ideal = self.ideal_gain;
         let reached = 100.0 * clocks / ideal;
+        write!(f, "\nGain of slack {slack}: {clocks:.2} times the clocks per second; ")?;
+        writeln!(f, "the same loss {loss:.2} times sooner.")?;
+        write!(f, "Ideal gain of this slack with these stragglers, were computing all there is: {ideal:.2}; ")?;
+        writeln!(f, "{reached:.0} % of it is reached.")?;
         let own = self.runs.iter().map(|run| Totals::of(run).own_seconds).fold(0.0, f64::max) / self.scheduled_seconds;
-        writeln!(
-            f,
-            "\nGain of slack {slack}: {clocks:.2} times the clocks per second; the same loss {loss:.2} times sooner."
-        )?;
-        writeln!(
-            f,
-            "Ideal gain of this slack with these stragglers, were computing all there is: {ideal:.2}; {reached:.0} % of it is reached."
-        )?;
         if own > BUSY {
             writeln!(
                 f,
