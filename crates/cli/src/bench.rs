@@ -1,6 +1,9 @@
 //! Benchmarks. Each prints what the machine itself can do beside what Slackwater does with it.
 
 pub mod cold;
+pub mod embedded;
 pub mod measure;
 pub mod peer;
 pub mod raw;
+pub mod server;
+pub mod wire;

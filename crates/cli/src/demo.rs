@@ -7,7 +7,7 @@ mod clicks;
 mod figures;
 mod logistic;
 mod progress;
-mod random;
+pub mod random;
 mod recurrence;
 mod report;
 mod train;

@@ -94,10 +94,16 @@ enum Command {
 enum Bench {
     /// What this machine itself can do: loopback TCP between two processes, and copying memory.
     Raw(bench::raw::Options),
+    /// Slackwater over TCP between two processes, beside raw TCP in the same run.
+    Wire(bench::wire::Options),
+    /// Slackwater in one process, beside copying memory in the same run.
+    Embedded(bench::embedded::Options),
 }
 
 #[derive(Subcommand)]
 enum BenchPeer {
+    /// Serves `bench wire`.
+    Server(bench::server::Options),
     /// Answers `bench raw`.
     Raw {
         /// Where the measuring process listens.
@@ -127,6 +133,9 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
         Command::Worker(options) => process::run_worker(&options),
         Command::Launch(options) => launch::run(&options, log_form),
         Command::Bench(Bench::Raw(options)) => bench::raw::run(&options),
+        Command::Bench(Bench::Wire(options)) => bench::wire::run(&options),
+        Command::Bench(Bench::Embedded(options)) => bench::embedded::run(&options),
+        Command::BenchPeer(BenchPeer::Server(options)) => bench::server::serve(&options),
         Command::BenchPeer(BenchPeer::Raw { connect }) => bench::peer::serve(connect),
     }
 }

@@ -50,6 +50,7 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Patience) -> Result<
             wait,
             registry: registry.clone(),
             pool: pool.clone(),
+            list_bytes: machine::LIST_BYTES,
         };
         // A place under a name of its own until the coordinator gives one.
         let (transport, waiter) = exchange.join(NodeId::Server((1 << 29) - 1 - index));

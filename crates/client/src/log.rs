@@ -1,9 +1,12 @@
 //! Update logs: each thread of a worker notes its updates by itself; they meet when somebody reads or a clock ends.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use types::{Combine, TableSpec, UpdaterSpec};
 use update::Number;
 use wire::Keys;
+
+/// A log that may be folded is, whenever it has grown to this many rows.
+const FOLD_ROWS: usize = 1 << 16;
 
 /// One thread's updates to a table since they were last collected. Noting one takes no lock that another thread wants.
 pub struct Log<T: Number> {
@@ -11,28 +14,64 @@ pub struct Log<T: Number> {
     width: usize,
 }
 
-#[derive(Default)]
 struct Entries<T> {
-    batches: Vec<(Keys, Vec<T>, u64)>,
+    noted: Noted<T>,
     dropped: bool,
 }
 
+/// A batch to be pushed: keys, values and the number of examples.
+type Update<T> = (Keys, Vec<T>, u64);
+
+enum Noted<T> {
+    /// Updates of one row may be added up before they are sent.
+    Folding { positions: Vec<u64>, values: Vec<T>, examples: u64 },
+    /// Each must be applied by itself.
+    Apart(Vec<Update<T>>),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T: Number> Noted<T> {
+    /// An empty log. Where merging changes nothing (the updater is `sum`, or the table combines by clock) it folds.
+    fn new(spec: &TableSpec) -> Self {
+        if spec.updater == UpdaterSpec::Sum || matches!(spec.combine, Combine::Clock(_)) {
+            Self::Folding { positions: Vec::new(), values: Vec::new(), examples: 0 }
+        } else {
+            Self::Apart(Vec::new())
+        }
+    }
+}
+
 impl<T: Number> Log<T> {
-    /// Notes an update: `values` row after row in the order of `keys`, computed from `examples` examples.
+    /// Notes an update: `values` row after row in the order of `keys`, computed from `more` examples.
     ///
     /// It reaches the shards when any thread of this worker pulls from the table, or at the end of the clock. Where
     /// merging changes nothing (the updater is `sum`, or the table combines by clock), updates of one row are added up
     /// first; elsewhere each is applied by itself.
-    pub fn add(&mut self, keys: &Keys, values: &[T], examples: u64) {
-        debug_assert_eq!(values.len(), keys.len() * self.width, "one row of values for each key");
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.batches.push((keys.clone(), values.to_vec(), examples));
+    ///
+    /// # Panics
+    /// If `values` is not one row for each key.
+    pub fn add(&mut self, keys: &Keys, new: &[T], more: u64) {
+        assert_eq!(new.len(), keys.len() * self.width, "one row of values for each key");
+        match &mut lock(&self.entries).noted {
+            Noted::Folding { positions, values, examples } => {
+                positions.extend((0..keys.len()).map(|index| keys.position(index).0));
+                values.extend_from_slice(new);
+                *examples += more;
+                if positions.len() >= FOLD_ROWS {
+                    fold(self.width, positions, values);
+                }
+            }
+            Noted::Apart(updates) => updates.push((keys.clone(), new.to_vec(), more)),
+        }
     }
 }
 
 impl<T: Number> Drop for Log<T> {
     fn drop(&mut self) {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).dropped = true;
+        lock(&self.entries).dropped = true;
     }
 }
 
@@ -46,48 +85,54 @@ impl<T: Number> Logs<T> {
         Self { logs: Mutex::new(Vec::new()) }
     }
 
-    pub fn open(&self, width: usize) -> Log<T> {
-        let entries = Arc::new(Mutex::new(Entries { batches: Vec::new(), dropped: false }));
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner).push(entries.clone());
-        Log { entries, width }
+    pub fn open(&self, spec: &TableSpec) -> Log<T> {
+        let entries = Arc::new(Mutex::new(Entries { noted: Noted::new(spec), dropped: false }));
+        lock(&self.logs).push(entries.clone());
+        Log { entries, width: spec.width as usize }
     }
 
     /// Everything noted so far, as batches to be pushed.
-    pub fn collect(&self, spec: &TableSpec) -> Vec<(Keys, Vec<T>, u64)> {
-        let mut batches = Vec::new();
-        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        logs.retain(|log| {
-            let mut entries = log.lock().unwrap_or_else(PoisonError::into_inner);
-            batches.append(&mut entries.batches);
+    pub fn collect(&self, spec: &TableSpec) -> Vec<Update<T>> {
+        let mut apart = Vec::new();
+        let (mut all_positions, mut all_values, mut all_examples) = (Vec::new(), Vec::new(), 0);
+        lock(&self.logs).retain(|log| {
+            let mut entries = lock(log);
+            match &mut entries.noted {
+                Noted::Folding { positions, values, examples } => {
+                    all_positions.append(positions);
+                    all_values.append(values);
+                    all_examples += std::mem::take(examples);
+                }
+                Noted::Apart(updates) => apart.append(updates),
+            }
             !entries.dropped
         });
-        let mergeable = spec.updater == UpdaterSpec::Sum || matches!(spec.combine, Combine::Clock(_));
-        if batches.len() > 1 && mergeable { vec![merge(spec, &batches)] } else { batches }
+        if !all_positions.is_empty() {
+            fold(spec.width as usize, &mut all_positions, &mut all_values);
+            apart.push((Keys::at(spec.shape.placement(), &all_positions), all_values, all_examples));
+        }
+        apart
     }
 }
 
-/// One batch that adds up to all of them.
-fn merge<T: Number>(spec: &TableSpec, batches: &[(Keys, Vec<T>, u64)]) -> (Keys, Vec<T>, u64) {
-    let width = spec.width as usize;
-    let mut rows: Vec<(u64, &[T])> = batches
-        .iter()
-        .flat_map(|(keys, values, _)| (0..keys.len()).map(|i| keys.position(i).0).zip(values.chunks_exact(width)))
-        .collect();
-    // Stable: updates of one row are added up in the order in which they were noted.
-    rows.sort_by_key(|(position, _)| *position);
-    let mut positions: Vec<u64> = Vec::new();
-    let mut values: Vec<T> = Vec::new();
-    for (position, row) in rows {
-        if positions.last() == Some(&position) {
-            let start = values.len() - width;
-            update::add_into(&mut values[start..], row);
+/// Sorts rows by position and adds up those of one position, in the order in which they were noted.
+fn fold<T: Number>(width: usize, positions: &mut Vec<u64>, values: &mut Vec<T>) {
+    let mut order: Vec<u32> = (0..positions.len() as u32).collect();
+    order.sort_by_key(|index| positions[*index as usize]);
+    let mut sorted: Vec<u64> = Vec::new();
+    let mut sums: Vec<T> = Vec::new();
+    for index in order {
+        let position = positions[index as usize];
+        let row = &values[index as usize * width..][..width];
+        if sorted.last() == Some(&position) {
+            let start = sums.len() - width;
+            update::add_into(&mut sums[start..], row);
         } else {
-            positions.push(position);
-            values.extend_from_slice(row);
+            sorted.push(position);
+            sums.extend_from_slice(row);
         }
     }
-    let examples = batches.iter().map(|(_, _, examples)| examples).sum();
-    (Keys::at(spec.shape.placement(), &positions), values, examples)
+    (*positions, *values) = (sorted, sums);
 }
 
 #[cfg(test)]
@@ -99,7 +144,7 @@ mod tests {
     fn logs_of_several_threads_add_up_where_merging_changes_nothing() {
         let spec = TableSpec::sparse("t", 2);
         let logs = Logs::<i64>::new();
-        let (mut one, mut two) = (logs.open(2), logs.open(2));
+        let (mut one, mut two) = (logs.open(&spec), logs.open(&spec));
         let keys = |ids: &[u64]| Keys::distinct(Placement::Spread, ids);
         one.add(&keys(&[5]), &[1, 2], 1);
         two.add(&keys(&[5]), &[10, 20], 2);
@@ -117,11 +162,30 @@ mod tests {
     fn updates_that_must_stay_apart_do() {
         let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Adagrad { rate: 0.1, epsilon: 0.0 });
         let logs = Logs::<f32>::new();
-        let mut log = logs.open(1);
+        let mut log = logs.open(&spec);
         let keys = Keys::distinct(Placement::Spread, &[1]);
         log.add(&keys, &[1.0], 1);
         log.add(&keys, &[2.0], 1);
         drop(log);
         assert_eq!(logs.collect(&spec).len(), 2);
+    }
+
+    #[test]
+    fn a_log_of_a_hot_row_stays_small() {
+        let spec = TableSpec::dense("t", 4, 1).number(types::NumberType::I64);
+        let logs = Logs::<i64>::new();
+        let mut log = logs.open(&spec);
+        let keys = Keys::run(2..3);
+        for _ in 0..3 * FOLD_ROWS {
+            log.add(&keys, &[1], 1);
+        }
+        let rows = match &lock(&log.entries).noted {
+            Noted::Folding { positions, .. } => positions.len(),
+            Noted::Apart(_) => panic!("sums fold"),
+        };
+        assert!(rows <= FOLD_ROWS);
+        let batches = logs.collect(&spec);
+        assert_eq!(batches[0].1, [3 * FOLD_ROWS as i64]);
+        assert_eq!(batches[0].2, 3 * FOLD_ROWS as u64);
     }
 }

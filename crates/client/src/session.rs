@@ -70,6 +70,8 @@ impl Connect {
 
 pub(crate) struct Shared {
     pub driver: Arc<Driver>,
+    /// Where values of the caller's are copied to.
+    pub pool: Pool,
     shape: Shape,
     rank: WorkerId,
     opened: Instant,
@@ -178,6 +180,7 @@ impl Session {
         let driver = Driver::start(joined, transport, waiter, settings);
         let shared = Arc::new(Shared {
             driver,
+            pool: Pool::new(),
             shape,
             rank,
             opened: Instant::now(),
@@ -342,49 +345,80 @@ fn own_ip(peer: SocketAddr) -> Option<std::net::IpAddr> {
     socket.local_addr().ok().map(|address| address.ip())
 }
 
-/// Serves a run over TCP from this process until it ends: `threads` servers and, given a shape, the coordinator at the
-/// meeting place. Returns what each server did.
+/// A process that serves a run over TCP.
+#[derive(Clone)]
+pub struct Serve {
+    /// Where to meet, and how to be reached.
+    pub connect: Connect,
+    /// Servers in this process, a thread each.
+    pub threads: u32,
+    /// Given a shape, the coordinator of such a run is here too, at the meeting place.
+    pub coordinate: Option<Shape>,
+    /// The updaters the servers know.
+    pub registry: Registry,
+    /// What each shard remembers of key lists, in bytes.
+    pub list_bytes: usize,
+}
+
+impl Serve {
+    /// One server with the built-in updaters.
+    #[must_use]
+    pub fn new(connect: Connect) -> Self {
+        let (registry, list_bytes) = (Registry::builtin(), machine::LIST_BYTES);
+        Self { connect, threads: 1, coordinate: None, registry, list_bytes }
+    }
+
+    /// Serves until the run ends. Returns what each server did.
+    pub fn run(self) -> Result<Vec<ServerReport>, Error> {
+        let connect = &self.connect;
+        let coordinator = self.coordinate.map(|shape| coordinate_at(connect, shape)).transpose()?;
+        let pool = Pool::new();
+        let servers: Vec<_> = (0..self.threads)
+            .map(|index| {
+                let (transport, waiter, address) = open(connect, true, &pool)?;
+                let settings = ServerSettings {
+                    address,
+                    token: token(),
+                    place: connect.place.map(|first| first + index),
+                    join_limit: connect.join_limit,
+                    patience: connect.patience,
+                    wait: connect.wait,
+                    registry: self.registry.clone(),
+                    pool: pool.clone(),
+                    list_bytes: self.list_bytes,
+                };
+                Ok(std::thread::spawn(move || run_server(transport, waiter, settings, None)))
+            })
+            .collect::<Result<_, Error>>()?;
+        let mut reports = Vec::new();
+        let mut first_error = None;
+        for server in servers {
+            match server.join() {
+                Ok(Ok(report)) => reports.push(report),
+                Ok(Err(error)) => first_error = first_error.or(Some(Error::Run(error))),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        if let Some(coordinator) = coordinator {
+            match coordinator.join() {
+                // The coordinator knows best what went wrong.
+                Ok(result) => first_error = result.err().map(Error::Run).or(first_error),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        first_error.map_or(Ok(reports), Err)
+    }
+}
+
+/// Serves a run over TCP from this process until it ends.
 pub fn serve(
     connect: &Connect,
     threads: u32,
     coordinate: Option<Shape>,
     registry: &Registry,
 ) -> Result<Vec<ServerReport>, Error> {
-    let coordinator = coordinate.map(|shape| coordinate_at(connect, shape)).transpose()?;
-    let pool = Pool::new();
-    let servers: Vec<_> = (0..threads)
-        .map(|index| {
-            let (transport, waiter, address) = open(connect, true, &pool)?;
-            let settings = ServerSettings {
-                address,
-                token: token(),
-                place: connect.place.map(|first| first + index),
-                join_limit: connect.join_limit,
-                patience: connect.patience,
-                wait: connect.wait,
-                registry: registry.clone(),
-                pool: pool.clone(),
-            };
-            Ok(std::thread::spawn(move || run_server(transport, waiter, settings, None)))
-        })
-        .collect::<Result<_, Error>>()?;
-    let mut reports = Vec::new();
-    let mut first_error = None;
-    for server in servers {
-        match server.join() {
-            Ok(Ok(report)) => reports.push(report),
-            Ok(Err(error)) => first_error = first_error.or(Some(Error::Run(error))),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    }
-    if let Some(coordinator) = coordinator {
-        match coordinator.join() {
-            // The coordinator knows best what went wrong.
-            Ok(result) => first_error = result.err().map(Error::Run).or(first_error),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    }
-    first_error.map_or(Ok(reports), Err)
+    Serve { connect: connect.clone(), threads, coordinate, registry: registry.clone(), list_bytes: machine::LIST_BYTES }
+        .run()
 }
 
 type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;

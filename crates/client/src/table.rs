@@ -45,27 +45,44 @@ pub struct Table<T: TargetNumber> {
     pub(crate) logs: Arc<Logs<T>>,
 }
 
-/// Values to push: owned memory travels as it is, borrowed memory is copied once.
-pub struct PushValues<T> {
-    payload: Payload,
-    kind: std::marker::PhantomData<T>,
+/// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to stay in a cache.
+const COPIED_BYTES: usize = 16 << 20;
+
+/// Values to push: owned memory travels as it is, borrowed memory is copied once, part by part.
+pub enum PushValues<'a, T> {
+    /// Memory that nobody changes any more.
+    Owned(Payload),
+    /// Memory that the caller keeps; it may be changed as soon as the push returns.
+    Borrowed(&'a [T]),
 }
 
-impl<T: Number> From<Vec<T>> for PushValues<T> {
+impl<T: Number> From<Vec<T>> for PushValues<'_, T> {
     fn from(values: Vec<T>) -> Self {
-        Self { payload: Payload::new(values), kind: std::marker::PhantomData }
+        Self::Owned(Payload::new(values))
     }
 }
 
-impl<T: Number> From<Arc<[T]>> for PushValues<T> {
+impl<T: Number> From<Arc<[T]>> for PushValues<'_, T> {
     fn from(values: Arc<[T]>) -> Self {
-        Self { payload: Payload::new(values), kind: std::marker::PhantomData }
+        Self::Owned(Payload::new(values))
     }
 }
 
-impl<T: Number> From<&[T]> for PushValues<T> {
-    fn from(values: &[T]) -> Self {
-        values.to_vec().into()
+impl<'a, T: Number> From<&'a [T]> for PushValues<'a, T> {
+    fn from(values: &'a [T]) -> Self {
+        Self::Borrowed(values)
+    }
+}
+
+impl<'a, T: Number, const N: usize> From<&'a [T; N]> for PushValues<'a, T> {
+    fn from(values: &'a [T; N]) -> Self {
+        Self::Borrowed(values)
+    }
+}
+
+impl<'a, T: Number> From<&'a Vec<T>> for PushValues<'a, T> {
+    fn from(values: &'a Vec<T>) -> Self {
+        Self::Borrowed(values)
     }
 }
 
@@ -102,23 +119,59 @@ impl<T: TargetNumber> Table<T> {
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn push(&self, keys: &Keys, values: impl Into<PushValues<T>>) -> Result<Ticket<()>, Error> {
+    pub fn push<'v>(&self, keys: &Keys, values: impl Into<PushValues<'v, T>>) -> Result<Ticket<()>, Error> {
         self.push_after(keys, values, 1, &Tickets::none())
     }
 
     /// As [`Table::push`], computed from `examples` examples, after other tickets are done.
-    pub fn push_after(
+    pub fn push_after<'v>(
         &self,
         keys: &Keys,
-        values: impl Into<PushValues<T>>,
+        values: impl Into<PushValues<'v, T>>,
         examples: u64,
         after: &Tickets,
     ) -> Result<Ticket<()>, Error> {
         self.shared.make_room()?;
-        let values = Values { number: T::TYPE, bytes: values.into().payload };
+        let bytes = match values.into() {
+            PushValues::Owned(payload) => payload,
+            PushValues::Borrowed(values) => {
+                let whole = values.len() == keys.len() * self.spec.width as usize;
+                if after.0.is_empty()
+                    && whole
+                    && let Some(ticket) = self.push_copies(keys, values, examples)?
+                {
+                    return Ok(ticket);
+                }
+                self.shared.pool.copy(values)
+            }
+        };
+        let values = Values { number: T::TYPE, bytes };
         let batch = Batch { keys: keys.clone(), values, examples };
         let number = self.shared.driver.call(|worker, now, out| worker.push(now, self.id, batch, &after.0, out))?;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+    }
+
+    /// Pushes part by part from copies that few buffers take in turn. Nothing if the push must wait for others first.
+    fn push_copies(&self, keys: &Keys, values: &[T], examples: u64) -> Result<Option<Ticket<()>>, Error> {
+        let driver = &self.shared.driver;
+        let begun = driver.call(|worker, _, _| {
+            let ticket = worker.begin_push(self.id, keys, examples)?;
+            Ok::<_, Error>(ticket.map(|ticket| (ticket, worker.parts(self.id, keys))))
+        })?;
+        let Some((ticket, parts)) = begun else { return Ok(None) };
+        let width = self.spec.width as usize;
+        for rows in parts {
+            let copy = self.shared.pool.copy(&values[rows.start * width..rows.end * width]);
+            let under_way = driver.call(|worker, now, out| {
+                worker.push_rows(now, ticket, self.id, keys, rows, copy, out);
+                worker.unacknowledged_bytes()
+            });
+            if under_way > COPIED_BYTES {
+                driver.wait_until(|worker| (worker.unacknowledged_bytes() <= COPIED_BYTES / 2).then_some(()))?;
+            }
+        }
+        driver.call(|worker, _, _| worker.end_push(ticket));
+        Ok(Some(Ticket::new(self.shared.clone(), ticket, self.spec.shape.placement())))
     }
 
     /// Pulls the rows of `keys`. Returns at once; [`Ticket::wait`] gives the rows, as fresh as the table's consistency
@@ -140,7 +193,7 @@ impl<T: TargetNumber> Table<T> {
     }
 
     /// Pushes, then pulls the same rows with the push applied. One round trip.
-    pub fn push_pull(&self, keys: &Keys, values: impl Into<PushValues<T>>) -> Result<Ticket<Rows<T>>, Error> {
+    pub fn push_pull<'v>(&self, keys: &Keys, values: impl Into<PushValues<'v, T>>) -> Result<Ticket<Rows<T>>, Error> {
         // Read-my-writes gives the order under a bound; elsewhere the pull names the push.
         let push = self.push(keys, values)?;
         let bounded = matches!(self.spec.consistency, types::Consistency::Bounded { .. });
@@ -149,7 +202,7 @@ impl<T: TargetNumber> Table<T> {
     }
 
     /// Pushes to neighbouring ids of a dense or ordered table.
-    pub fn push_range(&self, ids: Range<u64>, values: impl Into<PushValues<T>>) -> Result<Ticket<()>, Error> {
+    pub fn push_range<'v>(&self, ids: Range<u64>, values: impl Into<PushValues<'v, T>>) -> Result<Ticket<()>, Error> {
         self.push(&Keys::run(ids), values)
     }
 
@@ -165,7 +218,11 @@ impl<T: TargetNumber> Table<T> {
     }
 
     /// Pushes to neighbouring ids, then pulls them with the push applied.
-    pub fn push_pull_range(&self, ids: Range<u64>, values: impl Into<PushValues<T>>) -> Result<Ticket<Rows<T>>, Error> {
+    pub fn push_pull_range<'v>(
+        &self,
+        ids: Range<u64>,
+        values: impl Into<PushValues<'v, T>>,
+    ) -> Result<Ticket<Rows<T>>, Error> {
         self.push_pull(&Keys::run(ids), values)
     }
 
@@ -200,7 +257,7 @@ impl<T: TargetNumber> Table<T> {
     /// ```
     #[must_use]
     pub fn log(&self) -> Log<T> {
-        self.logs.open(self.spec.width as usize)
+        self.logs.open(&self.spec)
     }
 
     /// Sends what the logs of this table hold.

@@ -50,6 +50,9 @@ pub struct Coordinator {
     /// The barrier each worker has reached, and when it was last told whom it waits for.
     barriers: BTreeMap<WorkerId, (u64, Time)>,
     passed: u64,
+    /// Who left, to be said to each server until it has heard.
+    unheard: BTreeSet<(NodeId, WorkerId)>,
+    said_again: Time,
     lost: Option<(NodeId, String)>,
 }
 
@@ -66,6 +69,8 @@ impl Coordinator {
             tables: BTreeMap::new(),
             barriers: BTreeMap::new(),
             passed: 0,
+            unheard: BTreeSet::new(),
+            said_again: Time(0),
             lost: None,
         }
     }
@@ -124,6 +129,9 @@ impl Coordinator {
             Control::TableAdded { table, problem } => self.table_added(from, table, problem, out),
             Control::Barrier { number } => self.barrier(now, from, number, out),
             Control::Bye => self.bye(from, out),
+            Control::Left { worker } => {
+                self.unheard.remove(&(from, worker));
+            }
             _ => {}
         }
     }
@@ -291,8 +299,12 @@ impl Coordinator {
             return;
         }
         let servers = (0..self.size.servers).map(NodeId::Server);
-        servers.clone().for_each(|server| Self::say(server, Control::Left { worker: WorkerId(rank) }, out));
-        self.barriers.remove(&WorkerId(rank));
+        let worker = WorkerId(rank);
+        for server in servers.clone() {
+            self.unheard.insert((server, worker));
+            Self::say(server, Control::Left { worker }, out);
+        }
+        self.barriers.remove(&worker);
         self.pass_barrier(out);
         if self.live_workers().next().is_none() {
             servers.for_each(|server| Self::say(server, Control::Finish, out));
@@ -307,6 +319,10 @@ impl Coordinator {
                 Self::say(*server, Control::AddTable { table: table.id, spec: table.spec.clone() }, out);
             }
         }
+        if now.since(self.said_again) >= ASK_AGAIN_AFTER {
+            self.said_again = now;
+            self.say_departures_again(out);
+        }
         self.notice_barrier(now, out);
         // Before the run begins, people may take their time to start every process.
         if !self.begun || self.lost.is_some() {
@@ -317,6 +333,17 @@ impl Coordinator {
             let reason = format!("nothing heard from it for {:.1} s", now.since(seat.heard).as_secs_f64());
             let node = *node;
             self.declare_lost(node, reason, out);
+        }
+    }
+
+    /// A server that missed who left would hold its frontier for ever, and one that missed the end would never stop.
+    fn say_departures_again(&self, out: &mut Outbox) {
+        for (server, worker) in &self.unheard {
+            Self::say(*server, Control::Left { worker: *worker }, out);
+        }
+        if self.begun && self.live_workers().next().is_none() {
+            let staying = |(node, seat): &(&NodeId, &Seat)| matches!(node, NodeId::Server(_)) && !seat.gone;
+            self.seats.iter().filter(staying).for_each(|(server, _)| Self::say(*server, Control::Finish, out));
         }
     }
 

@@ -14,7 +14,7 @@ mod worker;
 pub use coordinator::{Coordinator, Size};
 pub use outbox::Outbox;
 pub use server::{Server, ServerCounts};
-pub use shard::ShardCounts;
+pub use shard::{LIST_BYTES, ShardCounts};
 pub use worker::{
     Batch, Failure, Notice, Outcome, PullTarget, ReadRows, TableFailure, Ticket, Values, Worker, WorkerCounts,
     WorkerSettings,

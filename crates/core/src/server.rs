@@ -1,7 +1,7 @@
 //! The server machine: the shards of one thread, by table.
 
 use crate::Outbox;
-use crate::shard::{AnyShard, ShardCounts, make};
+use crate::shard::{AnyShard, LIST_BYTES, ShardCounts, Terms, make};
 use std::collections::BTreeMap;
 use types::{NodeId, Plan, ShardId, TableId, TableSpec, Time, WorkerId};
 use update::Registry;
@@ -22,6 +22,7 @@ pub struct Server {
     plan: Plan,
     registry: Registry,
     pool: Pool,
+    list_bytes: usize,
     shards: BTreeMap<(TableId, ShardId), Box<dyn AnyShard>>,
     /// Shards that may have something to acknowledge.
     touched: Vec<(TableId, ShardId)>,
@@ -40,12 +41,20 @@ impl Server {
             plan,
             registry,
             pool,
+            list_bytes: LIST_BYTES,
             shards: BTreeMap::new(),
             touched: Vec::new(),
             left: Vec::new(),
             misdirected: 0,
             finished: false,
         }
+    }
+
+    /// With another bound on what each shard remembers of key lists.
+    #[must_use]
+    pub fn list_bytes(mut self, bytes: usize) -> Self {
+        self.list_bytes = bytes;
+        self
     }
 
     /// Whether every worker has left, so that nothing more will come.
@@ -118,9 +127,13 @@ impl Server {
                 let message = Message::Control(Control::TableAdded { table, problem });
                 out.send(Frame { head: Head::plain(self.node, head.from), message });
             }
-            Message::Control(Control::Left { worker }) if !self.left.contains(&worker) => {
-                self.left.push(worker);
-                self.shards.values_mut().for_each(|shard| shard.leave(worker, out));
+            Message::Control(Control::Left { worker }) => {
+                if !self.left.contains(&worker) {
+                    self.left.push(worker);
+                    self.shards.values_mut().for_each(|shard| shard.leave(worker, out));
+                }
+                let heard = Message::Control(Control::Left { worker });
+                out.send(Frame { head: Head::plain(self.node, head.from), message: heard });
             }
             Message::Control(Control::Finish) => self.finished = true,
             _ => self.misdirected += 1,
@@ -132,7 +145,9 @@ impl Server {
         for placed in self.plan.shards(spec.shape).into_iter().filter(|placed| placed.owner == self.node) {
             let name = (table, placed.shard);
             if !self.shards.contains_key(&name) {
-                let shard = make(placed, table, spec, &self.plan, &self.registry, &self.pool);
+                let terms =
+                    Terms { plan: &self.plan, registry: &self.registry, pool: &self.pool, list_bytes: self.list_bytes };
+                let shard = make(placed, table, spec, &terms);
                 let mut shard = shard.map_err(|error| error.to_string())?;
                 self.left.iter().for_each(|worker| shard.leave(*worker, out));
                 self.shards.insert(name, shard);

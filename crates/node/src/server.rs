@@ -33,6 +33,8 @@ pub struct ServerSettings {
     pub registry: Registry,
     /// Where payloads are put.
     pub pool: Pool,
+    /// What each shard remembers of key lists, in bytes.
+    pub list_bytes: usize,
 }
 
 /// What a server did.
@@ -58,7 +60,8 @@ pub fn run_server(
     let node = joined.node;
     tracing::info!(%node, "serving");
     let start = Instant::now();
-    let mut machine = Server::new(node, joined.plan.clone(), settings.registry, settings.pool);
+    let mut machine =
+        Server::new(node, joined.plan.clone(), settings.registry, settings.pool).list_bytes(settings.list_bytes);
     if let Some(recorder) = &mut recorder {
         recorder.begin(node, &joined.plan);
     }

@@ -87,6 +87,10 @@ impl Payload {
     /// The bytes as numbers, if they are a whole number of them and aligned (as all that transports read are).
     #[must_use]
     pub fn numbers<T: Pod>(&self) -> Option<&[T]> {
+        if self.is_empty() {
+            // No bytes lie nowhere in particular, aligned or not.
+            return Some(&[]);
+        }
         bytemuck::try_cast_slice(self.bytes()).ok()
     }
 }
@@ -231,6 +235,9 @@ mod tests {
         drop(whole);
         assert_eq!(part.numbers::<f32>(), Some(&[2f32, 3.0][..]));
         assert_eq!(part.slice(2..4).numbers::<f32>(), None, "two bytes are no f32");
+        for nothing in [Payload::EMPTY, part.slice(3..3), pool.copy::<u8>(&[])] {
+            assert_eq!(nothing.numbers::<u64>(), Some(&[][..]), "no bytes are no numbers of any type");
+        }
     }
 
     #[test]

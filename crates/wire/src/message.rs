@@ -432,7 +432,7 @@ pub enum Control {
     Beat,
     /// Node to coordinator: done, not dead. A worker says it when everything it pushed is acknowledged.
     Bye,
-    /// Coordinator to servers: the frontier no longer waits for this worker.
+    /// Coordinator to servers: the frontier no longer waits for this worker. And back: heard.
     Left {
         /// Which.
         worker: WorkerId,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
@@ -17,6 +18,37 @@ pub fn median(measurements: &mut [f64]) -> f64 {
     } else {
         (measurements[middle - 1] + measurements[middle]) / 2.0
     }
+}
+
+/// Named columns of measurements.
+#[derive(Default)]
+pub struct Columns(Vec<(&'static str, Vec<f64>)>);
+
+impl Columns {
+    /// Adds a measurement to a column.
+    pub fn put(&mut self, name: &'static str, value: f64) {
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, values)) => values.push(value),
+            None => self.0.push((name, vec![value])),
+        }
+    }
+
+    /// The middle of a column; not a number if it is empty.
+    pub fn median(&self, name: &str) -> f64 {
+        self.0.iter().find(|(known, _)| *known == name).map_or(f64::NAN, |(_, values)| median(&mut values.clone()))
+    }
+}
+
+/// Seconds that `work` takes.
+pub fn timed<R>(work: impl FnOnce() -> anyhow::Result<R>) -> anyhow::Result<(f64, R)> {
+    let start = Instant::now();
+    let result = work()?;
+    Ok((start.elapsed().as_secs_f64(), result))
+}
+
+/// 10⁹ bytes per second.
+pub fn gbs(bytes: usize, seconds: f64) -> f64 {
+    bytes as f64 / seconds / 1e9
 }
 
 /// How a report is printed.

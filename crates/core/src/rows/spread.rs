@@ -1,166 +1,281 @@
-//! The index of a `spread` table: positions to slots, in position order, with gaps.
+//! The index of a `spread` table: positions to slots, in position order, in pages with gaps.
 //!
-//! Positions are a mix of the keys, so they lie evenly in the shard's range. A position's home cell is its place in the
-//! range scaled to the number of cells, and cells hold positions in rising order: linear probing whose probe order is
-//! also the sort order. A sorted batch therefore walks the index from front to back (the prefetcher does the rest), a
-//! lookup looks at a few neighbouring cells, and growing is one pass of merging two sorted sequences.
+//! Positions are a mix of the keys, so they lie evenly between any two of them. Within a page a position's home cell is
+//! its place in the page's range scaled to the number of cells, and cells hold positions in rising order: linear probing
+//! whose probe order is also the sort order. A sorted batch therefore walks the index from front to back (the prefetcher
+//! does the rest), and a lookup looks at a few neighbouring cells. Pages split as they fill, so that rows may come in any
+//! order, sorted ones included, and nothing ever costs more than a page.
 
 use types::PositionRange;
 use update::ABSENT;
 
-/// The fullest the index gets. Beyond this the runs of full cells grow fast.
-const MAX_LOAD: (usize, usize) = (7, 8);
-/// How much room growing makes: 12 bytes a cell at 0.73 to 0.875 full are about 15 bytes a row.
-const GROWTH: (usize, usize) = (6, 5);
+/// The fullest a page gets, in tenths. Beyond this the runs of full cells grow fast.
+const MAX_LOAD_TENTHS: usize = 9;
+/// Cells that a page with `rows` rows gets: about 0.79 full, so 12 bytes a cell are 13 to 15 bytes a row.
+const fn cells_for(rows: usize) -> usize {
+    rows * 5 / 4 + rows / 64 + 4
+}
+/// A page with more rows than this is split.
+const PAGE_ROWS: usize = 1536;
+/// Rows of a page that comes out of a split.
+const SPLIT_ROWS: usize = 896;
 /// Cells behind the last home cell, so that the last run needs no wrapping.
-const TAIL: usize = 64;
-/// A batch that adds more than one new row for this many old ones is merged in a single pass.
-const MERGE_SHARE: usize = 16;
+const TAIL: usize = 12;
+/// How many lookups ahead cells are fetched: their misses then overlap.
+const AHEAD: usize = 16;
+/// Cells that a lookup takes in at once.
+const WINDOW: usize = 8;
 /// Marks an empty cell's position. A real position of this value is told apart by its slot.
 const EMPTY: u64 = u64::MAX;
 
 /// Positions in rising order, each with a slot.
 #[derive(Debug)]
 pub struct SpreadIndex {
-    /// Rising over the full cells; `EMPTY` in the others.
-    positions: Vec<u64>,
-    /// `ABSENT` in empty cells.
-    slots: Vec<u32>,
-    first: u64,
-    span: u128,
-    /// home = (position − first) × multiplier / 2⁶⁴.
-    multiplier: u64,
-    homes: usize,
+    /// In rising order of what they cover, without gaps. Never empty.
+    pages: Vec<Page>,
     len: usize,
 }
 
-impl SpreadIndex {
-    /// An empty index over `range`.
-    pub fn new(range: PositionRange) -> Self {
-        let mut index = Self {
-            positions: Vec::new(),
-            slots: Vec::new(),
-            first: range.first.0,
-            span: u128::from(range.last.0 - range.first.0) + 1,
-            multiplier: 0,
-            homes: 0,
-            len: 0,
+/// The positions from `first` to where the next page begins.
+#[derive(Debug)]
+struct Page {
+    first: u64,
+    /// The lowest position it held when it was laid out.
+    lowest: u64,
+    /// home = (position − lowest) × multiplier / 2⁶⁴, and `homes` for positions beyond what it then held.
+    multiplier: u64,
+    homes: usize,
+    len: usize,
+    /// Rising over the full cells; `EMPTY` in the others. The last cell is always empty.
+    positions: Vec<u64>,
+    /// `ABSENT` in empty cells.
+    slots: Vec<u32>,
+}
+
+impl Page {
+    /// A page that covers positions from `first` on, with these entries (rising).
+    fn new(first: u64, entries: &[(u64, u32)]) -> Self {
+        let homes = cells_for(entries.len());
+        let (lowest, highest) = match entries {
+            [] => (first, first),
+            [low, .., high] => (low.0, high.0),
+            [only] => (only.0, only.0),
         };
-        index.rebuild(1, &[], &[]);
-        index
+        let span = u128::from(highest - lowest) + 1;
+        let multiplier = u64::try_from(((homes as u128) << 64) / span).unwrap_or(u64::MAX);
+        let (positions, slots) = (Vec::new(), Vec::new());
+        let mut page = Self { first, lowest, multiplier, homes, len: entries.len(), positions, slots };
+        // Crowded positions push each other past the tail; then the page is as long as it must be.
+        let mut free = 0;
+        for (position, _) in entries {
+            free = page.home(*position).max(free) + 1;
+        }
+        let cells = (homes + TAIL).max(free + 1);
+        page.positions = vec![EMPTY; cells];
+        page.slots = vec![ABSENT; cells];
+        free = 0;
+        for (position, slot) in entries {
+            let cell = page.home(*position).max(free);
+            page.positions[cell] = *position;
+            page.slots[cell] = *slot;
+            free = cell + 1;
+        }
+        page
     }
 
     #[inline]
     fn home(&self, position: u64) -> usize {
-        // A position below the range would wrap to a huge home; callers check the range first.
-        ((u128::from(position.wrapping_sub(self.first)) * u128::from(self.multiplier)) >> 64) as usize
+        let place = u128::from(position.saturating_sub(self.lowest)) * u128::from(self.multiplier);
+        ((place >> 64) as usize).min(self.homes)
     }
 
     /// The first cell at or after its home whose position is not below `position`.
     #[inline]
     fn cell(&self, position: u64) -> usize {
         let mut cell = self.home(position);
-        // The tail always ends in an empty cell, which stops the walk.
-        while self.positions[cell] < position {
-            cell += 1;
+        // Cells from the home on rise (an empty one counts as highest), so the place is found by halving a window, in
+        // steps that are additions and not branches: which way they go is what a processor could not have guessed.
+        while let Some(window) = self.positions.get(cell..cell + WINDOW).and_then(|cells| cells.first_chunk::<WINDOW>())
+        {
+            let mut below = if window[3] < position { 4 } else { 0 };
+            below += if window[(below + 1) & 7] < position { 2 } else { 0 };
+            below += usize::from(window[below & 7] < position);
+            if below < WINDOW - 1 || window[WINDOW - 1] >= position {
+                return cell + below;
+            }
+            cell += WINDOW;
         }
-        cell
+        cell + self.positions[cell..].iter().take_while(|cell| **cell < position).count()
     }
 
-    /// The slot of each position, or `ABSENT`. Returns how many were absent. All must lie in the range.
-    pub fn find(&self, positions: &[u64], slots: &mut Vec<u32>) -> usize {
-        slots.reserve(positions.len());
-        let mut absent = 0;
-        for &position in positions {
-            let cell = self.cell(position);
-            let slot = if self.positions[cell] == position { self.slots[cell] } else { ABSENT };
-            absent += usize::from(slot == ABSENT);
-            slots.push(slot);
-        }
-        absent
-    }
-
-    /// Adds positions that are not there, rising, with slots counted up from `first_slot`.
-    pub fn insert(&mut self, new: &[u64], first_slot: u32) {
-        let room = self.homes * MAX_LOAD.0 / MAX_LOAD.1;
-        let merge = new.len() * MERGE_SHARE > self.len;
-        if merge || self.len + new.len() > room {
-            let slots: Vec<u32> = (first_slot..).take(new.len()).collect();
-            return self.rebuild(self.len + new.len(), new, &slots);
-        }
-        for (offset, &position) in new.iter().enumerate() {
-            self.insert_one(position, first_slot + offset as u32);
-        }
-    }
-
-    fn insert_one(&mut self, position: u64, slot: u32) {
+    #[inline]
+    fn slot(&self, position: u64) -> u32 {
         let cell = self.cell(position);
-        let gap = cell + self.slots[cell..].iter().position(|&slot| slot == ABSENT).unwrap_or(self.slots.len() - cell);
-        if gap + 1 >= self.slots.len() {
-            // The last run has filled the tail. Rare: make room everywhere.
-            return self.rebuild(self.len + 1, &[position], &[slot]);
+        if self.positions[cell] == position { self.slots[cell] } else { ABSENT }
+    }
+
+    /// Has the cells around a position's home brought into the cache.
+    #[inline]
+    fn fetch(&self, position: u64) {
+        let home = self.home(position);
+        prefetch(&self.positions, home);
+        prefetch(&self.slots, home);
+    }
+
+    fn has_room_for(&self, more: usize) -> bool {
+        (self.len + more) * 10 <= self.positions.len() * MAX_LOAD_TENTHS
+    }
+
+    /// Puts a position into its place, moving those behind it up to the next gap. Says whether there was one.
+    fn insert(&mut self, position: u64, slot: u32) -> bool {
+        let cell = self.cell(position);
+        let Some(gap) = self.slots[cell..].iter().position(|&slot| slot == ABSENT).map(|gap| cell + gap) else {
+            return false;
+        };
+        if gap + 1 == self.slots.len() {
+            return false;
         }
         self.positions.copy_within(cell..gap, cell + 1);
         self.slots.copy_within(cell..gap, cell + 1);
         self.positions[cell] = position;
         self.slots[cell] = slot;
         self.len += 1;
+        true
     }
 
-    /// Lays everything out anew with room for `rows`, merging in `new` (rising).
-    fn rebuild(&mut self, rows: usize, new: &[u64], new_slots: &[u32]) {
-        let room = self.homes * MAX_LOAD.0 / MAX_LOAD.1;
-        let homes = if rows <= room { self.homes } else { (rows * GROWTH.0 / GROWTH.1) * MAX_LOAD.1 / MAX_LOAD.0 + 8 };
-        let mut tail = TAIL;
-        let (old_positions, old_slots) = (std::mem::take(&mut self.positions), std::mem::take(&mut self.slots));
-        self.homes = homes;
-        self.multiplier = u64::try_from(((homes as u128) << 64) / self.span).unwrap_or(u64::MAX);
-        loop {
-            match self.lay_out(&old_positions, &old_slots, new, new_slots, homes + tail) {
-                Some((positions, slots)) => {
-                    (self.positions, self.slots) = (positions, slots);
-                    break;
-                }
-                None => tail *= 4,
+    fn entries(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.positions.iter().copied().zip(self.slots.iter().copied()).filter(|(_, slot)| *slot != ABSENT)
+    }
+
+    /// This page's entries and `new` ones in one rising sequence.
+    fn merged(&self, new: &[(u64, u32)]) -> Vec<(u64, u32)> {
+        let mut merged = Vec::with_capacity(self.len + new.len());
+        let mut new = new.iter().copied().peekable();
+        for entry in self.entries() {
+            while let Some(earlier) = new.next_if(|next| next.0 < entry.0) {
+                merged.push(earlier);
             }
+            merged.push(entry);
+        }
+        merged.extend(new);
+        merged
+    }
+}
+
+impl SpreadIndex {
+    /// An empty index over `range`.
+    pub fn new(range: PositionRange) -> Self {
+        Self { pages: vec![Page::new(range.first.0, &[])], len: 0 }
+    }
+
+    /// Where the page after `page` begins; nothing lies beyond the last one.
+    fn limit(&self, page: usize) -> Option<u64> {
+        self.pages.get(page + 1).map(|next| next.first)
+    }
+
+    fn page_of(&self, position: u64) -> usize {
+        self.pages.partition_point(|page| page.first <= position).saturating_sub(1)
+    }
+
+    /// Appends the slot of each position (rising, all in the range), or `ABSENT`. Returns how many were absent.
+    pub fn find(&self, positions: &[u64], slots: &mut Vec<u32>) -> usize {
+        let Some(&lowest) = positions.first() else { return 0 };
+        slots.reserve(positions.len());
+        let mut absent = 0;
+        let mut page = self.page_of(lowest);
+        let mut rest = positions;
+        while !rest.is_empty() {
+            if self.limit(page).is_some_and(|limit| rest[0] >= limit) {
+                // The next one, as a rule; a search only where the batch leaves pages out.
+                page += 1;
+                if self.limit(page).is_some_and(|limit| rest[0] >= limit) {
+                    page = self.page_of(rest[0]);
+                }
+            }
+            let here = &self.pages[page];
+            let count = match self.limit(page) {
+                Some(limit) => rest.partition_point(|position| *position < limit),
+                None => rest.len(),
+            };
+            for position in rest[..count].iter().take(AHEAD) {
+                here.fetch(*position);
+            }
+            for index in 0..count {
+                if let Some(position) = rest[..count].get(index + AHEAD) {
+                    here.fetch(*position);
+                }
+                let slot = here.slot(rest[index]);
+                absent += usize::from(slot == ABSENT);
+                slots.push(slot);
+            }
+            rest = &rest[count..];
+        }
+        absent
+    }
+
+    /// Adds positions that are not there (rising), with slots counted up from `first_slot`.
+    pub fn insert(&mut self, new: &[u64], first_slot: u32) {
+        let new: Vec<(u64, u32)> = new.iter().copied().zip(first_slot..).collect();
+        let mut rest = &new[..];
+        let mut split: Vec<(usize, Vec<Page>)> = Vec::new();
+        while let Some((lowest, _)) = rest.first() {
+            let page = self.page_of(*lowest);
+            let limit = self.limit(page);
+            let count = limit.map_or(rest.len(), |limit| rest.partition_point(|(position, _)| *position < limit));
+            if let Some(pages) = add_to_page(&mut self.pages[page], &rest[..count]) {
+                split.push((page, pages));
+            }
+            rest = &rest[count..];
         }
         self.len += new.len();
+        if split.is_empty() {
+            return;
+        }
+        let mut split = split.into_iter().peekable();
+        let old = std::mem::take(&mut self.pages);
+        for (index, page) in old.into_iter().enumerate() {
+            match split.next_if(|(at, _)| *at == index) {
+                Some((_, pages)) => self.pages.extend(pages),
+                None => self.pages.push(page),
+            }
+        }
     }
+}
 
-    /// The cells of the merged sequence, or nothing if they do not fit `cells`.
-    fn lay_out(
-        &self,
-        old_positions: &[u64],
-        old_slots: &[u32],
-        new: &[u64],
-        new_slots: &[u32],
-        cells: usize,
-    ) -> Option<(Vec<u64>, Vec<u32>)> {
-        let mut positions = vec![EMPTY; cells];
-        let mut slots = vec![ABSENT; cells];
-        let mut free = 0;
-        let mut place = |position: u64, slot: u32| -> Option<()> {
-            let cell = self.home(position).max(free);
-            if cell + 1 >= cells {
-                return None;
-            }
-            positions[cell] = position;
-            slots[cell] = slot;
-            free = cell + 1;
-            Some(())
-        };
-        let mut new = new.iter().copied().zip(new_slots.iter().copied()).peekable();
-        for (&position, &slot) in old_positions.iter().zip(old_slots).filter(|(_, slot)| **slot != ABSENT) {
-            while let Some((position, slot)) = new.next_if(|(next, _)| *next < position) {
-                place(position, slot)?;
-            }
-            place(position, slot)?;
-        }
-        for (position, slot) in new {
-            place(position, slot)?;
-        }
-        Some((positions, slots))
+/// Has the cache line of `slice[index]` fetched; nothing else changes.
+#[inline]
+fn prefetch<T>(slice: &[T], index: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing as far as the program can tell, and never faults, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(slice.as_ptr().wrapping_add(index).cast());
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (slice, index);
+}
+
+/// Adds entries to a page. Returns the pages that take its place, if it had to be split.
+fn add_to_page(page: &mut Page, new: &[(u64, u32)]) -> Option<Vec<Page>> {
+    // A few find their places one by one; many are merged in a pass.
+    let one_by_one = new.len() * 8 <= page.len && page.has_room_for(new.len());
+    let mut added = 0;
+    if one_by_one {
+        added = new.iter().take_while(|(position, slot)| page.insert(*position, *slot)).count();
+        if added == new.len() {
+            return None;
+        }
+    }
+    let entries = page.merged(&new[added..]);
+    if entries.len() <= PAGE_ROWS {
+        *page = Page::new(page.first, &entries);
+        return None;
+    }
+    let pieces = entries.len().div_ceil(SPLIT_ROWS);
+    let bounds: Vec<usize> = (0..=pieces).map(|piece| entries.len() * piece / pieces).collect();
+    let first_of = |bound: usize| if bound == 0 { page.first } else { entries[bound].0 };
+    let pages = bounds.windows(2).map(|piece| Page::new(first_of(piece[0]), &entries[piece[0]..piece[1]]));
+    Some(pages.collect())
 }
 
 #[cfg(test)]
@@ -218,7 +333,88 @@ mod tests {
 
     #[test]
     fn growing_one_by_one_keeps_everything() {
-        let batches: Vec<Vec<u64>> = (0..3_000u64).map(|i| vec![i.wrapping_mul(0x9E37_79B9_7F4A_7C15)]).collect();
+        let batches: Vec<Vec<u64>> = (0..6_000u64).map(|i| vec![i.wrapping_mul(0x9E37_79B9_7F4A_7C15)]).collect();
         check(PositionRange::ALL, &batches);
+    }
+
+    #[test]
+    fn rows_may_come_in_sorted_pieces() {
+        let mut all: Vec<u64> = (0..40_000u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
+        all.sort_unstable();
+        let batches: Vec<Vec<u64>> = all.chunks(3_000).map(<[u64]>::to_vec).collect();
+        check(PositionRange::ALL, &batches);
+    }
+
+    #[test]
+    fn a_lookup_looks_at_few_cells_however_the_rows_came() {
+        let mut all: Vec<u64> = (0..200_000u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
+        let mut walked = |sorted: bool| {
+            if sorted {
+                all.sort_unstable();
+            }
+            let mut index = SpreadIndex::new(PositionRange::ALL);
+            let mut slot = 0;
+            for chunk in all.chunks(7_000) {
+                let mut chunk = chunk.to_vec();
+                chunk.sort_unstable();
+                index.insert(&chunk, slot);
+                slot += chunk.len() as u32;
+            }
+            let steps: usize = all
+                .iter()
+                .map(|position| {
+                    let page = &index.pages[index.page_of(*position)];
+                    page.cell(*position) - page.home(*position)
+                })
+                .sum();
+            steps as f64 / all.len() as f64
+        };
+        assert!(walked(false) < 8.0);
+        assert!(walked(true) < 8.0);
+    }
+}
+#[cfg(test)]
+mod scratch {
+    use super::*;
+    #[test]
+    #[ignore]
+    fn speed() {
+        for rows in [1_000_000usize, 10_000_000] {
+            let mut x = 1u64;
+            let all: Vec<u64> = (0..rows)
+                .map(|_| {
+                    x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    let mut z = x ^ (x >> 30);
+                    z = z.wrapping_mul(0xBF58476D1CE4E5B9);
+                    z ^ (z >> 27)
+                })
+                .collect();
+            let mut index = SpreadIndex::new(PositionRange::ALL);
+            let mut slot = 0;
+            let t = std::time::Instant::now();
+            for chunk in all.chunks(87_000) {
+                let mut chunk = chunk.to_vec();
+                chunk.sort_unstable();
+                index.insert(&chunk, slot);
+                slot += chunk.len() as u32;
+            }
+            println!("insert {:.1} ns", t.elapsed().as_secs_f64() * 1e9 / rows as f64);
+            let mut list: Vec<u64> = all.iter().copied().step_by(rows / 1_000_000).collect();
+            list.sort_unstable();
+            for _ in 0..6 {
+                let mut slots = Vec::with_capacity(list.len());
+                let t = std::time::Instant::now();
+                let mut absent = 0;
+                for part in list.chunks(87_000) {
+                    slots.clear();
+                    absent += index.find(part, &mut slots);
+                }
+                println!(
+                    "{rows}: find {:.1} ns absent {absent} pages {}",
+                    t.elapsed().as_secs_f64() * 1e9 / list.len() as f64,
+                    index.pages.len()
+                );
+            }
+        }
     }
 }

@@ -11,7 +11,8 @@ use crate::Outbox;
 use crate::rows::{Resolved, Rows};
 use combine::{Combination, Held, as_slots};
 use frontier::Frontier;
-use lists::{KeyLists, Known, LIST_BYTES};
+pub use lists::LIST_BYTES;
+use lists::{KeyLists, Known};
 use parked::{Parked, ParkedRead};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -77,19 +78,29 @@ pub trait AnyShard: Send {
     fn counts(&self) -> ShardCounts;
 }
 
+/// What all shards of a server have in common.
+pub struct Terms<'a> {
+    /// Who takes part.
+    pub plan: &'a Plan,
+    /// The updaters there are.
+    pub registry: &'a Registry,
+    /// Where answers are put.
+    pub pool: &'a Pool,
+    /// What a shard remembers of key lists.
+    pub list_bytes: usize,
+}
+
 /// Makes the shard that `placed` describes, of the table's number type.
 pub fn make(
     placed: Placed,
     table: TableId,
     spec: &TableSpec,
-    plan: &Plan,
-    registry: &Registry,
-    pool: &Pool,
+    terms: &Terms<'_>,
 ) -> Result<Box<dyn AnyShard>, UnknownUpdater> {
     Ok(match spec.number {
-        types::NumberType::F32 => Box::new(Shard::<f32>::new(placed, table, spec, plan, registry, pool)?),
-        types::NumberType::F64 => Box::new(Shard::<f64>::new(placed, table, spec, plan, registry, pool)?),
-        types::NumberType::I64 => Box::new(Shard::<i64>::new(placed, table, spec, plan, registry, pool)?),
+        types::NumberType::F32 => Box::new(Shard::<f32>::new(placed, table, spec, terms)?),
+        types::NumberType::F64 => Box::new(Shard::<f64>::new(placed, table, spec, terms)?),
+        types::NumberType::I64 => Box::new(Shard::<i64>::new(placed, table, spec, terms)?),
     })
 }
 
@@ -107,6 +118,19 @@ impl From<Refusal> for Stop {
     }
 }
 
+/// Positions and slots of a part's rows, which all exist.
+fn rows_of<'a>(
+    keys: &KeyPart,
+    positions: Option<&'a Payload>,
+    resolved: &'a Resolved,
+) -> impl Iterator<Item = (u64, u32)> + 'a {
+    let (first, count, list) = match (keys, positions.and_then(Payload::numbers::<u64>)) {
+        (KeyPart::Run { first, count }, _) => (first.0, *count, &[][..]),
+        (_, list) => (0, 0, list.unwrap_or(&[])),
+    };
+    (0..count).map(move |index| first + index).chain(list.iter().copied()).zip(resolved.each())
+}
+
 struct Shard<T: Number> {
     placed: Placed,
     table: TableId,
@@ -122,6 +146,8 @@ struct Shard<T: Number> {
     parked: Parked,
     held: BTreeMap<Clock, Held<T>>,
     held_examples: BTreeMap<Clock, u64>,
+    /// For eager tables: positions and slots of the rows that each held clock will change.
+    held_changes: BTreeMap<Clock, BTreeMap<u64, u32>>,
     failed: VecDeque<FailedClock>,
     lists: KeyLists,
     subscribers: Subscribers,
@@ -130,19 +156,13 @@ struct Shard<T: Number> {
 }
 
 impl<T: Number> Shard<T> {
-    fn new(
-        placed: Placed,
-        table: TableId,
-        spec: &TableSpec,
-        plan: &Plan,
-        registry: &Registry,
-        pool: &Pool,
-    ) -> Result<Self, UnknownUpdater> {
+    fn new(placed: Placed, table: TableId, spec: &TableSpec, terms: &Terms<'_>) -> Result<Self, UnknownUpdater> {
+        let plan = terms.plan;
         let workers = plan.workers.len();
         Ok(Self {
             placed,
             table,
-            rows: Rows::new(spec, placed.range, registry)?,
+            rows: Rows::new(spec, placed.range, terms.registry)?,
             spec: spec.clone(),
             plan: plan.number,
             sources: plan.workers.clone(),
@@ -153,10 +173,11 @@ impl<T: Number> Shard<T> {
             parked: Parked::default(),
             held: BTreeMap::new(),
             held_examples: BTreeMap::new(),
+            held_changes: BTreeMap::new(),
             failed: VecDeque::new(),
-            lists: KeyLists::new(LIST_BYTES),
+            lists: KeyLists::new(terms.list_bytes),
             subscribers: Subscribers::default(),
-            pool: pool.clone(),
+            pool: terms.pool.clone(),
             counts: ShardCounts::default(),
         })
     }
@@ -287,14 +308,20 @@ impl<T: Number> Shard<T> {
             Combine::Each => {
                 self.rows.count_examples(head.examples);
                 self.rows.apply(clock, resolved.slots(), values);
-                self.note_changes(&push.keys, positions.as_ref(), &resolved);
+                if self.spec.consistency.is_eager() {
+                    self.subscribers.changed(rows_of(&push.keys, positions.as_ref(), &resolved));
+                }
             }
             Combine::Clock(_) => {
                 *self.held_examples.entry(clock).or_default() += head.examples;
                 let held = self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new()));
                 if let Held::Sum(sum) = held {
                     sum.add(self.rows.width(), self.rows.len(), &resolved, values);
-                    self.note_changes(&push.keys, positions.as_ref(), &resolved);
+                    if self.spec.consistency.is_eager() {
+                        // They change when the clock is applied, which may be several moves of the frontier away.
+                        let changes = self.held_changes.entry(clock).or_default();
+                        changes.extend(rows_of(&push.keys, positions.as_ref(), &resolved));
+                    }
                 }
             }
         }
@@ -311,17 +338,6 @@ impl<T: Number> Shard<T> {
                 known.positions.numbers::<u64>()?.get(index).copied().map(Position)
             }
             KeyPart::Scan { .. } => None,
-        }
-    }
-
-    fn note_changes(&mut self, keys: &KeyPart, positions: Option<&Payload>, resolved: &Resolved) {
-        if !self.spec.consistency.is_eager() {
-            return;
-        }
-        match (keys, positions.and_then(Payload::numbers::<u64>)) {
-            (KeyPart::Run { first, .. }, _) => self.subscribers.changed((first.0..).zip(resolved.each())),
-            (_, Some(list)) => self.subscribers.changed(list.iter().copied().zip(resolved.each())),
-            _ => {}
         }
     }
 
@@ -349,11 +365,13 @@ impl<T: Number> Shard<T> {
     }
 
     fn apply_held(&mut self, clock: Clock, held: Held<T>, examples: u64) {
+        let changes = self.held_changes.remove(&clock).unwrap_or_default();
         match (held, self.spec.combine) {
             (Held::Sum(sum), Combine::Clock(reduce)) => {
                 self.rows.count_examples(examples);
                 let (slots, sums) = sum.finish(reduce, self.frontier.workers());
                 self.rows.apply(clock, as_slots(&slots), &sums);
+                self.subscribers.changed(changes.into_iter());
             }
             (Held::Failed(failed), _) => {
                 self.counts.failed_clocks += 1;

@@ -2,7 +2,7 @@
 
 use crate::rows::Index;
 use types::{Clock, Consistency, TableSpec};
-use update::{ABSENT, Number, add_into};
+use update::{ABSENT, Number, add_into, first_not_finite};
 use wire::{Keys, Payload, Slice};
 
 /// Which chain of refreshes keeps a shard's rows fresh, as far as it has arrived without a gap.
@@ -64,6 +64,8 @@ pub trait AnyCache: Send {
     fn refresh(&mut self, arrival: &Arrival<'_>, chain: u64, link: u64, intact: bool);
     /// The worker itself pushes to these rows.
     fn pushed(&mut self, keys: &Slice, values: &Payload);
+    /// The shard refused what the worker pushed to these rows: copies that hold it are given up.
+    fn refused(&mut self, keys: &Slice);
 }
 
 /// A cache for a table.
@@ -157,7 +159,8 @@ impl<T: Number> Cache<T> {
         let Some(values) = arrival.values.numbers::<T>() else { return };
         let positions = positions(arrival.keys);
         let slots = self.slots_or_new(&positions);
-        for (&slot, row) in slots.iter().zip(values.chunks_exact(width)) {
+        let mut kept = Vec::with_capacity(positions.len());
+        for ((&slot, position), row) in slots.iter().zip(&positions).zip(values.chunks_exact(width)) {
             let Some(tag) = self.tags.get_mut(slot as usize) else { continue };
             // A late arrival must not put an older row in place of a newer one.
             if tag.is_some_and(|tag| tag.frontier > arrival.frontier) {
@@ -165,9 +168,11 @@ impl<T: Number> Cache<T> {
             }
             *tag = Some(Tag { frontier: arrival.frontier, shard: arrival.shard as u32, life });
             self.slab[slot as usize * width..][..width].copy_from_slice(row);
+            kept.push(*position);
         }
+        // A newer row that stays has these in it already.
         for (keys, values) in &arrival.later {
-            self.add_own(keys, values, Some(&positions));
+            self.add_own(keys, values, Some(&kept));
         }
     }
 
@@ -176,6 +181,10 @@ impl<T: Number> Cache<T> {
         let additive = self.spec.updater == types::UpdaterSpec::Sum;
         let width = self.width();
         let Some(values) = values.numbers::<T>() else { return };
+        if first_not_finite(values).is_some() {
+            // The shard will refuse the part whole: the rows stay as they were.
+            return;
+        }
         let positions = positions(keys);
         let slots = self.slots(&positions);
         for ((slot, position), row) in slots.into_iter().zip(&positions).zip(values.chunks_exact(width)) {
@@ -234,5 +243,13 @@ impl<T: Number> AnyCache for Cache<T> {
 
     fn pushed(&mut self, keys: &Slice, values: &Payload) {
         self.add_own(keys, values, None);
+    }
+
+    fn refused(&mut self, keys: &Slice) {
+        for slot in self.slots(&positions(keys)) {
+            if let Some(tag) = self.tags.get_mut(slot as usize) {
+                *tag = None;
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ mod ticket;
 use crate::Outbox;
 use cache::{AnyCache, Arrival};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use stream::{ItemKind, ReadKeys, Reading, ShardLink};
 pub use ticket::{Failure, Notice, Outcome, PullTarget, ReadRows, Ticket};
 use ticket::{Pending, PendingRead};
@@ -420,31 +421,76 @@ impl Worker {
     }
 
     fn start_push(&mut self, now: Time, ticket: Ticket, id: TableId, batch: &Batch, out: &mut Outbox) {
-        let head = self.head();
         let Some(table) = self.tables.get_mut(&id) else { return };
         let row_bytes = table.spec.row_bytes();
-        let rows_per_part = batch.keys.rows_per_part(table.spec.number, table.spec.width);
-        let mut parts = 0;
-        for link in &mut table.links {
-            link.untold += batch.examples;
-            let within = batch.keys.within(link.placed.range);
-            for start in within.clone().step_by(rows_per_part) {
-                let rows = start..within.end.min(start + rows_per_part);
-                let keys = batch.keys.slice(rows.clone());
-                let values = batch.values.bytes.slice(rows.start * row_bytes..rows.end * row_bytes);
-                self.unacknowledged_bytes += values.len();
-                if let (Some(cache), Combine::Each) = (&mut table.cache, table.spec.combine) {
-                    cache.pushed(&keys, &values);
-                }
-                touch(link, now);
-                out.send(link.append(head, ItemKind::Push { ticket, keys, values }));
-                parts += 1;
-            }
+        table.links.iter_mut().for_each(|link| link.untold += batch.examples);
+        for rows in self.parts(id, &batch.keys) {
+            let values = batch.values.bytes.slice(rows.start * row_bytes..rows.end * row_bytes);
+            self.push_rows(now, ticket, id, &batch.keys, rows, values, out);
         }
-        self.counts.parts += parts as u64;
+    }
+
+    /// How a list falls into parts: whole rows of one shard each, in the order of the list.
+    #[must_use]
+    pub fn parts(&self, table: TableId, keys: &Keys) -> Vec<Range<usize>> {
+        let Some(table) = self.tables.get(&table) else { return Vec::new() };
+        let rows = keys.rows_per_part(table.spec.number, table.spec.width);
+        let cut = |link: &ShardLink| {
+            let within = keys.within(link.placed.range);
+            within.clone().step_by(rows).map(move |start| start..within.end.min(start + rows))
+        };
+        table.links.iter().flat_map(cut).collect()
+    }
+
+    /// Begins a push whose values are handed over part by part with [`Worker::push_rows`] and ended with
+    /// [`Worker::end_push`]. Only where nothing must come before it: else there is nothing to begin.
+    pub fn begin_push(&mut self, table: TableId, keys: &Keys, examples: u64) -> Result<Option<Ticket>, TableFailure> {
+        let spec = self.known(table)?;
+        check_keys(spec, keys)?;
+        if matches!(spec.consistency, Consistency::Delay { .. }) {
+            return Ok(None);
+        }
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.pending.insert(ticket, Pending { parts: 1, failure: None, read: None, table, place: None });
+        if let Some(table) = self.tables.get_mut(&table) {
+            table.links.iter_mut().for_each(|link| link.untold += examples);
+        }
+        Ok(Some(ticket))
+    }
+
+    /// Pushes one of the [`Worker::parts`] of a list.
+    #[expect(clippy::too_many_arguments, reason = "a part is named by its list, its rows and its ticket")]
+    pub fn push_rows(
+        &mut self,
+        now: Time,
+        ticket: Ticket,
+        table: TableId,
+        keys: &Keys,
+        rows: Range<usize>,
+        values: Payload,
+        out: &mut Outbox,
+    ) {
+        let head = self.head();
+        let Some(table) = self.tables.get_mut(&table) else { return };
+        let first = keys.position(rows.start);
+        let Some(link) = table.links.iter_mut().find(|link| link.placed.range.contains(first)) else { return };
+        let keys = keys.slice(rows);
+        if let (Some(cache), Combine::Each) = (&mut table.cache, table.spec.combine) {
+            cache.pushed(&keys, &values);
+        }
+        self.unacknowledged_bytes += values.len();
+        self.counts.parts += 1;
+        touch(link, now);
+        out.send(link.append(head, ItemKind::Push { ticket, keys, values }));
         if let Some(pending) = self.pending.get_mut(&ticket) {
-            pending.parts = parts;
+            pending.parts += 1;
         }
+    }
+
+    /// Every part of a push that was begun has been handed over.
+    pub fn end_push(&mut self, ticket: Ticket) {
+        self.part_done(ticket, None);
     }
 
     fn start_tune(&mut self, now: Time, ticket: Ticket, id: TableId, at: Clock, setting: Setting, out: &mut Outbox) {
@@ -650,6 +696,11 @@ impl Worker {
                 touch(link, now);
                 for item in link.finish(acked.through) {
                     let refusal = acked.refused.iter().find(|refused| refused.number == item.number);
+                    if let (Some(_), ItemKind::Push { keys, .. }) = (refusal, &item.kind)
+                        && let Some(cache) = self.tables.get_mut(&acked.table).and_then(|table| table.cache.as_mut())
+                    {
+                        cache.refused(keys);
+                    }
                     self.item_done(item.kind, refusal.map(|refused| refused.refusal.clone()));
                 }
             }

@@ -1,0 +1,267 @@
+//! `bench wire`: Slackwater between two processes over loopback TCP, beside raw TCP in the same run.
+//!
+//! Every round measures the machine and Slackwater in turn, so that both meet the same weather; each figure is the median
+//! of the rounds, and a ratio divides two medians.
+
+use std::sync::Arc;
+
+use indicatif::ProgressBar;
+use slackwater::{Consistency, Keys, Rows, Table, TableSpec, Tickets};
+
+use super::measure::{Columns, Format, Report, gbs, median, timed};
+use super::peer::BULK_BYTES;
+use super::raw::{CHUNK_BYTES, RawPeer};
+use super::server::{Kind, ServerProcess};
+use crate::demo::random::Random;
+
+/// The settings of `bench wire`.
+#[derive(clap::Args)]
+pub struct Options {
+    /// How many rounds to measure; each figure is their median.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Print JSON rather than a table.
+    #[arg(long)]
+    json: bool,
+    /// Measure only these: dense, sparse, large, rtt, memory.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+}
+
+const MILLION: usize = 1_000_000;
+/// Bytes of the smallest push's frame and of its acknowledgement, for the raw round trip.
+const SMALLEST_PUSH: (usize, usize) = (126, 108);
+const ROUND_TRIPS: u32 = 2_000;
+
+/// The command `bench wire`.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
+    let mut columns = Columns::default();
+    let mut report = Report::default();
+    let progress = ProgressBar::new(u64::from(options.rounds) * 5);
+    let mut raw = RawPeer::start()?;
+    if wanted("dense") {
+        dense(options.rounds, &mut raw, &mut columns, &progress)?;
+        let best = |names: [&str; 3]| names.iter().map(|name| columns.median(name)).fold(f64::NAN, f64::max);
+        let (up, down) = (best(["up0", "up1", "up2"]), best(["down0", "down1", "down2"]));
+        report.number("raw_tcp_gbs", up);
+        report.number("raw_tcp_down_gbs", down);
+        report.number("dense_push_gbs", columns.median("push"));
+        report.number("dense_pull_gbs", columns.median("pull"));
+        report.number("dense_push_over_raw", columns.median("push") / up);
+        report.number("dense_pull_over_raw", columns.median("pull") / down);
+        report.number("sparse_w16_push_over_raw", columns.median("w16") / up);
+    }
+    if wanted("sparse") {
+        sparse(options.rounds, MILLION, &mut columns, &progress, ["p1", "l1", "np1", "nl1"])?;
+        create(options.rounds, &mut columns, &progress)?;
+        report.number("sparse_push_mkeys", columns.median("p1"));
+        report.number("sparse_pull_mkeys", columns.median("l1"));
+        report.number("sparse_new_push_mkeys", columns.median("np1"));
+        report.number("sparse_new_pull_mkeys", columns.median("nl1"));
+        report.number("sparse_create_mkeys", columns.median("create"));
+    }
+    if wanted("large") {
+        sparse(options.rounds, 10 * MILLION, &mut columns, &progress, ["p10", "l10", "np10", "nl10"])?;
+        report.number("sparse_push_mkeys_10m", columns.median("p10"));
+        report.number("sparse_pull_mkeys_10m", columns.median("l10"));
+        report.number("sparse_new_push_mkeys_10m", columns.median("np10"));
+        report.number("sparse_new_pull_mkeys_10m", columns.median("nl10"));
+    }
+    if wanted("rtt") {
+        round_trips(options.rounds, &mut raw, &mut columns, &progress)?;
+        for kind in ["blocking", "spinning"] {
+            let (ours, theirs) = (columns.median(&format!("rtt_{kind}")), columns.median(&format!("raw_{kind}")));
+            report.number(&format!("rtt_{kind}_us"), ours * 1e6);
+            report.number(&format!("raw_rtt_{kind}_us"), theirs * 1e6);
+            report.number(&format!("rtt_over_raw_{kind}"), ours / theirs);
+        }
+    }
+    if wanted("memory") {
+        let (mean, worst) = memory()?;
+        report.number("bytes_per_sparse_row_mean", mean);
+        report.number("bytes_per_sparse_row_worst", worst);
+    }
+    progress.finish_and_clear();
+    report.print(if options.json { Format::Json } else { Format::Table })?;
+    Ok(())
+}
+
+fn dense(rounds: u32, raw: &mut RawPeer, columns: &mut Columns, progress: &ProgressBar) -> anyhow::Result<()> {
+    let server = ServerProcess::start(Kind::default())?;
+    let session = server.session()?;
+    let numbers = BULK_BYTES / 4;
+    let table = session.table::<f32>(TableSpec::dense("dense", numbers as u64 / 16, 16))?;
+    let wide = session.table::<f32>(TableSpec::sparse("wide", 16))?;
+    let keys = Keys::run(0..numbers as u64 / 16);
+    let wide_keys = wide.keys(&random_ids(numbers / 16, 3));
+    // Four of each, used in turn: whatever comes round again has left the caches.
+    let sources: Vec<Arc<[f32]>> = (0..4).map(|n| vec![n as f32 + 0.5; numbers].into()).collect();
+    let mut targets: Vec<Option<Vec<f32>>> = (0..4).map(|_| Some(vec![1.0; numbers])).collect();
+    table.push(&keys, sources[3].clone())?.wait()?;
+    wide.push(&wide_keys, sources[3].clone())?.wait()?;
+    for round in 0..rounds as usize + 1 {
+        // The first round warms everything up and does not count.
+        let mut put = |name, value| {
+            if round > 0 {
+                columns.put(name, value)
+            }
+        };
+        for (name, chunk) in ["up0", "up1", "up2"].into_iter().zip(CHUNK_BYTES) {
+            put(name, raw.throughput(chunk)?);
+        }
+        let (seconds, ()) = timed(|| Ok(table.push(&keys, sources[round % 4].clone())?.wait()?))?;
+        put("push", gbs(BULK_BYTES, seconds));
+        for (name, chunk) in ["down0", "down1", "down2"].into_iter().zip(CHUNK_BYTES) {
+            put(name, raw.throughput_down(chunk)?);
+        }
+        let target = targets[round % 4].take().unwrap_or_default();
+        let (seconds, rows) = timed(|| Ok(table.pull_into(&keys, target, &Tickets::none())?.wait()?))?;
+        put("pull", gbs(BULK_BYTES, seconds));
+        targets[round % 4] = Some(rows.into_values());
+        let (seconds, ()) = timed(|| Ok(wide.push(&wide_keys, sources[(round + 1) % 4].clone())?.wait()?))?;
+        put("w16", gbs(BULK_BYTES, seconds));
+        progress.inc(1);
+    }
+    session.close()?;
+    Ok(())
+}
+
+fn random_ids(count: usize, seed: u64) -> Vec<u64> {
+    let mut random = Random::new(seed);
+    (0..count).map(|_| random.bits()).collect()
+}
+
+/// Makes rows in batches whose order has nothing to do with the order of any list that is measured.
+fn fill(table: &Table<f32>, ids: &[u64]) -> anyhow::Result<()> {
+    for chunk in ids.chunks(MILLION / 4) {
+        let keys = table.keys(chunk);
+        table.push(&keys, vec![1.0; keys.len()])?.wait()?;
+    }
+    Ok(())
+}
+
+/// Repeated lists and lists never sent before, on a table of `rows` rows.
+fn sparse(
+    rounds: u32,
+    rows: usize,
+    columns: &mut Columns,
+    progress: &ProgressBar,
+    names: [&'static str; 4],
+) -> anyhow::Result<()> {
+    let server = ServerProcess::start(Kind::default())?;
+    let session = server.session()?;
+    let table = session.table::<f32>(TableSpec::sparse("sparse", 1).consistency(Consistency::Unbounded))?;
+    let ids = random_ids(rows, 1);
+    fill(&table, &ids)?;
+    let sample = |seed: u64| {
+        // A million of the rows; of a table that has no more, all but one in a hundred.
+        let mut random = Random::new(seed);
+        let share = if rows > MILLION { MILLION as f64 / rows as f64 } else { 0.99 };
+        let picked: Vec<u64> = ids.iter().copied().filter(|_| random.unit() < share).collect();
+        table.keys(&picked)
+    };
+    let all = if rows > MILLION { sample(2) } else { table.keys(&ids) };
+    let values: Arc<[f32]> = vec![0.25; all.len()].into();
+    let mut target = vec![0.0; all.len()];
+    for round in 0..rounds + 2 {
+        // The first two rounds send the list and see it come back as a signature; they do not count.
+        let mut put = |name, keys: &Keys, seconds: f64| {
+            if round > 1 {
+                columns.put(name, keys.len() as f64 / seconds / 1e6);
+            }
+        };
+        let (seconds, ()) = timed(|| Ok(table.push(&all, values.clone())?.wait()?))?;
+        put(names[0], &all, seconds);
+        let (seconds, rows) = timed(|| pull(&table, &all, std::mem::take(&mut target)))?;
+        put(names[1], &all, seconds);
+        target = rows.into_values();
+        let (new_push, new_pull) = (sample(100 + u64::from(round)), sample(200 + u64::from(round)));
+        let new_values: Arc<[f32]> = vec![0.25; new_push.len()].into();
+        let (seconds, ()) = timed(|| Ok(table.push(&new_push, new_values)?.wait()?))?;
+        put(names[2], &new_push, seconds);
+        let new_target = vec![1.0; new_pull.len()];
+        let (seconds, _) = timed(|| pull(&table, &new_pull, new_target))?;
+        put(names[3], &new_pull, seconds);
+        progress.inc(1);
+    }
+    session.close()?;
+    Ok(())
+}
+
+fn pull(table: &Table<f32>, keys: &Keys, target: Vec<f32>) -> anyhow::Result<Rows<f32>> {
+    Ok(table.pull_into(keys, target, &Tickets::none())?.wait()?)
+}
+
+/// A million rows that are not there yet.
+fn create(rounds: u32, columns: &mut Columns, progress: &ProgressBar) -> anyhow::Result<()> {
+    let server = ServerProcess::start(Kind::default())?;
+    let session = server.session()?;
+    for round in 0..rounds {
+        let table = session.table::<f32>(TableSpec::sparse(&format!("table {round}"), 1))?;
+        let keys = table.keys(&random_ids(MILLION, u64::from(round) + 9));
+        let values: Arc<[f32]> = vec![0.25; keys.len()].into();
+        let (seconds, ()) = timed(|| Ok(table.push(&keys, values)?.wait()?))?;
+        columns.put("create", keys.len() as f64 / seconds / 1e6);
+        progress.inc(1);
+    }
+    session.close()?;
+    Ok(())
+}
+
+fn round_trips(rounds: u32, raw: &mut RawPeer, columns: &mut Columns, progress: &ProgressBar) -> anyhow::Result<()> {
+    let (up, back) = SMALLEST_PUSH;
+    for (spin, ours, theirs) in [(false, "rtt_blocking", "raw_blocking"), (true, "rtt_spinning", "raw_spinning")] {
+        let server = ServerProcess::start(Kind { spin, ..Kind::default() })?;
+        let session = server.session()?;
+        let table = session.table::<f32>(TableSpec::dense("small", 16, 1))?;
+        let keys = Keys::run(3..4);
+        let trips = if spin { ROUND_TRIPS * 4 } else { ROUND_TRIPS };
+        for _ in 0..rounds {
+            let theirs_now = if spin {
+                raw.round_trip_spinning(trips, up, back)?
+            } else {
+                raw.round_trip_blocking(trips, up, back)?
+            };
+            columns.put(theirs, theirs_now);
+            columns.put(ours, smallest_pushes(&table, &keys, trips)?);
+            progress.inc(1);
+        }
+        session.close()?;
+    }
+    Ok(())
+}
+
+/// The median seconds of the smallest push and its acknowledgement.
+fn smallest_pushes(table: &Table<f32>, keys: &Keys, trips: u32) -> anyhow::Result<f64> {
+    let one: Arc<[f32]> = vec![1.0].into();
+    let mut seconds = (0..trips)
+        .map(|_| timed(|| Ok(table.push(keys, one.clone())?.wait()?)).map(|(seconds, ())| seconds))
+        .collect::<anyhow::Result<Vec<f64>>>()?;
+    Ok(median(&mut seconds))
+}
+
+/// Resident memory of a server for each row, over ten sizes between two doublings. Key lists are not remembered here:
+/// their memory is bounded by a setting and has nothing to do with rows.
+fn memory() -> anyhow::Result<(f64, f64)> {
+    let server = ServerProcess::start(Kind { list_bytes: Some(0), ..Kind::default() })?;
+    let session = server.session()?;
+    let warm_up = session.table::<f32>(TableSpec::sparse("warm-up", 1))?;
+    fill(&warm_up, &random_ids(MILLION / 4, 5))?;
+    let before = server.resident_bytes()?;
+    let table = session.table::<f32>(TableSpec::sparse("rows", 1))?;
+    let start = 2 * MILLION;
+    let mut random = Random::new(6);
+    let mut rows = 0;
+    let mut sizes = Vec::new();
+    for step in 0..=10 {
+        let size = start + start * step / 10;
+        let ids: Vec<u64> = (rows..size).map(|_| random.bits()).collect();
+        fill(&table, &ids)?;
+        rows = size;
+        sizes.push((server.resident_bytes()? - before) as f64 / rows as f64);
+    }
+    session.close()?;
+    let ten = &sizes[..10];
+    Ok((ten.iter().sum::<f64>() / 10.0, ten.iter().copied().fold(0.0, f64::max)))
+}

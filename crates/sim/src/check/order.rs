@@ -1,0 +1,218 @@
+//! Promises about what comes before what.
+
+use super::{Checker, any_read, broken, each_row};
+use crate::history::{Event, History};
+use crate::program::TableIndex;
+use machine::{Notice, Ticket};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Consistency, Span, UpdaterSpec};
+
+/// A read never holds a worker's later push to a row without its earlier ones.
+#[must_use]
+pub fn fifo_per_worker() -> Checker {
+    each_row("fifo_per_worker", any_read, |seen| {
+        let mut missing: BTreeMap<u32, usize> = BTreeMap::new();
+        for (worker, n, mark) in seen.pushes() {
+            if !seen.row.holds(worker, n) {
+                if seen.counts(&mark) {
+                    missing.entry(worker).or_insert(n);
+                }
+            } else if let Some(earlier) = missing.get(&worker) {
+                return Some(format!("holds push {n} of worker {worker} but not its push {earlier}"));
+            }
+        }
+        None
+    })
+}
+
+/// In an assign table whose rows have one writer each, who assigns rising numbers, no reader sees a row go back.
+#[must_use]
+pub fn assigned_values_never_go_back() -> Checker {
+    Box::new(|history| {
+        let mut latest: BTreeMap<(u32, TableIndex, u64), f64> = BTreeMap::new();
+        for read in history.reads() {
+            if history.specs[read.table.0].updater != UpdaterSpec::Assign {
+                continue;
+            }
+            let width = history.specs[read.table.0].width as usize;
+            for (key, row) in read.read.keys.iter().zip(read.read.values.chunks_exact(width)) {
+                let before = latest.entry((read.worker, read.table, *key)).or_insert(row[0]);
+                if row[0] < *before {
+                    let (worker, reader) = (read.worker, read.reader);
+                    let what = format!("worker {worker} at {reader} reads {} at key {key} after {before}", row[0]);
+                    return broken(history, "assigned_values_never_go_back", what);
+                }
+                *before = row[0];
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Where each task of a table is about a row of its own: no task is sent before the tasks before i − τ are answered.
+#[must_use]
+pub fn delay_at_most(tau: u64) -> Checker {
+    Box::new(move |history| {
+        // Per (worker, table): rows in the order their tasks were asked for, and those answered.
+        let mut asked: BTreeMap<(u32, TableIndex), Vec<u64>> = BTreeMap::new();
+        let mut answered: BTreeSet<(u32, TableIndex, u64)> = BTreeSet::new();
+        for entry in &history.entries {
+            match &entry.event {
+                Event::Pushed { table, keys, .. } => {
+                    asked.entry((entry.worker, *table)).or_default().extend(keys);
+                }
+                Event::TaskAnswered { table, row } => {
+                    answered.insert((entry.worker, *table, *row));
+                }
+                Event::TaskSent { table, row } if has_delay(history, *table) => {
+                    let rows = asked.entry((entry.worker, *table)).or_default();
+                    let Some(i) = rows.iter().position(|asked| asked == row) else { continue };
+                    let first = i.saturating_sub(tau as usize);
+                    let open = rows[..first].iter().find(|row| !answered.contains(&(entry.worker, *table, **row)));
+                    if let Some(open) = open {
+                        let worker = entry.worker;
+                        let what = format!("worker {worker} sends its task on row {row} before row {open} is answered");
+                        return broken(history, "delay_at_most", what);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    })
+}
+
+fn has_delay(history: &History, table: TableIndex) -> bool {
+    matches!(history.specs[table.0].consistency, Consistency::Delay { .. })
+}
+
+/// Where each task is about a row of its own: no task is sent before those it names are answered.
+#[must_use]
+pub fn runs_after() -> Checker {
+    Box::new(|history| {
+        let mut rows: BTreeMap<(u32, Ticket), (TableIndex, u64)> = BTreeMap::new();
+        let mut follows: BTreeMap<(u32, TableIndex, u64), Vec<Ticket>> = BTreeMap::new();
+        for entry in &history.entries {
+            if let Event::Pushed { table, ticket, keys, after, .. }
+            | Event::PullIssued { table, ticket, keys, after, .. } = &entry.event
+                && let [row] = keys[..]
+            {
+                rows.insert((entry.worker, *ticket), (*table, row));
+                follows.insert((entry.worker, *table, row), after.clone());
+            }
+        }
+        let mut answered: BTreeSet<(u32, TableIndex, u64)> = BTreeSet::new();
+        for entry in &history.entries {
+            match &entry.event {
+                Event::TaskAnswered { table, row } => {
+                    answered.insert((entry.worker, *table, *row));
+                }
+                Event::TaskSent { table, row } => {
+                    let after = follows.get(&(entry.worker, *table, *row)).map_or(&[][..], Vec::as_slice);
+                    let mut named = after.iter().filter_map(|ticket| rows.get(&(entry.worker, *ticket)));
+                    if let Some((_, open)) =
+                        named.find(|(table, row)| !answered.contains(&(entry.worker, *table, *row)))
+                    {
+                        let what = format!("worker {} sends row {row} before row {open} is answered", entry.worker);
+                        return broken(history, "runs_after", what);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Nobody passes a barrier before everybody who has not left has reached it.
+#[must_use]
+pub fn barriers_hold() -> Checker {
+    Box::new(|history| {
+        let mut reached: BTreeMap<u32, u64> = (0..history.plan.workers.len() as u32).map(|rank| (rank, 0)).collect();
+        for entry in &history.entries {
+            match &entry.event {
+                Event::BarrierReached { number } => {
+                    reached.insert(entry.worker, *number);
+                }
+                Event::Left => {
+                    reached.remove(&entry.worker);
+                }
+                Event::BarrierPassed { number } => {
+                    if let Some((missing, _)) = reached.iter().find(|(_, reached)| *reached < number) {
+                        let what = format!("worker {} passes barrier {number} without worker {missing}", entry.worker);
+                        return broken(history, "barriers_hold", what);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A program that waits longer than `patience` for a read or a barrier is told so, by the names of workers that hold it up:
+/// at the time of the notice, they have ended no more clocks, or reached no more barriers, than the waiting one needs.
+#[must_use]
+pub fn no_silent_wait(patience: Span) -> Checker {
+    Box::new(move |history| {
+        let mut clocks: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut barriers: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut waits: BTreeMap<(u32, u64), (types::Time, u64, bool)> = BTreeMap::new();
+        let silent = |worker: u32, what: &str| {
+            broken(history, "no_silent_wait", format!("worker {worker} waited for {what} and heard nothing"))
+        };
+        // A barrier waits under the name 0, which no ticket has.
+        for entry in &history.entries {
+            let worker = entry.worker;
+            match &entry.event {
+                Event::ClockEnded { .. } => *clocks.entry(worker).or_default() += 1,
+                Event::PullIssued { table, clock, ticket, .. } => {
+                    let slack = match history.specs[table.0].consistency {
+                        Consistency::Bounded { slack, .. } => slack,
+                        Consistency::Unbounded | Consistency::Delay { .. } => u64::MAX,
+                    };
+                    waits.insert((worker, ticket.0), (entry.at, clock.0.saturating_sub(slack), false));
+                }
+                Event::BarrierReached { number } => {
+                    barriers.insert(worker, *number);
+                    waits.insert((worker, 0), (entry.at, *number, false));
+                }
+                Event::Noticed(notice) => {
+                    let (on, barrier) = match notice {
+                        Notice::Read { on, .. } => (on, false),
+                        Notice::Barrier { on } => (on, true),
+                    };
+                    let concerned: Vec<_> =
+                        waits.iter_mut().filter(|((who, name), _)| *who == worker && (*name == 0) == barrier).collect();
+                    let needed = concerned.iter().map(|(_, (_, needed, _))| *needed).max().unwrap_or(0);
+                    let has = if barrier { &barriers } else { &clocks };
+                    let wrong = on.iter().find(|named| has.get(&named.0).is_some_and(|has| *has >= needed));
+                    if let Some(wrong) = wrong {
+                        let what = format!("worker {worker} is told that it waits for {wrong}, which is far enough");
+                        return broken(history, "no_silent_wait", what);
+                    }
+                    if on.is_empty() {
+                        return silent(worker, "nobody in particular");
+                    }
+                    concerned.into_iter().for_each(|(_, (.., told))| *told = true);
+                }
+                Event::PullReturned { ticket, .. } | Event::PullFailed { ticket, .. } => {
+                    if let Some((since, _, false)) = waits.remove(&(worker, ticket.0))
+                        && entry.at.since(since) > patience
+                    {
+                        return silent(worker, "a read");
+                    }
+                }
+                Event::BarrierPassed { .. } => {
+                    if let Some((since, _, false)) = waits.remove(&(worker, 0))
+                        && entry.at.since(since) > patience
+                    {
+                        return silent(worker, "a barrier");
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,479 @@
+//! The cluster: one coordinator, servers and workers in virtual time, driven event by event from a seed.
+
+mod actor;
+
+use crate::check::{Checker, Violation};
+use crate::faults::Faults;
+use crate::history::{Event, History};
+use crate::inputs::{Output, ServerInput, WorkerInput, packed};
+use crate::network::{Network, Packed, Parcel};
+use crate::program::{Step, TableIndex};
+use crate::random::Random;
+use crate::sabotage::{Sabotage, Streams};
+use actor::{Actor, Standing};
+use machine::{Coordinator, Outbox, Server, Size, WorkerSettings};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt;
+use types::{NodeId, ShardId, Span, TableId, TableSpec, Time};
+use update::Registry;
+use wire::{Control, Frame, Head, KeyPart, Message, Pool, Role};
+
+/// Servers and the coordinator are told this often that time has passed.
+const TICK: Span = Span::from_millis(100);
+/// Workers, which have shorter waits, this often.
+const WORKER_TICK: Span = Span::from_millis(10);
+/// A worker sends again what was not answered for this long, where frames get lost.
+const RESEND_AFTER: Span = Span::from_millis(40);
+/// Whoever says goodbye, or that it is alive, says it this often.
+const SAY_AGAIN: Span = Span::from_millis(100);
+/// How often a connection may break.
+const BREAKS: Span = Span::from_millis(20);
+/// What a shard has to acknowledge may wait this long for more.
+const SETTLE_WITHIN: u64 = 300_000;
+/// No node is given up before this.
+const PATIENCE: Span = Span::from_secs(30);
+/// A run that takes longer never ends.
+const LONGEST: Span = Span::from_secs(300);
+
+/// How many machines of each kind there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How many servers.
+    pub servers: u32,
+    /// How many workers.
+    pub workers: u32,
+}
+
+/// A run that does not end, with what everybody waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    seed: u64,
+    standing: Vec<String>,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}: the run has not ended after {} s: ", self.seed, LONGEST.as_secs_f64())?;
+        f.write_str(&self.standing.join("; "))
+    }
+}
+
+enum Happening {
+    Arrival(Parcel),
+    Settle(usize),
+    Wake(usize),
+    Tick(NodeId),
+    Beat(NodeId),
+    Break,
+    Mend((NodeId, NodeId)),
+}
+
+struct Scheduled {
+    at: Time,
+    sequence: u64,
+    happening: Happening,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.sequence) == (other.at, other.sequence)
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+/// A task on one row of a dense table, by the shard's name for it.
+type TaskName = (u32, TableId, ShardId, bool, u64);
+
+/// A whole cluster, from a seed.
+pub struct Cluster {
+    pub(crate) network: Network,
+    shape: Shape,
+    now: Time,
+    schedule: BinaryHeap<Reverse<Scheduled>>,
+    sequence: u64,
+    random: Random,
+    coordinator: Coordinator,
+    servers: Vec<Server>,
+    server_settles: Vec<bool>,
+    actors: Vec<Actor>,
+    history: History,
+    sabotage: Option<Sabotage>,
+    streams: Streams,
+    settings: WorkerSettings,
+    /// Tasks on one row of a dense table that were sent, and whether they were answered.
+    tasks: BTreeMap<TaskName, (TableIndex, u64, bool)>,
+    recording: bool,
+    server_inputs: Vec<Vec<(ServerInput, Output)>>,
+    worker_inputs: Vec<Vec<(WorkerInput, Output)>>,
+}
+
+impl Cluster {
+    /// A cluster whose nodes have joined and whose programs are empty.
+    #[must_use]
+    pub fn new(seed: u64, shape: Shape, faults: Faults) -> Self {
+        let mut coordinator = Coordinator::new(Size { servers: shape.servers, workers: shape.workers }, PATIENCE);
+        let plan = coordinator.plan();
+        let mut out = Outbox::new();
+        let servers = (0..shape.servers).map(|index| (NodeId::Server(index), Role::Server));
+        let workers = (0..shape.workers).map(|index| (NodeId::Worker(index), Role::Worker));
+        let nodes: Vec<_> = servers.chain(workers).collect();
+        for (token, (node, role)) in nodes.iter().enumerate() {
+            let join = Control::Join { role: *role, address: String::new(), token: token as u64, place: None };
+            coordinator.handle(Time(0), control(*node, join), &mut out);
+        }
+        for (node, _) in &nodes {
+            coordinator.handle(Time(0), control(*node, Control::Beat), &mut out);
+        }
+        let loses = faults.loss > 0.0 || faults.reordering > 0.0;
+        let settings = WorkerSettings { resend_after: loses.then_some(RESEND_AFTER) };
+        let server = |index| Server::new(NodeId::Server(index), plan.clone(), Registry::builtin(), Pool::new());
+        Self {
+            network: Network::new(seed, faults),
+            shape,
+            now: Time(0),
+            schedule: BinaryHeap::new(),
+            sequence: 0,
+            random: Random::new(seed.wrapping_add(1) << 20),
+            coordinator,
+            servers: (0..shape.servers).map(server).collect(),
+            server_settles: vec![false; shape.servers as usize],
+            actors: (0..shape.workers).map(|rank| Actor::new(rank, &plan, settings)).collect(),
+            history: History { seed, plan, specs: Vec::new(), entries: Vec::new(), ended: Time(0) },
+            sabotage: None,
+            streams: Streams::new(),
+            settings,
+            tasks: BTreeMap::new(),
+            recording: false,
+            server_inputs: vec![Vec::new(); shape.servers as usize],
+            worker_inputs: vec![Vec::new(); shape.workers as usize],
+        }
+    }
+
+    /// Names a table, for programs to make.
+    pub fn table(&mut self, spec: TableSpec) -> TableIndex {
+        self.history.specs.push(spec);
+        TableIndex(self.history.specs.len() - 1)
+    }
+
+    /// Gives a worker its program.
+    pub fn program(&mut self, worker: u32, steps: Vec<Step>) {
+        self.actors[worker as usize].program = steps;
+    }
+
+    /// Gives every worker its program.
+    pub fn programs(&mut self, programs: Vec<Vec<Step>>) {
+        (0..).zip(programs).for_each(|(worker, steps)| self.program(worker, steps));
+    }
+
+    /// Breaks a machine.
+    pub fn sabotage(&mut self, sabotage: Sabotage) {
+        self.sabotage = Some(sabotage);
+    }
+
+    /// Keeps every input of every server and worker, and what they said.
+    pub fn record(&mut self) {
+        self.recording = true;
+    }
+
+    /// The recorded inputs of a server.
+    #[must_use]
+    pub fn server_record(&self, server: u32) -> &[(ServerInput, Output)] {
+        &self.server_inputs[server as usize]
+    }
+
+    /// The recorded inputs of a worker.
+    #[must_use]
+    pub fn worker_record(&self, worker: u32) -> &[(WorkerInput, Output)] {
+        &self.worker_inputs[worker as usize]
+    }
+
+    /// How workers behave here.
+    #[must_use]
+    pub fn worker_settings(&self) -> WorkerSettings {
+        self.settings
+    }
+
+    /// What the programs did and saw so far.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// What a worker's machine counted.
+    #[must_use]
+    pub fn worker_counts(&self, worker: u32) -> &machine::WorkerCounts {
+        self.actors[worker as usize].worker.counts()
+    }
+
+    /// What a server's machine counted.
+    #[must_use]
+    pub fn server_counts(&self, server: u32) -> machine::ServerCounts {
+        self.servers[server as usize].counts()
+    }
+
+    /// Panics, naming the seed, unless the history stands this checker.
+    #[track_caller]
+    pub fn check(&self, checker: Checker) {
+        if let Some(violation) = self.violation(checker) {
+            panic!("{violation}");
+        }
+    }
+
+    /// What a checker has against the history.
+    #[must_use]
+    pub fn violation(&self, checker: Checker) -> Option<Violation> {
+        checker(&self.history).err()
+    }
+
+    /// Runs until every program is done and everybody has said goodbye. Panics, naming the seed, if that never comes.
+    #[track_caller]
+    pub fn run(&mut self) {
+        if let Err(stuck) = self.try_run() {
+            panic!("{stuck}");
+        }
+        if let Some((node, reason)) = self.coordinator.lost() {
+            panic!("seed {}: {node} was given up: {reason}", self.history.seed);
+        }
+    }
+
+    /// Runs until every program is done and everybody has said goodbye, or says who waits for what.
+    pub fn try_run(&mut self) -> Result<(), Stuck> {
+        let servers = (0..self.shape.servers).map(NodeId::Server);
+        let workers = (0..self.shape.workers).map(NodeId::Worker);
+        for node in servers.chain(workers).chain([NodeId::Coordinator]) {
+            self.later(TICK, Happening::Tick(node));
+            self.later(SAY_AGAIN, Happening::Beat(node));
+        }
+        self.later(BREAKS, Happening::Break);
+        (0..self.actors.len()).for_each(|worker| self.later(Span(0), Happening::Wake(worker)));
+        while let Some(Reverse(Scheduled { at, happening, .. })) = self.schedule.pop() {
+            self.now = at;
+            if at.since(Time(0)) > LONGEST {
+                let standing = self.actors.iter().filter_map(Actor::stands).collect();
+                return Err(Stuck { seed: self.history.seed, standing });
+            }
+            self.happen(happening);
+            if self.coordinator.is_finished() && self.actors.iter().all(|actor| actor.standing == Standing::Gone) {
+                break;
+            }
+        }
+        self.history.ended = self.now;
+        Ok(())
+    }
+
+    fn later(&mut self, after: Span, happening: Happening) {
+        self.at(self.now + after, happening);
+    }
+
+    fn at(&mut self, at: Time, happening: Happening) {
+        self.sequence += 1;
+        self.schedule.push(Reverse(Scheduled { at, sequence: self.sequence, happening }));
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Arrival(parcel) => {
+                if let Some(frame) = self.network.arrive(&parcel) {
+                    self.hand_over(frame);
+                }
+            }
+            Happening::Settle(server) => {
+                self.server_settles[server] = false;
+                self.drive_server(server, ServerInput::Settle);
+            }
+            Happening::Wake(worker) => self.advance(worker),
+            Happening::Tick(node) => self.tick(node),
+            Happening::Beat(node) => self.beat(node),
+            Happening::Break => {
+                if let Some((pair, length)) = self.network.break_one() {
+                    self.later(length, Happening::Mend(pair));
+                }
+                self.later(BREAKS, Happening::Break);
+            }
+            Happening::Mend(pair) => self.mend(pair),
+        }
+    }
+
+    fn mend(&mut self, pair: (NodeId, NodeId)) {
+        self.network.mend(pair);
+        for (here, there) in [pair, (pair.1, pair.0)] {
+            match here {
+                NodeId::Worker(rank) => {
+                    self.drive_worker(rank as usize, WorkerInput::Reconnected(self.now, there));
+                }
+                NodeId::Coordinator => {
+                    let mut out = Outbox::new();
+                    self.coordinator.reconnected(there, &mut out);
+                    self.dispatch(out.drain().collect());
+                }
+                NodeId::Server(_) => {}
+            }
+        }
+    }
+
+    fn hand_over(&mut self, frame: Frame) {
+        match frame.head.to {
+            NodeId::Coordinator => {
+                let mut out = Outbox::new();
+                self.coordinator.handle(self.now, frame, &mut out);
+                self.dispatch(out.drain().collect());
+            }
+            NodeId::Server(index) => {
+                let server = index as usize;
+                self.drive_server(server, ServerInput::Frame(self.now, Packed::new(&frame)));
+                if !std::mem::replace(&mut self.server_settles[server], true) {
+                    let after = Span(self.random.below(SETTLE_WITHIN));
+                    self.later(after, Happening::Settle(server));
+                }
+            }
+            NodeId::Worker(rank) => {
+                let worker = rank as usize;
+                if matches!(frame.message, Message::Control(Control::Bye)) {
+                    self.actors[worker].standing = Standing::Gone;
+                }
+                self.note_answers(rank, &frame);
+                self.drive_worker(worker, WorkerInput::Frame(self.now, Packed::new(&frame)));
+                self.advance(worker);
+            }
+        }
+    }
+
+    fn tick(&mut self, node: NodeId) {
+        let mut again = TICK;
+        match node {
+            NodeId::Coordinator => {
+                let mut out = Outbox::new();
+                self.coordinator.tick(self.now, &mut out);
+                self.dispatch(out.drain().collect());
+            }
+            NodeId::Server(index) => self.drive_server(index as usize, ServerInput::Tick(self.now)),
+            NodeId::Worker(rank) => {
+                if self.settings.resend_after.is_some() {
+                    self.drive_worker(rank as usize, WorkerInput::Tick(self.now));
+                    again = WORKER_TICK;
+                }
+                self.advance(rank as usize);
+            }
+        }
+        self.later(again, Happening::Tick(node));
+    }
+
+    /// What a shell says by itself: that its node is alive, or that it is done.
+    fn beat(&mut self, node: NodeId) {
+        match node {
+            NodeId::Coordinator => return,
+            NodeId::Server(index) => {
+                let done = self.servers[index as usize].is_finished();
+                self.dispatch(vec![control(node, if done { Control::Bye } else { Control::Beat })]);
+            }
+            NodeId::Worker(rank) => match self.actors[rank as usize].standing {
+                Standing::Working => self.dispatch(vec![control(node, Control::Beat)]),
+                Standing::Leaving => {
+                    self.drive_worker(rank as usize, WorkerInput::Leave);
+                }
+                Standing::Gone => return,
+            },
+        }
+        self.later(SAY_AGAIN, Happening::Beat(node));
+    }
+
+    fn drive_server(&mut self, server: usize, input: ServerInput) {
+        let mut out = Outbox::new();
+        input.apply(&mut self.servers[server], &mut out);
+        let frames: Vec<Frame> = out.drain().collect();
+        if self.recording {
+            self.server_inputs[server].push((input, packed(&frames)));
+        }
+        self.dispatch(frames);
+    }
+
+    fn drive_worker(&mut self, worker: usize, input: WorkerInput) -> Option<u64> {
+        let mut out = Outbox::new();
+        let name = input.apply(&mut self.actors[worker].worker, &mut out);
+        let frames: Vec<Frame> = out.drain().collect();
+        if self.recording {
+            self.worker_inputs[worker].push((input, packed(&frames)));
+        }
+        frames.iter().for_each(|frame| self.note_task(worker as u32, frame));
+        self.dispatch(frames);
+        name
+    }
+
+    fn dispatch(&mut self, frames: Vec<Frame>) {
+        for mut frame in frames {
+            if let Some(sabotage) = self.sabotage {
+                let (sent, heard) = sabotage.meddle(&mut frame, &mut self.streams);
+                if let (Some(heard), NodeId::Worker(rank)) = (heard, frame.head.from) {
+                    self.drive_worker(rank as usize, WorkerInput::Frame(self.now, Packed::new(&heard)));
+                    self.later(Span(0), Happening::Wake(rank as usize));
+                }
+                if !sent {
+                    continue;
+                }
+            }
+            for (at, parcel) in self.network.send(self.now, frame) {
+                self.at(at, Happening::Arrival(parcel));
+            }
+        }
+    }
+
+    fn note(&mut self, worker: u32, event: Event) {
+        self.history.entries.push(crate::history::Entry { at: self.now, worker, event });
+    }
+
+    /// A frame about one row of a dense table is a task, to be told from its answer.
+    fn note_task(&mut self, worker: u32, frame: &Frame) {
+        let (table, shard, keys, read, number) = match &frame.message {
+            Message::Push(push) => (push.table, push.shard, &push.keys, false, frame.head.number),
+            Message::Pull(pull) => (pull.table, pull.shard, &pull.keys, true, pull.request),
+            _ => return,
+        };
+        let KeyPart::Run { first, count: 1 } = keys else { return };
+        let Some(index) = self.actors[worker as usize].index_of(table) else { return };
+        let name = (worker, table, shard, read, number);
+        if self.tasks.insert(name, (index, first.0, false)).is_none() {
+            self.note(worker, Event::TaskSent { table: index, row: first.0 });
+        }
+    }
+
+    fn note_answers(&mut self, worker: u32, frame: &Frame) {
+        let names = match &frame.message {
+            Message::Acked(acked) => {
+                let name = |number| (worker, acked.table, acked.shard, false, number);
+                name(0)..=name(acked.through)
+            }
+            Message::Pulled(pulled) => {
+                let name = (worker, pulled.table, pulled.shard, true, pulled.request);
+                name..=name
+            }
+            _ => return,
+        };
+        let answered: Vec<(TableIndex, u64)> = self
+            .tasks
+            .range_mut(names)
+            .filter(|(_, (_, _, answered))| !answered)
+            .map(|(_, (index, row, answered))| {
+                *answered = true;
+                (*index, *row)
+            })
+            .collect();
+        for (table, row) in answered {
+            self.note(worker, Event::TaskAnswered { table, row });
+        }
+    }
+}
+
+fn control(from: NodeId, control: Control) -> Frame {
+    Frame { head: Head::plain(from, NodeId::Coordinator), message: Message::Control(control) }
+}

@@ -1,0 +1,339 @@
+//! A worker and its program: which step it is at, what it waits for, and what it tells the history.
+
+use super::{Cluster, Happening};
+use crate::history::{Event, Read};
+use crate::inputs::WorkerInput;
+use crate::program::{Step, TableIndex, Write};
+use crate::sabotage::Sabotage;
+use machine::{Batch, Outcome, PullTarget, Ticket, Values, Worker, WorkerSettings};
+use std::collections::BTreeMap;
+use types::{Key, NumberType, Plan, Setting, TableId, TableSpec, Time, WorkerId};
+use wire::{Keys, Payload};
+
+/// 4ⁿ is exact in an f64 up to here, and so is the sum of all of them.
+const MOST_MARKS: u32 = 26;
+
+/// How far a worker's goodbye has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It works.
+    Working,
+    /// It has said goodbye.
+    Leaving,
+    /// The coordinator has heard it.
+    Gone,
+}
+
+/// What the program waits for before its next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Nothing,
+    Until(Time),
+    For(Ticket),
+    Table(TableIndex),
+    Barrier(u64),
+}
+
+enum Task {
+    Push,
+    /// The keys asked for; a scan learns them from the answer.
+    Pull(Option<Vec<u64>>, TableIndex),
+    Tune,
+}
+
+/// A worker and its program.
+pub struct Actor {
+    pub worker: Worker,
+    pub program: Vec<Step>,
+    pub standing: Standing,
+    next: usize,
+    wait: Wait,
+    tables: BTreeMap<TableIndex, TableId>,
+    tasks: Vec<Ticket>,
+    outstanding: BTreeMap<Ticket, Task>,
+    marks: BTreeMap<(TableIndex, u64), u32>,
+}
+
+impl Actor {
+    pub fn new(rank: u32, plan: &Plan, settings: WorkerSettings) -> Self {
+        Self {
+            worker: Worker::new(WorkerId(rank), plan.clone(), settings),
+            program: Vec::new(),
+            standing: Standing::Working,
+            next: 0,
+            wait: Wait::Nothing,
+            tables: BTreeMap::new(),
+            tasks: Vec::new(),
+            outstanding: BTreeMap::new(),
+            marks: BTreeMap::new(),
+        }
+    }
+
+    /// The table as the history knows it.
+    pub fn index_of(&self, id: TableId) -> Option<TableIndex> {
+        self.tables.iter().find(|(_, known)| **known == id).map(|(index, _)| *index)
+    }
+
+    /// Where the program stands, unless it is over.
+    pub fn stands(&self) -> Option<String> {
+        (self.standing != Standing::Gone).then(|| {
+            let (id, step) = (self.worker.id(), self.program.get(self.next));
+            format!("{id} at {} is {:?}, waits for {:?} before {step:?}", self.worker.clock(), self.standing, self.wait)
+        })
+    }
+
+    fn may_go_on(&self, now: Time, specs: &[TableSpec]) -> bool {
+        match self.wait {
+            Wait::Nothing => true,
+            Wait::Until(time) => now >= time,
+            Wait::For(ticket) => self.worker.is_finished(ticket),
+            Wait::Table(table) => self.worker.table(&specs[table.0].name).is_some(),
+            Wait::Barrier(number) => self.worker.barrier_passed(number),
+        }
+    }
+
+    /// The numbers of a push in the order of `keys`, and which marks they are.
+    fn numbers(&mut self, table: TableIndex, width: usize, ids: &[u64], keys: &Keys, write: &Write) -> Written {
+        let own = self.worker.id().0 as usize;
+        let mut written = Written { marks: Vec::new(), values: vec![0.0; keys.len() * width] };
+        for (row, id) in keys.ids().enumerate() {
+            let values = &mut written.values[row * width..][..width];
+            if let Write::Numbers(numbers) = write {
+                let place = ids.iter().position(|other| *other == id).unwrap_or(0);
+                values.copy_from_slice(&numbers[place * width..][..width]);
+                continue;
+            }
+            let mark = self.marks.entry((table, id)).or_default();
+            assert!(*mark < MOST_MARKS, "worker {own} pushes too often to {}", Key(id));
+            values[own] = if *write == (Write::MarksWithNan { key: id }) { f64::NAN } else { 4f64.powi(*mark as i32) };
+            written.marks.push(*mark);
+            *mark += 1;
+        }
+        written
+    }
+}
+
+struct Written {
+    marks: Vec<u32>,
+    values: Vec<f64>,
+}
+
+fn payload(number: NumberType, values: &[f64]) -> Payload {
+    match number {
+        NumberType::F32 => Payload::new(values.iter().map(|value| *value as f32).collect::<Vec<f32>>()),
+        NumberType::F64 => Payload::new(values.to_vec()),
+        NumberType::I64 => Payload::new(values.iter().map(|value| *value as i64).collect::<Vec<i64>>()),
+    }
+}
+
+fn reals(target: &PullTarget) -> Vec<f64> {
+    match target {
+        PullTarget::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),
+        PullTarget::F64(values) => values.clone(),
+        PullTarget::I64(values) => values.iter().map(|value| *value as f64).collect(),
+    }
+}
+
+/// Neighbouring rows of a dense table go as a run, all else as a list.
+fn keys_of(spec: &TableSpec, ids: &[u64]) -> Keys {
+    let run = matches!(spec.shape, types::Shape::Dense { .. }) && ids.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+    match ids {
+        [first, .., last] if run => Keys::run(*first..last + 1),
+        [only] if run => Keys::run(*only..only + 1),
+        _ => Keys::distinct(spec.shape.placement(), ids),
+    }
+}
+
+impl Cluster {
+    /// Takes a program as far as it goes now.
+    pub(super) fn advance(&mut self, worker: usize) {
+        if self.actors[worker].standing != Standing::Working {
+            return;
+        }
+        loop {
+            self.collect(worker);
+            if !self.actors[worker].may_go_on(self.now, &self.history.specs) {
+                return;
+            }
+            self.arrived(worker);
+            let actor = &self.actors[worker];
+            let Some(step) = actor.program.get(actor.next).cloned() else {
+                if actor.worker.is_idle() && actor.outstanding.is_empty() {
+                    self.actors[worker].standing = Standing::Leaving;
+                    self.note(worker as u32, Event::Left);
+                    self.drive_worker(worker, WorkerInput::Leave);
+                }
+                return;
+            };
+            let must_wait = match step {
+                Step::EndClock => !actor.worker.is_flushed(),
+                Step::WaitUntilIdle => !actor.worker.is_idle(),
+                _ => false,
+            };
+            if must_wait {
+                return;
+            }
+            self.actors[worker].next += 1;
+            self.take_step(worker, step);
+        }
+    }
+
+    /// What the program waited for is there.
+    fn arrived(&mut self, worker: usize) {
+        match std::mem::replace(&mut self.actors[worker].wait, Wait::Nothing) {
+            Wait::Barrier(number) => self.note(worker as u32, Event::BarrierPassed { number }),
+            Wait::Table(table) => {
+                let actor = &mut self.actors[worker];
+                match actor.worker.table(&self.history.specs[table.0].name).cloned() {
+                    Some(Ok(id)) => {
+                        actor.tables.insert(table, id);
+                    }
+                    Some(Err(problem)) => self.note(worker as u32, Event::TableRefused { problem }),
+                    None => {}
+                }
+            }
+            Wait::Nothing | Wait::Until(_) | Wait::For(_) => {}
+        }
+    }
+
+    fn take_step(&mut self, worker: usize, step: Step) {
+        let now = self.now;
+        match step {
+            Step::MakeTable(table) => {
+                let spec = self.history.specs[table.0].clone();
+                self.drive_worker(worker, WorkerInput::MakeTable(spec));
+                self.actors[worker].wait = Wait::Table(table);
+            }
+            Step::Compute(span) => {
+                self.actors[worker].wait = Wait::Until(now + span);
+                self.later(span, Happening::Wake(worker));
+            }
+            Step::Push { table, keys, write, after } => self.push(worker, table, &keys, &write, &after),
+            Step::Pull { table, keys, after, wait, last } => self.pull(worker, table, &keys, &after, wait, last),
+            Step::Scan { table, first, end, last } => {
+                let range = types::PositionRange { first: types::Position(first), last: types::Position(end) };
+                let id = self.actors[worker].tables[&table];
+                let ticket = self.drive_worker(worker, WorkerInput::Scan(now, id, range));
+                self.pull_issued(worker, ticket, table, None, Vec::new(), true, last);
+            }
+            Step::Tune { table, rate } => {
+                let id = self.actors[worker].tables[&table];
+                let clock = self.actors[worker].worker.clock();
+                let ticket = self.drive_worker(worker, WorkerInput::Tune(now, id, Setting::Rate(rate)));
+                self.actors[worker].outstanding.extend(ticket.map(|ticket| (Ticket(ticket), Task::Tune)));
+                self.note(worker as u32, Event::Tuned { table, clock, rate });
+            }
+            Step::EndClock => {
+                let clock = self.actors[worker].worker.clock();
+                self.note(worker as u32, Event::ClockEnded { clock });
+                self.drive_worker(worker, WorkerInput::EndClock(now));
+            }
+            Step::WaitUntilIdle => {}
+            Step::Barrier => {
+                if let Some(number) = self.drive_worker(worker, WorkerInput::Barrier) {
+                    self.actors[worker].wait = Wait::Barrier(number);
+                    self.note(worker as u32, Event::BarrierReached { number });
+                }
+            }
+        }
+    }
+
+    fn followed(&self, worker: usize, after: &[usize]) -> (Vec<Ticket>, Vec<Ticket>) {
+        let named: Vec<Ticket> = after.iter().map(|task| self.actors[worker].tasks[*task]).collect();
+        let obeyed = if self.sabotage == Some(Sabotage::IgnoreAfter) { Vec::new() } else { named.clone() };
+        (named, obeyed)
+    }
+
+    fn push(&mut self, worker: usize, table: TableIndex, ids: &[u64], write: &Write, after: &[usize]) {
+        let spec = &self.history.specs[table.0];
+        let (number, width) = (spec.number, spec.width as usize);
+        let keys = keys_of(spec, ids);
+        let actor = &mut self.actors[worker];
+        let id = actor.tables[&table];
+        let clock = actor.worker.clock();
+        let Written { marks, values } = actor.numbers(table, width, ids, &keys, write);
+        let batch = Batch {
+            keys: keys.clone(),
+            values: Values { number, bytes: payload(number, &values) },
+            examples: keys.len() as u64,
+        };
+        let (named, obeyed) = self.followed(worker, after);
+        // Noted before it is made, for its frames are noted as they leave.
+        let line = self.history.entries.len();
+        let keys = keys.ids().collect();
+        let ticket = Ticket(0);
+        self.note(worker as u32, Event::Pushed { table, clock, ticket, keys, marks, values, after: named });
+        let name = self.drive_worker(worker, WorkerInput::Push(self.now, id, batch, obeyed));
+        if let (Some(name), Event::Pushed { ticket, .. }) = (name, &mut self.history.entries[line].event) {
+            *ticket = Ticket(name);
+            self.actors[worker].tasks.push(Ticket(name));
+            self.actors[worker].outstanding.insert(Ticket(name), Task::Push);
+        }
+    }
+
+    fn pull(&mut self, worker: usize, table: TableIndex, ids: &[u64], after: &[usize], wait: bool, last: bool) {
+        let keys = keys_of(&self.history.specs[table.0], ids);
+        let id = self.actors[worker].tables[&table];
+        let (named, obeyed) = self.followed(worker, after);
+        let ids: Vec<u64> = keys.ids().collect();
+        let ticket = self.drive_worker(worker, WorkerInput::Pull(self.now, id, keys, obeyed));
+        self.pull_issued(worker, ticket, table, Some(ids), named, wait, last);
+    }
+
+    #[allow(clippy::too_many_arguments)] // One line of the history, field by field.
+    fn pull_issued(
+        &mut self,
+        worker: usize,
+        ticket: Option<u64>,
+        table: TableIndex,
+        keys: Option<Vec<u64>>,
+        after: Vec<Ticket>,
+        wait: bool,
+        last: bool,
+    ) {
+        let Some(ticket) = ticket.map(Ticket) else { return };
+        let actor = &mut self.actors[worker];
+        let clock = actor.worker.clock();
+        actor.tasks.push(ticket);
+        actor.outstanding.insert(ticket, Task::Pull(keys.clone(), table));
+        if wait {
+            actor.wait = Wait::For(ticket);
+        }
+        let keys = keys.unwrap_or_default();
+        self.note(worker as u32, Event::PullIssued { table, clock, ticket, keys, after, last });
+    }
+
+    /// Takes what has come for the program and tells the history.
+    fn collect(&mut self, worker: usize) {
+        let actor = &mut self.actors[worker];
+        let mut events: Vec<Event> = actor.worker.take_notices().into_iter().map(Event::Noticed).collect();
+        let finished: Vec<Ticket> =
+            actor.outstanding.keys().copied().filter(|ticket| actor.worker.is_finished(*ticket)).collect();
+        for ticket in finished {
+            let (Some(task), Some(result)) = (actor.outstanding.remove(&ticket), actor.worker.take(ticket)) else {
+                continue;
+            };
+            let event = match (task, result) {
+                (Task::Push, result) => {
+                    Event::PushDone { ticket, refusal: result.err().map(|(_, failure)| failure.refusal) }
+                }
+                (Task::Pull(keys, table), Ok(Outcome::Rows(rows))) => {
+                    let placement = self.history.specs[table.0].shape.placement();
+                    let found = || rows.positions.iter().map(|at| placement.key(types::Position(*at)).0).collect();
+                    let read = Read {
+                        keys: keys.unwrap_or_else(found),
+                        values: reals(&rows.values),
+                        clock: rows.clock,
+                        failed: rows.failed,
+                        cached_rows: rows.cached_rows,
+                    };
+                    Event::PullReturned { ticket, read }
+                }
+                (Task::Pull(..), Err((_, failure))) => Event::PullFailed { ticket, refusal: failure.refusal },
+                (Task::Pull(..), Ok(Outcome::Done)) | (Task::Tune, _) => continue,
+            };
+            events.push(event);
+        }
+        events.into_iter().for_each(|event| self.note(worker as u32, event));
+    }
+}

@@ -1,0 +1,102 @@
+//! What goes wrong on the way, and how often it did.
+
+use std::fmt;
+use std::ops::AddAssign;
+use types::Span;
+
+/// What may happen to frames. Without reordering, frames between two nodes arrive in the order they were sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Faults {
+    /// The shortest way.
+    pub least_delay: Span,
+    /// The longest ordinary way.
+    pub most_delay: Span,
+    /// How often a frame never arrives.
+    pub loss: f64,
+    /// How often a frame arrives twice.
+    pub duplication: f64,
+    /// How often a frame lets later ones overtake it.
+    pub reordering: f64,
+    /// How often, when it is looked at (every 20 ms), some connection breaks: what is under way on it is gone, and both sides learn
+    /// of the next one.
+    pub disconnection: f64,
+    /// How often a key list that travels as a signature meets a shard that has forgotten it.
+    pub forgetting: f64,
+}
+
+impl Faults {
+    /// A perfect network: 1 ms each way.
+    pub const NONE: Self = Self {
+        least_delay: Span::from_millis(1),
+        most_delay: Span::from_millis(1),
+        loss: 0.0,
+        duplication: 0.0,
+        reordering: 0.0,
+        disconnection: 0.0,
+        forgetting: 0.0,
+    };
+
+    /// Everything at once.
+    pub const ALL: Self = Self {
+        least_delay: Span(100_000),
+        most_delay: Span::from_millis(4),
+        loss: 0.05,
+        duplication: 0.05,
+        reordering: 0.1,
+        disconnection: 0.3,
+        forgetting: 0.05,
+    };
+
+    /// What a connection of the ordinary kind does: it delays, keeps the order, and sometimes breaks.
+    pub const CONNECTIONS: Self =
+        Self { loss: 0.0, duplication: 0.0, reordering: 0.0, disconnection: 0.5, forgetting: 0.0, ..Self::ALL };
+
+    /// Whether every kind of fault asked for here has happened.
+    #[must_use]
+    pub fn fired(&self, counts: &FaultCounts) -> bool {
+        let kinds = [
+            (self.most_delay > self.least_delay, counts.delayed),
+            (self.loss > 0.0, counts.lost),
+            (self.duplication > 0.0, counts.duplicated),
+            (self.reordering > 0.0, counts.reordered),
+            (self.disconnection > 0.0, counts.disconnected),
+        ];
+        kinds.into_iter().all(|(asked, count)| !asked || count > 0)
+    }
+}
+
+/// How often each fault happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultCounts {
+    /// Frames that took longer than the shortest way.
+    pub delayed: u64,
+    /// Frames that a later one overtook.
+    pub reordered: u64,
+    /// Frames that arrived twice.
+    pub duplicated: u64,
+    /// Frames that never arrived, those on broken connections not among them.
+    pub lost: u64,
+    /// Connections that broke.
+    pub disconnected: u64,
+    /// Signatures that a shard had forgotten.
+    pub forgotten: u64,
+}
+
+impl AddAssign for FaultCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.delayed += other.delayed;
+        self.reordered += other.reordered;
+        self.duplicated += other.duplicated;
+        self.lost += other.lost;
+        self.disconnected += other.disconnected;
+        self.forgotten += other.forgotten;
+    }
+}
+
+impl fmt::Display for FaultCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { delayed, reordered, duplicated, lost, disconnected, forgotten } = self;
+        write!(f, "delayed {delayed}, reordered {reordered}, duplicated {duplicated}, lost {lost}, ")?;
+        write!(f, "disconnected {disconnected}, forgotten {forgotten}")
+    }
+}

@@ -1,0 +1,49 @@
+//! A seeded cluster in virtual time: the same machines that run in production, with delay, reordering, duplication, loss,
+//! disconnection, and checkers that judge from the history alone.
+//!
+//! A [`Cluster`] drives a coordinator, servers and workers from one seed. Each worker runs a program, a list of
+//! [`Step`]s; what the programs did and saw is the [`History`], and a [`Checker`] judges by nothing else. A seed replays
+//! a run exactly, and [`for_seeds`] runs a property over many, counting a seed only if its faults fired.
+//!
+//! ```
+//! use sim::{Cluster, Faults, Shape, Step, Write, staleness_at_most};
+//! use types::{Consistency, NumberType, TableSpec};
+//!
+//! let mut cluster = Cluster::new(7, Shape { servers: 1, workers: 2 }, Faults::NONE);
+//! let spec = TableSpec::dense("t", 4, 2).number(NumberType::I64).consistency(Consistency::LOCK_STEP);
+//! let table = cluster.table(spec);
+//! for worker in 0..2 {
+//!     let push = Step::push(table, &[0, 3], Write::Marks);
+//!     cluster.program(worker, vec![Step::MakeTable(table), push, Step::EndClock, Step::pull(table, &[0, 3])]);
+//! }
+//! cluster.run();
+//! cluster.check(staleness_at_most(0));
+//! ```
+
+mod check;
+mod cluster;
+mod decode;
+mod faults;
+mod history;
+mod inputs;
+mod network;
+mod program;
+mod random;
+mod sabotage;
+mod seeds;
+
+pub use check::{
+    Checker, Violation, all_finished, assigned_values_never_go_back, barriers_hold, delay_at_most,
+    failed_clocks_are_seen_alike, fifo_per_worker, no_acknowledged_push_lost_or_doubled, no_silent_wait,
+    not_finite_is_refused, reads_hold_exactly_the_clocks_below_the_reported_one, reads_own_writes,
+    reported_clock_is_true, runs_after, staleness_at_most,
+};
+pub use cluster::{Cluster, Shape, Stuck};
+pub use faults::{FaultCounts, Faults};
+pub use history::{Entry, Event, History, Read};
+pub use inputs::{Output, ServerInput, WorkerInput, replay_server, replay_worker};
+pub use network::Packed;
+pub use program::{Step, TableIndex, Work, Write};
+pub use random::Random;
+pub use sabotage::Sabotage;
+pub use seeds::{for_seeds, some_seed};

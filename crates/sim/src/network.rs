@@ -1,0 +1,195 @@
+//! The way between nodes: every frame becomes bytes and a frame again, and meets the faults asked for.
+
+use crate::faults::{FaultCounts, Faults};
+use crate::random::Random;
+use std::collections::{BTreeMap, BTreeSet};
+use types::{NodeId, Span, Time};
+use wire::{
+    Frame, HEADER_BYTES, Header, KeyPart, Message, Payload, Pool, Refusal, ResendReason, Signature, decode, encode,
+};
+
+/// A frame that lets others overtake it comes up to this much later than it would have.
+const OVERTAKEN_BY: Span = Span::from_millis(10);
+/// Set in the signature of a list that the shard shall not know.
+const FORGOTTEN: u128 = 1 << 127;
+
+/// A frame as bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packed {
+    front: Vec<u8>,
+    payloads: [Vec<u8>; 2],
+}
+
+impl Packed {
+    /// The bytes of a frame.
+    #[must_use]
+    pub fn new(frame: &Frame) -> Self {
+        let mut front = Vec::new();
+        encode(frame, &mut front);
+        Self { front, payloads: frame.message.payloads().map(|payload| payload.bytes().to_vec()) }
+    }
+
+    /// The frame they spell. What a machine says can always be read.
+    #[must_use]
+    pub fn frame(&self) -> Frame {
+        let (header, body) = self.front.split_at(HEADER_BYTES);
+        let header: &[u8; HEADER_BYTES] = header.try_into().expect("split there");
+        let header = Header::parse(header).expect("a header that was encoded is one");
+        let lengths = [self.payloads[0].len(), self.payloads[1].len()];
+        assert_eq!((header.body, header.payloads), (body.len(), lengths), "the header tells how much follows it");
+        let pool = Pool::new();
+        let payloads: [Payload; 2] = std::array::from_fn(|which| pool.copy(&self.payloads[which]));
+        decode(&header, body, payloads).expect("a frame that was encoded can be decoded")
+    }
+}
+
+/// A frame on its way.
+#[derive(Debug)]
+pub struct Parcel {
+    pub from: NodeId,
+    pub to: NodeId,
+    packed: Packed,
+    /// Which connection carries it.
+    connection: u64,
+    /// Its place among what was sent this way.
+    place: u64,
+}
+
+#[derive(Default)]
+struct Way {
+    sent: u64,
+    furthest: u64,
+    last_arrival: Time,
+}
+
+#[derive(Default)]
+struct Connection {
+    number: u64,
+    broken: bool,
+}
+
+/// Everything between the nodes.
+pub struct Network {
+    pub faults: Faults,
+    pub counts: FaultCounts,
+    random: Random,
+    ways: BTreeMap<(NodeId, NodeId), Way>,
+    connections: BTreeMap<(NodeId, NodeId), Connection>,
+    forgotten: BTreeSet<u128>,
+}
+
+fn pair(one: NodeId, other: NodeId) -> (NodeId, NodeId) {
+    (one.min(other), one.max(other))
+}
+
+impl Network {
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        Self {
+            faults,
+            counts: FaultCounts::default(),
+            random: Random::new(seed),
+            ways: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+        }
+    }
+
+    /// When what is sent now arrives, as often as it does.
+    pub fn send(&mut self, now: Time, mut frame: Frame) -> Vec<(Time, Parcel)> {
+        let (from, to) = (frame.head.from, frame.head.to);
+        self.forget_lists(&mut frame);
+        let connection = self.connections.entry(pair(from, to)).or_default();
+        if connection.broken {
+            return Vec::new();
+        }
+        let number = connection.number;
+        let faults = self.faults;
+        if self.random.chance(faults.loss) {
+            self.counts.lost += 1;
+            return Vec::new();
+        }
+        let spread = faults.most_delay.0.saturating_sub(faults.least_delay.0);
+        let delay = faults.least_delay.0 + if spread > 0 { self.random.below(spread + 1) } else { 0 };
+        self.counts.delayed += u64::from(delay > faults.least_delay.0);
+        let way = self.ways.entry((from, to)).or_default();
+        way.sent += 1;
+        let place = way.sent;
+        let arrival = if self.random.chance(faults.reordering) {
+            now + Span(delay + self.random.below(OVERTAKEN_BY.0))
+        } else {
+            way.last_arrival = way.last_arrival.max(now + Span(delay));
+            way.last_arrival
+        };
+        let parcel = |packed| Parcel { from, to, packed, connection: number, place };
+        let packed = Packed::new(&frame);
+        let mut arrivals = Vec::new();
+        if self.random.chance(faults.duplication) {
+            self.counts.duplicated += 1;
+            arrivals.push((arrival + Span(self.random.below(OVERTAKEN_BY.0)), parcel(packed.clone())));
+        }
+        arrivals.push((arrival, parcel(packed)));
+        arrivals
+    }
+
+    /// The frame of a parcel that arrives, unless its connection has broken since.
+    pub fn arrive(&mut self, parcel: &Parcel) -> Option<Frame> {
+        let connection = self.connections.entry(pair(parcel.from, parcel.to)).or_default();
+        if connection.broken || connection.number != parcel.connection {
+            return None;
+        }
+        let way = self.ways.entry((parcel.from, parcel.to)).or_default();
+        self.counts.reordered += u64::from(parcel.place < way.furthest);
+        way.furthest = way.furthest.max(parcel.place);
+        Some(parcel.packed.frame())
+    }
+
+    /// Perhaps some connection breaks, and for how long.
+    pub fn break_one(&mut self) -> Option<((NodeId, NodeId), Span)> {
+        if !self.random.chance(self.faults.disconnection) || self.connections.is_empty() {
+            return None;
+        }
+        let which = self.random.below(self.connections.len() as u64) as usize;
+        let (pair, connection) = self.connections.iter_mut().nth(which)?;
+        if connection.broken {
+            return None;
+        }
+        connection.broken = true;
+        self.counts.disconnected += 1;
+        Some((*pair, Span(1 + self.random.below(10_000_000))))
+    }
+
+    /// The two are connected again, by a connection that carries nothing yet.
+    pub fn mend(&mut self, (one, other): (NodeId, NodeId)) {
+        let connection = self.connections.entry(pair(one, other)).or_default();
+        *connection = Connection { number: connection.number + 1, broken: false };
+        for way in [(one, other), (other, one)] {
+            let way = self.ways.entry(way).or_default();
+            way.furthest = way.sent;
+            way.last_arrival = Time(0);
+        }
+    }
+
+    /// A signature on its way to a shard becomes one it does not know; the shard's question about it is put right.
+    fn forget_lists(&mut self, frame: &mut Frame) {
+        if self.faults.forgetting == 0.0 {
+            return;
+        }
+        match &mut frame.message {
+            Message::Push(wire::Push { keys: KeyPart::Known { signature, .. }, .. })
+            | Message::Pull(wire::Pull { keys: KeyPart::Known { signature, .. }, .. })
+                if self.random.chance(self.faults.forgetting) =>
+            {
+                *signature = Signature(signature.0 ^ FORGOTTEN);
+                self.forgotten.insert(signature.0);
+                self.counts.forgotten += 1;
+            }
+            Message::Resend(wire::Resend { reason: ResendReason::UnknownKeys { signature }, .. })
+            | Message::PullRefused(wire::PullRefused { refusal: Refusal::UnknownKeys { signature }, .. })
+                if self.forgotten.contains(signature) =>
+            {
+                *signature ^= FORGOTTEN;
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What a worker's program does, step by step, and random programs.
+
+use crate::cluster::Shape;
+use crate::random::Random;
+use types::{Consistency, Span, TableSpec};
+
+/// A table of the cluster, in the order they were named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TableIndex(pub usize);
+
+/// What a push carries.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    /// The worker's n-th push to a row adds 4ⁿ to the worker's own column, so that a row tells which pushes it holds.
+    Marks,
+    /// As marks, but NaN stands in the row of this key.
+    MarksWithNan {
+        /// The row.
+        key: u64,
+    },
+    /// These numbers, row after row in the order the keys are given.
+    Numbers(Vec<f64>),
+}
+
+/// One step of a program. A program whose steps are done waits until everything is answered, and leaves.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Asks for a table, and waits until it is there.
+    MakeTable(TableIndex),
+    /// Computes for a while.
+    Compute(Span),
+    /// Pushes; does not wait.
+    Push {
+        /// Which table.
+        table: TableIndex,
+        /// Which rows, in any order.
+        keys: Vec<u64>,
+        /// What.
+        write: Write,
+        /// Earlier pushes and pulls of this program that it must follow, counted from 0.
+        after: Vec<usize>,
+    },
+    /// Pulls.
+    Pull {
+        /// Which table.
+        table: TableIndex,
+        /// Which rows, in any order.
+        keys: Vec<u64>,
+        /// Earlier pushes and pulls of this program that it must follow, counted from 0.
+        after: Vec<usize>,
+        /// Whether the program goes on only when the rows are there.
+        wait: bool,
+        /// Whether every push of every worker was finished before.
+        last: bool,
+    },
+    /// Pulls whatever rows there are in a range of keys, both ends included, and waits for them.
+    Scan {
+        /// Which table.
+        table: TableIndex,
+        /// The first key.
+        first: u64,
+        /// The last key.
+        end: u64,
+        /// Whether every push of every worker was finished before.
+        last: bool,
+    },
+    /// Changes the learning rate from this clock on.
+    Tune {
+        /// Which table.
+        table: TableIndex,
+        /// The new rate.
+        rate: f64,
+    },
+    /// Ends the clock, once everything asked for has been sent.
+    EndClock,
+    /// Waits until everything is answered.
+    WaitUntilIdle,
+    /// Waits until everybody is here.
+    Barrier,
+}
+
+impl Step {
+    /// A push that follows nothing.
+    #[must_use]
+    pub fn push(table: TableIndex, keys: &[u64], write: Write) -> Self {
+        Self::Push { table, keys: keys.to_vec(), write, after: Vec::new() }
+    }
+
+    /// A pull that the program waits for.
+    #[must_use]
+    pub fn pull(table: TableIndex, keys: &[u64]) -> Self {
+        Self::Pull { table, keys: keys.to_vec(), after: Vec::new(), wait: true, last: false }
+    }
+
+    /// A pull after which the program goes on at once.
+    #[must_use]
+    pub fn pull_later(table: TableIndex, keys: &[u64]) -> Self {
+        Self::Pull { table, keys: keys.to_vec(), after: Vec::new(), wait: false, last: false }
+    }
+
+    /// A read of the final state.
+    #[must_use]
+    pub fn pull_last(table: TableIndex, keys: &[u64]) -> Self {
+        Self::Pull { table, keys: keys.to_vec(), after: Vec::new(), wait: true, last: true }
+    }
+}
+
+/// Random programs: in each clock some computing, pulls and pushes on random keys, one worker now and then far behind.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Clocks of every worker.
+    pub clocks: u64,
+    /// Pushes and pulls in a clock.
+    pub tasks: u64,
+    /// The key space; small, so that rows collide.
+    pub keys: Vec<u64>,
+    /// How often a pull is waited for at once.
+    pub waits: f64,
+    /// How often a push holds a NaN.
+    pub nan: f64,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self { clocks: 5, tasks: 4, keys: (0..8).collect(), waits: 0.7, nan: 0.0 }
+    }
+}
+
+impl Work {
+    /// The steps of one clock on one table, its end not among them.
+    pub fn clock(&self, random: &mut Random, table: TableIndex) -> Vec<Step> {
+        let straggles = random.chance(0.1);
+        let mut steps = vec![Step::Compute(Span(random.below(if straggles { 40_000_000 } else { 3_000_000 })))];
+        for _ in 0..self.tasks {
+            let keys = random.some_of(&self.keys, 0.4);
+            if random.chance(0.5) {
+                let write = if random.chance(self.nan) {
+                    Write::MarksWithNan { key: keys[random.below(keys.len() as u64) as usize] }
+                } else {
+                    Write::Marks
+                };
+                steps.push(Step::push(table, &keys, write));
+            } else if random.chance(self.waits) {
+                steps.push(Step::pull(table, &keys));
+            } else {
+                steps.push(Step::pull_later(table, &keys));
+            }
+        }
+        steps
+    }
+
+    /// The steps that bring every update of the clocks before into view and read it all.
+    #[must_use]
+    pub fn ending(&self, spec: &TableSpec, table: TableIndex) -> Vec<Step> {
+        let slack = match spec.consistency {
+            Consistency::Bounded { slack, .. } => slack,
+            Consistency::Unbounded | Consistency::Delay { .. } => 0,
+        };
+        let mut steps = vec![Step::EndClock; slack as usize + 1];
+        steps.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(table, &self.keys)]);
+        steps
+    }
+
+    /// A program for every worker on one table, from making it to reading its final state.
+    #[must_use]
+    pub fn programs(&self, seed: u64, shape: Shape, table: TableIndex, spec: &TableSpec) -> Vec<Vec<Step>> {
+        let mut random = Random::new(seed ^ 0x5EED_0F00);
+        let program = |random: &mut Random| {
+            let mut steps = vec![Step::MakeTable(table)];
+            for _ in 0..self.clocks {
+                steps.extend(self.clock(random, table));
+                steps.push(Step::EndClock);
+            }
+            steps.extend(self.ending(spec, table));
+            steps
+        };
+        (0..shape.workers).map(|_| program(&mut random)).collect()
+    }
+}

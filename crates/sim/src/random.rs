@@ -1,0 +1,79 @@
+//! Randomness from a seed alone: xoshiro256** (Blackman and Vigna), its state filled by SplitMix64.
+
+/// A stream of random numbers.
+#[derive(Clone, Debug)]
+pub struct Random {
+    state: [u64; 4],
+}
+
+impl Random {
+    /// The stream of `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut x = seed;
+        let state = std::array::from_fn(|_| {
+            x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mut z = x;
+            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            z ^ (z >> 31)
+        });
+        Self { state }
+    }
+
+    /// Any number.
+    pub fn number(&mut self) -> u64 {
+        let result = self.state[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
+        let t = self.state[1] << 17;
+        self.state[2] ^= self.state[0];
+        self.state[3] ^= self.state[1];
+        self.state[1] ^= self.state[2];
+        self.state[0] ^= self.state[3];
+        self.state[2] ^= t;
+        self.state[3] = self.state[3].rotate_left(45);
+        result
+    }
+
+    /// A number below `bound`, which is not zero.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.number()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// True with this probability.
+    pub fn chance(&mut self, probability: f64) -> bool {
+        ((self.number() >> 11) as f64) < probability * (1u64 << 53) as f64
+    }
+
+    /// Some of `items`, each with this probability, in their order, and at least one.
+    pub fn some_of<T: Copy>(&mut self, items: &[T], probability: f64) -> Vec<T> {
+        let mut chosen: Vec<T> = items.iter().copied().filter(|_| self.chance(probability)).collect();
+        if chosen.is_empty() && !items.is_empty() {
+            chosen.push(items[self.below(items.len() as u64) as usize]);
+        }
+        chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_its_stream_and_no_other() {
+        let take = |seed| {
+            let mut random = Random::new(seed);
+            (0..8).map(|_| random.number()).collect::<Vec<_>>()
+        };
+        assert_eq!(take(1), take(1));
+        assert_ne!(take(1), take(2));
+    }
+
+    #[test]
+    fn chances_and_bounds_come_out_as_asked() {
+        let mut random = Random::new(3);
+        let hits = (0..10_000).filter(|_| random.chance(0.25)).count();
+        assert!((2_200..2_800).contains(&hits), "{hits}");
+        assert!((0..1_000).all(|_| random.below(7) < 7));
+        assert_eq!(random.some_of(&[1, 2, 3], 0.0).len(), 1);
+    }
+}

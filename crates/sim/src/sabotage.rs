@@ -1,0 +1,94 @@
+//! Machines broken on purpose, by changing what they say or hear: each shows that a checker notices.
+
+use std::collections::BTreeMap;
+use types::{Clock, Combine, NumberType, ShardId, TableId};
+use wire::{Acked, Control, Frame, Head, Message, Payload, Push};
+
+/// What is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Shards take every reader to be at clock 0.
+    ReadEarly,
+    /// Shards do not wait for the reader's own pushes.
+    ForgetOwnPushes,
+    /// Shards apply some parts twice.
+    ApplyTwice,
+    /// Shards acknowledge some parts without applying them.
+    AcknowledgeWithoutApplying,
+    /// Shards say that their rows reflect one clock more.
+    ClaimHigherFrontier,
+    /// Shards apply every push by itself, whatever the table's rule.
+    CombineEach,
+    /// Workers take a push to be acknowledged as soon as it is sent.
+    AcknowledgeUnseen,
+    /// Workers do not look at what a task must follow.
+    IgnoreAfter,
+    /// Shards do not say who is waited for.
+    SayNothing,
+    /// Shards never hear that a clock has ended.
+    LoseMarkers,
+    /// Shards do not tell worker 1 of failed clocks.
+    HideFailedClocks,
+    /// Shards take NaN for zero.
+    AcceptNan,
+    /// Workers announce a new setting one clock too late.
+    TuneLate,
+    /// The coordinator lets a worker pass every barrier as soon as it comes.
+    PassBarriersEarly,
+}
+
+/// One part in four is broken where only some are.
+fn is_chosen(head: &Head) -> bool {
+    head.number % 4 == 2
+}
+
+fn change(push: &mut Push, f: impl Fn(f64) -> f64) {
+    fn map<T: Copy>(values: Option<&[T]>, f: impl Fn(T) -> T) -> Vec<T> {
+        values.unwrap_or(&[]).iter().map(|value| f(*value)).collect()
+    }
+    push.values = match push.number {
+        NumberType::F32 => Payload::new(map::<f32>(push.values.numbers(), |value| f(f64::from(value)) as f32)),
+        NumberType::F64 => Payload::new(map::<f64>(push.values.numbers(), f)),
+        NumberType::I64 => Payload::new(map::<i64>(push.values.numbers(), |value| f(value as f64) as i64)),
+    };
+}
+
+impl Sabotage {
+    /// What becomes of a frame as it is sent: whether it is, and what its sender hears at once.
+    pub(crate) fn meddle(self, frame: &mut Frame, streams: &mut Streams) -> (bool, Option<Frame>) {
+        let head = &mut frame.head;
+        let mut sent = true;
+        let mut heard = None;
+        match (self, &mut frame.message) {
+            (Self::ReadEarly, Message::Pull(_)) => head.clock = Clock(0),
+            (Self::ForgetOwnPushes, Message::Pull(pull)) => pull.after = 0,
+            (Self::ApplyTwice, Message::Push(push)) if is_chosen(head) => change(push, |value| value * 2.0),
+            (Self::AcknowledgeWithoutApplying, Message::Push(push)) if is_chosen(head) => change(push, |_| 0.0),
+            (Self::ClaimHigherFrontier, Message::Pulled(_)) => head.clock = head.clock.next(),
+            (Self::CombineEach, Message::Control(Control::AddTable { spec, .. })) => spec.combine = Combine::Each,
+            (Self::AcknowledgeUnseen, Message::Push(push)) => {
+                let last = streams.entry((head.from.to_bits(), push.table, push.shard)).or_default();
+                *last = head.number.max(*last);
+                let acked = Acked { table: push.table, shard: push.shard, through: *last, refused: Vec::new() };
+                heard = Some(Frame { head: Head::plain(head.to, head.from), message: Message::Acked(acked) });
+            }
+            (Self::SayNothing, Message::Waiting(_)) | (Self::LoseMarkers, Message::Marker(_)) => sent = false,
+            (Self::HideFailedClocks, Message::Pulled(pulled)) if head.to == types::NodeId::Worker(1) => {
+                pulled.failed.clear();
+            }
+            (Self::AcceptNan, Message::Push(push)) => {
+                change(push, |value| if value.is_nan() { 0.0 } else { value });
+            }
+            (Self::TuneLate, Message::Tune(tune)) => tune.at = tune.at.next(),
+            (Self::PassBarriersEarly, Message::Control(Control::Barrier { number })) => {
+                let passed = Message::Control(Control::BarrierPassed { number: *number });
+                heard = Some(Frame { head: Head::plain(head.to, head.from), message: passed });
+            }
+            _ => {}
+        }
+        (sent, heard)
+    }
+}
+
+/// The last number sent on each stream.
+pub(crate) type Streams = BTreeMap<(u32, TableId, ShardId), u64>;

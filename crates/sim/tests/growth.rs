@@ -1,0 +1,35 @@
+//! How a run grows with its workers.
+
+use sim::*;
+use types::{Consistency, NumberType, TableSpec};
+
+/// Thousands of workers in lock-step, in seconds of ours: `cargo test --release -p slackwater-sim -- --ignored --nocapture`.
+#[test]
+#[ignore = "a look at growth, best in the release profile"]
+fn many_workers() {
+    for workers in [500, 1_000, 2_000] {
+        let started = std::time::Instant::now();
+        let mut cluster = Cluster::new(1, Shape { servers: 4, workers }, Faults::NONE);
+        let table =
+            cluster.table(TableSpec::dense("t", 64, 1).number(NumberType::I64).consistency(Consistency::slack(0)));
+        let keys: Vec<u64> = (0..64).collect();
+        for worker in 0..workers {
+            let mut steps = vec![Step::MakeTable(table)];
+            for clock in 0..5 {
+                let row = u64::from(worker) % 64;
+                steps.push(Step::push(table, &[row], Write::Numbers(vec![1.0])));
+                steps.push(Step::EndClock);
+                steps.push(if clock == 4 { Step::pull_last(table, &keys) } else { Step::pull(table, &[row]) });
+            }
+            cluster.program(worker, steps);
+        }
+        cluster.run();
+        let last = cluster.history().entries.iter().rev().find_map(|entry| match &entry.event {
+            Event::PullReturned { read, .. } => Some(read.values.iter().sum::<f64>()),
+            _ => None,
+        });
+        assert_eq!(last, Some(5.0 * f64::from(workers)));
+        let (virtual_s, real_s) = (cluster.history().ended.0 as f64 / 1e9, started.elapsed().as_secs_f64());
+        println!("{workers} workers: {virtual_s:.3} s in virtual time, {real_s:.1} s in ours");
+    }
+}

@@ -1,0 +1,199 @@
+//! What a reader sees, by consistency, combine and updater: a row per case, without faults. It can be read as the definition
+//! of the rules.
+//!
+//! Two workers share a dense table of two rows, row 0 on server 0 and row 1 on server 1. A program is a line of words:
+//!
+//! | word | what it does |
+//! | --- | --- |
+//! | `+v` | pushes v to row 0 (`+v/1`: to row 1) |
+//! | `nan` | pushes NaN to row 0 (`nan*`: in one batch with a 1 for row 1) |
+//! | `?` | reads row 0 (`?1`: row 1, `?*`: both) and goes on when it is there |
+//! | `.` | ends the clock |
+//! | `~` | computes for 100 ms, in which everything under way arrives |
+//!
+//! What it sees is a word for each read: the row, `@` the frontier it is said to reflect, `c` if it came from the worker's
+//! cache, and `!k` for each clock k that it was told had failed. A program that is over leaves.
+
+use machine::{Outbox, Server};
+use sim::{Cluster, Event, Faults, Read, Shape, Step, TableIndex, Write};
+use types::{
+    Clock, Combine, Consistency, NodeId, Plan, PlanNumber, Reduce, ShardId, Source, Span, TableId, TableSpec,
+    UpdaterSpec,
+};
+use wire::{Control, Frame, Head, Marker, Message, Refusal};
+
+fn step(word: &str, table: TableIndex) -> Step {
+    let push = |rows: &[u64], values: Vec<f64>| Step::push(table, rows, Write::Numbers(values));
+    match word {
+        "." => Step::EndClock,
+        "~" => Step::Compute(Span::from_millis(100)),
+        "?" => Step::pull(table, &[0]),
+        "?1" => Step::pull(table, &[1]),
+        "?*" => Step::pull(table, &[0, 1]),
+        "nan" => push(&[0], vec![f64::NAN]),
+        "nan*" => push(&[0, 1], vec![f64::NAN, 1.0]),
+        _ => {
+            let (value, row) = word.split_once('/').unwrap_or((word, "0"));
+            push(&[row.parse().expect("a row")], vec![value.parse().expect("a value")])
+        }
+    }
+}
+
+fn shown(read: &Read) -> String {
+    let rows: Vec<String> = read.values.iter().map(f64::to_string).collect();
+    let cached = if read.cached_rows == read.keys.len() { "c" } else { "" };
+    let failed: String = read.failed.iter().map(|failed| format!("!{}", failed.clock.0)).collect();
+    format!("{}@{}{cached}{failed}", rows.join(","), read.clock.0)
+}
+
+/// What each worker's reads show.
+fn seen(spec: TableSpec, programs: [&str; 2]) -> [String; 2] {
+    let mut cluster = Cluster::new(0, Shape { servers: 2, workers: 2 }, Faults::NONE);
+    let table = cluster.table(spec);
+    for (worker, program) in (0..).zip(programs) {
+        let words = program.split_whitespace().map(|word| step(word, table));
+        let together = [Step::MakeTable(table), Step::Barrier];
+        cluster.program(worker, together.into_iter().chain(words).collect());
+    }
+    cluster.run();
+    [0, 1].map(|worker| {
+        let reads = cluster.history().entries.iter().filter(|entry| entry.worker == worker);
+        let shown: Vec<String> = reads
+            .filter_map(|entry| match &entry.event {
+                Event::PullReturned { read, .. } => Some(shown(read)),
+                _ => None,
+            })
+            .collect();
+        shown.join(" ")
+    })
+}
+
+const EAGER: Consistency = Consistency::Bounded { slack: 1, eager: true };
+const EACH: Combine = Combine::Each;
+const SUM: Combine = Combine::Clock(Reduce::Sum);
+const MEAN: Combine = Combine::Clock(Reduce::Mean);
+
+struct Case {
+    what: &'static str,
+    consistency: Consistency,
+    combine: Combine,
+    updater: UpdaterSpec,
+    cached: bool,
+    programs: [&'static str; 2],
+    seen: [&'static str; 2],
+}
+
+fn case(
+    what: &'static str,
+    consistency: Consistency,
+    combine: Combine,
+    programs: [&'static str; 2],
+    seen: [&'static str; 2],
+) -> Case {
+    Case { what, consistency, combine, updater: UpdaterSpec::Sum, cached: false, programs, seen }
+}
+
+impl Case {
+    fn updater(self, updater: UpdaterSpec) -> Self {
+        Self { updater, ..self }
+    }
+
+    fn cached(self) -> Self {
+        Self { cached: true, ..self }
+    }
+}
+
+#[test]
+#[rustfmt::skip] // A row per case.
+fn what_a_reader_sees_by_cases() {
+    let slack = Consistency::slack;
+    let sgd = || UpdaterSpec::Sgd { rate: 1.0 };
+    let cases = [
+        // When a read is allowed: Bounded.
+        case("slack 0 waits for everybody's earlier clocks", slack(0), EACH, ["+1 . ?", "~ +2 ."], ["3@1", ""]),
+        case("slack 0 at clock 0 waits for nobody", slack(0), EACH, ["?", "~ +2"], ["0@0", ""]),
+        case("each promises a lower bound and may hold more", slack(0), EACH, ["~ ?", "+2 ~ ~"], ["2@0", ""]),
+        case("slack 1 reads one clock ahead at once", slack(1), EACH, ["+1 . ?", "~ +2 ."], ["1@0", ""]),
+        case("slack 1 waits two clocks ahead", slack(1), EACH, ["+1 . . ?", "~ +2 . ~ +4 ."], ["3@1", ""]),
+        case("slack 3 reads three ahead", slack(3), EACH, ["+1 . . . ?", "~ +2"], ["1@0", ""]),
+        case("a read holds the reader's own pushes", slack(0), EACH, ["+1 ? +1 ?", "~"], ["1@0 2@0", ""]),
+        case("everybody sees the same clocks", slack(0), EACH, ["+1 . ~ ?", "+2 . ~ ?"], ["3@1", "3@1"]),
+        // Unbounded and Delay.
+        case("unbounded waits for nobody", Consistency::Unbounded, EACH, ["+1 . . . . ?", "~ ~"], ["1@0", ""]),
+        case("delay 0 is sequential", Consistency::Delay { tau: 0 }, EACH, ["+1 +1 ? . . ?", "~"], ["2@0 2@0", ""]),
+        case("delay bounds no reads", Consistency::Delay { tau: 9 }, EACH, [". . . ~ ?", "+2 ~ ~"], ["2@0", ""]),
+        // How contributions meet: each.
+        case("each applies in arrival order", slack(9), EACH, ["+1 ~ ~ ?", "~ +2 ~"], ["2@0", ""]).updater(UpdaterSpec::Assign),
+        case("each applies a worker's pushes in its order", slack(0), EACH, ["+1 +2 ?", "~"], ["2@0", ""]).updater(UpdaterSpec::Assign),
+        case("each steps once for each push", slack(0), EACH, ["+1 . ?", "+2 +2 ."], ["-5@1", ""]).updater(sgd()),
+        // How contributions meet: clock.
+        case("clock hides own gradients until their clock is applied", slack(1), SUM, ["+1 ? . ? ~ ~ ?", "~ +2 . ~ ~"], ["0@0 0@0 3@1", ""]),
+        case("clock holds exactly the clocks below the frontier", slack(2), SUM, ["+1 . +10 . ~ ?", "+2 . ~ ~"], ["3@1", ""]),
+        case("clock with slack 0 is bulk-synchronous", slack(0), SUM, ["+1 . ? +1 . ?", "~ +2 . ? ~ +2 . ?"], ["3@1 6@2", "3@1 6@2"]),
+        case("clock applies once, to the sum", slack(0), SUM, ["+1 . ?", "+2 . ~"], ["3@1", ""]).updater(UpdaterSpec::Assign),
+        case("mean divides by the workers, not the contributions", slack(0), MEAN, ["+4 . ?", "."], ["2@1", ""]),
+        case("mean of several pushes of one worker", slack(0), MEAN, ["+4 +4 . ?", "+2 ."], ["5@1", ""]),
+        case("mean still divides by the plan when one has left", slack(0), MEAN, ["~ +4 . ?", ""], ["2@1", ""]),
+        // Refusals.
+        case("a refused part leaves its row, and the frontier passes", slack(0), EACH, ["nan . ?", "+2 . ?"], ["2@1", "2@1"]),
+        case("a batch is not atomic, its parts are", slack(0), EACH, ["nan* . ?*", "+2 . ?*"], ["2,1@1", "2,1@1"]),
+        case("a clock with NaN fails for everybody alike", slack(0), SUM, ["nan . ?", "+2 . ?"], ["0@1!0", "0@1!0"]),
+        case("a failed clock is one shard's", slack(0), SUM, ["nan* . ?1 ?", "+2 . ~"], ["1@1 0@1!0", ""]),
+        case("the clocks after a failed one go on", slack(0), SUM, ["nan . +1 . ?", "+2 . +2 . ?"], ["3@2", "3@2"]),
+        // The frontier.
+        case("a marker goes to every shard, pushed to or not", slack(0), EACH, ["+1 . ?1", "+2 ."], ["0@1", ""]),
+        case("one who has left holds nobody up", slack(0), EACH, ["+1 . . ~ ?", "+2"], ["3@2", ""]),
+        case("the frontier does not fall for one who was behind and left", slack(0), EACH, [". . ~ ~ ? . ?", "+2 . ~"], ["2@2 2@3", ""]),
+        // The cache.
+        case("a copy within the slack may be stale", slack(1), EACH, ["? ~ ~ ?", "~ +2 ~ ~"], ["0@0 0@0c", ""]).cached(),
+        case("a copy beyond the slack is read again", slack(1), EACH, ["? ~ . . ~ ?", "~ +2 . . ~ ~"], ["0@0 2@2", ""]).cached(),
+        case("the cache adds own pushes where they add up", slack(1), EACH, ["? +1 ? . ?", "~ ~"], ["0@0 1@0c 1@0c", ""]).cached(),
+        case("a row with own pushes that do not add up is read again", slack(1), EACH, ["? +1 ?", "~ ~"], ["0@0 -1@0", ""]).cached().updater(sgd()),
+        case("the cache of a clock table hides own pushes too", slack(1), SUM, ["? +1 ? . ?", "~ ~"], ["0@0 0@0c 0@0c", ""]).cached(),
+        case("own NaN reaches no copy, and a refusal has the row read again", slack(1), EACH, ["? nan ? ~ ?", "~ ~"], ["0@0 0@0c 0@0", ""]).cached(),
+        // Eager.
+        case("eager brings changed rows by itself", EAGER, EACH, ["? ~ ~ . . ~ ?", "~ +2 . . ~ ~ ~"], ["0@0 2@2c", ""]).cached(),
+        case("eager makes unchanged rows fresh too", EAGER, EACH, ["? ~ . . ~ ?", "~ . . ~ ~"], ["0@0 0@2c", ""]).cached(),
+        case("eager brings a clock's rows when it is applied", EAGER, SUM, ["? ~ . ~ . ~ ?", ". +2 . ~ ~ ~ ~"], ["0@0 2@2c", ""]).cached(),
+    ];
+    for case in cases {
+        let mut spec = TableSpec::dense("t", 2, 1)
+            .number(types::NumberType::F64)
+            .consistency(case.consistency)
+            .combine(case.combine)
+            .updater(case.updater);
+        if case.cached {
+            spec = spec.cached(9);
+        }
+        assert_eq!(seen(spec, case.programs), case.seen, "{}: {:?}", case.what, case.programs);
+    }
+}
+
+fn frame(from: Source, number: u64, clock: u64) -> Frame {
+    let mut head = Head::plain(NodeId::Worker(0), NodeId::Server(0));
+    head.source = from;
+    head.number = number;
+    head.clock = Clock(clock);
+    Frame { head, message: Message::Marker(Marker { table: TableId(0), shard: ShardId(0), settled: 0 }) }
+}
+
+#[test]
+fn an_incarnation_that_the_plan_does_not_count_is_refused() {
+    let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(1)] };
+    let mut server = Server::new(NodeId::Server(0), plan, update::Registry::builtin(), wire::Pool::new());
+    let mut out = Outbox::new();
+    let add = Control::AddTable { table: TableId(0), spec: TableSpec::dense("t", 2, 1) };
+    let head = Head::plain(NodeId::Coordinator, NodeId::Server(0));
+    server.handle(types::Time(0), Frame { head, message: Message::Control(add) }, &mut out);
+    // (whose marker, is it refused?)
+    for (source, expected) in [(Source(1), false), (Source(7), true)] {
+        out.drain().for_each(drop);
+        server.handle(types::Time(0), frame(source, 1, 0), &mut out);
+        server.settle(&mut out);
+        let refused = out.drain().any(|frame| match frame.message {
+            Message::Acked(acked) => acked.refused.iter().any(|refused| refused.refusal == Refusal::Expelled),
+            _ => false,
+        });
+        assert_eq!(refused, expected, "{source:?}");
+    }
+}

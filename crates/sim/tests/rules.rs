@@ -1,0 +1,396 @@
+//! The rules beyond bounds and clocks: order, refusals, scans, leaving, late tables, barriers and settings.
+
+use sim::*;
+use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec, UpdaterSpec};
+use wire::Refusal;
+
+const SHAPE: Shape = Shape { servers: 3, workers: 4 };
+
+fn marked(consistency: Consistency) -> TableSpec {
+    TableSpec::sparse("t", SHAPE.workers).number(NumberType::I64).consistency(consistency)
+}
+
+/// A cluster that runs one table's random programs.
+fn run(seed: u64, faults: Faults, spec: &TableSpec, work: &Work) -> Cluster {
+    let mut cluster = Cluster::new(seed, SHAPE, faults);
+    let table = cluster.table(spec.clone());
+    cluster.programs(work.programs(seed, SHAPE, table, spec));
+    cluster.run();
+    cluster.check(all_finished());
+    cluster.check(no_acknowledged_push_lost_or_doubled());
+    cluster.check(reported_clock_is_true());
+    cluster.check(fifo_per_worker());
+    cluster
+}
+
+#[test]
+fn unbounded_tables_lose_nothing() {
+    for_seeds("unbounded", |seed| run(seed, Faults::ALL, &marked(Consistency::Unbounded), &Work::default()));
+}
+
+#[test]
+fn delayed_tables_lose_nothing() {
+    for_seeds("delay 1, shared rows", |seed| {
+        run(seed, Faults::ALL, &marked(Consistency::Delay { tau: 1 }), &Work::default())
+    });
+}
+
+/// Connections that keep order and lose nothing until they break need no timers: what was under way is sent again.
+#[test]
+fn connections_that_break_need_no_resend_timer() {
+    for_seeds("bounded, slack 1, connections break", |seed| {
+        let cluster = run(seed, Faults::CONNECTIONS, &marked(Consistency::slack(1)), &Work::default());
+        assert!(cluster.worker_settings().resend_after.is_none());
+        cluster.check(staleness_at_most(1));
+        cluster.check(reads_own_writes());
+        cluster
+    });
+}
+
+/// A refresh that is lost with its connection leaves a gap in the chain, which the next one shows.
+#[test]
+fn eager_copies_survive_connections_that_break() {
+    let eager = Consistency::Bounded { slack: 2, eager: true };
+    let hasty = Work { waits: 0.2, ..Work::default() };
+    for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
+        let spec = marked(eager).combine(combine).cached(50);
+        for_seeds(&format!("eager, slack 2, {combine:?}, connections break"), |seed| {
+            let cluster = run(seed, Faults::CONNECTIONS, &spec, &hasty);
+            cluster.check(staleness_at_most(2));
+            cluster.check(reads_own_writes());
+            cluster.check(reads_hold_exactly_the_clocks_below_the_reported_one());
+            cluster
+        });
+    }
+}
+
+#[test]
+fn forgotten_lists_are_spelt_out_again() {
+    let faults = Faults { forgetting: 0.5, ..Faults::ALL };
+    let work = Work { keys: (0..40).collect(), tasks: 6, ..Work::default() };
+    for_seeds("bounded, slack 1, many lists, half of them forgotten", |seed| {
+        let cluster = run(seed, faults, &marked(Consistency::slack(1)), &work);
+        cluster.check(staleness_at_most(1));
+        cluster.check(reads_own_writes());
+        assert!(cluster.fault_counts().forgotten > 0);
+        cluster
+    });
+}
+
+/// Tasks on a row each, so that frames can be told apart.
+fn tasks(cluster: &mut Cluster, seed: u64, table: TableIndex, follow: bool) {
+    let mut random = Random::new(seed);
+    for worker in 0..SHAPE.workers {
+        let mut steps = vec![Step::MakeTable(table)];
+        for task in 0..12usize {
+            let keys = vec![u64::from(worker) * 100 + task as u64];
+            let after = if follow && task > 0 && random.chance(0.5) {
+                vec![random.below(task as u64) as usize]
+            } else {
+                Vec::new()
+            };
+            steps.push(Step::Push { table, keys, write: Write::Marks, after });
+            if random.chance(0.2) {
+                steps.push(Step::Compute(Span(random.below(5_000_000))));
+            }
+        }
+        steps.extend([Step::EndClock, Step::WaitUntilIdle]);
+        cluster.program(worker, steps);
+    }
+}
+
+fn delayed(seed: u64, tau: u64, sabotage: Option<Sabotage>) -> Cluster {
+    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+    let dense = TableSpec::dense("t", 400, SHAPE.workers).number(NumberType::I64);
+    let table = cluster.table(dense.consistency(Consistency::Delay { tau }));
+    tasks(&mut cluster, seed, table, false);
+    match sabotage {
+        None => cluster.run(),
+        Some(sabotage) => {
+            cluster.sabotage(sabotage);
+            // What it takes to be acknowledged it never sends again, so that the run may not end.
+            let _ = cluster.try_run();
+        }
+    }
+    cluster
+}
+
+#[test]
+fn a_task_waits_for_those_before_its_delay() {
+    for tau in [0, 2] {
+        for_seeds(&format!("delay {tau}"), |seed| {
+            let cluster = delayed(seed, tau, None);
+            cluster.check(all_finished());
+            cluster.check(delay_at_most(tau));
+            cluster
+        });
+    }
+    let caught = some_seed(|seed| delayed(seed, 0, Some(Sabotage::AcknowledgeUnseen)).violation(delay_at_most(0)));
+    println!("{}", caught.expect("a worker that does not wait is caught"));
+}
+
+fn following(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
+    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+    let dense = TableSpec::dense("t", 400, SHAPE.workers).number(NumberType::I64);
+    let table = cluster.table(dense.consistency(Consistency::slack(1)));
+    tasks(&mut cluster, seed, table, true);
+    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
+    cluster.run();
+    cluster
+}
+
+#[test]
+fn a_task_follows_the_tickets_it_names() {
+    for_seeds("tickets as dependencies", |seed| {
+        let cluster = following(seed, None);
+        cluster.check(all_finished());
+        cluster.check(runs_after());
+        cluster
+    });
+    let caught = some_seed(|seed| following(seed, Some(Sabotage::IgnoreAfter)).violation(runs_after()));
+    println!("{}", caught.expect("a worker that ignores what it follows is caught"));
+}
+
+fn assigning(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
+    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+    let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Assign).consistency(Consistency::slack(2));
+    let table = cluster.table(spec);
+    let mut random = Random::new(seed);
+    for worker in 0..SHAPE.workers {
+        let mut steps = vec![Step::MakeTable(table)];
+        for clock in 0..6u32 {
+            steps.push(Step::Compute(Span(random.below(3_000_000))));
+            for round in 0..2 {
+                let value = f64::from(clock * 2 + round + 1);
+                steps.push(Step::push(table, &[u64::from(worker)], Write::Numbers(vec![value])));
+                steps.push(Step::pull(table, &random.some_of(&[0, 1, 2, 3], 0.6)));
+            }
+            steps.push(Step::EndClock);
+        }
+        steps.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(table, &[0, 1, 2, 3])]);
+        cluster.program(worker, steps);
+    }
+    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
+    cluster.run();
+    cluster
+}
+
+fn last_reads(cluster: &Cluster) -> Vec<&Read> {
+    let mut last = Vec::new();
+    let mut reads = Vec::new();
+    for entry in &cluster.history().entries {
+        match &entry.event {
+            Event::PullIssued { ticket, last: true, .. } => last.push((entry.worker, *ticket)),
+            Event::PullReturned { ticket, read } if last.contains(&(entry.worker, *ticket)) => reads.push(read),
+            _ => {}
+        }
+    }
+    reads
+}
+
+#[test]
+fn a_worker_assigns_in_its_own_order() {
+    for_seeds("assign, one writer a row", |seed| {
+        let cluster = assigning(seed, None);
+        cluster.check(all_finished());
+        cluster.check(assigned_values_never_go_back());
+        assert!(last_reads(&cluster).iter().all(|read| read.values == [12.0; 4]), "seed {seed}: the last value stays");
+        cluster
+    });
+    let broken = |seed| assigning(seed, Some(Sabotage::AcknowledgeWithoutApplying));
+    let caught = some_seed(|seed| broken(seed).violation(assigned_values_never_go_back()));
+    println!("{}", caught.expect("a row that goes back is caught"));
+}
+
+#[test]
+fn a_full_shard_refuses_new_rows_and_keeps_the_others() {
+    let spec = marked(Consistency::slack(1)).max_rows(3);
+    for_seeds("bounded, slack 1, three rows a shard", |seed| {
+        let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+        let table = cluster.table(spec.clone());
+        let mut random = Random::new(seed);
+        let keys: Vec<u64> = (0..30).collect();
+        for worker in 0..SHAPE.workers {
+            let mut steps = vec![Step::MakeTable(table)];
+            for _ in 0..5 {
+                for _ in 0..3 {
+                    steps.push(Step::push(table, &[random.below(30)], Write::Marks));
+                }
+                steps.push(Step::pull(table, &random.some_of(&keys, 0.3)));
+                steps.push(Step::EndClock);
+            }
+            steps.extend(Work { keys: keys.clone(), ..Work::default() }.ending(&spec, table));
+            cluster.program(worker, steps);
+        }
+        cluster.run();
+        cluster.check(all_finished());
+        cluster.check(no_acknowledged_push_lost_or_doubled());
+        cluster.check(staleness_at_most(1));
+        let full = |event: &Event| {
+            matches!(event, Event::PushDone { refusal: Some(Refusal::TooManyRows { max_rows: 3 }), .. })
+        };
+        assert!(cluster.history().entries.iter().any(|entry| full(&entry.event)), "seed {seed}: a shard was full");
+        assert!((0..SHAPE.servers).all(|server| cluster.server_counts(server).shards.rows <= 3));
+        cluster
+    });
+}
+
+#[test]
+fn a_scan_finds_every_row_of_its_range_in_order() {
+    for_seeds("scan of an ordered table", |seed| {
+        let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+        let spec = marked(Consistency::slack(0)).ordered();
+        let table = cluster.table(spec.clone());
+        let mut random = Random::new(seed);
+        // Keys on all servers: an ordered table is cut into equal ranges of u64.
+        let keys: Vec<u64> = (0..12).map(|index| index * (u64::MAX / 12) + random.below(1_000)).collect();
+        for worker in 0..SHAPE.workers {
+            let mut steps = vec![Step::MakeTable(table)];
+            for _ in 0..3 {
+                steps.push(Step::push(table, &random.some_of(&keys, 0.5), Write::Marks));
+                steps.push(Step::Scan { table, first: keys[2], end: keys[9], last: false });
+                steps.push(Step::EndClock);
+            }
+            steps.extend([Step::push(table, &keys[..], Write::Marks), Step::EndClock]);
+            steps.extend([Step::WaitUntilIdle, Step::Barrier]);
+            steps.push(Step::Scan { table, first: keys[2], end: keys[9], last: true });
+            cluster.program(worker, steps);
+        }
+        cluster.run();
+        cluster.check(all_finished());
+        cluster.check(no_acknowledged_push_lost_or_doubled());
+        cluster.check(staleness_at_most(0));
+        cluster.check(reads_own_writes());
+        assert!(last_reads(&cluster).iter().all(|read| read.keys == keys[2..=9]), "seed {seed}: all rows, in order");
+        cluster
+    });
+}
+
+/// Seed 2: a server that missed who left held its frontier for ever.
+#[test]
+fn a_worker_that_leaves_early_does_not_hold_the_others() {
+    for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
+        for_seeds(&format!("a worker leaves early, {combine:?}"), |seed| {
+            let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+            let spec = marked(Consistency::slack(1)).combine(combine);
+            let table = cluster.table(spec.clone());
+            let mut programs = Work::default().programs(seed, SHAPE, table, &spec);
+            let ends = programs[2].iter().position(|step| *step == Step::EndClock).expect("it has clocks");
+            programs[2].truncate(ends + 1);
+            cluster.programs(programs);
+            cluster.run();
+            cluster.check(all_finished());
+            cluster.check(no_acknowledged_push_lost_or_doubled());
+            cluster.check(staleness_at_most(1));
+            cluster.check(barriers_hold());
+            cluster
+        });
+    }
+}
+
+#[test]
+fn a_table_made_in_the_middle_of_a_run_keeps_its_bounds() {
+    for_seeds("a table made in the middle", |seed| {
+        let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+        let first = marked(Consistency::slack(1));
+        let second = TableSpec { name: "late".into(), ..marked(Consistency::slack(1)) };
+        let tables = [cluster.table(first.clone()), cluster.table(second.clone())];
+        let work = Work { clocks: 3, ..Work::default() };
+        let mut random = Random::new(seed);
+        for worker in 0..SHAPE.workers {
+            let mut steps = vec![Step::MakeTable(tables[0])];
+            // Each worker makes it at a clock of its own; those ahead wait at their reads, not for the table.
+            let makes_at = random.below(3);
+            for clock in 0..6 {
+                if clock == makes_at {
+                    steps.push(Step::MakeTable(tables[1]));
+                }
+                let table = if clock >= makes_at { tables[random.below(2) as usize] } else { tables[0] };
+                steps.extend(work.clock(&mut random, table));
+                steps.push(Step::EndClock);
+            }
+            steps.extend(work.ending(&first, tables[0]));
+            steps.push(Step::pull_last(tables[1], &work.keys));
+            cluster.program(worker, steps);
+        }
+        cluster.run();
+        cluster.check(all_finished());
+        cluster.check(no_acknowledged_push_lost_or_doubled());
+        cluster.check(staleness_at_most(1));
+        cluster.check(reads_own_writes());
+        cluster
+    });
+}
+
+fn meeting(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
+    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+    let mut random = Random::new(seed);
+    for worker in 0..SHAPE.workers {
+        let rounds = if worker == 3 { 2 } else { 5 };
+        let pause = |random: &mut Random| Step::Compute(Span(random.below(30_000_000)));
+        cluster.program(worker, (0..rounds).flat_map(|_| [pause(&mut random), Step::Barrier]).collect());
+    }
+    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
+    cluster.run();
+    cluster
+}
+
+#[test]
+fn nobody_passes_a_barrier_alone() {
+    for_seeds("barriers, one worker leaves after two", |seed| {
+        let cluster = meeting(seed, None);
+        cluster.check(all_finished());
+        cluster.check(barriers_hold());
+        cluster
+    });
+    let caught = some_seed(|seed| meeting(seed, Some(Sabotage::PassBarriersEarly)).violation(barriers_hold()));
+    println!("{}", caught.expect("a barrier that lets a worker pass alone is caught"));
+}
+
+/// w −= η Σ g, with η halved from clock 2 on: after four clocks of four workers pushing 1, w = −(2 · 4 + 2 · 4 / 2).
+fn tuned(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
+    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+    let spec = TableSpec::dense("t", 6, 1)
+        .updater(UpdaterSpec::Sgd { rate: 1.0 })
+        .combine(Combine::Clock(Reduce::Sum))
+        .consistency(Consistency::slack(0));
+    let table = cluster.table(spec);
+    for worker in 0..SHAPE.workers {
+        let mut steps = vec![Step::MakeTable(table)];
+        for clock in 0..4 {
+            if clock == 2 && worker == 1 {
+                steps.push(Step::Tune { table, rate: 0.5 });
+            }
+            steps.push(Step::push(table, &[0, 1, 2, 3, 4, 5], Write::Numbers(vec![1.0; 6])));
+            steps.push(Step::EndClock);
+            steps.push(Step::pull(table, &[0, 5]));
+        }
+        cluster.program(worker, steps);
+    }
+    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
+    cluster.run();
+    cluster
+}
+
+fn weights(cluster: &Cluster) -> Vec<(u64, Vec<f64>)> {
+    let returned = |event: &Event| match event {
+        Event::PullReturned { read, .. } => Some((read.clock.0, read.values.clone())),
+        _ => None,
+    };
+    cluster.history().entries.iter().filter_map(|entry| returned(&entry.event)).collect()
+}
+
+#[test]
+fn a_new_rate_holds_exactly_from_its_clock() {
+    let expected = [0.0, -4.0, -8.0, -10.0, -12.0];
+    let wrong = |cluster: &Cluster| {
+        weights(cluster).into_iter().find(|(clock, rows)| rows.iter().any(|w| *w != expected[*clock as usize]))
+    };
+    for_seeds("sgd, clock(sum), a new rate at clock 2", |seed| {
+        let cluster = tuned(seed, None);
+        cluster.check(all_finished());
+        assert_eq!(wrong(&cluster), None, "seed {seed}");
+        cluster
+    });
+    assert!(some_seed(|seed| wrong(&tuned(seed, Some(Sabotage::TuneLate)))).is_some(), "a late rate is caught");
+}
