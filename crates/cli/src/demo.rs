@@ -1,7 +1,127 @@
-//! The demonstration: one sparse logistic regression, trained with and without slack among uneven workers.
+//! `demo`: what slack gains, shown by really training a model twice, once in lock-step and once with slack.
+//!
+//! The same program runs on threads of one process, or on processes anywhere: [`train`] sees a session and does not know.
 
-pub mod chart;
-pub mod clicks;
-pub mod logistic;
+mod chart;
+mod clicks;
+mod figures;
+mod logistic;
+mod progress;
 pub mod random;
-pub mod recurrence;
+mod recurrence;
+mod report;
+mod train;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::value_parser;
+use slackwater::{Session, Shape};
+
+use clicks::Clicks;
+use recurrence::Schedule;
+use report::Report;
+
+/// Rows that nobody trains on: the loss curve is measured on them.
+const HELD_OUT_ROWS: usize = 10_000;
+
+/// The settings of `demo` in one process.
+#[derive(clap::Args)]
+pub struct Options {
+    /// How many servers hold the weights.
+    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = value_parser!(u32).range(1..=64))]
+    servers: u32,
+    /// How many workers train.
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = value_parser!(u32).range(1..=64))]
+    workers: u32,
+    #[command(flatten)]
+    training: Training,
+}
+
+/// What is trained and how, in whichever form the run takes.
+#[derive(clap::Args)]
+pub struct Training {
+    /// How many clocks a worker may run ahead of the slowest, in the second run.
+    #[arg(long, value_name = "CLOCKS", default_value_t = 3, value_parser = value_parser!(u64).range(1..=1000))]
+    slack: u64,
+    /// How many clocks each worker works.
+    #[arg(long, value_name = "COUNT", default_value_t = 250, value_parser = value_parser!(u64).range(1..=1_000_000))]
+    clocks: u64,
+    /// How many rows a worker computes a gradient from in a clock. The default takes 4 workers through the rows once.
+    #[arg(long, value_name = "ROWS", default_value_t = 200, value_parser = value_parser!(u64).range(1..=1_000_000))]
+    minibatch: u64,
+    /// Decides the rows and who is slow when; the same seed gives the same ones everywhere.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How long a clock takes a worker that is not slow, in milliseconds: it computes, then sleeps for the rest.
+    #[arg(long, value_name = "MS", default_value_t = 20, value_parser = value_parser!(u64).range(1..=60_000))]
+    base_ms: u64,
+    /// How many times as long a clock takes the worker that is slow in it.
+    #[arg(long, value_name = "TIMES", default_value_t = 3, value_parser = value_parser!(u32).range(1..=1000))]
+    factor: u32,
+    /// How many rows to train on; 10,000 more are made to measure the loss on.
+    #[arg(long, default_value_t = 200_000, value_parser = value_parser!(u64).range(1..=100_000_000))]
+    rows: u64,
+    /// How many features there are. A row has 15 to 25 of them; few are frequent, most are rare.
+    #[arg(long, default_value_t = 100_000, value_parser = value_parser!(u64).range(100..=100_000_000))]
+    features: u64,
+    /// Where to write the picture of both loss curves.
+    #[arg(long, value_name = "FILE", default_value = "demo.svg")]
+    out: PathBuf,
+    /// Print every figure and both curves as JSON, rather than a table.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Training {
+    fn clicks(&self) -> Clicks {
+        Clicks::generate(self.seed, self.rows as usize + HELD_OUT_ROWS, self.features as usize)
+    }
+
+    fn schedule(&self, workers: u32) -> Schedule {
+        let base = Duration::from_millis(self.base_ms);
+        Schedule::random(self.seed, workers as usize, self.clocks as usize, base, self.factor)
+    }
+}
+
+/// The command `demo`: servers and workers are threads of this process.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let Options { servers, workers, training } = options;
+    let clicks = training.clicks();
+    let sessions = Session::embedded(Shape { servers: *servers, workers: *workers })?;
+    let worked: Vec<anyhow::Result<()>> = std::thread::scope(|scope| {
+        let work = |session| scope.spawn(|| work_on(session, training, &clicks));
+        let threads: Vec<_> = sessions.into_iter().map(work).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    worked.into_iter().collect()
+}
+
+/// One worker of the demonstration in a run of processes.
+pub fn work(session: Session, training: &Training) -> anyhow::Result<()> {
+    work_on(session, training, &training.clicks())
+}
+
+fn work_on(session: Session, training: &Training, clicks: &Clicks) -> anyhow::Result<()> {
+    let shape = session.shape();
+    let runs = train::train(&session, training, clicks)?;
+    session.close()?;
+    // The first worker has everybody's figures; the others are done.
+    let Some(runs) = runs else { return Ok(()) };
+    let report = Report::new(training, shape, clicks, runs);
+    // Not `print!`, which panics when whoever reads has heard enough.
+    match training.json {
+        true => writeln!(std::io::stdout(), "{}", report.to_json())?,
+        false => write!(std::io::stdout(), "{report}")?,
+    }
+    let out = &training.out;
+    std::fs::write(out, report.chart().to_svg())
+        .with_context(|| format!("cannot write the picture to {}; name another file with --out", out.display()))?;
+    if !training.json {
+        writeln!(std::io::stdout(), "\nBoth loss curves are drawn in {}.", out.display())?;
+    }
+    Ok(())
+}

@@ -1,23 +1,87 @@
 //! The command `slackwater`.
 
 mod bench;
-#[cfg_attr(not(test), expect(dead_code, reason = "parts of the demonstration; no command drives them yet"))]
 mod demo;
+mod launch;
+mod logs;
+mod process;
 
 use std::net::SocketAddr;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 /// Trains one model on machines that do not keep step.
 #[derive(Parser)]
-#[command(name = "slackwater", version)]
+#[command(name = "slackwater", version, after_help = EXAMPLES)]
 struct Arguments {
+    /// Write log lines as JSON, one object each.
+    #[arg(long, global = true)]
+    log_json: bool,
     #[command(subcommand)]
     command: Command,
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  See what slack gains, in one process:
+    slackwater demo
+  The same as separate processes of this host:
+    slackwater launch --servers 2 --workers 4 -- demo
+
+What is logged on standard error is chosen by SLACKWATER_LOG or RUST_LOG: error, warn, info, debug, trace.";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  Two runs of about 15 and 8 seconds, a table, and a picture in demo.svg:
+    slackwater demo
+  Eight workers of which one in each clock takes ten times as long, and more slack:
+    slackwater demo --workers 8 --factor 10 --slack 8
+  Only the gain, for a program:
+    slackwater demo --json | jq .gain_in_clocks_per_second";
+
+const SERVER_EXAMPLES: &str = "\
+Examples:
+  A run of three servers and two workers on hosts a, b and c, all given one address to meet at.
+  On a, a process that is one server and the coordinator:
+    slackwater server --meet a:7000 --coordinate --servers 3 --workers 2
+  On b, a process that is two servers:
+    slackwater server --meet a:7000 --threads 2
+  On c, each worker:
+    slackwater worker --meet a:7000 -- demo
+  The order does not matter: everybody waits until all have joined, at most --join-limit seconds.";
+
+const WORKER_EXAMPLES: &str = "\
+Examples:
+  Join the run that meets at host a, and train:
+    slackwater worker --meet a:7000 -- demo --slack 5
+  Be worker 0, which prints the result:
+    slackwater worker --meet a:7000 --place 0 -- demo
+See `slackwater server --help` for a whole run by hand.";
+
+const LAUNCH_EXAMPLES: &str = "\
+Examples:
+  The demonstration as two server and four worker processes that talk over TCP:
+    slackwater launch --servers 2 --workers 4 -- demo
+  The same for a program to read; log lines and progress are on standard error:
+    slackwater launch -- demo --json > figures.json
+Lines on standard error begin with the name of the process that said them. If a process dies, the others say so and end,
+and `launch` ends with an error that names it.";
+
 #[derive(Subcommand)]
 enum Command {
+    /// Train a model twice, in lock-step and with slack, while workers are slowed at random, and show what slack gains.
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(demo::Options),
+    /// Be one or more servers of a run, and its coordinator if so told.
+    #[command(after_help = SERVER_EXAMPLES)]
+    Server(process::ServerOptions),
+    /// Be a worker of a run.
+    #[command(after_help = WORKER_EXAMPLES)]
+    Worker(process::WorkerOptions),
+    /// Start a whole run on this host, each server and worker a process of its own.
+    #[command(after_help = LAUNCH_EXAMPLES)]
+    Launch(launch::Options),
     /// Measure this machine, and Slackwater against it.
     #[command(subcommand)]
     Bench(Bench),
@@ -50,8 +114,26 @@ enum BenchPeer {
     },
 }
 
-fn main() -> anyhow::Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
+    let log_form = if log_json { logs::Form::Json } else { logs::Form::Text };
+    // A process that others depend on says what it does; elsewhere only trouble is worth a line.
+    let default = if matches!(command, Command::Server(_) | Command::Worker(_)) { "info" } else { "warn" };
+    logs::start(log_form, default)?;
+    match command {
+        Command::Demo(options) => demo::run(&options),
+        Command::Server(options) => process::run_server(&options),
+        Command::Worker(options) => process::run_worker(&options),
+        Command::Launch(options) => launch::run(&options, log_form),
         Command::Bench(Bench::Raw(options)) => bench::raw::run(&options),
         Command::Bench(Bench::Wire(options)) => bench::wire::run(&options),
         Command::Bench(Bench::Embedded(options)) => bench::embedded::run(&options),

@@ -36,7 +36,7 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Patience) -> Result<
     let (transport, waiter) = exchange.join(NodeId::Coordinator);
     let patience = Span(PATIENCE.as_nanos() as u64);
     threads.push(std::thread::spawn(move || {
-        if let Err(error) = run_coordinator(transport, waiter, shape.into(), patience) {
+        if let Err(error) = run_coordinator(transport, waiter, shape.into(), JOIN_LIMIT, patience) {
             tracing::error!(%error, "the run ended early");
         }
     }));
@@ -44,6 +44,7 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Patience) -> Result<
         let settings = ServerSettings {
             address: String::new(),
             token: token(),
+            place: Some(index),
             join_limit: JOIN_LIMIT,
             patience: PATIENCE,
             wait,
@@ -63,7 +64,7 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Patience) -> Result<
         .map(|index| {
             let (mut transport, mut waiter) = exchange.join(NodeId::Worker((1 << 29) - 1 - index));
             std::thread::spawn(move || {
-                let joined = join(&mut transport, &mut waiter, Role::Worker, "", token(), JOIN_LIMIT)?;
+                let joined = join(&mut transport, &mut waiter, (Role::Worker, Some(index)), "", token(), JOIN_LIMIT)?;
                 Ok((joined, transport, waiter))
             })
         })

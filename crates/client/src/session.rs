@@ -40,6 +40,9 @@ pub struct Connect {
     pub listen: SocketAddr,
     /// How others can call this node, if not by the address it listens at.
     pub advertise: Option<String>,
+    /// Which worker or server to be, where that matters (the first of several, for a process of several servers);
+    /// otherwise the first that is free. Name the place of every process of a role, or of none.
+    pub place: Option<u32>,
     /// How long to wait for everybody to join.
     pub join_limit: Duration,
     /// A node that is silent for this long is lost.
@@ -57,6 +60,7 @@ impl Connect {
             meet: address.to_owned(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             advertise: None,
+            place: None,
             join_limit: Duration::from_secs(300),
             patience: Duration::from_secs(5),
             wait: Patience::BLOCKING,
@@ -167,7 +171,8 @@ impl Session {
     pub fn connect(connect: &Connect) -> Result<Self, Error> {
         let pool = Pool::new();
         let (mut transport, mut waiter, address) = open(connect, false, &pool)?;
-        let joined = join(&mut transport, &mut waiter, Role::Worker, &address, token(), connect.join_limit)?;
+        let joined =
+            join(&mut transport, &mut waiter, (Role::Worker, connect.place), &address, token(), connect.join_limit)?;
         let settings = DriverSettings { wait: connect.wait, patience: connect.patience };
         Ok(Self::begin(joined, Box::new(transport), Box::new(waiter), settings, None))
     }
@@ -388,11 +393,12 @@ impl Serve {
         let coordinator = self.coordinate.map(|shape| coordinate_at(connect, shape)).transpose()?;
         let pool = Pool::new();
         let servers: Vec<_> = (0..self.threads)
-            .map(|_| {
+            .map(|index| {
                 let (transport, waiter, address) = open(connect, true, &pool)?;
                 let settings = ServerSettings {
                     address,
                     token: token(),
+                    place: connect.place.map(|first| first + index),
                     join_limit: connect.join_limit,
                     patience: connect.patience,
                     wait: connect.wait,
@@ -414,7 +420,8 @@ impl Serve {
         }
         if let Some(coordinator) = coordinator {
             match coordinator.join() {
-                Ok(result) => first_error = first_error.or(result.err().map(Error::Run)),
+                // The coordinator knows best what went wrong.
+                Ok(result) => first_error = result.err().map(Error::Run).or(first_error),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
@@ -442,6 +449,6 @@ fn coordinate_at(connect: &Connect, shape: Shape) -> Result<CoordinatorThread, E
         address: connect.meet.clone(),
         reason: format!("{error}; is another coordinator running there?"),
     })?;
-    let patience = Span(connect.patience.as_nanos() as u64);
-    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, shape.into(), patience)))
+    let (limit, patience) = (connect.join_limit, Span(connect.patience.as_nanos() as u64));
+    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, shape.into(), limit, patience)))
 }

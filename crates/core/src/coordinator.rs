@@ -87,6 +87,12 @@ impl Coordinator {
         self.begun && self.seats.values().all(|seat| seat.gone)
     }
 
+    /// Whether everybody has joined.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
     /// Who has not joined yet, in words, for people who wait for the run to begin.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
@@ -115,7 +121,9 @@ impl Coordinator {
         }
         let Message::Control(control) = frame.message else { return };
         match control {
-            Control::Join { role, address, token } => self.join(now, from, role, address, token, out),
+            Control::Join { role, address, token, place } => {
+                self.join(now, from, (role, place), address, token, out);
+            }
             Control::Beat => self.beat(from, out),
             Control::MakeTable { spec } => self.make_table(now, from, spec, out),
             Control::TableAdded { table, problem } => self.table_added(from, table, problem, out),
@@ -128,7 +136,15 @@ impl Coordinator {
         }
     }
 
-    fn join(&mut self, now: Time, from: NodeId, role: Role, address: String, token: u64, out: &mut Outbox) {
+    fn join(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        (role, place): (Role, Option<u32>),
+        address: String,
+        token: u64,
+        out: &mut Outbox,
+    ) {
         if let Some((node, reason)) = &self.lost {
             let reason = format!("the run has lost {node} ({reason}); start a new one");
             return Self::say(from, Control::Turned { reason, token }, out);
@@ -142,16 +158,9 @@ impl Coordinator {
                 *node
             }
             None => {
-                let taken = |make: fn(u32) -> NodeId, most: u32| {
-                    (0..most).map(make).find(|node| !self.seats.contains_key(node))
-                };
-                let (free, most) = match role {
-                    Role::Server => (taken(NodeId::Server, self.size.servers), self.size.servers),
-                    Role::Worker => (taken(NodeId::Worker, self.size.workers), self.size.workers),
-                };
-                let Some(node) = free else {
-                    let reason = format!("the run has its {most} already; start it with room for more");
-                    return Self::say(from, Control::Turned { reason, token }, out);
+                let node = match self.free_place(role, place) {
+                    Ok(node) => node,
+                    Err(reason) => return Self::say(from, Control::Turned { reason, token }, out),
                 };
                 self.tokens.insert(token, node);
                 self.seats.insert(node, Seat { token, address, ready: false, heard: now, gone: false });
@@ -163,6 +172,24 @@ impl Coordinator {
             _ => Source(0),
         };
         Self::say(from, Control::Welcome { node, source, token }, out);
+    }
+
+    /// The place asked for, or the first that is free; otherwise why there is none.
+    fn free_place(&self, role: Role, place: Option<u32>) -> Result<NodeId, String> {
+        let (name, most): (fn(u32) -> NodeId, u32) = match role {
+            Role::Server => (NodeId::Server, self.size.servers),
+            Role::Worker => (NodeId::Worker, self.size.workers),
+        };
+        let is_free = |node: &NodeId| !self.seats.contains_key(node);
+        match place {
+            None => {
+                let full = || format!("the run has its {most} already; start it with room for more");
+                (0..most).map(name).find(is_free).ok_or_else(full)
+            }
+            Some(place) if place >= most => Err(format!("there is no {}: the run has {most}, from 0", name(place))),
+            Some(place) if is_free(&name(place)) => Ok(name(place)),
+            Some(place) => Err(format!("another process is {} already; give each its own place, or none", name(place))),
+        }
     }
 
     fn beat(&mut self, from: NodeId, out: &mut Outbox) {
@@ -346,5 +373,42 @@ impl Coordinator {
     #[must_use]
     pub fn token(&self, node: NodeId) -> Option<u64> {
         self.seats.get(&node).map(|seat| seat.token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_asked_for_is_given_if_there_is_one_and_it_is_free() {
+        // (who asks, the place asked for, the name given or a word of the refusal)
+        let (server, worker) = (Role::Server, Role::Worker);
+        let cases: [(Role, Option<u32>, Result<NodeId, &str>); 8] = [
+            (worker, Some(1), Ok(NodeId::Worker(1))),
+            (worker, None, Ok(NodeId::Worker(0))),
+            (worker, None, Ok(NodeId::Worker(2))),
+            (worker, None, Err("has its 3 already")),
+            (worker, Some(1), Err("another process is worker 1")),
+            (worker, Some(3), Err("there is no worker 3")),
+            (server, Some(0), Ok(NodeId::Server(0))),
+            (server, None, Err("has its 1 already")),
+        ];
+        let mut coordinator = Coordinator::new(Size { servers: 1, workers: 3 }, Span::from_secs(1));
+        for (token, (role, place, expected)) in (0u64..).zip(cases) {
+            let mut out = Outbox::new();
+            let from = NodeId::Worker(1000 + token as u32);
+            let message = Message::Control(Control::Join { role, address: String::new(), token, place });
+            let frame = Frame { head: Head::plain(from, NodeId::Coordinator), message };
+            coordinator.handle(Time(0), frame, &mut out);
+            let answer = out.drain().next().unwrap().message;
+            match (answer, expected) {
+                (Message::Control(Control::Welcome { node, .. }), Ok(expected)) => assert_eq!(node, expected),
+                (Message::Control(Control::Turned { reason, .. }), Err(words)) => {
+                    assert!(reason.contains(words), "{reason}");
+                }
+                (answer, expected) => panic!("{expected:?} became {answer:?}"),
+            }
+        }
     }
 }

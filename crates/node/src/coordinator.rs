@@ -11,11 +11,13 @@ const LINGER: Duration = Duration::from_secs(3);
 /// When everybody has said goodbye it stays this long to repeat its own.
 const FAREWELL: Duration = Duration::from_millis(200);
 
-/// Runs a coordinator for a run of this size until everybody has left, or until a node is lost.
+/// Runs a coordinator for a run of this size until everybody has left, or until a node is lost. Gives up if the run has not
+/// begun after `join_limit`.
 pub fn run_coordinator(
     mut transport: impl Transport,
     mut waiter: impl Waiter,
     size: Size,
+    join_limit: Duration,
     patience: Span,
 ) -> Result<(), NodeError> {
     let start = Instant::now();
@@ -39,6 +41,10 @@ pub fn run_coordinator(
         if let Some(missing) = machine.missing().filter(|_| said.elapsed() > Duration::from_secs(5)) {
             said = Instant::now();
             tracing::info!(seconds = start.elapsed().as_secs(), "{missing}");
+        }
+        if !machine.has_begun() && start.elapsed() > join_limit {
+            let reason = machine.missing().unwrap_or_else(|| "a node went away before the others had come".to_owned());
+            return Err(NodeError::NotBegun { seconds: join_limit.as_secs(), reason });
         }
         let over = machine.is_finished() || machine.lost().is_some();
         if over && ending.is_none() {

@@ -24,12 +24,12 @@ pub struct Joined {
     pub early: Vec<Frame>,
 }
 
-/// Joins the run and waits, at most `limit`, until it begins. `token` must differ between nodes: it names this one
-/// until the coordinator does.
+/// Joins the run in a place of its own choice, or any, and waits, at most `limit`, until it begins. `token` must differ
+/// between nodes: it names this one until the coordinator does.
 pub fn join(
     transport: &mut dyn Transport,
     waiter: &mut dyn Waiter,
-    role: Role,
+    (role, wanted): (Role, Option<u32>),
     address: &str,
     token: u64,
     limit: Duration,
@@ -49,7 +49,7 @@ pub fn join(
             let (from, control) = match place {
                 // Joining once more brings whatever answer was lost.
                 Some((node, _)) if !asks.is_multiple_of(8) => (node, Control::Beat),
-                _ => (provisional, Control::Join { role, address: address.to_owned(), token }),
+                _ => (provisional, Control::Join { role, address: address.to_owned(), token, place: wanted }),
             };
             transport.send(Frame { head: Head::plain(from, NodeId::Coordinator), message: Message::Control(control) });
             transport.flush();

@@ -21,6 +21,8 @@ pub struct ServerSettings {
     pub address: String,
     /// Tells this node from others until it has a name.
     pub token: u64,
+    /// The server it asks to be; without one it is given the first that is free.
+    pub place: Option<u32>,
     /// How long to wait for the run to begin.
     pub join_limit: Duration,
     /// A coordinator that is silent for this long is lost.
@@ -53,8 +55,8 @@ pub fn run_server(
     settings: ServerSettings,
     mut recorder: Option<Recorder>,
 ) -> Result<ServerReport, NodeError> {
-    let joined =
-        join(&mut transport, &mut waiter, Role::Server, &settings.address, settings.token, settings.join_limit)?;
+    let role = (Role::Server, settings.place);
+    let joined = join(&mut transport, &mut waiter, role, &settings.address, settings.token, settings.join_limit)?;
     let node = joined.node;
     tracing::info!(%node, "serving");
     let start = Instant::now();

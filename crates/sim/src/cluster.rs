@@ -129,7 +129,7 @@ impl Cluster {
         let workers = (0..shape.workers).map(|index| (NodeId::Worker(index), Role::Worker));
         let nodes: Vec<_> = servers.chain(workers).collect();
         for (token, (node, role)) in nodes.iter().enumerate() {
-            let join = Control::Join { role: *role, address: String::new(), token: token as u64 };
+            let join = Control::Join { role: *role, address: String::new(), token: token as u64, place: None };
             coordinator.handle(Time(0), control(*node, join), &mut out);
         }
         for (node, _) in &nodes {

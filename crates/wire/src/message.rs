@@ -352,6 +352,8 @@ pub enum Control {
         address: String,
         /// A random number that tells a repeated join from another process's.
         token: u64,
+        /// The number it asks for among those of its role; without one it is given the first that is free.
+        place: Option<u32>,
     },
     /// Coordinator: who you are.
     Welcome {
@@ -462,7 +464,7 @@ variants!(Refusal {
     10 => PastClock,
 });
 variants!(Control {
-    0 => Join { role, address, token },
+    0 => Join { role, address, token, place },
     1 => Welcome { node, source, token },
     2 => Turned { reason, token },
     3 => Begin { plan, members },

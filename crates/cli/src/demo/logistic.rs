@@ -72,14 +72,41 @@ impl Minibatch {
         batch
     }
 
-    /// The distinct features, ascending: the keys to pull and to push.
+    /// The distinct features: the keys to pull and to push. Ascending, until they are arranged otherwise.
     pub fn keys(&self) -> &[u64] {
         &self.keys
+    }
+
+    /// Puts the keys in another order: `order` holds the same ones. Weights and gradients follow it from then on.
+    pub fn arrange(&mut self, order: impl Iterator<Item = u64>, places: &mut Places) {
+        let arranged: Vec<u64> = order.collect();
+        debug_assert_eq!(arranged.len(), self.keys.len(), "the same keys in another order");
+        for (place, key) in arranged.iter().enumerate() {
+            places.0[*key as usize] = place as u32;
+        }
+        for position in &mut self.positions {
+            *position = places.0[self.keys[*position as usize] as usize];
+        }
+        self.keys = arranged;
     }
 
     /// How many rows there are.
     pub fn rows(&self) -> usize {
         self.labels.len()
+    }
+
+    /// The mean loss under `weights`, which are aligned with `keys`.
+    pub fn loss(&self, weights: &[f32]) -> f64 {
+        let scored = self.scored_rows(weights);
+        scored.map(|(_, score, label)| log_loss(score, label)).sum::<f64>() / self.rows() as f64
+    }
+
+    /// The positions, score and label of each row.
+    fn scored_rows<'a>(&'a self, weights: &'a [f32]) -> impl Iterator<Item = (&'a [u32], f64, bool)> {
+        self.offsets.windows(2).zip(&self.labels).map(|(bounds, label)| {
+            let row = &self.positions[bounds[0] as usize..bounds[1] as usize];
+            (row, row.iter().map(|position| f64::from(weights[*position as usize])).sum(), *label)
+        })
     }
 
     /// Fills `gradient` with the derivative of the mean loss by each key's weight, and returns the summed loss. `weights`
@@ -93,11 +120,9 @@ impl Minibatch {
         gradient.resize(self.keys.len(), 0.0);
         let share = 1.0 / self.rows() as f64;
         let mut loss = 0.0;
-        for (bounds, label) in self.offsets.windows(2).zip(&self.labels) {
-            let row = &self.positions[bounds[0] as usize..bounds[1] as usize];
-            let score: f64 = row.iter().map(|position| f64::from(weights[*position as usize])).sum();
-            loss += log_loss(score, *label);
-            let slope = ((sigmoid(score) - f64::from(u8::from(*label))) * share) as f32;
+        for (row, score, label) in self.scored_rows(weights) {
+            loss += log_loss(score, label);
+            let slope = ((sigmoid(score) - f64::from(u8::from(label))) * share) as f32;
             for position in row {
                 gradient[*position as usize] += slope;
             }
@@ -133,6 +158,28 @@ mod tests {
             expected.dedup();
             assert_eq!(batch.keys(), expected);
         }
+    }
+
+    #[test]
+    fn keys_in_another_order_give_the_same_loss_and_gradient() {
+        let clicks = Clicks::generate(7, 60, 300);
+        let mut places = Places::new(clicks.features());
+        let mut batch = Minibatch::gather(&clicks, 0..60, &mut places);
+        let weight = |key: &u64| (*key as f32 - 150.0) / 500.0;
+        let read = |batch: &Minibatch| {
+            let (weights, mut gradient) = (batch.keys().iter().map(weight).collect::<Vec<_>>(), Vec::new());
+            let loss = batch.gradient(&weights, &mut gradient);
+            assert!((loss / 60.0 - batch.loss(&weights)).abs() < 1e-12);
+            let mut of_keys: Vec<(u64, f32)> = batch.keys().iter().copied().zip(gradient).collect();
+            of_keys.sort_by_key(|(key, _)| *key);
+            (loss, of_keys)
+        };
+        let ascending = read(&batch);
+        let mut order = batch.keys().to_vec();
+        Random::new(7).shuffle(&mut order);
+        batch.arrange(order.iter().copied(), &mut places);
+        assert_eq!(batch.keys(), order);
+        assert_eq!(read(&batch), ascending);
     }
 
     #[test]

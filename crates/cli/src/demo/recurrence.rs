@@ -39,6 +39,12 @@ impl Schedule {
         if self.slowed(clock) == worker { self.base * self.factor } else { self.base }
     }
 
+    /// How long all workers together compute.
+    pub fn work(&self) -> Duration {
+        // Each clock has one slow worker and the others.
+        (self.base * (self.workers as u32 - 1 + self.factor)) * self.clocks() as u32
+    }
+
     /// When the last worker finishes the last clock, under Bounded(slack):
     ///
     /// start_i(c) = max(finish_i(c−1), max_j finish_j(c−s−1)), and finish_i(c) = start_i(c) + duration_i(c).
@@ -81,6 +87,14 @@ mod tests {
         let slowest = (0..4).map(own).max().unwrap();
         assert_eq!(schedule.total(400), slowest);
         assert_eq!(schedule.total(usize::MAX), slowest);
+    }
+
+    #[test]
+    fn all_work_is_the_sum_over_workers_and_clocks() {
+        let schedule = Schedule::random(3, 5, 30, BASE, 4);
+        let durations = (0..30).flat_map(|clock| (0..5).map(move |worker| (worker, clock)));
+        let sum: Duration = durations.map(|(worker, clock)| schedule.duration(worker, clock)).sum();
+        assert_eq!(schedule.work(), sum);
     }
 
     #[test]

@@ -1,0 +1,108 @@
+//! What one worker measures in one run, and its way to the first worker: a row of a table like any other.
+
+use std::time::Duration;
+
+use slackwater::{Consistency, Ledger, NumberType, TableSpec, Traffic, WorkerId};
+
+/// Reads are counted by how many clocks the reader was ahead; the last count is of all that were further.
+pub const STALENESS_COUNTS: usize = 16;
+
+/// One worker's figures of one run. All are floating-point numbers, because they travel as a row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// From the common start to the last acknowledged push.
+    pub seconds: f64,
+    /// Seconds that reads were held back by the bound, by the worker they waited for.
+    pub waited_for: Vec<f64>,
+    /// Seconds that reads and acknowledgements were only under way.
+    pub network_seconds: f64,
+    /// Reads by how many clocks the reader was ahead of what it read.
+    pub staleness: Vec<f64>,
+    pub bytes_sent: f64,
+    pub bytes_received: f64,
+}
+
+impl Figures {
+    /// Nothing yet, in a run of this many workers.
+    pub fn new(workers: usize) -> Self {
+        Self { waited_for: vec![0.0; workers], staleness: vec![0.0; STALENESS_COUNTS], ..Self::default() }
+    }
+
+    /// The table in which the figures of all workers meet: a row for each of the first run, then of the next.
+    pub fn table(runs: usize, workers: usize) -> TableSpec {
+        TableSpec::dense("figures", (runs * workers) as u64, Self::width(workers) as u32)
+            .number(NumberType::F64)
+            .consistency(Consistency::Unbounded)
+    }
+
+    /// Numbers in a row.
+    pub fn width(workers: usize) -> usize {
+        Self::new(workers).fields().count()
+    }
+
+    pub fn to_row(&self) -> Vec<f64> {
+        self.clone().fields().map(|field| *field).collect()
+    }
+
+    /// # Panics
+    /// If the row is narrower than that of a run of no workers.
+    pub fn from_row(row: &[f64]) -> Self {
+        let mut figures = Self::new(row.len() - Self::width(0));
+        figures.fields().zip(row).for_each(|(field, number)| *field = *number);
+        figures
+    }
+
+    /// Every number, in the order of a row.
+    fn fields(&mut self) -> impl Iterator<Item = &mut f64> {
+        [&mut self.seconds, &mut self.network_seconds, &mut self.bytes_sent, &mut self.bytes_received]
+            .into_iter()
+            .chain(&mut self.waited_for)
+            .chain(&mut self.staleness)
+    }
+
+    /// Counts a read that was this many clocks behind its reader.
+    pub fn count_read(&mut self, staleness: u64) {
+        self.staleness[(staleness as usize).min(STALENESS_COUNTS - 1)] += 1.0;
+    }
+
+    /// Notes what a session's ledger and traffic say of the time between two looks at them.
+    pub fn account(&mut self, time: Duration, ledgers: (&Ledger, &Ledger), traffic: (Traffic, Traffic)) {
+        self.seconds = time.as_secs_f64();
+        self.network_seconds = ledgers.1.network.saturating_sub(ledgers.0.network).as_secs_f64();
+        for (worker, waited) in (0..).zip(&mut self.waited_for) {
+            let until = |ledger: &Ledger| ledger.bound.get(&WorkerId(worker)).copied().unwrap_or_default();
+            *waited = until(ledgers.1).saturating_sub(until(ledgers.0)).as_secs_f64();
+        }
+        self.bytes_sent = (traffic.1.bytes_out - traffic.0.bytes_out) as f64;
+        self.bytes_received = (traffic.1.bytes_in - traffic.0.bytes_in) as f64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_carries_every_figure_there_and_back() {
+        let mut figures = Figures::new(3);
+        (1..).zip(figures.fields()).for_each(|(number, field)| *field = f64::from(number));
+        assert_eq!(Figures::from_row(&figures.to_row()), figures);
+        assert_eq!(figures.to_row().len(), Figures::width(3));
+        assert_eq!(figures.waited_for.len(), 3);
+    }
+
+    #[test]
+    fn only_what_happened_between_two_looks_counts() {
+        let ledger = |seconds: &[u64]| Ledger {
+            bound: (0..).map(WorkerId).zip(seconds.iter().map(|s| Duration::from_secs(*s))).collect(),
+            network: Duration::from_secs(seconds.iter().sum()),
+            ..Ledger::default()
+        };
+        let traffic = |bytes_out| Traffic { bytes_out, bytes_in: 2 * bytes_out, ..Traffic::default() };
+        let mut figures = Figures::new(3);
+        figures.account(Duration::from_secs(9), (&ledger(&[1]), &ledger(&[3, 5])), (traffic(10), traffic(15)));
+        assert_eq!(figures.waited_for, [2.0, 5.0, 0.0]);
+        assert_eq!((figures.seconds, figures.network_seconds), (9.0, 7.0));
+        assert_eq!((figures.bytes_sent, figures.bytes_received), (5.0, 10.0));
+    }
+}

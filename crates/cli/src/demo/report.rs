@@ -1,0 +1,283 @@
+//! What both runs come to: a table for people, JSON for programs, and the picture.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+use slackwater::Shape;
+
+use super::chart::{Chart, Curve};
+use super::clicks::Clicks;
+use super::train::Run;
+use super::{HELD_OUT_ROWS, Training};
+
+const COLOURS: [&str; 2] = ["#c2410c", "#0f766e"];
+/// Losses are compared at a whole multiple of this.
+const LOSS_STEP: f64 = 0.001;
+/// Work that takes longer than scheduled by more than this factor was hindered, and the gain with it.
+const BUSY: f64 = 1.05;
+
+/// Both runs and what they are compared by.
+pub struct Report<'a> {
+    training: &'a Training,
+    shape: Shape,
+    runs: Vec<Run>,
+    /// The held-out loss of who knows the true model, and of always predicting the click rate.
+    floor_loss: f64,
+    untaught_loss: f64,
+    ideal_gain: f64,
+    /// Seconds that all workers together compute, by the schedule.
+    scheduled_seconds: f64,
+}
+
+impl<'a> Report<'a> {
+    /// Reports on a run in lock-step and one with slack.
+    pub fn new(training: &'a Training, shape: Shape, clicks: &Clicks, runs: Vec<Run>) -> Self {
+        let held_out = clicks.rows() - HELD_OUT_ROWS..clicks.rows();
+        let (floor_loss, untaught_loss) = (clicks.floor_loss(held_out.clone()), clicks.click_rate_loss(held_out));
+        let schedule = training.schedule(shape.workers);
+        let (ideal_gain, scheduled_seconds) =
+            (schedule.ideal_gain(training.slack as usize), schedule.work().as_secs_f64());
+        Self { training, shape, runs, floor_loss, untaught_loss, ideal_gain, scheduled_seconds }
+    }
+
+    /// The lowest loss that every run reached, up to the step at which losses are compared.
+    fn target(&self) -> f64 {
+        let lowest = |run: &Run| run.curve.iter().map(|(_, loss)| *loss).fold(f64::INFINITY, f64::min);
+        (self.runs.iter().map(lowest).fold(0.0, f64::max) / LOSS_STEP).ceil() * LOSS_STEP
+    }
+
+    /// How many times as long the first run takes as the last.
+    fn gain(&self, seconds: impl Fn(&Run) -> f64) -> f64 {
+        let of = |run: Option<&Run>| run.map_or(f64::NAN, &seconds);
+        of(self.runs.first()) / of(self.runs.last())
+    }
+
+    fn seconds_to_target(&self, run: &Run) -> f64 {
+        curve(run, "").reaches(self.target()).unwrap_or(f64::NAN)
+    }
+
+    /// Both loss curves.
+    pub fn chart(&self) -> Chart {
+        let gain = self.gain(|run| self.seconds_to_target(run));
+        let slack = self.training.slack;
+        let title = match gain >= 1.05 {
+            true => format!("Slack {slack} reaches the same loss {gain:.1}× sooner than lock-step"),
+            false => format!("Loss in lock-step and with slack {slack}"),
+        };
+        let Shape { servers, workers } = self.shape;
+        let Training { factor, .. } = self.training;
+        let subtitle = format!(
+            "Held-out log-loss of logistic regression on {workers} workers and {servers} servers; in each clock a random \
+             worker is {factor}× slower"
+        );
+        let curves = self.runs.iter().zip(COLOURS).map(|(run, colour)| self.learning(curve(run, colour))).collect();
+        Chart { title, subtitle, curves, target: Some(self.target()) }
+    }
+
+    /// A curve from where it has learnt anything at all: the first steps fall so far that they would flatten the rest.
+    fn learning(&self, mut curve: Curve) -> Curve {
+        let first = curve.points.iter().position(|(_, loss)| *loss < self.untaught_loss).unwrap_or(0);
+        curve.points.drain(..first);
+        curve
+    }
+
+    /// Every figure and both curves.
+    pub fn to_json(&self) -> Value {
+        let Training { slack, clocks, minibatch, seed, base_ms, factor, rows, features, .. } = self.training;
+        let run = |run: &Run| {
+            let figures = Totals::of(run);
+            json!({
+                "name": run.label(),
+                "slack": run.slack,
+                "seconds": figures.seconds,
+                "clocks_per_second": *clocks as f64 / figures.seconds,
+                "seconds_to_target_loss": self.seconds_to_target(run),
+                "final_loss": final_loss(run),
+                "share_waiting_for_workers": figures.waiting,
+                "share_waiting_for_network": figures.network,
+                "own_time_over_scheduled": figures.own_seconds / self.scheduled_seconds,
+                "staleness_mean": figures.staleness_mean(),
+                "reads_by_staleness": figures.staleness,
+                "bytes_sent_by_workers": figures.bytes_sent,
+                "bytes_received_by_workers": figures.bytes_received,
+                "seconds_waited_by_worker_for_worker":
+                    run.workers.iter().map(|worker| &worker.waited_for).collect::<Vec<_>>(),
+                "seconds_and_held_out_loss": run.curve,
+            })
+        };
+        json!({
+            "program": "demo",
+            "servers": self.shape.servers,
+            "workers": self.shape.workers,
+            "rows": rows,
+            "held_out_rows": HELD_OUT_ROWS,
+            "features": features,
+            "slack": slack,
+            "clocks": clocks,
+            "minibatch": minibatch,
+            "seed": seed,
+            "base_ms": base_ms,
+            "factor": factor,
+            "floor_loss": self.floor_loss,
+            "click_rate_loss": self.untaught_loss,
+            "target_loss": self.target(),
+            "gain_in_clocks_per_second": self.gain(|run| Totals::of(run).seconds),
+            "gain_in_seconds_to_target_loss": self.gain(|run| self.seconds_to_target(run)),
+            "ideal_gain": self.ideal_gain,
+            "runs": self.runs.iter().map(run).collect::<Vec<_>>(),
+            "picture": self.training.out,
+        })
+    }
+}
+
+fn curve(run: &Run, colour: &str) -> Curve {
+    Curve { label: run.label(), colour: colour.to_owned(), points: run.curve.clone() }
+}
+
+fn final_loss(run: &Run) -> f64 {
+    run.curve.last().map_or(f64::NAN, |(_, loss)| *loss)
+}
+
+/// The figures of all workers of a run together.
+struct Totals {
+    /// Until the last worker had finished.
+    seconds: f64,
+    /// Time that workers neither waited for each other nor for the network, added up.
+    own_seconds: f64,
+    /// Shares of all workers' time.
+    waiting: f64,
+    network: f64,
+    /// Reads by how many clocks behind they were.
+    staleness: Vec<f64>,
+    bytes_sent: f64,
+    bytes_received: f64,
+}
+
+impl Totals {
+    fn of(run: &Run) -> Self {
+        let sum = |figure: &dyn Fn(&super::figures::Figures) -> f64| run.workers.iter().map(figure).sum::<f64>();
+        let seconds = run.workers.iter().map(|worker| worker.seconds).fold(0.0, f64::max);
+        let all = seconds * run.workers.len() as f64;
+        let counts = run.workers.first().map_or(0, |worker| worker.staleness.len());
+        let waited = sum(&|worker| worker.waited_for.iter().sum());
+        let network = sum(&|worker| worker.network_seconds);
+        Self {
+            seconds,
+            own_seconds: sum(&|worker| worker.seconds) - waited - network,
+            waiting: waited / all,
+            network: network / all,
+            staleness: (0..counts).map(|clocks| sum(&|worker| worker.staleness[clocks])).collect(),
+            bytes_sent: sum(&|worker| worker.bytes_sent),
+            bytes_received: sum(&|worker| worker.bytes_received),
+        }
+    }
+
+    fn staleness_mean(&self) -> f64 {
+        let clocks = (0u32..).zip(&self.staleness).map(|(clocks, reads)| f64::from(clocks) * reads).sum::<f64>();
+        clocks / self.staleness.iter().sum::<f64>()
+    }
+
+    /// The share of reads at each staleness that occurred, as whole per cents.
+    fn staleness_shares(&self) -> String {
+        let all: f64 = self.staleness.iter().sum();
+        let seen = self.staleness.iter().rposition(|reads| *reads > 0.0).map_or(0, |last| last + 1);
+        let shares = self.staleness[..seen].iter().map(|reads| format!("{:.0}", 100.0 * reads / all));
+        shares.collect::<Vec<_>>().join("/")
+    }
+}
+
+/// A whole number with its thousands apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> =
+        (0..digits.len()).rev().step_by(3).map(|end| &digits[end.saturating_sub(2)..=end]).collect();
+    groups.into_iter().rev().collect::<Vec<_>>().join(",")
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_setting(f)?;
+        self.write_table(f)?;
+        self.write_gain(f)?;
+        self.write_waiting(f)
+    }
+}
+
+impl Report<'_> {
+    fn write_setting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Training { clocks, minibatch, base_ms, factor, rows, features, .. } = self.training;
+        let Shape { servers, workers } = self.shape;
+        let (rows, features) = (grouped(*rows), grouped(*features));
+        let data = format!("{rows} made-up clicks with {features} features");
+        writeln!(f, "\nLogistic regression on {data}: {servers} servers, {workers} workers,")?;
+        write!(f, "{clocks} clocks of {minibatch} rows and {base_ms} ms. ")?;
+        writeln!(f, "In each clock one worker, drawn at random, takes {factor} times as long.")?;
+        let (held_out, floor, untaught) = (grouped(HELD_OUT_ROWS as u64), self.floor_loss, self.untaught_loss);
+        writeln!(
+            f,
+            "Loss is the mean log-loss of the weights worker 0 reads, on {held_out} rows that nobody trains on:"
+        )?;
+        writeln!(
+            f,
+            "{untaught:.3} for always predicting the click rate, {floor:.3} for the model that made the rows.\n"
+        )
+    }
+
+    fn write_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let totals: Vec<Totals> = self.runs.iter().map(Totals::of).collect();
+        let mut line = |name: &str, cells: &dyn Fn(usize) -> String| {
+            write!(f, "{name:<46}")?;
+            (0..self.runs.len()).try_for_each(|run| write!(f, "  {:>14}", cells(run)))?;
+            writeln!(f)
+        };
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        line("", &|run| self.runs[run].label())?;
+        line("clocks per second", &|run| format!("{:.2}", self.training.clocks as f64 / totals[run].seconds))?;
+        line("seconds in all", &|run| format!("{:.2}", totals[run].seconds))?;
+        let to_target = format!("seconds to a loss of {:.3}", self.target());
+        line(&to_target, &|run| format!("{:.2}", self.seconds_to_target(&self.runs[run])))?;
+        line("loss in the end", &|run| format!("{:.4}", final_loss(&self.runs[run])))?;
+        line("time spent waiting for other workers", &|run| percent(totals[run].waiting))?;
+        line("time spent waiting for the network", &|run| percent(totals[run].network))?;
+        line("time at work, over the time scheduled", &|run| {
+            format!("{:.2}", totals[run].own_seconds / self.scheduled_seconds)
+        })?;
+        line("clocks behind when reading, mean", &|run| format!("{:.2}", totals[run].staleness_mean()))?;
+        line("reads 0/1/2/… clocks behind, in %", &|run| totals[run].staleness_shares())?;
+        line("megabytes sent by workers", &|run| format!("{:.1}", totals[run].bytes_sent / 1e6))?;
+        line("megabytes received, the loss curve's with it", &|run| format!("{:.1}", totals[run].bytes_received / 1e6))
+    }
+
+    fn write_gain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slack = self.training.slack;
+        let (clocks, loss) = (self.gain(|run| Totals::of(run).seconds), self.gain(|run| self.seconds_to_target(run)));
+        let ideal = self.ideal_gain;
+        let reached = 100.0 * clocks / ideal;
+        write!(f, "\nGain of slack {slack}: {clocks:.2} times the clocks per second; ")?;
+        writeln!(f, "the same loss {loss:.2} times sooner.")?;
+        write!(f, "Ideal gain of this slack with these stragglers, were computing all there is: {ideal:.2}; ")?;
+        writeln!(f, "{reached:.0} % of it is reached.")?;
+        let own = self.runs.iter().map(|run| Totals::of(run).own_seconds).fold(0.0, f64::max) / self.scheduled_seconds;
+        if own > BUSY {
+            writeln!(
+                f,
+                "This machine was busy with something else: work took up to {own:.2} times as long as scheduled."
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_waiting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for run in &self.runs {
+            write!(f, "\n{:<28}", format!("{}, seconds waited", run.label()))?;
+            (0..run.workers.len()).try_for_each(|worker| write!(f, "{:>14}", format!("for worker {worker}")))?;
+            writeln!(f)?;
+            for (worker, figures) in run.workers.iter().enumerate() {
+                write!(f, "{:<28}", format!("  by worker {worker}"))?;
+                figures.waited_for.iter().try_for_each(|seconds| write!(f, "{seconds:>14.2}"))?;
+                writeln!(f)?;
+            }
+        }
+        Ok(())
+    }
+}

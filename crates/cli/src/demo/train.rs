@@ -1,0 +1,168 @@
+//! The learning program: one worker's part of both runs, in terms of sessions and tables alone.
+
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
+use slackwater::{Consistency, Error, Keys, Session, Table, TableSpec, UpdaterSpec};
+
+use super::clicks::Clicks;
+use super::figures::Figures;
+use super::logistic::{Minibatch, Places};
+use super::progress::Progress;
+use super::recurrence::Schedule;
+use super::{HELD_OUT_ROWS, Training};
+
+const ADAGRAD: UpdaterSpec = UpdaterSpec::Adagrad { rate: 0.05, epsilon: 1e-8 };
+/// A loss curve has about this many points.
+const CURVE_POINTS: usize = 60;
+/// Weights that may wait for their loss to be computed. It takes far less time than there is between two of them.
+const CURVE_BACKLOG: usize = 8;
+
+/// One of the two runs, as the first worker knows it in the end.
+pub struct Run {
+    pub slack: u64,
+    /// What each worker measured.
+    pub workers: Vec<Figures>,
+    /// Seconds since the start, and the held-out loss of the weights that the first worker read then.
+    pub curve: Vec<(f64, f64)>,
+}
+
+impl Run {
+    /// What the run is called in text and pictures.
+    pub fn label(&self) -> String {
+        label(self.slack)
+    }
+}
+
+fn label(slack: u64) -> String {
+    if slack == 0 { "lock-step".to_owned() } else { format!("slack {slack}") }
+}
+
+/// Rows and their keys in the order of the table, in which its values come and go.
+struct Batch {
+    rows: Minibatch,
+    keys: Keys,
+}
+
+impl Batch {
+    fn gather(table: &Table<f32>, clicks: &Clicks, rows: impl Iterator<Item = usize>, places: &mut Places) -> Self {
+        let mut rows = Minibatch::gather(clicks, rows, places);
+        let keys = table.keys(rows.keys());
+        rows.arrange(keys.ids(), places);
+        Self { rows, keys }
+    }
+}
+
+/// Trains from nothing, once in lock-step and once with slack, on the same rows with the same stragglers. Returns both runs
+/// to the first worker.
+pub fn train(session: &Session, training: &Training, clicks: &Clicks) -> Result<Option<Vec<Run>>, Error> {
+    let (worker, workers) = (session.rank() as usize, session.shape().workers as usize);
+    let schedule = training.schedule(session.shape().workers);
+    let slacks = [0, training.slack];
+    let tables: Vec<Table<f32>> = slacks.iter().map(|slack| make_weights(session, *slack)).collect::<Result<_, _>>()?;
+    let figures_table = session.table::<f64>(Figures::table(slacks.len(), workers))?;
+
+    // Clock c of worker w takes rows (c · workers + w) · minibatch and on: the same in both runs, none twice in one pass.
+    let (minibatch, total) = (training.minibatch as usize, training.rows as usize);
+    let mut places = Places::new(clicks.features());
+    let mut gather = |rows: &mut dyn Iterator<Item = usize>| Batch::gather(&tables[0], clicks, rows, &mut places);
+    let batches: Vec<Batch> = (0..training.clocks as usize)
+        .map(|clock| (clock * workers + worker) * minibatch)
+        .map(|first| gather(&mut (first..first + minibatch).map(|row| row % total)))
+        .collect();
+    let held_out = gather(&mut (total..total + HELD_OUT_ROWS));
+
+    let mut curves = Vec::new();
+    for (run, (table, slack)) in tables.iter().zip(slacks).enumerate() {
+        let part = Part { session, table, batches: &batches, schedule: &schedule };
+        let (figures, curve) = match worker {
+            0 => part.run_and_watch(&held_out, Progress::start(&label(slack), training.clocks))?,
+            _ => (part.run(|_, _| Ok(()))?, Vec::new()),
+        };
+        curves.push((slack, curve));
+        figures_table.push(&figures_table.keys(&[(run * workers + worker) as u64]), figures.to_row())?.wait()?;
+    }
+    // Behind the barrier everybody's figures are in their table.
+    session.barrier()?;
+    if worker != 0 {
+        return Ok(None);
+    }
+    let rows = figures_table.pull_range(0..(slacks.len() * workers) as u64)?.wait()?;
+    let figures: Vec<Figures> = rows.values().chunks(Figures::width(workers)).map(Figures::from_row).collect();
+    let runs = curves.into_iter().zip(figures.chunks(workers));
+    Ok(Some(runs.map(|((slack, curve), workers)| Run { slack, workers: workers.to_vec(), curve }).collect()))
+}
+
+fn make_weights(session: &Session, slack: u64) -> Result<Table<f32>, Error> {
+    let spec = TableSpec::sparse(&format!("weights, {}", label(slack)), 1);
+    session.table(spec.consistency(Consistency::slack(slack)).updater(ADAGRAD))
+}
+
+/// What a worker has to do in one run.
+struct Part<'a> {
+    session: &'a Session,
+    table: &'a Table<f32>,
+    batches: &'a [Batch],
+    schedule: &'a Schedule,
+}
+
+impl Part<'_> {
+    /// Works clock after clock from a common start to a common end. `look` is called with the clock and the time since the
+    /// start: in each clock, while its duration is running, and once more when everybody has finished.
+    fn run(&self, mut look: impl FnMut(usize, Duration) -> Result<(), Error>) -> Result<Figures, Error> {
+        let Self { session, table, batches, schedule } = *self;
+        let (worker, workers) = (session.rank() as usize, session.shape().workers as usize);
+        let mut figures = Figures::new(workers);
+        let mut last_push = None;
+        session.barrier()?;
+        let (start, ledger, traffic) = (Instant::now(), session.ledger(), session.traffic());
+        for (clock, batch) in batches.iter().enumerate() {
+            let rows = table.pull(&batch.keys)?.wait()?;
+            let admitted = Instant::now();
+            figures.count_read(rows.staleness());
+            look(clock, start.elapsed())?;
+            let mut gradient = Vec::new();
+            batch.rows.gradient(rows.values(), &mut gradient);
+            last_push = Some(table.push(&batch.keys, gradient)?);
+            let duration = schedule.duration(worker, clock);
+            std::thread::sleep(duration.saturating_sub(admitted.elapsed()));
+            session.clock()?;
+        }
+        last_push.map(|push| push.wait()).transpose()?;
+        figures.account(start.elapsed(), (&ledger, &session.ledger()), (traffic, session.traffic()));
+        session.barrier()?;
+        look(batches.len(), start.elapsed())?;
+        Ok(figures)
+    }
+
+    /// The first worker's part: now and then it also reads the weights that the held-out rows need. A thread of its own
+    /// computes their loss, and so the run goes on as it would without.
+    fn run_and_watch(&self, held_out: &Batch, mut progress: Progress) -> Result<(Figures, Vec<(f64, f64)>), Error> {
+        let clocks = self.batches.len();
+        let every = clocks.div_ceil(CURVE_POINTS);
+        std::thread::scope(|scope| {
+            let (weights, arriving) = sync_channel::<(usize, Duration, Vec<f32>)>(CURVE_BACKLOG);
+            let watcher = scope.spawn(move || {
+                let mut curve = Vec::new();
+                for (clock, time, weights) in arriving {
+                    let loss = held_out.rows.loss(&weights);
+                    progress.reach(clock as u64, time, loss);
+                    curve.push((time.as_secs_f64(), loss));
+                }
+                progress.finish();
+                curve
+            });
+            let figures = self.run(|clock, time| {
+                if clock.is_multiple_of(every) || clock == clocks {
+                    let rows = self.table.pull(&held_out.keys)?.wait()?;
+                    // The watcher hangs up only by panicking, which joining it will show.
+                    weights.send((clock, time, rows.into_values())).ok();
+                }
+                Ok(())
+            })?;
+            drop(weights);
+            let curve = watcher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Ok((figures, curve))
+        })
+    }
+}

@@ -1,0 +1,247 @@
+//! `launch`: a whole run on this host, each server and worker a process of its own.
+//!
+//! However it ends, no process that it started is left: when one dies, the others get time to notice and say so, and
+//! whoever is still there after that is ended by process id.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::value_parser;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::logs::Form;
+use crate::process::{Limits, Program};
+
+/// How often the children are looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// After a child has died the others get this long beyond their own patience: the coordinator stays a while to tell all.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The settings of `launch`.
+#[derive(clap::Args)]
+pub struct Options {
+    /// How many server processes to start; the first is the coordinator too.
+    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = value_parser!(u32).range(1..=256))]
+    servers: u32,
+    /// How many worker processes to start.
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = value_parser!(u32).range(1..=256))]
+    workers: u32,
+    #[command(flatten)]
+    limits: Limits,
+    /// The program to run and its settings: `-- demo [SETTINGS]`; `-- demo --help` lists them.
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// The command `launch`.
+pub fn run(options: &Options, log_form: Form) -> anyhow::Result<()> {
+    // Settings that make no sense are refused here, once, rather than by every worker.
+    let _: Program = Program::parse(&options.program);
+    let stop = Arc::new(AtomicUsize::new(0));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_usize(signal, stop.clone(), signal as usize)
+            .context("cannot listen for signals")?;
+    }
+    let mut children = Children::default();
+    for (name, arguments) in processes(options, &free_address()?, log_form) {
+        children.start(name, arguments)?;
+    }
+    children.see_through(&stop, Duration::from_secs(options.limits.patience) + GRACE)
+}
+
+/// A loopback address that nobody listens at.
+fn free_address() -> anyhow::Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on the loopback address")?;
+    Ok(listener.local_addr()?.to_string())
+}
+
+/// The name and the arguments of every process of the run.
+fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<OsString>)> {
+    let Options { servers, workers, limits, program } = options;
+    let common = |kind: &str, place: u32| {
+        let mut arguments = vec![kind.to_owned(), format!("--meet={meet}"), format!("--place={place}")];
+        arguments.extend([format!("--join-limit={}", limits.join_limit), format!("--patience={}", limits.patience)]);
+        arguments.extend((log_form == Form::Json).then(|| "--log-json".to_owned()));
+        arguments
+    };
+    let server = |place| {
+        let mut arguments = common("server", place);
+        if place == 0 {
+            arguments.push("--coordinate".to_owned());
+            arguments.extend([format!("--servers={servers}"), format!("--workers={workers}")]);
+        }
+        (format!("server {place}"), arguments.into_iter().map(OsString::from).collect())
+    };
+    let worker = |place| {
+        let arguments = common("worker", place).into_iter().map(OsString::from);
+        let arguments = arguments.chain([OsString::from("--")]).chain(program.iter().cloned());
+        (format!("worker {place}"), arguments.collect())
+    };
+    (0..*servers).map(server).chain((0..*workers).map(worker)).collect()
+}
+
+/// The processes of the run. Dropping them ends those that are still there.
+#[derive(Default)]
+struct Children {
+    running: Vec<Running>,
+    /// Threads that pass on what the children say.
+    mouths: Vec<JoinHandle<()>>,
+}
+
+struct Running {
+    name: String,
+    child: Child,
+}
+
+impl Running {
+    /// What it is called and how it ended.
+    fn obituary(&self, status: ExitStatus) -> String {
+        format!("{} (process {}) {}", self.name, self.child.id(), in_words(status))
+    }
+}
+
+impl Children {
+    fn start(&mut self, name: String, arguments: Vec<OsString>) -> anyhow::Result<()> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut command = Command::new(&program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("cannot start {} as {name}", program.display()))?;
+        // What the first worker prints is the result, which another program may want to read as it is.
+        let prefix = if name == "worker 0" { String::new() } else { format!("{name} | ") };
+        let said = child.stdout.take().map(|said| std::thread::spawn(move || pass_on(said, io::stdout(), &prefix)));
+        let prefix = format!("{name} | ");
+        let logged = child.stderr.take().map(|said| std::thread::spawn(move || pass_on(said, io::stderr(), &prefix)));
+        self.mouths.extend(said.into_iter().chain(logged));
+        tracing::info!(process = child.id(), "started {name}");
+        self.running.push(Running { name, child });
+        Ok(())
+    }
+
+    /// Waits until every child has ended; once one has died, or a signal came, not for ever.
+    fn see_through(mut self, stop: &AtomicUsize, grace: Duration) -> anyhow::Result<()> {
+        let mut deaths: Vec<String> = Vec::new();
+        let mut first_death: Option<Instant> = None;
+        while !self.running.is_empty() {
+            for (running, status) in self.reap()? {
+                if !status.success() {
+                    let obituary = running.obituary(status);
+                    eprintln!("launch | {obituary}");
+                    deaths.push(obituary);
+                    first_death.get_or_insert_with(Instant::now);
+                }
+            }
+            let signal = stop.load(Ordering::Relaxed);
+            if signal != 0 {
+                self.end();
+                bail!("stopped by signal {signal}; every process of the run has been ended");
+            }
+            if first_death.is_some_and(|death| death.elapsed() > grace) {
+                for Running { name, child } in &self.running {
+                    eprintln!("launch | {name} (process {}) is still there, and is ended", child.id());
+                }
+                self.end();
+            }
+            std::thread::sleep(LOOK);
+        }
+        // Everything said is passed on before the last word.
+        self.mouths.drain(..).for_each(|mouth| drop(mouth.join()));
+        match deaths.first() {
+            None => Ok(()),
+            Some(first) => bail!("the run failed: {first}"),
+        }
+    }
+
+    /// Takes out those that have ended, and how.
+    fn reap(&mut self) -> io::Result<Vec<(Running, ExitStatus)>> {
+        let mut ended = Vec::new();
+        for mut running in std::mem::take(&mut self.running) {
+            match running.child.try_wait()? {
+                Some(status) => ended.push((running, status)),
+                None => self.running.push(running),
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Ends those that are still there, by process id.
+    fn end(&mut self) {
+        for running in &mut self.running {
+            // Both fail only if it has ended already.
+            running.child.kill().ok();
+            running.child.wait().ok();
+        }
+        self.running.clear();
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn in_words(status: ExitStatus) -> String {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return format!("died: signal {signal}");
+    }
+    status.code().map_or("died".to_owned(), |code| format!("failed: exit status {code}"))
+}
+
+/// Passes on a child's lines, each in one piece behind its prefix, until the child closes its end.
+fn pass_on(said: impl Read, mut to: impl Write, prefix: &str) {
+    let mut said = BufReader::new(said);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        line.extend_from_slice(prefix.as_bytes());
+        match said.read_until(b'\n', &mut line) {
+            Ok(read) if read > 0 => {}
+            _ => return,
+        }
+        if !line.ends_with(b"\n") {
+            line.push(b'\n');
+        }
+        // Whoever read it may have heard enough; the child is still listened to, so that it does not stall.
+        to.write_all(&line).and_then(|()| to.flush()).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_is_passed_on_in_one_piece_behind_its_prefix() {
+        for (said, expected) in [("", ""), ("a\nb\n", "w | a\nw | b\n"), ("a\n\nno end", "w | a\nw | \nw | no end\n")] {
+            let mut heard = Vec::new();
+            pass_on(said.as_bytes(), &mut heard, "w | ");
+            assert_eq!(String::from_utf8(heard).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn one_process_coordinates_and_every_process_has_its_place() {
+        let limits = Limits { join_limit: 7, patience: 2 };
+        let program = vec![OsString::from("demo"), OsString::from("--json")];
+        let options = Options { servers: 2, workers: 3, limits, program };
+        let processes = processes(&options, "here:1", Form::Json);
+        let names: Vec<&str> = processes.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["server 0", "server 1", "worker 0", "worker 1", "worker 2"]);
+        for (name, arguments) in &processes {
+            let line = arguments.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ");
+            let (kind, place) = name.split_once(' ').unwrap();
+            let begins = format!("{kind} --meet=here:1 --place={place} --join-limit=7 --patience=2 --log-json");
+            assert!(line.starts_with(&begins), "{line}");
+            assert_eq!(line.contains("--coordinate --servers=2 --workers=3"), name == "server 0", "{line}");
+            assert_eq!(line.ends_with(" -- demo --json"), kind == "worker", "{line}");
+        }
+    }
+}

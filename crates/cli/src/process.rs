@@ -1,0 +1,148 @@
+//! `server` and `worker`: one process of a run whose processes meet at an address.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Parser, Subcommand, value_parser};
+use slackwater::{Connect, Registry, Session, Shape, serve};
+
+use crate::demo;
+
+/// How a process finds the others, and how long it waits for them.
+#[derive(clap::Args)]
+pub struct Meeting {
+    /// The address to meet at, the same for every process of the run: where the coordinator listens.
+    #[arg(long, value_name = "HOST:PORT")]
+    meet: String,
+    /// The number this process takes among its kind, from 0, where that matters. Give one to every process, or to none.
+    #[arg(long, value_name = "NUMBER")]
+    place: Option<u32>,
+    /// Where this process listens for the others. By default at any free port: of the loopback address if the meeting
+    /// place is there, else of every address.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// How the others reach this process, if not by the address it listens at.
+    #[arg(long, value_name = "HOST:PORT")]
+    advertise: Option<String>,
+    #[command(flatten)]
+    limits: Limits,
+}
+
+/// How long is waited before something counts as gone wrong.
+#[derive(Clone, clap::Args)]
+pub struct Limits {
+    /// How many seconds to wait for everybody to join before giving up.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=1_000_000))]
+    pub join_limit: u64,
+    /// A process that is silent for this many seconds is lost, and the run with it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = value_parser!(u64).range(1..=1_000_000))]
+    pub patience: u64,
+}
+
+impl Meeting {
+    fn connect(&self) -> Connect {
+        let Self { meet, place, listen, advertise, limits } = self;
+        let default = Connect::to(meet);
+        Connect {
+            place: *place,
+            listen: listen.unwrap_or(default.listen),
+            advertise: advertise.clone(),
+            join_limit: Duration::from_secs(limits.join_limit),
+            patience: Duration::from_secs(limits.patience),
+            ..default
+        }
+    }
+}
+
+/// The settings of `server`.
+#[derive(clap::Args)]
+pub struct ServerOptions {
+    #[command(flatten)]
+    meeting: Meeting,
+    /// How many servers this process is: each is a thread that holds its share of every table.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1024))]
+    threads: u32,
+    /// Be the coordinator too, at the meeting place. One process of a run does that.
+    #[arg(long, requires_all = ["servers", "workers"])]
+    coordinate: bool,
+    /// How many servers the run has, those of this and of all other processes together.
+    #[arg(long, value_name = "COUNT", requires = "coordinate", value_parser = value_parser!(u32).range(1..))]
+    servers: Option<u32>,
+    /// How many workers the run has.
+    #[arg(long, value_name = "COUNT", requires = "coordinate", value_parser = value_parser!(u32).range(1..))]
+    workers: Option<u32>,
+}
+
+/// The command `server`: serves until the run ends.
+pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
+    let coordinated = match (options.servers, options.workers) {
+        (Some(servers), Some(workers)) if servers < options.threads => {
+            let threads = options.threads;
+            bail!(
+                "a run of {servers} servers and {workers} workers has no room for the {threads} servers of this process"
+            );
+        }
+        (Some(servers), Some(workers)) => Some(Shape { servers, workers }),
+        _ => None,
+    };
+    let meeting = &options.meeting;
+    let reports = serve(&meeting.connect(), options.threads, coordinated, &Registry::builtin())
+        .with_context(|| format!("the run that meets at {}", meeting.meet))?;
+    for report in reports {
+        let (node, traffic) = (report.node, report.traffic);
+        tracing::info!(%node, received_bytes = traffic.bytes_in, sent_bytes = traffic.bytes_out, "finished");
+    }
+    Ok(())
+}
+
+/// The settings of `worker`.
+#[derive(clap::Args)]
+pub struct WorkerOptions {
+    #[command(flatten)]
+    meeting: Meeting,
+    /// The program to run and its settings: `-- demo [SETTINGS]`; `-- demo --help` lists them.
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// The command `worker`: joins the run, and works until the program is done.
+pub fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
+    let program = Program::parse(&options.program);
+    let in_run = || format!("the run that meets at {}", options.meeting.meet);
+    let session = Session::connect(&options.meeting.connect()).with_context(in_run)?;
+    let Shape { servers, workers } = session.shape();
+    tracing::info!(node = format!("worker {}", session.rank()), servers, workers, "working");
+    match program {
+        Program::Demo(training) => demo::work(session, &training).with_context(in_run),
+    }
+}
+
+/// A learning program that a worker can run.
+#[derive(Subcommand)]
+pub enum Program {
+    /// Train a model twice, in lock-step and with slack, while workers are slowed at random, and show what slack gains.
+    ///
+    /// How many servers and workers there are is the run's to say. Worker 0 prints the result and writes the picture.
+    Demo(demo::Training),
+}
+
+#[derive(Parser)]
+#[command(
+    name = "",
+    no_binary_name = true,
+    disable_help_subcommand = true,
+    override_usage = "… -- <PROGRAM> [SETTINGS]"
+)]
+struct ProgramLine {
+    #[command(subcommand)]
+    program: Program,
+}
+
+impl Program {
+    /// Understands what follows `--`; if it cannot, says why and ends this process.
+    pub fn parse(words: &[OsString]) -> Self {
+        ProgramLine::parse_from(words).program
+    }
+}

@@ -1,0 +1,319 @@
+//! Runs of real processes over loopback TCP: that they train, and that they end, whoever is killed.
+
+#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Tells done from hung: what is awaited here usually takes a tenth of it.
+const LIMIT: Duration = Duration::from_secs(60);
+/// A model that takes no time to make.
+const SMALL: [&str; 8] = ["--rows", "600", "--features", "500", "--minibatch", "20", "--base-ms", "2"];
+/// A training that lasts until somebody dies.
+const ENDLESS: [&str; 9] = [
+    "demo",
+    "--rows",
+    "600",
+    "--features",
+    "500",
+    "--minibatch=1",
+    "--base-ms=20",
+    "--clocks=10000",
+    "--out=/dev/null",
+];
+
+/// A process of the program, killed if the test ends before it does.
+struct Process {
+    name: String,
+    child: Child,
+    stdout: Heard,
+    stderr: Heard,
+}
+
+/// What a process says, as a thread hears it.
+struct Heard {
+    text: Arc<Mutex<Vec<u8>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn start(name: &str, arguments: &[&str]) -> Process {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slackwater"));
+    command.args(arguments).env("SLACKWATER_LOG", "info").env_remove("RUST_BACKTRACE");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (stdout, stderr) = (listen(child.stdout.take().unwrap()), listen(child.stderr.take().unwrap()));
+    Process { name: name.to_owned(), child, stdout, stderr }
+}
+
+fn listen(mut said: impl Read + Send + 'static) -> Heard {
+    let text = Arc::new(Mutex::new(Vec::new()));
+    let to = text.clone();
+    let thread = std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(length) = said.read(&mut piece)
+            && length > 0
+        {
+            to.lock().unwrap().extend_from_slice(&piece[..length]);
+        }
+    });
+    Heard { text, thread: Some(thread) }
+}
+
+impl Process {
+    fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.stdout.text.lock().unwrap()).into_owned()
+    }
+
+    fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.stderr.text.lock().unwrap()).into_owned()
+    }
+
+    /// Waits until it has said something that `found` finds.
+    fn hear<T>(&mut self, what: &str, found: impl Fn(&str) -> Option<T>) -> T {
+        let begin = Instant::now();
+        loop {
+            if let Some(found) = found(&self.stderr()) {
+                return found;
+            }
+            let ended = self.child.try_wait().unwrap();
+            let (name, said) = (&self.name, self.stderr());
+            assert!(ended.is_none() && begin.elapsed() < LIMIT, "{name} never said {what}; {ended:?}\n{said}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until it has ended and everything it said is heard; returns whether it succeeded.
+    fn end(&mut self) -> bool {
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                for heard in [&mut self.stdout, &mut self.stderr] {
+                    heard.thread.take().unwrap().join().unwrap();
+                }
+                return status.success();
+            }
+            assert!(begin.elapsed() < LIMIT, "{} does not end; it said\n{}", self.name, self.stderr());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Ends, in failure, having said these words.
+    fn fails_saying(&mut self, words: &str) {
+        let succeeded = self.end();
+        let (name, said) = (&self.name, self.stderr());
+        assert!(!succeeded && said.contains(words), "{name} should fail saying '{words}', and said\n{said}");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn signal(name: &str, process: u32) {
+    assert!(Command::new("kill").args([name, &process.to_string()]).status().unwrap().success());
+}
+
+fn is_alive(process: u32) -> bool {
+    let mut kill = Command::new("kill");
+    kill.args(["-0", &process.to_string()]).stderr(Stdio::null()).status().unwrap().success()
+}
+
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn picture(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("slackwater-{}-{name}.svg", std::process::id()));
+    std::fs::remove_file(&path).ok();
+    path
+}
+
+/// The figures that a demonstration prints as JSON hold together.
+fn check_figures(printed: &str, workers: usize, clocks: usize) {
+    let figures: Value = serde_json::from_str(printed).unwrap_or_else(|error| panic!("{error} in\n{printed}"));
+    assert_eq!(figures["workers"], workers);
+    assert!(figures["gain_in_clocks_per_second"].as_f64().unwrap() > 0.0, "{printed}");
+    assert!(figures["ideal_gain"].as_f64().unwrap() >= 1.0, "{printed}");
+    let runs = figures["runs"].as_array().unwrap();
+    assert_eq!(runs.iter().map(|run| run["slack"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 3]);
+    for run in runs {
+        let numbers = |name: &str| -> Vec<f64> {
+            run[name].as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
+        };
+        let slack = run["slack"].as_u64().unwrap() as usize;
+        let reads = numbers("reads_by_staleness");
+        assert_eq!(reads.iter().sum::<f64>(), (workers * clocks) as f64, "one read for each clock of each worker");
+        assert!(reads[slack + 1..].iter().all(|count| *count == 0.0), "no read breaks its bound: {reads:?}");
+        assert_eq!(run["seconds_waited_by_worker_for_worker"].as_array().unwrap().len(), workers);
+        let curve = run["seconds_and_held_out_loss"].as_array().unwrap();
+        let loss = |point: &Value| point[1].as_f64().unwrap();
+        assert!(loss(&curve[curve.len() - 1]) < 2f64.ln(), "it has learnt something: {curve:?}");
+        assert!(run["bytes_sent_by_workers"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn demo_trains_in_one_process_and_draws_a_picture() {
+    let out = picture("demo");
+    let arguments = [&["demo", "--clocks=9", "--workers=3", "--out"], &[out.to_str().unwrap()][..], &SMALL].concat();
+    let mut demo = start("demo", &[&arguments[..], &["--json"]].concat());
+    assert!(demo.end(), "{}", demo.stderr());
+    check_figures(&demo.stdout(), 3, 9);
+    assert!(std::fs::read_to_string(&out).unwrap().starts_with("<svg"));
+
+    let mut demo = start("demo", &arguments);
+    assert!(demo.end(), "{}", demo.stderr());
+    for words in ["clocks per second", "waiting for other workers", "Ideal gain", "lock-step, seconds waited"] {
+        assert!(demo.stdout().contains(words), "'{words}' is not in\n{}", demo.stdout());
+    }
+    std::fs::remove_file(&out).unwrap();
+}
+
+#[test]
+fn launch_trains_in_processes_and_passes_on_the_result_as_it_is() {
+    let out = picture("launch");
+    let program = ["launch", "--servers=2", "--workers=3", "--", "demo", "--json", "--clocks=9", "--out"];
+    let mut launch = start("launch", &[&program[..], &[out.to_str().unwrap()], &SMALL].concat());
+    assert!(launch.end(), "{}", launch.stderr());
+    check_figures(&launch.stdout(), 3, 9);
+    assert!(launch.stderr().lines().any(|line| line.starts_with("worker 0 | lock-step: 9 of 9 clocks")));
+    std::fs::remove_file(&out).unwrap();
+}
+
+/// A run started by hand, all of it under way: servers 0 (the coordinator too) and 1, workers 0, 1 and 2.
+fn run_by_hand() -> Vec<Process> {
+    let meet = free_address();
+    let common = ["--meet", &meet, "--patience", "2", "--join-limit", "60"];
+    let coordinate = ["--coordinate", "--servers", "3", "--workers", "3"];
+    let server = |name, place: &[&str]| start(name, &[&["server"], &common[..], place].concat());
+    let worker = |name, place| start(name, &[&["worker"], &common[..], &["--place", place, "--"], &ENDLESS].concat());
+    let mut processes = vec![
+        worker("worker 0", "0"),
+        server("server 1", &["--place", "1", "--threads", "2"]),
+        server("server 0", &[&["--place", "0"], &coordinate[..]].concat()),
+        worker("worker 1", "1"),
+        worker("worker 2", "2"),
+    ];
+    for process in &mut processes {
+        let name = process.name.clone();
+        process.hear("that it has begun", |said| said.contains(&name).then_some(()));
+    }
+    // By now or a moment later everybody is in the middle of training.
+    std::thread::sleep(Duration::from_millis(300));
+    processes
+}
+
+#[test]
+fn whoever_is_killed_all_others_name_the_lost_node_and_fail() {
+    // (the process that is killed, what the others say, what they may say instead)
+    let cases = [
+        ("worker 1", "lost worker 1", "lost worker 1"),
+        // A process of two servers: whichever of them is missed first.
+        ("server 1", "lost server 1", "lost server 2"),
+        ("server 0", "lost coordinator", "lost server 0"),
+    ];
+    for (killed, words, or_words) in cases {
+        let mut processes = run_by_hand();
+        let index = processes.iter().position(|process| process.name == killed).unwrap();
+        let victim = processes.remove(index);
+        signal("-9", victim.child.id());
+        for process in &mut processes {
+            assert!(!process.end(), "{} should fail when {killed} is killed", process.name);
+            let (name, said) = (&process.name, process.stderr());
+            assert!(said.contains(words) || said.contains(or_words), "{name} should say '{words}', and said\n{said}");
+        }
+    }
+}
+
+/// A launched run under way, and its processes by name.
+fn launched() -> (Process, Vec<(String, u32)>) {
+    let program = ["launch", "--patience=2", "--servers=2", "--workers=2", "--"];
+    let mut launch = start("launch", &[&program[..], &ENDLESS].concat());
+    let names = ["server 0", "server 1", "worker 0", "worker 1"];
+    let processes = names.map(|name| {
+        let process = launch.hear("whom it started", |said| {
+            let line = said.lines().find(|line| line.contains(&format!("started {name}")))?;
+            line.split_once("process=")?.1.split_whitespace().next()?.parse().ok()
+        });
+        (name.to_owned(), process)
+    });
+    for worker in ["worker 0 |", "worker 1 |"] {
+        launch.hear("that both work", |said| said.contains(worker).then_some(()));
+    }
+    (launch, processes.to_vec())
+}
+
+#[test]
+fn launch_names_the_process_that_was_killed_and_leaves_none_behind() {
+    for killed in ["worker 1", "server 1"] {
+        let (mut launch, processes) = launched();
+        let (_, victim) = processes.iter().find(|(name, _)| name == killed).unwrap();
+        signal("-9", *victim);
+        launch.fails_saying(&format!("the run failed: {killed} (process {victim}) died: signal 9"));
+        assert!(launch.stderr().contains(&format!("lost {killed}")), "{}", launch.stderr());
+        assert!(!processes.iter().any(|(_, process)| is_alive(*process)), "{}", launch.stderr());
+    }
+}
+
+#[test]
+fn launch_takes_its_processes_with_it_when_it_is_told_to_stop() {
+    for name in ["-TERM", "-INT"] {
+        let (mut launch, processes) = launched();
+        signal(name, launch.child.id());
+        launch.fails_saying("stopped by signal");
+        assert!(!processes.iter().any(|(_, process)| is_alive(*process)), "{}", launch.stderr());
+    }
+}
+
+#[test]
+fn a_process_that_waits_in_vain_says_for_whom() {
+    let nobody = free_address();
+    let worker = ["worker", "--meet", &nobody, "--join-limit", "1", "--", "demo"];
+    let cases: [(&[&str], &str); 3] = [
+        (&["server", "--meet", &nobody, "--join-limit", "1"], "no answer from the coordinator"),
+        (&worker, "no answer from the coordinator"),
+        (
+            &["server", "--meet", &nobody, "--join-limit=1", "--coordinate", "--servers=1", "--workers=1"],
+            "0 servers and 1 workers have yet to join",
+        ),
+    ];
+    for (arguments, words) in cases {
+        let mut process = start(arguments[0], arguments);
+        process.fails_saying(words);
+        assert!(process.stderr().contains(&nobody), "the address is named: {}", process.stderr());
+    }
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_is_refused_with_a_reason() {
+    // (the command line, words of the refusal)
+    let cases = [
+        ("", "Usage"),
+        ("demo --slak 3", "'--slak'"),
+        ("demo --slack 0", "0 is not in 1..=1000"),
+        ("demo --workers 0", "0 is not in"),
+        ("server", "--meet"),
+        ("server --meet here:1 --coordinate", "--servers"),
+        ("server --meet here:1 --workers 2", "--coordinate"),
+        ("server --meet nowhere --join-limit 1", "write host:port"),
+        ("server --meet 127.0.0.1:1 --threads 2 --coordinate --servers 1 --workers 1", "no room"),
+        ("worker --meet here:1", "PROGRAM"),
+        ("worker --meet here:1 -- dance", "'dance'"),
+        ("launch -- demo --workers 3", "'--workers'"),
+        ("launch --servers 0 -- demo", "0 is not in"),
+    ];
+    for (line, words) in cases {
+        let arguments: Vec<&str> = line.split_whitespace().collect();
+        let mut process = start(line, &arguments);
+        process.fails_saying(words);
+    }
+}
