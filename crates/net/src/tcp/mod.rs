@@ -63,6 +63,7 @@ pub fn listen(address: SocketAddr, settings: TcpSettings) -> std::io::Result<(Tc
 struct Ready {
     token: Token,
     writable: bool,
+    peer_ended: bool,
 }
 
 struct Connection {
@@ -158,7 +159,7 @@ impl TcpTransport {
 
     fn take_ready(&mut self) {
         let ready = std::mem::take(&mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner));
-        for Ready { token, writable } in ready {
+        for Ready { token, writable, peer_ended } in ready {
             match token {
                 LISTENER => self.accept(),
                 WAKER => {}
@@ -166,6 +167,9 @@ impl TcpTransport {
                     let index = token - FIRST_CONNECTION;
                     if writable {
                         self.flush_one(index);
+                    }
+                    if let Some(Some(connection)) = self.connections.get_mut(index) {
+                        connection.inbox.peer_ended |= peer_ended;
                     }
                     self.queue_read(index);
                 }
@@ -328,7 +332,11 @@ impl Waiter for TcpWaiter {
             return;
         }
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        ready.extend(self.events.iter().map(|event| Ready { token: event.token(), writable: event.is_writable() }));
+        ready.extend(self.events.iter().map(|event| Ready {
+            token: event.token(),
+            writable: event.is_writable(),
+            peer_ended: event.is_read_closed(),
+        }));
     }
 
     fn waker(&self) -> Waker {
