@@ -324,6 +324,36 @@ fn bytes_over_tcp_are_those_of_the_encoding() {
     assert_eq!(server.transport.traffic().bytes_in, frames.iter().map(bytes).sum::<usize>() as u64);
 }
 
+/// Both ends may call each other at once. What was sent on the connection that breaks may be lost, even if the other
+/// one is in use by now: a machine that is not told would wait for ever.
+#[test]
+fn a_connection_that_breaks_is_reported_even_if_a_newer_one_is_there() {
+    use std::io::Write;
+    let server = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    let (transport, waiter, address) =
+        listen(any_port, TcpSettings { pauses: false, pool: Pool::new() }).expect("a free port");
+    let mut worker = Node { name: ONE, transport: Box::new(transport), waiter: Box::new(waiter) };
+    let at = server.local_addr().expect("an address").to_string();
+    worker.transport.know(&[Member { node: SERVER, address: at }]);
+    worker.send(beat(ONE, SERVER, 1));
+    worker.transport.flush();
+    let (older, _) = server.accept().expect("called");
+    let mut newer = std::net::TcpStream::connect(address).expect("a listener");
+    let mut bytes = Vec::new();
+    encode(&beat(SERVER, ONE, 2), &mut bytes);
+    newer.write_all(&bytes).expect("written");
+    assert_eq!(worker.frames(1)[0].head.number, 2);
+    drop(older);
+    let events = worker.events_until(|events| !events.is_empty());
+    assert!(matches!(&events[..], [Event::Disconnected(SERVER)]), "{events:?}");
+    // The newer one still serves.
+    worker.send(beat(ONE, SERVER, 3));
+    worker.transport.flush();
+    let mut answer = vec![0; bytes.len()];
+    std::io::Read::read_exact(&mut newer, &mut answer).expect("sent on the newer one");
+}
+
 macro_rules! conform {
     ($transport:ident, $fixture:ident: $($rule:ident),* $(,)?) => {
         mod $transport {

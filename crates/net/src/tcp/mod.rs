@@ -196,9 +196,10 @@ impl TcpTransport {
         self.free.push(index);
         let Some(peer) = connection.peer else { return };
         tracing::debug!(%peer, "connection closed");
+        // Reported even where a newer connection is in use: what was sent on this one may be lost.
+        self.disconnected.push_back(peer);
         if self.by_node.get(&peer) == Some(&index) {
             self.by_node.remove(&peer);
-            self.disconnected.push_back(peer);
         }
     }
 
