@@ -223,3 +223,40 @@ fn tables_and_barriers_survive_a_coordinator_out_of_reach() {
     println!("{cuts} cut points of tables and barriers");
     assert!(cuts > 60, "only {cuts} cut points");
 }
+
+#[test]
+fn joining_and_leaving_survive_a_coordinator_out_of_reach() {
+    let run = |way: Way, at_join: Option<u64>, at_leave: Option<u64>| {
+        let cluster = Cluster::start(Shape { servers: 1, workers: 1 });
+        let meet = Proxy::before(cluster.meet);
+        if let Some(offset) = at_join {
+            meet.cut_after(way, offset);
+        }
+        let session = Session::connect(&connect(meet.address)).expect("joined");
+        let table = counts(&session, "counts");
+        exchange(&session, &table, 1);
+        if let Some(offset) = at_leave {
+            meet.cut_after(way, offset);
+        }
+        session.close().expect("left");
+        let cuts = meet.done();
+        cluster.ended_well();
+        cuts
+    };
+    let offsets = |length: u64| (0..length).step_by(23);
+    let mut runs = Vec::new();
+    for way in [Way::There, Way::Back] {
+        runs.extend(offsets(320).map(|offset| (way, Some(offset), None)));
+        runs.extend(offsets(90).map(|offset| (way, None, Some(offset))));
+    }
+    let runs: Vec<_> = runs
+        .into_iter()
+        .map(|(way, join, leave)| {
+            let what = format!("{way:?} cut at byte {join:?} of joining, {leave:?} of leaving");
+            std::thread::spawn(move || ends(&what, move || run(way, join, leave)))
+        })
+        .collect();
+    let cuts: u64 = runs.into_iter().map(|run| run.join().expect("joined and left")).sum();
+    println!("{cuts} cut points of joining and leaving");
+    assert!(cuts > 20, "only {cuts} cut points");
+}

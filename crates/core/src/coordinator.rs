@@ -126,7 +126,13 @@ impl Coordinator {
             return Self::say(from, Control::Turned { reason, token }, out);
         }
         let node = match self.tokens.get(&token) {
-            Some(node) => *node,
+            Some(node) => {
+                // It asks again because an answer was lost; the beginning may have been, too.
+                if let Some(seat) = self.seats.get_mut(node) {
+                    seat.ready = false;
+                }
+                *node
+            }
             None => {
                 let taken = |make: fn(u32) -> NodeId, most: u32| {
                     (0..most).map(make).find(|node| !self.seats.contains_key(node))

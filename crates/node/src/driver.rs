@@ -18,6 +18,8 @@ const LOOK: Duration = Duration::from_millis(5);
 const LOOK_UP: Duration = Duration::from_millis(1);
 /// A broken connection is tried again after this long.
 const RETRY: Duration = Duration::from_millis(50);
+/// A goodbye that was not answered is said again after this long.
+const GOODBYE_AGAIN: Duration = Duration::from_millis(100);
 
 /// How a worker's shell behaves.
 #[derive(Clone, Copy, Debug)]
@@ -209,9 +211,14 @@ impl Driver {
     /// Says goodbye once everything is acknowledged, and waits for the answer.
     pub fn leave(&self) -> Result<(), NodeError> {
         self.wait_until(|worker| worker.is_idle().then_some(()))?;
-        self.call(|worker, _, out| worker.leave(out));
         let begin = Instant::now();
+        let mut said: Option<Instant> = None;
         loop {
+            // Said again where it may have been lost: without it the others would wait and then think this worker lost.
+            if said.is_none_or(|said| said.elapsed() >= GOODBYE_AGAIN) {
+                said = Some(Instant::now());
+                self.call(|worker, _, out| worker.leave(out));
+            }
             // The coordinator may be gone already once everybody has left, so its answer is not insisted on.
             let done = lock(&self.state).said_goodbye || begin.elapsed() > Duration::from_secs(1);
             if done {
