@@ -260,3 +260,35 @@ fn joining_and_leaving_survive_a_coordinator_out_of_reach() {
     println!("{cuts} cut points of joining and leaving");
     assert!(cuts > 20, "only {cuts} cut points");
 }
+
+#[test]
+fn a_server_that_missed_a_goodbye_hears_it_again() {
+    let run = |offset: u64| {
+        let shape = Shape { servers: 1, workers: 2 };
+        let meet = free_address();
+        let coordinator = connect(meet);
+        let coordinating = std::thread::spawn(move || serve(&coordinator, 0, Some(shape), &Registry::builtin()));
+        let proxy = Proxy::before(meet);
+        let server = connect(proxy.address);
+        let serving = std::thread::spawn(move || serve(&server, 1, None, &Registry::builtin()));
+        let join = move || Session::connect(&connect(meet)).expect("joined");
+        let first = std::thread::spawn(join);
+        let (second, first) = (join(), first.join().expect("joined"));
+        let tables = [counts(&first, "counts"), counts(&second, "counts")];
+        proxy.cut_after(Way::Back, offset);
+        first.close().expect("left");
+        // Two clocks ahead of one who has left: only the goodbye lets this read go.
+        second.clock().expect("ended");
+        second.clock().expect("ended");
+        tables[1].pull(&tables[1].keys(&[1])).expect("asked").wait().expect("read");
+        second.close().expect("left");
+        serving.join().expect("no panic").expect("a good end");
+        coordinating.join().expect("no panic").expect("a good end");
+        proxy.done()
+    };
+    let runs: Vec<_> =
+        (0..12).map(|index| std::thread::spawn(move || ends("a goodbye", move || run(index * 16)))).collect();
+    let cuts: u64 = runs.into_iter().map(|run| run.join().expect("told again")).sum();
+    println!("{cuts} cut points of goodbyes");
+    assert!(cuts > 6, "only {cuts} cut points");
+}

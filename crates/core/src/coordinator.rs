@@ -172,6 +172,22 @@ impl Coordinator {
             self.begin(from, out);
         } else {
             Self::say(from, Control::Beat, out);
+            self.repeat_goodbyes(from, out);
+        }
+    }
+
+    /// A server may have missed who left, with a connection that broke: it is said with every beat, and taken once.
+    fn repeat_goodbyes(&self, to: NodeId, out: &mut Outbox) {
+        if !self.begun || !matches!(to, NodeId::Server(_)) {
+            return;
+        }
+        for (node, _) in self.seats.iter().filter(|(_, seat)| seat.gone) {
+            if let NodeId::Worker(rank) = node {
+                Self::say(to, Control::Left { worker: WorkerId(*rank) }, out);
+            }
+        }
+        if self.live_workers().next().is_none() {
+            Self::say(to, Control::Finish, out);
         }
     }
 

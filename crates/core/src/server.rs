@@ -118,9 +118,12 @@ impl Server {
                 let message = Message::Control(Control::TableAdded { table, problem });
                 out.send(Frame { head: Head::plain(self.node, head.from), message });
             }
-            Message::Control(Control::Left { worker }) if !self.left.contains(&worker) => {
-                self.left.push(worker);
-                self.shards.values_mut().for_each(|shard| shard.leave(worker, out));
+            Message::Control(Control::Left { worker }) => {
+                // Said again with every beat.
+                if !self.left.contains(&worker) {
+                    self.left.push(worker);
+                    self.shards.values_mut().for_each(|shard| shard.leave(worker, out));
+                }
             }
             Message::Control(Control::Finish) => self.finished = true,
             _ => self.misdirected += 1,
