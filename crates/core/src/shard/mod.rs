@@ -304,7 +304,7 @@ impl<T: Number> Shard<T> {
     /// The position of the key at `index` of a part, if the shard knows it.
     fn position_of(&mut self, keys: &KeyPart, index: usize) -> Option<Position> {
         match keys {
-            KeyPart::Run { first, .. } => Some(Position(first.0 + index as u64)),
+            KeyPart::Run { first, .. } => first.0.checked_add(index as u64).map(Position),
             KeyPart::List { positions, .. } => positions.numbers::<u64>()?.get(index).copied().map(Position),
             KeyPart::Known { signature, start, count } => {
                 let known = self.lists.get((*signature, *start, *count))?;

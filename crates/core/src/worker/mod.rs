@@ -259,7 +259,7 @@ impl Worker {
         if batch.values.number != spec.number {
             return Err(unfit(Refusal::WrongNumber { expected: spec.number, found: batch.values.number }));
         }
-        let expected = (batch.keys.len() * spec.row_bytes()) as u64;
+        let expected = (batch.keys.len() as u64).saturating_mul(spec.row_bytes() as u64);
         if batch.values.bytes.len() as u64 != expected {
             return Err(unfit(Refusal::WrongLength { expected, found: batch.values.bytes.len() as u64 }));
         }
@@ -286,7 +286,7 @@ impl Worker {
         if found != spec.number {
             return Err(unfit(spec, Refusal::WrongNumber { expected: spec.number, found }));
         }
-        let expected = (keys.len() * spec.row_bytes()) as u64;
+        let expected = (keys.len() as u64).saturating_mul(spec.row_bytes() as u64);
         let length = target.bytes_mut().len() as u64;
         if length != expected {
             return Err(unfit(spec, Refusal::WrongLength { expected, found: length }));
