@@ -7,6 +7,10 @@
 mod local;
 mod tcp;
 
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use tcp::{Ended, Inbox};
+
 pub use local::{Exchange, LocalTransport, LocalWaiter};
 pub use tcp::{TcpSettings, TcpTransport, TcpWaiter, listen};
 

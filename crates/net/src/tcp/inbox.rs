@@ -69,10 +69,12 @@ pub struct Inbox {
     pub may_have_more: bool,
     /// The peer will send no more. Its last bytes and its end are one event: a short read must not hide the end.
     pub peer_ended: bool,
+    /// Bytes received so far.
     pub bytes: u64,
 }
 
 impl Inbox {
+    /// Nothing received yet.
     pub fn new() -> Self {
         let staging = vec![0; STAGING].into_boxed_slice();
         Self { staging, start: 0, end: 0, partial: None, may_have_more: true, peer_ended: false, bytes: 0 }

@@ -4,6 +4,9 @@ mod inbox;
 mod outbox;
 
 use crate::{Event, Traffic, Transport, Waiter, Waker};
+#[cfg(fuzzing)]
+pub use inbox::{Ended, Inbox};
+#[cfg(not(fuzzing))]
 use inbox::{Ended, Inbox};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Registry, Token};
