@@ -200,7 +200,7 @@ impl<T: Number> Rows<T> {
 
     /// Counts examples that the shard was told of.
     pub fn count_examples(&mut self, examples: u64) {
-        self.examples += examples;
+        self.examples = self.examples.saturating_add(examples);
     }
 
     /// A setting changes for updates made in clock `at` and later.

@@ -290,7 +290,7 @@ impl<T: Number> Shard<T> {
                 self.note_changes(&push.keys, positions.as_ref(), &resolved);
             }
             Combine::Clock(_) => {
-                *self.held_examples.entry(clock).or_default() += head.examples;
+                self.hold_examples(clock, head.examples);
                 let held = self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new()));
                 if let Held::Sum(sum) = held {
                     sum.add(self.rows.width(), self.rows.len(), &resolved, values);
@@ -299,6 +299,11 @@ impl<T: Number> Shard<T> {
             }
         }
         Ok(())
+    }
+
+    fn hold_examples(&mut self, clock: Clock, examples: u64) {
+        let held = self.held_examples.entry(clock).or_default();
+        *held = held.saturating_add(examples);
     }
 
     /// The position of the key at `index` of a part, if the shard knows it.
@@ -474,7 +479,7 @@ impl<T: Number> Shard<T> {
             types::Consistency::Bounded { slack, .. } => slack,
             _ => 0,
         };
-        let in_view = |failed: &&FailedClock| failed.clock.0.saturating_add(slack) + 1 >= read.clock.0;
+        let in_view = |failed: &&FailedClock| failed.clock.0.saturating_add(slack).saturating_add(1) >= read.clock.0;
         Ok(Pulled {
             table: self.table,
             shard: self.placed.shard,
@@ -515,7 +520,7 @@ impl<T: Number> AnyShard for Shard<T> {
     fn marker(&mut self, head: &Head, marker: &Marker, out: &mut Outbox) {
         let Some(worker) = self.gate(head, marker.settled, out) else { return };
         if matches!(self.spec.combine, Combine::Clock(_)) {
-            *self.held_examples.entry(head.clock).or_default() += head.examples;
+            self.hold_examples(head.clock, head.examples);
         } else {
             self.rows.count_examples(head.examples);
         }
