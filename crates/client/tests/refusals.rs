@@ -133,6 +133,14 @@ fn what_does_not_fit_is_refused_in_words_and_changes_nothing() {
             &["key 3", "'ordered'", "out of order"],
         ),
         (
+            "unsorted positions that no shard owns",
+            |t| {
+                let keys = Keys::at(Placement::Ordered, &[5_000, 6_000, 1]);
+                refused(t.dense.push(&keys, vec![1.0; 6]).and_then(|p| p.wait()))
+            },
+            &["'dense'", "key 1 ", "out of order"],
+        ),
+        (
             "repeated positions",
             |t| refused(t.ordered.push(&Keys::at(Placement::Ordered, &[3, 3]), vec![1.0; 2]).and_then(|p| p.wait())),
             &["key 3", "'ordered'", "twice"],

@@ -263,6 +263,7 @@ impl Worker {
         if batch.values.bytes.len() as u64 != expected {
             return Err(unfit(Refusal::WrongLength { expected, found: batch.values.bytes.len() as u64 }));
         }
+        self.check_cover(table, &batch.keys)?;
         Ok(self.submit(now, table, Task::Push { batch }, after, out))
     }
 
@@ -291,6 +292,7 @@ impl Worker {
         if length != expected {
             return Err(unfit(spec, Refusal::WrongLength { expected, found: length }));
         }
+        self.check_cover(table, &keys)?;
         Ok(self.submit(now, table, Task::Pull { keys, target }, after, out))
     }
 
@@ -329,6 +331,19 @@ impl Worker {
             placement: types::Placement::Ordered,
             refusal: Refusal::UnknownTable,
         })
+    }
+
+    /// Every key must go to some shard, which sees to the order of what it gets. In a list that is not sorted, some may
+    /// lie between those that the shards own.
+    fn check_cover(&self, table: TableId, keys: &Keys) -> Result<(), TableFailure> {
+        let Some(table) = self.tables.get(&table) else { return Ok(()) };
+        let covered: usize = table.links.iter().map(|link| keys.within(link.placed.range).len()).sum();
+        if covered == keys.len() {
+            return Ok(());
+        }
+        let disorder = (1..keys.len()).find(|index| keys.position(index - 1) >= keys.position(*index));
+        let position = keys.position(disorder.unwrap_or(0));
+        Err(unfit(&table.spec, Refusal::Unsorted { position }))
     }
 
     /// Whether everything asked for has been sent, so that a clock may end.
