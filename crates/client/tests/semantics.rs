@@ -90,7 +90,7 @@ fn a_clock_of_sums_or_means_is_exact_and_alike_for_everybody() {
             let mut seen = Vec::new();
             for clock in 0..12u64 {
                 // Worker 2 has nothing to say in odd clocks: a mean divides by the workers all the same.
-                if session.rank() < 2 || clock % 2 == 0 {
+                if session.rank() < 2 || clock.is_multiple_of(2) {
                     done(table.push_range(0..4, vec![3.0 * f64::from(session.rank() + 1); 4]));
                 }
                 dawdle(session.rank(), clock);
@@ -101,7 +101,7 @@ fn a_clock_of_sums_or_means_is_exact_and_alike_for_everybody() {
             }
             seen
         });
-        let per_clock = |clock: u64| if clock % 2 == 0 { 18.0 } else { 9.0 } / f64::from(shares);
+        let per_clock = |clock: u64| if clock.is_multiple_of(2) { 18.0 } else { 9.0 } / f64::from(shares);
         let mut total = 0.0;
         for clock in 0..12 {
             total += per_clock(clock);

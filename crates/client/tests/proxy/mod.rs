@@ -133,8 +133,7 @@ impl Proxy {
 
 fn pump(way: Way, mut from: TcpStream, mut to: TcpStream, state: &Mutex<State>) {
     let mut buffer = vec![0; 64 << 10];
-    loop {
-        let Ok(bytes @ 1..) = from.read(&mut buffer) else { break };
+    while let Ok(bytes @ 1..) = from.read(&mut buffer) {
         let (bytes, broken) = state.lock().expect("not poisoned").carry(way, bytes);
         if to.write_all(&buffer[..bytes]).is_err() || broken {
             break;
