@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, value_parser};
-use slackwater::{Connect, Registry, Session, Shape, serve};
+use slackwater::{Connect, Serve, Session, Shape};
 
 use crate::demo;
 
@@ -88,8 +88,8 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
         _ => None,
     };
     let meeting = &options.meeting;
-    let reports = serve(&meeting.connect(), options.threads, coordinated, &Registry::builtin())
-        .with_context(|| format!("the run that meets at {}", meeting.meet))?;
+    let serve = Serve { threads: options.threads, coordinate: coordinated, ..Serve::new(meeting.connect()) };
+    let reports = serve.run().with_context(|| format!("the run that meets at {}", meeting.meet))?;
     for report in reports {
         let (node, traffic) = (report.node, report.traffic);
         tracing::info!(%node, received_bytes = traffic.bytes_in, sent_bytes = traffic.bytes_out, "finished");

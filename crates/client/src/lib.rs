@@ -35,7 +35,7 @@ pub use log::Log;
 pub use machine::WorkerCounts;
 pub use net::Traffic;
 pub use node::Patience;
-pub use session::{Connect, Serve, Session, Shape, serve};
+pub use session::{Connect, Serve, Session, Shape};
 pub use table::Table;
 pub use ticket::{After, Rows, Ticket, Tickets};
 pub use types::{

@@ -94,6 +94,14 @@ impl Shared {
         Error::Refused { refused_by: format!("a push or pull of {} was ", self.rank), reason }
     }
 
+    /// Fails if a push whose ticket was dropped was refused since this was last asked.
+    fn unreported(&self) -> Result<(), Error> {
+        match self.driver.call(|worker, _, _| worker.take_unreported()).first() {
+            Some((table, failure)) => Err(self.refused(*table, failure)),
+            None => Ok(()),
+        }
+    }
+
     pub fn account(&self, released_by: Option<WorkerId>, time: Duration) {
         let mut ledger = lock(&self.ledger);
         match released_by {
@@ -257,14 +265,8 @@ impl Session {
             absorb()?;
         }
         self.shared.driver.wait_until(|worker| worker.is_flushed().then_some(()))?;
-        let unreported = self.shared.driver.call(|worker, now, out| {
-            worker.end_clock(now, out);
-            worker.take_unreported()
-        });
-        match unreported.first() {
-            Some((table, failure)) => Err(self.shared.refused(*table, failure)),
-            None => Ok(()),
-        }
+        self.shared.driver.call(|worker, now, out| worker.end_clock(now, out));
+        self.shared.unreported()
     }
 
     /// Blocks until every live worker stands at its barrier of the same count. Says who is missing after a few seconds.
@@ -296,7 +298,8 @@ impl Session {
         self.shared.driver.traffic()
     }
 
-    /// Flushes, waits until everything is acknowledged, and leaves the run: nobody waits for this worker any more.
+    /// Flushes, waits until everything is acknowledged, and leaves the run: nobody waits for this worker any more. Fails if
+    /// a push whose ticket was dropped was refused since the last clock.
     pub fn close(mut self) -> Result<(), Error> {
         self.leave()
     }
@@ -308,7 +311,8 @@ impl Session {
         for absorb in &*lock(&self.shared.absorb) {
             absorb()?;
         }
-        Ok(self.shared.driver.leave()?)
+        self.shared.driver.leave()?;
+        self.shared.unreported()
     }
 }
 
@@ -427,17 +431,6 @@ impl Serve {
         }
         first_error.map_or(Ok(reports), Err)
     }
-}
-
-/// Serves a run over TCP from this process until it ends.
-pub fn serve(
-    connect: &Connect,
-    threads: u32,
-    coordinate: Option<Shape>,
-    registry: &Registry,
-) -> Result<Vec<ServerReport>, Error> {
-    Serve { connect: connect.clone(), threads, coordinate, registry: registry.clone(), list_bytes: machine::LIST_BYTES }
-        .run()
 }
 
 type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;

@@ -4,12 +4,12 @@ use crate::log::Logs;
 use crate::session::Shared;
 use crate::ticket::{Rows, Ticket, Tickets};
 use crate::{Error, Log};
-use machine::{Batch, PullTarget, Values};
+use machine::{Batch, PullTarget, TableFailure, Values};
 use std::ops::Range;
 use std::sync::Arc;
 use types::{Position, PositionRange, Setting, TableId, TableSpec};
 use update::Number;
-use wire::{Keys, Payload};
+use wire::{Keys, Payload, Refusal};
 
 /// A number that pulls can bring.
 pub trait TargetNumber: Number {
@@ -177,7 +177,24 @@ impl<T: TargetNumber> Table<T> {
     /// asks, and blocks until the slowest worker allows that. A key that was never written reads as zero, or as its
     /// initial row where the table has an initialiser.
     pub fn pull(&self, keys: &Keys) -> Result<Ticket<Rows<T>>, Error> {
-        self.pull_into(keys, vec![T::ZERO; keys.len() * self.spec.width as usize], &Tickets::none())
+        self.pull_into(keys, self.room_for(keys)?, &Tickets::none())
+    }
+
+    /// Memory for the rows of `keys`, unless they are more than the table has or the machine can hold.
+    fn room_for(&self, keys: &Keys) -> Result<Vec<T>, Error> {
+        let (table, placement) = (self.spec.name.clone(), self.spec.shape.placement());
+        let last = keys.len().checked_sub(1).map(|last| keys.position(last));
+        if let Some(position) = last.filter(|last| *last > self.spec.shape.extent().last) {
+            return Err(TableFailure::Unfit { table, placement, refusal: Refusal::OutOfRange { position } }.into());
+        }
+        let count = keys.len().saturating_mul(self.spec.width as usize);
+        if Vec::<T>::new().try_reserve_exact(count).is_err() {
+            let expected = (keys.len() as u64).saturating_mul(self.spec.row_bytes() as u64);
+            return Err(
+                TableFailure::Unfit { table, placement, refusal: Refusal::WrongLength { expected, found: 0 } }.into()
+            );
+        }
+        Ok(vec![T::ZERO; count])
     }
 
     /// As [`Table::pull`] into memory of the caller's, which [`Rows::into_values`] gives back, after other tickets are done.
@@ -197,7 +214,7 @@ impl<T: TargetNumber> Table<T> {
         let push = self.push(keys, values)?;
         let bounded = matches!(self.spec.consistency, types::Consistency::Bounded { .. });
         let after = if bounded { Tickets::none() } else { Tickets::none().and(&push) };
-        self.pull_into(keys, vec![T::ZERO; keys.len() * self.spec.width as usize], &after)
+        self.pull_into(keys, self.room_for(keys)?, &after)
     }
 
     /// Pushes to neighbouring ids of a dense or ordered table.

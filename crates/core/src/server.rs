@@ -185,3 +185,48 @@ fn shard_of(message: &Message) -> Option<(TableId, ShardId)> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Clock, Combine, NumberType, PlanNumber, Position, Reduce, Source};
+    use wire::{KeyPart, Marker, Payload, Pull, Push};
+
+    const NODE: NodeId = NodeId::Server(0);
+
+    /// Found by the fuzz target `server`: each of these overflowed.
+    #[test]
+    fn numbers_at_the_end_of_their_range_do_no_harm() {
+        let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(1)] };
+        for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
+            let mut server = Server::new(NODE, plan.clone(), Registry::builtin(), Pool::new());
+            let mut out = Outbox::new();
+            let spec = TableSpec::sparse("t", 1).ordered().combine(combine);
+            server.add_table(TableId(0), &spec, &mut out).expect("made");
+            let (table, shard) = (TableId(0), ShardId(0));
+            let run = |first: u64, count: u64| KeyPart::Run { first: Position(first), count };
+            let push = |keys: KeyPart, values: Vec<f32>| {
+                let (number, values) = (NumberType::F32, Payload::new(values));
+                Message::Push(Push { table, shard, settled: u64::MAX, number, keys, values })
+            };
+            let messages = [
+                push(run(u64::MAX, 2), vec![1.0, f32::NAN]),
+                push(run(u64::MAX - 1, 2), vec![1.0, 2.0]),
+                Message::Marker(Marker { table, shard, settled: 0 }),
+                push(run(7, 1), vec![f32::INFINITY]),
+                Message::Marker(Marker { table, shard, settled: 0 }),
+                Message::Pull(Pull { table, shard, request: 1, after: 0, subscribe: true, keys: run(7, 1) }),
+            ];
+            for (number, message) in (1..).zip(messages) {
+                let mut head = Head::plain(NodeId::Worker(0), NODE);
+                (head.source, head.number, head.examples) = (Source(1), number, u64::MAX);
+                // The clock stays 0 until the first marker, so that the pushes before it are taken.
+                head.clock = Clock(if number < 3 { 0 } else { u64::MAX });
+                server.handle(Time(0), Frame { head, message }, &mut out);
+                server.settle(&mut out);
+                server.tick(Time(u64::MAX), &mut out);
+            }
+            assert!(out.drain().any(|frame| matches!(frame.message, Message::Pulled(_))), "the read is answered");
+        }
+    }
+}

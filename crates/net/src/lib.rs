@@ -7,6 +7,10 @@
 mod local;
 mod tcp;
 
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use tcp::{Ended, Inbox};
+
 pub use local::{Exchange, LocalTransport, LocalWaiter};
 pub use tcp::{TcpSettings, TcpTransport, TcpWaiter, listen};
 
@@ -16,6 +20,7 @@ use wire::{Frame, Member};
 
 /// What a transport has to report.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every event is a frame, and it is moved on at once")]
 pub enum Event {
     /// A frame arrived.
     Frame(Frame),

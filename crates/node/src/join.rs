@@ -55,7 +55,11 @@ pub fn join(
             transport.flush();
         }
         while let Some(event) = transport.next() {
-            let Event::Frame(frame) = event else { continue };
+            let Event::Frame(frame) = event else {
+                // The beginning may have been lost with the connection: ask for the same place again, and hear it again.
+                (place, asked) = (None, asked.filter(|_| place.is_none()));
+                continue;
+            };
             match frame.message {
                 Message::Control(Control::Welcome { node, source, token: theirs }) if theirs == token => {
                     transport.rename(node);

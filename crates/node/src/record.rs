@@ -9,7 +9,7 @@ use wire::{Frame, Pool, encode};
 /// One thing a machine was told.
 #[derive(Clone, Debug)]
 enum Input {
-    Frame(Time, Frame),
+    Frame(Time, Box<Frame>),
     Settle,
     Tick(Time),
 }
@@ -59,7 +59,7 @@ impl Recorder {
     }
 
     pub(crate) fn input(&mut self, now: Time, frame: &Frame) {
-        self.put(Entry::Input(Input::Frame(now, frame.clone())));
+        self.put(Entry::Input(Input::Frame(now, Box::new(frame.clone()))));
     }
 
     pub(crate) fn settle(&mut self) {
@@ -98,7 +98,7 @@ pub fn replay_server(recording: Recording, registry: Registry) -> Replayed {
                 let Some(machine) = &mut machine else { continue };
                 inputs += 1;
                 match input {
-                    Input::Frame(now, frame) => machine.handle(now, frame, &mut out),
+                    Input::Frame(now, frame) => machine.handle(now, *frame, &mut out),
                     Input::Settle => machine.settle(&mut out),
                     Input::Tick(now) => machine.tick(now, &mut out),
                 }

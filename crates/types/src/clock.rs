@@ -7,10 +7,10 @@ use std::fmt;
 pub struct Clock(pub u64);
 
 impl Clock {
-    /// The clock after this one.
+    /// The clock after this one. The last there can be is followed by itself: clocks also come from outside.
     #[must_use]
     pub fn next(self) -> Self {
-        Self(self.0 + 1)
+        Self(self.0.saturating_add(1))
     }
 }
 

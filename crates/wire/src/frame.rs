@@ -161,6 +161,13 @@ pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
     write(&head.clock.0.to_le_bytes());
     write(&head.examples.to_le_bytes());
     write(&head.codecs.0);
+    seal(&mut out[start..]);
+}
+
+/// Puts the right check into the bytes of a header and a body, whatever else they say. For tests of what stands behind it.
+#[doc(hidden)]
+pub fn seal(bytes: &mut [u8]) {
+    let Some((header, body)) = bytes.split_at_mut_checked(HEADER_BYTES) else { return };
     let check = check(&header[..CHECKED], body);
     header[CHECKED..].copy_from_slice(&check.to_le_bytes());
 }
@@ -218,6 +225,9 @@ pub fn decode(header: &Header, body: &[u8], payloads: [Payload; 2]) -> Result<Fr
     }
     let node = |shifted: u64| NodeId::from_bits(shifted as u32).ok_or(WireError::Malformed("a name that is no node's"));
     let parties = header.word(20);
+    if header.bytes[28..32] != [0; 4] {
+        return Err(WireError::Malformed("something where nothing is defined"));
+    }
     let mut codecs = [0; 8];
     codecs.copy_from_slice(&header.bytes[72..80]);
     if codecs != [0; 8] {
@@ -321,6 +331,28 @@ mod tests {
         assert_eq!(Header::parse(&header).err(), Some(WireError::Version { theirs: 9 }));
         header[0] = b'G';
         assert_eq!(Header::parse(&header).err(), Some(WireError::NotSlackwater));
+    }
+
+    #[test]
+    fn a_frame_has_one_spelling() {
+        let head = Head::plain(NodeId::Worker(0), NodeId::Coordinator);
+        let mut bytes = Vec::new();
+        encode(&Frame { head, message: Message::Control(Control::Beat) }, &mut bytes);
+        // (what, a byte of the header, payloads that come with it)
+        let payload = |bytes: usize| Payload::new(vec![0u8; bytes]);
+        let cases = [
+            ("an undefined field", 28, [payload(0), payload(0)]),
+            ("positions that no control has", 12, [payload(8), payload(0)]),
+            ("values that no control has", 16, [payload(0), payload(8)]),
+        ];
+        for (what, at, payloads) in cases {
+            let mut other = bytes.clone();
+            other[at] = 8;
+            seal(&mut other);
+            let header = Header::parse(other[..HEADER_BYTES].try_into().expect("a header")).expect("a header");
+            let result = decode(&header, &other[HEADER_BYTES..], payloads);
+            assert!(matches!(result, Err(WireError::Malformed(_))), "{what}: {result:?}");
+        }
     }
 
     #[test]

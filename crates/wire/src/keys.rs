@@ -379,7 +379,7 @@ impl KeyPart {
         Ok(match u8::get(input)? {
             0 => Self::Run { first: Field::get(input)?, count: Field::get(input)? },
             1 => {
-                if positions.len() % 8 != 0 {
+                if !positions.len().is_multiple_of(8) {
                     return Err(WireError::Malformed("a key list is not a whole number of keys"));
                 }
                 Self::List { signature: Signature(Field::get(input)?), start: Field::get(input)?, positions }

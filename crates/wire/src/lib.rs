@@ -12,6 +12,8 @@ mod keys;
 mod message;
 
 pub use buffer::{Backing, Fresh, MemoryKind, Payload, Pool};
+#[doc(hidden)]
+pub use frame::seal;
 pub use frame::{
     CodecChain, Frame, HEADER_BYTES, Head, Header, MAX_BODY_BYTES, Stage, VERSION, WireError, decode, encode,
 };

@@ -573,6 +573,7 @@ impl Message {
 
     pub(crate) fn get(kind: u8, body: &[u8], payloads: [Payload; 2]) -> Result<Self, WireError> {
         let input = &mut Reader(body);
+        let announced = [payloads[0].len(), payloads[1].len()];
         let [positions, values] = payloads;
         let message = match kind {
             0 => Self::Push(Push {
@@ -625,6 +626,9 @@ impl Message {
         };
         if !input.0.is_empty() {
             return Err(WireError::Malformed("bytes left over behind a message"));
+        }
+        if message.payloads().map(Payload::len) != announced {
+            return Err(WireError::Malformed("a payload that this message does not have"));
         }
         Ok(message)
     }

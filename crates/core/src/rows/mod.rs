@@ -6,4 +6,4 @@ mod slab;
 mod spread;
 
 pub use index::Index;
-pub use slab::{Resolved, Rows};
+pub use slab::{Resolved, Rows, RowsError};

@@ -7,6 +7,20 @@ use types::{Clock, Initial, Placement, Position, PositionRange, Setting, Shape, 
 use update::{ABSENT, Number, Registry, Slots, Step, UnknownUpdater, Updater};
 use wire::Refusal;
 
+/// Why there cannot be rows.
+#[derive(Debug, thiserror::Error)]
+pub enum RowsError {
+    /// No such updater.
+    #[error(transparent)]
+    Updater(#[from] UnknownUpdater),
+    /// They do not fit into memory.
+    #[error("{rows} rows of this width do not fit into this server's memory; use more servers or a sparse table")]
+    TooLarge {
+        /// How many there would be on this server.
+        rows: u64,
+    },
+}
+
 /// The slots of some keys, in key order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolved {
@@ -59,7 +73,7 @@ pub struct Rows<T: Number> {
 
 impl<T: Number> Rows<T> {
     /// The rows of `range` of a table.
-    pub fn new(spec: &TableSpec, range: PositionRange, registry: &Registry) -> Result<Self, UnknownUpdater> {
+    pub fn new(spec: &TableSpec, range: PositionRange, registry: &Registry) -> Result<Self, RowsError> {
         let updater = registry.make::<T>(&spec.updater)?;
         let width = spec.width as usize;
         let stride = width + updater.state(width);
@@ -80,8 +94,12 @@ impl<T: Number> Rows<T> {
         match spec.shape {
             Shape::Dense { .. } => {
                 let count = (range.last.0 - range.first.0 + 1) as usize;
+                // Asked for and given back at once: a table that does not fit is refused, not fatal.
+                let numbers = count.checked_mul(stride).ok_or(RowsError::TooLarge { rows: count as u64 })?;
+                let room = Vec::<T>::new().try_reserve_exact(numbers);
+                room.map_err(|_| RowsError::TooLarge { rows: count as u64 })?;
                 // Zeroed pages come from the system untouched, so a large table costs nothing until it is used.
-                rows.slab = vec![T::ZERO; count * stride];
+                rows.slab = vec![T::ZERO; numbers];
                 rows.len = count;
                 rows.fill(0, |slot| Position(range.first.0 + slot as u64));
             }
@@ -200,7 +218,7 @@ impl<T: Number> Rows<T> {
 
     /// Counts examples that the shard was told of.
     pub fn count_examples(&mut self, examples: u64) {
-        self.examples += examples;
+        self.examples = self.examples.saturating_add(examples);
     }
 
     /// A setting changes for updates made in clock `at` and later.

@@ -8,7 +8,7 @@ mod stream;
 mod subscribers;
 
 use crate::Outbox;
-use crate::rows::{Resolved, Rows};
+use crate::rows::{Resolved, Rows, RowsError};
 use combine::{Combination, Held, as_slots};
 use frontier::Frontier;
 pub use lists::LIST_BYTES;
@@ -22,7 +22,7 @@ use types::{
     CacheSpec, Clock, Combine, PART_BYTES, Placed, Plan, Position, Setting, Source, Span, TableId, TableSpec, Time,
     WorkerId,
 };
-use update::{ABSENT, Number, Registry, UnknownUpdater, first_not_finite};
+use update::{ABSENT, Number, Registry, first_not_finite};
 use wire::{
     Acked, FailedClock, Frame, Head, KeyPart, Marker, Message, Payload, Pool, Pull, PullRefused, Pulled, Push, Refresh,
     Refreshed, Refusal, Refused, Resend, ResendReason, Tune, Waiting,
@@ -96,7 +96,7 @@ pub fn make(
     table: TableId,
     spec: &TableSpec,
     terms: &Terms<'_>,
-) -> Result<Box<dyn AnyShard>, UnknownUpdater> {
+) -> Result<Box<dyn AnyShard>, RowsError> {
     Ok(match spec.number {
         types::NumberType::F32 => Box::new(Shard::<f32>::new(placed, table, spec, terms)?),
         types::NumberType::F64 => Box::new(Shard::<f64>::new(placed, table, spec, terms)?),
@@ -156,7 +156,7 @@ struct Shard<T: Number> {
 }
 
 impl<T: Number> Shard<T> {
-    fn new(placed: Placed, table: TableId, spec: &TableSpec, terms: &Terms<'_>) -> Result<Self, UnknownUpdater> {
+    fn new(placed: Placed, table: TableId, spec: &TableSpec, terms: &Terms<'_>) -> Result<Self, RowsError> {
         let plan = terms.plan;
         let workers = plan.workers.len();
         Ok(Self {
@@ -313,7 +313,7 @@ impl<T: Number> Shard<T> {
                 }
             }
             Combine::Clock(_) => {
-                *self.held_examples.entry(clock).or_default() += head.examples;
+                self.hold_examples(clock, head.examples);
                 let held = self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new()));
                 if let Held::Sum(sum) = held {
                     sum.add(self.rows.width(), self.rows.len(), &resolved, values);
@@ -328,10 +328,15 @@ impl<T: Number> Shard<T> {
         Ok(())
     }
 
+    fn hold_examples(&mut self, clock: Clock, examples: u64) {
+        let held = self.held_examples.entry(clock).or_default();
+        *held = held.saturating_add(examples);
+    }
+
     /// The position of the key at `index` of a part, if the shard knows it.
     fn position_of(&mut self, keys: &KeyPart, index: usize) -> Option<Position> {
         match keys {
-            KeyPart::Run { first, .. } => Some(Position(first.0 + index as u64)),
+            KeyPart::Run { first, .. } => first.0.checked_add(index as u64).map(Position),
             KeyPart::List { positions, .. } => positions.numbers::<u64>()?.get(index).copied().map(Position),
             KeyPart::Known { signature, start, count } => {
                 let known = self.lists.get((*signature, *start, *count))?;
@@ -492,7 +497,7 @@ impl<T: Number> Shard<T> {
             types::Consistency::Bounded { slack, .. } => slack,
             _ => 0,
         };
-        let in_view = |failed: &&FailedClock| failed.clock.0.saturating_add(slack) + 1 >= read.clock.0;
+        let in_view = |failed: &&FailedClock| failed.clock.0.saturating_add(slack).saturating_add(1) >= read.clock.0;
         Ok(Pulled {
             table: self.table,
             shard: self.placed.shard,
@@ -534,7 +539,7 @@ impl<T: Number> AnyShard for Shard<T> {
     fn marker(&mut self, head: &Head, marker: &Marker, out: &mut Outbox) {
         let Some(worker) = self.gate(head, marker.settled, out) else { return };
         if matches!(self.spec.combine, Combine::Clock(_)) {
-            *self.held_examples.entry(head.clock).or_default() += head.examples;
+            self.hold_examples(head.clock, head.examples);
         } else {
             self.rows.count_examples(head.examples);
         }

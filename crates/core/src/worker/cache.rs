@@ -28,7 +28,7 @@ impl Chain {
 
     /// A link arrives. Returns whether it follows the last one.
     fn follow(&mut self, name: u64, link: u64, frontier: Clock) -> bool {
-        let follows = name == self.name && link == self.link + 1;
+        let follows = name == self.name && Some(link) == self.link.checked_add(1);
         if follows {
             self.link = link;
             self.frontier = self.frontier.max(frontier);

@@ -260,10 +260,11 @@ impl Worker {
         if batch.values.number != spec.number {
             return Err(unfit(Refusal::WrongNumber { expected: spec.number, found: batch.values.number }));
         }
-        let expected = (batch.keys.len() * spec.row_bytes()) as u64;
+        let expected = (batch.keys.len() as u64).saturating_mul(spec.row_bytes() as u64);
         if batch.values.bytes.len() as u64 != expected {
             return Err(unfit(Refusal::WrongLength { expected, found: batch.values.bytes.len() as u64 }));
         }
+        self.check_cover(table, &batch.keys)?;
         Ok(self.submit(now, table, Task::Push { batch }, after, out))
     }
 
@@ -287,11 +288,12 @@ impl Worker {
         if found != spec.number {
             return Err(unfit(spec, Refusal::WrongNumber { expected: spec.number, found }));
         }
-        let expected = (keys.len() * spec.row_bytes()) as u64;
+        let expected = (keys.len() as u64).saturating_mul(spec.row_bytes() as u64);
         let length = target.bytes_mut().len() as u64;
         if length != expected {
             return Err(unfit(spec, Refusal::WrongLength { expected, found: length }));
         }
+        self.check_cover(table, &keys)?;
         let after = self.after_own(table, after);
         Ok(self.submit(now, table, Task::Pull { keys, target }, &after, out))
     }
@@ -339,6 +341,19 @@ impl Worker {
             placement: types::Placement::Ordered,
             refusal: Refusal::UnknownTable,
         })
+    }
+
+    /// Every key must go to some shard, which sees to the order of what it gets. In a list that is not sorted, some may
+    /// lie between those that the shards own.
+    fn check_cover(&self, table: TableId, keys: &Keys) -> Result<(), TableFailure> {
+        let Some(table) = self.tables.get(&table) else { return Ok(()) };
+        let covered: usize = table.links.iter().map(|link| keys.within(link.placed.range).len()).sum();
+        if covered == keys.len() {
+            return Ok(());
+        }
+        let disorder = (1..keys.len()).find(|index| keys.position(index - 1) >= keys.position(*index));
+        let position = keys.position(disorder.unwrap_or(0));
+        Err(unfit(&table.spec, Refusal::Unsorted { position }))
     }
 
     /// Whether everything asked for has been sent, so that a clock may end.
@@ -829,10 +844,8 @@ impl Worker {
                     self.made.insert(name, Ok(table));
                 }
             }
-            Control::TableRefused { name, problem } => {
-                if self.asked.remove(&name).is_some() {
-                    self.made.insert(name, Err(problem));
-                }
+            Control::TableRefused { name, problem } if self.asked.remove(&name).is_some() => {
+                self.made.insert(name, Err(problem));
             }
             Control::BarrierPassed { number } => self.barrier_passed = self.barrier_passed.max(number),
             Control::BarrierWaiting { on, .. } => self.notices.push(Notice::Barrier { on }),

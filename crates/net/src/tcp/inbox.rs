@@ -67,13 +67,17 @@ pub struct Inbox {
     partial: Option<Partial>,
     /// Whether the socket may have more: a read that came back short has emptied it.
     pub may_have_more: bool,
+    /// The peer will send no more. Its last bytes and its end are one event: a short read must not hide the end.
+    pub peer_ended: bool,
+    /// Bytes received so far.
     pub bytes: u64,
 }
 
 impl Inbox {
+    /// Nothing received yet.
     pub fn new() -> Self {
         let staging = vec![0; STAGING].into_boxed_slice();
-        Self { staging, start: 0, end: 0, partial: None, may_have_more: true, bytes: 0 }
+        Self { staging, start: 0, end: 0, partial: None, may_have_more: true, peer_ended: false, bytes: 0 }
     }
 
     /// The next frame, or nothing until the socket has more.
@@ -132,7 +136,7 @@ impl Inbox {
             Ok((0, _)) => Err(Ended::Closed),
             Ok((count, wanted)) => {
                 self.bytes += count as u64;
-                self.may_have_more = count == wanted || self.partial.is_some();
+                self.may_have_more = count == wanted || self.partial.is_some() || self.peer_ended;
                 Ok(true)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {

@@ -4,6 +4,9 @@ mod inbox;
 mod outbox;
 
 use crate::{Event, Traffic, Transport, Waiter, Waker};
+#[cfg(fuzzing)]
+pub use inbox::{Ended, Inbox};
+#[cfg(not(fuzzing))]
 use inbox::{Ended, Inbox};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Registry, Token};
@@ -54,6 +57,7 @@ pub fn listen(address: SocketAddr, settings: TcpSettings) -> std::io::Result<(Tc
         readable: VecDeque::new(),
         unflushed: Vec::new(),
         disconnected: VecDeque::new(),
+        turned_away: false,
         traffic: Traffic::default(),
     };
     Ok((transport, TcpWaiter { poll, events: Events::with_capacity(256), ready, waker }, address))
@@ -63,6 +67,7 @@ pub fn listen(address: SocketAddr, settings: TcpSettings) -> std::io::Result<(Tc
 struct Ready {
     token: Token,
     writable: bool,
+    peer_ended: bool,
 }
 
 struct Connection {
@@ -90,6 +95,8 @@ pub struct TcpTransport {
     readable: VecDeque<usize>,
     unflushed: Vec<usize>,
     disconnected: VecDeque<NodeId>,
+    /// A connection could not be accepted.
+    turned_away: bool,
     traffic: Traffic,
 }
 
@@ -139,8 +146,10 @@ impl TcpTransport {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // Out of file descriptors, most likely: those who are connected are still served.
+                    // Out of file descriptors, most likely: those who are connected are still served, and whoever waits
+                    // at the door is asked in when one of them leaves.
                     tracing::warn!(%error, "cannot accept a connection");
+                    self.turned_away = true;
                     return;
                 }
             }
@@ -158,7 +167,7 @@ impl TcpTransport {
 
     fn take_ready(&mut self) {
         let ready = std::mem::take(&mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner));
-        for Ready { token, writable } in ready {
+        for Ready { token, writable, peer_ended } in ready {
             match token {
                 LISTENER => self.accept(),
                 WAKER => {}
@@ -166,6 +175,9 @@ impl TcpTransport {
                     let index = token - FIRST_CONNECTION;
                     if writable {
                         self.flush_one(index);
+                    }
+                    if let Some(Some(connection)) = self.connections.get_mut(index) {
+                        connection.inbox.peer_ended |= peer_ended;
                     }
                     self.queue_read(index);
                 }
@@ -190,11 +202,17 @@ impl TcpTransport {
         self.traffic.bytes_out += connection.outbox.written;
         self.registry.deregister(&mut connection.stream).ok();
         self.free.push(index);
-        let Some(peer) = connection.peer else { return };
+        let peer = connection.peer;
+        drop(connection);
+        if std::mem::take(&mut self.turned_away) {
+            self.accept();
+        }
+        let Some(peer) = peer else { return };
         tracing::debug!(%peer, "connection closed");
+        // Reported even where a newer connection is in use: what was sent on this one may be lost.
+        self.disconnected.push_back(peer);
         if self.by_node.get(&peer) == Some(&index) {
             self.by_node.remove(&peer);
-            self.disconnected.push_back(peer);
         }
     }
 
@@ -220,7 +238,11 @@ impl TcpTransport {
                 self.traffic.frames_in += 1;
                 let from = frame.head.from;
                 if connection.peer != Some(from) {
-                    connection.peer = Some(from);
+                    let before = connection.peer.replace(from);
+                    // The name it had before the coordinator gave it one must not lead here for ever.
+                    if let Some(before) = before.filter(|before| self.by_node.get(before) == Some(&index)) {
+                        self.by_node.remove(&before);
+                    }
                     self.by_node.insert(from, index);
                 }
                 Some(Event::Frame(frame))
@@ -328,7 +350,11 @@ impl Waiter for TcpWaiter {
             return;
         }
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        ready.extend(self.events.iter().map(|event| Ready { token: event.token(), writable: event.is_writable() }));
+        ready.extend(self.events.iter().map(|event| Ready {
+            token: event.token(),
+            writable: event.is_writable(),
+            peer_ended: event.is_read_closed(),
+        }));
     }
 
     fn waker(&self) -> Waker {

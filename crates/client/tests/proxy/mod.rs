@@ -1,0 +1,156 @@
+//! A way between two nodes that breaks at a chosen byte, in either direction.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the one who called to the one who listens.
+    There,
+    /// The answers.
+    Back,
+}
+
+impl Way {
+    /// The other one.
+    pub fn reverse(self) -> Self {
+        match self {
+            Self::There => Self::Back,
+            Self::Back => Self::There,
+        }
+    }
+}
+
+/// When the way breaks next.
+#[derive(Default)]
+enum Cuts {
+    #[default]
+    None,
+    /// Once, when this many bytes have gone this way.
+    At(Way, u64),
+    /// Again and again, each time after up to `span` bytes one way or the other.
+    Random { way: Way, at: u64, span: u64, left: u32, seed: u64 },
+}
+
+#[derive(Default)]
+struct State {
+    carried: [u64; 2],
+    cuts: Cuts,
+    done: u64,
+}
+
+impl State {
+    /// How many of `bytes` bytes still go, and whether the way breaks behind them.
+    fn carry(&mut self, way: Way, bytes: usize) -> (usize, bool) {
+        let carried = self.carried[way as usize];
+        let (cut_way, at) = match self.cuts {
+            Cuts::None => return self.pass(way, bytes),
+            Cuts::At(cut_way, at) | Cuts::Random { way: cut_way, at, .. } => (cut_way, at),
+        };
+        if cut_way != way || carried + bytes as u64 <= at {
+            return self.pass(way, bytes);
+        }
+        let bytes = at.saturating_sub(carried) as usize;
+        self.carried[way as usize] += bytes as u64;
+        self.done += 1;
+        self.cuts = match self.cuts {
+            Cuts::Random { span, left, seed, .. } if left > 0 => self.draw(span, left - 1, seed),
+            _ => Cuts::None,
+        };
+        (bytes, true)
+    }
+
+    fn pass(&mut self, way: Way, bytes: usize) -> (usize, bool) {
+        self.carried[way as usize] += bytes as u64;
+        (bytes, false)
+    }
+
+    fn draw(&self, span: u64, left: u32, seed: u64) -> Cuts {
+        let seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let way = if seed >> 63 == 0 { Way::There } else { Way::Back };
+        Cuts::Random { way, at: self.carried[way as usize] + (seed >> 20) % span, span, left, seed }
+    }
+}
+
+/// Carries connections from its own address to another until it is told to break them.
+pub struct Proxy {
+    pub address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+impl Proxy {
+    /// In front of whoever will listen at `target`. Its threads end with the test's process.
+    pub fn before(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let state = Arc::new(Mutex::new(State::default()));
+        let shared = state.clone();
+        std::thread::spawn(move || {
+            for near in listener.incoming().filter_map(Result::ok) {
+                let Ok(far) = TcpStream::connect(target) else { continue };
+                for stream in [&near, &far] {
+                    stream.set_nodelay(true).expect("a socket");
+                }
+                let (Ok(near_too), Ok(far_too)) = (near.try_clone(), far.try_clone()) else { continue };
+                let (there, back) = (shared.clone(), shared.clone());
+                std::thread::spawn(move || pump(Way::There, near, far, &there));
+                std::thread::spawn(move || pump(Way::Back, far_too, near_too, &back));
+            }
+        });
+        Self { address, state }
+    }
+
+    /// Breaks the connection under way when `bytes` more bytes have gone `way`; the next byte is lost.
+    pub fn cut_after(&self, way: Way, bytes: u64) {
+        let mut state = self.state.lock().expect("not poisoned");
+        state.cuts = Cuts::At(way, state.carried[way as usize] + bytes);
+    }
+
+    /// Breaks it `times` times, each after up to `span` bytes.
+    pub fn cut_at_random(&self, seed: u64, times: u32, span: u64) {
+        let mut state = self.state.lock().expect("not poisoned");
+        state.cuts = state.draw(span, times.saturating_sub(1), seed);
+    }
+
+    /// Breaks it no more.
+    pub fn cut_no_more(&self) {
+        self.state.lock().expect("not poisoned").cuts = Cuts::None;
+    }
+
+    /// Bytes carried so far, one way and the other.
+    pub fn carried(&self) -> [u64; 2] {
+        self.state.lock().expect("not poisoned").carried
+    }
+
+    /// How often the way has broken.
+    pub fn done(&self) -> u64 {
+        self.state.lock().expect("not poisoned").done
+    }
+}
+
+fn pump(way: Way, mut from: TcpStream, mut to: TcpStream, state: &Mutex<State>) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(bytes @ 1..) = from.read(&mut buffer) {
+        let (bytes, broken) = state.lock().expect("not poisoned").carry(way, bytes);
+        if to.write_all(&buffer[..bytes]).is_err() || broken {
+            break;
+        }
+    }
+    from.shutdown(Shutdown::Both).ok();
+    to.shutdown(Shutdown::Both).ok();
+}
+
+/// A port that nobody uses, from below those that the system gives to callers.
+pub fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let offset = (std::process::id() as u16).wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let address = SocketAddr::from(([127, 0, 0, 1], 12_000 + offset % 20_000));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}

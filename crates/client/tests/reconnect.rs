@@ -1,0 +1,297 @@
+//! Exactly once over real sockets: connections break at every byte of an exchange, and at random in longer ones;
+//! afterwards the tables hold every push once, and nobody waits for ever.
+
+mod proxy;
+
+use proxy::{Proxy, Way, free_address};
+use slackwater::{Connect, Consistency, Error, NumberType, Serve, Session, Shape, Table, TableSpec};
+use std::net::SocketAddr;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Tells done from hung: no run here takes a tenth of it.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Nobody listens there: a node that gives this address can only be answered on connections it made itself.
+const NOWHERE: &str = "127.0.0.1:9";
+
+/// Runs `body` and fails if it takes for ever.
+fn ends<R: Send + 'static>(what: &str, body: impl FnOnce() -> R + Send + 'static) -> R {
+    let (sender, receiver) = channel();
+    let thread = std::thread::spawn(move || sender.send(body()).ok());
+    match receiver.recv_timeout(LIMIT) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().expect_err("it ended without a word"))
+        }
+        Err(RecvTimeoutError::Timeout) => panic!("{what}: it hangs"),
+    }
+}
+
+fn connect(meet: SocketAddr) -> Connect {
+    Connect { join_limit: Duration::from_secs(20), ..Connect::to(&meet.to_string()) }
+}
+
+/// A coordinator and a server behind each of the proxies returned. The last handle tells how they ended.
+struct Cluster {
+    meet: SocketAddr,
+    proxies: Vec<Proxy>,
+    served: Vec<std::thread::JoinHandle<Result<(), Error>>>,
+}
+
+impl Cluster {
+    fn start(shape: Shape) -> Self {
+        let meet = free_address();
+        let mut cluster = Self { meet, proxies: Vec::new(), served: Vec::new() };
+        for index in 0..shape.servers {
+            let listen = free_address();
+            let proxy = Proxy::before(listen);
+            let connect = Connect { listen, advertise: Some(proxy.address.to_string()), ..connect(meet) };
+            let coordinate = (index == 0).then_some(shape);
+            cluster.proxies.push(proxy);
+            cluster
+                .served
+                .push(std::thread::spawn(move || Serve { coordinate, ..Serve::new(connect) }.run().map(|_| ())));
+        }
+        cluster
+    }
+
+    fn worker(&self) -> Connect {
+        connect(self.meet)
+    }
+
+    /// Everybody has left, and nobody was thought lost.
+    fn ended_well(self) {
+        for served in self.served {
+            served.join().expect("no panic").expect("a good end");
+        }
+    }
+}
+
+fn counts(session: &Session, name: &str) -> Table<i64> {
+    let spec = TableSpec::sparse(name, 1).number(NumberType::I64).consistency(Consistency::slack(1));
+    session.table(spec).expect("a table")
+}
+
+/// One push, the end of a clock and a read: every kind of frame that must not be lost or doubled.
+fn exchange(session: &Session, table: &Table<i64>, times: i64) {
+    let keys = table.keys(&[1, 2, 3]);
+    let push = table.push(&keys, vec![1, 10, 100]).expect("sent");
+    session.clock().expect("ended");
+    let rows = table.pull(&keys).expect("asked").wait().expect("read");
+    push.wait().expect("pushed");
+    let mut found = rows.into_values();
+    found.sort_unstable();
+    assert_eq!(found, [times, times * 10, times * 100], "after {times} pushes");
+}
+
+/// Whether the server can call its worker when the connection that the worker made is gone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Callback {
+    Possible,
+    Impossible,
+}
+
+/// Cuts at every `step`-th byte from `first` on of an exchange between one worker and one server. Returns how many.
+fn cut_everywhere(first: u64, step: usize, callback: Callback) -> u64 {
+    let cluster = Cluster::start(Shape { servers: 1, workers: 1 });
+    let listen = free_address();
+    let back = Proxy::before(listen);
+    let advertise = match callback {
+        Callback::Possible => back.address.to_string(),
+        Callback::Impossible => NOWHERE.to_owned(),
+    };
+    let there = &cluster.proxies[0];
+    let session =
+        Session::connect(&Connect { listen, advertise: Some(advertise), ..cluster.worker() }).expect("joined");
+    let table = counts(&session, "counts");
+    exchange(&session, &table, 1);
+    let before = there.carried();
+    exchange(&session, &table, 2);
+    let after = there.carried();
+    let mut times = 2;
+    for way in [Way::There, Way::Back] {
+        for offset in (first..after[way as usize] - before[way as usize]).step_by(step) {
+            // Whoever made the connection, the bytes count from the worker's side.
+            there.cut_after(way, offset);
+            back.cut_after(way.reverse(), offset);
+            times += 1;
+            exchange(&session, &table, times);
+        }
+    }
+    there.cut_no_more();
+    back.cut_no_more();
+    session.close().expect("left");
+    let cuts = there.done() + back.done();
+    cluster.ended_well();
+    // The last bytes of an exchange may be left over to the next one, whose cut then replaces this one's.
+    assert!(cuts * 2 > times as u64, "only {cuts} of {times} cuts happened");
+    cuts
+}
+
+#[test]
+fn a_push_counts_once_whatever_byte_the_connection_breaks_at() {
+    const RUNS: u64 = 8;
+    let runs: Vec<_> = (0..RUNS)
+        .map(|first| {
+            let callback = if first % 2 == 0 { Callback::Possible } else { Callback::Impossible };
+            std::thread::spawn(move || ends("an exchange", move || cut_everywhere(first, RUNS as usize, callback)))
+        })
+        .collect();
+    let cuts: u64 = runs.into_iter().map(|run| run.join().expect("exactly once")).sum();
+    println!("{cuts} cut points of one exchange");
+    assert!(cuts > 300, "only {cuts} cut points");
+}
+
+#[test]
+fn a_longer_run_survives_random_cuts_on_every_connection() {
+    const WORKERS: u32 = 3;
+    const CLOCKS: i64 = 60;
+    const KEYS: u64 = 2_000;
+    let cut_runs = |seed: u64| {
+        let cluster = Cluster::start(Shape { servers: 2, workers: WORKERS });
+        let meet = Proxy::before(cluster.meet);
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|_| {
+                let connect = Connect { advertise: Some(NOWHERE.to_owned()), ..connect(meet.address) };
+                std::thread::spawn(move || {
+                    let session = Session::connect(&connect).expect("joined");
+                    let table = counts(&session, "counts");
+                    // Some lists are short, some are long, some come back.
+                    let lists: Vec<_> = (1..5).map(|n| table.keys(&(0..KEYS / n).collect::<Vec<_>>())).collect();
+                    let mut own = 0;
+                    for clock in 0..CLOCKS {
+                        let keys = &lists[clock as usize % lists.len()];
+                        drop(table.push(keys, vec![1; keys.len()]).expect("sent"));
+                        own += 1;
+                        let least = own + (clock - 1).max(0) * (i64::from(WORKERS) - 1);
+                        let rows = table.pull(&table.keys(&[0])).expect("asked").wait().expect("read");
+                        assert!(rows.values()[0] >= least, "{} at clock {clock} of at least {least}", rows.values()[0]);
+                        session.clock().expect("ended");
+                    }
+                    // One clock more than the slack hides: every push is in what is read now.
+                    session.clock().expect("ended");
+                    session.barrier().expect("all done");
+                    let all = table.keys(&(0..KEYS).collect::<Vec<_>>());
+                    let rows = table.pull(&all).expect("asked").wait().expect("read");
+                    let of = |id: u64| (0..CLOCKS).filter(|clock| id < KEYS / (*clock as u64 % 4 + 1)).count() as i64;
+                    let expected: Vec<i64> = all.ids().map(|id| of(id) * i64::from(WORKERS)).collect();
+                    assert_eq!(rows.values(), expected);
+                    session.close().expect("left");
+                })
+            })
+            .collect();
+        for (proxy, span) in cluster.proxies.iter().zip([8_000, 20_000]) {
+            proxy.cut_at_random(seed + span, 30, span);
+        }
+        meet.cut_at_random(seed, 12, 1_500);
+        workers.into_iter().for_each(|worker| worker.join().expect("exactly once"));
+        let cuts = cluster.proxies.iter().map(Proxy::done).sum::<u64>() + meet.done();
+        cluster.ended_well();
+        cuts
+    };
+    let runs: Vec<_> =
+        (0..3).map(|seed| std::thread::spawn(move || ends("a longer run", move || cut_runs(seed)))).collect();
+    let cuts: u64 = runs.into_iter().map(|run| run.join().expect("exactly once")).sum();
+    println!("{cuts} random cuts in three longer runs");
+    assert!(cuts > 60, "only {cuts} cuts happened");
+}
+
+#[test]
+fn tables_and_barriers_survive_a_coordinator_out_of_reach() {
+    const RUNS: u64 = 6;
+    let cut_runs = |first: u64| {
+        let cluster = Cluster::start(Shape { servers: 1, workers: 1 });
+        let meet = Proxy::before(cluster.meet);
+        let session = Session::connect(&connect(meet.address)).expect("joined");
+        let mut tables = 0;
+        for way in [Way::There, Way::Back] {
+            // A table's request and a barrier's are about 300 bytes there, their answers 200 back, with beats between.
+            for offset in (first..if way == Way::There { 320 } else { 220 }).step_by(RUNS as usize) {
+                meet.cut_after(way, offset);
+                tables += 1;
+                counts(&session, &format!("table {tables}"));
+                session.barrier().expect("passed");
+            }
+        }
+        let cuts = meet.done();
+        session.close().expect("left");
+        cluster.ended_well();
+        cuts
+    };
+    let runs: Vec<_> = (0..RUNS)
+        .map(|first| std::thread::spawn(move || ends("a table or a barrier", move || cut_runs(first))))
+        .collect();
+    let cuts: u64 = runs.into_iter().map(|run| run.join().expect("made and passed")).sum();
+    println!("{cuts} cut points of tables and barriers");
+    assert!(cuts > 60, "only {cuts} cut points");
+}
+
+#[test]
+fn joining_and_leaving_survive_a_coordinator_out_of_reach() {
+    let run = |way: Way, at_join: Option<u64>, at_leave: Option<u64>| {
+        let cluster = Cluster::start(Shape { servers: 1, workers: 1 });
+        let meet = Proxy::before(cluster.meet);
+        if let Some(offset) = at_join {
+            meet.cut_after(way, offset);
+        }
+        let session = Session::connect(&connect(meet.address)).expect("joined");
+        let table = counts(&session, "counts");
+        exchange(&session, &table, 1);
+        if let Some(offset) = at_leave {
+            meet.cut_after(way, offset);
+        }
+        session.close().expect("left");
+        let cuts = meet.done();
+        cluster.ended_well();
+        cuts
+    };
+    let offsets = |length: u64| (0..length).step_by(23);
+    let mut runs = Vec::new();
+    for way in [Way::There, Way::Back] {
+        runs.extend(offsets(320).map(|offset| (way, Some(offset), None)));
+        runs.extend(offsets(90).map(|offset| (way, None, Some(offset))));
+    }
+    let runs: Vec<_> = runs
+        .into_iter()
+        .map(|(way, join, leave)| {
+            let what = format!("{way:?} cut at byte {join:?} of joining, {leave:?} of leaving");
+            std::thread::spawn(move || ends(&what, move || run(way, join, leave)))
+        })
+        .collect();
+    let cuts: u64 = runs.into_iter().map(|run| run.join().expect("joined and left")).sum();
+    println!("{cuts} cut points of joining and leaving");
+    assert!(cuts > 20, "only {cuts} cut points");
+}
+
+#[test]
+fn a_server_that_missed_a_goodbye_hears_it_again() {
+    let run = |offset: u64| {
+        let shape = Shape { servers: 1, workers: 2 };
+        let meet = free_address();
+        let coordinator = connect(meet);
+        let coordinating =
+            std::thread::spawn(move || Serve { threads: 0, coordinate: Some(shape), ..Serve::new(coordinator) }.run());
+        let proxy = Proxy::before(meet);
+        let server = connect(proxy.address);
+        let serving = std::thread::spawn(move || Serve::new(server).run());
+        let join = move || Session::connect(&connect(meet)).expect("joined");
+        let first = std::thread::spawn(join);
+        let (second, first) = (join(), first.join().expect("joined"));
+        let tables = [counts(&first, "counts"), counts(&second, "counts")];
+        proxy.cut_after(Way::Back, offset);
+        first.close().expect("left");
+        // Two clocks ahead of one who has left: only the goodbye lets this read go.
+        second.clock().expect("ended");
+        second.clock().expect("ended");
+        tables[1].pull(&tables[1].keys(&[1])).expect("asked").wait().expect("read");
+        second.close().expect("left");
+        serving.join().expect("no panic").expect("a good end");
+        coordinating.join().expect("no panic").expect("a good end");
+        proxy.done()
+    };
+    let runs: Vec<_> =
+        (0..12).map(|index| std::thread::spawn(move || ends("a goodbye", move || run(index * 16)))).collect();
+    let cuts: u64 = runs.into_iter().map(|run| run.join().expect("told again")).sum();
+    println!("{cuts} cut points of goodbyes");
+    assert!(cuts > 6, "only {cuts} cut points");
+}

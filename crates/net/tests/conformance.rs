@@ -1,0 +1,380 @@
+//! What every transport promises, as one suite: each rule is a function over a [`Fixture`], and each transport runs all.
+
+use net::{Event, Exchange, TcpSettings, Transport, Waiter, listen};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use types::{Clock, NodeId, NumberType, PART_BYTES, Placement, ShardId, TableId};
+use wire::{Control, Frame, Head, Keys, Member, Message, Payload, Pool, Push, encode};
+
+/// Tells done from hung: no rule here takes a tenth of it.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// One party with its two halves.
+struct Node {
+    name: NodeId,
+    transport: Box<dyn Transport>,
+    waiter: Box<dyn Waiter>,
+}
+
+/// A transport under test.
+trait Fixture {
+    /// How often a node hears that one it talked to is gone: never where there is no connection that can break.
+    const DISCONNECTS: usize;
+    /// Nodes of these names that know where the others are.
+    fn nodes(names: &[NodeId]) -> Vec<Node>;
+}
+
+/// Threads of one process.
+struct Local;
+
+impl Fixture for Local {
+    const DISCONNECTS: usize = 0;
+    fn nodes(names: &[NodeId]) -> Vec<Node> {
+        let exchange = Exchange::new();
+        let node = |name: &NodeId| {
+            let (transport, waiter) = exchange.join(*name);
+            Node { name: *name, transport: Box::new(transport), waiter: Box::new(waiter) }
+        };
+        names.iter().map(node).collect()
+    }
+}
+
+/// Sockets of one host.
+struct Tcp;
+
+impl Fixture for Tcp {
+    const DISCONNECTS: usize = 1;
+    fn nodes(names: &[NodeId]) -> Vec<Node> {
+        let mut members = Vec::new();
+        let mut nodes = Vec::new();
+        for name in names {
+            let pauses = !matches!(name, NodeId::Worker(_));
+            let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+            let (transport, waiter, address) =
+                listen(any_port, TcpSettings { pauses, pool: Pool::new() }).expect("a free port");
+            members.push(Member { node: *name, address: address.to_string() });
+            nodes.push(Node { name: *name, transport: Box::new(transport), waiter: Box::new(waiter) });
+        }
+        nodes.iter_mut().for_each(|node| node.transport.know(&members));
+        nodes
+    }
+}
+
+const SERVER: NodeId = NodeId::Server(0);
+const ONE: NodeId = NodeId::Worker(0);
+const TWO: NodeId = NodeId::Worker(1);
+
+impl Node {
+    fn send(&mut self, frame: Frame) {
+        self.transport.send(frame);
+    }
+
+    /// Everything that comes until `enough` says so.
+    fn events_until(&mut self, mut enough: impl FnMut(&[Event]) -> bool) -> Vec<Event> {
+        let begin = Instant::now();
+        let mut events = Vec::new();
+        while !enough(&events) {
+            assert!(begin.elapsed() < LIMIT, "{} hangs with {} events", self.name, events.len());
+            self.transport.flush();
+            while let Some(event) = self.transport.next() {
+                events.push(event);
+            }
+            if !enough(&events) {
+                self.waiter.wait(Some(Duration::from_millis(10)));
+            }
+        }
+        events
+    }
+
+    fn frames(&mut self, count: usize) -> Vec<Frame> {
+        let frames = |event: Event| match event {
+            Event::Frame(frame) => Some(frame),
+            Event::Disconnected(_) => None,
+        };
+        self.events_until(|events| events.len() >= count).into_iter().filter_map(frames).collect()
+    }
+}
+
+fn beat(from: NodeId, to: NodeId, number: u64) -> Frame {
+    let mut head = Head::plain(from, to);
+    head.number = number;
+    Frame { head, message: Message::Control(Control::Beat) }
+}
+
+/// A push of `rows` keys, and `bytes` bytes of values that are told from every other number's.
+fn push(from: NodeId, to: NodeId, number: u64, rows: u64, bytes: usize) -> Frame {
+    let ids: Vec<u64> = (0..rows).map(|id| id ^ number << 32).collect();
+    let keys = Keys::distinct(Placement::Spread, &ids);
+    let values: Vec<u8> = (0..bytes).map(|index| (index as u64 ^ index as u64 >> 8 ^ number) as u8).collect();
+    let mut head = Head::plain(from, to);
+    head.number = number;
+    head.clock = Clock(number);
+    let push = Push {
+        table: TableId(0),
+        shard: ShardId(0),
+        settled: 0,
+        number: NumberType::F32,
+        keys: keys.slice(0..keys.len()).in_full(),
+        values: Payload::new(values),
+    };
+    Frame { head, message: Message::Push(push) }
+}
+
+fn pair<F: Fixture>() -> (Node, Node) {
+    let mut nodes = F::nodes(&[SERVER, ONE]).into_iter();
+    (nodes.next().expect("a server"), nodes.next().expect("a worker"))
+}
+
+fn frames_arrive_whole_and_in_order<F: Fixture>() {
+    let (mut server, mut worker) = pair::<F>();
+    let sent: Vec<Frame> = (0..40).map(|n| push(ONE, SERVER, n, n % 7, (n * n * 31) as usize % 9_000 * 4)).collect();
+    sent.iter().cloned().for_each(|frame| worker.send(frame));
+    worker.transport.flush();
+    let received = std::thread::scope(|scope| {
+        let receiving = scope.spawn(move || server.frames(40));
+        // The rest goes out as the socket takes it.
+        let begin = Instant::now();
+        while worker.transport.backlog() > 0 && begin.elapsed() < LIMIT {
+            worker.waiter.wait(Some(Duration::from_millis(1)));
+            assert!(worker.transport.next().is_none());
+        }
+        receiving.join().expect("received")
+    });
+    assert_eq!(received, sent);
+}
+
+fn the_largest_part_arrives_intact<F: Fixture>() {
+    let (mut server, mut worker) = pair::<F>();
+    let sent = push(ONE, SERVER, 1, (PART_BYTES / 8) as u64, PART_BYTES);
+    assert_eq!(sent.message.payloads().map(Payload::len), [PART_BYTES, PART_BYTES]);
+    worker.send(sent.clone());
+    let received = std::thread::scope(|scope| {
+        let receiving = scope.spawn(move || server.frames(1));
+        worker.events_until(|_| receiving.is_finished());
+        receiving.join().expect("received")
+    });
+    assert_eq!(received, [sent]);
+}
+
+fn many_small_frames_arrive_in_order<F: Fixture>() {
+    const COUNT: u64 = 20_000;
+    let (mut server, mut worker) = pair::<F>();
+    let received = std::thread::scope(|scope| {
+        let receiving = scope.spawn(move || server.frames(COUNT as usize));
+        for number in 0..COUNT {
+            worker.send(beat(ONE, SERVER, number));
+            if number % 7 == 0 {
+                worker.transport.flush();
+            }
+        }
+        worker.events_until(|_| receiving.is_finished());
+        receiving.join().expect("received")
+    });
+    assert!(received.iter().map(|frame| frame.head.number).eq(0..COUNT));
+}
+
+fn both_directions_at_once_do_not_block_each_other<F: Fixture>() {
+    const COUNT: u64 = 48;
+    let exchange = |mut node: Node, to: NodeId| {
+        let sent: Vec<Frame> = (0..COUNT).map(|number| push(node.name, to, number, 100, PART_BYTES)).collect();
+        sent.iter().cloned().for_each(|frame| node.send(frame));
+        let received = node.frames(COUNT as usize);
+        for (number, frame) in (0..COUNT).zip(&received) {
+            assert_eq!(frame.head.number, number);
+            assert_eq!(frame.message.payloads(), sent[number as usize].message.payloads());
+        }
+        // Stays until its own are out: a transport moves nothing when nobody drives it.
+        node.events_until(|_| true);
+        let begin = Instant::now();
+        while node.transport.backlog() > 0 {
+            assert!(begin.elapsed() < LIMIT, "{} keeps {} bytes", node.name, node.transport.backlog());
+            node.waiter.wait(Some(Duration::from_millis(1)));
+            node.transport.next();
+        }
+        node
+    };
+    // A server pauses those who do not read; two workers never do.
+    for (one, two) in [(SERVER, ONE), (ONE, TWO)] {
+        let mut nodes = F::nodes(&[one, two]).into_iter();
+        let (first, second) = (nodes.next().expect("one"), nodes.next().expect("two"));
+        std::thread::scope(|scope| {
+            let other = scope.spawn(move || exchange(second, one));
+            let first = exchange(first, two);
+            (first, other.join().expect("the other way"))
+        });
+    }
+}
+
+fn any_node_may_address_any_node<F: Fixture>() {
+    let names = [NodeId::Coordinator, SERVER, NodeId::Server(1), ONE, TWO];
+    let mut nodes = F::nodes(&names);
+    for node in &mut nodes {
+        for to in names {
+            if to != node.name {
+                node.transport.send(beat(node.name, to, 7));
+            }
+        }
+        node.transport.flush();
+    }
+    // Everybody drives its own transport, as everybody does.
+    std::thread::scope(|scope| {
+        for mut node in nodes {
+            scope.spawn(move || {
+                let mut from: Vec<NodeId> = node.frames(4).iter().map(|frame| frame.head.from).collect();
+                from.sort_unstable();
+                let expected: Vec<NodeId> = names.into_iter().filter(|name| *name != node.name).collect();
+                assert_eq!(from, expected, "what {} heard", node.name);
+            });
+        }
+    });
+}
+
+fn a_frame_for_an_unknown_node_is_lost_quietly<F: Fixture>() {
+    let (mut server, mut worker) = pair::<F>();
+    worker.send(beat(ONE, NodeId::Server(77), 1));
+    worker.send(beat(ONE, SERVER, 2));
+    worker.transport.flush();
+    assert_eq!(server.frames(1)[0].head.number, 2);
+    assert!(worker.transport.next().is_none());
+    assert_eq!(worker.transport.backlog(), 0);
+    assert_eq!(worker.transport.traffic().frames_out, 1, "what goes nowhere was not sent");
+}
+
+fn a_wait_ends_by_a_waker_by_an_arrival_or_by_its_timeout<F: Fixture>() {
+    let (mut server, mut worker) = pair::<F>();
+    server.waiter.wait(Some(Duration::ZERO));
+    server.waiter.wait(Some(Duration::from_millis(1)));
+    let waker = server.waiter.waker();
+    waker.wake();
+    let begin = Instant::now();
+    server.waiter.wait(Some(LIMIT));
+    assert!(begin.elapsed() < LIMIT, "woken before it began");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            waker.wake();
+        });
+        let begin = Instant::now();
+        server.waiter.wait(Some(LIMIT));
+        assert!(begin.elapsed() < LIMIT, "woken while it waits");
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            worker.send(beat(ONE, SERVER, 1));
+            worker.transport.flush();
+        });
+        let begin = Instant::now();
+        let arrived = server.events_until(|events| !events.is_empty());
+        assert!(matches!(&arrived[..], [Event::Frame(_)]) && begin.elapsed() < LIMIT);
+    });
+}
+
+fn a_node_that_goes_is_reported_once<F: Fixture>() {
+    let (mut server, mut worker) = pair::<F>();
+    worker.send(beat(ONE, SERVER, 1));
+    worker.transport.flush();
+    assert_eq!(server.frames(1).len(), 1);
+    server.send(beat(SERVER, ONE, 2));
+    server.transport.flush();
+    assert_eq!(worker.frames(1).len(), 1);
+    drop(server);
+    let gone = worker.events_until(|events| events.len() >= F::DISCONNECTS);
+    assert!(gone.iter().all(|event| matches!(event, Event::Disconnected(node) if *node == SERVER)));
+    for _ in 0..5 {
+        worker.waiter.wait(Some(Duration::from_millis(2)));
+        assert!(worker.transport.next().is_none(), "reported again");
+    }
+    // Frames for it are lost now; where that can be noticed, it is said again, and nothing blocks.
+    worker.send(beat(ONE, SERVER, 3));
+    worker.transport.flush();
+    let again = worker.events_until(|events| events.len() >= F::DISCONNECTS);
+    assert_eq!(again.len(), F::DISCONNECTS);
+}
+
+fn traffic_is_counted_alike_at_both_ends<F: Fixture>() {
+    let (mut server, mut worker) = pair::<F>();
+    let to_server: Vec<Frame> = (0..20).map(|n| push(ONE, SERVER, n, n, 4 * n as usize)).collect();
+    let to_worker: Vec<Frame> = (0..7).map(|n| beat(SERVER, ONE, n)).collect();
+    to_server.iter().cloned().for_each(|frame| worker.send(frame));
+    worker.transport.flush();
+    server.frames(to_server.len());
+    to_worker.iter().cloned().for_each(|frame| server.send(frame));
+    server.transport.flush();
+    worker.frames(to_worker.len());
+    let (ours, theirs) = (worker.transport.traffic(), server.transport.traffic());
+    assert_eq!((ours.frames_out, ours.frames_in, ours.refused), (20, 7, 0));
+    assert_eq!((theirs.frames_out, theirs.frames_in, theirs.refused), (7, 20, 0));
+    assert_eq!((ours.bytes_out, ours.bytes_in), (theirs.bytes_in, theirs.bytes_out));
+    let payload_bytes: usize = to_server.iter().flat_map(|frame| frame.message.payloads()).map(Payload::len).sum();
+    assert!(ours.bytes_out > payload_bytes as u64, "headers count too");
+}
+
+/// Over sockets the count is exact, to the byte.
+#[test]
+fn bytes_over_tcp_are_those_of_the_encoding() {
+    let (mut server, mut worker) = pair::<Tcp>();
+    let frames: Vec<Frame> = (0..20).map(|n| push(ONE, SERVER, n, n, 4 * n as usize)).collect();
+    let bytes = |frame: &Frame| {
+        let mut small = Vec::new();
+        encode(frame, &mut small);
+        small.len() + frame.message.payloads().iter().map(|payload| payload.len()).sum::<usize>()
+    };
+    frames.iter().cloned().for_each(|frame| worker.send(frame));
+    worker.transport.flush();
+    server.frames(frames.len());
+    assert_eq!(server.transport.traffic().bytes_in, frames.iter().map(bytes).sum::<usize>() as u64);
+}
+
+/// Both ends may call each other at once. What was sent on the connection that breaks may be lost, even if the other
+/// one is in use by now: a machine that is not told would wait for ever.
+#[test]
+fn a_connection_that_breaks_is_reported_even_if_a_newer_one_is_there() {
+    use std::io::Write;
+    let server = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    let (transport, waiter, address) =
+        listen(any_port, TcpSettings { pauses: false, pool: Pool::new() }).expect("a free port");
+    let mut worker = Node { name: ONE, transport: Box::new(transport), waiter: Box::new(waiter) };
+    let at = server.local_addr().expect("an address").to_string();
+    worker.transport.know(&[Member { node: SERVER, address: at }]);
+    worker.send(beat(ONE, SERVER, 1));
+    worker.transport.flush();
+    let (older, _) = server.accept().expect("called");
+    let mut newer = std::net::TcpStream::connect(address).expect("a listener");
+    let mut bytes = Vec::new();
+    encode(&beat(SERVER, ONE, 2), &mut bytes);
+    newer.write_all(&bytes).expect("written");
+    assert_eq!(worker.frames(1)[0].head.number, 2);
+    drop(older);
+    let events = worker.events_until(|events| !events.is_empty());
+    assert!(matches!(&events[..], [Event::Disconnected(SERVER)]), "{events:?}");
+    // The newer one still serves.
+    worker.send(beat(ONE, SERVER, 3));
+    worker.transport.flush();
+    let mut answer = vec![0; bytes.len()];
+    std::io::Read::read_exact(&mut newer, &mut answer).expect("sent on the newer one");
+}
+
+macro_rules! conform {
+    ($transport:ident, $fixture:ident: $($rule:ident),* $(,)?) => {
+        mod $transport {
+            $(#[test]
+            fn $rule() {
+                super::$rule::<super::$fixture>();
+            })*
+        }
+    };
+    ($($transport:ident: $fixture:ident),*) => {$(
+        conform!($transport, $fixture:
+            frames_arrive_whole_and_in_order,
+            the_largest_part_arrives_intact,
+            many_small_frames_arrive_in_order,
+            both_directions_at_once_do_not_block_each_other,
+            any_node_may_address_any_node,
+            a_frame_for_an_unknown_node_is_lost_quietly,
+            a_wait_ends_by_a_waker_by_an_arrival_or_by_its_timeout,
+            a_node_that_goes_is_reported_once,
+            traffic_is_counted_alike_at_both_ends,
+        );
+    )*};
+}
+conform!(local: Local, tcp: Tcp);

@@ -1,0 +1,13 @@
+//! Bytes from outside are refused or are one frame, which is written as exactly those bytes.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut rest = bytes;
+    while let Some((frame, taken)) = inputs::cut(rest) {
+        let Ok(frame) = frame else { return };
+        assert_eq!(inputs::bytes_of(&frame), rest[..taken], "{frame:?} has two spellings");
+        rest = &rest[taken..];
+    }
+});

@@ -1,0 +1,61 @@
+//! Whatever frames arrive, in whatever order, a server goes on.
+#![no_main]
+
+use inputs::{SERVER, WORKER, frame, plan, specs};
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use machine::{Outbox, Server};
+use std::collections::BTreeMap;
+use types::{NodeId, Source, TableId, Time};
+use update::Registry;
+use wire::{Control, Frame, Head, Message, Pool};
+
+fn run(input: &mut Unstructured) -> Result<()> {
+    let mut server = Server::new(SERVER, plan(), Registry::builtin(), Pool::new());
+    let mut out = Outbox::new();
+    for (table, spec) in (0..).map(TableId).zip(specs()) {
+        let message = Message::Control(Control::AddTable { table, spec });
+        server.handle(Time(0), Frame { head: Head::plain(NodeId::Coordinator, SERVER), message }, &mut out);
+    }
+    let mut now = 0;
+    // How far each stream is acknowledged: most frames go on from there, or little would get past the once-only gate.
+    let mut finished: BTreeMap<(Source, TableId), u64> = BTreeMap::new();
+    while !input.is_empty() {
+        now += 500_000_000;
+        match input.int_in_range(0..=7)? {
+            0 => server.tick(Time(now), &mut out),
+            1 => server.settle(&mut out),
+            _ => {
+                let mut frame = frame(input, WORKER, SERVER)?;
+                let table = match &frame.message {
+                    Message::Push(push) => Some(push.table),
+                    Message::Marker(marker) => Some(marker.table),
+                    Message::Tune(tune) => Some(tune.table),
+                    _ => None,
+                };
+                if let Some(table) = table
+                    && input.ratio(7, 8)?
+                {
+                    frame.head.number = finished.get(&(frame.head.source, table)).map_or(1, |number| number + 1);
+                }
+                server.handle(Time(now), frame, &mut out);
+                server.settle(&mut out);
+            }
+        }
+        for frame in out.drain() {
+            if let Message::Acked(acked) = &frame.message
+                && acked.through < 1_000
+            {
+                finished.insert((frame.head.source, acked.table), acked.through);
+            }
+            // What it says must have a spelling, too.
+            inputs::bytes_of(&frame);
+        }
+    }
+    server.counts();
+    Ok(())
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    run(&mut Unstructured::new(bytes)).ok();
+});

@@ -1,0 +1,117 @@
+//! Whatever the servers and the coordinator say while a program works, its worker goes on.
+#![no_main]
+
+use inputs::{SERVER, WORKER, frame, number, plan, specs};
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use machine::{Batch, Outbox, PullTarget, Ticket, Values, Worker, WorkerSettings};
+use types::{
+    NodeId, NumberType, Placement, Position, PositionRange, Setting, Span, TableId, TableSpec, Time, WorkerId,
+};
+use wire::{Control, Frame, Head, Keys, Message, Payload, Pool, Pull};
+
+/// Something the program asks for.
+fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outbox) -> Result<()> {
+    let specs = specs();
+    let index = input.choose_index(specs.len())?;
+    let (table, spec) = (TableId(index as u32), &specs[index]);
+    let ids = (0..input.int_in_range(0..=4)?).map(|_| number(input)).collect::<Result<Vec<u64>>>()?;
+    let keys = match (spec.shape.placement(), input.ratio(1, 3)?) {
+        (Placement::Ordered, true) => Keys::run(0..input.int_in_range(0..=9)?),
+        (placement, _) => Keys::distinct(placement, &ids),
+    };
+    let numbers = keys.len() * spec.width as usize;
+    let after: Vec<Ticket> = (0..input.int_in_range(0..=1)?).map(Ticket).collect();
+    let ticket = match input.int_in_range(0..=4)? {
+        0 | 1 => {
+            let bytes = Payload::new(vec![0u8; numbers * spec.number.bytes()]);
+            let batch = Batch { keys, values: Values { number: spec.number, bytes }, examples: number(input)? >> 32 };
+            worker.push(now, table, batch, &after, out)
+        }
+        2 => {
+            let target = match spec.number {
+                NumberType::F32 => PullTarget::F32(vec![0.0; numbers]),
+                NumberType::F64 => PullTarget::F64(vec![0.0; numbers]),
+                NumberType::I64 => PullTarget::I64(vec![0; numbers]),
+            };
+            worker.pull(now, table, keys, target, &after, out)
+        }
+        3 => {
+            let range = PositionRange { first: Position(number(input)?), last: Position(number(input)?) };
+            worker.scan(now, table, range, &after, out)
+        }
+        _ => worker.tune(now, table, Setting::Rate(0.5), out),
+    };
+    if let Ok(ticket) = ticket
+        && input.arbitrary()?
+    {
+        worker.detach(ticket);
+    }
+    Ok(())
+}
+
+/// Makes most answers ones to a question that was asked, or little would get past the names of requests.
+fn aim(input: &mut Unstructured, asked: &[Pull], frame: &mut Frame) -> Result<()> {
+    if asked.is_empty() || input.ratio(1, 8)? {
+        return Ok(());
+    }
+    let pull = input.choose(asked)?;
+    match &mut frame.message {
+        Message::Pulled(pulled) => {
+            (pulled.table, pulled.shard, pulled.request) = (pull.table, pull.shard, pull.request);
+            let rows = pull.keys.count().unwrap_or(pulled.positions.len() as u64 / 8) as usize;
+            let row_bytes = specs().get(pull.table.0 as usize).map_or(4, TableSpec::row_bytes);
+            pulled.values = Pool::new().copy(&vec![0u8; rows * row_bytes]);
+        }
+        Message::PullRefused(refused) => {
+            (refused.table, refused.shard, refused.request) = (pull.table, pull.shard, pull.request);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn run(input: &mut Unstructured) -> Result<()> {
+    let settings = WorkerSettings { resend_after: input.arbitrary::<bool>()?.then_some(Span::from_secs(1)) };
+    let mut worker = Worker::new(WorkerId(0), plan(), settings);
+    let mut out = Outbox::new();
+    for (table, spec) in (0..).map(TableId).zip(specs()) {
+        let name = spec.name.clone();
+        worker.make_table(spec, &mut out);
+        let message = Message::Control(Control::TableMade { table, name });
+        worker.handle(Time(0), Frame { head: Head::plain(NodeId::Coordinator, WORKER), message }, &mut out);
+    }
+    let mut nanoseconds = 0;
+    let mut asked = Vec::new();
+    while !input.is_empty() {
+        nanoseconds += 500_000_000;
+        let now = Time(nanoseconds);
+        match input.int_in_range(0..=11)? {
+            0..=3 => call(input, &mut worker, now, &mut out)?,
+            4 if worker.is_flushed() => worker.end_clock(now, &mut out),
+            4 => {}
+            5 => drop(worker.barrier(&mut out)),
+            6 => worker.reconnected(now, *input.choose(&[NodeId::Coordinator, SERVER, NodeId::Server(1)])?, &mut out),
+            7 => worker.tick(now, &mut out),
+            8 => drop(worker.take(Ticket(input.int_in_range(0..=20)?))),
+            _ => {
+                let mut frame = frame(input, SERVER, WORKER)?;
+                aim(input, &asked, &mut frame)?;
+                worker.handle(now, frame, &mut out);
+            }
+        }
+        for frame in out.drain() {
+            inputs::bytes_of(&frame);
+            if let Message::Pull(pull) = frame.message {
+                asked.push(pull);
+            }
+        }
+    }
+    worker.take_unreported();
+    worker.take_notices();
+    Ok(())
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    run(&mut Unstructured::new(bytes)).ok();
+});

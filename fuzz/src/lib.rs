@@ -1,0 +1,250 @@
+//! How arbitrary bytes become frames that get past the outer checks, so that a fuzzer spends its time behind them.
+
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use types::{
+    CacheSpec, Clock, Combine, Consistency, Initial, NodeId, NumberType, Plan, PlanNumber, Position, PositionRange,
+    Reduce, Setting, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
+};
+use wire::{
+    Acked, Control, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, Marker, Message, Payload, Pool, Pull,
+    PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, Resend, ResendReason, Signature, Tune, Waiting,
+    WireError, decode, encode,
+};
+
+/// The nodes of the machines under test.
+pub const SERVER: NodeId = NodeId::Server(0);
+pub const WORKER: NodeId = NodeId::Worker(0);
+
+/// Two servers and two workers.
+#[must_use]
+pub fn plan() -> Plan {
+    Plan { number: PlanNumber(1), servers: 2, workers: vec![Source(1), Source(2)] }
+}
+
+/// Tables of every kind that treats what arrives in its own way.
+#[must_use]
+pub fn specs() -> Vec<TableSpec> {
+    let eager = Consistency::Bounded { slack: 1, eager: true };
+    let normal = Initial::Normal { seed: 1, scale: 0.1 };
+    let adam = UpdaterSpec::Adam { rate: 0.1, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+    let ftrl = UpdaterSpec::Ftrl { rate: 0.1, beta: 1.0, l1: 0.1, l2: 0.1 };
+    vec![
+        TableSpec::dense("dense", 10, 2).cached(8),
+        TableSpec::sparse("spread", 1).max_rows(20).consistency(eager).cached(16),
+        TableSpec::sparse("ordered", 1).number(NumberType::I64).ordered().consistency(Consistency::slack(u64::MAX)),
+        TableSpec::dense("means", 7, 1).combine(Combine::Clock(Reduce::Mean)).updater(adam),
+        TableSpec::sparse("sums", 1).number(NumberType::F64).combine(Combine::Clock(Reduce::Sum)).initial(normal),
+        TableSpec::sparse("ftrl", 1).updater(ftrl).consistency(Consistency::Unbounded),
+        TableSpec::sparse("delay", 1).ordered().cached(8).consistency(eager).updater(UpdaterSpec::Assign),
+        TableSpec::sparse("late", 1).consistency(Consistency::Delay { tau: 1 }),
+    ]
+    .into_iter()
+    .map(|mut spec| {
+        if spec.name == "delay" {
+            spec.cache = CacheSpec::Rows { max_rows: 4 };
+        }
+        spec
+    })
+    .collect()
+}
+
+/// The bytes of a frame, payloads and all.
+#[must_use]
+pub fn bytes_of(frame: &Frame) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(frame, &mut bytes);
+    frame.message.payloads().iter().for_each(|payload| bytes.extend_from_slice(payload.bytes()));
+    bytes
+}
+
+/// The first frame that `bytes` spell, as a transport would cut it, and how many bytes it took.
+pub fn cut(bytes: &[u8]) -> Option<(std::result::Result<Frame, WireError>, usize)> {
+    let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+    let header = match Header::parse(header) {
+        Ok(header) => header,
+        Err(error) => return Some((Err(error), bytes.len())),
+    };
+    let (body, rest) = rest.split_at_checked(header.body)?;
+    let (positions, rest) = rest.split_at_checked(header.payloads[0])?;
+    let (values, rest) = rest.split_at_checked(header.payloads[1])?;
+    let pool = Pool::new();
+    let frame = decode(&header, body, [positions, values].map(|payload| pool.copy(payload)));
+    Some((frame, bytes.len() - rest.len()))
+}
+
+/// Numbers near the ends of their range more often than not: that is where arithmetic goes wrong.
+pub fn number(input: &mut Unstructured) -> Result<u64> {
+    Ok(match input.int_in_range(0..=9)? {
+        0..=6 => input.int_in_range(0..=11)?,
+        7 => u64::MAX - input.int_in_range(0..=2)?,
+        8 => u64::MAX / 2 + input.int_in_range(0..=2)?,
+        _ => input.arbitrary()?,
+    })
+}
+
+fn bytes(input: &mut Unstructured, most: usize) -> Result<Vec<u8>> {
+    let length = input.int_in_range(0..=most)?;
+    Ok(input.bytes(length.min(input.len()))?.to_vec())
+}
+
+/// A few numbers, rising or not, as a payload.
+pub fn positions(input: &mut Unstructured) -> Result<Payload> {
+    let count = input.int_in_range(0..=6)?;
+    let mut list = (0..count).map(|_| number(input)).collect::<Result<Vec<u64>>>()?;
+    if input.ratio(3, 4)? {
+        list.sort_unstable();
+        list.dedup();
+    }
+    if input.ratio(1, 16)? {
+        return Ok(Pool::new().copy(&bytes(input, 30)?));
+    }
+    Ok(Pool::new().copy(&list))
+}
+
+fn number_type(input: &mut Unstructured) -> Result<NumberType> {
+    Ok(*input.choose(&[NumberType::F32, NumberType::F32, NumberType::F64, NumberType::I64])?)
+}
+
+/// Values for `count` rows of a few widths, or for none.
+fn values(input: &mut Unstructured, count: u64, number: NumberType) -> Result<Payload> {
+    let width = input.int_in_range(1..=2)?;
+    let numbers = count.min(100) as usize * width;
+    let value = *input.choose(&[1.0, -2.5, 0.0, f64::NAN, f64::MAX])?;
+    let pool = Pool::new();
+    Ok(match (input.int_in_range(0..=15)?, number) {
+        (0, _) => pool.copy(&bytes(input, 40)?),
+        (_, NumberType::F32) => pool.copy(&vec![value as f32; numbers]),
+        (_, NumberType::F64) => pool.copy(&vec![value; numbers]),
+        (_, NumberType::I64) => pool.copy(&vec![value as i64; numbers]),
+    })
+}
+
+fn keys(input: &mut Unstructured) -> Result<KeyPart> {
+    let signature = Signature(u128::from(input.int_in_range(0u8..=2)?));
+    let start = number(input)?;
+    Ok(match input.int_in_range(0..=5)? {
+        0 | 1 => KeyPart::Run { first: Position(number(input)?), count: number(input)? },
+        2 | 3 => KeyPart::List { signature, start, positions: positions(input)? },
+        4 => KeyPart::Known { signature, start, count: number(input)? as u32 },
+        _ => KeyPart::Scan { range: PositionRange { first: Position(number(input)?), last: Position(number(input)?) } },
+    })
+}
+
+fn refusal(input: &mut Unstructured) -> Result<Refusal> {
+    let position = Position(number(input)?);
+    Ok(match input.int_in_range(0..=6)? {
+        0 => Refusal::NotFinite { position },
+        1 => Refusal::UnknownTable,
+        2 => Refusal::OutOfRange { position },
+        3 => Refusal::Expelled,
+        4 => Refusal::NotOrdered,
+        5 => Refusal::PastClock,
+        _ => Refusal::UnknownKeys { signature: input.int_in_range(0u8..=2)?.into() },
+    })
+}
+
+fn many<T>(input: &mut Unstructured, one: impl Fn(&mut Unstructured) -> Result<T>) -> Result<Vec<T>> {
+    let count = input.int_in_range(0..=3)?;
+    (0..count).map(|_| one(input)).collect()
+}
+
+fn control(input: &mut Unstructured) -> Result<Control> {
+    let worker = |input: &mut Unstructured| Ok(WorkerId(number(input)? as u32));
+    Ok(match input.int_in_range(0..=7)? {
+        0 => Control::Left { worker: worker(input)? },
+        1 => Control::Finish,
+        2 => Control::TableMade {
+            table: TableId(input.int_in_range(0..=12)?),
+            name: input.choose(&specs())?.name.clone(),
+        },
+        3 => Control::TableRefused { name: input.choose(&specs())?.name.clone(), problem: String::new() },
+        4 => Control::BarrierPassed { number: number(input)? },
+        5 => Control::BarrierWaiting { number: number(input)?, on: many(input, worker)? },
+        6 => Control::Beat,
+        _ => Control::AddTable { table: TableId(input.int_in_range(0..=12)?), spec: input.choose(&specs())?.clone() },
+    })
+}
+
+/// Any message, about tables that exist more often than not.
+pub fn message(input: &mut Unstructured) -> Result<Message> {
+    let table = TableId(input.int_in_range(0..=8)?);
+    let shard = ShardId(input.int_in_range(0..=2)?);
+    let request = number(input)?;
+    Ok(match input.int_in_range(0..=14)? {
+        0..=2 => {
+            let (keys, kind) = (keys(input)?, number_type(input)?);
+            let values = values(input, keys.count().unwrap_or(1), kind)?;
+            Message::Push(Push { table, shard, settled: request, number: kind, keys, values })
+        }
+        3 | 4 => Message::Marker(Marker { table, shard, settled: request }),
+        5 => {
+            let rate = *input.choose(&[0.5, -1.0, f64::NAN, f64::INFINITY])?;
+            let (at, setting) = (Clock(number(input)?), Setting::Rate(rate));
+            Message::Tune(Tune { table, shard, settled: request, at, setting })
+        }
+        6 => {
+            let one = |input: &mut Unstructured| Ok(Refused { number: number(input)?, refusal: refusal(input)? });
+            Message::Acked(Acked { table, shard, through: request, refused: many(input, one)? })
+        }
+        7 => {
+            let signature = input.int_in_range(0u8..=2)?.into();
+            let reason = *input.choose(&[ResendReason::Gap, ResendReason::UnknownKeys { signature }])?;
+            Message::Resend(Resend { table, shard, next: request, reason })
+        }
+        8 | 9 => {
+            let (after, subscribe, keys) = (number(input)?, input.arbitrary()?, keys(input)?);
+            Message::Pull(Pull { table, shard, request, after, subscribe, keys })
+        }
+        10 => {
+            let failed = |input: &mut Unstructured| {
+                let (clock, worker) = (Clock(number(input)?), WorkerId(number(input)? as u32));
+                Ok(FailedClock { clock, worker, refusal: refusal(input)? })
+            };
+            let positions = positions(input)?;
+            Message::Pulled(Pulled {
+                table,
+                shard,
+                request,
+                contains: number(input)?,
+                chain: if input.arbitrary()? { Some((number(input)?, number(input)?)) } else { None },
+                released_by: None,
+                failed: many(input, failed)?,
+                more: if input.arbitrary()? { Some(Position(number(input)?)) } else { None },
+                values: {
+                    let (count, kind) = (number(input)?, number_type(input)?);
+                    values(input, count, kind)?
+                },
+                positions,
+            })
+        }
+        11 => Message::PullRefused(PullRefused { table, shard, request, refusal: refusal(input)? }),
+        12 => Message::Waiting(Waiting { table, shard, request, on: Vec::new() }),
+        13 => {
+            let positions = positions(input)?;
+            let kind = number_type(input)?;
+            Message::Refresh(Refresh {
+                table,
+                shard,
+                chain: number(input)?,
+                link: number(input)?,
+                from: Clock(number(input)?),
+                contains: number(input)?,
+                values: values(input, positions.len() as u64 / 8, kind)?,
+                positions,
+            })
+        }
+        _ if input.arbitrary()? => Message::Refreshed(Refreshed { table, shard, chain: request, link: number(input)? }),
+        _ => Message::Control(control(input)?),
+    })
+}
+
+/// Any frame to `to`.
+pub fn frame(input: &mut Unstructured, from: NodeId, to: NodeId) -> Result<Frame> {
+    let mut head = Head::plain(from, to);
+    head.plan = PlanNumber(number(input)?);
+    head.source = Source(input.int_in_range(0..=3)?);
+    head.number = number(input)?;
+    head.clock = Clock(number(input)?);
+    head.examples = number(input)?;
+    Ok(Frame { head, message: message(input)? })
+}
