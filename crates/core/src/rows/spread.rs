@@ -9,11 +9,11 @@
 use types::PositionRange;
 use update::ABSENT;
 
-/// The fullest a page gets, in tenths. Beyond this the runs of full cells grow fast.
-const MAX_LOAD_TENTHS: usize = 9;
-/// Cells that a page with `rows` rows gets: about 0.79 full, so 12 bytes a cell are 13 to 15 bytes a row.
+/// The fullest a page gets, in sixteenths. Beyond this the runs of full cells grow fast.
+const MAX_LOAD_SIXTEENTHS: usize = 15;
+/// Cells that a page with `rows` rows gets: about 0.84 full, so 12 bytes a cell are 13 to 14 bytes a row.
 const fn cells_for(rows: usize) -> usize {
-    rows * 5 / 4 + rows / 64 + 4
+    rows * 6 / 5 + 4
 }
 /// A page with more rows than this is split.
 const PAGE_ROWS: usize = 1536;
@@ -123,7 +123,7 @@ impl Page {
     }
 
     fn has_room_for(&self, more: usize) -> bool {
-        (self.len + more) * 10 <= self.positions.len() * MAX_LOAD_TENTHS
+        (self.len + more) * 16 <= self.positions.len() * MAX_LOAD_SIXTEENTHS
     }
 
     /// Puts a position into its place, moving those behind it up to the next gap. Says whether there was one.
