@@ -1,7 +1,9 @@
 //! Update logs: each thread of a worker notes its updates by itself; they meet when somebody reads or a clock ends.
 
+use crate::Error;
+use machine::TableFailure;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use types::{Combine, TableSpec, UpdaterSpec};
+use types::{Combine, Placement, TableSpec, UpdaterSpec};
 use update::Number;
 use wire::Keys;
 
@@ -11,7 +13,9 @@ const FOLD_ROWS: usize = 1 << 16;
 /// One thread's updates to a table since they were last collected. Noting one takes no lock that another thread wants.
 pub struct Log<T: Number> {
     entries: Arc<Mutex<Entries<T>>>,
+    placement: Placement,
     width: usize,
+    fold_at: usize,
 }
 
 struct Entries<T> {
@@ -51,21 +55,30 @@ impl<T: Number> Log<T> {
     /// merging changes nothing (the updater is `sum`, or the table combines by clock), updates of one row are added up
     /// first; elsewhere each is applied by itself.
     ///
-    /// # Panics
-    /// If `values` is not one row for each key.
-    pub fn add(&mut self, keys: &Keys, new: &[T], more: u64) {
-        assert_eq!(new.len(), keys.len() * self.width, "one row of values for each key");
+    /// Fails, and notes nothing, if the keys were made for a table in another order or if `values` is not one row for each
+    /// key.
+    pub fn add(&mut self, keys: &Keys, new: &[T], more: u64) -> Result<(), Error> {
+        if keys.placement() != self.placement {
+            return Err(Error::Batch(TableFailure::Placement));
+        }
+        if new.len() != keys.len() * self.width {
+            let problem = format!("{} rows of {} numbers were noted with {} values", keys.len(), self.width, new.len());
+            return Err(Error::Table { problem });
+        }
         match &mut lock(&self.entries).noted {
             Noted::Folding { positions, values, examples } => {
                 positions.extend((0..keys.len()).map(|index| keys.position(index).0));
                 values.extend_from_slice(new);
                 *examples += more;
-                if positions.len() >= FOLD_ROWS {
+                if positions.len() >= self.fold_at {
                     fold(self.width, positions, values);
+                    // Twice what is left: folding costs each row a constant share however many distinct ones there are.
+                    self.fold_at = (2 * positions.len()).max(FOLD_ROWS);
                 }
             }
             Noted::Apart(updates) => updates.push((keys.clone(), new.to_vec(), more)),
         }
+        Ok(())
     }
 }
 
@@ -88,7 +101,7 @@ impl<T: Number> Logs<T> {
     pub fn open(&self, spec: &TableSpec) -> Log<T> {
         let entries = Arc::new(Mutex::new(Entries { noted: Noted::new(spec), dropped: false }));
         lock(&self.logs).push(entries.clone());
-        Log { entries, width: spec.width as usize }
+        Log { entries, placement: spec.shape.placement(), width: spec.width as usize, fold_at: FOLD_ROWS }
     }
 
     /// Everything noted so far, as batches to be pushed.
@@ -109,7 +122,9 @@ impl<T: Number> Logs<T> {
         });
         if !all_positions.is_empty() {
             fold(spec.width as usize, &mut all_positions, &mut all_values);
-            apart.push((Keys::at(spec.shape.placement(), &all_positions), all_values, all_examples));
+            if let Ok(keys) = Keys::at(spec.shape.placement(), &all_positions) {
+                apart.push((keys, all_values, all_examples));
+            }
         }
         apart
     }
@@ -138,7 +153,6 @@ fn fold<T: Number>(width: usize, positions: &mut Vec<u64>, values: &mut Vec<T>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::Placement;
 
     #[test]
     fn logs_of_several_threads_add_up_where_merging_changes_nothing() {
@@ -146,9 +160,9 @@ mod tests {
         let logs = Logs::<i64>::new();
         let (mut one, mut two) = (logs.open(&spec), logs.open(&spec));
         let keys = |ids: &[u64]| Keys::distinct(Placement::Spread, ids);
-        one.add(&keys(&[5]), &[1, 2], 1);
-        two.add(&keys(&[5]), &[10, 20], 2);
-        two.add(&keys(&[9]), &[7, 7], 3);
+        one.add(&keys(&[5]), &[1, 2], 1).expect("fits");
+        two.add(&keys(&[5]), &[10, 20], 2).expect("fits");
+        two.add(&keys(&[9]), &[7, 7], 3).expect("fits");
         let batches = logs.collect(&spec);
         assert_eq!(batches.len(), 1);
         let (keys, values, examples) = &batches[0];
@@ -164,8 +178,8 @@ mod tests {
         let logs = Logs::<f32>::new();
         let mut log = logs.open(&spec);
         let keys = Keys::distinct(Placement::Spread, &[1]);
-        log.add(&keys, &[1.0], 1);
-        log.add(&keys, &[2.0], 1);
+        log.add(&keys, &[1.0], 1).expect("fits");
+        log.add(&keys, &[2.0], 1).expect("fits");
         drop(log);
         assert_eq!(logs.collect(&spec).len(), 2);
     }
@@ -177,7 +191,7 @@ mod tests {
         let mut log = logs.open(&spec);
         let keys = Keys::run(2..3);
         for _ in 0..3 * FOLD_ROWS {
-            log.add(&keys, &[1], 1);
+            log.add(&keys, &[1], 1).expect("fits");
         }
         let rows = match &lock(&log.entries).noted {
             Noted::Folding { positions, .. } => positions.len(),

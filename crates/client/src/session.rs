@@ -308,11 +308,13 @@ impl Session {
         if std::mem::replace(&mut self.closed, true) {
             return Ok(());
         }
-        for absorb in &*lock(&self.shared.absorb) {
-            absorb()?;
+        let absorbed = lock(&self.shared.absorb).iter().try_for_each(|absorb| absorb());
+        let left = absorbed.and_then(|()| Ok(self.shared.driver.leave()?));
+        if left.is_err() {
+            // Others must not wait for a worker that cannot say goodbye.
+            self.shared.driver.abandon();
         }
-        self.shared.driver.leave()?;
-        self.shared.unreported()
+        left.and_then(|()| self.shared.unreported())
     }
 }
 

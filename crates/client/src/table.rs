@@ -200,6 +200,10 @@ impl<T: TargetNumber> Table<T> {
     /// As [`Table::pull`] into memory of the caller's, which [`Rows::into_values`] gives back, after other tickets are done.
     pub fn pull_into(&self, keys: &Keys, target: Vec<T>, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
         self.absorb_logs()?;
+        if self.spec.consistency.is_eager() {
+            // Refreshes that have arrived must not wait in a queue while the cache says no.
+            self.shared.driver.catch_up();
+        }
         let target = T::to_target(target);
         let call = |worker: &mut machine::Worker, now, out: &mut machine::Outbox| {
             worker.pull(now, self.id, keys.clone(), target, &after.0, out)
@@ -208,13 +212,31 @@ impl<T: TargetNumber> Table<T> {
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 
-    /// Pushes, then pulls the same rows with the push applied. One round trip.
-    pub fn push_pull<'v>(&self, keys: &Keys, values: impl Into<PushValues<'v, T>>) -> Result<Ticket<Rows<T>>, Error> {
-        // Read-my-writes gives the order under a bound; elsewhere the pull names the push.
-        let push = self.push(keys, values)?;
-        let bounded = matches!(self.spec.consistency, types::Consistency::Bounded { .. });
-        let after = if bounded { Tickets::none() } else { Tickets::none().and(&push) };
-        self.pull_into(keys, self.room_for(keys)?, &after)
+    /// Pushes, then pulls the same rows, as one task: the rows hold the push (in a `clock` table, once its clock is
+    /// applied), and the ticket fails if any part of the push is refused. One round trip.
+    ///
+    /// ```
+    /// # use slackwater::{Consistency, Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 1).consistency(Consistency::Unbounded))?;
+    /// let rows = table.push_pull(&table.keys(&[9]), vec![2.5])?.wait()?;
+    /// assert_eq!(rows.values(), [2.5]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn push_pull<'v>(&self, keys: &Keys, values: impl Into<PushValues<'v, T>>) -> Result<Ticket<Rows<T>>, Error>
+    where
+        T: 'v,
+    {
+        self.absorb_logs()?;
+        let bytes = match values.into() {
+            PushValues::Owned(payload) => payload,
+            PushValues::Borrowed(values) => self.shared.pool.copy(values),
+        };
+        let batch = Batch { keys: keys.clone(), values: Values { number: T::TYPE, bytes }, examples: 1 };
+        let target = T::to_target(vec![T::ZERO; keys.len() * self.spec.width as usize]);
+        let number = self.shared.push(|worker, now, out| worker.push_pull(now, self.id, batch, target, &[], out))??;
+        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 
     /// Pushes to neighbouring ids of a dense or ordered table.
@@ -264,7 +286,7 @@ impl<T: TargetNumber> Table<T> {
     /// std::thread::scope(|scope| {
     ///     for _ in 0..2 {
     ///         let (mut log, hot) = (counts.log(), hot.clone());
-    ///         scope.spawn(move || (0..100).for_each(|_| log.add(&hot, &[1], 1)));
+    ///         scope.spawn(move || (0..100).try_for_each(|_| log.add(&hot, &[1], 1)));
     ///     }
     /// });
     /// assert_eq!(counts.pull(&hot)?.wait()?.values(), [200]);

@@ -128,7 +128,7 @@ fn read_again_and_again(eager: bool) -> (WorkerCounts, Traffic) {
             done(table.push(&few, vec![1.0; few.len() * 8]));
             session.clock().expect("ended");
             // Somebody who computes for a while, so that refreshes can arrive.
-            std::thread::sleep(Duration::from_millis(4));
+            std::thread::sleep(Duration::from_millis(10));
         }
         (session.counts(), session.traffic())
     });
@@ -196,13 +196,13 @@ fn logs_of_threads_meet_at_a_read_or_a_clock() {
             for thread in 0..THREADS as u64 {
                 let mut log = table.log();
                 let keys = table.keys(&[thread, thread + 1]);
-                scope.spawn(move || (0..50).for_each(|_| log.add(&keys, &[1, 1], 1)));
+                scope.spawn(move || (0..50).for_each(|_| log.add(&keys, &[1, 1], 1).expect("fits")));
             }
         });
         let own = read!(table.pull_range(0..8));
         assert!(own.values()[1] >= 100, "a read sees the logs: {:?}", own.values());
         let mut log = table.log();
-        log.add(&table.keys(&[7]), &[5], 1);
+        log.add(&table.keys(&[7]), &[5], 1).expect("fits");
         session.clock().expect("ended");
         read!(table.pull_range(0..8)).into_values()
     });

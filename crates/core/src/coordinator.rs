@@ -20,7 +20,6 @@ pub struct Size {
 }
 
 struct Seat {
-    token: u64,
     address: String,
     /// Whether the node has spoken under the name it was given.
     ready: bool,
@@ -35,6 +34,8 @@ struct Table {
     pending: BTreeSet<NodeId>,
     problem: Option<String>,
     askers: BTreeSet<NodeId>,
+    /// Workers that have not said that they know of it: the frontier counts all of them, whether they use it or not.
+    untold: BTreeSet<NodeId>,
     asked: Time,
 }
 
@@ -163,7 +164,7 @@ impl Coordinator {
                     Err(reason) => return Self::say(from, Control::Turned { reason, token }, out),
                 };
                 self.tokens.insert(token, node);
-                self.seats.insert(node, Seat { token, address, ready: false, heard: now, gone: false });
+                self.seats.insert(node, Seat { address, ready: false, heard: now, gone: false });
                 node
             }
         };
@@ -223,11 +224,20 @@ impl Coordinator {
         }
         let id = TableId(self.tables.len() as u32);
         let servers: BTreeSet<NodeId> = (0..self.size.servers).map(NodeId::Server).collect();
+        let workers = self.live_workers().map(NodeId::from).collect();
         let table = self.tables.entry(name.clone()).or_insert_with(|| {
             for server in &servers {
                 Self::say(*server, Control::AddTable { table: id, spec: spec.clone() }, out);
             }
-            Table { id, spec: spec.clone(), pending: servers, problem: None, askers: BTreeSet::new(), asked: now }
+            Table {
+                id,
+                spec: spec.clone(),
+                pending: servers,
+                problem: None,
+                askers: BTreeSet::new(),
+                untold: workers,
+                asked: now,
+            }
         });
         if let Some(difference) = table.spec.difference(&spec) {
             let problem = format!("two specs for one name '{name}': {difference}; use the same spec in every worker");
@@ -239,9 +249,20 @@ impl Coordinator {
 
     fn table_added(&mut self, from: NodeId, id: TableId, problem: Option<String>, out: &mut Outbox) {
         let Some((name, table)) = self.tables.iter_mut().find(|(_, table)| table.id == id) else { return };
-        table.pending.remove(&from);
+        if table.untold.remove(&from) || !table.pending.remove(&from) {
+            return;
+        }
         table.problem = table.problem.take().or(problem.map(|problem| format!("{from}: {problem}")));
+        if table.pending.is_empty() && table.problem.is_none() {
+            Self::tell_workers(table, out);
+        }
         Self::answer_askers(name, table, out);
+    }
+
+    fn tell_workers(table: &Table, out: &mut Outbox) {
+        for worker in &table.untold {
+            Self::say(*worker, Control::AddTable { table: table.id, spec: table.spec.clone() }, out);
+        }
     }
 
     fn answer_askers(name: &str, table: &mut Table, out: &mut Outbox) {
@@ -317,6 +338,9 @@ impl Coordinator {
             for server in &table.pending {
                 Self::say(*server, Control::AddTable { table: table.id, spec: table.spec.clone() }, out);
             }
+            if table.pending.is_empty() && table.problem.is_none() {
+                Self::tell_workers(table, out);
+            }
         }
         if now.since(self.said_again) >= ASK_AGAIN_AFTER {
             self.said_again = now;
@@ -359,7 +383,7 @@ impl Coordinator {
     }
 
     /// The run cannot go on without `node`: everybody is told.
-    pub fn declare_lost(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
+    fn declare_lost(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
         if self.lost.is_some() || self.seats.get(&node).is_none_or(|seat| seat.gone) {
             return;
         }
@@ -367,12 +391,6 @@ impl Coordinator {
             Self::say(*other, Control::Lost { node, reason: reason.clone() }, out);
         }
         self.lost = Some((node, reason));
-    }
-
-    /// The token a node joined with, which names its process.
-    #[must_use]
-    pub fn token(&self, node: NodeId) -> Option<u64> {
-        self.seats.get(&node).map(|seat| seat.token)
     }
 }
 

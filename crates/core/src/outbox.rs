@@ -24,10 +24,4 @@ impl Outbox {
     pub fn drain(&mut self) -> impl Iterator<Item = Frame> + '_ {
         self.frames.drain(..)
     }
-
-    /// Whether there is nothing to send.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.frames.is_empty()
-    }
 }

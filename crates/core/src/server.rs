@@ -121,6 +121,10 @@ impl Server {
     }
 
     fn control(&mut self, head: &Head, message: Message, out: &mut Outbox) {
+        if head.from != NodeId::Coordinator {
+            self.misdirected += 1;
+            return;
+        }
         match message {
             Message::Control(Control::AddTable { table, spec }) => {
                 let problem = self.add_table(table, &spec, out).err();

@@ -116,10 +116,22 @@ impl Driver {
         let State { worker, out, .. } = &mut *state;
         let result = call(worker, now, out);
         state.send();
-        if state.transport.backlog() > 0 {
+        let backlog = state.transport.backlog();
+        drop(state);
+        if backlog > 0 {
             self.wake_background();
         }
         result
+    }
+
+    /// Handles what has arrived, without waiting for more.
+    pub fn catch_up(&self) {
+        if let Ok(mut waiter) = self.waiter.try_lock() {
+            waiter.wait(Some(Duration::ZERO));
+        }
+        if lock(&self.state).pump() {
+            self.changed.notify_all();
+        }
     }
 
     fn wake_background(&self) {
@@ -153,6 +165,9 @@ impl Driver {
             }
             if let Some(lost) = &state.lost {
                 return Err(lost.clone());
+            }
+            if state.farewell {
+                return Err(NodeError::Closed);
             }
             match self.waiter.try_lock() {
                 Ok(mut waiter) => {
@@ -201,7 +216,8 @@ impl Driver {
     fn stop(&self) {
         lock(&self.state).farewell = true;
         self.waker.wake();
-        if let Some(background) = lock(&self.background).take() {
+        let background = lock(&self.background).take();
+        if let Some(background) = background {
             background.thread().unpark();
             if background.thread().id() != std::thread::current().id() {
                 background.join().ok();

@@ -37,6 +37,9 @@ pub enum NodeError {
         /// In words.
         reason: String,
     },
+    /// This worker has left the run.
+    #[error("the session is closed; nothing more can be pushed or pulled through it")]
+    Closed,
     /// A node is lost, and the run with it.
     #[error("lost {node}: {reason}; the run cannot go on without it, start it again")]
     Lost {

@@ -11,6 +11,8 @@ use wire::{Control, Frame, Head, Message, Pool, Role};
 
 /// How often a node tells the coordinator that it lives.
 pub(crate) const BEAT: Duration = Duration::from_millis(500);
+/// Frames handled before acknowledgements, answers and beats get their turn: at most so many parts of 1 MiB.
+const TURN: usize = 64;
 /// How often the machine is told the time.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -69,13 +71,25 @@ pub fn run_server(
     let mut early = joined.early.into_iter();
     let (mut ticked, mut beat, mut heard, mut worked) = (start, start, start, start);
     let mut read = start;
+    let mut more = false;
     loop {
-        settings.wait.wait(&mut waiter, TICK, read - worked);
+        if more {
+            waiter.wait(Some(Duration::ZERO));
+        } else {
+            settings.wait.wait(&mut waiter, TICK, read - worked);
+        }
         let mut busy = false;
         // The time is read once a turn: a turn that finds nothing must cost next to nothing.
         read = Instant::now();
         let now = Time((read - start).as_nanos() as u64);
-        while let Some(event) = early.next().map(Event::Frame).or_else(|| transport.next()) {
+        let mut frames = 0;
+        more = true;
+        while frames < TURN {
+            let Some(event) = early.next().map(Event::Frame).or_else(|| transport.next()) else {
+                more = false;
+                break;
+            };
+            frames += 1;
             let Event::Frame(frame) = event else { continue };
             if frame.head.from == NodeId::Coordinator {
                 heard = read;

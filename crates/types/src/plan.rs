@@ -1,6 +1,6 @@
 //! The plan: the immutable, numbered map from key range to owner.
 
-use crate::{NodeId, PlanNumber, PositionRange, Shape, ShardId, Source, WorkerId};
+use crate::{NodeId, PlanNumber, PositionRange, Shape, ShardId, Source};
 
 /// Who holds what, and who counts for the frontier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,11 +35,5 @@ impl Plan {
             .zip(0..)
             .map(|(range, index)| Placed { shard: ShardId(index), range, owner: NodeId::Server(index) })
             .collect()
-    }
-
-    /// The rank of the worker whose incarnation is `source`, if the plan still counts it.
-    #[must_use]
-    pub fn worker(&self, source: Source) -> Option<WorkerId> {
-        self.workers.iter().position(|known| *known == source).map(|rank| WorkerId(rank as u32))
     }
 }

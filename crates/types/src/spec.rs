@@ -251,7 +251,7 @@ impl TableSpec {
         }
         match self.shape {
             Shape::Dense { rows: 0 } => return refuse("it has no rows".into(), "give it at least one row"),
-            Shape::Dense { rows } if rows > 1 << 32 => {
+            Shape::Dense { rows } if rows >= u64::from(u32::MAX) => {
                 return refuse(format!("{rows} dense rows do not fit any server"), "make it a sparse table");
             }
             Shape::Sparse { max_rows, .. } if max_rows == 0 || max_rows >= u64::from(u32::MAX) => {
@@ -292,6 +292,11 @@ impl TableSpec {
         {
             let problem = format!("{} admits any copy, so a cache would never be refreshed", self.consistency);
             return refuse(problem, "bound the slack, or switch the cache off");
+        }
+        if self.consistency.is_eager() && matches!(self.updater, UpdaterSpec::Ftrl { .. }) {
+            let problem =
+                "ftrl's weights change with every example, so a refresh of changed rows would miss the others";
+            return refuse(problem.into(), "use slack without eager");
         }
         if self.consistency.is_eager() && self.cache == CacheSpec::Off {
             return refuse("eager refreshes have no cache to go to".into(), "give it .cached(rows)");

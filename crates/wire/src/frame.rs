@@ -112,6 +112,8 @@ pub enum WireError {
     },
     /// The check does not match: the bytes were damaged.
     Damaged,
+    /// The connection ended in the middle of a frame.
+    Truncated,
     /// Well framed, but no message.
     Malformed(&'static str),
 }
@@ -125,6 +127,7 @@ impl fmt::Display for WireError {
                 "the peer speaks version {theirs} of the protocol and this is version {VERSION}; run the same release everywhere"
             ),
             Self::TooLong { what, bytes, most } => write!(f, "{what} of {bytes} bytes is beyond the {most} allowed"),
+            Self::Truncated => write!(f, "the connection ended in the middle of a frame"),
             Self::Damaged => write!(f, "a frame was damaged on the way"),
             Self::Malformed(what) => write!(f, "a malformed message: {what}"),
         }

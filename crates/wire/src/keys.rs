@@ -75,13 +75,7 @@ impl Keys {
     /// `ids`, which must be in the table's order already and each once.
     pub fn in_order(placement: Placement, ids: &[u64]) -> Result<Self, KeyError> {
         let positions: Vec<u64> = ids.iter().map(|&id| placement.position(Key(id)).0).collect();
-        match first_disorder(&positions) {
-            None => Ok(Self::from_sorted(placement, positions)),
-            Some(index) if positions[index] == positions[index - 1] => {
-                Err(KeyError::Repeated { index, key: Key(ids[index]) })
-            }
-            Some(index) => Err(KeyError::Unsorted { index, key: Key(ids[index]) }),
-        }
+        Self::at(placement, &positions)
     }
 
     /// Neighbouring keys of a dense or ordered table.
@@ -91,10 +85,16 @@ impl Keys {
         Self { placement: Placement::Ordered, list: List::Run { first: ids.start, count } }
     }
 
-    /// Positions that are sorted and unique already, such as a shard sends. Others give a list that shards refuse.
-    #[must_use]
-    pub fn at(placement: Placement, positions: &[u64]) -> Self {
-        Self::from_sorted(placement, positions.to_vec())
+    /// Positions that are sorted and unique, such as a shard sends.
+    pub fn at(placement: Placement, positions: &[u64]) -> Result<Self, KeyError> {
+        let key = |index: usize| placement.key(Position(positions[index]));
+        match first_disorder(positions) {
+            None => Ok(Self::from_sorted(placement, positions.to_vec())),
+            Some(index) if positions[index] == positions[index - 1] => {
+                Err(KeyError::Repeated { index, key: key(index) })
+            }
+            Some(index) => Err(KeyError::Unsorted { index, key: key(index) }),
+        }
     }
 
     fn from_sorted(placement: Placement, positions: Vec<u64>) -> Self {

@@ -383,14 +383,14 @@ pub enum Control {
         /// The spec.
         spec: TableSpec,
     },
-    /// Coordinator to servers: hold shards of this table.
+    /// Coordinator to servers: hold shards of this table. To workers: there is this table, so end your clocks for it.
     AddTable {
         /// Its number.
         table: TableId,
         /// The spec.
         spec: TableSpec,
     },
-    /// Server to coordinator: ready to hold it, or why not.
+    /// The answer: it is known, or why it cannot be held.
     TableAdded {
         /// Its number.
         table: TableId,

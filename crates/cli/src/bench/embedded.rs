@@ -126,7 +126,7 @@ fn logs(rounds: u32, session: &Session, columns: &mut Columns) -> anyhow::Result
             std::thread::scope(|scope| {
                 for _ in 0..threads {
                     let (mut log, keys) = (table.log(), keys.clone());
-                    scope.spawn(move || (0..UPDATES).for_each(|_| log.add(&keys, &[1], 1)));
+                    scope.spawn(move || (0..UPDATES).try_for_each(|_| log.add(&keys, &[1], 1)));
                 }
             });
             session.clock()?;

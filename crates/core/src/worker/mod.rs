@@ -17,6 +17,9 @@ use types::{
 };
 use wire::{Control, Frame, Head, Keys, Message, Payload, Pulled, Refreshed, Refusal, ResendReason, Signature};
 
+/// What an unacknowledged part costs beside its values, in bytes, so that many tiny ones are bounded too.
+const PART_COST: usize = 512;
+
 /// Values of a batch and what they are.
 #[derive(Clone, Debug)]
 pub struct Values {
@@ -67,6 +70,9 @@ pub enum TableFailure {
     /// The keys were put in another order than the table's.
     #[error("these keys were made for a table in another order; make them with this table's keys()")]
     Placement,
+    /// The worker has left the run.
+    #[error("this worker has left the run; open a new session")]
+    Left,
     /// The batch does not fit the table.
     #[error("{}", refusal.describe(table, *placement))]
     Unfit {
@@ -82,8 +88,19 @@ pub enum TableFailure {
 enum Task {
     Push { batch: Batch },
     Pull { keys: Keys, target: PullTarget },
+    PushPull { batch: Batch, target: PullTarget },
     Scan { range: PositionRange },
     Tune { at: Clock, setting: Setting },
+}
+
+impl Task {
+    fn cost(&self) -> usize {
+        let values = match self {
+            Self::Push { batch } | Self::PushPull { batch, .. } => batch.values.bytes.len(),
+            Self::Pull { .. } | Self::Scan { .. } | Self::Tune { .. } => 0,
+        };
+        values + PART_COST
+    }
 }
 
 struct Queued {
@@ -122,6 +139,9 @@ pub struct Worker {
     unreported: Vec<(TableId, Failure)>,
     queued: VecDeque<Queued>,
     unacknowledged_bytes: usize,
+    /// The same for tasks that wait for others.
+    queued_bytes: usize,
+    left: bool,
     barrier: u64,
     barrier_passed: u64,
     asked_control: Time,
@@ -151,6 +171,8 @@ impl Worker {
             unreported: Vec::new(),
             queued: VecDeque::new(),
             unacknowledged_bytes: 0,
+            queued_bytes: 0,
+            left: false,
             barrier: 0,
             barrier_passed: 0,
             asked_control: Time(0),
@@ -210,14 +232,18 @@ impl Worker {
         self.tables.get(&table).map(|table| &table.spec)
     }
 
-    fn attach(&mut self, id: TableId, spec: TableSpec, out: &mut Outbox) {
-        if self.tables.contains_key(&id) {
+    /// Takes part in a table. Only what the program asked for gets a cache.
+    fn attach(&mut self, id: TableId, spec: TableSpec, asked: bool, out: &mut Outbox) {
+        if let Some(table) = self.tables.get_mut(&id) {
+            if let (CacheSpec::Rows { max_rows }, None, true) = (table.spec.cache, &table.cache, asked) {
+                table.cache = Some(cache::make(&table.spec, max_rows, table.links.len()));
+            }
             return;
         }
         let placed = self.plan.shards(spec.shape);
         let cache = match spec.cache {
-            CacheSpec::Off => None,
-            CacheSpec::Rows { max_rows } => Some(cache::make(&spec, max_rows, placed.len())),
+            CacheSpec::Rows { max_rows } if asked => Some(cache::make(&spec, max_rows, placed.len())),
+            _ => None,
         };
         let links = placed.into_iter().map(|placed| ShardLink::new(placed, id, spec.number)).collect();
         let mut table = Table { spec, links, cache, tasks: 0, unfinished: BTreeSet::new() };
@@ -254,17 +280,7 @@ impl Worker {
         after: &[Ticket],
         out: &mut Outbox,
     ) -> Result<Ticket, TableFailure> {
-        let spec = self.known(table)?;
-        check_keys(spec, &batch.keys)?;
-        let unfit = |refusal| unfit(spec, refusal);
-        if batch.values.number != spec.number {
-            return Err(unfit(Refusal::WrongNumber { expected: spec.number, found: batch.values.number }));
-        }
-        let expected = (batch.keys.len() as u64).saturating_mul(spec.row_bytes() as u64);
-        if batch.values.bytes.len() as u64 != expected {
-            return Err(unfit(Refusal::WrongLength { expected, found: batch.values.bytes.len() as u64 }));
-        }
-        self.check_cover(table, &batch.keys)?;
+        self.check_batch(table, &batch)?;
         Ok(self.submit(now, table, Task::Push { batch }, after, out))
     }
 
@@ -278,8 +294,45 @@ impl Worker {
         after: &[Ticket],
         out: &mut Outbox,
     ) -> Result<Ticket, TableFailure> {
+        self.check_target(table, &keys, &mut target)?;
+        let after = self.after_own(table, after);
+        Ok(self.submit(now, table, Task::Pull { keys, target }, &after, out))
+    }
+
+    /// Pushes a batch and pulls the same rows into `target`, with the push in them where the table combines `each`: one
+    /// task and one ticket, which fails if any part of the push is refused.
+    pub fn push_pull(
+        &mut self,
+        now: Time,
+        table: TableId,
+        batch: Batch,
+        mut target: PullTarget,
+        after: &[Ticket],
+        out: &mut Outbox,
+    ) -> Result<Ticket, TableFailure> {
+        self.check_batch(table, &batch)?;
+        self.check_target(table, &batch.keys, &mut target)?;
+        let after = self.after_own(table, after);
+        Ok(self.submit(now, table, Task::PushPull { batch, target }, &after, out))
+    }
+
+    fn check_batch(&self, table: TableId, batch: &Batch) -> Result<(), TableFailure> {
         let spec = self.known(table)?;
-        check_keys(spec, &keys)?;
+        check_keys(spec, &batch.keys)?;
+        let unfit = |refusal| unfit(spec, refusal);
+        if batch.values.number != spec.number {
+            return Err(unfit(Refusal::WrongNumber { expected: spec.number, found: batch.values.number }));
+        }
+        let expected = (batch.keys.len() as u64).saturating_mul(spec.row_bytes() as u64);
+        if batch.values.bytes.len() as u64 != expected {
+            return Err(unfit(Refusal::WrongLength { expected, found: batch.values.bytes.len() as u64 }));
+        }
+        Ok(())
+    }
+
+    fn check_target(&self, table: TableId, keys: &Keys, target: &mut PullTarget) -> Result<(), TableFailure> {
+        let spec = self.known(table)?;
+        check_keys(spec, keys)?;
         let found = match &target {
             PullTarget::F32(_) => NumberType::F32,
             PullTarget::F64(_) => NumberType::F64,
@@ -293,9 +346,7 @@ impl Worker {
         if length != expected {
             return Err(unfit(spec, Refusal::WrongLength { expected, found: length }));
         }
-        self.check_cover(table, &keys)?;
-        let after = self.after_own(table, after);
-        Ok(self.submit(now, table, Task::Pull { keys, target }, &after, out))
+        Ok(())
     }
 
     /// Pulls whatever rows a dense or ordered table has in a range.
@@ -318,7 +369,9 @@ impl Worker {
     /// Read-my-writes: a read follows the table's pushes that still wait for others.
     fn after_own(&self, table: TableId, after: &[Ticket]) -> Vec<Ticket> {
         let bounded = self.spec(table).is_some_and(|spec| matches!(spec.consistency, Consistency::Bounded { .. }));
-        let own = |queued: &&Queued| bounded && queued.table == table && matches!(queued.task, Task::Push { .. });
+        let own = |queued: &&Queued| {
+            bounded && queued.table == table && matches!(queued.task, Task::Push { .. } | Task::PushPull { .. })
+        };
         after.iter().copied().chain(self.queued.iter().filter(own).map(|queued| queued.ticket)).collect()
     }
 
@@ -336,24 +389,14 @@ impl Worker {
     }
 
     fn known(&self, table: TableId) -> Result<&TableSpec, TableFailure> {
+        if self.left {
+            return Err(TableFailure::Left);
+        }
         self.spec(table).ok_or_else(|| TableFailure::Unfit {
             table: format!("number {}", table.0),
             placement: types::Placement::Ordered,
             refusal: Refusal::UnknownTable,
         })
-    }
-
-    /// Every key must go to some shard, which sees to the order of what it gets. In a list that is not sorted, some may
-    /// lie between those that the shards own.
-    fn check_cover(&self, table: TableId, keys: &Keys) -> Result<(), TableFailure> {
-        let Some(table) = self.tables.get(&table) else { return Ok(()) };
-        let covered: usize = table.links.iter().map(|link| keys.within(link.placed.range).len()).sum();
-        if covered == keys.len() {
-            return Ok(());
-        }
-        let disorder = (1..keys.len()).find(|index| keys.position(index - 1) >= keys.position(*index));
-        let position = keys.position(disorder.unwrap_or(0));
-        Err(unfit(&table.spec, Refusal::Unsorted { position }))
     }
 
     /// Whether everything asked for has been sent, so that a clock may end.
@@ -378,14 +421,15 @@ impl Worker {
         self.queued.is_empty() && self.tables.values().flat_map(|table| &table.links).all(ShardLink::is_idle)
     }
 
-    /// Bytes of pushes that are not acknowledged: what a caller should bound.
+    /// Bytes of pushes that are not acknowledged, or wait to be sent: what a caller should bound.
     #[must_use]
     pub fn unacknowledged_bytes(&self) -> usize {
-        self.unacknowledged_bytes
+        self.unacknowledged_bytes + self.queued_bytes
     }
 
     /// Says goodbye. Call when idle.
-    pub fn leave(&self, out: &mut Outbox) {
+    pub fn leave(&mut self, out: &mut Outbox) {
+        self.left = true;
         self.control(Control::Bye, out);
     }
 
@@ -396,6 +440,7 @@ impl Worker {
             .tables
             .get_mut(&table)
             .filter(|table| matches!(table.spec.consistency, Consistency::Delay { .. }))
+            .filter(|_| !matches!(task, Task::Tune { .. }))
             .map(|table| {
                 table.tasks += 1;
                 table.unfinished.insert(table.tasks);
@@ -407,6 +452,7 @@ impl Worker {
         if self.may_start(&queued) {
             self.start(now, queued, out);
         } else {
+            self.queued_bytes += queued.task.cost();
             self.queued.push_back(queued);
         }
         ticket
@@ -426,6 +472,7 @@ impl Worker {
     fn start_queued(&mut self, now: Time, out: &mut Outbox) {
         while let Some(next) = self.queued.iter().position(|queued| self.may_start(queued)) {
             if let Some(queued) = self.queued.remove(next) {
+                self.queued_bytes -= queued.task.cost();
                 self.start(now, queued, out);
             }
         }
@@ -436,6 +483,10 @@ impl Worker {
         match task {
             Task::Push { batch } => self.start_push(now, ticket, table, &batch, out),
             Task::Pull { keys, target } => self.start_pull(now, ticket, table, &keys, target, out),
+            Task::PushPull { batch, target } => {
+                self.start_push(now, ticket, table, &batch, out);
+                self.start_pull(now, ticket, table, &batch.keys, target, out);
+            }
             Task::Scan { range } => self.start_scan(now, ticket, table, range, out),
             Task::Tune { at, setting } => self.start_tune(now, ticket, table, at, setting, out),
         }
@@ -503,7 +554,7 @@ impl Worker {
         if let (Some(cache), Combine::Each) = (&mut table.cache, table.spec.combine) {
             cache.pushed(&keys, &values);
         }
-        self.unacknowledged_bytes += values.len();
+        self.unacknowledged_bytes += values.len() + PART_COST;
         self.counts.parts += 1;
         touch(link, now);
         out.send(link.append(head, ItemKind::Push { ticket, keys, values }));
@@ -540,6 +591,8 @@ impl Worker {
     ) {
         let reader = self.clock;
         let head = self.head();
+        // Parts of its own push are under way: whatever the rule for reads, this one follows them.
+        let pushes = self.pending.get(&ticket).is_some_and(|pending| pending.parts > 0);
         let Some(table) = self.tables.get_mut(&id) else { return };
         let row_bytes = table.spec.row_bytes();
         let mut misses = Vec::new();
@@ -570,7 +623,10 @@ impl Worker {
                     ReadKeys::Straight { keys: slice, row: start }
                 };
                 self.requests += 1;
-                let reading = read_of(&table.spec, link, ticket, reader, keys);
+                let mut reading = read_of(&table.spec, link, ticket, reader, keys);
+                if pushes && table.spec.combine == Combine::Each {
+                    reading.after = link.last();
+                }
                 touch(link, now);
                 out.send(link.read_frame(head, self.requests, &reading));
                 link.reads.insert(self.requests, reading);
@@ -578,7 +634,7 @@ impl Worker {
             }
         }
         if let Some(pending) = self.pending.get_mut(&ticket) {
-            pending.parts = parts;
+            pending.parts += parts;
             pending.read = Some(PendingRead {
                 target,
                 row_bytes,
@@ -761,7 +817,7 @@ impl Worker {
     fn item_done(&mut self, kind: ItemKind, refusal: Option<Refusal>) {
         match kind {
             ItemKind::Push { ticket, values, .. } => {
-                self.unacknowledged_bytes -= values.len();
+                self.unacknowledged_bytes -= values.len() + PART_COST;
                 self.part_done(ticket, refusal);
             }
             ItemKind::Tune { ticket, .. } => self.part_done(ticket, refusal),
@@ -830,7 +886,11 @@ impl Worker {
         if refresh.values.len() != positions.len() * table.spec.row_bytes() {
             return;
         }
-        let keys = Keys::at(table.spec.shape.placement(), positions);
+        let owned = |position: &u64| link.placed.range.contains(types::Position(*position));
+        if !positions.first().is_none_or(owned) || !positions.last().is_none_or(owned) {
+            return;
+        }
+        let Ok(keys) = Keys::at(table.spec.shape.placement(), positions) else { return };
         let keys = keys.slice(0..keys.len());
         let arrival = arrival(link, head.clock, &keys, &refresh.values, refresh.contains, table.spec.combine);
         cache.refresh(&arrival, refresh.chain, refresh.link, refresh.contains >= link.acknowledged);
@@ -840,9 +900,13 @@ impl Worker {
         match control {
             Control::TableMade { table, name } => {
                 if let Some(spec) = self.asked.remove(&name) {
-                    self.attach(table, spec, out);
+                    self.attach(table, spec, true, out);
                     self.made.insert(name, Ok(table));
                 }
+            }
+            Control::AddTable { table, spec } => {
+                self.attach(table, spec, false, out);
+                self.control(Control::TableAdded { table, problem: None }, out);
             }
             Control::TableRefused { name, problem } if self.asked.remove(&name).is_some() => {
                 self.made.insert(name, Err(problem));

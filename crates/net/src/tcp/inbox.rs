@@ -133,6 +133,7 @@ impl Inbox {
             }
         };
         match result {
+            Ok((0, _)) if self.partial.is_some() || self.start < self.end => Err(Ended::Refused(WireError::Truncated)),
             Ok((0, _)) => Err(Ended::Closed),
             Ok((count, wanted)) => {
                 self.bytes += count as u64;

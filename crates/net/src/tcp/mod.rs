@@ -216,14 +216,6 @@ impl TcpTransport {
         }
     }
 
-    /// Breaks the connection to `node`, as a bad network would. For tests.
-    #[doc(hidden)]
-    pub fn cut(&mut self, node: NodeId) {
-        if let Some(index) = self.by_node.get(&node).copied() {
-            self.close(index);
-        }
-    }
-
     fn receive(&mut self, index: usize) -> Option<Event> {
         let connection = self.connections.get_mut(index)?.as_mut()?;
         connection.queued_to_read = false;
