@@ -111,6 +111,9 @@ enum BenchPeer {
         /// Where the measuring process listens.
         #[arg(long)]
         connect: SocketAddr,
+        /// The core to stay on.
+        #[arg(long)]
+        core: Option<usize>,
     },
 }
 
@@ -139,6 +142,9 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
         Command::Bench(Bench::Embedded(options)) => bench::embedded::run(&options),
         Command::Bench(Bench::Scale(options)) => bench::scale::run(&options),
         Command::BenchPeer(BenchPeer::Server(options)) => bench::server::serve(&options),
-        Command::BenchPeer(BenchPeer::Raw { connect }) => bench::peer::serve(connect),
+        Command::BenchPeer(BenchPeer::Raw { connect, core }) => {
+            core.into_iter().for_each(bench::core::stay_on);
+            bench::peer::serve(connect)
+        }
     }
 }

@@ -37,6 +37,10 @@ pub trait Transport: Send {
     fn flush(&mut self);
     /// The next thing that happened, if anything did.
     fn next(&mut self) -> Option<Event>;
+    /// Looks for arrivals without asking the system who has any. Says no where that would be the dearer way.
+    fn glance(&mut self) -> bool {
+        false
+    }
     /// Where nodes listen.
     fn know(&mut self, members: &[Member]);
     /// From now on this node is known by another name.

@@ -1,6 +1,7 @@
 //! A worker's machine, shared by the program's threads: whoever waits drives it.
 
 use crate::server::BEAT;
+use crate::wait::Turns;
 use crate::{Joined, NodeError, Patience};
 use machine::{Notice, Outbox, Worker, WorkerSettings};
 use net::{Event, Traffic, Transport, Waiter, Waker};
@@ -14,6 +15,8 @@ use wire::{Control, Frame, Head, Message};
 
 /// The background thread looks after the network this often while the program computes.
 const LOOK: Duration = Duration::from_millis(5);
+/// A thread that drives looks around at least this often.
+const LONGEST_WAIT: Duration = Duration::from_millis(50);
 /// A thread that waits while another drives looks up at least this often.
 const LOOK_UP: Duration = Duration::from_millis(1);
 /// A goodbye is repeated until it is answered, for this long.
@@ -154,6 +157,7 @@ impl Driver {
 
     fn drive_until<R>(&self, done: &mut impl FnMut(&mut Worker) -> Option<R>) -> Result<R, NodeError> {
         let mut worked = Instant::now();
+        let mut turns = Turns::default();
         loop {
             let mut state = lock(&self.state);
             if state.pump() {
@@ -171,9 +175,11 @@ impl Driver {
             }
             match self.waiter.try_lock() {
                 Ok(mut waiter) => {
+                    let spins = self.settings.wait != Patience::BLOCKING;
+                    let looks = spins && self.settings.wait.looks(worked.elapsed());
+                    let glanced = looks && state.transport.glance();
                     drop(state);
-                    let idle = if self.settings.wait == Patience::BLOCKING { Duration::ZERO } else { worked.elapsed() };
-                    self.settings.wait.wait(&mut **waiter, Duration::from_millis(50), idle);
+                    turns.wait(looks, glanced, &mut **waiter, LONGEST_WAIT);
                 }
                 Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => {
                     let waited = self.changed.wait_timeout(state, LOOK_UP);

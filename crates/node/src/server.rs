@@ -1,6 +1,7 @@
 //! The thread that runs a server: it owns the machine and the sockets and runs each request to its end.
 
 use crate::record::Recorder;
+use crate::wait::Turns;
 use crate::{NodeError, Patience, join};
 use machine::{Outbox, Server, ServerCounts};
 use net::{Event, Traffic, Transport, Waiter};
@@ -72,11 +73,13 @@ pub fn run_server(
     let (mut ticked, mut beat, mut heard, mut worked) = (start, start, start, start);
     let mut read = start;
     let mut more = false;
+    let mut turns = Turns::default();
     loop {
         if more {
             waiter.wait(Some(Duration::ZERO));
         } else {
-            settings.wait.wait(&mut waiter, TICK, read - worked);
+            let looks = settings.wait.looks(read - worked);
+            turns.wait(looks, looks && transport.glance(), &mut waiter, TICK);
         }
         let mut busy = false;
         // The time is read once a turn: a turn that finds nothing must cost next to nothing.

@@ -16,9 +16,27 @@ impl Patience {
     /// Practically never sleep.
     pub const SPINNING: Self = Self { spin: Duration::from_secs(3600) };
 
-    /// Waits at most `limit` for a thread that has had nothing to do for `idle`: only looks while that is short.
-    pub(crate) fn wait(self, waiter: &mut dyn Waiter, limit: Duration, idle: Duration) {
-        let looks = idle < self.spin;
-        waiter.wait(Some(if looks { Duration::ZERO } else { limit }));
+    /// Whether a thread that has had nothing to do for `idle` goes on looking.
+    pub(crate) fn looks(self, idle: Duration) -> bool {
+        idle < self.spin
+    }
+}
+
+/// A thread that looks asks the system this seldom for what it cannot see by itself: new connections, room to write.
+const ASK_EVERY: u32 = 32;
+
+/// Counts turns that found nothing.
+#[derive(Default)]
+pub(crate) struct Turns(u32);
+
+impl Turns {
+    /// Waits at most `limit`, or only looks.
+    pub fn wait(&mut self, looks: bool, glanced: bool, waiter: &mut dyn Waiter, limit: Duration) {
+        self.0 = self.0.wrapping_add(1);
+        match (looks, glanced && !self.0.is_multiple_of(ASK_EVERY)) {
+            (true, true) => std::hint::spin_loop(),
+            (true, false) => waiter.wait(Some(Duration::ZERO)),
+            (false, _) => waiter.wait(Some(limit)),
+        }
     }
 }

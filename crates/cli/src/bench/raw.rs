@@ -46,13 +46,18 @@ pub struct RawPeer {
 impl RawPeer {
     /// Starts the process and waits for it to connect.
     pub fn start() -> anyhow::Result<Self> {
+        Self::start_on(None)
+    }
+
+    /// The same with the other process kept on one core.
+    pub fn start_on(core: Option<usize>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on the loopback address")?;
         let address = listener.local_addr()?.to_string();
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let mut child = Command::new(&program)
-            .args(["bench-peer", "raw", "--connect", &address])
-            .spawn()
-            .with_context(|| format!("cannot start {}", program.display()))?;
+        let mut command = Command::new(&program);
+        command.args(["bench-peer", "raw", "--connect", &address]);
+        command.args(core.map(|core| format!("--core={core}")));
+        let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         let stream = match accept(&listener, &mut child) {
             Ok(stream) => stream,
             Err(error) => {

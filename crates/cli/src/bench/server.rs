@@ -25,6 +25,9 @@ pub struct Options {
     /// What each shard remembers of key lists.
     #[arg(long)]
     list_bytes: Option<usize>,
+    /// The core to stay on.
+    #[arg(long)]
+    core: Option<usize>,
 }
 
 fn connect(meet: SocketAddr, spin: bool) -> Connect {
@@ -37,6 +40,7 @@ fn connect(meet: SocketAddr, spin: bool) -> Connect {
 
 /// What the hidden process does.
 pub fn serve(options: &Options) -> anyhow::Result<()> {
+    options.core.into_iter().for_each(super::core::stay_on);
     let mut serve = Serve::new(connect(options.meet, options.spin));
     serve.threads = options.threads;
     serve.coordinate = Some(Shape { servers: options.threads, workers: options.workers });
@@ -56,11 +60,13 @@ pub struct Kind {
     pub spin: bool,
     /// What each shard remembers of key lists, if not the usual.
     pub list_bytes: Option<usize>,
+    /// The core it stays on, if any.
+    pub core: Option<usize>,
 }
 
 impl Default for Kind {
     fn default() -> Self {
-        Self { threads: 1, workers: 1, spin: false, list_bytes: None }
+        Self { threads: 1, workers: 1, spin: false, list_bytes: None, core: None }
     }
 }
 
@@ -86,6 +92,7 @@ impl ServerProcess {
         if let Some(bytes) = kind.list_bytes {
             command.args(["--list-bytes", &bytes.to_string()]);
         }
+        command.args(kind.core.map(|core| format!("--core={core}")));
         let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         Ok(Self { child, meet, kind })
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use indicatif::ProgressBar;
 use slackwater::{Consistency, Keys, Rows, Table, TableSpec, Tickets};
 
+use super::core;
 use super::measure::{Columns, Format, Report, gbs, median, timed};
 use super::peer::BULK_BYTES;
 use super::raw::{CHUNK_BYTES, RawPeer};
@@ -69,7 +70,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         report.number("sparse_new_pull_mkeys_10m", columns.median("nl10"));
     }
     if wanted("rtt") {
-        round_trips(options.rounds, &mut raw, &mut columns, &progress)?;
+        // On a thread of its own, which is kept on one core.
+        std::thread::scope(|scope| {
+            let measuring = scope.spawn(|| round_trips(options.rounds, &mut columns, &progress));
+            measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
         for kind in ["blocking", "spinning"] {
             let (ours, theirs) = (columns.median(&format!("rtt_{kind}")), columns.median(&format!("raw_{kind}")));
             report.number(&format!("rtt_{kind}_us"), ours * 1e6);
@@ -209,10 +214,12 @@ fn create(rounds: u32, columns: &mut Columns, progress: &ProgressBar) -> anyhow:
     Ok(())
 }
 
-fn round_trips(rounds: u32, raw: &mut RawPeer, columns: &mut Columns, progress: &ProgressBar) -> anyhow::Result<()> {
+fn round_trips(rounds: u32, columns: &mut Columns, progress: &ProgressBar) -> anyhow::Result<()> {
+    core::stay_on(core::OURS);
+    let mut raw = RawPeer::start_on(Some(core::PEERS))?;
     let (up, back) = SMALLEST_PUSH;
     for (spin, ours, theirs) in [(false, "rtt_blocking", "raw_blocking"), (true, "rtt_spinning", "raw_spinning")] {
-        let server = ServerProcess::start(Kind { spin, ..Kind::default() })?;
+        let server = ServerProcess::start(Kind { spin, core: Some(core::PEERS), ..Kind::default() })?;
         let session = server.session()?;
         let table = session.table::<f32>(TableSpec::dense("small", 16, 1))?;
         let keys = Keys::run(3..4);

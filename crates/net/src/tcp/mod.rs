@@ -24,6 +24,8 @@ const WAKER: Token = Token(1);
 const FIRST_CONNECTION: usize = 2;
 /// A peer that is sent this much without reading it gets no more of its requests served until it has read some.
 const PAUSE_ABOVE: usize = 4 << 20;
+/// Connections up to which reading them all is cheaper than asking which can be read.
+const GLANCE_AT: usize = 3;
 /// Queued bytes that are written at once rather than with the next flush.
 const WRITE_ABOVE: usize = 256 << 10;
 
@@ -300,6 +302,14 @@ impl Transport for TcpTransport {
                 return Some(event);
             }
         }
+    }
+
+    fn glance(&mut self) -> bool {
+        let few = self.connections.len() <= GLANCE_AT;
+        if few {
+            (0..self.connections.len()).for_each(|index| self.queue_read(index));
+        }
+        few
     }
 
     fn know(&mut self, members: &[Member]) {
