@@ -123,6 +123,18 @@ fn what_does_not_fit_is_refused_in_words_and_changes_nothing() {
             |t| refused(t.session.table::<f64>(TableSpec::dense("another", 4, 1))),
             &["'another'", "f32", "not f64", ".number("],
         ),
+        (
+            "a NaN in a list that was sent before",
+            |t| {
+                let keys = t.spread.keys(&[70, 71]);
+                t.spread.push(&keys, vec![0.0; 2]).and_then(|ticket| ticket.wait()).expect("fine");
+                let second = keys.ids().nth(1).expect("two keys");
+                let result = t.spread.push(&keys, vec![0.0, f32::NAN]).and_then(|ticket| ticket.wait());
+                assert!(result.as_ref().is_err_and(|error| error.to_string().contains(&format!("key {second} "))));
+                refused(result)
+            },
+            &["not finite", "'spread'"],
+        ),
         ("a row beyond the last", |t| refused(t.dense.pull_range(5..11)), &["'dense'", "no key 10"]),
         ("a push beyond the last", |t| refused(t.dense.push(&t.dense.keys(&[3, 10]), vec![0.0; 4])), &["no key 10"]),
         ("rows without end", |t| refused(t.dense.pull_range(0..u64::MAX)), &["'dense'", "no key"]),
@@ -380,7 +392,6 @@ fn a_server_refuses_what_no_worker_of_ours_would_send() {
         ("keys out of order", 0, own, NumberType::F32, list(&[5, 3]), floats(&[1.0, 2.0]), "out of order"),
         ("a key twice", 0, own, NumberType::F32, list(&[5, 5]), floats(&[1.0, 2.0]), "twice"),
         ("a NaN", 0, own, NumberType::F32, list(&[3, 5]), floats(&[1.0, f32::NAN]), "not finite"),
-        ("a NaN in a known list", 0, own, NumberType::F32, known(&[3, 5]), floats(&[f32::NAN, 1.0]), "not finite"),
         ("a NaN in a run past the end", 0, own, NumberType::F32, run(u64::MAX, 2), floats(&[0.0, f32::NAN]), "no"),
         ("a run", 0, own, NumberType::F32, run(3, 1), floats(&[1.0]), "not ordered"),
         ("a run past the end", 0, own, NumberType::F32, run(u64::MAX, 2), floats(&[1.0, 1.0]), "no key"),

@@ -180,7 +180,9 @@ impl SpreadIndex {
     /// Appends the slot of each position (rising, all in the range), or `ABSENT`. Returns how many were absent.
     pub fn find(&self, positions: &[u64], slots: &mut Vec<u32>) -> usize {
         let Some(&lowest) = positions.first() else { return 0 };
-        slots.reserve(positions.len());
+        let start = slots.len();
+        slots.resize(start + positions.len(), ABSENT);
+        let mut found = slots[start..].iter_mut();
         let mut absent = 0;
         let mut page = self.page_of(lowest);
         let mut rest = positions;
@@ -206,7 +208,9 @@ impl SpreadIndex {
                 }
                 let slot = here.slot(rest[index]);
                 absent += usize::from(slot == ABSENT);
-                slots.push(slot);
+                if let Some(place) = found.next() {
+                    *place = slot;
+                }
             }
             rest = &rest[count..];
         }

@@ -14,8 +14,9 @@ pub type ListName = (Signature, u64, u32);
 /// A list and where its rows lie.
 #[derive(Clone)]
 pub struct Known {
-    /// u64 each, sorted, unique, within the shard's range: checked when it was first seen.
-    pub positions: Payload,
+    /// u64 each, sorted, unique, within the shard's range: checked when it was first seen. Kept only where they are needed
+    /// again: some key has no row yet, or changed rows must be named.
+    pub positions: Option<Payload>,
     /// The slots as last looked up.
     pub resolved: Arc<Resolved>,
     /// How many rows the shard had then, if some of the keys had none; new rows may be theirs.
@@ -79,7 +80,7 @@ fn cost(known: &Known) -> usize {
         Resolved::Run { .. } => 0,
         Resolved::List(slots) => slots.len() * 4,
     };
-    known.positions.len() + slots + 256
+    known.positions.as_ref().map_or(0, Payload::len) + slots + 256
 }
 
 #[cfg(test)]
@@ -89,7 +90,7 @@ mod tests {
     #[test]
     fn the_least_recently_used_list_is_forgotten_first() {
         let known = || Known {
-            positions: Payload::new(vec![0u64; 100]),
+            positions: Some(Payload::new(vec![0u64; 100])),
             resolved: Arc::new(Resolved::List(vec![0; 100])),
             incomplete_at: None,
         };

@@ -250,12 +250,16 @@ impl<T: Number> Shard<T> {
             KeyPart::Known { signature, start, count } => {
                 let name = (*signature, *start, *count);
                 let known = self.lists.get(name).ok_or(Stop::UnknownKeys(signature.0))?;
-                (name, known.positions.clone(), Some(known))
+                match &known.positions {
+                    // Complete: its slots are all there is to know.
+                    None => return Ok((known.resolved, None)),
+                    Some(positions) => (name, positions.clone(), Some(known)),
+                }
             }
             KeyPart::List { signature, start, positions } => {
                 let name = (*signature, *start, (positions.len() / 8) as u32);
                 // Another worker may have sent it already; the bytes are compared, for a signature is only a promise.
-                let known = self.lists.get(name).filter(|known| known.positions == *positions);
+                let known = self.lists.get(name).filter(|known| known.positions.as_ref() == Some(positions));
                 if known.is_none()
                     && let Some(index) = keys.first_disorder()
                 {
@@ -276,7 +280,9 @@ impl<T: Number> Shard<T> {
         let resolved = Arc::new(self.rows.resolve_list(list, create)?);
         let absent = matches!(&*resolved, Resolved::List(slots) if slots.contains(&ABSENT));
         let incomplete_at = absent.then(|| self.rows.len());
-        self.lists.put(name, Known { positions: positions.clone(), resolved: resolved.clone(), incomplete_at });
+        let needed_again = absent || self.spec.consistency.is_eager();
+        let kept = needed_again.then(|| positions.clone());
+        self.lists.put(name, Known { positions: kept, resolved: resolved.clone(), incomplete_at });
         Ok((resolved, Some(positions)))
     }
 
@@ -294,9 +300,11 @@ impl<T: Number> Shard<T> {
         let values = push.values.numbers::<T>().ok_or(wrong_length)?;
         if let Some(index) = first_not_finite(values) {
             let position = self.position_of(&push.keys, index / self.rows.width());
-            return match position {
-                Some(position) => Err(Refusal::NotFinite { position }.into()),
-                None => Err(self.resolve(&push.keys, false).err().unwrap_or(Stop::Refuse(Refusal::UnknownTable))),
+            return match (position, &push.keys) {
+                (Some(position), _) => Err(Refusal::NotFinite { position }.into()),
+                // Its keys are not kept; spelt out again, they tell which row it is.
+                (None, KeyPart::Known { signature, .. }) => Err(Stop::UnknownKeys(signature.0)),
+                (None, _) => Err(self.resolve(&push.keys, false).err().unwrap_or(Stop::Refuse(Refusal::UnknownTable))),
             };
         }
         let clock = head.clock;
@@ -340,7 +348,7 @@ impl<T: Number> Shard<T> {
             KeyPart::List { positions, .. } => positions.numbers::<u64>()?.get(index).copied().map(Position),
             KeyPart::Known { signature, start, count } => {
                 let known = self.lists.get((*signature, *start, *count))?;
-                known.positions.numbers::<u64>()?.get(index).copied().map(Position)
+                known.positions?.numbers::<u64>()?.get(index).copied().map(Position)
             }
             KeyPart::Scan { .. } => None,
         }
