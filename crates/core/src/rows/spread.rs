@@ -92,7 +92,12 @@ impl Page {
     /// The first cell at or after its home whose position is not below `position`.
     #[inline]
     fn cell(&self, position: u64) -> usize {
-        let mut cell = self.home(position);
+        self.cell_from(self.home(position), position)
+    }
+
+    #[inline]
+    fn cell_from(&self, home: usize, position: u64) -> usize {
+        let mut cell = home;
         // Cells from the home on rise (an empty one counts as highest), so the place is found by halving a window, in
         // steps that are additions and not branches: which way they go is what a processor could not have guessed.
         while let Some(window) = self.positions.get(cell..cell + WINDOW).and_then(|cells| cells.first_chunk::<WINDOW>())
@@ -108,18 +113,13 @@ impl Page {
         cell + self.positions[cell..].iter().take_while(|cell| **cell < position).count()
     }
 
+    /// A position's home, whose cells are brought into the cache.
     #[inline]
-    fn slot(&self, position: u64) -> u32 {
-        let cell = self.cell(position);
-        if self.positions[cell] == position { self.slots[cell] } else { ABSENT }
-    }
-
-    /// Has the cells around a position's home brought into the cache.
-    #[inline]
-    fn fetch(&self, position: u64) {
+    fn fetch(&self, position: u64) -> usize {
         let home = self.home(position);
         prefetch(&self.positions, home);
         prefetch(&self.slots, home);
+        home
     }
 
     fn has_room_for(&self, more: usize) -> bool {
@@ -199,18 +199,19 @@ impl SpreadIndex {
                 Some(limit) => rest.partition_point(|position| *position < limit),
                 None => rest.len(),
             };
-            for position in rest[..count].iter().take(AHEAD) {
-                here.fetch(*position);
+            // The homes of the next few lookups, whose cells are on their way into the cache.
+            let mut homes = [0; AHEAD];
+            for (home, position) in homes.iter_mut().zip(&rest[..count]) {
+                *home = here.fetch(*position);
             }
-            for index in 0..count {
-                if let Some(position) = rest[..count].get(index + AHEAD) {
-                    here.fetch(*position);
+            for (index, (position, place)) in rest[..count].iter().zip(found.by_ref()).enumerate() {
+                let home = homes[index % AHEAD];
+                if let Some(ahead) = rest[..count].get(index + AHEAD) {
+                    homes[index % AHEAD] = here.fetch(*ahead);
                 }
-                let slot = here.slot(rest[index]);
-                absent += usize::from(slot == ABSENT);
-                if let Some(place) = found.next() {
-                    *place = slot;
-                }
+                let cell = here.cell_from(home, *position);
+                *place = if here.positions[cell] == *position { here.slots[cell] } else { ABSENT };
+                absent += usize::from(*place == ABSENT);
             }
             rest = &rest[count..];
         }
