@@ -176,6 +176,23 @@ impl Session {
     }
 
     /// Joins a run over TCP as a worker. Blocks until everybody has joined, at most `connect.join_limit`.
+    ///
+    /// ```
+    /// use slackwater::{Connect, Serve, Session, Shape, TableSpec};
+    ///
+    /// // A server with the coordinator, which would be a process of its own.
+    /// let meet = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    /// let connect = Connect::to(&meet.to_string());
+    /// let serve = Serve { coordinate: Some(Shape { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
+    /// let server = std::thread::spawn(move || serve.run());
+    ///
+    /// let session = Session::connect(&connect)?;
+    /// let table = session.table::<f64>(TableSpec::dense("t", 2, 1).number(slackwater::NumberType::F64))?;
+    /// assert_eq!(table.push_pull_range(0..2, vec![1.0, 2.0])?.wait()?.values(), [1.0, 2.0]);
+    /// session.close()?;
+    /// assert_eq!(server.join().expect("no panic")?.len(), 1);
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn connect(connect: &Connect) -> Result<Self, Error> {
         let pool = Pool::new();
         let (mut transport, mut waiter, address) = open(connect, false, &pool)?;
@@ -270,6 +287,17 @@ impl Session {
     }
 
     /// Blocks until every live worker stands at its barrier of the same count. Says who is missing after a few seconds.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// std::thread::scope(|scope| {
+    ///     for session in Session::embedded(Shape { servers: 1, workers: 3 })? {
+    ///         scope.spawn(move || session.barrier().and_then(|()| session.close()));
+    ///     }
+    ///     Ok::<(), slackwater::Error>(())
+    /// })?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn barrier(&self) -> Result<(), Error> {
         let begin = Instant::now();
         let number = self.shared.driver.call(|worker, _, out| worker.barrier(out));

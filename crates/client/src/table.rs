@@ -124,6 +124,18 @@ impl<T: TargetNumber> Table<T> {
     }
 
     /// As [`Table::push`], computed from `examples` examples, after other tickets are done.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
+    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// let (first, second) = (session.table::<f32>(TableSpec::dense("first", 1, 1))?, session.table::<f32>(TableSpec::dense("second", 1, 1))?);
+    /// let ticket = first.push_range(0..1, vec![1.0])?;
+    /// let after = Tickets::none().and(&ticket);
+    /// second.push_after(&second.keys(&[0]), vec![2.0], 1, &after)?.wait()?;
+    /// assert!(ticket.is_done());
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn push_after<'v>(
         &self,
         keys: &Keys,
@@ -176,6 +188,17 @@ impl<T: TargetNumber> Table<T> {
     /// Pulls the rows of `keys`. Returns at once; [`Ticket::wait`] gives the rows, as fresh as the table's consistency
     /// asks, and blocks until the slowest worker allows that. A key that was never written reads as zero, or as its
     /// initial row where the table has an initialiser.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
+    /// let rows = table.pull(&table.keys(&[1, 2, 3]))?.wait()?;
+    /// assert_eq!(rows.values(), [0.0; 3]);
+    /// assert_eq!(rows.staleness(), 0);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn pull(&self, keys: &Keys) -> Result<Ticket<Rows<T>>, Error> {
         self.pull_into(keys, self.room_for(keys)?, &Tickets::none())
     }
@@ -245,6 +268,17 @@ impl<T: TargetNumber> Table<T> {
     }
 
     /// Pulls neighbouring rows of a dense table, or whatever rows an ordered one has in a range ([`Rows::ids`] tells).
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 1).ordered())?;
+    /// table.push(&table.keys(&[5, 900]), vec![1.0, 2.0])?.wait()?;
+    /// let rows = table.pull_range(0..1000)?.wait()?;
+    /// assert_eq!((rows.ids(), rows.values()), (&[5, 900][..], &[1.0, 2.0][..]));
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn pull_range(&self, ids: Range<u64>) -> Result<Ticket<Rows<T>>, Error> {
         if matches!(self.spec.shape, types::Shape::Dense { .. }) || ids.is_empty() {
             return self.pull(&Keys::run(ids));
@@ -265,6 +299,19 @@ impl<T: TargetNumber> Table<T> {
     }
 
     /// Changes the learning rate for updates made from this clock on, in every shard.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec, UpdaterSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1).updater(UpdaterSpec::Sgd { rate: 0.5 }))?;
+    /// table.push_range(0..1, vec![1.0])?.wait()?;           // w = −0.5
+    /// session.clock()?;
+    /// table.set_rate(0.25)?.wait()?;
+    /// let rows = table.push_pull_range(0..1, vec![1.0])?.wait()?;
+    /// assert_eq!(rows.values(), [-0.75]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn set_rate(&self, rate: f64) -> Result<Ticket<()>, Error> {
         if !rate.is_finite() || rate < 0.0 {
             let problem =
