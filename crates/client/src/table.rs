@@ -178,7 +178,11 @@ impl<T: TargetNumber> Table<T> {
                 worker.unacknowledged_bytes()
             });
             if under_way > COPIED_BYTES {
-                driver.wait_until(|worker| (worker.unacknowledged_bytes() <= COPIED_BYTES / 2).then_some(()))?;
+                let room = |worker: &mut machine::Worker| worker.unacknowledged_bytes() <= COPIED_BYTES / 2;
+                // A run that is lost fails every wait; the push is over then, too.
+                driver.wait_until(|worker| room(worker).then_some(())).inspect_err(|_| {
+                    driver.call(|worker, _, _| worker.end_push(ticket));
+                })?;
             }
         }
         driver.call(|worker, _, _| worker.end_push(ticket));

@@ -479,3 +479,45 @@ fn an_updater_of_the_programs_own_runs_on_the_servers() {
     assert_eq!(read!(table.pull(&keys)).values(), [9.0; 3]);
     session.close().expect("left");
 }
+
+#[test]
+fn a_worker_that_never_opens_a_table_does_not_hold_its_frontier() {
+    let seen = run(2, 3, |session| {
+        let table =
+            (session.rank() == 0).then(|| session.table::<f32>(TableSpec::dense("mine alone", 1, 1)).expect("made"));
+        let mut last = 0.0;
+        for _ in 0..10 {
+            if let Some(table) = &table {
+                last = read!(table.push_pull_range(0..1, vec![1.0])).values()[0];
+            }
+            session.clock().expect("ended");
+        }
+        last
+    });
+    assert_eq!(seen[0], 10.0);
+}
+
+#[test]
+fn a_push_pull_is_one_task_and_fails_with_its_push() {
+    run(2, 1, |session| {
+        for consistency in [Consistency::LOCK_STEP, Consistency::Unbounded, Consistency::Delay { tau: 0 }] {
+            let spec = TableSpec::dense(&consistency.to_string(), 8, 1).consistency(consistency);
+            let table = session.table::<f32>(spec).expect("made");
+            for round in 1..=20 {
+                let rows = read!(table.push_pull_range(0..8, vec![1.0; 8]));
+                assert_eq!(rows.values(), [round as f32; 8], "{consistency}");
+            }
+            let failed = table.push_pull_range(0..8, vec![f32::NAN; 8]).expect("sent").wait();
+            assert!(failed.is_err_and(|error| error.to_string().contains("not finite")), "{consistency}");
+        }
+    });
+}
+
+#[test]
+fn a_closed_session_says_so() {
+    let session = Session::embedded(Shape { servers: 1, workers: 1 }).expect("started").remove(0);
+    let table = session.table::<f32>(TableSpec::dense("t", 1, 1)).expect("made");
+    session.close().expect("closed");
+    let error = table.push_range(0..1, vec![1.0]).err().expect("refused");
+    assert!(error.to_string().contains("left the run"), "{error}");
+}

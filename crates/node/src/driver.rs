@@ -21,6 +21,8 @@ const LONGEST_WAIT: Duration = Duration::from_millis(50);
 const LOOK_UP: Duration = Duration::from_millis(1);
 /// A goodbye is repeated until it is answered, for this long.
 const GOODBYE: Duration = Duration::from_secs(2);
+/// A node that cannot be reached is named after this long, and again each time it has passed.
+const TELL_AFTER: Duration = Duration::from_secs(3);
 /// A broken connection is tried again after this long.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -41,6 +43,8 @@ struct State {
     heard: Instant,
     beat: Instant,
     retry_at: BTreeMap<NodeId, Instant>,
+    /// Nodes that a connection broke to and that have not been heard since, and when people were last told.
+    unreachable: BTreeMap<NodeId, (Instant, Instant)>,
     lost: Option<NodeError>,
     farewell: bool,
     said_goodbye: bool,
@@ -84,6 +88,7 @@ impl Driver {
             heard: now,
             beat: now,
             retry_at: BTreeMap::new(),
+            unreachable: BTreeMap::new(),
             lost: None,
             farewell: false,
             said_goodbye: false,
@@ -286,9 +291,14 @@ impl State {
         let now = self.now();
         match event {
             Event::Disconnected(node) => {
-                self.retry_at.entry(node).or_insert_with(|| Instant::now() + RETRY);
+                let now = Instant::now();
+                self.retry_at.entry(node).or_insert_with(|| now + RETRY);
+                self.unreachable.entry(node).or_insert((now, now));
             }
             Event::Frame(frame) => {
+                if !self.unreachable.is_empty() {
+                    self.unreachable.remove(&frame.head.from);
+                }
                 if frame.head.from == NodeId::Coordinator {
                     self.heard = Instant::now();
                     match &frame.message {
@@ -300,6 +310,22 @@ impl State {
                     }
                 }
                 self.worker.handle(now, frame, &mut self.out);
+            }
+        }
+    }
+
+    /// Says which servers cannot be reached, and gives up on one after as long as it takes to give up on anybody.
+    fn mind_unreachable(&mut self, patience: Duration) {
+        let worker = &self.worker;
+        self.unreachable.retain(|node, _| worker.waits_for(*node));
+        for (node, (since, told)) in &mut self.unreachable {
+            let seconds = since.elapsed().as_secs_f64();
+            if since.elapsed() > patience {
+                let reason = format!("this worker has not been able to reach it for {seconds:.1} s");
+                self.lost.get_or_insert(NodeError::Lost { node: *node, reason });
+            } else if told.elapsed() > TELL_AFTER {
+                *told = Instant::now();
+                tracing::warn!(%node, seconds, "cannot be reached; still trying");
             }
         }
     }
@@ -316,6 +342,7 @@ impl State {
             self.retry_at.remove(&node);
             self.worker.reconnected(now, node, &mut self.out);
         }
+        self.mind_unreachable(patience);
         self.worker.tick(now, &mut self.out);
         if self.beat.elapsed() >= BEAT && self.lost.is_none() {
             self.beat = Instant::now();

@@ -33,6 +33,8 @@ const EMPTY: u64 = u64::MAX;
 pub struct SpreadIndex {
     /// In rising order of what they cover, without gaps. Never empty.
     pages: Vec<Page>,
+    /// Where each page begins: small enough to be searched in the cache.
+    firsts: Vec<u64>,
     len: usize,
 }
 
@@ -165,16 +167,16 @@ impl Page {
 impl SpreadIndex {
     /// An empty index over `range`.
     pub fn new(range: PositionRange) -> Self {
-        Self { pages: vec![Page::new(range.first.0, &[])], len: 0 }
+        Self { pages: vec![Page::new(range.first.0, &[])], firsts: vec![range.first.0], len: 0 }
     }
 
     /// Where the page after `page` begins; nothing lies beyond the last one.
     fn limit(&self, page: usize) -> Option<u64> {
-        self.pages.get(page + 1).map(|next| next.first)
+        self.firsts.get(page + 1).copied()
     }
 
     fn page_of(&self, position: u64) -> usize {
-        self.pages.partition_point(|page| page.first <= position).saturating_sub(1)
+        self.firsts.partition_point(|first| *first <= position).saturating_sub(1)
     }
 
     /// Appends the slot of each position (rising, all in the range), or `ABSENT`. Returns how many were absent.
@@ -244,6 +246,7 @@ impl SpreadIndex {
                 None => self.pages.push(page),
             }
         }
+        self.firsts = self.pages.iter().map(|page| page.first).collect();
     }
 }
 

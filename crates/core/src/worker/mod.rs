@@ -138,6 +138,8 @@ pub struct Worker {
     detached: BTreeSet<Ticket>,
     unreported: Vec<(TableId, Failure)>,
     queued: VecDeque<Queued>,
+    /// Pushes that are being handed over part by part: a clock must not end in the middle of one.
+    begun: usize,
     unacknowledged_bytes: usize,
     /// The same for tasks that wait for others.
     queued_bytes: usize,
@@ -170,6 +172,7 @@ impl Worker {
             detached: BTreeSet::new(),
             unreported: Vec::new(),
             queued: VecDeque::new(),
+            begun: 0,
             unacknowledged_bytes: 0,
             queued_bytes: 0,
             left: false,
@@ -402,7 +405,14 @@ impl Worker {
     /// Whether everything asked for has been sent, so that a clock may end.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
-        self.queued.is_empty()
+        self.queued.is_empty() && self.begun == 0
+    }
+
+    /// Whether something sent to `node` has not been answered.
+    #[must_use]
+    pub fn waits_for(&self, node: NodeId) -> bool {
+        let links = self.tables.values().flat_map(|table| &table.links);
+        links.filter(|link| link.placed.owner == node).any(|link| !link.is_idle())
     }
 
     /// Ends the clock: a marker goes to every shard of every table. Call when [`Worker::is_flushed`].
@@ -525,6 +535,7 @@ impl Worker {
         if matches!(spec.consistency, Consistency::Delay { .. }) {
             return Ok(None);
         }
+        self.begun += 1;
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         self.pending.insert(ticket, Pending { parts: 1, failure: None, read: None, table, place: None });
@@ -565,6 +576,7 @@ impl Worker {
 
     /// Every part of a push that was begun has been handed over.
     pub fn end_push(&mut self, ticket: Ticket) {
+        self.begun -= 1;
         self.part_done(ticket, None);
     }
 
