@@ -245,10 +245,9 @@ impl<T: Number> Rows<T> {
         self.updater.update_rows(&step, self.width, &mut self.slab, slots, gradients);
     }
 
-    /// What a reader sees.
-    pub fn read(&self, slots: Slots<'_>, out: &mut [T]) {
-        // The rate plays no part in what a reader sees but for ftrl, whose weights follow the latest one.
-        let step = self.step(Clock(u64::MAX));
+    /// What a reader sees at this frontier: the rate in force there counts where weights are computed when they are read.
+    pub fn read(&self, frontier: Clock, slots: Slots<'_>, out: &mut [T]) {
+        let step = self.step(frontier);
         self.updater.read_rows(&step, self.width, &self.slab, slots, out);
     }
 }

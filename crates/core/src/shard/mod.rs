@@ -291,6 +291,10 @@ impl<T: Number> Shard<T> {
         if push.number != T::TYPE {
             return Err(Refusal::WrongNumber { expected: T::TYPE, found: push.number }.into());
         }
+        let clock = head.clock;
+        if matches!(self.spec.combine, Combine::Clock(_)) && self.frontier.clock(worker) != Some(clock) {
+            return Err(Refusal::PastClock.into());
+        }
         let count = push.keys.count().ok_or(Refusal::NotOrdered)?;
         let expected = count.saturating_mul(self.spec.row_bytes() as u64);
         let wrong_length = Refusal::WrongLength { expected, found: push.values.len() as u64 };
@@ -306,10 +310,6 @@ impl<T: Number> Shard<T> {
                 (None, KeyPart::Known { signature, .. }) => Err(Stop::UnknownKeys(signature.0)),
                 (None, _) => Err(self.resolve(&push.keys, false).err().unwrap_or(Stop::Refuse(Refusal::UnknownTable))),
             };
-        }
-        let clock = head.clock;
-        if matches!(self.spec.combine, Combine::Clock(_)) && self.frontier.clock(worker) != Some(clock) {
-            return Err(Refusal::PastClock.into());
         }
         let (resolved, positions) = self.resolve(&push.keys, true)?;
         match self.spec.combine {
@@ -409,11 +409,11 @@ impl<T: Number> Shard<T> {
                 let positions: Vec<u64> = rows.iter().map(|(position, _)| *position).collect();
                 let slots: Vec<u32> = rows.iter().map(|(_, slot)| *slot).collect();
                 let mut values = self.pool.take(rows.len() * self.spec.row_bytes());
-                self.rows.read(update::Slots::List(&slots), values.numbers_mut::<T>());
+                self.rows.read(frontier, update::Slots::List(&slots), values.numbers_mut::<T>());
                 let Some(subscription) = self.subscribers.get_mut(worker) else { continue };
                 let from = subscription.frontier;
                 let reached = if piece + 1 == pieces { frontier } else { from };
-                subscription.link += 1;
+                subscription.sent(piece + 1 == pieces);
                 subscription.frontier = reached;
                 let refresh = Refresh {
                     table: self.table,
@@ -489,7 +489,7 @@ impl<T: Number> Shard<T> {
             }
         };
         let mut values = self.pool.take(count * row_bytes);
-        self.rows.read(resolved.slots(), values.numbers_mut::<T>());
+        self.rows.read(self.frontier.value(), resolved.slots(), values.numbers_mut::<T>());
         let chain = match (pull.subscribe, self.spec.cache) {
             (true, CacheSpec::Rows { max_rows }) if self.spec.consistency.is_eager() => {
                 // A key without a row has no slot to watch; its copy grows old and is read again.
@@ -593,7 +593,7 @@ impl<T: Number> AnyShard for Shard<T> {
     fn settle(&mut self, out: &mut Outbox) {
         let (table, shard) = (self.table, self.placed.shard);
         for worker in std::mem::take(&mut self.unacknowledged) {
-            if let Some((through, refused)) = self.streams[worker.0 as usize].take_acknowledgement() {
+            for (through, refused) in self.streams[worker.0 as usize].take_acknowledgements() {
                 self.say(worker, Message::Acked(Acked { table, shard, through, refused }), out);
             }
         }

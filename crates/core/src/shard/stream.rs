@@ -7,6 +7,9 @@
 
 use wire::{Refusal, Refused};
 
+/// Refusals named in one acknowledgement.
+const REFUSALS_AT_ONCE: usize = 1024;
+
 /// What to do with an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -67,9 +70,22 @@ impl Stream {
         self.asked.replace(next) != Some(next)
     }
 
-    /// What to acknowledge, if anything is due.
-    pub fn take_acknowledgement(&mut self) -> Option<(u64, Vec<Refused>)> {
-        std::mem::take(&mut self.acknowledge).then(|| (self.finished, self.refused.clone()))
+    /// What to acknowledge, if anything is due: one message as a rule, more where many parts were refused.
+    pub fn take_acknowledgements(&mut self) -> Vec<(u64, Vec<Refused>)> {
+        if !std::mem::take(&mut self.acknowledge) {
+            return Vec::new();
+        }
+        let mut acknowledgements: Vec<(u64, Vec<Refused>)> =
+            self.refused.chunks(REFUSALS_AT_ONCE).map(|refused| (0, refused.to_vec())).collect();
+        if acknowledgements.is_empty() {
+            acknowledgements.push((0, Vec::new()));
+        }
+        // Each goes as far as the refusals that it names.
+        for index in 0..acknowledgements.len() {
+            let next = acknowledgements.get(index + 1).and_then(|(_, refused)| refused.first());
+            acknowledgements[index].0 = next.map_or(self.finished, |refused| refused.number - 1);
+        }
+        acknowledgements
     }
 }
 
@@ -104,13 +120,32 @@ mod tests {
         let mut stream = Stream::default();
         stream.finish(Some(Refusal::Expelled));
         stream.finish(None);
-        assert_eq!(stream.take_acknowledgement().map(|(through, refused)| (through, refused.len())), Some((2, 1)));
-        assert_eq!(stream.take_acknowledgement(), None, "nothing new to say");
+        let said = |stream: &mut Stream| -> Vec<(u64, usize)> {
+            stream.take_acknowledgements().iter().map(|(through, refused)| (*through, refused.len())).collect()
+        };
+        assert_eq!(said(&mut stream), [(2, 1)]);
+        assert_eq!(said(&mut stream), [], "nothing new to say");
         assert_eq!(stream.judge(1), Verdict::Finished);
-        assert_eq!(stream.take_acknowledgement().map(|(_, refused)| refused.len()), Some(1), "asked again, said again");
+        assert_eq!(said(&mut stream), [(2, 1)], "asked again, said again");
         stream.settle(1);
         stream.judge(2);
-        assert_eq!(stream.take_acknowledgement().map(|(_, refused)| refused.len()), Some(0));
+        assert_eq!(said(&mut stream), [(2, 0)]);
+    }
+
+    #[test]
+    fn many_refusals_are_named_in_several_messages_that_follow_each_other() {
+        let mut stream = Stream::default();
+        for number in 0..3 * REFUSALS_AT_ONCE {
+            stream.finish((number % 2 == 0).then_some(Refusal::Expelled));
+        }
+        let acknowledgements = stream.take_acknowledgements();
+        assert_eq!(acknowledgements.len(), 2);
+        let mut from = 0;
+        for (through, refused) in &acknowledgements {
+            assert!(refused.iter().all(|refused| refused.number > from && refused.number <= *through));
+            from = *through;
+        }
+        assert_eq!(from, 3 * REFUSALS_AT_ONCE as u64);
     }
 
     #[test]

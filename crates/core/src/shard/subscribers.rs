@@ -1,11 +1,11 @@
 //! Eager refresh: which worker reads which rows, and which of those changed since the frontier last moved.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use types::{Clock, WorkerId};
 
 /// Refreshes that may be under way to a subscriber. One that falls further behind loses its subscription: it never
 /// blocks the shard.
-pub const MAX_UNRECEIVED: u64 = 8;
+pub const MAX_UNRECEIVED: usize = 8;
 
 /// A set of slots as bits.
 #[derive(Debug, Default)]
@@ -37,9 +37,20 @@ pub struct Subscription {
     pub chain: u64,
     /// The last link sent.
     pub link: u64,
-    received: u64,
+    /// The last link of each refresh that has not been received whole.
+    unreceived: VecDeque<u64>,
     /// The frontier that the last link brought the copies to.
     pub frontier: Clock,
+}
+
+impl Subscription {
+    /// A piece of a refresh goes out; `whole` says that it is the last of them.
+    pub fn sent(&mut self, whole: bool) {
+        self.link += 1;
+        if whole {
+            self.unreceived.push_back(self.link);
+        }
+    }
 }
 
 /// All subscriptions of a shard, and the rows that changed since the last refresh.
@@ -52,8 +63,9 @@ pub struct Subscribers {
 }
 
 impl Subscribers {
-    /// `worker` has read `slots`, all of them fresh at `frontier`. Returns the chain that will keep them fresh
-    /// and its last link, or nothing where the subscription would pass `most` rows.
+    /// `worker` has read `slots`, all of them fresh at `frontier`. Returns the chain that will keep them fresh and its last
+    /// link, or nothing where they alone are more than `most` rows. A subscription that would grow past that starts over
+    /// with what was read last.
     pub fn subscribe(
         &mut self,
         worker: WorkerId,
@@ -61,16 +73,23 @@ impl Subscribers {
         slots: impl Iterator<Item = u32>,
         most: u64,
     ) -> Option<(u64, u64)> {
+        let slots: Vec<u32> = slots.collect();
+        if slots.len() as u64 > most {
+            return None;
+        }
+        if let Some(known) = self.subscriptions.get(&worker) {
+            let new = slots.iter().filter(|slot| !known.rows.contains(**slot)).count() as u64;
+            if known.rows.len + new > most {
+                self.subscriptions.remove(&worker);
+            }
+        }
         let chains = &mut self.chains;
         let subscription = self.subscriptions.entry(worker).or_insert_with(|| {
             *chains += 1;
-            Subscription { rows: SlotSet::default(), chain: *chains, link: 0, received: 0, frontier }
+            let (rows, unreceived) = (SlotSet::default(), VecDeque::new());
+            Subscription { rows, chain: *chains, link: 0, unreceived, frontier }
         });
         for slot in slots {
-            if subscription.rows.len >= most && !subscription.rows.contains(slot) {
-                // Rows beyond the bound are not kept fresh; say so for the whole read rather than for some of it.
-                return None;
-            }
             subscription.rows.insert(slot);
             self.any_row.insert(slot);
         }
@@ -88,7 +107,8 @@ impl Subscribers {
     /// A refresh has arrived.
     pub fn received(&mut self, worker: WorkerId, chain: u64, link: u64) {
         if let Some(subscription) = self.subscriptions.get_mut(&worker).filter(|known| known.chain == chain) {
-            subscription.received = subscription.received.max(link.min(subscription.link));
+            let received = subscription.unreceived.partition_point(|last| *last <= link);
+            subscription.unreceived.drain(..received);
         }
     }
 
@@ -99,7 +119,7 @@ impl Subscribers {
 
     /// The frontier has moved: what each subscriber must be told, as rising positions and their slots.
     pub fn take_changes(&mut self) -> Vec<(WorkerId, Vec<(u64, u32)>)> {
-        self.subscriptions.retain(|_, subscription| subscription.link - subscription.received < MAX_UNRECEIVED);
+        self.subscriptions.retain(|_, subscription| subscription.unreceived.len() < MAX_UNRECEIVED);
         let changed = std::mem::take(&mut self.changed);
         let of = |subscription: &Subscription| {
             changed.iter().map(|(p, s)| (*p, *s)).filter(|(_, slot)| subscription.rows.contains(*slot)).collect()
@@ -134,7 +154,10 @@ mod tests {
         subscribers.subscribe(WorkerId(0), Clock(0), [1].into_iter(), 10);
         for _ in 0..MAX_UNRECEIVED {
             assert_eq!(subscribers.take_changes().len(), 1);
-            subscribers.get_mut(WorkerId(0)).expect("subscribed").link += 1;
+            // In two pieces: what counts is how many refreshes are under way.
+            let subscription = subscribers.get_mut(WorkerId(0)).expect("subscribed");
+            subscription.sent(false);
+            subscription.sent(true);
         }
         assert!(subscribers.take_changes().is_empty());
         assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), [1].into_iter(), 10), Some((2, 0)));
@@ -144,7 +167,8 @@ mod tests {
     fn a_subscription_is_bounded() {
         let mut subscribers = Subscribers::default();
         assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), 0..3, 3), Some((1, 0)));
-        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), 2..4, 3), None);
         assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), 1..3, 3), Some((1, 0)), "those it has are fine");
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), 2..4, 3), Some((2, 0)), "one too many starts over");
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), 0..4, 3), None, "too many at once");
     }
 }

@@ -1,7 +1,7 @@
 //! Copies of rows in a worker, each with the frontier it is fresh at.
 
 use crate::rows::Index;
-use types::{Clock, Consistency, TableSpec};
+use types::{Clock, Consistency, Placement, Shape, TableSpec};
 use update::{ABSENT, Number, add_into, first_not_finite};
 use wire::{Keys, Payload, Slice};
 
@@ -99,7 +99,7 @@ impl<T: Number> Cache<T> {
         let mut cache = Self {
             spec: spec.clone(),
             max_rows,
-            index: Index::new(spec.shape, spec.shape.extent()),
+            index: index_for(spec, max_rows),
             slab: Vec::new(),
             tags: Vec::new(),
             chains: vec![Chain::default(); shards],
@@ -114,7 +114,7 @@ impl<T: Number> Cache<T> {
 
     /// Empties the cache: the bound is kept by starting over, which costs one round of reads.
     fn clear(&mut self) {
-        self.index = Index::new(self.spec.shape, self.spec.shape.extent());
+        self.index = index_for(&self.spec, self.max_rows);
         let rows = if self.index.is_dense() { self.spec.shape.extent().last.0 as usize + 1 } else { 0 };
         self.slab = vec![T::ZERO; rows * self.width()];
         self.tags = vec![None; rows];
@@ -198,6 +198,15 @@ impl<T: Number> Cache<T> {
             }
         }
     }
+}
+
+/// A dense table that fits is kept as it is; of a larger one, whatever rows are read.
+fn index_for(spec: &TableSpec, max_rows: u64) -> Index {
+    let shape = match spec.shape {
+        Shape::Dense { rows } if rows > max_rows => Shape::Sparse { placement: Placement::Ordered, max_rows },
+        shape => shape,
+    };
+    Index::new(shape, spec.shape.extent())
 }
 
 fn positions(keys: &Slice) -> Vec<u64> {

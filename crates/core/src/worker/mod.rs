@@ -872,7 +872,10 @@ impl Worker {
             fill(read, &reading.keys, pulled);
             read.clock = read.clock.min(head.clock);
             read.released_by = pulled.released_by.or(read.released_by);
-            read.failed.extend(pulled.failed.iter().cloned());
+            // Each shard tells of its own; a clock is named once.
+            let new = |failed: &&wire::FailedClock| read.failed.iter().all(|known| known.clock != failed.clock);
+            let new: Vec<_> = pulled.failed.iter().filter(new).cloned().collect();
+            read.failed.extend(new);
         }
         if let (ReadKeys::Scan { range, .. }, Some(next)) = (&mut reading.keys, pulled.more) {
             range.first = next;
