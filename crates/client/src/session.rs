@@ -6,6 +6,8 @@ use crate::{Error, Ledger, embedded};
 use machine::{Failure, Size, WorkerCounts};
 use net::{TcpSettings, Traffic, listen};
 use node::{Driver, DriverSettings, Patience, ServerReport, ServerSettings, join, run_coordinator, run_server};
+use std::any::Any;
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -77,8 +79,8 @@ pub(crate) struct Shared {
     members: Vec<Member>,
     opened: Instant,
     ledger: Mutex<Ledger>,
-    /// Sends the logs of every table, at the end of a clock.
-    absorb: Mutex<Vec<Absorb>>,
+    /// The logs of every table, however often it was opened, and how to send them at the end of a clock.
+    logs: Mutex<BTreeMap<TableId, (Arc<dyn Any + Send + Sync>, Absorb)>>,
 }
 
 type Absorb = Box<dyn Fn() -> Result<(), Error> + Send>;
@@ -92,6 +94,11 @@ impl Shared {
         let describe = |spec: &TableSpec| failure.refusal.describe(&spec.name, spec.shape.placement());
         let reason = self.driver.call(|worker, _, _| worker.spec(table).map(describe)).unwrap_or_default();
         Error::Refused { refused_by: format!("a push or pull of {} was ", self.rank), reason }
+    }
+
+    /// Sends what the logs of every table hold.
+    fn absorb_logs(&self) -> Result<(), Error> {
+        lock(&self.logs).values().try_for_each(|(_, absorb)| absorb())
     }
 
     /// Fails if a push whose ticket was dropped was refused since this was last asked.
@@ -224,7 +231,7 @@ impl Session {
             members,
             opened: Instant::now(),
             ledger: Mutex::new(Ledger::default()),
-            absorb: Mutex::new(Vec::new()),
+            logs: Mutex::new(BTreeMap::new()),
         });
         Self { shared, _embedded: embedded, closed: false }
     }
@@ -264,23 +271,29 @@ impl Session {
         self.shared.driver.call(|worker, _, out| worker.make_table(spec.clone(), out));
         let made = self.shared.driver.wait_until(|worker| worker.table(&name).cloned())?;
         let id = made.map_err(|problem| Error::Table { problem })?;
-        let logs = Arc::new(Logs::new());
-        let table = Table { shared: self.shared.clone(), id, spec: Arc::new(spec), logs };
-        let weak = Arc::downgrade(&self.shared);
-        let (id, spec, logs) = (table.id, table.spec.clone(), table.logs.clone());
-        lock(&self.shared.absorb).push(Box::new(move || match weak.upgrade() {
-            Some(shared) => Table { shared, id, spec: spec.clone(), logs: logs.clone() }.absorb_logs(),
-            None => Ok(()),
-        }));
+        let spec = Arc::new(spec);
+        let mut all = lock(&self.shared.logs);
+        let known = all.get(&id).and_then(|(logs, _)| logs.clone().downcast::<Logs<T>>().ok());
+        let logs = known.unwrap_or_else(|| {
+            let logs = Arc::new(Logs::<T>::new());
+            let weak = Arc::downgrade(&self.shared);
+            let (kept, spec) = (logs.clone(), spec.clone());
+            let absorb = move || match weak.upgrade() {
+                Some(shared) => Table { shared, id, spec: spec.clone(), logs: kept.clone() }.absorb_logs(),
+                None => Ok(()),
+            };
+            all.insert(id, (logs.clone(), Box::new(absorb)));
+            logs
+        });
+        drop(all);
+        let table = Table { shared: self.shared.clone(), id, spec, logs };
         Ok(table)
     }
 
     /// Ends this worker's clock: what it pushed in it is flushed, and it is at the next one. Blocks only while tasks wait
     /// for others before they can be sent. Fails if a push whose ticket was dropped was refused since the last clock.
     pub fn clock(&self) -> Result<(), Error> {
-        for absorb in &*lock(&self.shared.absorb) {
-            absorb()?;
-        }
+        self.shared.absorb_logs()?;
         self.shared.driver.wait_until(|worker| worker.is_flushed().then_some(()))?;
         self.shared.driver.call(|worker, now, out| worker.end_clock(now, out));
         self.shared.unreported()
@@ -336,7 +349,7 @@ impl Session {
         if std::mem::replace(&mut self.closed, true) {
             return Ok(());
         }
-        let absorbed = lock(&self.shared.absorb).iter().try_for_each(|absorb| absorb());
+        let absorbed = self.shared.absorb_logs();
         let left = absorbed.and_then(|()| Ok(self.shared.driver.leave()?));
         if left.is_err() {
             // Others must not wait for a worker that cannot say goodbye.

@@ -521,3 +521,29 @@ fn a_closed_session_says_so() {
     let error = table.push_range(0..1, vec![1.0]).err().expect("refused");
     assert!(error.to_string().contains("left the run"), "{error}");
 }
+
+#[test]
+fn a_cache_smaller_than_a_dense_table_answers_right() {
+    run(2, 2, |session| {
+        let spec = TableSpec::dense("wide", 500, 1).consistency(Consistency::slack(1)).cached(40);
+        let table = session.table::<f32>(spec).expect("made");
+        for clock in 0..20u64 {
+            let first = clock * 23 % 460;
+            let before = read!(table.pull_range(first..first + 30));
+            let after = read!(table.push_pull_range(first..first + 30, vec![1.0; 30]));
+            let grown = before.values().iter().zip(after.values()).all(|(before, after)| after >= &(before + 1.0));
+            assert!(grown, "own pushes are read, clock {clock}");
+            session.clock().expect("ended");
+        }
+    });
+}
+
+#[test]
+fn logs_of_a_table_opened_twice_meet() {
+    run(1, 1, |session| {
+        let open = || session.table::<i64>(TableSpec::dense("t", 1, 1).number(NumberType::I64)).expect("made");
+        let (one, two) = (open(), open());
+        one.log().add(&one.keys(&[0]), &[5], 1).expect("fits");
+        assert_eq!(read!(two.pull_range(0..1)).values(), [5]);
+    });
+}
