@@ -101,7 +101,7 @@ fn run(input: &mut Unstructured) -> Result<()> {
             }
         }
         for frame in out.drain() {
-            inputs::bytes_of(&frame);
+            let _ = inputs::bytes_of(&frame);
             if let Message::Pull(pull) = frame.message {
                 asked.push(pull);
             }

@@ -347,8 +347,14 @@ impl Coordinator {
             self.say_departures_again(out);
         }
         self.notice_barrier(now, out);
-        // Before the run begins, people may take their time to start every process.
-        if !self.begun || self.lost.is_some() {
+        if !self.begun {
+            // People may take their time to start every process, but a place is kept only for those who are there.
+            let patience = self.patience;
+            self.seats.retain(|_, seat| now.since(seat.heard) <= patience);
+            self.tokens.retain(|_, node| self.seats.contains_key(node));
+            return;
+        }
+        if self.lost.is_some() {
             return;
         }
         let silent = |(_, seat): &(&NodeId, &Seat)| !seat.gone && now.since(seat.heard) > self.patience;
@@ -428,5 +434,25 @@ mod tests {
                 (answer, expected) => panic!("{expected:?} became {answer:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_place_whose_node_fell_silent_before_the_run_began_is_free_again() {
+        let mut coordinator = Coordinator::new(Size { servers: 1, workers: 1 }, Span::from_secs(5));
+        let mut out = Outbox::new();
+        let mut join = |coordinator: &mut Coordinator, now: Time, token: u64| {
+            let control = Control::Join { role: Role::Worker, address: String::new(), token, place: None };
+            let head = Head::plain(NodeId::Worker(1000), NodeId::Coordinator);
+            coordinator.handle(now, Frame { head, message: Message::Control(control) }, &mut out);
+            out.drain().next().map(|frame| frame.message)
+        };
+        let welcomed = |answer| matches!(answer, Some(Message::Control(Control::Welcome { .. })));
+        assert!(welcomed(join(&mut coordinator, Time(0), 1)));
+        let later = Time(0) + Span::from_secs(4);
+        coordinator.tick(later, &mut Outbox::new());
+        assert!(!welcomed(join(&mut coordinator, later, 2)), "the first may still be there");
+        let much_later = Time(0) + Span::from_secs(6);
+        coordinator.tick(much_later, &mut Outbox::new());
+        assert!(welcomed(join(&mut coordinator, much_later, 2)));
     }
 }
