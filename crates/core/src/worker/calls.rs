@@ -1,0 +1,194 @@
+//! What a program asks of its worker: checked here, before anything is sent.
+
+use super::stream::ItemKind;
+use super::tasks::{Queued, Task};
+use super::{Batch, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
+use crate::Outbox;
+use types::{Consistency, NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
+use wire::{Control, Keys, Refusal};
+
+impl Worker {
+    /// Pushes a batch, after the tickets named.
+    pub fn push(
+        &mut self,
+        now: Time,
+        table: TableId,
+        batch: Batch,
+        after: &[Ticket],
+        out: &mut Outbox,
+    ) -> Result<Ticket, TableFailure> {
+        self.check_batch(table, &batch)?;
+        Ok(self.submit(now, table, Task::Push { batch }, after, out))
+    }
+
+    /// Pulls rows into `target`, after the tickets named. The target must hold exactly those rows.
+    pub fn pull(
+        &mut self,
+        now: Time,
+        table: TableId,
+        keys: Keys,
+        mut target: PullTarget,
+        after: &[Ticket],
+        out: &mut Outbox,
+    ) -> Result<Ticket, TableFailure> {
+        self.check_target(table, &keys, &mut target)?;
+        let after = self.after_own(table, after);
+        Ok(self.submit(now, table, Task::Pull { keys, target }, &after, out))
+    }
+
+    /// Pushes a batch and pulls the same rows into `target`, with the push in them where the table combines `each`: one
+    /// task and one ticket, which fails if any part of the push is refused.
+    pub fn push_pull(
+        &mut self,
+        now: Time,
+        table: TableId,
+        batch: Batch,
+        mut target: PullTarget,
+        after: &[Ticket],
+        out: &mut Outbox,
+    ) -> Result<Ticket, TableFailure> {
+        self.check_batch(table, &batch)?;
+        self.check_target(table, &batch.keys, &mut target)?;
+        let after = self.after_own(table, after);
+        Ok(self.submit(now, table, Task::PushPull { batch, target }, &after, out))
+    }
+
+    fn check_batch(&self, table: TableId, batch: &Batch) -> Result<(), TableFailure> {
+        let spec = self.known(table)?;
+        check_keys(spec, &batch.keys)?;
+        let unfit = |refusal| unfit(spec, refusal);
+        if batch.values.number != spec.number {
+            return Err(unfit(Refusal::WrongNumber { expected: spec.number, found: batch.values.number }));
+        }
+        let expected = (batch.keys.len() as u64).saturating_mul(spec.row_bytes() as u64);
+        if batch.values.bytes.len() as u64 != expected {
+            return Err(unfit(Refusal::WrongLength { expected, found: batch.values.bytes.len() as u64 }));
+        }
+        Ok(())
+    }
+
+    fn check_target(&self, table: TableId, keys: &Keys, target: &mut PullTarget) -> Result<(), TableFailure> {
+        let spec = self.known(table)?;
+        check_keys(spec, keys)?;
+        let found = match &target {
+            PullTarget::F32(_) => NumberType::F32,
+            PullTarget::F64(_) => NumberType::F64,
+            PullTarget::I64(_) => NumberType::I64,
+        };
+        if found != spec.number {
+            return Err(unfit(spec, Refusal::WrongNumber { expected: spec.number, found }));
+        }
+        let expected = (keys.len() as u64).saturating_mul(spec.row_bytes() as u64);
+        let length = target.bytes_mut().len() as u64;
+        if length != expected {
+            return Err(unfit(spec, Refusal::WrongLength { expected, found: length }));
+        }
+        Ok(())
+    }
+
+    /// Pulls whatever rows a dense or ordered table has in a range.
+    pub fn scan(
+        &mut self,
+        now: Time,
+        table: TableId,
+        range: PositionRange,
+        after: &[Ticket],
+        out: &mut Outbox,
+    ) -> Result<Ticket, TableFailure> {
+        let spec = self.known(table)?;
+        if spec.shape.placement() != types::Placement::Ordered {
+            return Err(unfit(spec, Refusal::NotOrdered));
+        }
+        let after = self.after_own(table, after);
+        Ok(self.submit(now, table, Task::Scan { range }, &after, out))
+    }
+
+    /// Read-my-writes: a read follows the table's pushes that still wait for others.
+    fn after_own(&self, table: TableId, after: &[Ticket]) -> Vec<Ticket> {
+        let bounded = self.spec(table).is_some_and(|spec| matches!(spec.consistency, Consistency::Bounded { .. }));
+        let own = |queued: &&Queued| {
+            bounded && queued.table == table && matches!(queued.task, Task::Push { .. } | Task::PushPull { .. })
+        };
+        after.iter().copied().chain(self.queued.iter().filter(own).map(|queued| queued.ticket)).collect()
+    }
+
+    /// Changes a setting of the table's updater for updates made from this clock on.
+    pub fn tune(
+        &mut self,
+        now: Time,
+        table: TableId,
+        setting: Setting,
+        out: &mut Outbox,
+    ) -> Result<Ticket, TableFailure> {
+        self.known(table)?;
+        let at = self.clock;
+        Ok(self.submit(now, table, Task::Tune { at, setting }, &[], out))
+    }
+
+    pub(super) fn known(&self, table: TableId) -> Result<&TableSpec, TableFailure> {
+        if self.left {
+            return Err(TableFailure::Left);
+        }
+        self.spec(table).ok_or_else(|| TableFailure::Unfit {
+            table: format!("number {}", table.0),
+            placement: types::Placement::Ordered,
+            refusal: Refusal::UnknownTable,
+        })
+    }
+
+    /// Whether everything asked for has been sent, so that a clock may end.
+    #[must_use]
+    pub fn is_flushed(&self) -> bool {
+        self.queued.is_empty() && self.begun == 0
+    }
+
+    /// Whether something sent to `node` has not been answered.
+    #[must_use]
+    pub fn waits_for(&self, node: NodeId) -> bool {
+        let links = self.tables.values().flat_map(|table| &table.links);
+        links.filter(|link| link.placed.owner == node).any(|link| !link.is_idle())
+    }
+
+    /// Ends the clock: a marker goes to every shard of every table. Call when [`Worker::is_flushed`].
+    pub fn end_clock(&mut self, now: Time, out: &mut Outbox) {
+        let head = self.head();
+        for link in self.tables.values_mut().flat_map(|table| &mut table.links) {
+            touch(link, now);
+            out.send(link.append(head, ItemKind::Marker));
+        }
+        self.clock = self.clock.next();
+    }
+
+    /// Whether every push, marker and read has been answered.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.queued.is_empty() && self.tables.values().flat_map(|table| &table.links).all(ShardLink::is_idle)
+    }
+
+    /// Bytes of pushes that are not acknowledged, or wait to be sent: what a caller should bound.
+    #[must_use]
+    pub fn unacknowledged_bytes(&self) -> usize {
+        self.unacknowledged_bytes + self.queued_bytes
+    }
+
+    /// Says goodbye. Call when idle.
+    pub fn leave(&mut self, out: &mut Outbox) {
+        self.left = true;
+        self.control(Control::Bye, out);
+    }
+}
+
+fn unfit(spec: &TableSpec, refusal: Refusal) -> TableFailure {
+    TableFailure::Unfit { table: spec.name.clone(), placement: spec.shape.placement(), refusal }
+}
+
+pub(super) fn check_keys(spec: &TableSpec, keys: &Keys) -> Result<(), TableFailure> {
+    if keys.placement() != spec.shape.placement() {
+        return Err(TableFailure::Placement);
+    }
+    let last = keys.len().checked_sub(1).map(|last| keys.position(last));
+    match last.filter(|last| *last > spec.shape.extent().last) {
+        Some(position) => Err(unfit(spec, Refusal::OutOfRange { position })),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,312 @@
+//! Tasks: what must happen before each, and how it is cut into parts and sent.
+
+use super::calls::check_keys;
+use super::stream::{ItemKind, ReadKeys, Reading};
+use super::ticket::{Pending, PendingRead};
+use super::{Batch, PART_COST, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
+use crate::Outbox;
+use std::ops::Range;
+use types::{Clock, Combine, Consistency, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
+use wire::{Keys, Payload};
+
+/// One thing a program asked for.
+pub(super) enum Task {
+    Push { batch: Batch },
+    Pull { keys: Keys, target: PullTarget },
+    PushPull { batch: Batch, target: PullTarget },
+    Scan { range: PositionRange },
+    Tune { at: Clock, setting: Setting },
+}
+
+impl Task {
+    fn cost(&self) -> usize {
+        let values = match self {
+            Self::Push { batch } | Self::PushPull { batch, .. } => batch.values.bytes.len(),
+            Self::Pull { .. } | Self::Scan { .. } | Self::Tune { .. } => 0,
+        };
+        values + PART_COST
+    }
+}
+
+/// A task that waits for others.
+pub(super) struct Queued {
+    pub ticket: Ticket,
+    pub table: TableId,
+    pub task: Task,
+    pub after: Vec<Ticket>,
+}
+
+impl Worker {
+    pub(super) fn submit(
+        &mut self,
+        now: Time,
+        table: TableId,
+        task: Task,
+        after: &[Ticket],
+        out: &mut Outbox,
+    ) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        let place = self
+            .tables
+            .get_mut(&table)
+            .filter(|table| matches!(table.spec.consistency, Consistency::Delay { .. }))
+            .filter(|_| !matches!(task, Task::Tune { .. }))
+            .map(|table| {
+                table.tasks += 1;
+                table.unfinished.insert(table.tasks);
+                table.tasks
+            });
+        let pending = Pending { parts: 0, failure: None, read: None, table, place };
+        self.pending.insert(ticket, pending);
+        let queued = Queued { ticket, table, task, after: after.to_vec() };
+        if self.may_start(&queued) {
+            self.start(now, queued, out);
+        } else {
+            self.queued_bytes += queued.task.cost();
+            self.queued.push_back(queued);
+        }
+        ticket
+    }
+
+    fn may_start(&self, queued: &Queued) -> bool {
+        if queued.after.iter().any(|ticket| self.pending.contains_key(ticket)) {
+            return false;
+        }
+        let Some(table) = self.tables.get(&queued.table) else { return true };
+        let Consistency::Delay { tau } = table.spec.consistency else { return true };
+        // Task i is issued when its tasks before i − τ are acknowledged.
+        let place = self.pending.get(&queued.ticket).and_then(|pending| pending.place).unwrap_or(0);
+        table.unfinished.first().is_none_or(|oldest| oldest.saturating_add(tau) >= place)
+    }
+
+    pub(super) fn start_queued(&mut self, now: Time, out: &mut Outbox) {
+        while let Some(next) = self.queued.iter().position(|queued| self.may_start(queued)) {
+            if let Some(queued) = self.queued.remove(next) {
+                self.queued_bytes -= queued.task.cost();
+                self.start(now, queued, out);
+            }
+        }
+    }
+
+    fn start(&mut self, now: Time, queued: Queued, out: &mut Outbox) {
+        let Queued { ticket, table, task, .. } = queued;
+        match task {
+            Task::Push { batch } => self.start_push(now, ticket, table, &batch, out),
+            Task::Pull { keys, target } => self.start_pull(now, ticket, table, &keys, target, out),
+            Task::PushPull { batch, target } => {
+                self.start_push(now, ticket, table, &batch, out);
+                self.start_pull(now, ticket, table, &batch.keys, target, out);
+            }
+            Task::Scan { range } => self.start_scan(now, ticket, table, range, out),
+            Task::Tune { at, setting } => self.start_tune(now, ticket, table, at, setting, out),
+        }
+        if self.pending.get(&ticket).is_some_and(|pending| pending.parts == 0) {
+            self.complete(ticket);
+        }
+    }
+
+    fn start_push(&mut self, now: Time, ticket: Ticket, id: TableId, batch: &Batch, out: &mut Outbox) {
+        let Some(table) = self.tables.get_mut(&id) else { return };
+        let row_bytes = table.spec.row_bytes();
+        table.links.iter_mut().for_each(|link| link.untold += batch.examples);
+        for rows in self.parts(id, &batch.keys) {
+            let values = batch.values.bytes.slice(rows.start * row_bytes..rows.end * row_bytes);
+            self.push_rows(now, ticket, id, &batch.keys, rows, values, out);
+        }
+    }
+
+    /// How a list falls into parts: whole rows of one shard each, in the order of the list.
+    #[must_use]
+    pub fn parts(&self, table: TableId, keys: &Keys) -> Vec<Range<usize>> {
+        let Some(table) = self.tables.get(&table) else { return Vec::new() };
+        let rows = keys.rows_per_part(table.spec.number, table.spec.width);
+        let cut = |link: &ShardLink| {
+            let within = keys.within(link.placed.range);
+            within.clone().step_by(rows).map(move |start| start..within.end.min(start + rows))
+        };
+        table.links.iter().flat_map(cut).collect()
+    }
+
+    /// Begins a push whose values are handed over part by part with [`Worker::push_rows`] and ended with
+    /// [`Worker::end_push`]. Only where nothing must come before it: else there is nothing to begin.
+    pub fn begin_push(&mut self, table: TableId, keys: &Keys, examples: u64) -> Result<Option<Ticket>, TableFailure> {
+        let spec = self.known(table)?;
+        check_keys(spec, keys)?;
+        if matches!(spec.consistency, Consistency::Delay { .. }) {
+            return Ok(None);
+        }
+        self.begun += 1;
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.pending.insert(ticket, Pending { parts: 1, failure: None, read: None, table, place: None });
+        if let Some(table) = self.tables.get_mut(&table) {
+            table.links.iter_mut().for_each(|link| link.untold += examples);
+        }
+        Ok(Some(ticket))
+    }
+
+    /// Pushes one of the [`Worker::parts`] of a list.
+    #[expect(clippy::too_many_arguments, reason = "a part is named by its list, its rows and its ticket")]
+    pub fn push_rows(
+        &mut self,
+        now: Time,
+        ticket: Ticket,
+        table: TableId,
+        keys: &Keys,
+        rows: Range<usize>,
+        values: Payload,
+        out: &mut Outbox,
+    ) {
+        let head = self.head();
+        let Some(table) = self.tables.get_mut(&table) else { return };
+        let first = keys.position(rows.start);
+        let Some(link) = table.links.iter_mut().find(|link| link.placed.range.contains(first)) else { return };
+        let keys = keys.slice(rows);
+        if let (Some(cache), Combine::Each) = (&mut table.cache, table.spec.combine) {
+            cache.pushed(&keys, &values);
+        }
+        self.unacknowledged_bytes += values.len() + PART_COST;
+        self.counts.parts += 1;
+        touch(link, now);
+        out.send(link.append(head, ItemKind::Push { ticket, keys, values }));
+        if let Some(pending) = self.pending.get_mut(&ticket) {
+            pending.parts += 1;
+        }
+    }
+
+    /// Every part of a push that was begun has been handed over.
+    pub fn end_push(&mut self, ticket: Ticket) {
+        self.begun -= 1;
+        self.part_done(ticket, None);
+    }
+
+    fn start_tune(&mut self, now: Time, ticket: Ticket, id: TableId, at: Clock, setting: Setting, out: &mut Outbox) {
+        let head = self.head();
+        let Some(table) = self.tables.get_mut(&id) else { return };
+        for link in &mut table.links {
+            touch(link, now);
+            out.send(link.append(head, ItemKind::Tune { ticket, at, setting }));
+        }
+        if let Some(pending) = self.pending.get_mut(&ticket) {
+            pending.parts = table.links.len();
+        }
+    }
+
+    fn start_pull(
+        &mut self,
+        now: Time,
+        ticket: Ticket,
+        id: TableId,
+        keys: &Keys,
+        mut target: PullTarget,
+        out: &mut Outbox,
+    ) {
+        let reader = self.clock;
+        let head = self.head();
+        // Parts of its own push are under way: whatever the rule for reads, this one follows them.
+        let pushes = self.pending.get(&ticket).is_some_and(|pending| pending.parts > 0);
+        let Some(table) = self.tables.get_mut(&id) else { return };
+        let row_bytes = table.spec.row_bytes();
+        let mut misses = Vec::new();
+        let mut clock = Clock(u64::MAX);
+        if let Some(cache) = &table.cache {
+            clock = cache.read(keys, reader, target.bytes_mut(), &mut misses).unwrap_or(clock);
+        }
+        let missed = if table.cache.is_some() { misses.len() } else { keys.len() };
+        // A few misses are asked for by themselves; with many, the whole list goes by its signature.
+        let some = table.cache.is_some() && missed * 4 <= keys.len();
+        let cached_rows = if some { keys.len() - missed } else { 0 };
+        if !some {
+            clock = Clock(u64::MAX);
+        }
+        self.counts.rows_read += keys.len() as u64;
+        self.counts.rows_cached += cached_rows as u64;
+        let wanted = if some { keys.select(&misses) } else { keys.clone() };
+        let rows_per_part = wanted.rows_per_part(table.spec.number, table.spec.width);
+        let mut parts = 0;
+        for link in &mut table.links {
+            let within = wanted.within(link.placed.range);
+            for start in within.clone().step_by(rows_per_part) {
+                let rows = start..within.end.min(start + rows_per_part);
+                let slice = wanted.slice(rows.clone());
+                let keys = if some {
+                    ReadKeys::Scattered { keys: slice, rows: misses[rows].to_vec() }
+                } else {
+                    ReadKeys::Straight { keys: slice, row: start }
+                };
+                self.requests += 1;
+                let mut reading = read_of(&table.spec, link, ticket, reader, keys);
+                if pushes && table.spec.combine == Combine::Each {
+                    reading.after = link.last();
+                }
+                touch(link, now);
+                out.send(link.read_frame(head, self.requests, &reading));
+                link.reads.insert(self.requests, reading);
+                parts += 1;
+            }
+        }
+        if let Some(pending) = self.pending.get_mut(&ticket) {
+            pending.parts += parts;
+            pending.read = Some(PendingRead {
+                target,
+                row_bytes,
+                clock,
+                reader,
+                released_by: None,
+                failed: Vec::new(),
+                cached_rows,
+                found: Vec::new(),
+            });
+        }
+    }
+
+    fn start_scan(&mut self, now: Time, ticket: Ticket, id: TableId, range: PositionRange, out: &mut Outbox) {
+        let reader = self.clock;
+        let head = self.head();
+        let Some(table) = self.tables.get_mut(&id) else { return };
+        let mut parts = 0;
+        let mut found = Vec::new();
+        for link in &mut table.links {
+            let first = range.first.max(link.placed.range.first);
+            let last = range.last.min(link.placed.range.last);
+            if first > last {
+                continue;
+            }
+            self.requests += 1;
+            let keys = ReadKeys::Scan { range: PositionRange { first, last }, shard: parts };
+            let reading = read_of(&table.spec, link, ticket, reader, keys);
+            touch(link, now);
+            out.send(link.read_frame(head, self.requests, &reading));
+            link.reads.insert(self.requests, reading);
+            found.push((Vec::new(), Vec::new()));
+            parts += 1;
+        }
+        let target = match table.spec.number {
+            NumberType::F32 => PullTarget::F32(Vec::new()),
+            NumberType::F64 => PullTarget::F64(Vec::new()),
+            NumberType::I64 => PullTarget::I64(Vec::new()),
+        };
+        if let Some(pending) = self.pending.get_mut(&ticket) {
+            pending.parts = parts;
+            let row_bytes = table.spec.row_bytes();
+            pending.read = Some(PendingRead {
+                target,
+                row_bytes,
+                clock: Clock(u64::MAX),
+                reader,
+                released_by: None,
+                failed: Vec::new(),
+                cached_rows: 0,
+                found,
+            });
+        }
+    }
+}
+
+/// A part of a read at `reader`'s clock. Where the rule promises read-my-writes, it follows what was pushed before it.
+fn read_of(spec: &TableSpec, link: &ShardLink, ticket: Ticket, reader: Clock, keys: ReadKeys) -> Reading {
+    let own = matches!((spec.consistency, spec.combine), (Consistency::Bounded { .. }, Combine::Each));
+    let after = if own { link.last() } else { 0 };
+    Reading { ticket, clock: reader, after, subscribe: spec.consistency.is_eager(), keys }
+}
