@@ -80,10 +80,14 @@ pub(crate) struct Shared {
     opened: Instant,
     ledger: Mutex<Ledger>,
     /// The logs of every table, however often it was opened, and how to send them at the end of a clock.
-    logs: Mutex<BTreeMap<TableId, (Arc<dyn Any + Send + Sync>, Absorb)>>,
+    logs: Mutex<BTreeMap<TableId, TableLogs>>,
 }
 
-type Absorb = Box<dyn Fn() -> Result<(), Error> + Send>;
+/// One table's logs, of whatever number type, and how to send them.
+struct TableLogs {
+    logs: Arc<dyn Any + Send + Sync>,
+    absorb: Box<dyn Fn() -> Result<(), Error> + Send>,
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -98,7 +102,7 @@ impl Shared {
 
     /// Sends what the logs of every table hold.
     fn absorb_logs(&self) -> Result<(), Error> {
-        lock(&self.logs).values().try_for_each(|(_, absorb)| absorb())
+        lock(&self.logs).values().try_for_each(|table| (table.absorb)())
     }
 
     /// Fails if a push whose ticket was dropped was refused since this was last asked.
@@ -273,7 +277,7 @@ impl Session {
         let id = made.map_err(|problem| Error::Table { problem })?;
         let spec = Arc::new(spec);
         let mut all = lock(&self.shared.logs);
-        let known = all.get(&id).and_then(|(logs, _)| logs.clone().downcast::<Logs<T>>().ok());
+        let known = all.get(&id).and_then(|known| known.logs.clone().downcast::<Logs<T>>().ok());
         let logs = known.unwrap_or_else(|| {
             let logs = Arc::new(Logs::<T>::new());
             let weak = Arc::downgrade(&self.shared);
@@ -282,7 +286,7 @@ impl Session {
                 Some(shared) => Table { shared, id, spec: spec.clone(), logs: kept.clone() }.absorb_logs(),
                 None => Ok(()),
             };
-            all.insert(id, (logs.clone(), Box::new(absorb)));
+            all.insert(id, TableLogs { logs: logs.clone(), absorb: Box::new(absorb) });
             logs
         });
         drop(all);
