@@ -255,18 +255,36 @@ impl<T: TargetNumber> Table<T> {
     where
         T: 'v,
     {
+        self.push_pull_after(keys, values, 1, &Tickets::none())
+    }
+
+    /// As [`Table::push_pull`], computed from `examples` examples, after other tickets are done.
+    pub fn push_pull_after<'v>(
+        &self,
+        keys: &Keys,
+        values: impl Into<PushValues<'v, T>>,
+        examples: u64,
+        after: &Tickets,
+    ) -> Result<Ticket<Rows<T>>, Error>
+    where
+        T: 'v,
+    {
         self.absorb_logs()?;
         let bytes = match values.into() {
             PushValues::Owned(payload) => payload,
             PushValues::Borrowed(values) => self.shared.pool.copy(values),
         };
-        let batch = Batch { keys: keys.clone(), values: Values { number: T::TYPE, bytes }, examples: 1 };
-        let target = T::to_target(vec![T::ZERO; keys.len() * self.spec.width as usize]);
-        let number = self.shared.push(|worker, now, out| worker.push_pull(now, self.id, batch, target, &[], out))??;
+        let batch = Batch { keys: keys.clone(), values: Values { number: T::TYPE, bytes }, examples };
+        let target = T::to_target(self.room_for(keys)?);
+        let call = |worker: &mut machine::Worker, now, out: &mut machine::Outbox| {
+            worker.push_pull(now, self.id, batch, target, &after.0, out)
+        };
+        let number = self.shared.push(call)??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 
-    /// Pushes to neighbouring ids of a dense or ordered table.
+    /// Pushes to neighbouring ids of a dense or ordered table. With examples or tickets to run after, use
+    /// [`Table::push_after`] with [`Keys::run`].
     pub fn push_range<'v>(&self, ids: Range<u64>, values: impl Into<PushValues<'v, T>>) -> Result<Ticket<()>, Error> {
         self.push(&Keys::run(ids), values)
     }
