@@ -228,6 +228,7 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
                 chain: number(input)?,
                 link: number(input)?,
                 from: Clock(number(input)?),
+                failed: Vec::new(),
                 contains: number(input)?,
                 values: values(input, positions.len() as u64 / 8, kind)?,
                 positions,

@@ -547,3 +547,26 @@ fn logs_of_a_table_opened_twice_meet() {
         assert_eq!(read!(two.pull_range(0..1)).values(), [5]);
     });
 }
+
+#[test]
+fn a_failed_clock_is_told_to_reads_from_the_cache_too() {
+    for eager in [false, true] {
+        run(1, 2, |session| {
+            let spec = TableSpec::dense("t", 4, 1)
+                .consistency(Consistency::Bounded { slack: 2, eager })
+                .combine(Combine::Clock(Reduce::Sum))
+                .cached(4);
+            let table = session.table::<f32>(spec).expect("made");
+            if session.rank() == 0 {
+                assert!(table.push_range(0..4, vec![f32::NAN; 4]).expect("sent").wait().is_err());
+            }
+            (0..3).for_each(|_| session.clock().expect("ended"));
+            session.barrier().expect("all clocks are over");
+            let first = read!(table.pull_range(0..4));
+            let again = read!(table.pull_range(0..4));
+            assert_eq!(again.cached_rows(), 4, "eager {eager}");
+            let clocks = |rows: &Rows<f32>| rows.failed_clocks().iter().map(|f| f.clock.0).collect::<Vec<_>>();
+            assert_eq!((clocks(&first), clocks(&again)), (vec![0], vec![0]), "eager {eager}");
+        });
+    }
+}

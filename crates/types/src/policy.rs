@@ -42,6 +42,15 @@ impl Consistency {
         }
     }
 
+    /// How many clocks a reader may be ahead, where there is a bound.
+    #[must_use]
+    pub fn bound(self) -> Option<u64> {
+        match self {
+            Self::Bounded { slack, .. } => Some(slack),
+            Self::Unbounded | Self::Delay { .. } => None,
+        }
+    }
+
     /// Whether shards send changed rows to their readers by themselves.
     #[must_use]
     pub fn is_eager(self) -> bool {

@@ -221,6 +221,8 @@ pub struct Refresh {
     pub link: u64,
     /// Copies fresh at this frontier, or later, become fresh at the head's clock.
     pub from: Clock,
+    /// Clocks on the way there that were failed for all workers alike.
+    pub failed: Vec<FailedClock>,
     /// The highest number of the reader's own stream that the rows hold.
     pub contains: u64,
     /// The rows that changed, u64 each.
@@ -564,6 +566,7 @@ impl Message {
                 refresh.chain.put(out);
                 refresh.link.put(out);
                 refresh.from.put(out);
+                refresh.failed.put(out);
                 refresh.contains.put(out);
             }
             Self::Refreshed(refreshed) => refreshed.put(out),
@@ -616,6 +619,7 @@ impl Message {
                 chain: Field::get(input)?,
                 link: Field::get(input)?,
                 from: Field::get(input)?,
+                failed: Field::get(input)?,
                 contains: Field::get(input)?,
                 positions,
                 values,

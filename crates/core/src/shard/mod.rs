@@ -409,6 +409,7 @@ impl<T: Number> Shard<T> {
                 let positions: Vec<u64> = rows.iter().map(|(position, _)| *position).collect();
                 let slots: Vec<u32> = rows.iter().map(|(_, slot)| *slot).collect();
                 let mut values = self.pool.take(rows.len() * self.spec.row_bytes());
+                let failed = self.failed.iter();
                 self.rows.read(frontier, update::Slots::List(&slots), values.numbers_mut::<T>());
                 let Some(subscription) = self.subscribers.get_mut(worker) else { continue };
                 let from = subscription.frontier;
@@ -421,6 +422,7 @@ impl<T: Number> Shard<T> {
                     chain: subscription.chain,
                     link: subscription.link,
                     from,
+                    failed: failed.filter(|failed| failed.clock >= from).cloned().collect(),
                     contains,
                     positions: self.pool.copy(&positions),
                     values: values.freeze(),
@@ -441,10 +443,7 @@ impl<T: Number> Shard<T> {
             self.counts.reads += 1;
             return self.answer(&read, released_by, out);
         }
-        let slack = match self.spec.consistency {
-            types::Consistency::Bounded { slack, .. } => slack,
-            _ => 0,
-        };
+        let slack = self.spec.consistency.bound().unwrap_or(0);
         let needed = if admitted { None } else { Some(Clock(read.clock.0.saturating_sub(slack))) };
         if self.parked.park(read, needed) {
             self.counts.parked += 1;
@@ -501,10 +500,7 @@ impl<T: Number> Shard<T> {
             }
             _ => None,
         };
-        let slack = match self.spec.consistency {
-            types::Consistency::Bounded { slack, .. } => slack,
-            _ => 0,
-        };
+        let slack = self.spec.consistency.bound().unwrap_or(0);
         let in_view = |failed: &&FailedClock| failed.clock.0.saturating_add(slack).saturating_add(1) >= read.clock.0;
         Ok(Pulled {
             table: self.table,

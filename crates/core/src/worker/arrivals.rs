@@ -83,6 +83,7 @@ impl Worker {
     fn pulled(&mut self, now: Time, head: &Head, pulled: &Pulled, out: &mut Outbox) {
         let sender = self.head();
         let Some(table) = self.tables.get_mut(&pulled.table) else { return };
+        table.note_failed(&pulled.failed);
         let Some(link) = table.links.get_mut(pulled.shard.0 as usize) else { return };
         touch(link, now);
         let Some(mut reading) = link.reads.remove(&pulled.request) else { return };
@@ -121,6 +122,7 @@ impl Worker {
     fn refreshed(&mut self, head: &Head, refresh: &wire::Refresh, out: &mut Outbox) {
         let mut reply = self.head();
         let Some(table) = self.tables.get_mut(&refresh.table) else { return };
+        table.note_failed(&refresh.failed);
         let Some(link) = table.links.get(refresh.shard.0 as usize) else { return };
         self.counts.refreshes += 1;
         reply.to = link.placed.owner;

@@ -15,10 +15,13 @@ use tasks::Queued;
 use ticket::Pending;
 pub use ticket::{Failure, Notice, Outcome, PullTarget, ReadRows, Ticket};
 use types::{CacheSpec, Clock, NodeId, NumberType, Plan, Source, Span, TableId, TableSpec, Time, WorkerId};
-use wire::{Control, Frame, Head, Keys, Message, Payload, Refusal};
+use wire::{Control, FailedClock, Frame, Head, Keys, Message, Payload, Refusal};
 
 /// What an unacknowledged part costs beside its values, in bytes, so that many tiny ones are bounded too.
 const PART_COST: usize = 512;
+
+/// Failed clocks that a worker remembers of each table.
+const FAILED_CLOCKS: usize = 64;
 
 /// Values of a batch and what they are.
 #[derive(Clone, Debug)]
@@ -89,6 +92,8 @@ struct Table {
     spec: TableSpec,
     links: Vec<ShardLink>,
     cache: Option<Box<dyn AnyCache>>,
+    /// Clocks that were failed for all workers alike, the last of them: reads from the cache must tell, too.
+    failed: VecDeque<FailedClock>,
     /// For a table with a delay: tasks issued or queued so far, and those not finished.
     tasks: u64,
     unfinished: BTreeSet<u64>,
@@ -222,7 +227,7 @@ impl Worker {
             _ => None,
         };
         let links = placed.into_iter().map(|placed| ShardLink::new(placed, id, spec.number)).collect();
-        let mut table = Table { spec, links, cache, tasks: 0, unfinished: BTreeSet::new() };
+        let mut table = Table { spec, links, cache, failed: VecDeque::new(), tasks: 0, unfinished: BTreeSet::new() };
         // A table made in the middle of a run: nothing of the earlier clocks is missing from it.
         if let Some(last) = self.clock.0.checked_sub(1) {
             let mut head = self.head();
@@ -316,6 +321,26 @@ impl Worker {
         } else {
             self.finished.insert(ticket, result);
         }
+    }
+}
+
+impl Table {
+    /// Remembers failed clocks that a shard has told of.
+    fn note_failed(&mut self, failed: &[FailedClock]) {
+        for failed in failed {
+            if self.failed.iter().all(|known| known.clock != failed.clock) {
+                self.failed.push_back(failed.clone());
+            }
+        }
+        let beyond = self.failed.len().saturating_sub(FAILED_CLOCKS);
+        self.failed.drain(..beyond);
+    }
+
+    /// Those that a reader at this clock has in view.
+    fn failed_in_view(&self, reader: Clock) -> Vec<FailedClock> {
+        let slack = self.spec.consistency.bound().unwrap_or(0);
+        let in_view = |failed: &&FailedClock| failed.clock.0.saturating_add(slack).saturating_add(1) >= reader.0;
+        self.failed.iter().filter(in_view).cloned().collect()
     }
 }
 

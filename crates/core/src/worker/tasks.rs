@@ -220,6 +220,7 @@ impl Worker {
         if !some {
             clock = Clock(u64::MAX);
         }
+        let failed = if cached_rows > 0 { table.failed_in_view(reader) } else { Vec::new() };
         self.counts.rows_read += keys.len() as u64;
         self.counts.rows_cached += cached_rows as u64;
         let wanted = if some { keys.select(&misses) } else { keys.clone() };
@@ -254,7 +255,7 @@ impl Worker {
                 clock,
                 reader,
                 released_by: None,
-                failed: Vec::new(),
+                failed,
                 cached_rows,
                 found: Vec::new(),
             });
