@@ -3,7 +3,7 @@
 use crate::Error;
 use machine::TableFailure;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use types::{Combine, Placement, TableSpec, UpdaterSpec};
+use types::{Combine, Placement, TableSpec};
 use update::Number;
 use wire::Keys;
 
@@ -40,7 +40,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<T: Number> Noted<T> {
     /// An empty log. Where merging changes nothing (the updater is `sum`, or the table combines by clock) it folds.
     fn new(spec: &TableSpec) -> Self {
-        if spec.updater == UpdaterSpec::Sum || matches!(spec.combine, Combine::Clock(_)) {
+        if spec.updater.is_additive() || matches!(spec.combine, Combine::Clock(_)) {
             Self::Folding { positions: Vec::new(), values: Vec::new(), examples: 0 }
         } else {
             Self::Apart(Vec::new())
@@ -153,6 +153,7 @@ fn fold<T: Number>(width: usize, positions: &mut Vec<u64>, values: &mut Vec<T>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::UpdaterSpec;
 
     #[test]
     fn logs_of_several_threads_add_up_where_merging_changes_nothing() {

@@ -59,6 +59,15 @@ pub enum UpdaterSpec {
     },
 }
 
+impl UpdaterSpec {
+    /// Whether applying g₁ and then g₂ equals applying g₁ + g₂, and w changes by exactly that sum: caches may then add a
+    /// worker's own pushes, and logs may merge them. Workers ask this, so it cannot depend on what only servers know.
+    #[must_use]
+    pub fn is_additive(&self) -> bool {
+        matches!(self, Self::Sum)
+    }
+}
+
 impl fmt::Display for UpdaterSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -165,7 +165,6 @@ mod tests {
         let mut row = [1];
         scaled.update(&Step::default(), 1, &mut row, &[4]);
         assert_eq!(row, [13]);
-        assert!(!scaled.additive());
     }
 
     #[test]

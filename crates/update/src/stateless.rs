@@ -12,10 +12,6 @@ impl<T: Number> Updater<T> for Sum {
         0
     }
 
-    fn additive(&self) -> bool {
-        true
-    }
-
     fn update(&self, _: &Step, _: usize, row: &mut [T], gradient: &[T]) {
         add_into(row, gradient);
     }
@@ -83,8 +79,8 @@ impl<T: Real> Updater<T> for Sgd {
 
 #[cfg(test)]
 mod tests {
+    use crate::Step;
     use crate::testing::{assert_near, trace};
-    use crate::{Registry, Step};
     use types::UpdaterSpec;
 
     const STEP: Step = Step { rate: None, examples: 1 };
@@ -106,14 +102,5 @@ mod tests {
         assert_eq!(trace(&spec, halted, 1.0f32, &[2.0, -4.0]), [1.0, 1.0]);
         let raised = Step { rate: Some(1.0), ..STEP };
         assert_eq!(trace(&spec, raised, 1.0f32, &[2.0, -4.0]), [-1.0, 3.0]);
-    }
-
-    #[test]
-    fn only_sum_is_additive() {
-        let registry = Registry::builtin();
-        let additive = |spec| registry.make::<f32>(&spec).unwrap().additive();
-        assert!(additive(UpdaterSpec::Sum));
-        assert!(!additive(UpdaterSpec::Assign));
-        assert!(!additive(UpdaterSpec::Sgd { rate: 1.0 }));
     }
 }

@@ -21,12 +21,6 @@ pub trait Updater<T: Number>: Send + Sync {
     /// Numbers kept beside a row's `width` weights. They start as zeros.
     fn state(&self, width: usize) -> usize;
 
-    /// Whether applying g₁ and then g₂ equals applying g₁ + g₂, and w changes by exactly that sum. Caches and routes
-    /// merge gradients where this holds.
-    fn additive(&self) -> bool {
-        false
-    }
-
     /// One row: `row` is `width` weights followed by state, `gradient` is `width` finite numbers.
     fn update(&self, step: &Step, width: usize, row: &mut [T], gradient: &[T]);
 

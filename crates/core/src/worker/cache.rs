@@ -178,7 +178,7 @@ impl<T: Number> Cache<T> {
 
     /// An additive updater's effect is known: add it. Any other leaves the copy without its own push.
     fn add_own(&mut self, keys: &Slice, values: &Payload, only: Option<&[u64]>) {
-        let additive = self.spec.updater == types::UpdaterSpec::Sum;
+        let additive = self.spec.updater.is_additive();
         let width = self.width();
         let Some(values) = values.numbers::<T>() else { return };
         if first_not_finite(values).is_some() {
