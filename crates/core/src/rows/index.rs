@@ -61,6 +61,15 @@ impl Index {
         }
     }
 
+    /// Numbers the slots anew in position order, where a batch walks the index. Returns the new slot of each old one, and the
+    /// highest position.
+    pub fn renumber(&mut self) -> Option<(Vec<u32>, u64)> {
+        match self {
+            Self::Spread(index) => Some((index.renumber(), index.highest()?)),
+            Self::Dense { .. } | Self::Ordered(_) => None,
+        }
+    }
+
     /// What exists between two positions, where the index is in key order.
     pub fn range(&self, positions: RangeInclusive<u64>) -> Option<Range<'_, u64, u32>> {
         match self {

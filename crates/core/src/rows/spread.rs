@@ -25,6 +25,8 @@ const TAIL: usize = 12;
 const AHEAD: usize = 16;
 /// Cells that a lookup takes in at once.
 const WINDOW: usize = 8;
+/// A list of more than one row in so many is found by walking the pages along with it.
+const MERGE_ABOVE: usize = 2;
 /// Marks an empty cell's position. A real position of this value is told apart by its slot.
 const EMPTY: u64 = u64::MAX;
 
@@ -124,6 +126,31 @@ impl Page {
         home
     }
 
+    /// Writes the slot of each of the positions (rising, all of this page), or `ABSENT`. Returns how many were absent.
+    fn merge(&self, wanted: &[u64], found: &mut [u32]) -> usize {
+        let count = wanted.len().min(found.len());
+        let (wanted, found) = (&wanted[..count], &mut found[..count]);
+        let (mut next, mut absent) = (0, 0);
+        for (&position, &slot) in self.positions.iter().zip(&self.slots) {
+            if next == count {
+                return absent;
+            }
+            if (position > wanted[next]) & (slot != ABSENT) {
+                let passed = wanted[next..].iter().take_while(|wanted| **wanted < position).count();
+                found[next..next + passed].fill(ABSENT);
+                (next, absent) = (next + passed, absent + passed);
+                if next == count {
+                    return absent;
+                }
+            }
+            // Whatever does not belong here is written over by what does: cheaper than asking first.
+            found[next] = slot;
+            next += usize::from((position == wanted[next]) & (slot != ABSENT));
+        }
+        found[next..].fill(ABSENT);
+        absent + count - next
+    }
+
     fn has_room_for(&self, more: usize) -> bool {
         (self.len + more) * 16 <= self.positions.len() * MAX_LOAD_SIXTEENTHS
     }
@@ -181,43 +208,73 @@ impl SpreadIndex {
 
     /// Appends the slot of each position (rising, all in the range), or `ABSENT`. Returns how many were absent.
     pub fn find(&self, positions: &[u64], slots: &mut Vec<u32>) -> usize {
-        let Some(&lowest) = positions.first() else { return 0 };
+        let (Some(&lowest), Some(&highest)) = (positions.first(), positions.last()) else { return 0 };
+        let pages = self.page_of(highest) - self.page_of(lowest) + 1;
+        let rows = self.len * pages / self.pages.len();
+        if positions.len() * MERGE_ABOVE >= rows {
+            self.find_by_merging(positions, slots)
+        } else {
+            self.find_by_probing(positions, slots)
+        }
+    }
+
+    /// The way for a list that names a good share of the rows between its ends: walks both side by side.
+    fn find_by_merging(&self, positions: &[u64], slots: &mut Vec<u32>) -> usize {
         let start = slots.len();
         slots.resize(start + positions.len(), ABSENT);
-        let mut found = slots[start..].iter_mut();
+        let (mut rest, mut found) = (positions, &mut slots[start..]);
         let mut absent = 0;
-        let mut page = self.page_of(lowest);
-        let mut rest = positions;
-        while !rest.is_empty() {
-            if self.limit(page).is_some_and(|limit| rest[0] >= limit) {
-                // The next one, as a rule; a search only where the batch leaves pages out.
-                page += 1;
-                if self.limit(page).is_some_and(|limit| rest[0] >= limit) {
-                    page = self.page_of(rest[0]);
-                }
-            }
-            let here = &self.pages[page];
+        while let Some(&position) = rest.first() {
+            let page = self.page_of(position);
             let count = match self.limit(page) {
-                Some(limit) => rest.partition_point(|position| *position < limit),
+                Some(limit) => rest[..rest.len().min(PAGE_ROWS)].partition_point(|position| *position < limit),
                 None => rest.len(),
             };
-            // The homes of the next few lookups, whose cells are on their way into the cache.
-            let mut homes = [0; AHEAD];
-            for (home, position) in homes.iter_mut().zip(&rest[..count]) {
-                *home = here.fetch(*position);
-            }
-            for (index, (position, place)) in rest[..count].iter().zip(found.by_ref()).enumerate() {
-                let home = homes[index % AHEAD];
-                if let Some(ahead) = rest[..count].get(index + AHEAD) {
-                    homes[index % AHEAD] = here.fetch(*ahead);
-                }
-                let cell = here.cell_from(home, *position);
-                *place = if here.positions[cell] == *position { here.slots[cell] } else { ABSENT };
-                absent += usize::from(*place == ABSENT);
-            }
-            rest = &rest[count..];
+            let (here, later) = found.split_at_mut(count);
+            absent += self.pages[page].merge(&rest[..count], here);
+            (rest, found) = (&rest[count..], later);
         }
         absent
+    }
+
+    /// The way for a list that names few of the rows between its ends: looks for each from its home cell, with the cells
+    /// of the next ones on their way into the cache, from one page to the next without a halt.
+    fn find_by_probing(&self, positions: &[u64], slots: &mut Vec<u32>) -> usize {
+        let mut ahead = Ahead { index: self, page: 0, limit: None };
+        ahead.go_to(positions[0]);
+        let mut homes = [(0, 0); AHEAD];
+        for (home, position) in homes.iter_mut().zip(positions) {
+            *home = ahead.fetch(*position);
+        }
+        let mut absent = 0;
+        slots.extend(positions.iter().enumerate().map(|(index, &position)| {
+            let (page, home) = homes[index % AHEAD];
+            if let Some(next) = positions.get(index + AHEAD) {
+                homes[index % AHEAD] = ahead.fetch(*next);
+            }
+            let page = &self.pages[page];
+            let cell = page.cell_from(home, position);
+            let slot = if page.positions[cell] == position { page.slots[cell] } else { ABSENT };
+            absent += usize::from(slot == ABSENT);
+            slot
+        }));
+        absent
+    }
+
+    /// The highest position there is.
+    pub fn highest(&self) -> Option<u64> {
+        self.pages.iter().rev().find_map(|page| page.entries().last()).map(|(position, _)| position)
+    }
+
+    /// Numbers all slots anew in position order. Returns the new slot of each old one.
+    pub fn renumber(&mut self) -> Vec<u32> {
+        let mut moves = vec![ABSENT; self.len];
+        let cells = self.pages.iter_mut().flat_map(|page| page.slots.iter_mut());
+        for (new, slot) in (0..).zip(cells.filter(|slot| **slot != ABSENT)) {
+            moves[*slot as usize] = new;
+            *slot = new;
+        }
+        moves
     }
 
     /// Adds positions that are not there (rising), with slots counted up from `first_slot`.
@@ -247,6 +304,31 @@ impl SpreadIndex {
             }
         }
         self.firsts = self.pages.iter().map(|page| page.first).collect();
+    }
+}
+
+/// Goes through the pages some lookups before they are made.
+struct Ahead<'a> {
+    index: &'a SpreadIndex,
+    page: usize,
+    /// Where the page ends.
+    limit: Option<u64>,
+}
+
+impl Ahead<'_> {
+    fn go_to(&mut self, position: u64) {
+        self.page = self.index.page_of(position);
+        self.limit = self.index.limit(self.page);
+        prefetch(&self.index.pages, self.page + 1);
+    }
+
+    /// The page and the home cell of a position not below those before it; its cells are brought into the cache.
+    #[inline]
+    fn fetch(&mut self, position: u64) -> (usize, usize) {
+        if self.limit.is_some_and(|limit| position >= limit) {
+            self.go_to(position);
+        }
+        (self.page, self.index.pages[self.page].fetch(position))
     }
 }
 
@@ -293,6 +375,9 @@ mod tests {
     use std::collections::BTreeMap;
     use types::Position;
 
+    type Find = fn(&SpreadIndex, &[u64], &mut Vec<u32>) -> usize;
+    const ALL_WAYS: [Find; 3] = [SpreadIndex::find, SpreadIndex::find_by_merging, SpreadIndex::find_by_probing];
+
     fn check(range: PositionRange, batches: &[Vec<u64>]) {
         let mut index = SpreadIndex::new(range);
         let mut model = BTreeMap::new();
@@ -300,10 +385,13 @@ mod tests {
             let mut sorted: Vec<u64> = batch.iter().copied().filter(|p| range.contains(Position(*p))).collect();
             sorted.sort_unstable();
             sorted.dedup();
-            let mut slots = Vec::new();
-            let absent = index.find(&sorted, &mut slots);
             let expected: Vec<u32> = sorted.iter().map(|p| model.get(p).copied().unwrap_or(ABSENT)).collect();
-            assert_eq!(slots, expected);
+            let absent = expected.iter().filter(|slot| **slot == ABSENT).count();
+            for find in ALL_WAYS.into_iter().filter(|_| !sorted.is_empty()) {
+                let mut slots = vec![7];
+                assert_eq!(find(&index, &sorted, &mut slots), absent);
+                assert_eq!(slots[1..], expected);
+            }
             let new: Vec<u64> = sorted.iter().copied().filter(|p| !model.contains_key(p)).collect();
             assert_eq!(absent, new.len());
             let first = model.len() as u32;
@@ -314,6 +402,11 @@ mod tests {
         let mut slots = Vec::new();
         index.find(&model.keys().copied().collect::<Vec<_>>(), &mut slots);
         assert_eq!(slots, model.values().copied().collect::<Vec<_>>());
+        let moves = index.renumber();
+        assert!(model.values().zip(0..).all(|(old, new)| moves[*old as usize] == new), "in position order");
+        slots.clear();
+        index.find(&model.keys().copied().collect::<Vec<_>>(), &mut slots);
+        assert_eq!(slots, (0..model.len() as u32).collect::<Vec<_>>());
     }
 
     proptest! {

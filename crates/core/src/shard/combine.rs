@@ -76,6 +76,15 @@ impl<T: Number> Combination<T> {
         together
     }
 
+    /// All rows have been put in order.
+    pub fn renumber(&mut self, moves: &[u32]) {
+        self.places = vec![0; moves.len()];
+        for (slot, place) in self.slots.iter_mut().zip(1..) {
+            *slot = moves[*slot as usize];
+            self.places[*slot as usize] = place;
+        }
+    }
+
     /// The rows and what they are to be updated with, once.
     pub fn finish(mut self, reduce: Reduce, workers: usize) -> (Vec<u32>, Vec<T>) {
         if reduce == Reduce::Mean {

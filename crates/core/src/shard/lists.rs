@@ -67,6 +67,13 @@ impl KeyLists {
         }
     }
 
+    /// All rows have been put in order: what was looked up lies elsewhere now.
+    pub fn renumber(&mut self, moves: &[u32]) {
+        for entry in self.entries.values_mut() {
+            entry.known.resolved = Arc::new(entry.known.resolved.moved(moves));
+        }
+    }
+
     fn forget(&mut self, name: ListName) {
         if let Some(entry) = self.entries.remove(&name) {
             self.by_use.remove(&entry.used);

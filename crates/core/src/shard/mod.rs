@@ -336,6 +336,21 @@ impl<T: Number> Shard<T> {
         Ok(())
     }
 
+    /// Puts the rows in order, if it is time, and tells everything that knows them by their slots.
+    fn put_rows_in_order(&mut self) {
+        let Some(moves) = self.rows.put_in_order() else { return };
+        self.lists.renumber(&moves);
+        self.subscribers.renumber(&moves);
+        for held in self.held.values_mut() {
+            if let Held::Sum(sum) = held {
+                sum.renumber(&moves);
+            }
+        }
+        for slot in self.held_changes.values_mut().flat_map(BTreeMap::values_mut) {
+            *slot = moves[*slot as usize];
+        }
+    }
+
     fn hold_examples(&mut self, clock: Clock, examples: u64) {
         let held = self.held_examples.entry(clock).or_default();
         *held = held.saturating_add(examples);
@@ -593,6 +608,7 @@ impl<T: Number> AnyShard for Shard<T> {
                 self.say(worker, Message::Acked(Acked { table, shard, through, refused }), out);
             }
         }
+        self.put_rows_in_order();
     }
 
     fn tick(&mut self, now: Time, out: &mut Outbox) {

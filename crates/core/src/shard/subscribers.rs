@@ -29,6 +29,15 @@ impl SlotSet {
     }
 }
 
+impl SlotSet {
+    fn renumber(&mut self, moves: &[u32]) {
+        let old = std::mem::take(self);
+        let bits = |word: u64| (0..64).filter(move |bit| word & (1 << bit) != 0);
+        let slots = old.words.iter().enumerate().flat_map(|(index, word)| bits(*word).map(move |bit| index * 64 + bit));
+        slots.for_each(|slot| self.insert(moves[slot]));
+    }
+}
+
 /// One worker's subscription.
 #[derive(Debug)]
 pub struct Subscription {
@@ -110,6 +119,13 @@ impl Subscribers {
             let received = subscription.unreceived.partition_point(|last| *last <= link);
             subscription.unreceived.drain(..received);
         }
+    }
+
+    /// All rows have been put in order.
+    pub fn renumber(&mut self, moves: &[u32]) {
+        self.any_row.renumber(moves);
+        self.subscriptions.values_mut().for_each(|subscription| subscription.rows.renumber(moves));
+        self.changed.values_mut().for_each(|slot| *slot = moves[*slot as usize]);
     }
 
     /// A worker that is gone needs nothing any more.
