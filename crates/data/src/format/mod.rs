@@ -115,13 +115,13 @@ fn without_return(line: &[u8]) -> &[u8] {
 }
 
 /// What stands between the words of a line.
-#[inline]
+#[inline(always)]
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
 /// The first place from `at` on that is no blank.
-#[inline]
+#[inline(always)]
 fn skip_blanks(line: &[u8], mut at: usize) -> usize {
     while line.get(at).copied().is_some_and(is_blank) {
         at += 1;
