@@ -1,0 +1,218 @@
+//! CSV: cells in columns that have names. A cell may be quoted (RFC 4180), but a line end always ends the row.
+
+use super::{ColumnError, Columns, Role, Roles, end_row, without_return};
+use crate::number::finite;
+use crate::{Fault, FeatureHash, Labels, Minibatch};
+use std::borrow::Cow;
+
+/// How many lines are looked at to guess what a column is.
+const SAMPLE_LINES: usize = 1000;
+
+/// How CSV files are to be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Csv {
+    /// What stands between cells: a comma, a tab, …
+    pub separator: u8,
+    /// Where the columns' names are.
+    pub header: Header,
+    /// What the columns are.
+    pub columns: Columns,
+}
+
+/// Where the columns' names are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Header {
+    /// In the first line of every file, and the same in all of them.
+    FirstLine,
+    /// Here. A file's first line that spells exactly these names is a heading all the same.
+    Names(Vec<String>),
+}
+
+impl Csv {
+    /// Commas, a heading in the first line, labels from the column `label`, and all other columns guessed.
+    #[must_use]
+    pub fn new(label: &str) -> Self {
+        Self { separator: b',', header: Header::FirstLine, columns: Columns::new(label) }
+    }
+}
+
+/// A CSV file's lines, its columns settled.
+#[derive(Clone, Debug)]
+pub struct CsvLines {
+    separator: u8,
+    labels: Labels,
+    hash: FeatureHash,
+    columns: Roles,
+    heading_in_each_file: bool,
+}
+
+impl CsvLines {
+    pub fn new(csv: &Csv, labels: Labels, hash: FeatureHash, head: &[u8]) -> Result<Self, ColumnError> {
+        let mut lines = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head).split(|&byte| byte == b'\n').map(without_return);
+        let separator = csv.separator;
+        let (names, heading_in_each_file) = match &csv.header {
+            Header::Names(names) => (names.clone(), false),
+            Header::FirstLine => (names(lines.next().unwrap_or_default(), separator)?, true),
+        };
+        let mut looks = vec![Look::Empty; names.len()];
+        for line in lines.filter(|line| !line.is_empty()).take(SAMPLE_LINES) {
+            if !heading_in_each_file && spells(line, separator, &names) {
+                continue;
+            }
+            for (look, cell) in looks.iter_mut().zip(Cells { line, separator, at: Some(0) }.flatten()) {
+                *look = look.and(&cell.text);
+            }
+        }
+        let guess = |place: usize| looks.get(place) == Some(&Look::Numbers);
+        let columns = Roles::settle(&csv.columns, names, hash, labels != Labels::Ignored, guess)?;
+        Ok(Self { separator, labels, hash, columns, heading_in_each_file })
+    }
+
+    pub fn is_heading(&self, line: &[u8]) -> Result<bool, Fault> {
+        let same = spells(line, self.separator, &self.columns.names);
+        if self.heading_in_each_file && !same {
+            let expected = format!("the heading `{}`, as in the first file", self.columns.names.join(","));
+            return Err(Fault::text(line, 0, expected));
+        }
+        Ok(same)
+    }
+
+    pub fn row(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), Fault> {
+        if line.is_empty() {
+            return Ok(());
+        }
+        let mut label = 0.0;
+        let mut cells = Cells { line, separator: self.separator, at: Some(0) };
+        for (place, role) in self.columns.roles.iter().enumerate() {
+            let Some(cell) = cells.next() else { return Err(self.wrong_count(place)) };
+            let Cell { at, text } = cell?;
+            match *role {
+                Role::Ignored => {}
+                Role::Label if self.labels == Labels::Ignored => {}
+                Role::Label => {
+                    label = finite(text.trim_ascii())
+                        .and_then(|label| self.labels.read(label))
+                        .ok_or_else(|| Fault::text(&text, at, self.labels.expected()))?;
+                }
+                Role::Number { .. } if text.trim_ascii().is_empty() => {}
+                Role::Number { key } => {
+                    let expected = || format!("a finite number in column `{}`", self.columns.names[place]);
+                    let value = finite(text.trim_ascii()).ok_or_else(|| Fault::text(&text, at, expected()))?;
+                    rows.push_in_field(place as u32, key, value);
+                }
+                Role::Category { space } => rows.push_in_field(place as u32, self.hash.key(space, &text), 1.0),
+            }
+        }
+        let more = cells.count();
+        if more > 0 {
+            return Err(self.wrong_count(self.columns.roles.len() + more));
+        }
+        end_row(rows, self.labels, label);
+        Ok(())
+    }
+
+    fn wrong_count(&self, found: usize) -> Fault {
+        let expected = format!("{} columns", self.columns.roles.len());
+        Fault { column: 1, expected: expected.into(), found: found.to_string() }
+    }
+}
+
+fn names(heading: &[u8], separator: u8) -> Result<Vec<String>, ColumnError> {
+    if heading.is_empty() {
+        return Err(ColumnError::Heading { problem: "it is empty".to_owned() });
+    }
+    let name = |cell: Result<Cell<'_>, Fault>| match cell {
+        Ok(cell) => String::from_utf8(cell.text.into_owned())
+            .map_err(|_| ColumnError::Heading { problem: "it is not UTF-8".to_owned() }),
+        Err(fault) => Err(ColumnError::Heading { problem: fault.to_string() }),
+    };
+    Cells { line: heading, separator, at: Some(0) }.map(name).collect()
+}
+
+/// Whether the cells of `line` are exactly `names`.
+fn spells(line: &[u8], separator: u8, names: &[String]) -> bool {
+    let mut cells = Cells { line, separator, at: Some(0) };
+    names.iter().all(|name| matches!(cells.next(), Some(Ok(cell)) if *cell.text == *name.as_bytes()))
+        && cells.next().is_none()
+}
+
+/// What the cells of a column looked like so far.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Empty,
+    Numbers,
+    Other,
+}
+
+impl Look {
+    fn and(self, cell: &[u8]) -> Self {
+        let cell = cell.trim_ascii();
+        match self {
+            _ if cell.is_empty() => self,
+            Self::Empty | Self::Numbers if finite(cell).is_some() => Self::Numbers,
+            _ => Self::Other,
+        }
+    }
+}
+
+struct Cell<'a> {
+    /// Where it starts in its line.
+    at: usize,
+    /// Without the quotes.
+    text: Cow<'a, [u8]>,
+}
+
+/// The cells of a line.
+struct Cells<'a> {
+    line: &'a [u8],
+    separator: u8,
+    /// Where the next cell starts, if there is one.
+    at: Option<usize>,
+}
+
+impl<'a> Iterator for Cells<'a> {
+    type Item = Result<Cell<'a>, Fault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let at = self.at.take()?;
+        let rest = &self.line[at..];
+        if rest.first() == Some(&b'"') {
+            return Some(self.quoted(at));
+        }
+        let end = memchr::memchr(self.separator, rest);
+        self.at = end.map(|end| at + end + 1);
+        Some(Ok(Cell { at, text: Cow::Borrowed(&rest[..end.unwrap_or(rest.len())]) }))
+    }
+}
+
+impl<'a> Cells<'a> {
+    /// The quoted cell at `at`: a quote in it is written twice.
+    fn quoted(&mut self, at: usize) -> Result<Cell<'a>, Fault> {
+        let mut text: Cow<'a, [u8]> = Cow::Borrowed(&[]);
+        let mut from = at + 1;
+        loop {
+            let Some(length) = memchr::memchr(b'"', &self.line[from..]) else {
+                return Err(Fault::text(b"", self.line.len(), "`\"` at the end of a quoted cell"));
+            };
+            let piece = &self.line[from..from + length];
+            match &mut text {
+                Cow::Borrowed([]) => text = Cow::Borrowed(piece),
+                text => text.to_mut().extend_from_slice(piece),
+            }
+            let end = from + length + 1;
+            match self.line.get(end) {
+                None => return Ok(Cell { at, text }),
+                Some(&byte) if byte == self.separator => {
+                    self.at = Some(end + 1);
+                    return Ok(Cell { at, text });
+                }
+                Some(b'"') => text.to_mut().push(b'"'),
+                Some(_) => return Err(Fault::text(&self.line[end..=end], end, "the end of the cell after its `\"`")),
+            }
+            from = end + 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! One file as a stream of bytes, decompressed if need be: what it is, its first bytes say, not its name.
+
+use crate::DataError;
+use flate2::bufread::MultiGzDecoder;
+use std::fs::File;
+use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// How much of a compressed file is read at a time.
+const PACKED_BYTES: usize = 64 * 1024;
+
+const GZIP: &[u8] = &[0x1F, 0x8B];
+const ZSTD: &[u8] = &[0x28, 0xB5, 0x2F, 0xFD];
+/// Zstandard's skippable frames, which some writers begin with: 0x50 to 0x5F, then these.
+const ZSTD_SKIPPABLE: &[u8] = &[0x2A, 0x4D, 0x18];
+pub const PARQUET: &[u8] = b"PAR1";
+
+/// A file that is read from front to back.
+pub struct Input {
+    path: PathBuf,
+    bytes: Bytes,
+}
+
+enum Bytes {
+    Plain { file: File, position: u64 },
+    Gzip(Box<MultiGzDecoder<BufReader<File>>>),
+    Zstd(Box<zstd::Decoder<'static, BufReader<File>>>),
+}
+
+impl Input {
+    pub fn open(path: &Path) -> Result<Self, DataError> {
+        let failed = |error| failure(path, 0, error);
+        let mut file = File::open(path).map_err(failed)?;
+        let mut start = Vec::new();
+        (&mut file).take(4).read_to_end(&mut start).map_err(failed)?;
+        file.rewind().map_err(failed)?;
+        let bytes = if start.starts_with(GZIP) {
+            Bytes::Gzip(Box::new(MultiGzDecoder::new(BufReader::with_capacity(PACKED_BYTES, file))))
+        } else if start.starts_with(ZSTD) || (start.ends_with(ZSTD_SKIPPABLE) && start[0] & 0xF0 == 0x50) {
+            let decoder = zstd::Decoder::with_buffer(BufReader::with_capacity(PACKED_BYTES, file)).map_err(failed)?;
+            Bytes::Zstd(Box::new(decoder))
+        } else if start == PARQUET {
+            let problem = "is a Parquet file, and is to be read as text".to_owned();
+            return Err(DataError::Kind { file: path.display().to_string(), problem });
+        } else {
+            Bytes::Plain { file, position: 0 }
+        };
+        Ok(Self { path: path.to_path_buf(), bytes })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How much of the file has been read, compressed as it is.
+    pub fn position(&mut self) -> u64 {
+        let read = |reader: &mut BufReader<File>| reader.stream_position().unwrap_or_default();
+        match &mut self.bytes {
+            Bytes::Plain { position, .. } => *position,
+            Bytes::Gzip(decoder) => read(decoder.get_mut()),
+            Bytes::Zstd(decoder) => read(decoder.get_mut()),
+        }
+    }
+
+    /// The next bytes; none at the end.
+    pub fn read(&mut self, into: &mut [u8]) -> Result<usize, DataError> {
+        let result = loop {
+            let result = match &mut self.bytes {
+                Bytes::Plain { file, position } => file.read(into).inspect(|count| *position += *count as u64),
+                Bytes::Gzip(decoder) => decoder.read(into),
+                Bytes::Zstd(decoder) => decoder.read(into),
+            };
+            if !matches!(&result, Err(error) if error.kind() == ErrorKind::Interrupted) {
+                break result;
+            }
+        };
+        result.map_err(|error| {
+            let offset = self.position();
+            let packing = match self.bytes {
+                Bytes::Gzip(_) => "gzip",
+                Bytes::Zstd(_) => "zstd",
+                Bytes::Plain { .. } => return failure(&self.path, offset, error),
+            };
+            match error.kind() {
+                ErrorKind::UnexpectedEof => {
+                    DataError::Truncated { file: self.path.display().to_string(), packing, offset }
+                }
+                _ => failure(&self.path, offset, error),
+            }
+        })
+    }
+
+    /// Whether bytes can be passed over unread.
+    pub fn can_leap(&self) -> bool {
+        matches!(self.bytes, Bytes::Plain { .. })
+    }
+
+    /// Goes on `count` bytes later, in a file that can be leapt in.
+    pub fn leap(&mut self, count: u64) -> Result<(), DataError> {
+        if let Bytes::Plain { file, position } = &mut self.bytes {
+            let target = position.saturating_add(count);
+            *position = file.seek(SeekFrom::Start(target)).map_err(|error| failure(&self.path, *position, error))?;
+        }
+        Ok(())
+    }
+}
+
+pub fn failure(path: &Path, offset: u64, error: io::Error) -> DataError {
+    DataError::Read { file: path.display().to_string(), offset, error }
+}
+
+/// The files of these names, in this order; a pattern's files in alphabetical order.
+pub fn files(patterns: &[impl AsRef<str>]) -> Result<Vec<PathBuf>, DataError> {
+    let mut files = Vec::new();
+    for pattern in patterns {
+        let pattern = pattern.as_ref();
+        // A name may hold what would be special in a pattern.
+        if Path::new(pattern).is_file() {
+            files.push(PathBuf::from(pattern));
+            continue;
+        }
+        let wrong = |reason: String| DataError::Pattern { pattern: pattern.to_owned(), reason };
+        let before = files.len();
+        for path in glob::glob(pattern).map_err(|error| wrong(error.to_string()))? {
+            let path = path.map_err(|error| failure(error.path(), 0, io::Error::from(error.error().kind())))?;
+            if path.is_file() {
+                files.push(path);
+            }
+        }
+        if files.len() == before {
+            return Err(DataError::NoFile { pattern: pattern.to_owned() });
+        }
+    }
+    Ok(files)
+}

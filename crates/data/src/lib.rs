@@ -1,0 +1,37 @@
+//! Readers of training data: files in, minibatches out.
+//!
+//! A [`Reader`] knows which files to read, in which [`Format`] and with which [`Labels`]. It gives [`Batches`], which a
+//! thread of its own fills while the program learns: [`Minibatch`]es of labels, keys and values, lent and handed back, so
+//! that memory does not grow with the input. Names become keys by a [`FeatureHash`]. What a line must look like, and what
+//! is refused, stands in docs/formats.md.
+
+mod bad;
+mod batches;
+mod error;
+mod fault;
+mod format;
+mod hash;
+mod input;
+mod label;
+mod lines;
+mod minibatch;
+mod number;
+mod parquet;
+mod reader;
+mod share;
+mod shuffle;
+mod source;
+#[cfg(test)]
+mod testing;
+mod text;
+
+pub use batches::{AHEAD, Batches, Loan};
+pub use error::DataError;
+pub use fault::Fault;
+pub use format::{ColumnError, ColumnRule, Columns, Csv, Format, Header, TextParser};
+pub use hash::{FeatureHash, Space};
+pub use label::Labels;
+pub use minibatch::{Minibatch, Row};
+pub use reader::{Reader, Settings};
+pub use shuffle::Shuffle;
+pub use source::{Progress, Source};

@@ -1,0 +1,268 @@
+//! Rows from Parquet files, one file after another: columns are read a chunk at a time and put together into rows.
+
+mod column;
+#[cfg(test)]
+mod tests;
+
+use crate::bad::BadRows;
+use crate::format::{Role, Roles, end_row};
+use crate::input::{PARQUET, failure};
+use crate::share::{BLOCK_ROWS, Share};
+use crate::{ColumnError, Columns, DataError, Fault, FeatureHash, Labels, Minibatch};
+use column::{Column, Kind};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use std::fs::File;
+use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How many rows of each column are held at a time.
+const CHUNK_ROWS: u64 = 1024;
+
+/// One pass over some files.
+pub struct ParquetPass {
+    files: Arc<[PathBuf]>,
+    schema: Schema,
+    share: Share,
+    bad: BadRows,
+    next_file: usize,
+    open: Option<OpenFile>,
+    bytes_before: u64,
+}
+
+/// What the rows are to be.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    pub columns: Columns,
+    pub labels: Labels,
+    pub hash: FeatureHash,
+}
+
+impl ParquetPass {
+    pub fn new(files: Arc<[PathBuf]>, schema: Schema, share: Share, bad: BadRows) -> Self {
+        Self { files, schema, share, bad, next_file: 0, open: None, bytes_before: 0 }
+    }
+
+    /// How much of the files has been read, roughly.
+    pub fn position(&self) -> u64 {
+        self.bytes_before + self.open.as_ref().map_or(0, OpenFile::position)
+    }
+
+    pub fn bad_rows(&self) -> u64 {
+        self.bad.skipped()
+    }
+
+    /// Adds rows until there are `limit`, or until there are no more.
+    pub fn fill(&mut self, rows: &mut Minibatch, limit: usize) -> Result<(), DataError> {
+        while rows.rows() < limit {
+            if self.open.is_none() {
+                let Some(path) = self.files.get(self.next_file) else { return Ok(()) };
+                self.open = Some(OpenFile::open(path, self.next_file, &self.schema)?);
+                self.next_file += 1;
+            }
+            let Some(file) = &mut self.open else { return Ok(()) };
+            let (schema, share, bad) = (&self.schema, self.share, &mut self.bad);
+            let path = file.path.clone();
+            if !guarded(&path, || file.fill(rows, limit, schema, share, bad))? {
+                self.bytes_before += file.size;
+                self.open = None;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs code of the Parquet library over a file's bytes: whatever those are, this process goes on.
+fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, DataError>) -> Result<T, DataError> {
+    let panicked = |_| unreadable(path, &ParquetError::General("its reader panicked".to_owned()));
+    catch_unwind(AssertUnwindSafe(read)).map_err(panicked)?
+}
+
+fn unreadable(path: &Path, error: &ParquetError) -> DataError {
+    let problem = format!("is no Parquet file that can be read: {error}");
+    DataError::Kind { file: path.display().to_string(), problem }
+}
+
+/// Checks that a file is there and has the columns.
+pub fn check(path: &Path, schema: &Schema) -> Result<(), DataError> {
+    OpenFile::open(path, 0, schema).map(|_| ())
+}
+
+struct OpenFile {
+    path: PathBuf,
+    number: usize,
+    size: u64,
+    reader: SerializedFileReader<File>,
+    columns: Roles,
+    kinds: Vec<Kind>,
+    next_group: usize,
+    /// Rows before the next, in this file, and rows that are still to come in this group.
+    row: u64,
+    left_in_group: u64,
+    /// Those that are no features and no labels are absent.
+    open: Vec<Option<Column>>,
+    /// Rows of the columns' chunks that have not been put together yet.
+    chunk_left: u64,
+}
+
+impl OpenFile {
+    fn open(path: &Path, number: usize, schema: &Schema) -> Result<Self, DataError> {
+        let file = File::open(path).map_err(|error| failure(path, 0, error))?;
+        let size = file.metadata().map_err(|error| failure(path, 0, error))?.len();
+        let mut start = Vec::new();
+        (&file).take(4).read_to_end(&mut start).map_err(|error| failure(path, 0, error))?;
+        if start != PARQUET {
+            let problem = "is no Parquet file: it does not start with `PAR1`".to_owned();
+            return Err(DataError::Kind { file: path.display().to_string(), problem });
+        }
+        let reader = guarded(path, || SerializedFileReader::new(file).map_err(|error| unreadable(path, &error)))?;
+        let leaves = reader.metadata().file_metadata().schema_descr_ptr();
+        let kinds: Vec<Kind> = leaves.columns().iter().map(|leaf| Kind::of(leaf)).collect();
+        let names = leaves.columns().iter().map(|leaf| leaf.path().string()).collect();
+        let guess = |place: usize| kinds.get(place).is_some_and(Kind::is_number);
+        let labels_needed = schema.labels != Labels::Ignored;
+        let columns = Roles::settle(&schema.columns, names, schema.hash, labels_needed, guess)
+            .and_then(|columns| check_kinds(columns, &kinds))
+            .map_err(|error| DataError::Columns { file: path.display().to_string(), error })?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            number,
+            size,
+            reader,
+            columns,
+            kinds,
+            next_group: 0,
+            row: 0,
+            left_in_group: 0,
+            open: Vec::new(),
+            chunk_left: 0,
+        })
+    }
+
+    fn position(&self) -> u64 {
+        let rows = self.reader.metadata().file_metadata().num_rows().max(1) as f64;
+        (self.size as f64 * (self.row as f64 / rows).min(1.0)) as u64
+    }
+
+    /// Adds rows until there are `limit`; false when the file has no more.
+    fn fill(
+        &mut self,
+        rows: &mut Minibatch,
+        limit: usize,
+        schema: &Schema,
+        share: Share,
+        bad: &mut BadRows,
+    ) -> Result<bool, DataError> {
+        while rows.rows() < limit {
+            if self.chunk_left > 0 {
+                let number = self.row - self.chunk_left + 1;
+                self.chunk_left -= 1;
+                if let Err(fault) = self.put_together(schema, rows) {
+                    rows.abandon_row();
+                    bad.skip(&self.path, || Ok(number), fault)?;
+                }
+            } else if self.left_in_group > 0 {
+                self.next_chunk(share).map_err(|error| unreadable(&self.path, &error))?;
+            } else if !self.next_group().map_err(|error| unreadable(&self.path, &error))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn next_group(&mut self) -> Result<bool, ParquetError> {
+        if self.next_group == self.reader.num_row_groups() {
+            return Ok(false);
+        }
+        let group = self.reader.get_row_group(self.next_group)?;
+        let rows = group.metadata().num_rows();
+        self.left_in_group =
+            u64::try_from(rows).map_err(|_| ParquetError::General(format!("a group of {rows} rows")))?;
+        self.open.clear();
+        for (place, role) in self.columns.roles.iter().enumerate() {
+            let used = *role != Role::Ignored;
+            let column = used.then(|| group.get_column_reader(place)).transpose()?;
+            self.open.push(column.map(|column| Column::new(column, self.kinds[place])));
+        }
+        self.next_group += 1;
+        Ok(true)
+    }
+
+    /// Reads what comes next if it is ours, and leaps over it otherwise.
+    fn next_chunk(&mut self, share: Share) -> Result<(), ParquetError> {
+        let ours = share.next_run(self.number, self.row / BLOCK_ROWS);
+        let start = ours.start.saturating_mul(BLOCK_ROWS);
+        let count = if start > self.row {
+            let count = self.left_in_group.min(start - self.row);
+            self.open.iter_mut().flatten().try_for_each(|column| column.leap(count))?;
+            count
+        } else {
+            let count = self.left_in_group.min(ours.end.saturating_mul(BLOCK_ROWS) - self.row).min(CHUNK_ROWS);
+            self.open.iter_mut().flatten().try_for_each(|column| column.read(count))?;
+            self.chunk_left = count;
+            count
+        };
+        self.row += count;
+        self.left_in_group -= count;
+        Ok(())
+    }
+
+    /// Adds the next row of the chunk. Every column goes on by one row, whatever is wrong with it.
+    fn put_together(&mut self, schema: &Schema, rows: &mut Minibatch) -> Result<(), Fault> {
+        let mut label = None;
+        let mut first_fault = None;
+        for (place, (role, column)) in self.columns.roles.iter().zip(&mut self.open).enumerate() {
+            let Some(column) = column else { continue };
+            let cell = column.next();
+            let fault = |expected: String| Fault {
+                column: place as u64 + 1,
+                expected: format!("{expected} in column `{}`", self.columns.names[place]).into(),
+                found: cell.map_or_else(|| "nothing".to_owned(), |cell| format!("`{cell}`")),
+            };
+            match (*role, cell) {
+                (Role::Ignored, _) => {}
+                (Role::Label, cell) => {
+                    label = cell.and_then(|cell| schema.labels.read(cell.number()));
+                    if label.is_none() && schema.labels != Labels::Ignored {
+                        first_fault.get_or_insert_with(|| fault(schema.labels.expected()));
+                    }
+                }
+                (Role::Number { .. }, None) => {}
+                (Role::Number { key }, Some(cell)) => {
+                    let value = cell.number();
+                    if !value.is_finite() {
+                        first_fault.get_or_insert_with(|| fault("a finite number".to_owned()));
+                    }
+                    rows.push_in_field(place as u32, key, value);
+                }
+                (Role::Category { space }, cell) => {
+                    let key = cell.map_or_else(|| schema.hash.key(space, b""), |cell| cell.key(schema.hash, space));
+                    rows.push_in_field(place as u32, key, 1.0);
+                }
+            }
+        }
+        match first_fault {
+            Some(fault) => Err(fault),
+            None => {
+                end_row(rows, schema.labels, label.unwrap_or_default());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether each column's type can be what the column is to be.
+fn check_kinds(columns: Roles, kinds: &[Kind]) -> Result<Roles, ColumnError> {
+    for ((name, role), kind) in columns.names.iter().zip(&columns.roles).zip(kinds) {
+        let wanted = match role {
+            Role::Label if !kind.is_number() => "the label",
+            Role::Number { .. } if !kind.is_number() => "numeric",
+            Role::Category { .. } if matches!(kind, Kind::Other(_)) => "categorical",
+            _ => continue,
+        };
+        return Err(ColumnError::Type { name: name.clone(), found: kind.to_string(), wanted });
+    }
+    Ok(columns)
+}

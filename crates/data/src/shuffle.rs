@@ -1,0 +1,55 @@
+//! Rows in another order: a window of some minibatches is filled, and given out as the seed says.
+
+use crate::Minibatch;
+use crate::share::mix;
+
+/// How rows are put in another order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shuffle {
+    /// How many minibatches of rows are held at a time: rows move no further than that.
+    pub minibatches: usize,
+}
+
+/// Rows that wait to be given out.
+pub struct Window {
+    rows: Minibatch,
+    /// What has not been given out yet, last first.
+    order: Vec<usize>,
+    seed: u64,
+    windows: u64,
+}
+
+impl Window {
+    pub fn new(seed: u64) -> Self {
+        Self { rows: Minibatch::new(), order: Vec::new(), seed, windows: 0 }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// Fills the empty window again, in a new order.
+    pub fn refill<E>(&mut self, fill: impl FnOnce(&mut Minibatch) -> Result<(), E>) -> Result<(), E> {
+        self.rows.clear();
+        fill(&mut self.rows)?;
+        self.order.clear();
+        self.order.extend(0..self.rows.rows());
+        // Fisher and Yates, with a stream of numbers for this window alone.
+        let mut state = mix(self.seed ^ mix(self.windows));
+        self.windows += 1;
+        for last in (1..self.order.len()).rev() {
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let chosen = (u128::from(mix(state)) * (last as u128 + 1)) >> 64;
+            self.order.swap(last, chosen as usize);
+        }
+        Ok(())
+    }
+
+    /// Moves up to `limit` rows into `batch`.
+    pub fn give(&mut self, batch: &mut Minibatch, limit: usize) {
+        for _ in 0..limit {
+            let Some(index) = self.order.pop() else { return };
+            batch.copy_row(self.rows.row(index));
+        }
+    }
+}

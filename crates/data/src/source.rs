@@ -1,0 +1,144 @@
+//! Minibatches one after another, read in the caller's own thread.
+
+use crate::parquet::ParquetPass;
+use crate::shuffle::Window;
+use crate::text::TextPass;
+use crate::{DataError, Minibatch, Reader};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Fills minibatches. For a thread that does so by itself, see [`Reader::batches`].
+pub struct Source {
+    reader: Reader,
+    pass: Pass,
+    window: Option<Window>,
+    epoch: u32,
+    progress: Arc<Counters>,
+    /// The last error ended the reading.
+    failed: bool,
+}
+
+/// One pass over the files.
+pub(crate) enum Pass {
+    Text(Box<TextPass>),
+    Parquet(Box<ParquetPass>),
+}
+
+/// How far a reader has come, all epochs together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the files that are behind it, compressed as they are.
+    pub bytes: u64,
+    /// Bytes of the files, times the epochs.
+    pub bytes_total: u64,
+    /// Rows given out.
+    pub rows: u64,
+    /// Lines that were skipped because they are malformed; the same line counts once in each epoch.
+    pub bad_rows: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    bytes: AtomicU64,
+    bytes_total: AtomicU64,
+    rows: AtomicU64,
+    bad_rows: AtomicU64,
+}
+
+impl Counters {
+    pub fn read(&self) -> Progress {
+        Progress {
+            bytes: self.bytes.load(Relaxed),
+            bytes_total: self.bytes_total.load(Relaxed),
+            rows: self.rows.load(Relaxed),
+            bad_rows: self.bad_rows.load(Relaxed),
+        }
+    }
+}
+
+impl Pass {
+    fn fill(&mut self, rows: &mut Minibatch, limit: usize) -> Result<(), DataError> {
+        match self {
+            Self::Text(pass) => pass.fill(rows, limit),
+            Self::Parquet(pass) => pass.fill(rows, limit),
+        }
+    }
+
+    fn position(&mut self) -> u64 {
+        match self {
+            Self::Text(pass) => pass.position(),
+            Self::Parquet(pass) => pass.position(),
+        }
+    }
+
+    fn bad_rows(&self) -> u64 {
+        match self {
+            Self::Text(pass) => pass.bad_rows(),
+            Self::Parquet(pass) => pass.bad_rows(),
+        }
+    }
+}
+
+impl Source {
+    pub(crate) fn new(reader: Reader) -> Self {
+        let progress = Counters::default();
+        progress.bytes_total.store(reader.bytes() * u64::from(reader.settings().epochs), Relaxed);
+        Self {
+            pass: reader.pass(),
+            window: reader.window(),
+            reader,
+            epoch: 0,
+            progress: Arc::new(progress),
+            failed: false,
+        }
+    }
+
+    /// How far the reading has come.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.progress.read()
+    }
+
+    pub(crate) fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.progress)
+    }
+
+    /// Puts the next rows into `batch`, in place of what it held; false when there are no more. After an error, too, there
+    /// are no more.
+    pub fn fill(&mut self, batch: &mut Minibatch) -> Result<bool, DataError> {
+        batch.clear();
+        let epochs = self.reader.settings().epochs;
+        let limit = self.reader.settings().minibatch_rows;
+        while !self.failed && self.epoch < epochs {
+            let (bytes, bad_rows) = (self.pass.position(), self.pass.bad_rows());
+            let filled = match &mut self.window {
+                None => self.pass.fill(batch, limit),
+                Some(window) => {
+                    let held = self.reader.settings().shuffle.map_or(1, |shuffle| shuffle.minibatches.max(1));
+                    let refilled = if window.is_empty() {
+                        window.refill(|rows| self.pass.fill(rows, limit.saturating_mul(held)))
+                    } else {
+                        Ok(())
+                    };
+                    window.give(batch, limit);
+                    refilled
+                }
+            };
+            self.progress.bytes.fetch_add(self.pass.position().saturating_sub(bytes), Relaxed);
+            self.progress.bad_rows.fetch_add(self.pass.bad_rows() - bad_rows, Relaxed);
+            if let Err(error) = filled {
+                self.failed = true;
+                batch.clear();
+                return Err(error);
+            }
+            batch.set_epoch(self.epoch);
+            if batch.rows() > 0 {
+                self.progress.rows.fetch_add(batch.rows() as u64, Relaxed);
+                return Ok(true);
+            }
+            self.epoch += 1;
+            self.pass = self.reader.pass();
+        }
+        Ok(false)
+    }
+}

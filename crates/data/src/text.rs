@@ -1,0 +1,117 @@
+//! Rows from files of text, one file after another.
+
+use crate::bad::BadRows;
+use crate::input::Input;
+use crate::lines::{Lines, Next};
+use crate::share::{BLOCK_BYTES, Share};
+use crate::{DataError, Fault, Minibatch, TextParser};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// One pass over some files.
+pub struct TextPass {
+    files: Arc<[PathBuf]>,
+    parser: TextParser,
+    share: Share,
+    line_limit_bytes: usize,
+    bad: BadRows,
+    /// The number of the file to be opened next.
+    next_file: usize,
+    open: Option<OpenFile>,
+    /// Bytes of the files that are behind us.
+    bytes_before: u64,
+}
+
+struct OpenFile {
+    lines: Lines,
+    number: usize,
+    /// Lines that start here are ours.
+    ours: Range<u64>,
+}
+
+impl TextPass {
+    pub fn new(files: Arc<[PathBuf]>, parser: TextParser, share: Share, line_limit_bytes: usize, bad: BadRows) -> Self {
+        Self { files, parser, share, line_limit_bytes, bad, next_file: 0, open: None, bytes_before: 0 }
+    }
+
+    /// How much of the files has been read.
+    pub fn position(&mut self) -> u64 {
+        self.bytes_before + self.open.as_mut().map_or(0, |file| file.lines.position())
+    }
+
+    pub fn bad_rows(&self) -> u64 {
+        self.bad.skipped()
+    }
+
+    /// Adds rows until there are `limit`, or until there are no more.
+    pub fn fill(&mut self, rows: &mut Minibatch, limit: usize) -> Result<(), DataError> {
+        while rows.rows() < limit {
+            if self.open.is_none() && !self.open_next()? {
+                return Ok(());
+            }
+            let Some(file) = &mut self.open else { return Ok(()) };
+            if !file.fill(rows, limit, &mut self.parser, self.share, &mut self.bad, self.line_limit_bytes)? {
+                self.bytes_before += file.lines.position();
+                self.open = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn open_next(&mut self) -> Result<bool, DataError> {
+        let number = self.next_file;
+        let Some(path) = self.files.get(number) else { return Ok(false) };
+        let lines = Lines::new(Input::open(path)?, self.line_limit_bytes);
+        self.open = Some(OpenFile { lines, number, ours: 0..0 });
+        self.next_file += 1;
+        Ok(true)
+    }
+}
+
+impl OpenFile {
+    /// Adds rows until there are `limit`; false when the file has no more.
+    fn fill(
+        &mut self,
+        rows: &mut Minibatch,
+        limit: usize,
+        parser: &mut TextParser,
+        share: Share,
+        bad: &mut BadRows,
+        line_limit_bytes: usize,
+    ) -> Result<bool, DataError> {
+        while rows.rows() < limit {
+            let offset = self.lines.offset();
+            if !self.ours.contains(&offset) {
+                let run = share.next_run(self.number, offset / BLOCK_BYTES);
+                self.ours = run.start * BLOCK_BYTES..run.end.saturating_mul(BLOCK_BYTES);
+                self.lines.set_horizon(self.ours.end);
+                if offset < self.ours.start {
+                    self.lines.skip_to_line_at(self.ours.start)?;
+                    // That line may start beyond, where it is another worker's, again.
+                    continue;
+                }
+            }
+            let fault = match self.lines.next()? {
+                Next::End => return Ok(false),
+                Next::Line(line) if offset == 0 => first_line(parser, line, rows),
+                Next::Line(line) => parser.line(line, rows),
+                Next::TooLong => {
+                    let expected = format!("a line of at most {line_limit_bytes} bytes");
+                    Err(Fault { column: 1, expected: expected.into(), found: "a longer one".to_owned() })
+                }
+            };
+            if let Err(fault) = fault {
+                let (path, lines) = (self.lines.path(), &self.lines);
+                bad.skip(path, || lines.number_of_last(), fault)?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// A file's first line may be a heading, and may have a mark before it.
+fn first_line(parser: &mut TextParser, line: &[u8], rows: &mut Minibatch) -> Result<(), Fault> {
+    let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
+    if parser.is_heading(line)? { Ok(()) } else { parser.line(line, rows) }
+}
