@@ -1,0 +1,82 @@
+//! Logistic regression: two classes, one weight a feature.
+//!
+//! With y ∈ {0, 1}, the score z = Σ w x and p = σ(z), an example's loss is −y ln p − (1−y) ln(1−p), and its derivative by
+//! w is (p − y) x.
+
+use crate::gather::Examples;
+use crate::program::{Program, Task, Weights};
+use slackwater::Initial;
+
+/// σ(z) = 1 / (1 + e^−z).
+#[must_use]
+pub fn sigmoid(score: f64) -> f64 {
+    1.0 / (1.0 + (-score).exp())
+}
+
+/// The loss of an example with this score: ln(1 + e^−z) where the label is 1, ln(1 + e^z) otherwise; finite for any finite
+/// score.
+#[must_use]
+pub fn log_loss(score: f64, label: f32) -> f64 {
+    let against = if label > 0.5 { -score } else { score };
+    against.max(0.0) + (-against.abs()).exp().ln_1p()
+}
+
+/// The program.
+pub struct Logistic {
+    /// λ₂ of the weights.
+    pub l2: f64,
+}
+
+impl Program for Logistic {
+    fn name(&self) -> &'static str {
+        "logistic"
+    }
+
+    fn task(&self) -> Task {
+        Task::Binary
+    }
+
+    fn tables(&self) -> Vec<Weights> {
+        vec![Weights { name: "weights", width: 1, initial: Initial::Zero, l2: self.l2 }]
+    }
+
+    fn learn(&self, examples: &Examples<'_>, weights: &[&[f32]], gradients: &mut [Vec<f32>]) -> f64 {
+        let mut loss = 0.0;
+        for example in examples.iter() {
+            let (score, importance) = (example.score(weights[0]), f64::from(example.importance));
+            loss += importance * log_loss(score, example.label);
+            let slope = (importance * (sigmoid(score) - f64::from(example.label))) as f32;
+            for (place, value) in example.terms() {
+                gradients[0][place] += slope * value;
+            }
+        }
+        loss
+    }
+
+    fn predict(&self, examples: &Examples<'_>, weights: &[&[f32]], predictions: &mut Vec<f32>) {
+        predictions.extend(examples.iter().map(|example| sigmoid(example.score(weights[0])) as f32));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::testing::gradients_are_slopes;
+
+    #[test]
+    fn the_loss_is_minus_the_logarithm_of_the_probability_and_stays_finite() {
+        for score in [-3.0, -0.5, 0.0, 0.5, 3.0] {
+            assert!((log_loss(score, 1.0) + sigmoid(score).ln()).abs() < 1e-12);
+            assert!((log_loss(score, 0.0) + (1.0 - sigmoid(score)).ln()).abs() < 1e-12);
+        }
+        assert_eq!((log_loss(-1e4, 1.0), log_loss(-1e4, 0.0)), (1e4, 0.0));
+    }
+
+    #[test]
+    fn the_gradient_is_the_slope_of_the_loss() {
+        gradients_are_slopes(
+            &Logistic { l2: 0.0 },
+            &[(1.0, &[(3, 1.0), (9, -0.5)]), (0.0, &[(9, 2.0)]), (1.0, &[]), (0.0, &[(3, 1.0), (3, 1.0)])],
+        );
+    }
+}
