@@ -1,0 +1,94 @@
+//! Reads: answered at once, or parked until the frontier and the reader's own pushes allow an answer.
+
+use super::Shard;
+use super::parked::ParkedRead;
+use super::resolve::Stop;
+use crate::Outbox;
+use crate::rows::Resolved;
+use std::sync::Arc;
+use types::{CacheSpec, Clock, PART_BYTES, WorkerId};
+use update::{ABSENT, Number};
+use wire::{FailedClock, KeyPart, Message, Payload, PullRefused, Pulled, Refusal};
+
+impl<T: Number> Shard<T> {
+    /// Answers a read, or parks it until the frontier and the reader's own pushes allow an answer.
+    pub(super) fn try_read(&mut self, read: ParkedRead, released_by: Option<WorkerId>, out: &mut Outbox) {
+        let admitted = self.spec.consistency.admits(read.clock, self.frontier.value());
+        let has_own = self.streams[read.worker.0 as usize].finished() >= read.pull.after;
+        if admitted && has_own {
+            self.counts.reads += 1;
+            return self.answer(&read, released_by, out);
+        }
+        let slack = self.spec.consistency.bound().unwrap_or(0);
+        let needed = if admitted { None } else { Some(Clock(read.clock.0.saturating_sub(slack))) };
+        if self.parked.park(read, needed) {
+            self.counts.parked += 1;
+        }
+    }
+
+    fn answer(&mut self, read: &ParkedRead, released_by: Option<WorkerId>, out: &mut Outbox) {
+        let message = match self.collect(read, released_by) {
+            Ok(pulled) => Message::Pulled(pulled),
+            Err(stop) => {
+                let refusal = match stop {
+                    Stop::Refuse(refusal) => refusal,
+                    Stop::UnknownKeys(signature) => Refusal::UnknownKeys { signature },
+                };
+                let request = read.pull.request;
+                Message::PullRefused(PullRefused { table: self.table, shard: self.placed.shard, request, refusal })
+            }
+        };
+        self.say(read.worker, message, out);
+    }
+
+    fn collect(&mut self, read: &ParkedRead, released_by: Option<WorkerId>) -> Result<Pulled, Stop> {
+        let pull = &read.pull;
+        let row_bytes = self.spec.row_bytes();
+        let mut positions = Payload::EMPTY;
+        let mut more = None;
+        let (resolved, count) = match &pull.keys {
+            KeyPart::Scan { range } => {
+                let (found, resolved, next) = self.rows.scan(*range, PART_BYTES / (row_bytes + 8))?;
+                positions = self.pool.copy(&found);
+                more = next;
+                (Arc::new(resolved), found.len())
+            }
+            keys => {
+                let count = keys.count().unwrap_or(0);
+                let bytes = count.saturating_mul(row_bytes as u64);
+                if bytes > PART_BYTES as u64 {
+                    return Err(Refusal::WrongLength { expected: PART_BYTES as u64, found: bytes }.into());
+                }
+                let create = self.rows.reads_create();
+                (self.resolve(keys, create)?.0, count as usize)
+            }
+        };
+        let mut values = self.pool.take(count * row_bytes);
+        self.rows.read(self.frontier.value(), resolved.slots(), values.numbers_mut::<T>());
+        let chain = match (pull.subscribe, self.spec.cache) {
+            (true, CacheSpec::Rows { max_rows }) if self.spec.consistency.is_eager() => {
+                // A key without a row has no slot to watch; its copy grows old and is read again.
+                let frontier = self.frontier.value();
+                let all_present = !matches!(&*resolved, Resolved::List(slots) if slots.contains(&ABSENT));
+                all_present
+                    .then(|| self.subscribers.subscribe(read.worker, frontier, resolved.each(), max_rows))
+                    .flatten()
+            }
+            _ => None,
+        };
+        let slack = self.spec.consistency.bound().unwrap_or(0);
+        let in_view = |failed: &&FailedClock| failed.clock.0.saturating_add(slack).saturating_add(1) >= read.clock.0;
+        Ok(Pulled {
+            table: self.table,
+            shard: self.placed.shard,
+            request: pull.request,
+            contains: self.streams[read.worker.0 as usize].finished(),
+            chain,
+            released_by,
+            failed: self.failed.iter().filter(in_view).cloned().collect(),
+            more,
+            positions,
+            values: values.freeze(),
+        })
+    }
+}
