@@ -151,6 +151,35 @@ fn a_task_follows_the_tickets_it_names() {
     println!("{}", caught.expect("a worker that ignores what it follows is caught"));
 }
 
+/// Pushes to shared rows that wait for others, and reads among them.
+#[test]
+fn a_read_holds_own_pushes_that_had_to_wait() {
+    for_seeds("bounded, slack 1, pushes that follow others", |seed| {
+        let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+        let table = cluster.table(marked(Consistency::slack(1)));
+        let mut random = Random::new(seed);
+        for worker in 0..SHAPE.workers {
+            let mut steps = vec![Step::MakeTable(table)];
+            for task in 0..16usize {
+                let keys = random.some_of(&[0, 1, 2, 3], 0.5);
+                if random.chance(0.4) {
+                    steps.push(Step::pull_later(table, &keys));
+                } else {
+                    let after = if task > 0 { vec![random.below(task as u64) as usize] } else { Vec::new() };
+                    steps.push(Step::Push { table, keys, write: Write::Marks, after });
+                }
+            }
+            steps.push(Step::EndClock);
+            cluster.program(worker, steps);
+        }
+        cluster.run();
+        cluster.check(all_finished());
+        cluster.check(reads_own_writes());
+        cluster.check(no_acknowledged_push_lost_or_doubled());
+        cluster
+    });
+}
+
 fn assigning(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
     let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Assign).consistency(Consistency::slack(2));

@@ -1,6 +1,7 @@
 //! Tasks: what must happen before each, and how it is cut into parts and sent.
 
 use super::calls::check_keys;
+use super::queue::Obstacle;
 use super::stream::{ItemKind, ReadKeys, Reading};
 use super::ticket::{Pending, PendingRead};
 use super::{Batch, PART_COST, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
@@ -19,12 +20,22 @@ pub(super) enum Task {
 }
 
 impl Task {
-    fn cost(&self) -> usize {
+    pub fn cost(&self) -> usize {
         let values = match self {
             Self::Push { batch } | Self::PushPull { batch, .. } => batch.values.bytes.len(),
             Self::Pull { .. } | Self::Scan { .. } | Self::Tune { .. } => 0,
         };
         values + PART_COST
+    }
+
+    /// Whether it changes rows.
+    pub fn is_push(&self) -> bool {
+        matches!(self, Self::Push { .. } | Self::PushPull { .. })
+    }
+
+    /// Whether it reads rows.
+    fn is_read(&self) -> bool {
+        matches!(self, Self::Pull { .. } | Self::PushPull { .. } | Self::Scan { .. })
     }
 }
 
@@ -33,6 +44,7 @@ pub(super) struct Queued {
     pub ticket: Ticket,
     pub table: TableId,
     pub task: Task,
+    /// Those of the tickets it was to run after that may not be finished.
     pub after: Vec<Ticket>,
 }
 
@@ -59,38 +71,68 @@ impl Worker {
             });
         let pending = Pending { parts: 0, failure: None, read: None, table, place };
         self.pending.insert(ticket, pending);
-        let queued = Queued { ticket, table, task, after: after.to_vec() };
-        if self.may_start(&queued) {
-            self.start(now, queued, out);
-        } else {
-            self.queued_bytes += queued.task.cost();
-            self.queued.push_back(queued);
-        }
+        self.start_or_queue(now, Queued { ticket, table, task, after: after.to_vec() }, out);
         ticket
     }
 
-    fn may_start(&self, queued: &Queued) -> bool {
-        if queued.after.iter().any(|ticket| self.pending.contains_key(ticket)) {
-            return false;
+    fn start_or_queue(&mut self, now: Time, mut queued: Queued, out: &mut Outbox) {
+        match self.obstacle(&mut queued) {
+            None => self.start(now, queued, out),
+            Some(obstacle) => self.queue.put(queued, obstacle),
         }
-        let Some(table) = self.tables.get(&queued.table) else { return true };
-        let Consistency::Delay { tau } = table.spec.consistency else { return true };
-        // Task i is issued when its tasks before i − τ are acknowledged.
-        let place = self.pending.get(&queued.ticket).and_then(|pending| pending.place).unwrap_or(0);
-        table.unfinished.first().is_none_or(|oldest| oldest.saturating_add(tau) >= place)
+    }
+
+    /// What a task waits for, if anything. Once something is out of its way it never stands there again.
+    fn obstacle(&self, queued: &mut Queued) -> Option<Obstacle> {
+        while let Some(after) = queued.after.last() {
+            if self.pending.contains_key(after) {
+                return Some(Obstacle::Ticket(*after));
+            }
+            queued.after.pop();
+        }
+        let spec = self.spec(queued.table)?;
+        match (spec.consistency, spec.combine) {
+            // Read-my-writes: what it must hold has to be sent first.
+            (Consistency::Bounded { .. }, Combine::Each)
+                if queued.task.is_read() && self.queue.has_push_before(queued.table, queued.ticket) =>
+            {
+                Some(Obstacle::OwnPushes)
+            }
+            (Consistency::Delay { tau }, _) => {
+                let place = self.pending.get(&queued.ticket).and_then(|pending| pending.place)?;
+                (place > self.reached(queued.table, tau)).then_some(Obstacle::Delay(place))
+            }
+            _ => None,
+        }
+    }
+
+    /// The last place of a table with a delay that may start: task i is issued when its tasks before i − τ are acknowledged.
+    fn reached(&self, table: TableId, tau: u64) -> u64 {
+        let oldest = self.tables.get(&table).and_then(|table| table.unfinished.first());
+        oldest.map_or(u64::MAX, |oldest| oldest.saturating_add(tau))
+    }
+
+    /// A ticket is finished: lets go what waited for it.
+    pub(super) fn release(&mut self, ticket: Ticket, table: TableId, place: Option<u64>) {
+        self.queue.finished(ticket);
+        let Some(place) = place else { return };
+        if let Some(table) = self.tables.get_mut(&table) {
+            table.unfinished.remove(&place);
+        }
+        if let Some(Consistency::Delay { tau }) = self.spec(table).map(|spec| spec.consistency) {
+            self.queue.reached(table, self.reached(table, tau));
+        }
     }
 
     pub(super) fn start_queued(&mut self, now: Time, out: &mut Outbox) {
-        while let Some(next) = self.queued.iter().position(|queued| self.may_start(queued)) {
-            if let Some(queued) = self.queued.remove(next) {
-                self.queued_bytes -= queued.task.cost();
-                self.start(now, queued, out);
-            }
+        while let Some(queued) = self.queue.take_ready() {
+            self.start_or_queue(now, queued, out);
         }
     }
 
     fn start(&mut self, now: Time, queued: Queued, out: &mut Outbox) {
         let Queued { ticket, table, task, .. } = queued;
+        self.queue.started(table, ticket);
         match task {
             Task::Push { batch } => self.start_push(now, ticket, table, &batch, out),
             Task::Pull { keys, target } => self.start_pull(now, ticket, table, &keys, target, out),
