@@ -354,7 +354,15 @@ impl Raw {
         self.number += 1_000; // a name of its own
         let request = self.number;
         self.number -= 1_000;
-        let pull = Pull { table: TableId(table), shard: ShardId(0), request, after: 0, subscribe: true, keys };
+        let pull = Pull {
+            table: TableId(table),
+            shard: ShardId(0),
+            request,
+            after: 0,
+            frontier: types::Clock(0),
+            subscribe: true,
+            keys,
+        };
         self.say(Frame { head: self.head(source, 0), message: Message::Pull(pull) });
         self.hear(|message| match message {
             Message::Pulled(pulled) => Some(Ok(pulled.values.numbers::<f32>().expect("aligned").to_vec())),

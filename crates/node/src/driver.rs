@@ -360,6 +360,9 @@ impl State {
                     tracing::warn!(table, "a read waits for this worker's own pushes to arrive");
                 }
                 Notice::Read { table, on } => tracing::warn!(table, on = names(&on), "a read waits for slower workers"),
+                Notice::Push { table, on } => {
+                    tracing::warn!(table, on = names(&on), "a push waits for workers that are many clocks behind");
+                }
                 Notice::Barrier { on } => tracing::warn!(on = names(&on), "the barrier waits"),
             }
         }

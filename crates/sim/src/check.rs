@@ -2,6 +2,7 @@
 
 mod clocks;
 mod order;
+mod queues;
 
 use crate::decode::{Row, rows};
 use crate::history::{Event, Fate, FinishedRead, History, Mark};
@@ -10,6 +11,7 @@ pub use clocks::{failed_clocks_are_seen_alike, reads_hold_exactly_the_clocks_bel
 pub use order::{
     assigned_values_never_go_back, barriers_hold, delay_at_most, fifo_per_worker, no_silent_wait, runs_after,
 };
+pub use queues::{held_clocks_at_most, open_reads_at_most};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use types::{Clock, Combine, Consistency, ShardId};

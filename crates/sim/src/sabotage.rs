@@ -23,6 +23,10 @@ pub enum Sabotage {
     AcknowledgeUnseen,
     /// Workers do not look at what a task must follow.
     IgnoreAfter,
+    /// Workers take shards to hold the contributions of any clock.
+    PromiseRoom,
+    /// Workers ask for reads however many are open.
+    AskWithoutRoom,
     /// Shards do not say who is waited for.
     SayNothing,
     /// Shards never hear that a clock has ended.
@@ -79,6 +83,7 @@ impl Sabotage {
             (Self::AcceptNan, Message::Push(push)) => {
                 change(push, |value| if value.is_nan() { 0.0 } else { value });
             }
+            (Self::PromiseRoom, Message::Acked(_)) => head.clock = Clock(u64::MAX),
             (Self::TuneLate, Message::Tune(tune)) => tune.at = tune.at.next(),
             (Self::PassBarriersEarly, Message::Control(Control::Barrier { number })) => {
                 let passed = Message::Control(Control::BarrierPassed { number: *number });

@@ -4,6 +4,7 @@ use super::Shard;
 use super::combine::{Combination, Held, as_slots};
 use super::resolve::{Stop, rows_of};
 use crate::Outbox;
+use crate::bounds::HELD_CLOCKS;
 use types::{Clock, Combine, WorkerId};
 use update::{Number, first_not_finite};
 use wire::{Head, KeyPart, Push, Refusal};
@@ -14,12 +15,18 @@ const FAILED_CLOCKS: usize = 64;
 impl<T: Number> Shard<T> {
     /// Checks a part whole, then applies it or holds it for its clock.
     pub(super) fn contribute(&mut self, worker: WorkerId, head: &Head, push: &Push) -> Result<(), Stop> {
+        // First of all, for any other refusal fails the clock that the part says it belongs to.
+        let clock = head.clock;
+        if matches!(self.spec.combine, Combine::Clock(_)) {
+            if self.frontier.clock(worker) != Some(clock) {
+                return Err(Refusal::PastClock.into());
+            }
+            if clock >= self.end_of_held() {
+                return Err(Refusal::FarAhead { most: HELD_CLOCKS }.into());
+            }
+        }
         if push.number != T::TYPE {
             return Err(Refusal::WrongNumber { expected: T::TYPE, found: push.number }.into());
-        }
-        let clock = head.clock;
-        if matches!(self.spec.combine, Combine::Clock(_)) && self.frontier.clock(worker) != Some(clock) {
-            return Err(Refusal::PastClock.into());
         }
         let count = push.keys.count().ok_or(Refusal::NotOrdered)?;
         let expected = count.saturating_mul(self.spec.row_bytes() as u64);
@@ -62,8 +69,14 @@ impl<T: Number> Shard<T> {
         Ok(())
     }
 
+    /// The first clock whose contributions are not held.
+    fn end_of_held(&self) -> Clock {
+        Clock(self.frontier.value().0.saturating_add(HELD_CLOCKS))
+    }
+
+    /// Examples of a clock count when it is applied; those of clocks that are not held, with the first of them.
     pub(super) fn hold_examples(&mut self, clock: Clock, examples: u64) {
-        let held = self.held_examples.entry(clock).or_default();
+        let held = self.held_examples.entry(clock.min(self.end_of_held())).or_default();
         *held = held.saturating_add(examples);
     }
 

@@ -48,6 +48,8 @@ pub struct ShardCounts {
     pub reads: u64,
     /// Reads that had to wait for the frontier or for the reader's own pushes.
     pub parked: u64,
+    /// Most reads that waited at once.
+    pub most_parked: u64,
     /// Refreshes sent.
     pub refreshes: u64,
     /// Clocks that were failed for all workers.
@@ -181,8 +183,9 @@ impl<T: Number> AnyShard for Shard<T> {
             }
             Err(Stop::Refuse(refusal)) => {
                 self.counts.refused += 1;
-                // A part that comes after its clock has ended does not undo what was done with it.
-                if matches!(self.spec.combine, Combine::Clock(_)) && refusal != Refusal::PastClock {
+                // A part of a clock that has ended, or is not held, does not undo what others did in it.
+                let stray = matches!(refusal, Refusal::PastClock | Refusal::FarAhead { .. });
+                if matches!(self.spec.combine, Combine::Clock(_)) && !stray {
                     let failed = FailedClock { clock: head.clock, worker, refusal: refusal.clone() };
                     self.held.insert(head.clock, Held::Failed(failed));
                 }

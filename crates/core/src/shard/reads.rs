@@ -1,9 +1,10 @@
 //! Reads: answered at once, or parked until the frontier and the reader's own pushes allow an answer.
 
 use super::Shard;
-use super::parked::ParkedRead;
+use super::parked::{ParkedRead, Parking};
 use super::resolve::Stop;
 use crate::Outbox;
+use crate::bounds::PARKED_READS;
 use crate::rows::Resolved;
 use std::sync::Arc;
 use types::{CacheSpec, Clock, PART_BYTES, WorkerId};
@@ -13,16 +14,27 @@ use wire::{FailedClock, KeyPart, Message, Payload, PullRefused, Pulled, Refusal}
 impl<T: Number> Shard<T> {
     /// Answers a read, or parks it until the frontier and the reader's own pushes allow an answer.
     pub(super) fn try_read(&mut self, read: ParkedRead, released_by: Option<WorkerId>, out: &mut Outbox) {
-        let admitted = self.spec.consistency.admits(read.clock, self.frontier.value());
+        let frontier = self.frontier.value();
+        let admitted = self.spec.consistency.admits(read.clock, frontier) && read.pull.frontier <= frontier;
         let has_own = self.streams[read.worker.0 as usize].finished() >= read.pull.after;
         if admitted && has_own {
             self.counts.reads += 1;
             return self.answer(&read, released_by, out);
         }
         let slack = self.spec.consistency.bound().unwrap_or(0);
-        let needed = if admitted { None } else { Some(Clock(read.clock.0.saturating_sub(slack))) };
-        if self.parked.park(read, needed) {
-            self.counts.parked += 1;
+        let needed = Clock(read.clock.0.saturating_sub(slack)).max(read.pull.frontier);
+        let (worker, request) = (read.worker, read.pull.request);
+        match self.parked.park(read, (!admitted).then_some(needed)) {
+            Parking::Parked => {
+                self.counts.parked += 1;
+                self.counts.most_parked = self.counts.most_parked.max(self.parked.len() as u64);
+            }
+            Parking::Known => {}
+            Parking::Full => {
+                let refusal = Refusal::TooManyReads { most: PARKED_READS as u64 };
+                let (table, shard) = (self.table, self.placed.shard);
+                self.say(worker, Message::PullRefused(PullRefused { table, shard, request, refusal }), out);
+            }
         }
     }
 

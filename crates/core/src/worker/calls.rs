@@ -4,6 +4,7 @@ use super::stream::ItemKind;
 use super::tasks::Task;
 use super::{Batch, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
 use crate::Outbox;
+use crate::bounds::OPEN_READS;
 use types::{NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
 use wire::{Control, Keys, Refusal};
 
@@ -157,6 +158,13 @@ impl Worker {
     #[must_use]
     pub fn unacknowledged_bytes(&self) -> usize {
         self.unacknowledged_bytes + self.queue.bytes()
+    }
+
+    /// Whether another read may be asked for: a program that has [`OPEN_READS`](crate::OPEN_READS) open waits for one of
+    /// them first.
+    #[must_use]
+    pub fn may_read(&self) -> bool {
+        self.open_reads < OPEN_READS
     }
 
     /// Says goodbye. Call when idle.

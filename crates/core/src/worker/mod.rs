@@ -122,6 +122,8 @@ pub struct Worker {
     /// Pushes that are being handed over part by part: a clock must not end in the middle of one.
     begun: usize,
     unacknowledged_bytes: usize,
+    /// Tasks that read and are not finished.
+    open_reads: usize,
     left: bool,
     barrier: u64,
     barrier_passed: u64,
@@ -153,6 +155,7 @@ impl Worker {
             queue: Queue::default(),
             begun: 0,
             unacknowledged_bytes: 0,
+            open_reads: 0,
             left: false,
             barrier: 0,
             barrier_passed: 0,
@@ -295,6 +298,7 @@ impl Worker {
     fn complete(&mut self, ticket: Ticket) {
         let Some(pending) = self.pending.remove(&ticket) else { return };
         self.release(ticket, pending.table, pending.place);
+        self.open_reads -= usize::from(pending.reads);
         let result = match (pending.failure, pending.read) {
             (Some(failure), _) => Err((pending.table, failure)),
             (None, None) => Ok(Outcome::Done),

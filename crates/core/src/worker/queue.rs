@@ -15,6 +15,8 @@ pub(super) enum Obstacle {
     OwnPushes,
     /// Earlier tasks on a table with a delay: its own place among them.
     Delay(u64),
+    /// A push to a table whose contributions meet by clock: its shards hold enough clocks apart.
+    Room,
 }
 
 /// The tasks that wait.
@@ -27,6 +29,7 @@ pub(super) struct Queue {
     by_ticket: BTreeMap<Ticket, Vec<Ticket>>,
     behind_own: BTreeSet<(TableId, Ticket)>,
     by_place: BTreeMap<(TableId, u64), Ticket>,
+    crowded: BTreeSet<(TableId, Ticket)>,
     /// Pushes among the tasks.
     pushes: BTreeSet<(TableId, Ticket)>,
     /// Tasks looked at again, to see that this grows with the tasks and not with their square.
@@ -60,6 +63,9 @@ impl Queue {
             }
             Obstacle::Delay(place) => {
                 self.by_place.insert((table, place), ticket);
+            }
+            Obstacle::Room => {
+                self.crowded.insert((table, ticket));
             }
         }
         self.bytes += queued.task.cost();
@@ -107,6 +113,19 @@ impl Queue {
         while let Some((&name, &ticket)) = self.by_place.range((table, 0)..=(table, place)).next() {
             self.by_place.remove(&name);
             self.ready.insert(ticket);
+        }
+    }
+
+    /// Whether a push waits for room.
+    pub fn is_crowded(&self) -> bool {
+        !self.crowded.is_empty()
+    }
+
+    /// The shards of a table hold contributions of this clock.
+    pub fn has_room(&mut self, table: TableId) {
+        while let Some(&name) = self.crowded.range((table, Ticket(0))..=(table, Ticket(u64::MAX))).next() {
+            self.crowded.remove(&name);
+            self.ready.insert(name.1);
         }
     }
 }

@@ -4,8 +4,9 @@ use super::calls::check_keys;
 use super::queue::Obstacle;
 use super::stream::{ItemKind, ReadKeys, Reading};
 use super::ticket::{Pending, PendingRead};
-use super::{Batch, PART_COST, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
+use super::{Batch, PART_COST, PullTarget, ShardLink, Table, TableFailure, Ticket, Worker, touch};
 use crate::Outbox;
+use crate::bounds::HELD_CLOCKS;
 use std::ops::Range;
 use types::{Clock, Combine, Consistency, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
 use wire::{Keys, Payload};
@@ -69,16 +70,52 @@ impl Worker {
                 table.unfinished.insert(table.tasks);
                 table.tasks
             });
-        let pending = Pending { parts: 0, failure: None, read: None, table, place };
+        let reads = task.is_read();
+        self.open_reads += usize::from(reads);
+        let pending = Pending { parts: 0, failure: None, read: None, table, reads, place };
         self.pending.insert(ticket, pending);
         self.start_or_queue(now, Queued { ticket, table, task, after: after.to_vec() }, out);
         ticket
     }
 
     fn start_or_queue(&mut self, now: Time, mut queued: Queued, out: &mut Outbox) {
-        match self.obstacle(&mut queued) {
+        let obstacle = self.obstacle(&mut queued);
+        if obstacle == Some(Obstacle::Room) {
+            self.ask_for_room(now, queued.table, out);
+        }
+        match obstacle {
             None => self.start(now, queued, out),
             Some(obstacle) => self.queue.put(queued, obstacle),
+        }
+    }
+
+    /// The least frontier at which a push to a table whose contributions meet by clock may be sent.
+    fn frontier_for_push(&self) -> Clock {
+        Clock((self.clock.0 + 1).saturating_sub(HELD_CLOCKS))
+    }
+
+    /// Whether the shards of a table hold contributions of this clock, by what they have told of their frontiers.
+    fn has_room(&self, table: &Table) -> bool {
+        let needed = self.frontier_for_push();
+        table.spec.combine == Combine::Each || table.links.iter().all(|link| link.frontier() >= needed)
+    }
+
+    fn ask_for_room(&mut self, now: Time, table: TableId, out: &mut Outbox) {
+        let (head, needed) = (self.head(), self.frontier_for_push());
+        let Some(table) = self.tables.get_mut(&table) else { return };
+        for link in table.links.iter_mut().filter(|link| link.frontier() < needed) {
+            self.requests += 1;
+            if let Some(frame) = link.ask_for_room(head, self.requests, needed) {
+                touch(link, now);
+                out.send(frame);
+            }
+        }
+    }
+
+    /// A shard has told of its frontier: pushes may have room now.
+    pub(super) fn make_room(&mut self, table: TableId) {
+        if self.queue.is_crowded() && self.tables.get(&table).is_some_and(|table| self.has_room(table)) {
+            self.queue.has_room(table);
         }
     }
 
@@ -90,8 +127,9 @@ impl Worker {
             }
             queued.after.pop();
         }
-        let spec = self.spec(queued.table)?;
-        match (spec.consistency, spec.combine) {
+        let table = self.tables.get(&queued.table)?;
+        let spec = &table.spec;
+        let waits = match (spec.consistency, spec.combine) {
             // Read-my-writes: what it must hold has to be sent first.
             (Consistency::Bounded { .. }, Combine::Each)
                 if queued.task.is_read() && self.queue.has_push_before(queued.table, queued.ticket) =>
@@ -99,11 +137,12 @@ impl Worker {
                 Some(Obstacle::OwnPushes)
             }
             (Consistency::Delay { tau }, _) => {
-                let place = self.pending.get(&queued.ticket).and_then(|pending| pending.place)?;
-                (place > self.reached(queued.table, tau)).then_some(Obstacle::Delay(place))
+                let place = self.pending.get(&queued.ticket).and_then(|pending| pending.place);
+                place.filter(|place| *place > self.reached(queued.table, tau)).map(Obstacle::Delay)
             }
             _ => None,
-        }
+        };
+        waits.or((queued.task.is_push() && !self.has_room(table)).then_some(Obstacle::Room))
     }
 
     /// The last place of a table with a delay that may start: task i is issued when its tasks before i − τ are acknowledged.
@@ -175,13 +214,14 @@ impl Worker {
     pub fn begin_push(&mut self, table: TableId, keys: &Keys, examples: u64) -> Result<Option<Ticket>, TableFailure> {
         let spec = self.known(table)?;
         check_keys(spec, keys)?;
-        if matches!(spec.consistency, Consistency::Delay { .. }) {
+        let delayed = matches!(spec.consistency, Consistency::Delay { .. });
+        if delayed || !self.tables.get(&table).is_some_and(|table| self.has_room(table)) {
             return Ok(None);
         }
         self.begun += 1;
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        self.pending.insert(ticket, Pending { parts: 1, failure: None, read: None, table, place: None });
+        self.pending.insert(ticket, Pending { parts: 1, failure: None, read: None, table, reads: false, place: None });
         if let Some(table) = self.tables.get_mut(&table) {
             table.links.iter_mut().for_each(|link| link.untold += examples);
         }
@@ -284,8 +324,7 @@ impl Worker {
                     reading.after = link.last();
                 }
                 touch(link, now);
-                out.send(link.read_frame(head, self.requests, &reading));
-                link.reads.insert(self.requests, reading);
+                link.read(head, self.requests, reading).into_iter().for_each(|frame| out.send(frame));
                 parts += 1;
             }
         }
@@ -320,8 +359,7 @@ impl Worker {
             let keys = ReadKeys::Scan { range: PositionRange { first, last }, shard: parts };
             let reading = read_of(&table.spec, link, ticket, reader, keys);
             touch(link, now);
-            out.send(link.read_frame(head, self.requests, &reading));
-            link.reads.insert(self.requests, reading);
+            link.read(head, self.requests, reading).into_iter().for_each(|frame| out.send(frame));
             found.push((Vec::new(), Vec::new()));
             parts += 1;
         }

@@ -167,6 +167,9 @@ impl Cluster {
             };
             let must_wait = match step {
                 Step::EndClock => !actor.worker.is_flushed(),
+                Step::Pull { .. } | Step::Scan { .. } if self.sabotage != Some(Sabotage::AskWithoutRoom) => {
+                    !actor.worker.may_read()
+                }
                 Step::WaitUntilIdle => !actor.worker.is_idle(),
                 _ => false,
             };
