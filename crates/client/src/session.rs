@@ -295,7 +295,8 @@ impl Session {
     }
 
     /// Ends this worker's clock: what it pushed in it is flushed, and it is at the next one. Blocks only while tasks wait
-    /// before they can be sent: for others, or, in a `clock` table, for workers that are very many clocks behind. Fails if a push whose ticket was dropped was refused since the last clock.
+    /// before they can be sent: for others, or, in a `clock` table, for workers that are very many clocks behind.
+    /// Fails if a push whose ticket was dropped was refused since the last clock.
     pub fn clock(&self) -> Result<(), Error> {
         self.shared.absorb_logs()?;
         self.shared.driver.wait_until(|worker| worker.is_flushed().then_some(()))?;

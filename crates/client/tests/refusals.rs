@@ -296,7 +296,9 @@ impl Raw {
         let mut raw =
             Self { transport: Box::new(transport), waiter: Box::new(waiter), source: joined.source, number: 0 };
         let control = Message::Control(Control::MakeTable { spec: spec.clone() });
-        raw.say(Frame { head: Head::plain(joined.node, NodeId::Coordinator), message: control });
+        let mut head = Head::plain(joined.node, NodeId::Coordinator);
+        head.source = joined.source;
+        raw.say(Frame { head, message: control });
         raw.hear(|message| matches!(message, Message::Control(Control::TableMade { .. })).then_some(()));
         raw
     }

@@ -265,6 +265,30 @@ mod tests {
         assert_eq!(refusals(answers(&spec, [(7, push(0, vec![1.0]))])), [Refusal::PastClock]);
     }
 
+    #[test]
+    fn what_an_incarnation_sends_after_it_left_is_refused() {
+        let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(5), Source(6)] };
+        let mut server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
+        let mut out = Outbox::new();
+        server.add_table(TableId(0), &TableSpec::dense("t", 1, 1), &mut out).expect("made");
+        let mut send = |from: NodeId, source: u64, number: u64, message: Message| {
+            let mut head = Head::plain(from, NODE);
+            (head.source, head.number) = (Source(source), number);
+            server.handle(Time(0), Frame { head, message }, &mut out);
+            server.settle(&mut out);
+            let answers: Vec<Message> = out.drain().map(|frame| frame.message).collect();
+            (refusals(answers), server.counts().shards.parts)
+        };
+        let worker = NodeId::Worker(0);
+        assert_eq!(send(worker, 5, 1, push(0, vec![1.0])), (vec![], 1));
+        send(NodeId::Coordinator, 0, 0, Message::Control(Control::Left { worker: WorkerId(0) }));
+        // Of the same rank: the one that left, and one that the plan does not count yet.
+        for source in [5, 7] {
+            assert_eq!(send(worker, source, 2, push(0, vec![1.0])), (vec![Refusal::Expelled], 1), "source {source}");
+        }
+        assert_eq!(send(NodeId::Worker(1), 6, 1, push(0, vec![1.0])), (vec![], 2));
+    }
+
     /// Found by the fuzz target `server`: each of these overflowed.
     #[test]
     fn numbers_at_the_end_of_their_range_do_no_harm() {

@@ -85,7 +85,8 @@ pub enum Combine {
 pub enum Reduce {
     /// Their sum.
     Sum,
-    /// Their sum divided by the workers live in the plan, however many contributed.
+    /// Their sum divided by the workers that ended the clock, however many contributed. One that left before its end does not
+    /// count; one that left after it does.
     Mean,
 }
 

@@ -108,7 +108,7 @@ impl<T: Number> Shard<T> {
         match (held, self.spec.combine) {
             (Held::Sum(sum), Combine::Clock(reduce)) => {
                 self.rows.count_examples(examples);
-                let (slots, sums) = sum.finish(reduce, self.frontier.workers());
+                let (slots, sums) = sum.finish(reduce, self.frontier.ended(clock));
                 self.rows.apply(clock, as_slots(&slots), &sums);
                 self.subscribers.changed(changes.into_iter());
             }

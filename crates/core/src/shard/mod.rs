@@ -218,7 +218,10 @@ impl<T: Number> AnyShard for Shard<T> {
     }
 
     fn leave(&mut self, worker: WorkerId, out: &mut Outbox) {
+        // What its incarnation still sends is refused from here on; whoever comes in its place is another one.
+        self.ranks.retain(|_, known| *known != worker);
         self.subscribers.drop_worker(worker);
+        self.parked.drop_worker(worker);
         if self.frontier.leave(worker) {
             self.frontier_moved(worker, out);
         }

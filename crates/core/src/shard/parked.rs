@@ -87,6 +87,14 @@ impl Parked {
         ready
     }
 
+    /// A worker that is gone is answered no more.
+    pub fn drop_worker(&mut self, worker: WorkerId) {
+        self.by_own.remove(&worker);
+        self.by_frontier.values_mut().for_each(|reads| reads.retain(|read| read.worker != worker));
+        self.known.retain(|(reader, _), _| *reader != worker);
+        self.counts.remove(&worker);
+    }
+
     fn forget(&mut self, reads: &[ParkedRead]) {
         for read in reads {
             self.known.remove(&(read.worker, read.pull.request));

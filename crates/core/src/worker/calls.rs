@@ -167,6 +167,11 @@ impl Worker {
         self.open_reads < OPEN_READS
     }
 
+    /// Tells the coordinator that it lives.
+    pub fn beat(&self, out: &mut Outbox) {
+        self.control(Control::Beat, out);
+    }
+
     /// Says goodbye. Call when idle.
     pub fn leave(&mut self, out: &mut Outbox) {
         self.left = true;

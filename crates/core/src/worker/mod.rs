@@ -133,10 +133,9 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Worker `id` of the plan.
+    /// Worker `id` of the plan, in the incarnation that the coordinator has given it.
     #[must_use]
-    pub fn new(id: WorkerId, plan: Plan, settings: WorkerSettings) -> Self {
-        let source = plan.workers.get(id.0 as usize).copied().unwrap_or_default();
+    pub fn new(id: WorkerId, source: Source, plan: Plan, settings: WorkerSettings) -> Self {
         Self {
             id,
             source,

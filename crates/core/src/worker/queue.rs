@@ -142,7 +142,7 @@ mod tests {
 
     fn worker(consistency: Consistency) -> Worker {
         let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(1)] };
-        let mut worker = Worker::new(WorkerId(0), plan, WorkerSettings::default());
+        let mut worker = Worker::new(WorkerId(0), Source(1), plan, WorkerSettings::default());
         let mut out = Outbox::new();
         worker.make_table(TableSpec::dense("t", 1, 1).consistency(consistency), &mut out);
         let made = Control::TableMade { table: TABLE, name: "t".into() };

@@ -57,7 +57,7 @@ pub struct Actor {
 impl Actor {
     pub fn new(rank: u32, plan: &Plan, settings: WorkerSettings) -> Self {
         Self {
-            worker: Worker::new(WorkerId(rank), plan.clone(), settings),
+            worker: Worker::new(WorkerId(rank), plan.workers[rank as usize], plan.clone(), settings),
             program: Vec::new(),
             standing: Standing::Working,
             next: 0,
