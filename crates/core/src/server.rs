@@ -266,6 +266,26 @@ mod tests {
     }
 
     #[test]
+    fn settings_that_make_no_sense_or_are_too_many_are_refused() {
+        let spec = TableSpec::dense("t", 1, 1).updater(types::UpdaterSpec::Sgd { rate: 1.0 });
+        let tune = |at: u64, rate: f64| {
+            let (table, shard, setting) = (TableId(0), ShardId(0), types::Setting::Rate(rate));
+            (0, Message::Tune(wire::Tune { table, shard, settled: u64::MAX, at: Clock(at), setting }))
+        };
+        for (rate, expected) in [
+            (0.5, None),
+            (0.0, None),
+            (-0.5, Some(Refusal::BadSetting)),
+            (f64::NAN, Some(Refusal::BadSetting)),
+            (f64::INFINITY, Some(Refusal::BadSetting)),
+        ] {
+            assert_eq!(refusals(answers(&spec, [tune(0, rate)])), Vec::from_iter(expected), "{rate}");
+        }
+        let refused = refusals(answers(&spec, (0..2_000).map(|at| tune(at, 0.5))));
+        assert!(matches!(refused[..], [Refusal::FarAhead { most: 1024 }, ..]), "{refused:?}");
+    }
+
+    #[test]
     fn what_an_incarnation_sends_after_it_left_is_refused() {
         let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(5), Source(6)] };
         let mut server = Server::new(NODE, plan, Registry::builtin(), Pool::new());

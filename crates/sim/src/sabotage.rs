@@ -35,6 +35,8 @@ pub enum Sabotage {
     HideFailedClocks,
     /// Shards take NaN for zero.
     AcceptNan,
+    /// Shards show scans a row of zeros beside the last that there is.
+    InventRows,
     /// Workers announce a new setting one clock too late.
     TuneLate,
     /// The coordinator lets a worker pass every barrier as soon as it comes.
@@ -84,6 +86,15 @@ impl Sabotage {
                 change(push, |value| if value.is_nan() { 0.0 } else { value });
             }
             (Self::PromiseRoom, Message::Acked(_)) => head.clock = Clock(u64::MAX),
+            (Self::InventRows, Message::Pulled(pulled)) => {
+                if let Some([others @ .., last]) = pulled.positions.numbers::<u64>() {
+                    let row = pulled.values.len() / (others.len() + 1);
+                    let zeros = std::iter::repeat_n(&0, row);
+                    let values: Vec<u8> = pulled.values.bytes().iter().chain(zeros).copied().collect();
+                    pulled.positions = Payload::new([others, &[*last, last.wrapping_add(1)]].concat());
+                    pulled.values = Payload::new(values);
+                }
+            }
             (Self::TuneLate, Message::Tune(tune)) => tune.at = tune.at.next(),
             (Self::PassBarriersEarly, Message::Control(Control::Barrier { number })) => {
                 let passed = Message::Control(Control::BarrierPassed { number: *number });

@@ -5,10 +5,12 @@ use super::combine::{Combination, Held, as_slots};
 use super::resolve::{Stop, rows_of};
 use crate::Outbox;
 use crate::bounds::HELD_CLOCKS;
-use types::{Clock, Combine, WorkerId};
+use types::{Clock, Combine, Setting, WorkerId};
 use update::{Number, first_not_finite};
-use wire::{Head, KeyPart, Push, Refusal};
+use wire::{Head, KeyPart, Push, Refusal, Tune};
 
+/// Clocks ahead of the frontier for which a shard keeps settings.
+const SETTINGS: usize = 1024;
 /// Failed clocks that a shard remembers for its readers.
 const FAILED_CLOCKS: usize = 64;
 
@@ -34,16 +36,17 @@ impl<T: Number> Shard<T> {
         if push.values.len() as u64 != expected {
             return Err(wrong_length.into());
         }
-        let values = push.values.numbers::<T>().ok_or(wrong_length)?;
+        let values = push.values.numbers::<T>().ok_or_else(|| wrong_length.clone())?;
         if let Some(index) = first_not_finite(values) {
             let position = self.position_of(&push.keys, index / self.rows.width());
             return match (position, &push.keys) {
                 (Some(position), _) => Err(Refusal::NotFinite { position }.into()),
                 // Its keys are not kept; spelt out again, they tell which row it is.
                 (None, KeyPart::Known { signature, .. }) => Err(Stop::UnknownKeys(signature.0)),
-                (None, _) => Err(self.resolve(&push.keys, false).err().unwrap_or(Stop::Refuse(Refusal::UnknownTable))),
+                (None, _) => Err(self.resolve(&push.keys, false).err().unwrap_or(Stop::Refuse(wrong_length))),
             };
         }
+        let unseen = self.unseen(&push.keys)?;
         let (resolved, positions) = self.resolve(&push.keys, true)?;
         match self.spec.combine {
             Combine::Each => {
@@ -55,6 +58,7 @@ impl<T: Number> Shard<T> {
             }
             Combine::Clock(_) => {
                 self.hold_examples(clock, head.examples);
+                self.unborn.conceive(clock, &unseen);
                 let held = self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new()));
                 if let Held::Sum(sum) = held {
                     sum.add(self.rows.width(), self.rows.len(), &resolved, values);
@@ -66,6 +70,20 @@ impl<T: Number> Shard<T> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Changes a setting, unless it makes no sense or is one of too many.
+    pub(super) fn set(&mut self, tune: &Tune) -> Result<(), Refusal> {
+        let Setting::Rate(rate) = tune.setting;
+        if !rate.is_finite() || rate < 0.0 {
+            return Err(Refusal::BadSetting);
+        }
+        if self.settings.len() >= SETTINGS && !self.settings.contains(&tune.at) {
+            return Err(Refusal::FarAhead { most: SETTINGS as u64 });
+        }
+        self.settings.insert(tune.at);
+        self.rows.tune(tune.at, tune.setting);
         Ok(())
     }
 
@@ -94,6 +112,7 @@ impl<T: Number> Shard<T> {
             }
             *clock >= frontier
         });
+        self.settings = self.settings.split_off(&frontier);
         self.rows.forget_settings(frontier);
         if self.spec.consistency.is_eager() {
             self.refresh(out);
@@ -105,6 +124,7 @@ impl<T: Number> Shard<T> {
 
     fn apply_held(&mut self, clock: Clock, held: Held<T>, examples: u64) {
         let changes = self.held_changes.remove(&clock).unwrap_or_default();
+        self.unborn.finish(clock, matches!(held, Held::Sum(_)));
         match (held, self.spec.combine) {
             (Held::Sum(sum), Combine::Clock(reduce)) => {
                 self.rows.count_examples(examples);

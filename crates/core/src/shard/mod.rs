@@ -11,6 +11,7 @@ mod refresh;
 mod resolve;
 mod stream;
 mod subscribers;
+mod unborn;
 
 use crate::Outbox;
 use crate::rows::{Rows, RowsError};
@@ -20,10 +21,11 @@ use lists::KeyLists;
 pub use lists::LIST_BYTES;
 use parked::{Parked, ParkedRead};
 use resolve::Stop;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stream::Stream;
 use subscribers::Subscribers;
-use types::{Clock, Combine, Placed, Plan, Setting, Source, Span, TableId, TableSpec, Time, WorkerId};
+use types::{Clock, Combine, Placed, Plan, Source, Span, TableId, TableSpec, Time, WorkerId};
+use unborn::Unborn;
 use update::{Number, Registry};
 use wire::{
     Acked, FailedClock, Frame, Head, Marker, Message, Pool, Pull, PullRefused, Push, Refreshed, Refusal, ResendReason,
@@ -123,6 +125,9 @@ struct Shard<T: Number> {
     held_examples: BTreeMap<Clock, u64>,
     /// For eager tables: positions and slots of the rows that each held clock will change.
     held_changes: BTreeMap<Clock, BTreeMap<u64, u32>>,
+    unborn: Unborn,
+    /// Clocks from the frontier on for which a setting is kept.
+    settings: BTreeSet<Clock>,
     failed: VecDeque<FailedClock>,
     lists: KeyLists,
     subscribers: Subscribers,
@@ -149,6 +154,8 @@ impl<T: Number> Shard<T> {
             held: BTreeMap::new(),
             held_examples: BTreeMap::new(),
             held_changes: BTreeMap::new(),
+            unborn: Unborn::new(spec),
+            settings: BTreeSet::new(),
             failed: VecDeque::new(),
             lists: KeyLists::new(terms.list_bytes),
             subscribers: Subscribers::default(),
@@ -210,11 +217,9 @@ impl<T: Number> AnyShard for Shard<T> {
 
     fn tune(&mut self, head: &Head, tune: &Tune, out: &mut Outbox) {
         let Some(worker) = self.gate(head, tune.settled, out) else { return };
-        let Setting::Rate(rate) = tune.setting;
-        if rate.is_finite() && rate >= 0.0 {
-            self.rows.tune(tune.at, tune.setting);
-        }
-        self.finish(worker, None, out);
+        let refusal = self.set(tune).err();
+        self.counts.refused += u64::from(refusal.is_some());
+        self.finish(worker, refusal, out);
     }
 
     fn leave(&mut self, worker: WorkerId, out: &mut Outbox) {

@@ -2,13 +2,13 @@
 
 use super::Shard;
 use super::parked::{ParkedRead, Parking};
-use super::resolve::Stop;
+use super::resolve::{Stop, rows_of};
 use crate::Outbox;
 use crate::bounds::PARKED_READS;
 use crate::rows::Resolved;
 use std::sync::Arc;
 use types::{CacheSpec, Clock, PART_BYTES, WorkerId};
-use update::{ABSENT, Number};
+use update::Number;
 use wire::{FailedClock, KeyPart, Message, Payload, PullRefused, Pulled, Refusal};
 
 impl<T: Number> Shard<T> {
@@ -58,9 +58,20 @@ impl<T: Number> Shard<T> {
         let row_bytes = self.spec.row_bytes();
         let mut positions = Payload::EMPTY;
         let mut more = None;
+        let subscribes = pull.subscribe && self.spec.consistency.is_eager() && pull.keys.count().is_some();
+        let mut read_rows = Vec::new();
         let (resolved, count) = match &pull.keys {
             KeyPart::Scan { range } => {
-                let (found, resolved, next) = self.rows.scan(*range, PART_BYTES / (row_bytes + 8))?;
+                let (mut found, mut resolved, next) = self.rows.scan(*range, PART_BYTES / (row_bytes + 8))?;
+                if let Resolved::List(slots) = &mut resolved
+                    && self.unborn.are_kept()
+                {
+                    let shown: Vec<bool> = found.iter().map(|position| !self.unborn.contains(*position)).collect();
+                    let mut each = shown.iter();
+                    slots.retain(|_| each.next().is_none_or(|shown| *shown));
+                    let mut each = shown.iter();
+                    found.retain(|_| each.next().is_none_or(|shown| *shown));
+                }
                 positions = self.pool.copy(&found);
                 more = next;
                 (Arc::new(resolved), found.len())
@@ -72,19 +83,21 @@ impl<T: Number> Shard<T> {
                     return Err(Refusal::WrongLength { expected: PART_BYTES as u64, found: bytes }.into());
                 }
                 let create = self.rows.reads_create();
-                (self.resolve(keys, create)?.0, count as usize)
+                let (resolved, list) = self.resolve(keys, create)?;
+                if create {
+                    self.unborn.read(rows_of(keys, list.as_ref(), &resolved).map(|(position, _)| position));
+                }
+                if subscribes {
+                    read_rows = rows_of(keys, list.as_ref(), &resolved).collect();
+                }
+                (resolved, count as usize)
             }
         };
         let mut values = self.pool.take(count * row_bytes);
         self.rows.read(self.frontier.value(), resolved.slots(), values.numbers_mut::<T>());
-        let chain = match (pull.subscribe, self.spec.cache) {
-            (true, CacheSpec::Rows { max_rows }) if self.spec.consistency.is_eager() => {
-                // A key without a row has no slot to watch; its copy grows old and is read again.
-                let frontier = self.frontier.value();
-                let all_present = !matches!(&*resolved, Resolved::List(slots) if slots.contains(&ABSENT));
-                all_present
-                    .then(|| self.subscribers.subscribe(read.worker, frontier, resolved.each(), max_rows))
-                    .flatten()
+        let chain = match self.spec.cache {
+            CacheSpec::Rows { max_rows } if subscribes => {
+                self.subscribers.subscribe(read.worker, self.frontier.value(), &read_rows, max_rows)
             }
             _ => None,
         };

@@ -22,7 +22,7 @@ impl From<Refusal> for Stop {
     }
 }
 
-/// Positions and slots of a part's rows, which all exist.
+/// Positions and slots of a part's rows, `ABSENT` where there is no row.
 pub(super) fn rows_of<'a>(
     keys: &KeyPart,
     positions: Option<&'a Payload>,
@@ -32,7 +32,12 @@ pub(super) fn rows_of<'a>(
         (KeyPart::Run { first, count }, _) => (first.0, *count, &[][..]),
         (_, list) => (0, 0, list.unwrap_or(&[])),
     };
-    (0..count).map(move |index| first + index).chain(list.iter().copied()).zip(resolved.each())
+    let positions = (0..count).map(move |index| first + index).chain(list.iter().copied());
+    let (run, slots) = match resolved {
+        Resolved::Run { first, count } => (*first as u32..(*first + *count) as u32, &[][..]),
+        Resolved::List(slots) => (0..0, &slots[..]),
+    };
+    positions.zip(run.chain(slots.iter().copied()))
 }
 
 impl<T: Number> Shard<T> {
@@ -76,10 +81,20 @@ impl<T: Number> Shard<T> {
         let resolved = Arc::new(self.rows.resolve_list(list, create)?);
         let absent = matches!(&*resolved, Resolved::List(slots) if slots.contains(&ABSENT));
         let incomplete_at = absent.then(|| self.rows.len());
-        let needed_again = absent || self.spec.consistency.is_eager();
+        let needed_again = absent || self.spec.consistency.is_eager() || self.unborn.are_kept();
         let kept = needed_again.then(|| positions.clone());
         self.lists.put(name, Known { positions: kept, resolved: resolved.clone(), incomplete_at });
         Ok((resolved, Some(positions)))
+    }
+
+    /// Those of a part's keys that a scan would not show now, where the table's rows can be held back from scans.
+    pub(super) fn unseen(&mut self, keys: &KeyPart) -> Result<Vec<u64>, Stop> {
+        if !self.unborn.are_kept() {
+            return Ok(Vec::new());
+        }
+        let (resolved, positions) = self.resolve(keys, false)?;
+        let unseen = |(position, slot): &(u64, u32)| *slot == ABSENT || self.unborn.contains(*position);
+        Ok(rows_of(keys, positions.as_ref(), &resolved).filter(unseen).map(|(position, _)| position).collect())
     }
 
     /// The position of the key at `index` of a part, if the shard knows it.
