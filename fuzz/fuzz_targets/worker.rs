@@ -6,7 +6,7 @@ use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use machine::{Batch, Outbox, PullTarget, Ticket, Values, Worker, WorkerSettings};
 use types::{
-    NodeId, NumberType, Placement, Position, PositionRange, Setting, Span, TableId, TableSpec, Time, WorkerId,
+    NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, Span, TableId, TableSpec, Time, WorkerId,
 };
 use wire::{Control, Frame, Head, Keys, Message, Payload, Pool, Pull};
 
@@ -73,7 +73,7 @@ fn aim(input: &mut Unstructured, asked: &[Pull], frame: &mut Frame) -> Result<()
 
 fn run(input: &mut Unstructured) -> Result<()> {
     let settings = WorkerSettings { resend_after: input.arbitrary::<bool>()?.then_some(Span::from_secs(1)) };
-    let mut worker = Worker::new(WorkerId(0), plan(), settings);
+    let mut worker = Worker::new(WorkerId(0), Source(1), plan(), settings);
     let mut out = Outbox::new();
     for (table, spec) in (0..).map(TableId).zip(specs()) {
         let name = spec.name.clone();

@@ -132,13 +132,15 @@ fn keys(input: &mut Unstructured) -> Result<KeyPart> {
 
 fn refusal(input: &mut Unstructured) -> Result<Refusal> {
     let position = Position(number(input)?);
-    Ok(match input.int_in_range(0..=6)? {
+    Ok(match input.int_in_range(0..=8)? {
         0 => Refusal::NotFinite { position },
         1 => Refusal::UnknownTable,
         2 => Refusal::OutOfRange { position },
         3 => Refusal::Expelled,
         4 => Refusal::NotOrdered,
         5 => Refusal::PastClock,
+        6 => Refusal::FarAhead { most: 128 },
+        7 => Refusal::TooManyReads { most: 256 },
         _ => Refusal::UnknownKeys { signature: input.int_in_range(0u8..=2)?.into() },
     })
 }
@@ -192,8 +194,9 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
             Message::Resend(Resend { table, shard, next: request, reason })
         }
         8 | 9 => {
-            let (after, subscribe, keys) = (number(input)?, input.arbitrary()?, keys(input)?);
-            Message::Pull(Pull { table, shard, request, after, subscribe, keys })
+            let (after, frontier) = (number(input)?, Clock(number(input)?));
+            let (subscribe, keys) = (input.arbitrary()?, keys(input)?);
+            Message::Pull(Pull { table, shard, request, after, frontier, subscribe, keys })
         }
         10 => {
             let failed = |input: &mut Unstructured| {

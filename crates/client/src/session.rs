@@ -121,12 +121,12 @@ impl Shared {
         }
     }
 
-    /// Runs a push; blocks first while too much is under way.
+    /// Runs a push or a pull; blocks first while too much is under way.
     pub fn push<R>(
         &self,
         push: impl FnOnce(&mut machine::Worker, types::Time, &mut machine::Outbox) -> R,
     ) -> Result<R, Error> {
-        let has_room = |worker: &machine::Worker| worker.unacknowledged_bytes() < UNACKNOWLEDGED;
+        let has_room = |worker: &machine::Worker| worker.unacknowledged_bytes() < UNACKNOWLEDGED && worker.may_read();
         let mut push = Some(push);
         let now = self.driver.call(|worker, now, out| {
             has_room(worker).then(|| push.take().map(|push| push(worker, now, out))).flatten()
@@ -295,7 +295,8 @@ impl Session {
     }
 
     /// Ends this worker's clock: what it pushed in it is flushed, and it is at the next one. Blocks only while tasks wait
-    /// for others before they can be sent. Fails if a push whose ticket was dropped was refused since the last clock.
+    /// before they can be sent: for others, or, in a `clock` table, for workers that are very many clocks behind.
+    /// Fails if a push whose ticket was dropped was refused since the last clock.
     pub fn clock(&self) -> Result<(), Error> {
         self.shared.absorb_logs()?;
         self.shared.driver.wait_until(|worker| worker.is_flushed().then_some(()))?;

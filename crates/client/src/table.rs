@@ -189,7 +189,8 @@ impl<T: TargetNumber> Table<T> {
         Ok(Some(Ticket::new(self.shared.clone(), ticket, self.spec.shape.placement())))
     }
 
-    /// Pulls the rows of `keys`. Returns at once; [`Ticket::wait`] gives the rows, as fresh as the table's consistency
+    /// Pulls the rows of `keys`. Returns at once, unless thousands of reads are open already: then it blocks until one of
+    /// them is answered. [`Ticket::wait`] gives the rows, as fresh as the table's consistency
     /// asks, and blocks until the slowest worker allows that. A key that was never written reads as zero, or as its
     /// initial row where the table has an initialiser.
     ///
@@ -235,7 +236,7 @@ impl<T: TargetNumber> Table<T> {
         let call = |worker: &mut machine::Worker, now, out: &mut machine::Outbox| {
             worker.pull(now, self.id, keys.clone(), target, &after.0, out)
         };
-        let number = self.shared.driver.call(call)?;
+        let number = self.shared.push(call)??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 
@@ -307,7 +308,7 @@ impl<T: TargetNumber> Table<T> {
         }
         self.absorb_logs()?;
         let range = PositionRange { first: Position(ids.start), last: Position(ids.end - 1) };
-        let number = self.shared.driver.call(|worker, now, out| worker.scan(now, self.id, range, &[], out))?;
+        let number = self.shared.push(|worker, now, out| worker.scan(now, self.id, range, &[], out))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 

@@ -296,7 +296,9 @@ impl Raw {
         let mut raw =
             Self { transport: Box::new(transport), waiter: Box::new(waiter), source: joined.source, number: 0 };
         let control = Message::Control(Control::MakeTable { spec: spec.clone() });
-        raw.say(Frame { head: Head::plain(joined.node, NodeId::Coordinator), message: control });
+        let mut head = Head::plain(joined.node, NodeId::Coordinator);
+        head.source = joined.source;
+        raw.say(Frame { head, message: control });
         raw.hear(|message| matches!(message, Message::Control(Control::TableMade { .. })).then_some(()));
         raw
     }
@@ -354,7 +356,15 @@ impl Raw {
         self.number += 1_000; // a name of its own
         let request = self.number;
         self.number -= 1_000;
-        let pull = Pull { table: TableId(table), shard: ShardId(0), request, after: 0, subscribe: true, keys };
+        let pull = Pull {
+            table: TableId(table),
+            shard: ShardId(0),
+            request,
+            after: 0,
+            frontier: types::Clock(0),
+            subscribe: true,
+            keys,
+        };
         self.say(Frame { head: self.head(source, 0), message: Message::Pull(pull) });
         self.hear(|message| match message {
             Message::Pulled(pulled) => Some(Ok(pulled.values.numbers::<f32>().expect("aligned").to_vec())),

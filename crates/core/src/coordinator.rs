@@ -7,6 +7,8 @@ use wire::{Control, Frame, Head, Member, Message, Role};
 
 /// A waiting worker is told whom it waits for after this long, and again each time it has passed.
 const NOTICE_AFTER: Span = Span::from_secs(3);
+/// Workers named in a notice: each that waits is told of these few, not of all that are missing.
+const NAMED: usize = 8;
 /// What was not answered is asked again after this long.
 const ASK_AGAIN_AFTER: Span = Span::from_millis(500);
 
@@ -21,6 +23,8 @@ pub struct Size {
 
 struct Seat {
     address: String,
+    /// The incarnation that sits here. Every seat that is given has one of its own, for ever.
+    source: Source,
     /// Whether the node has spoken under the name it was given.
     ready: bool,
     heard: Time,
@@ -46,10 +50,14 @@ pub struct Coordinator {
     patience: Span,
     seats: BTreeMap<NodeId, Seat>,
     tokens: BTreeMap<u64, NodeId>,
+    /// Seats given so far: the last source.
+    given: u64,
     begun: bool,
     tables: BTreeMap<String, Table>,
-    /// The barrier each worker has reached, and when it was last told whom it waits for.
+    /// The barrier each live worker has reached, where that is not passed, and when it was last told whom it waits for.
     barriers: BTreeMap<WorkerId, (u64, Time)>,
+    /// Workers that have left.
+    departed: u32,
     passed: u64,
     /// Who left, to be said to each server until it has heard.
     unheard: BTreeSet<(NodeId, WorkerId)>,
@@ -66,9 +74,11 @@ impl Coordinator {
             patience,
             seats: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            given: 0,
             begun: false,
             tables: BTreeMap::new(),
             barriers: BTreeMap::new(),
+            departed: 0,
             passed: 0,
             unheard: BTreeSet::new(),
             said_again: Time(0),
@@ -103,10 +113,11 @@ impl Coordinator {
         (servers + workers > 0).then(|| format!("{servers} servers and {workers} workers have yet to join"))
     }
 
-    /// The plan of this run.
+    /// The plan of this run, once everybody has joined.
     #[must_use]
     pub fn plan(&self) -> Plan {
-        let workers = (0..self.size.workers).map(|rank| Source(u64::from(rank) + 1)).collect();
+        let is_worker = |node: &NodeId| matches!(node, NodeId::Worker(_));
+        let workers = self.seats.iter().filter(|(node, _)| is_worker(node)).map(|(_, seat)| seat.source).collect();
         Plan { number: PlanNumber(1), servers: self.size.servers, workers }
     }
 
@@ -117,10 +128,14 @@ impl Coordinator {
     /// Takes what arrived.
     pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
         let from = frame.head.from;
+        let Message::Control(control) = frame.message else { return };
         if let Some(seat) = self.seats.get_mut(&from) {
+            // A process that lost its seat to another still goes by the seat's name, but not by its source.
+            if matches!(from, NodeId::Worker(_)) && frame.head.source != seat.source {
+                return;
+            }
             seat.heard = now;
         }
-        let Message::Control(control) = frame.message else { return };
         match control {
             Control::Join { role, address, token, place } => {
                 self.join(now, from, (role, place), address, token, out);
@@ -164,14 +179,13 @@ impl Coordinator {
                     Err(reason) => return Self::say(from, Control::Turned { reason, token }, out),
                 };
                 self.tokens.insert(token, node);
-                self.seats.insert(node, Seat { address, ready: false, heard: now, gone: false });
+                self.given += 1;
+                let source = Source(self.given);
+                self.seats.insert(node, Seat { address, source, ready: false, heard: now, gone: false });
                 node
             }
         };
-        let source = match node {
-            NodeId::Worker(rank) => Source(u64::from(rank) + 1),
-            _ => Source(0),
-        };
+        let Some(source) = self.seats.get(&node).map(|seat| seat.source) else { return };
         Self::say(from, Control::Welcome { node, source, token }, out);
     }
 
@@ -286,10 +300,17 @@ impl Coordinator {
         })
     }
 
+    fn live(&self) -> usize {
+        (self.size.workers - self.departed) as usize
+    }
+
     fn barrier(&mut self, now: Time, from: NodeId, number: u64, out: &mut Outbox) {
         let NodeId::Worker(rank) = from else { return };
         if number <= self.passed {
             return Self::say(from, Control::BarrierPassed { number }, out);
+        }
+        if self.seats.get(&from).is_none_or(|seat| seat.gone) {
+            return;
         }
         let entry = self.barriers.entry(WorkerId(rank)).or_insert((number, now));
         entry.0 = entry.0.max(number);
@@ -297,11 +318,11 @@ impl Coordinator {
     }
 
     fn pass_barrier(&mut self, out: &mut Outbox) {
-        let next = self.passed + 1;
-        let reached = |worker: &WorkerId| self.barriers.get(worker).is_some_and(|(number, _)| *number >= next);
-        if self.barriers.is_empty() || !self.live_workers().all(|worker| reached(&worker)) {
+        // Whoever stands here stands at the next one, or further: counting is enough.
+        if self.barriers.is_empty() || self.barriers.len() < self.live() {
             return;
         }
+        let next = self.passed + 1;
         self.passed = next;
         let waiting: Vec<WorkerId> = self.live_workers().collect();
         for worker in waiting {
@@ -318,6 +339,7 @@ impl Coordinator {
         if again {
             return;
         }
+        self.departed += 1;
         let servers = (0..self.size.servers).map(NodeId::Server);
         let worker = WorkerId(rank);
         for server in servers.clone() {
@@ -326,7 +348,7 @@ impl Coordinator {
         }
         self.barriers.remove(&worker);
         self.pass_barrier(out);
-        if self.live_workers().next().is_none() {
+        if self.live() == 0 {
             servers.for_each(|server| Self::say(server, Control::Finish, out));
         }
     }
@@ -370,16 +392,15 @@ impl Coordinator {
         for (server, worker) in &self.unheard {
             Self::say(*server, Control::Left { worker: *worker }, out);
         }
-        if self.begun && self.live_workers().next().is_none() {
+        if self.begun && self.live() == 0 {
             let staying = |(node, seat): &(&NodeId, &Seat)| matches!(node, NodeId::Server(_)) && !seat.gone;
             self.seats.iter().filter(staying).for_each(|(server, _)| Self::say(*server, Control::Finish, out));
         }
     }
 
     fn notice_barrier(&mut self, now: Time, out: &mut Outbox) {
-        let next = self.passed + 1;
         let missing: Vec<WorkerId> =
-            self.live_workers().filter(|w| self.barriers.get(w).is_none_or(|(number, _)| *number < next)).collect();
+            self.live_workers().filter(|worker| !self.barriers.contains_key(worker)).take(NAMED).collect();
         for (worker, (number, noticed)) in &mut self.barriers {
             if now.since(*noticed) >= NOTICE_AFTER {
                 *noticed = now;
@@ -433,6 +454,116 @@ mod tests {
                 }
                 (answer, expected) => panic!("{expected:?} became {answer:?}"),
             }
+        }
+    }
+
+    fn said(coordinator: &mut Coordinator, now: Time, from: NodeId, source: Source, control: Control) -> Vec<Control> {
+        let mut out = Outbox::new();
+        let mut head = Head::plain(from, NodeId::Coordinator);
+        head.source = source;
+        coordinator.handle(now, Frame { head, message: Message::Control(control) }, &mut out);
+        controls(&mut out)
+    }
+
+    fn controls(out: &mut Outbox) -> Vec<Control> {
+        let control = |frame: Frame| match frame.message {
+            Message::Control(control) => Some(control),
+            _ => None,
+        };
+        out.drain().filter_map(control).collect()
+    }
+
+    /// Joins as a worker; the name and the source given, if there is a place.
+    fn join(coordinator: &mut Coordinator, now: Time, role: Role, token: u64) -> Option<(NodeId, Source)> {
+        let control = Control::Join { role, address: String::new(), token, place: None };
+        let answer = said(coordinator, now, NodeId::Worker(1000), Source(0), control);
+        answer.into_iter().find_map(|answer| match answer {
+            Control::Welcome { node, source, .. } => Some((node, source)),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn no_two_incarnations_share_a_source() {
+        let mut coordinator = Coordinator::new(Size { servers: 1, workers: 2 }, Span::from_secs(5));
+        let (_, server) = join(&mut coordinator, Time(0), Role::Server, 10).expect("a place");
+        let (name, old) = join(&mut coordinator, Time(0), Role::Worker, 1).expect("a place");
+        assert_eq!(
+            join(&mut coordinator, Time(0), Role::Worker, 1),
+            Some((name, old)),
+            "the same process, the same one"
+        );
+        let (_, other) = join(&mut coordinator, Time(0), Role::Worker, 2).expect("a place");
+        // The first falls silent; whoever comes next gets its rank, and a source of its own.
+        let later = Time(0) + Span::from_secs(4);
+        for (node, source) in [(NodeId::Server(0), server), (NodeId::Worker(1), other)] {
+            said(&mut coordinator, later, node, source, Control::Beat);
+        }
+        let much_later = Time(0) + Span::from_secs(6);
+        coordinator.tick(much_later, &mut Outbox::new());
+        let (again, new) = join(&mut coordinator, much_later, Role::Worker, 3).expect("a place");
+        assert_eq!(again, name);
+        assert!(new != old && new != other && other != old);
+        assert_eq!(coordinator.plan().workers, [new, other]);
+        // The old one is not taken for the new one, whatever it says.
+        let begins = |said: Vec<Control>| said.iter().any(|control| matches!(control, Control::Begin { .. }));
+        assert!(!begins(said(&mut coordinator, much_later, name, old, Control::Beat)));
+        assert!(begins(said(&mut coordinator, much_later, name, new, Control::Beat)));
+        assert!(said(&mut coordinator, much_later, name, old, Control::Bye).is_empty());
+        assert!(!coordinator.seats[&name].gone);
+    }
+
+    /// A run of one server and this many workers that has begun.
+    fn begun(workers: u32) -> Coordinator {
+        let mut coordinator = Coordinator::new(Size { servers: 1, workers }, Span::from_secs(1_000));
+        let server = join(&mut coordinator, Time(0), Role::Server, 0);
+        let others = (1..=u64::from(workers)).map(|token| join(&mut coordinator, Time(0), Role::Worker, token));
+        let members: Vec<_> = others.chain([server]).map(|member| member.expect("a place")).collect();
+        for (node, source) in members {
+            said(&mut coordinator, Time(0), node, source, Control::Beat);
+        }
+        assert!(coordinator.has_begun());
+        coordinator
+    }
+
+    #[test]
+    fn what_is_said_of_a_barrier_grows_with_the_workers_and_not_with_their_square() {
+        let workers = 1_000;
+        let mut coordinator = begun(workers);
+        for rank in 0..workers / 2 {
+            let node = NodeId::Worker(rank);
+            let source = coordinator.seats[&node].source;
+            assert!(said(&mut coordinator, Time(0), node, source, Control::Barrier { number: 1 }).is_empty());
+        }
+        let mut out = Outbox::new();
+        coordinator.tick(Time(0) + NOTICE_AFTER, &mut out);
+        let told: Vec<_> = controls(&mut out);
+        assert_eq!(told.len(), workers as usize / 2);
+        let expected: Vec<_> = (workers / 2..).map(WorkerId).take(NAMED).collect();
+        assert!(told.iter().all(|told| matches!(told, Control::BarrierWaiting { on, .. } if *on == expected)));
+    }
+
+    #[test]
+    fn a_barrier_counts_those_who_have_not_left() {
+        let mut coordinator = begun(3);
+        let mut say = |rank: u32, control: Control| {
+            let source = coordinator.seats[&NodeId::Worker(rank)].source;
+            let said = said(&mut coordinator, Time(0), NodeId::Worker(rank), source, control);
+            said.iter().filter(|said| matches!(said, Control::BarrierPassed { .. })).count()
+        };
+        // (who, what, how many hear that it is passed)
+        let cases = [
+            (0, Control::Barrier { number: 1 }, 0),
+            (0, Control::Barrier { number: 1 }, 0), // said twice
+            (1, Control::Bye, 0),
+            (1, Control::Barrier { number: 1 }, 0), // late
+            (2, Control::Barrier { number: 1 }, 2),
+            (2, Control::Barrier { number: 1 }, 1), // the answer was lost
+            (0, Control::Barrier { number: 2 }, 0),
+            (2, Control::Bye, 1),
+        ];
+        for (step, (rank, control, expected)) in cases.into_iter().enumerate() {
+            assert_eq!(say(rank, control), expected, "step {step}");
         }
     }
 

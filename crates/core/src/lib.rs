@@ -4,6 +4,7 @@
 //! drive the same machines: threads in one process, sockets, and a seeded simulator in virtual time. Given the same
 //! inputs a machine says the same bytes, so a recorded run can be fed back.
 
+mod bounds;
 mod coordinator;
 mod outbox;
 mod rows;
@@ -11,6 +12,7 @@ mod server;
 mod shard;
 mod worker;
 
+pub use bounds::{HELD_CLOCKS, OPEN_READS, READS_AT_ONCE};
 pub use coordinator::{Coordinator, Size};
 pub use outbox::Outbox;
 pub use server::{Server, ServerCounts};

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use types::{NodeId, Time, WorkerId};
-use wire::{Control, Frame, Head, Message};
+use wire::{Control, Message};
 
 /// The background thread looks after the network this often while the program computes.
 const LOOK: Duration = Duration::from_millis(5);
@@ -81,7 +81,7 @@ impl Driver {
         };
         let now = Instant::now();
         let mut state = State {
-            worker: Worker::new(rank, joined.plan, WorkerSettings::default()),
+            worker: Worker::new(rank, joined.source, joined.plan, WorkerSettings::default()),
             transport,
             out: Outbox::new(),
             start: now,
@@ -346,8 +346,7 @@ impl State {
         self.worker.tick(now, &mut self.out);
         if self.beat.elapsed() >= BEAT && self.lost.is_none() {
             self.beat = Instant::now();
-            let head = Head::plain(self.worker.id().into(), NodeId::Coordinator);
-            self.out.send(Frame { head, message: Message::Control(Control::Beat) });
+            self.worker.beat(&mut self.out);
         }
         self.send();
     }
@@ -360,6 +359,9 @@ impl State {
                     tracing::warn!(table, "a read waits for this worker's own pushes to arrive");
                 }
                 Notice::Read { table, on } => tracing::warn!(table, on = names(&on), "a read waits for slower workers"),
+                Notice::Push { table, on } => {
+                    tracing::warn!(table, on = names(&on), "a push waits for workers that are many clocks behind");
+                }
                 Notice::Barrier { on } => tracing::warn!(on = names(&on), "the barrier waits"),
             }
         }

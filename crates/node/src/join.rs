@@ -51,7 +51,9 @@ pub fn join(
                 Some((node, _)) if !asks.is_multiple_of(8) => (node, Control::Beat),
                 _ => (provisional, Control::Join { role, address: address.to_owned(), token, place: wanted }),
             };
-            transport.send(Frame { head: Head::plain(from, NodeId::Coordinator), message: Message::Control(control) });
+            let mut head = Head::plain(from, NodeId::Coordinator);
+            head.source = place.map(|(_, source)| source).unwrap_or_default();
+            transport.send(Frame { head, message: Message::Control(control) });
             transport.flush();
         }
         while let Some(event) = transport.next() {
@@ -71,6 +73,12 @@ pub fn join(
                 }
                 Message::Control(Control::Begin { plan, members }) => {
                     if let Some((node, source)) = place {
+                        if let NodeId::Worker(rank) = node
+                            && plan.workers.get(rank as usize) != Some(&source)
+                        {
+                            let reason = format!("{node} was silent for too long and another process took its place");
+                            return Err(NodeError::TurnedAway { reason });
+                        }
                         transport.know(&members);
                         return Ok(Joined { node, source, plan, members, early });
                     }

@@ -2,14 +2,19 @@
 
 mod clocks;
 mod order;
+mod queues;
 
 use crate::decode::{Row, rows};
 use crate::history::{Event, Fate, FinishedRead, History, Mark};
 use crate::program::TableIndex;
-pub use clocks::{failed_clocks_are_seen_alike, reads_hold_exactly_the_clocks_below_the_reported_one};
+pub use clocks::{
+    failed_clocks_are_seen_alike, reads_hold_exactly_the_clocks_below_the_reported_one,
+    scans_show_no_row_before_its_clock,
+};
 pub use order::{
     assigned_values_never_go_back, barriers_hold, delay_at_most, fifo_per_worker, no_silent_wait, runs_after,
 };
+pub use queues::{held_clocks_at_most, open_reads_at_most};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use types::{Clock, Combine, Consistency, ShardId};

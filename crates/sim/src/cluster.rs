@@ -123,7 +123,6 @@ impl Cluster {
     #[must_use]
     pub fn new(seed: u64, shape: Shape, faults: Faults) -> Self {
         let mut coordinator = Coordinator::new(Size { servers: shape.servers, workers: shape.workers }, PATIENCE);
-        let plan = coordinator.plan();
         let mut out = Outbox::new();
         let servers = (0..shape.servers).map(|index| (NodeId::Server(index), Role::Server));
         let workers = (0..shape.workers).map(|index| (NodeId::Worker(index), Role::Worker));
@@ -132,8 +131,13 @@ impl Cluster {
             let join = Control::Join { role: *role, address: String::new(), token: token as u64, place: None };
             coordinator.handle(Time(0), control(*node, join), &mut out);
         }
+        let plan = coordinator.plan();
         for (node, _) in &nodes {
-            coordinator.handle(Time(0), control(*node, Control::Beat), &mut out);
+            let mut beat = control(*node, Control::Beat);
+            if let NodeId::Worker(rank) = node {
+                beat.head.source = plan.workers[*rank as usize];
+            }
+            coordinator.handle(Time(0), beat, &mut out);
         }
         let loses = faults.loss > 0.0 || faults.reordering > 0.0;
         let settings = WorkerSettings { resend_after: loses.then_some(RESEND_AFTER) };
@@ -374,7 +378,11 @@ impl Cluster {
                 self.dispatch(vec![control(node, if done { Control::Bye } else { Control::Beat })]);
             }
             NodeId::Worker(rank) => match self.actors[rank as usize].standing {
-                Standing::Working => self.dispatch(vec![control(node, Control::Beat)]),
+                Standing::Working => {
+                    let mut out = Outbox::new();
+                    self.actors[rank as usize].worker.beat(&mut out);
+                    self.dispatch(out.drain().collect());
+                }
                 Standing::Leaving => {
                     self.drive_worker(rank as usize, WorkerInput::Leave);
                 }

@@ -180,6 +180,8 @@ pub struct FinishedRead<'a> {
     pub issued: usize,
     pub returned: usize,
     pub last: bool,
+    /// Whether it asked for whatever rows there are in a range.
+    pub scan: bool,
     /// The reader's clock when the rows came.
     pub ended: Clock,
     /// How many shards the rows came from.
@@ -241,11 +243,13 @@ impl History {
         let mut clocks: BTreeMap<u32, Clock> = BTreeMap::new();
         for (line, entry) in self.entries.iter().enumerate() {
             match &entry.event {
-                Event::PullIssued { table, clock, ticket, last, .. } => {
-                    issued.insert((entry.worker, *ticket), (line, *table, *clock, *last));
+                Event::PullIssued { table, clock, ticket, last, keys, .. } => {
+                    issued.insert((entry.worker, *ticket), (line, *table, *clock, *last, keys.is_empty()));
                 }
                 Event::PullReturned { ticket, read } => {
-                    let Some((issued, table, reader, last)) = issued.remove(&(entry.worker, *ticket)) else { continue };
+                    let Some((issued, table, reader, last, scan)) = issued.remove(&(entry.worker, *ticket)) else {
+                        continue;
+                    };
                     let worker = entry.worker;
                     let ended = clocks.get(&worker).copied().unwrap_or_default();
                     let shards: BTreeSet<ShardId> = read.keys.iter().map(|key| self.shard(table, *key)).collect();
@@ -257,6 +261,7 @@ impl History {
                         issued,
                         returned: line,
                         last,
+                        scan,
                         ended,
                         shards,
                         read,

@@ -134,7 +134,7 @@ pub fn replay_worker<'a>(
     settings: WorkerSettings,
     inputs: impl IntoIterator<Item = &'a WorkerInput>,
 ) -> Vec<Output> {
-    let mut machine = Worker::new(WorkerId(worker), plan.clone(), settings);
+    let mut machine = Worker::new(WorkerId(worker), plan.workers[worker as usize], plan.clone(), settings);
     let mut out = Outbox::new();
     let say = |input: &WorkerInput| {
         input.apply(&mut machine, &mut out);

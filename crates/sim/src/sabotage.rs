@@ -23,6 +23,10 @@ pub enum Sabotage {
     AcknowledgeUnseen,
     /// Workers do not look at what a task must follow.
     IgnoreAfter,
+    /// Workers take shards to hold the contributions of any clock.
+    PromiseRoom,
+    /// Workers ask for reads however many are open.
+    AskWithoutRoom,
     /// Shards do not say who is waited for.
     SayNothing,
     /// Shards never hear that a clock has ended.
@@ -31,6 +35,8 @@ pub enum Sabotage {
     HideFailedClocks,
     /// Shards take NaN for zero.
     AcceptNan,
+    /// Shards show scans a row of zeros beside the last that there is.
+    InventRows,
     /// Workers announce a new setting one clock too late.
     TuneLate,
     /// The coordinator lets a worker pass every barrier as soon as it comes.
@@ -78,6 +84,16 @@ impl Sabotage {
             }
             (Self::AcceptNan, Message::Push(push)) => {
                 change(push, |value| if value.is_nan() { 0.0 } else { value });
+            }
+            (Self::PromiseRoom, Message::Acked(_)) => head.clock = Clock(u64::MAX),
+            (Self::InventRows, Message::Pulled(pulled)) => {
+                if let Some([others @ .., last]) = pulled.positions.numbers::<u64>() {
+                    let row = pulled.values.len() / (others.len() + 1);
+                    let zeros = std::iter::repeat_n(&0, row);
+                    let values: Vec<u8> = pulled.values.bytes().iter().chain(zeros).copied().collect();
+                    pulled.positions = Payload::new([others, &[*last, last.wrapping_add(1)]].concat());
+                    pulled.values = Payload::new(values);
+                }
             }
             (Self::TuneLate, Message::Tune(tune)) => tune.at = tune.at.next(),
             (Self::PassBarriersEarly, Message::Control(Control::Barrier { number })) => {

@@ -49,6 +49,56 @@ fn cached_copies_hold_whole_clocks() {
     property("clock(sum), slack 2, cached", 2, &spec(Consistency::slack(2), Reduce::Sum).cached(100), &Work::default());
 }
 
+/// Workers push to new rows of an ordered table and scan it, some of them clocks ahead of others.
+fn scanning(seed: u64, nan: f64, sabotage: Option<Sabotage>) -> Cluster {
+    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+    let table = cluster.table(spec(Consistency::slack(2), Reduce::Sum).ordered());
+    let mut random = Random::new(seed);
+    let keys: Vec<u64> = (0..24).map(|index| index * (u64::MAX / 24) + random.below(1_000)).collect();
+    for worker in 0..SHAPE.workers {
+        let mut steps = vec![Step::MakeTable(table)];
+        for _ in 0..5 {
+            let pushed = random.some_of(&keys, 0.2);
+            let write = if random.chance(nan) { Write::MarksWithNan { key: pushed[0] } } else { Write::Marks };
+            steps.push(Step::push(table, &pushed, write));
+            steps.push(Step::Compute(types::Span(random.below(4_000_000))));
+            steps.push(Step::Scan { table, first: 0, end: u64::MAX, last: false });
+            steps.push(Step::EndClock);
+        }
+        steps.extend([Step::push(table, &keys, Write::Marks), Step::EndClock, Step::EndClock, Step::EndClock]);
+        steps.extend([Step::WaitUntilIdle, Step::Barrier]);
+        steps.push(Step::Scan { table, first: 0, end: u64::MAX, last: true });
+        cluster.program(worker, steps);
+    }
+    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
+    cluster.run();
+    cluster
+}
+
+#[test]
+fn a_scan_shows_the_rows_of_applied_clocks_alone() {
+    for nan in [0.0, 0.2] {
+        for_seeds(&format!("clock(sum), slack 2, scans, NaN {nan}"), |seed| {
+            let cluster = scanning(seed, nan, None);
+            cluster.check(all_finished());
+            cluster.check(scans_show_no_row_before_its_clock());
+            cluster.check(reads_hold_exactly_the_clocks_below_the_reported_one());
+            cluster.check(no_acknowledged_push_lost_or_doubled());
+            let last = cluster.history().entries.iter().rev().find_map(|entry| match &entry.event {
+                Event::PullReturned { read, .. } => Some(read.keys.len()),
+                _ => None,
+            });
+            assert_eq!(last, Some(24), "seed {seed}: in the end all rows are there");
+            cluster
+        });
+    }
+    let caught = some_seed(|seed| {
+        let broken = scanning(seed, 0.0, Some(Sabotage::InventRows));
+        broken.violation(scans_show_no_row_before_its_clock())
+    });
+    println!("{}", caught.expect("a row out of nothing is caught"));
+}
+
 /// Seed 8: rows were told of when a contribution was held, and not when its clock was applied.
 #[test]
 fn eager_copies_hold_whole_clocks() {

@@ -133,7 +133,9 @@ fn what_a_reader_sees_by_cases() {
         case("clock applies once, to the sum", slack(0), SUM, ["+1 . ?", "+2 . ~"], ["3@1", ""]).updater(UpdaterSpec::Assign),
         case("mean divides by the workers, not the contributions", slack(0), MEAN, ["+4 . ?", "."], ["2@1", ""]),
         case("mean of several pushes of one worker", slack(0), MEAN, ["+4 +4 . ?", "+2 ."], ["5@1", ""]),
-        case("mean still divides by the plan when one has left", slack(0), MEAN, ["~ +4 . ?", ""], ["2@1", ""]),
+        case("mean does not count one who left before the clock ended", slack(0), MEAN, ["~ +4 . ?", ""], ["4@1", ""]),
+        case("mean counts one who ended the clock and left", slack(0), MEAN, ["~ +4 . ?", "+2 ."], ["3@1", ""]),
+        case("mean counts for each clock those who ended it", slack(1), MEAN, ["~ +4 . +4 . ?", "+2 ."], ["7@2", ""]),
         // Refusals.
         case("a refused part leaves its row, and the frontier passes", slack(0), EACH, ["nan . ?", "+2 . ?"], ["2@1", "2@1"]),
         case("a batch is not atomic, its parts are", slack(0), EACH, ["nan* . ?*", "+2 . ?*"], ["2,1@1", "2,1@1"]),

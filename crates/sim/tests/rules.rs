@@ -2,7 +2,7 @@
 
 use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec, UpdaterSpec};
-use wire::Refusal;
+use wire::{Keys, Refusal};
 
 const SHAPE: Shape = Shape { servers: 3, workers: 4 };
 
@@ -62,6 +62,40 @@ fn eager_copies_survive_connections_that_break() {
             cluster
         });
     }
+}
+
+/// Keys without a row are watched like the others: one that is never written does not make the rest be read again.
+#[test]
+fn a_key_without_a_row_does_not_stop_the_refreshes() {
+    let mut cluster = Cluster::new(0, Shape { servers: 1, workers: 2 }, Faults::NONE);
+    let eager = Consistency::Bounded { slack: 0, eager: true };
+    let table = cluster.table(TableSpec::sparse("t", 1).number(NumberType::F64).consistency(eager).cached(10));
+    let wait = Step::Compute(Span::from_millis(50));
+    let mut reader = vec![Step::MakeTable(table), Step::Barrier, Step::pull(table, &[0, 1, 2])];
+    let mut writer = vec![Step::MakeTable(table), Step::Barrier, wait.clone()];
+    for key in [0, 1, 0] {
+        writer.extend([
+            Step::push(table, &[key], Write::Numbers(vec![1.0])),
+            Step::EndClock,
+            wait.clone(),
+            wait.clone(),
+        ]);
+        let arrive = Step::Compute(Span::from_millis(20));
+        reader.extend([wait.clone(), wait.clone(), Step::EndClock, arrive, Step::pull(table, &[0, 1, 2])]);
+    }
+    cluster.programs(vec![reader, writer]);
+    cluster.run();
+    let reads: Vec<_> = (cluster.history().entries.iter())
+        .filter_map(|entry| match &entry.event {
+            Event::PullReturned { read, .. } => Some((read.values.clone(), read.cached_rows)),
+            _ => None,
+        })
+        .collect();
+    let order = |zero: f64, one: f64| {
+        Keys::distinct(types::Placement::Spread, &[0, 1, 2]).ids().map(|id| [zero, one, 0.0][id as usize]).collect()
+    };
+    // Every clock after the first comes by itself, though key 2 has no row and key 1 gets one late.
+    assert_eq!(reads, [(order(0.0, 0.0), 0), (order(1.0, 0.0), 3), (order(1.0, 1.0), 3), (order(2.0, 1.0), 3)]);
 }
 
 #[test]
@@ -149,6 +183,35 @@ fn a_task_follows_the_tickets_it_names() {
     });
     let caught = some_seed(|seed| following(seed, Some(Sabotage::IgnoreAfter)).violation(runs_after()));
     println!("{}", caught.expect("a worker that ignores what it follows is caught"));
+}
+
+/// Pushes to shared rows that wait for others, and reads among them.
+#[test]
+fn a_read_holds_own_pushes_that_had_to_wait() {
+    for_seeds("bounded, slack 1, pushes that follow others", |seed| {
+        let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+        let table = cluster.table(marked(Consistency::slack(1)));
+        let mut random = Random::new(seed);
+        for worker in 0..SHAPE.workers {
+            let mut steps = vec![Step::MakeTable(table)];
+            for task in 0..16usize {
+                let keys = random.some_of(&[0, 1, 2, 3], 0.5);
+                if random.chance(0.4) {
+                    steps.push(Step::pull_later(table, &keys));
+                } else {
+                    let after = if task > 0 { vec![random.below(task as u64) as usize] } else { Vec::new() };
+                    steps.push(Step::Push { table, keys, write: Write::Marks, after });
+                }
+            }
+            steps.push(Step::EndClock);
+            cluster.program(worker, steps);
+        }
+        cluster.run();
+        cluster.check(all_finished());
+        cluster.check(reads_own_writes());
+        cluster.check(no_acknowledged_push_lost_or_doubled());
+        cluster
+    });
 }
 
 fn assigning(seed: u64, sabotage: Option<Sabotage>) -> Cluster {

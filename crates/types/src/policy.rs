@@ -75,7 +75,8 @@ pub enum Combine {
     /// Every push is applied by itself, in arrival order.
     #[default]
     Each,
-    /// A clock's contributions are combined, then applied once, when the frontier passes that clock.
+    /// A clock's contributions are combined, then applied once, when the frontier passes that clock. Shards hold a bounded
+    /// number of clocks apart: pushes of a worker that is further ahead wait until the slowest have come nearer.
     Clock(Reduce),
 }
 
@@ -84,7 +85,8 @@ pub enum Combine {
 pub enum Reduce {
     /// Their sum.
     Sum,
-    /// Their sum divided by the workers live in the plan, however many contributed.
+    /// Their sum divided by the workers that ended the clock, however many contributed. One that left before its end does not
+    /// count; one that left after it does.
     Mean,
 }
 

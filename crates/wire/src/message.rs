@@ -140,6 +140,8 @@ pub struct Pull {
     pub request: u64,
     /// The answer must hold the reader's own stream up to this number.
     pub after: u64,
+    /// The answer must reflect this frontier or a later one, whatever the table's rule.
+    pub frontier: Clock,
     /// Whether later changes of these rows shall be sent by themselves.
     pub subscribe: bool,
     /// Which rows.
@@ -294,6 +296,18 @@ pub enum Refusal {
     NotOrdered,
     /// The part says it belongs to a clock that its worker has ended.
     PastClock,
+    /// The part belongs to a clock too far ahead of the slowest worker's: the shard holds no more clocks apart.
+    FarAhead {
+        /// How many it holds.
+        most: u64,
+    },
+    /// Reads only: the shard holds as many reads of this worker back as it ever does.
+    TooManyReads {
+        /// How many those are.
+        most: u64,
+    },
+    /// A setting of the updater that makes no sense.
+    BadSetting,
 }
 
 impl Refusal {
@@ -321,6 +335,13 @@ impl Refusal {
             Self::UnknownKeys { .. } => "the key list was forgotten and must be sent again".to_owned(),
             Self::NotOrdered => format!("table '{table}' is not ordered, so it has no ranges; make it .ordered()"),
             Self::PastClock => "the part belongs to a clock that has ended".to_owned(),
+            Self::FarAhead { most } => {
+                format!("table '{table}' holds {most} clocks apart; wait for slower workers, for instance by reading")
+            }
+            Self::TooManyReads { most } => {
+                format!("{most} reads of table '{table}' wait already; wait for some of them first")
+            }
+            Self::BadSetting => format!("table '{table}' needs a learning rate that is finite and not negative"),
         }
     }
 }
@@ -464,6 +485,9 @@ variants!(Refusal {
     8 => UnknownKeys { signature },
     9 => NotOrdered,
     10 => PastClock,
+    11 => FarAhead { most },
+    12 => TooManyReads { most },
+    13 => BadSetting,
 });
 variants!(Control {
     0 => Join { role, address, token, place },
@@ -545,6 +569,7 @@ impl Message {
                 pull.shard.put(out);
                 pull.request.put(out);
                 pull.after.put(out);
+                pull.frontier.put(out);
                 pull.subscribe.put(out);
                 pull.keys.put(out);
             }
@@ -596,6 +621,7 @@ impl Message {
                 shard: Field::get(input)?,
                 request: Field::get(input)?,
                 after: Field::get(input)?,
+                frontier: Field::get(input)?,
                 subscribe: Field::get(input)?,
                 keys: KeyPart::get(input, positions)?,
             }),

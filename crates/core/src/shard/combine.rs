@@ -88,7 +88,7 @@ impl<T: Number> Combination<T> {
     /// The rows and what they are to be updated with, once.
     pub fn finish(mut self, reduce: Reduce, workers: usize) -> (Vec<u32>, Vec<T>) {
         if reduce == Reduce::Mean {
-            // The workers live in the plan, not those that happened to contribute.
+            // The workers that ended the clock, not those that happened to contribute.
             let share = 1.0 / workers as f64;
             self.sums.iter_mut().for_each(|sum| *sum = T::from_f64(sum.to_f64() * share));
         }

@@ -11,6 +11,8 @@ pub struct Frontier {
     clocks: Vec<Option<Clock>>,
     /// How many live workers are at each clock.
     counts: BTreeMap<Clock, u32>,
+    /// Where each worker was that has left.
+    left: Vec<Clock>,
     furthest: Clock,
     value: Clock,
 }
@@ -19,7 +21,7 @@ impl Frontier {
     /// All of `workers` at clock 0.
     pub fn new(workers: usize) -> Self {
         let counts = if workers == 0 { BTreeMap::new() } else { BTreeMap::from([(Clock(0), workers as u32)]) };
-        Self { clocks: vec![Some(Clock(0)); workers], counts, furthest: Clock(0), value: Clock(0) }
+        Self { clocks: vec![Some(Clock(0)); workers], counts, left: Vec::new(), furthest: Clock(0), value: Clock(0) }
     }
 
     /// F.
@@ -32,9 +34,10 @@ impl Frontier {
         self.clocks.get(worker.0 as usize).copied().flatten()
     }
 
-    /// How many workers the plan counts, live or gone.
-    pub fn workers(&self) -> usize {
-        self.clocks.len()
+    /// How many workers have ended a clock that the frontier has passed: those that live, and those that left later.
+    pub fn ended(&self, clock: Clock) -> usize {
+        let live = self.clocks.len() - self.left.len();
+        live + self.left.iter().filter(|left| **left > clock).count()
     }
 
     /// `worker` has ended clock `ended`. Returns whether the frontier moved.
@@ -54,6 +57,7 @@ impl Frontier {
     pub fn leave(&mut self, worker: WorkerId) -> bool {
         let Some(slot) = self.clocks.get_mut(worker.0 as usize) else { return false };
         let Some(clock) = slot.take() else { return false };
+        self.left.push(clock);
         self.uncount(clock);
         self.settle()
     }
@@ -114,6 +118,18 @@ mod tests {
             assert_eq!(frontier.value(), Clock(expected), "step {step}");
             assert_eq!(moved, frontier.value() > before, "step {step}");
         }
+    }
+
+    #[test]
+    fn a_clock_counts_those_who_ended_it_wherever_they_are_now() {
+        let mut frontier = Frontier::new(3);
+        for (worker, clock) in [(0, 0), (0, 1), (1, 0)] {
+            frontier.advance(WorkerId(worker), Clock(clock));
+        }
+        frontier.leave(WorkerId(2));
+        assert_eq!((frontier.value(), frontier.ended(Clock(0))), (Clock(1), 2));
+        frontier.leave(WorkerId(1));
+        assert_eq!((frontier.value(), frontier.ended(Clock(0)), frontier.ended(Clock(1))), (Clock(2), 2, 1));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Reads that wait on the shard: for the frontier, or for the reader's own pushes.
 
+use crate::bounds::PARKED_READS;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, Span, Time, WorkerId};
 use wire::Pull;
@@ -24,22 +25,44 @@ pub struct Parked {
     by_own: BTreeMap<WorkerId, Vec<ParkedRead>>,
     /// Every parked read, with the time of its last notice: a repeated request waits once.
     known: BTreeMap<(WorkerId, u64), Time>,
+    /// How many of them each worker has.
+    counts: BTreeMap<WorkerId, usize>,
+}
+
+/// What becomes of a read that cannot be answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parking {
+    /// It waits.
+    Parked,
+    /// It was waiting already.
+    Known,
+    /// Its worker has as many waiting as it may.
+    Full,
 }
 
 impl Parked {
     /// Parks a read until the frontier reaches `needed` or, without that, until the reader's own pushes are there.
-    /// Returns whether it is new.
-    pub fn park(&mut self, read: ParkedRead, needed: Option<Clock>) -> bool {
+    pub fn park(&mut self, read: ParkedRead, needed: Option<Clock>) -> Parking {
         let name = (read.worker, read.pull.request);
         if self.known.contains_key(&name) {
-            return false;
+            return Parking::Known;
         }
+        let count = self.counts.entry(read.worker).or_default();
+        if *count == PARKED_READS {
+            return Parking::Full;
+        }
+        *count += 1;
         self.known.insert(name, read.since);
         match needed {
             Some(frontier) => self.by_frontier.entry(frontier).or_default().push(read),
             None => self.by_own.entry(read.worker).or_default().push(read),
         }
-        true
+        Parking::Parked
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.known.len()
     }
 
     /// The reads that a frontier lets go.
@@ -64,9 +87,20 @@ impl Parked {
         ready
     }
 
+    /// A worker that is gone is answered no more.
+    pub fn drop_worker(&mut self, worker: WorkerId) {
+        self.by_own.remove(&worker);
+        self.by_frontier.values_mut().for_each(|reads| reads.retain(|read| read.worker != worker));
+        self.known.retain(|(reader, _), _| *reader != worker);
+        self.counts.remove(&worker);
+    }
+
     fn forget(&mut self, reads: &[ParkedRead]) {
         for read in reads {
             self.known.remove(&(read.worker, read.pull.request));
+            if let Some(count) = self.counts.get_mut(&read.worker) {
+                *count -= 1;
+            }
         }
     }
 

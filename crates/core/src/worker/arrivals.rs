@@ -17,6 +17,7 @@ impl Worker {
             Message::Acked(acked) => {
                 let Some(link) = self.link(acked.table, acked.shard) else { return };
                 touch(link, now);
+                link.reaches(head.clock);
                 for item in link.finish(acked.through) {
                     let refusal = acked.refused.iter().find(|refused| refused.number == item.number);
                     if let (Some(_), ItemKind::Push { keys, .. }) = (refusal, &item.kind)
@@ -26,25 +27,41 @@ impl Worker {
                     }
                     self.item_done(item.kind, refusal.map(|refused| refused.refusal.clone()));
                 }
+                self.make_room(acked.table);
             }
             Message::Resend(resend) => self.resend(now, &resend, out),
-            Message::Pulled(pulled) => self.pulled(now, &head, &pulled, out),
+            Message::Pulled(pulled) => {
+                self.pulled(now, &head, &pulled, out);
+                self.make_room(pulled.table);
+            }
             Message::PullRefused(refused) => {
                 let sender = self.head();
                 let Some(link) = self.link(refused.table, refused.shard) else { return };
                 touch(link, now);
-                let Some(reading) = link.reads.remove(&refused.request) else { return };
-                if let Refusal::UnknownKeys { signature } = refused.refusal {
-                    link.forget(Signature(signature));
-                    out.send(link.read_frame(sender, refused.request, &reading));
-                    link.reads.insert(refused.request, reading);
-                } else {
-                    self.part_done(reading.ticket, Some(refused.refusal));
+                if link.take_room(refused.request) {
+                    // The shard will say of the pushes themselves what is wrong with them.
+                    link.reaches(Clock(u64::MAX));
+                } else if let Some(reading) = link.take_read(refused.request) {
+                    if let Refusal::UnknownKeys { signature } = refused.refusal {
+                        link.forget(Signature(signature));
+                        link.read(sender, refused.request, reading).into_iter().for_each(|frame| out.send(frame));
+                    } else {
+                        let ticket = reading.ticket;
+                        link.next_read(sender).into_iter().for_each(|frame| out.send(frame));
+                        self.part_done(ticket, Some(refused.refusal));
+                    }
                 }
+                self.make_room(refused.table);
             }
             Message::Waiting(waiting) => {
                 let Some(table) = self.tables.get(&waiting.table) else { return };
-                self.notices.push(Notice::Read { table: table.spec.name.clone(), on: waiting.on });
+                let (name, on) = (table.spec.name.clone(), waiting.on);
+                let link = table.links.get(waiting.shard.0 as usize);
+                self.notices.push(if link.is_some_and(|link| link.asks_for_room(waiting.request)) {
+                    Notice::Push { table: name, on }
+                } else {
+                    Notice::Read { table: name, on }
+                });
             }
             Message::Refresh(refresh) => self.refreshed(&head, &refresh, out),
             Message::Control(control) => self.controlled(control, out),
@@ -86,12 +103,17 @@ impl Worker {
         table.note_failed(&pulled.failed);
         let Some(link) = table.links.get_mut(pulled.shard.0 as usize) else { return };
         touch(link, now);
-        let Some(mut reading) = link.reads.remove(&pulled.request) else { return };
+        link.reaches(head.clock);
+        if link.take_room(pulled.request) {
+            return;
+        }
+        let Some(mut reading) = link.take_read(pulled.request) else { return };
         let row_bytes = table.spec.row_bytes();
         let rows = reading.keys.slice().map_or(pulled.positions.len() / 8, wire::Slice::len);
         if pulled.values.len() != rows * row_bytes {
             let refusal =
                 Refusal::WrongLength { expected: (rows * row_bytes) as u64, found: pulled.values.len() as u64 };
+            link.next_read(sender).into_iter().for_each(|frame| out.send(frame));
             return self.part_done(reading.ticket, Some(refusal));
         }
         if let (Some(cache), Some(keys)) = (&mut table.cache, reading.keys.slice())
@@ -112,10 +134,10 @@ impl Worker {
         if let (ReadKeys::Scan { range, .. }, Some(next)) = (&mut reading.keys, pulled.more) {
             range.first = next;
             self.requests += 1;
-            out.send(link.read_frame(sender, self.requests, &reading));
-            link.reads.insert(self.requests, reading);
+            link.read(sender, self.requests, reading).into_iter().for_each(|frame| out.send(frame));
             return;
         }
+        link.next_read(sender).into_iter().for_each(|frame| out.send(frame));
         self.part_done(reading.ticket, None);
     }
 

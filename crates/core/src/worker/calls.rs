@@ -1,10 +1,11 @@
 //! What a program asks of its worker: checked here, before anything is sent.
 
 use super::stream::ItemKind;
-use super::tasks::{Queued, Task};
+use super::tasks::Task;
 use super::{Batch, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
 use crate::Outbox;
-use types::{Consistency, NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
+use crate::bounds::OPEN_READS;
+use types::{NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
 use wire::{Control, Keys, Refusal};
 
 impl Worker {
@@ -32,8 +33,7 @@ impl Worker {
         out: &mut Outbox,
     ) -> Result<Ticket, TableFailure> {
         self.check_target(table, &keys, &mut target)?;
-        let after = self.after_own(table, after);
-        Ok(self.submit(now, table, Task::Pull { keys, target }, &after, out))
+        Ok(self.submit(now, table, Task::Pull { keys, target }, after, out))
     }
 
     /// Pushes a batch and pulls the same rows into `target`, with the push in them where the table combines `each`: one
@@ -49,8 +49,7 @@ impl Worker {
     ) -> Result<Ticket, TableFailure> {
         self.check_batch(table, &batch)?;
         self.check_target(table, &batch.keys, &mut target)?;
-        let after = self.after_own(table, after);
-        Ok(self.submit(now, table, Task::PushPull { batch, target }, &after, out))
+        Ok(self.submit(now, table, Task::PushPull { batch, target }, after, out))
     }
 
     fn check_batch(&self, table: TableId, batch: &Batch) -> Result<(), TableFailure> {
@@ -99,17 +98,7 @@ impl Worker {
         if spec.shape.placement() != types::Placement::Ordered {
             return Err(unfit(spec, Refusal::NotOrdered));
         }
-        let after = self.after_own(table, after);
-        Ok(self.submit(now, table, Task::Scan { range }, &after, out))
-    }
-
-    /// Read-my-writes: a read follows the table's pushes that still wait for others.
-    fn after_own(&self, table: TableId, after: &[Ticket]) -> Vec<Ticket> {
-        let bounded = self.spec(table).is_some_and(|spec| matches!(spec.consistency, Consistency::Bounded { .. }));
-        let own = |queued: &&Queued| {
-            bounded && queued.table == table && matches!(queued.task, Task::Push { .. } | Task::PushPull { .. })
-        };
-        after.iter().copied().chain(self.queued.iter().filter(own).map(|queued| queued.ticket)).collect()
+        Ok(self.submit(now, table, Task::Scan { range }, after, out))
     }
 
     /// Changes a setting of the table's updater for updates made from this clock on.
@@ -139,7 +128,7 @@ impl Worker {
     /// Whether everything asked for has been sent, so that a clock may end.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
-        self.queued.is_empty() && self.begun == 0
+        self.queue.is_empty() && self.begun == 0
     }
 
     /// Whether something sent to `node` has not been answered.
@@ -162,13 +151,25 @@ impl Worker {
     /// Whether every push, marker and read has been answered.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.queued.is_empty() && self.tables.values().flat_map(|table| &table.links).all(ShardLink::is_idle)
+        self.queue.is_empty() && self.tables.values().flat_map(|table| &table.links).all(ShardLink::is_idle)
     }
 
     /// Bytes of pushes that are not acknowledged, or wait to be sent: what a caller should bound.
     #[must_use]
     pub fn unacknowledged_bytes(&self) -> usize {
-        self.unacknowledged_bytes + self.queued_bytes
+        self.unacknowledged_bytes + self.queue.bytes()
+    }
+
+    /// Whether another read may be asked for: a program that has [`OPEN_READS`](crate::OPEN_READS) open waits for one of
+    /// them first.
+    #[must_use]
+    pub fn may_read(&self) -> bool {
+        self.open_reads < OPEN_READS
+    }
+
+    /// Tells the coordinator that it lives.
+    pub fn beat(&self, out: &mut Outbox) {
+        self.control(Control::Beat, out);
     }
 
     /// Says goodbye. Call when idle.

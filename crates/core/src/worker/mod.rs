@@ -3,15 +3,16 @@
 mod arrivals;
 mod cache;
 mod calls;
+mod queue;
 mod stream;
 mod tasks;
 mod ticket;
 
 use crate::Outbox;
 use cache::AnyCache;
+use queue::Queue;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stream::{ItemKind, ShardLink};
-use tasks::Queued;
 use ticket::Pending;
 pub use ticket::{Failure, Notice, Outcome, PullTarget, ReadRows, Ticket};
 use types::{CacheSpec, Clock, NodeId, NumberType, Plan, Source, Span, TableId, TableSpec, Time, WorkerId};
@@ -117,12 +118,12 @@ pub struct Worker {
     /// Tickets that nobody will ask for.
     detached: BTreeSet<Ticket>,
     unreported: Vec<(TableId, Failure)>,
-    queued: VecDeque<Queued>,
+    queue: Queue,
     /// Pushes that are being handed over part by part: a clock must not end in the middle of one.
     begun: usize,
     unacknowledged_bytes: usize,
-    /// The same for tasks that wait for others.
-    queued_bytes: usize,
+    /// Tasks that read and are not finished.
+    open_reads: usize,
     left: bool,
     barrier: u64,
     barrier_passed: u64,
@@ -132,10 +133,9 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Worker `id` of the plan.
+    /// Worker `id` of the plan, in the incarnation that the coordinator has given it.
     #[must_use]
-    pub fn new(id: WorkerId, plan: Plan, settings: WorkerSettings) -> Self {
-        let source = plan.workers.get(id.0 as usize).copied().unwrap_or_default();
+    pub fn new(id: WorkerId, source: Source, plan: Plan, settings: WorkerSettings) -> Self {
         Self {
             id,
             source,
@@ -151,10 +151,10 @@ impl Worker {
             finished: BTreeMap::new(),
             detached: BTreeSet::new(),
             unreported: Vec::new(),
-            queued: VecDeque::new(),
+            queue: Queue::default(),
             begun: 0,
             unacknowledged_bytes: 0,
-            queued_bytes: 0,
+            open_reads: 0,
             left: false,
             barrier: 0,
             barrier_passed: 0,
@@ -296,11 +296,8 @@ impl Worker {
 
     fn complete(&mut self, ticket: Ticket) {
         let Some(pending) = self.pending.remove(&ticket) else { return };
-        if let Some(place) = pending.place
-            && let Some(table) = self.tables.get_mut(&pending.table)
-        {
-            table.unfinished.remove(&place);
-        }
+        self.release(ticket, pending.table, pending.place);
+        self.open_reads -= usize::from(pending.reads);
         let result = match (pending.failure, pending.read) {
             (Some(failure), _) => Err((pending.table, failure)),
             (None, None) => Ok(Outcome::Done),

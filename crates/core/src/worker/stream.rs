@@ -1,6 +1,7 @@
 //! What a worker has sent to one shard and not yet seen acknowledged, and what it knows of that shard.
 
 use super::Ticket;
+use crate::bounds::READS_AT_ONCE;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, NumberType, Placed, Setting, TableId};
 use wire::{Frame, Head, KeyPart, Marker, Message, Payload, Pull, Push, Signature, Slice, Tune};
@@ -50,6 +51,13 @@ impl ReadKeys {
     }
 }
 
+/// A read of no rows, answered when the frontier is there.
+#[derive(Clone, Copy)]
+struct Room {
+    request: u64,
+    frontier: Clock,
+}
+
 /// A worker's end of the stream to one shard.
 pub struct ShardLink {
     pub placed: Placed,
@@ -58,7 +66,13 @@ pub struct ShardLink {
     next: u64,
     pub acknowledged: u64,
     pub unacknowledged: VecDeque<Item>,
-    pub reads: BTreeMap<u64, Reading>,
+    reads: BTreeMap<u64, Reading>,
+    /// Those of the reads that have not been sent, because enough are under way.
+    unsent: BTreeSet<u64>,
+    /// The highest frontier that the shard has told of.
+    frontier: Clock,
+    /// A request to be told when the frontier is far enough for another push.
+    room: Option<Room>,
     known: BTreeSet<(Signature, u64, u32)>,
     /// Examples that the shard has not been told of.
     pub untold: u64,
@@ -76,6 +90,9 @@ impl ShardLink {
             acknowledged: 0,
             unacknowledged: VecDeque::new(),
             reads: BTreeMap::new(),
+            unsent: BTreeSet::new(),
+            frontier: Clock(0),
+            room: None,
             known: BTreeSet::new(),
             untold: 0,
             moved: types::Time::default(),
@@ -88,7 +105,82 @@ impl ShardLink {
     }
 
     pub fn is_idle(&self) -> bool {
-        self.unacknowledged.is_empty() && self.reads.is_empty()
+        self.unacknowledged.is_empty() && self.reads.is_empty() && self.room.is_none()
+    }
+
+    /// The highest frontier that the shard has told of.
+    pub fn frontier(&self) -> Clock {
+        self.frontier
+    }
+
+    /// The shard has told of its frontier.
+    pub fn reaches(&mut self, frontier: Clock) {
+        self.frontier = self.frontier.max(frontier);
+    }
+
+    /// Asks to be told when the frontier is there, unless that has been asked.
+    pub fn ask_for_room(&mut self, head: Head, request: u64, frontier: Clock) -> Option<Frame> {
+        if self.room.is_some_and(|room| room.frontier >= frontier) {
+            return None;
+        }
+        let room = Room { request, frontier };
+        self.room = Some(room);
+        Some(self.room_frame(head, room))
+    }
+
+    /// Whether that is what a request asks for.
+    pub fn asks_for_room(&self, request: u64) -> bool {
+        self.room.is_some_and(|room| room.request == request)
+    }
+
+    /// Takes the answer to a request for room, if it is one.
+    pub fn take_room(&mut self, request: u64) -> bool {
+        let is_answer = self.asks_for_room(request);
+        if is_answer {
+            self.room = None;
+        }
+        is_answer
+    }
+
+    fn room_frame(&self, mut head: Head, room: Room) -> Frame {
+        head.to = self.placed.owner;
+        let (table, shard, request, frontier) = (self.table, self.placed.shard, room.request, room.frontier);
+        let keys = KeyPart::Run { first: self.placed.range.first, count: 0 };
+        // Of clock 0, so that the table's own rule lets it through.
+        head.clock = Clock(0);
+        Frame {
+            head,
+            message: Message::Pull(Pull { table, shard, request, after: 0, frontier, subscribe: false, keys }),
+        }
+    }
+
+    /// Adds a read. It is sent at once, unless enough are under way.
+    pub fn read(&mut self, head: Head, request: u64, reading: Reading) -> Option<Frame> {
+        let sent = self.reads.len() - self.unsent.len() < READS_AT_ONCE;
+        let frame = sent.then(|| self.read_frame(head, request, &reading));
+        if !sent {
+            self.unsent.insert(request);
+        }
+        self.reads.insert(request, reading);
+        frame
+    }
+
+    /// Takes a read that was answered, or is to be sent anew.
+    pub fn take_read(&mut self, request: u64) -> Option<Reading> {
+        self.unsent.remove(&request);
+        self.reads.remove(&request)
+    }
+
+    /// The next read that waits for another to be answered, if there is room for it.
+    pub fn next_read(&mut self, head: Head) -> Option<Frame> {
+        if self.reads.len() - self.unsent.len() >= READS_AT_ONCE {
+            return None;
+        }
+        let request = self.unsent.pop_first()?;
+        let reading = self.reads.remove(&request)?;
+        let frame = self.read_frame(head, request, &reading);
+        self.reads.insert(request, reading);
+        Some(frame)
     }
 
     /// Adds an item to the stream and returns its frame.
@@ -139,7 +231,7 @@ impl ShardLink {
     }
 
     /// The frame of a read.
-    pub fn read_frame(&mut self, mut head: Head, request: u64, reading: &Reading) -> Frame {
+    fn read_frame(&mut self, mut head: Head, request: u64, reading: &Reading) -> Frame {
         head.to = self.placed.owner;
         head.clock = reading.clock;
         let keys = match &reading.keys {
@@ -151,6 +243,7 @@ impl ShardLink {
             shard: self.placed.shard,
             request,
             after: reading.after,
+            frontier: Clock(0),
             subscribe: reading.subscribe,
             keys,
         };
@@ -168,8 +261,11 @@ impl ShardLink {
     /// Every read under way, once more.
     pub fn resend_reads(&mut self, head: Head) -> Vec<Frame> {
         let reads = std::mem::take(&mut self.reads);
-        let frames = reads.iter().map(|(request, reading)| self.read_frame(head, *request, reading)).collect();
-        self.reads = reads;
+        let unsent = std::mem::take(&mut self.unsent);
+        let sent = reads.iter().filter(|(request, _)| !unsent.contains(request));
+        let mut frames: Vec<Frame> = sent.map(|(request, reading)| self.read_frame(head, *request, reading)).collect();
+        (self.reads, self.unsent) = (reads, unsent);
+        frames.extend(self.room.map(|room| self.room_frame(head, room)));
         frames
     }
 

@@ -1,10 +1,12 @@
 //! Tasks: what must happen before each, and how it is cut into parts and sent.
 
 use super::calls::check_keys;
+use super::queue::Obstacle;
 use super::stream::{ItemKind, ReadKeys, Reading};
 use super::ticket::{Pending, PendingRead};
-use super::{Batch, PART_COST, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
+use super::{Batch, PART_COST, PullTarget, ShardLink, Table, TableFailure, Ticket, Worker, touch};
 use crate::Outbox;
+use crate::bounds::HELD_CLOCKS;
 use std::ops::Range;
 use types::{Clock, Combine, Consistency, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
 use wire::{Keys, Payload};
@@ -19,12 +21,22 @@ pub(super) enum Task {
 }
 
 impl Task {
-    fn cost(&self) -> usize {
+    pub fn cost(&self) -> usize {
         let values = match self {
             Self::Push { batch } | Self::PushPull { batch, .. } => batch.values.bytes.len(),
             Self::Pull { .. } | Self::Scan { .. } | Self::Tune { .. } => 0,
         };
         values + PART_COST
+    }
+
+    /// Whether it changes rows.
+    pub fn is_push(&self) -> bool {
+        matches!(self, Self::Push { .. } | Self::PushPull { .. })
+    }
+
+    /// Whether it reads rows.
+    fn is_read(&self) -> bool {
+        matches!(self, Self::Pull { .. } | Self::PushPull { .. } | Self::Scan { .. })
     }
 }
 
@@ -33,6 +45,7 @@ pub(super) struct Queued {
     pub ticket: Ticket,
     pub table: TableId,
     pub task: Task,
+    /// Those of the tickets it was to run after that may not be finished.
     pub after: Vec<Ticket>,
 }
 
@@ -57,40 +70,108 @@ impl Worker {
                 table.unfinished.insert(table.tasks);
                 table.tasks
             });
-        let pending = Pending { parts: 0, failure: None, read: None, table, place };
+        let reads = task.is_read();
+        self.open_reads += usize::from(reads);
+        let pending = Pending { parts: 0, failure: None, read: None, table, reads, place };
         self.pending.insert(ticket, pending);
-        let queued = Queued { ticket, table, task, after: after.to_vec() };
-        if self.may_start(&queued) {
-            self.start(now, queued, out);
-        } else {
-            self.queued_bytes += queued.task.cost();
-            self.queued.push_back(queued);
-        }
+        self.start_or_queue(now, Queued { ticket, table, task, after: after.to_vec() }, out);
         ticket
     }
 
-    fn may_start(&self, queued: &Queued) -> bool {
-        if queued.after.iter().any(|ticket| self.pending.contains_key(ticket)) {
-            return false;
+    fn start_or_queue(&mut self, now: Time, mut queued: Queued, out: &mut Outbox) {
+        let obstacle = self.obstacle(&mut queued);
+        if obstacle == Some(Obstacle::Room) {
+            self.ask_for_room(now, queued.table, out);
         }
-        let Some(table) = self.tables.get(&queued.table) else { return true };
-        let Consistency::Delay { tau } = table.spec.consistency else { return true };
-        // Task i is issued when its tasks before i − τ are acknowledged.
-        let place = self.pending.get(&queued.ticket).and_then(|pending| pending.place).unwrap_or(0);
-        table.unfinished.first().is_none_or(|oldest| oldest.saturating_add(tau) >= place)
+        match obstacle {
+            None => self.start(now, queued, out),
+            Some(obstacle) => self.queue.put(queued, obstacle),
+        }
+    }
+
+    /// The least frontier at which a push to a table whose contributions meet by clock may be sent.
+    fn frontier_for_push(&self) -> Clock {
+        Clock((self.clock.0 + 1).saturating_sub(HELD_CLOCKS))
+    }
+
+    /// Whether the shards of a table hold contributions of this clock, by what they have told of their frontiers.
+    fn has_room(&self, table: &Table) -> bool {
+        let needed = self.frontier_for_push();
+        table.spec.combine == Combine::Each || table.links.iter().all(|link| link.frontier() >= needed)
+    }
+
+    fn ask_for_room(&mut self, now: Time, table: TableId, out: &mut Outbox) {
+        let (head, needed) = (self.head(), self.frontier_for_push());
+        let Some(table) = self.tables.get_mut(&table) else { return };
+        for link in table.links.iter_mut().filter(|link| link.frontier() < needed) {
+            self.requests += 1;
+            if let Some(frame) = link.ask_for_room(head, self.requests, needed) {
+                touch(link, now);
+                out.send(frame);
+            }
+        }
+    }
+
+    /// A shard has told of its frontier: pushes may have room now.
+    pub(super) fn make_room(&mut self, table: TableId) {
+        if self.queue.is_crowded() && self.tables.get(&table).is_some_and(|table| self.has_room(table)) {
+            self.queue.has_room(table);
+        }
+    }
+
+    /// What a task waits for, if anything. Once something is out of its way it never stands there again.
+    fn obstacle(&self, queued: &mut Queued) -> Option<Obstacle> {
+        while let Some(after) = queued.after.last() {
+            if self.pending.contains_key(after) {
+                return Some(Obstacle::Ticket(*after));
+            }
+            queued.after.pop();
+        }
+        let table = self.tables.get(&queued.table)?;
+        let spec = &table.spec;
+        let waits = match (spec.consistency, spec.combine) {
+            // Read-my-writes: what it must hold has to be sent first.
+            (Consistency::Bounded { .. }, Combine::Each)
+                if queued.task.is_read() && self.queue.has_push_before(queued.table, queued.ticket) =>
+            {
+                Some(Obstacle::OwnPushes)
+            }
+            (Consistency::Delay { tau }, _) => {
+                let place = self.pending.get(&queued.ticket).and_then(|pending| pending.place);
+                place.filter(|place| *place > self.reached(queued.table, tau)).map(Obstacle::Delay)
+            }
+            _ => None,
+        };
+        waits.or((queued.task.is_push() && !self.has_room(table)).then_some(Obstacle::Room))
+    }
+
+    /// The last place of a table with a delay that may start: task i is issued when its tasks before i − τ are acknowledged.
+    fn reached(&self, table: TableId, tau: u64) -> u64 {
+        let oldest = self.tables.get(&table).and_then(|table| table.unfinished.first());
+        oldest.map_or(u64::MAX, |oldest| oldest.saturating_add(tau))
+    }
+
+    /// A ticket is finished: lets go what waited for it.
+    pub(super) fn release(&mut self, ticket: Ticket, table: TableId, place: Option<u64>) {
+        self.queue.finished(ticket);
+        let Some(place) = place else { return };
+        if let Some(table) = self.tables.get_mut(&table) {
+            table.unfinished.remove(&place);
+        }
+        if let Some(Consistency::Delay { tau }) = self.spec(table).map(|spec| spec.consistency) {
+            self.queue.reached(table, self.reached(table, tau));
+        }
     }
 
     pub(super) fn start_queued(&mut self, now: Time, out: &mut Outbox) {
-        while let Some(next) = self.queued.iter().position(|queued| self.may_start(queued)) {
-            if let Some(queued) = self.queued.remove(next) {
-                self.queued_bytes -= queued.task.cost();
-                self.start(now, queued, out);
-            }
+        while let Some(queued) = self.queue.take_ready() {
+            self.start_or_queue(now, queued, out);
         }
     }
 
     fn start(&mut self, now: Time, queued: Queued, out: &mut Outbox) {
         let Queued { ticket, table, task, .. } = queued;
+        self.queue.started(table, ticket);
         match task {
             Task::Push { batch } => self.start_push(now, ticket, table, &batch, out),
             Task::Pull { keys, target } => self.start_pull(now, ticket, table, &keys, target, out),
@@ -133,13 +214,14 @@ impl Worker {
     pub fn begin_push(&mut self, table: TableId, keys: &Keys, examples: u64) -> Result<Option<Ticket>, TableFailure> {
         let spec = self.known(table)?;
         check_keys(spec, keys)?;
-        if matches!(spec.consistency, Consistency::Delay { .. }) {
+        let delayed = matches!(spec.consistency, Consistency::Delay { .. });
+        if delayed || !self.tables.get(&table).is_some_and(|table| self.has_room(table)) {
             return Ok(None);
         }
         self.begun += 1;
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        self.pending.insert(ticket, Pending { parts: 1, failure: None, read: None, table, place: None });
+        self.pending.insert(ticket, Pending { parts: 1, failure: None, read: None, table, reads: false, place: None });
         if let Some(table) = self.tables.get_mut(&table) {
             table.links.iter_mut().for_each(|link| link.untold += examples);
         }
@@ -242,8 +324,7 @@ impl Worker {
                     reading.after = link.last();
                 }
                 touch(link, now);
-                out.send(link.read_frame(head, self.requests, &reading));
-                link.reads.insert(self.requests, reading);
+                link.read(head, self.requests, reading).into_iter().for_each(|frame| out.send(frame));
                 parts += 1;
             }
         }
@@ -278,8 +359,7 @@ impl Worker {
             let keys = ReadKeys::Scan { range: PositionRange { first, last }, shard: parts };
             let reading = read_of(&table.spec, link, ticket, reader, keys);
             touch(link, now);
-            out.send(link.read_frame(head, self.requests, &reading));
-            link.reads.insert(self.requests, reading);
+            link.read(head, self.requests, reading).into_iter().for_each(|frame| out.send(frame));
             found.push((Vec::new(), Vec::new()));
             parts += 1;
         }

@@ -83,6 +83,8 @@ pub(super) struct Pending {
     pub failure: Option<Failure>,
     pub read: Option<PendingRead>,
     pub table: types::TableId,
+    /// Whether it is to bring rows.
+    pub reads: bool,
     /// For a table with a delay: its place among the table's tasks.
     pub place: Option<u64>,
 }
@@ -126,6 +128,13 @@ pub enum Notice {
         /// The table's name.
         table: String,
         /// The workers it waits for; empty if its own pushes have not arrived.
+        on: Vec<WorkerId>,
+    },
+    /// A push waits in this worker, for shards hold enough clocks apart.
+    Push {
+        /// The table's name.
+        table: String,
+        /// The workers it waits for.
         on: Vec<WorkerId>,
     },
     /// A barrier is not complete.

@@ -39,7 +39,7 @@ pub fn reads_hold_exactly_the_clocks_below_the_reported_one() -> Checker {
         let counted: Vec<_> = seen.pushes().filter(|(_, _, mark)| seen.counts(mark)).collect();
         let newest =
             counted.iter().filter(|(worker, n, _)| seen.row.holds(*worker, *n)).map(|(.., mark)| mark.clock).max();
-        let exact = read.shards == 1 && read.read.cached_rows == 0;
+        let exact = read.shards == 1 && !read.scan && read.read.cached_rows == 0;
         let reported = read.read.clock;
         if let Some(newest) = newest.filter(|newest| exact && *newest >= reported) {
             return Some(format!("holds a push from {newest}"));
@@ -54,6 +54,17 @@ pub fn reads_hold_exactly_the_clocks_below_the_reported_one() -> Checker {
             *worker == read.worker && mark.clock >= read.ended && seen.row.holds(*worker, *n)
         });
         early.map(|(_, n, mark)| format!("holds its own push {n} from {}, which has not ended", mark.clock))
+    })
+}
+
+/// A scan shows no row that no applied clock has made: each that it shows holds a push. For tables without initial values.
+#[must_use]
+pub fn scans_show_no_row_before_its_clock() -> Checker {
+    fn concerns(history: &History, read: &FinishedRead<'_>) -> bool {
+        is_by_clock(history, read) && read.scan
+    }
+    each_row("scans_show_no_row_before_its_clock", concerns, |seen| {
+        seen.row.held.iter().all(|held| *held == 0).then(|| "is shown a row that no clock has made".to_owned())
     })
 }
 

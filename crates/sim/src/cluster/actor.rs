@@ -57,7 +57,7 @@ pub struct Actor {
 impl Actor {
     pub fn new(rank: u32, plan: &Plan, settings: WorkerSettings) -> Self {
         Self {
-            worker: Worker::new(WorkerId(rank), plan.clone(), settings),
+            worker: Worker::new(WorkerId(rank), plan.workers[rank as usize], plan.clone(), settings),
             program: Vec::new(),
             standing: Standing::Working,
             next: 0,
@@ -167,6 +167,9 @@ impl Cluster {
             };
             let must_wait = match step {
                 Step::EndClock => !actor.worker.is_flushed(),
+                Step::Pull { .. } | Step::Scan { .. } if self.sabotage != Some(Sabotage::AskWithoutRoom) => {
+                    !actor.worker.may_read()
+                }
                 Step::WaitUntilIdle => !actor.worker.is_idle(),
                 _ => false,
             };

@@ -1,0 +1,145 @@
+//! What becomes of a part: checked whole, then applied or held for its clock; and of a clock that everybody has ended.
+
+use super::Shard;
+use super::combine::{Combination, Held, as_slots};
+use super::resolve::{Stop, rows_of};
+use crate::Outbox;
+use crate::bounds::HELD_CLOCKS;
+use types::{Clock, Combine, Setting, WorkerId};
+use update::{Number, first_not_finite};
+use wire::{Head, KeyPart, Push, Refusal, Tune};
+
+/// Clocks ahead of the frontier for which a shard keeps settings.
+const SETTINGS: usize = 1024;
+/// Failed clocks that a shard remembers for its readers.
+const FAILED_CLOCKS: usize = 64;
+
+impl<T: Number> Shard<T> {
+    /// Checks a part whole, then applies it or holds it for its clock.
+    pub(super) fn contribute(&mut self, worker: WorkerId, head: &Head, push: &Push) -> Result<(), Stop> {
+        // First of all, for any other refusal fails the clock that the part says it belongs to.
+        let clock = head.clock;
+        if matches!(self.spec.combine, Combine::Clock(_)) {
+            if self.frontier.clock(worker) != Some(clock) {
+                return Err(Refusal::PastClock.into());
+            }
+            if clock >= self.end_of_held() {
+                return Err(Refusal::FarAhead { most: HELD_CLOCKS }.into());
+            }
+        }
+        if push.number != T::TYPE {
+            return Err(Refusal::WrongNumber { expected: T::TYPE, found: push.number }.into());
+        }
+        let count = push.keys.count().ok_or(Refusal::NotOrdered)?;
+        let expected = count.saturating_mul(self.spec.row_bytes() as u64);
+        let wrong_length = Refusal::WrongLength { expected, found: push.values.len() as u64 };
+        if push.values.len() as u64 != expected {
+            return Err(wrong_length.into());
+        }
+        let values = push.values.numbers::<T>().ok_or_else(|| wrong_length.clone())?;
+        if let Some(index) = first_not_finite(values) {
+            let position = self.position_of(&push.keys, index / self.rows.width());
+            return match (position, &push.keys) {
+                (Some(position), _) => Err(Refusal::NotFinite { position }.into()),
+                // Its keys are not kept; spelt out again, they tell which row it is.
+                (None, KeyPart::Known { signature, .. }) => Err(Stop::UnknownKeys(signature.0)),
+                (None, _) => Err(self.resolve(&push.keys, false).err().unwrap_or(Stop::Refuse(wrong_length))),
+            };
+        }
+        let unseen = self.unseen(&push.keys)?;
+        let (resolved, positions) = self.resolve(&push.keys, true)?;
+        match self.spec.combine {
+            Combine::Each => {
+                self.rows.count_examples(head.examples);
+                self.rows.apply(clock, resolved.slots(), values);
+                if self.spec.consistency.is_eager() {
+                    self.subscribers.changed(rows_of(&push.keys, positions.as_ref(), &resolved));
+                }
+            }
+            Combine::Clock(_) => {
+                self.hold_examples(clock, head.examples);
+                self.unborn.conceive(clock, &unseen);
+                let held = self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new()));
+                if let Held::Sum(sum) = held {
+                    sum.add(self.rows.width(), self.rows.len(), &resolved, values);
+                    if self.spec.consistency.is_eager() {
+                        // They change when the clock is applied, which may be several moves of the frontier away.
+                        let changes = self.held_changes.entry(clock).or_default();
+                        changes.extend(rows_of(&push.keys, positions.as_ref(), &resolved));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes a setting, unless it makes no sense or is one of too many.
+    pub(super) fn set(&mut self, tune: &Tune) -> Result<(), Refusal> {
+        let Setting::Rate(rate) = tune.setting;
+        if !rate.is_finite() || rate < 0.0 {
+            return Err(Refusal::BadSetting);
+        }
+        if self.settings.len() >= SETTINGS && !self.settings.contains(&tune.at) {
+            return Err(Refusal::FarAhead { most: SETTINGS as u64 });
+        }
+        self.settings.insert(tune.at);
+        self.rows.tune(tune.at, tune.setting);
+        Ok(())
+    }
+
+    /// The first clock whose contributions are not held.
+    fn end_of_held(&self) -> Clock {
+        Clock(self.frontier.value().0.saturating_add(HELD_CLOCKS))
+    }
+
+    /// Examples of a clock count when it is applied; those of clocks that are not held, with the first of them.
+    pub(super) fn hold_examples(&mut self, clock: Clock, examples: u64) {
+        let held = self.held_examples.entry(clock.min(self.end_of_held())).or_default();
+        *held = held.saturating_add(examples);
+    }
+
+    pub(super) fn frontier_moved(&mut self, by: WorkerId, out: &mut Outbox) {
+        let frontier = self.frontier.value();
+        while let Some(entry) = self.held.first_entry().filter(|entry| *entry.key() < frontier) {
+            let (clock, held) = entry.remove_entry();
+            let examples = self.held_examples.remove(&clock).unwrap_or(0);
+            self.apply_held(clock, held, examples);
+        }
+        self.held_examples.retain(|clock, examples| {
+            // A clock in which nobody touched this shard still saw its examples.
+            if *clock < frontier {
+                self.rows.count_examples(*examples);
+            }
+            *clock >= frontier
+        });
+        self.settings = self.settings.split_off(&frontier);
+        self.rows.forget_settings(frontier);
+        if self.spec.consistency.is_eager() {
+            self.refresh(out);
+        }
+        for read in self.parked.take_admitted(frontier) {
+            self.try_read(read, Some(by), out);
+        }
+    }
+
+    fn apply_held(&mut self, clock: Clock, held: Held<T>, examples: u64) {
+        let changes = self.held_changes.remove(&clock).unwrap_or_default();
+        self.unborn.finish(clock, matches!(held, Held::Sum(_)));
+        match (held, self.spec.combine) {
+            (Held::Sum(sum), Combine::Clock(reduce)) => {
+                self.rows.count_examples(examples);
+                let (slots, sums) = sum.finish(reduce, self.frontier.ended(clock));
+                self.rows.apply(clock, as_slots(&slots), &sums);
+                self.subscribers.changed(changes.into_iter());
+            }
+            (Held::Failed(failed), _) => {
+                self.counts.failed_clocks += 1;
+                self.failed.push_back(failed);
+                if self.failed.len() > FAILED_CLOCKS {
+                    self.failed.pop_front();
+                }
+            }
+            (Held::Sum(_), Combine::Each) => {}
+        }
+    }
+}

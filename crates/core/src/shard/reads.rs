@@ -1,0 +1,119 @@
+//! Reads: answered at once, or parked until the frontier and the reader's own pushes allow an answer.
+
+use super::Shard;
+use super::parked::{ParkedRead, Parking};
+use super::resolve::{Stop, rows_of};
+use crate::Outbox;
+use crate::bounds::PARKED_READS;
+use crate::rows::Resolved;
+use std::sync::Arc;
+use types::{CacheSpec, Clock, PART_BYTES, WorkerId};
+use update::Number;
+use wire::{FailedClock, KeyPart, Message, Payload, PullRefused, Pulled, Refusal};
+
+impl<T: Number> Shard<T> {
+    /// Answers a read, or parks it until the frontier and the reader's own pushes allow an answer.
+    pub(super) fn try_read(&mut self, read: ParkedRead, released_by: Option<WorkerId>, out: &mut Outbox) {
+        let frontier = self.frontier.value();
+        let admitted = self.spec.consistency.admits(read.clock, frontier) && read.pull.frontier <= frontier;
+        let has_own = self.streams[read.worker.0 as usize].finished() >= read.pull.after;
+        if admitted && has_own {
+            self.counts.reads += 1;
+            return self.answer(&read, released_by, out);
+        }
+        let slack = self.spec.consistency.bound().unwrap_or(0);
+        let needed = Clock(read.clock.0.saturating_sub(slack)).max(read.pull.frontier);
+        let (worker, request) = (read.worker, read.pull.request);
+        match self.parked.park(read, (!admitted).then_some(needed)) {
+            Parking::Parked => {
+                self.counts.parked += 1;
+                self.counts.most_parked = self.counts.most_parked.max(self.parked.len() as u64);
+            }
+            Parking::Known => {}
+            Parking::Full => {
+                let refusal = Refusal::TooManyReads { most: PARKED_READS as u64 };
+                let (table, shard) = (self.table, self.placed.shard);
+                self.say(worker, Message::PullRefused(PullRefused { table, shard, request, refusal }), out);
+            }
+        }
+    }
+
+    fn answer(&mut self, read: &ParkedRead, released_by: Option<WorkerId>, out: &mut Outbox) {
+        let message = match self.collect(read, released_by) {
+            Ok(pulled) => Message::Pulled(pulled),
+            Err(stop) => {
+                let refusal = match stop {
+                    Stop::Refuse(refusal) => refusal,
+                    Stop::UnknownKeys(signature) => Refusal::UnknownKeys { signature },
+                };
+                let request = read.pull.request;
+                Message::PullRefused(PullRefused { table: self.table, shard: self.placed.shard, request, refusal })
+            }
+        };
+        self.say(read.worker, message, out);
+    }
+
+    fn collect(&mut self, read: &ParkedRead, released_by: Option<WorkerId>) -> Result<Pulled, Stop> {
+        let pull = &read.pull;
+        let row_bytes = self.spec.row_bytes();
+        let mut positions = Payload::EMPTY;
+        let mut more = None;
+        let subscribes = pull.subscribe && self.spec.consistency.is_eager() && pull.keys.count().is_some();
+        let mut read_rows = Vec::new();
+        let (resolved, count) = match &pull.keys {
+            KeyPart::Scan { range } => {
+                let (mut found, mut resolved, next) = self.rows.scan(*range, PART_BYTES / (row_bytes + 8))?;
+                if let Resolved::List(slots) = &mut resolved
+                    && self.unborn.are_kept()
+                {
+                    let shown: Vec<bool> = found.iter().map(|position| !self.unborn.contains(*position)).collect();
+                    let mut each = shown.iter();
+                    slots.retain(|_| each.next().is_none_or(|shown| *shown));
+                    let mut each = shown.iter();
+                    found.retain(|_| each.next().is_none_or(|shown| *shown));
+                }
+                positions = self.pool.copy(&found);
+                more = next;
+                (Arc::new(resolved), found.len())
+            }
+            keys => {
+                let count = keys.count().unwrap_or(0);
+                let bytes = count.saturating_mul(row_bytes as u64);
+                if bytes > PART_BYTES as u64 {
+                    return Err(Refusal::WrongLength { expected: PART_BYTES as u64, found: bytes }.into());
+                }
+                let create = self.rows.reads_create();
+                let (resolved, list) = self.resolve(keys, create)?;
+                if create {
+                    self.unborn.read(rows_of(keys, list.as_ref(), &resolved).map(|(position, _)| position));
+                }
+                if subscribes {
+                    read_rows = rows_of(keys, list.as_ref(), &resolved).collect();
+                }
+                (resolved, count as usize)
+            }
+        };
+        let mut values = self.pool.take(count * row_bytes);
+        self.rows.read(self.frontier.value(), resolved.slots(), values.numbers_mut::<T>());
+        let chain = match self.spec.cache {
+            CacheSpec::Rows { max_rows } if subscribes => {
+                self.subscribers.subscribe(read.worker, self.frontier.value(), &read_rows, max_rows)
+            }
+            _ => None,
+        };
+        let slack = self.spec.consistency.bound().unwrap_or(0);
+        let in_view = |failed: &&FailedClock| failed.clock.0.saturating_add(slack).saturating_add(1) >= read.clock.0;
+        Ok(Pulled {
+            table: self.table,
+            shard: self.placed.shard,
+            request: pull.request,
+            contains: self.streams[read.worker.0 as usize].finished(),
+            chain,
+            released_by,
+            failed: self.failed.iter().filter(in_view).cloned().collect(),
+            more,
+            positions,
+            values: values.freeze(),
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! Rows that so far only held contributions have made: they have a place, and no scan shows them before their clock is
+//! applied.
+//!
+//! Only a table that can be scanned and combines by clock has any. They are known by position, and cost other tables nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Clock, Combine, Placement, Shape, TableSpec};
+
+/// The rows of a shard that are not there yet for a scan.
+#[derive(Debug)]
+pub struct Unborn {
+    /// Whether there can be any.
+    kept: bool,
+    positions: BTreeSet<u64>,
+    /// Those that each held clock makes.
+    by_clock: BTreeMap<Clock, BTreeSet<u64>>,
+}
+
+impl Unborn {
+    /// None yet, in a table of this kind.
+    pub fn new(spec: &TableSpec) -> Self {
+        let scanned = matches!(spec.shape, Shape::Sparse { placement: Placement::Ordered, .. });
+        let kept = scanned && matches!(spec.combine, Combine::Clock(_));
+        Self { kept, positions: BTreeSet::new(), by_clock: BTreeMap::new() }
+    }
+
+    /// Whether there can be any in this table.
+    pub fn are_kept(&self) -> bool {
+        self.kept
+    }
+
+    /// Whether a row is one of them.
+    pub fn contains(&self, position: u64) -> bool {
+        self.positions.contains(&position)
+    }
+
+    /// A contribution to `clock`, which is held, has made rows, or touched some of these.
+    pub fn conceive(&mut self, clock: Clock, positions: &[u64]) {
+        if !positions.is_empty() {
+            self.positions.extend(positions);
+            self.by_clock.entry(clock).or_default().extend(positions);
+        }
+    }
+
+    /// A read has made these rows, with their initial values.
+    pub fn read(&mut self, positions: impl Iterator<Item = u64>) {
+        if self.positions.is_empty() {
+            return;
+        }
+        for position in positions {
+            self.positions.remove(&position);
+        }
+    }
+
+    /// A clock is applied: its rows are there. Or it has failed: then they are not, until a later clock makes them.
+    pub fn finish(&mut self, clock: Clock, applied: bool) {
+        for position in self.by_clock.remove(&clock).into_iter().flatten().filter(|_| applied) {
+            self.positions.remove(&position);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::Reduce;
+
+    #[test]
+    fn a_row_is_there_once_a_clock_that_made_it_is_applied() {
+        let spec = TableSpec::sparse("t", 1).ordered().combine(Combine::Clock(Reduce::Sum));
+        let mut unborn = Unborn::new(&spec);
+        unborn.conceive(Clock(0), &[1, 2]);
+        unborn.conceive(Clock(1), &[2, 3]);
+        unborn.finish(Clock(0), false);
+        assert!([1, 2, 3].into_iter().all(|position| unborn.contains(position)), "the clock failed");
+        unborn.finish(Clock(1), true);
+        assert_eq!([1, 2, 3].map(|position| unborn.contains(position)), [true, false, false]);
+        unborn.read([1].into_iter());
+        assert!(!unborn.contains(1), "a read made it");
+    }
+
+    #[test]
+    fn other_tables_keep_none() {
+        let clock = Combine::Clock(Reduce::Sum);
+        let cases = [
+            (TableSpec::sparse("t", 1).ordered().combine(clock), true),
+            (TableSpec::sparse("t", 1).ordered(), false),
+            (TableSpec::sparse("t", 1).combine(clock), false),
+            (TableSpec::dense("t", 9, 1).combine(clock), false),
+        ];
+        for (spec, expected) in cases {
+            assert_eq!(Unborn::new(&spec).are_kept(), expected, "{spec:?}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Promises about how much may be under way.
+
+use super::{Checker, broken};
+use crate::history::Event;
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Clock, Combine};
+
+/// No worker ends a clock in which it pushed to a table that combines by clock while the slowest is `most` clocks behind.
+#[must_use]
+pub fn held_clocks_at_most(most: u64) -> Checker {
+    Box::new(move |history| {
+        let mut ended: BTreeMap<u32, Clock> =
+            (0..history.plan.workers.len() as u32).map(|rank| (rank, Clock(0))).collect();
+        let mut pushed: BTreeSet<u32> = BTreeSet::new();
+        for entry in &history.entries {
+            match &entry.event {
+                Event::Pushed { table, .. } if history.specs[table.0].combine != Combine::Each => {
+                    pushed.insert(entry.worker);
+                }
+                Event::ClockEnded { clock } => {
+                    let slowest = ended.values().min().copied().unwrap_or_default();
+                    if pushed.remove(&entry.worker) && clock.0 >= slowest.0 + most {
+                        let what = format!("worker {} ends {clock} while the slowest is at {slowest}", entry.worker);
+                        return broken(history, "held_clocks_at_most", what);
+                    }
+                    ended.insert(entry.worker, clock.next());
+                }
+                Event::Left => {
+                    ended.remove(&entry.worker);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    })
+}
+
+/// No worker has more than `most` reads open.
+#[must_use]
+pub fn open_reads_at_most(most: usize) -> Checker {
+    Box::new(move |history| {
+        let mut open: BTreeMap<u32, usize> = BTreeMap::new();
+        for entry in &history.entries {
+            let count = open.entry(entry.worker).or_default();
+            match &entry.event {
+                Event::PullIssued { .. } => *count += 1,
+                Event::PullReturned { .. } | Event::PullFailed { .. } => *count -= 1,
+                _ => {}
+            }
+            if *count > most {
+                return broken(history, "open_reads_at_most", format!("worker {} has {count} open", entry.worker));
+            }
+        }
+        Ok(())
+    })
+}
