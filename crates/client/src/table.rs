@@ -312,6 +312,28 @@ impl<T: TargetNumber> Table<T> {
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 
+    /// Pulls every row there is; [`Rows::ids`] tells which they are. The rows come shard by shard in parts, each as fresh as
+    /// the table's consistency asks; behind a [`Session::barrier`](crate::Session::barrier), with nobody pushing, they are
+    /// the table as it stands. Needs memory for all of them. A `clock` table may name keys whose first clock is still
+    /// held, with what a pull of them reads.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
+    /// table.push(&table.keys(&[900]), vec![2.0])?.wait()?;
+    /// let rows = table.pull_all()?.wait()?;
+    /// assert_eq!((rows.ids(), rows.values()), (&[900][..], &[2.0][..]));
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn pull_all(&self) -> Result<Ticket<Rows<T>>, Error> {
+        self.absorb_logs()?;
+        let all = PositionRange::ALL;
+        let number = self.shared.push(|worker, now, out| worker.scan(now, self.id, all, &[], out))??;
+        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+    }
+
     /// Pushes to neighbouring ids, then pulls them with the push applied.
     pub fn push_pull_range<'v>(
         &self,

@@ -2,7 +2,6 @@
 
 use super::spread::SpreadIndex;
 use std::collections::BTreeMap;
-use std::collections::btree_map::Range;
 use std::ops::RangeInclusive;
 use types::{Placement, PositionRange, Shape};
 use update::ABSENT;
@@ -70,11 +69,12 @@ impl Index {
         }
     }
 
-    /// What exists between two positions, where the index is in key order.
-    pub fn range(&self, positions: RangeInclusive<u64>) -> Option<Range<'_, u64, u32>> {
+    /// What a sparse table has between two positions, rising: the first `limit` of them.
+    pub fn entries(&self, positions: RangeInclusive<u64>, limit: usize) -> (Vec<u64>, Vec<u32>) {
         match self {
-            Self::Ordered(index) => Some(index.range(positions)),
-            Self::Dense { .. } | Self::Spread(_) => None,
+            Self::Dense { .. } => (Vec::new(), Vec::new()),
+            Self::Spread(index) => index.entries(positions).take(limit).unzip(),
+            Self::Ordered(index) => index.range(positions).take(limit).unzip(),
         }
     }
 }

@@ -237,23 +237,24 @@ impl<T: Number> Rows<T> {
     }
 
     /// The rows that exist between two positions, in order, at most `limit`, and where the next ones start.
-    pub fn scan(&self, range: PositionRange, limit: usize) -> Result<(Vec<u64>, Resolved, Option<Position>), Refusal> {
+    pub fn scan(&self, range: PositionRange, limit: usize) -> (Vec<u64>, Resolved, Option<Position>) {
         let first = range.first.max(self.range.first);
         let last = range.last.min(self.range.last);
         if first > last {
-            return Ok((Vec::new(), Resolved::List(Vec::new()), None));
+            return (Vec::new(), Resolved::List(Vec::new()), None);
         }
         if self.index.is_dense() {
             let count = ((last.0 - first.0) as usize).saturating_add(1).min(limit);
             let next = first.0 + count as u64;
             let more = (next <= last.0).then_some(Position(next));
             let run = Resolved::Run { first: (first.0 - self.range.first.0) as usize, count };
-            return Ok(((first.0..next).collect(), run, more));
+            return ((first.0..next).collect(), run, more);
         }
-        let mut entries = self.index.range(first.0..=last.0).ok_or(Refusal::NotOrdered)?;
-        let (positions, slots) = entries.by_ref().take(limit).unzip();
-        let more = entries.next().map(|(&position, _)| Position(position));
-        Ok((positions, Resolved::List(slots), more))
+        let (mut positions, mut slots) = self.index.entries(first.0..=last.0, limit.saturating_add(1));
+        let more = positions.get(limit).copied().map(Position);
+        positions.truncate(limit);
+        slots.truncate(limit);
+        (positions, Resolved::List(slots), more)
     }
 
     /// Counts examples that the shard was told of.

@@ -6,6 +6,7 @@
 //! does the rest), and a lookup looks at a few neighbouring cells. Pages split as they fill, so that rows may come in any
 //! order, sorted ones included, and nothing ever costs more than a page.
 
+use std::ops::RangeInclusive;
 use types::PositionRange;
 use update::ABSENT;
 
@@ -259,6 +260,13 @@ impl SpreadIndex {
             slot
         }));
         absent
+    }
+
+    /// What lies between two positions, rising.
+    pub fn entries(&self, positions: RangeInclusive<u64>) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let (first, last) = positions.into_inner();
+        let entries = self.pages[self.page_of(first)..].iter().flat_map(Page::entries);
+        entries.skip_while(move |(position, _)| *position < first).take_while(move |(position, _)| *position <= last)
     }
 
     /// The highest position there is.

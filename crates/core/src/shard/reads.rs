@@ -62,7 +62,7 @@ impl<T: Number> Shard<T> {
         let mut read_rows = Vec::new();
         let (resolved, count) = match &pull.keys {
             KeyPart::Scan { range } => {
-                let (mut found, mut resolved, next) = self.rows.scan(*range, PART_BYTES / (row_bytes + 8))?;
+                let (mut found, mut resolved, next) = self.rows.scan(*range, PART_BYTES / (row_bytes + 8));
                 if let Resolved::List(slots) = &mut resolved
                     && self.unborn.are_kept()
                 {

@@ -85,7 +85,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Pulls whatever rows a dense or ordered table has in a range.
+    /// Pulls whatever rows a dense or ordered table has in a range, or any table as a whole.
     pub fn scan(
         &mut self,
         now: Time,
@@ -95,7 +95,7 @@ impl Worker {
         out: &mut Outbox,
     ) -> Result<Ticket, TableFailure> {
         let spec = self.known(table)?;
-        if spec.shape.placement() != types::Placement::Ordered {
+        if spec.shape.placement() != types::Placement::Ordered && range != PositionRange::ALL {
             return Err(unfit(spec, Refusal::NotOrdered));
         }
         Ok(self.submit(now, table, Task::Scan { range }, after, out))

@@ -1,0 +1,182 @@
+//! How well predictions fit: sums that grow by one example at a time, in memory that does not grow at all.
+
+use crate::program::Task;
+
+/// No probability is taken to be nearer to 0 than this when its logarithm is taken: a model that was sure and wrong loses
+/// much, not everything.
+const LEAST_PROBABILITY: f64 = 1e-15;
+/// Probabilities are ranked by their leading bits: two that agree in 11 of them after the first count as equal.
+const RANK_SHIFT: u32 = 12;
+const RANKS: usize = (1f32.to_bits() >> RANK_SHIFT) as usize + 1;
+
+/// How well predictions fit so far.
+pub struct Fit {
+    task: Task,
+    examples: f64,
+    /// Of the log-loss, or of the squared errors.
+    loss: f64,
+    correct: f64,
+    label: f64,
+    label_squared: f64,
+    /// For two classes: how many examples of either label have a probability of each rank.
+    ranks: Vec<[f64; 2]>,
+}
+
+/// What there is to say about it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Quality {
+    /// Of probabilities of a label of 1.
+    Binary {
+        /// Mean −ln of the probability of what was the case.
+        log_loss: f64,
+        /// Share of examples whose likelier label was the case.
+        accuracy: f64,
+        /// Chance that an example labelled 1 is given a higher probability than one labelled 0; not a number unless there
+        /// are both.
+        auc: f64,
+    },
+    /// Of the probabilities of classes.
+    Classes {
+        /// Mean −ln of the probability of the class.
+        log_loss: f64,
+        /// Share of examples whose likeliest class was the case.
+        accuracy: f64,
+    },
+    /// Of numbers.
+    Regression {
+        /// Root of the mean squared error.
+        rmse: f64,
+        /// 1 − squared error / squared distance from the mean label.
+        r2: f64,
+    },
+}
+
+impl Quality {
+    /// Each figure with its name, as people and programs read them.
+    #[must_use]
+    pub fn named(&self) -> Vec<(&'static str, f64)> {
+        match *self {
+            Self::Binary { log_loss, accuracy, auc } => {
+                vec![("log_loss", log_loss), ("accuracy", accuracy), ("auc", auc)]
+            }
+            Self::Classes { log_loss, accuracy } => vec![("log_loss", log_loss), ("accuracy", accuracy)],
+            Self::Regression { rmse, r2 } => vec![("rmse", rmse), ("r2", r2)],
+        }
+    }
+}
+
+impl Fit {
+    /// Nothing predicted yet.
+    #[must_use]
+    pub fn new(task: Task) -> Self {
+        let ranks = if task == Task::Binary { RANKS } else { 0 };
+        let ranks = vec![[0.0; 2]; ranks];
+        Self { task, examples: 0.0, loss: 0.0, correct: 0.0, label: 0.0, label_squared: 0.0, ranks }
+    }
+
+    /// Counts one example, which stands for `importance` ordinary ones.
+    ///
+    /// # Panics
+    /// If the prediction is not as long as the task's predictions are.
+    pub fn add(&mut self, label: f32, importance: f32, prediction: &[f32]) {
+        assert_eq!(prediction.len(), self.task.outputs(), "a prediction of this task");
+        let importance = f64::from(importance);
+        self.examples += importance;
+        match self.task {
+            Task::Binary => {
+                let (one, probability) = (label > 0.5, f64::from(prediction[0]));
+                let of_label = if one { probability } else { 1.0 - probability };
+                self.loss -= importance * of_label.max(LEAST_PROBABILITY).ln();
+                self.correct += if (probability > 0.5) == one { importance } else { 0.0 };
+                let rank = (prediction[0].clamp(0.0, 1.0).to_bits() >> RANK_SHIFT) as usize;
+                self.ranks[rank][usize::from(one)] += importance;
+            }
+            Task::Classes { .. } => {
+                let class = label as usize;
+                let of_label = prediction.get(class).copied().map_or(0.0, f64::from);
+                self.loss -= importance * of_label.max(LEAST_PROBABILITY).ln();
+                let likeliest = (0..prediction.len()).max_by(|a, b| prediction[*a].total_cmp(&prediction[*b]));
+                self.correct += if likeliest == Some(class) { importance } else { 0.0 };
+            }
+            Task::Regression => {
+                let (label, error) = (f64::from(label), f64::from(prediction[0]) - f64::from(label));
+                self.loss += importance * error * error;
+                self.label += importance * label;
+                self.label_squared += importance * label * label;
+            }
+        }
+    }
+
+    /// What can be said by now; nothing without examples.
+    #[must_use]
+    pub fn quality(&self) -> Option<Quality> {
+        if self.examples <= 0.0 {
+            return None;
+        }
+        let (mean, accuracy) = (self.loss / self.examples, self.correct / self.examples);
+        Some(match self.task {
+            Task::Binary => Quality::Binary { log_loss: mean, accuracy, auc: self.auc() },
+            Task::Classes { .. } => Quality::Classes { log_loss: mean, accuracy },
+            Task::Regression => {
+                let spread = self.label_squared - self.label * self.label / self.examples;
+                Quality::Regression { rmse: mean.sqrt(), r2: 1.0 - self.loss / spread }
+            }
+        })
+    }
+
+    /// Pairs of unlike labels that are ranked rightly, those of equal rank by half, over all such pairs.
+    fn auc(&self) -> f64 {
+        let (mut zeros, mut ones, mut right) = (0.0, 0.0, 0.0);
+        for [zero, one] in &self.ranks {
+            right += one * (zeros + zero / 2.0);
+            zeros += zero;
+            ones += one;
+        }
+        right / (zeros * ones)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_two_classes_follow_their_definitions() {
+        let mut fit = Fit::new(Task::Binary);
+        assert_eq!(fit.quality(), None);
+        for (label, probability) in [(1.0, 0.9), (0.0, 0.6), (1.0, 0.6), (0.0, 0.1)] {
+            fit.add(label, 1.0, &[probability]);
+        }
+        let Some(Quality::Binary { log_loss, accuracy, auc }) = fit.quality() else { panic!("of two classes") };
+        let expected = -(0.9f64.ln() + 0.4f64.ln() + 0.6f64.ln() + 0.9f64.ln()) / 4.0;
+        assert!((log_loss - expected).abs() < 1e-6);
+        assert_eq!(accuracy, 0.75);
+        // Of the four pairs three are right and one is even.
+        assert_eq!(auc, 3.5 / 4.0);
+    }
+
+    #[test]
+    fn a_sure_mistake_is_dear_and_finite() {
+        let mut fit = Fit::new(Task::Binary);
+        fit.add(1.0, 1.0, &[0.0]);
+        let Some(Quality::Binary { log_loss, auc, .. }) = fit.quality() else { panic!("of two classes") };
+        assert!((log_loss - 34.538).abs() < 1e-2 && auc.is_nan());
+    }
+
+    #[test]
+    fn figures_of_classes_and_numbers_follow_their_definitions() {
+        let mut fit = Fit::new(Task::Classes { count: 3 });
+        fit.add(2.0, 3.0, &[0.2, 0.2, 0.6]);
+        fit.add(0.0, 1.0, &[0.25, 0.5, 0.25]);
+        let Some(Quality::Classes { log_loss, accuracy }) = fit.quality() else { panic!("of classes") };
+        assert!((log_loss + (3.0 * 0.6f64.ln() + 0.25f64.ln()) / 4.0).abs() < 1e-6);
+        assert_eq!(accuracy, 0.75);
+        let mut fit = Fit::new(Task::Regression);
+        for (label, prediction) in [(1.0, 2.0), (3.0, 3.0), (5.0, 4.0)] {
+            fit.add(label, 1.0, &[prediction]);
+        }
+        let Some(Quality::Regression { rmse, r2 }) = fit.quality() else { panic!("of numbers") };
+        assert!((rmse - (2.0f64 / 3.0).sqrt()).abs() < 1e-12);
+        assert!((r2 - 0.75).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,189 @@
+//! The loop that every program shares: read a minibatch, pull its weights, learn, push, end the clock.
+
+use crate::gather::Gather;
+use crate::program::{Program, Weights};
+use data::{DataError, Reader};
+use slackwater::{Consistency, Initial, Session, Table, TableSpec, UpdaterSpec};
+
+/// How weights follow gradients.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// FTRL-proximal: the one for ℓ1. Learns from sums over the minibatch.
+    Ftrl {
+        /// α
+        rate: f64,
+        /// β
+        beta: f64,
+    },
+    /// Steps that shrink with the gradients a weight has seen. Learns from means over the minibatch, as the next two do.
+    Adagrad {
+        /// η
+        rate: f64,
+    },
+    /// Steps along running means.
+    Adam {
+        /// η
+        rate: f64,
+    },
+    /// Plain steps.
+    Sgd {
+        /// η
+        rate: f64,
+    },
+}
+
+/// What all programs have to be told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Training {
+    /// How weights follow gradients.
+    pub rule: Rule,
+    /// λ₁ of mean loss + λ₁ |w| + λ₂ w²/2, for ftrl alone. λ₂ is said by the program, for each of its tables: ftrl applies it
+    /// exactly, the others to the features that a minibatch has.
+    pub l1: f64,
+    /// How fresh weights must be.
+    pub consistency: Consistency,
+    /// Whether there is a constant term.
+    pub bias: bool,
+}
+
+/// Why a worker stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// Its data cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The cluster is gone, or refuses.
+    #[error(transparent)]
+    Cluster(#[from] slackwater::Error),
+}
+
+/// What a worker has just learnt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Learnt {
+    /// The pass over the data, from 0.
+    pub epoch: u32,
+    /// Examples of the minibatch.
+    pub examples: u64,
+    /// Their summed loss under the weights that were pulled, before they were learnt from.
+    pub loss: f64,
+    /// How many clocks the worker was ahead of what it read.
+    pub staleness: u64,
+    /// How far the reading of the data has come.
+    pub progress: data::Progress,
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Go {
+    /// With the next minibatch.
+    On,
+    /// No further: what has been learnt is kept.
+    Stop,
+}
+
+impl Training {
+    /// The spec of one of a program's tables.
+    #[must_use]
+    pub fn spec(&self, weights: &Weights) -> TableSpec {
+        let adagrad = |rate| UpdaterSpec::Adagrad { rate, epsilon: 1e-8 };
+        let updater = match self.rule {
+            // Its weights are computed from sums of gradients, so they cannot start from anything but zero.
+            Rule::Ftrl { rate, .. } if weights.initial != Initial::Zero => adagrad(rate),
+            Rule::Ftrl { rate, beta } => UpdaterSpec::Ftrl { rate, beta, l1: self.l1, l2: weights.l2 },
+            Rule::Adagrad { rate } => adagrad(rate),
+            Rule::Adam { rate } => UpdaterSpec::Adam { rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 },
+            Rule::Sgd { rate } => UpdaterSpec::Sgd { rate },
+        };
+        let spec = TableSpec::sparse(weights.name, weights.width).initial(weights.initial);
+        spec.consistency(self.consistency).updater(updater)
+    }
+
+    /// Makes a program's tables, or finds them where another worker has made them.
+    pub fn tables(&self, session: &Session, program: &dyn Program) -> Result<Vec<Table<f32>>, slackwater::Error> {
+        program.tables().iter().map(|weights| session.table(self.spec(weights))).collect()
+    }
+}
+
+/// One worker's part of the training: learns from all minibatches of `reader`, and returns when every worker has. `watch`
+/// is told of each, and may end it early.
+pub fn train(
+    session: &Session,
+    program: &dyn Program,
+    training: &Training,
+    reader: &Reader,
+    mut watch: impl FnMut(Learnt) -> Go,
+) -> Result<Vec<Table<f32>>, TrainError> {
+    let tables = training.tables(session, program)?;
+    let shapes = program.tables();
+    let finished = session.table::<i64>(finished(training.consistency))?;
+    let mut gather = Gather::default();
+    let mut weights: Vec<Vec<f32>> = vec![Vec::new(); tables.len()];
+    let mut gradients: Vec<Vec<f32>> = vec![Vec::new(); tables.len()];
+    let mut batches = reader.batches()?;
+    while let Some(batch) = batches.next() {
+        let batch = batch?;
+        let examples = gather.gather(&batch, training.bias, |keys| tables[0].keys(keys));
+        let count = examples.len() as u64;
+        let mut pulls = Vec::new();
+        for ((table, weights), shape) in tables.iter().zip(&mut weights).zip(&shapes) {
+            weights.resize(examples.keys.len() * shape.width as usize, 0.0);
+            let target = std::mem::take(weights);
+            pulls.push(table.pull_into(&examples.keys, target, &slackwater::Tickets::none())?);
+        }
+        let mut staleness = 0;
+        for (pull, weights) in pulls.into_iter().zip(&mut weights) {
+            let rows = pull.wait()?;
+            staleness = staleness.max(rows.staleness());
+            *weights = rows.into_values();
+        }
+        for (gradients, weights) in gradients.iter_mut().zip(&weights) {
+            gradients.clear();
+            gradients.resize(weights.len(), 0.0);
+        }
+        let views: Vec<&[f32]> = weights.iter().map(Vec::as_slice).collect();
+        let loss = program.learn(&examples, &views, &mut gradients);
+        for (((table, gradients), weights), shape) in tables.iter().zip(&mut gradients).zip(&weights).zip(&shapes) {
+            if !matches!(table.spec().updater, UpdaterSpec::Ftrl { .. }) {
+                let (share, l2) = (1.0 / count as f32, shape.l2 as f32);
+                gradients.iter_mut().zip(weights).for_each(|(gradient, w)| *gradient = *gradient * share + l2 * w);
+            }
+            table.push_after(&examples.keys, gradients.as_slice(), count, &slackwater::Tickets::none())?;
+        }
+        session.clock()?;
+        let learnt = Learnt {
+            epoch: batch.epoch(),
+            examples: count,
+            loss,
+            staleness,
+            progress: batches.progress(),
+        };
+        if watch(learnt) == Go::Stop {
+            break;
+        }
+    }
+    drop(batches);
+    keep_time(session, &finished)?;
+    session.barrier()?;
+    Ok(tables)
+}
+
+/// How many workers have learnt from all their minibatches.
+fn finished(consistency: Consistency) -> TableSpec {
+    TableSpec::dense("finished", 1, 1).number(slackwater::NumberType::I64).consistency(consistency)
+}
+
+/// Ends clock after clock until everybody has finished: others may have more minibatches, and must not wait at the bound for
+/// a worker that has none.
+fn keep_time(session: &Session, finished: &Table<i64>) -> Result<(), slackwater::Error> {
+    finished.push_range(0..1, vec![1])?.wait()?;
+    if finished.spec().consistency.bound().is_none() {
+        return Ok(());
+    }
+    loop {
+        session.clock()?;
+        let rows = finished.pull_range(0..1)?.wait()?;
+        if rows.values()[0] >= i64::from(session.shape().workers) {
+            return Ok(());
+        }
+    }
+}
