@@ -116,16 +116,13 @@ struct Entries {
 
 impl Entries {
     fn open(path: &Path) -> Result<Self, DataError> {
-        let mut entries = Self {
-            lines: Lines::new(Input::open(path)?, LINE_LIMIT_BYTES),
-            words: 0,
-            documents: 0,
-            waiting: None,
-        };
+        let mut entries =
+            Self { lines: Lines::new(Input::open(path)?, LINE_LIMIT_BYTES), words: 0, documents: 0, waiting: None };
         for place in 0..3 {
             let line = entries.line()?.unwrap_or_default();
             let number = unsigned(&line, 0).filter(|(number, end)| *end == line.len() && *number < COUNT_LIMIT);
-            let (number, _) = number.ok_or_else(|| malformed(&entries.lines, &line, "a number of documents, words or entries"))?;
+            let (number, _) =
+                number.ok_or_else(|| malformed(&entries.lines, &line, "a number of documents, words or entries"))?;
             match place {
                 0 => entries.documents = number,
                 1 => entries.words = number,

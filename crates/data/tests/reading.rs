@@ -129,7 +129,8 @@ fn files_are_read_in_the_order_given_and_patterns_in_alphabetical_order() {
 fn a_file_that_is_cut_off_or_damaged_is_named_with_the_place() {
     let folder = Folder::new("damage");
     let text = text(0..20_000);
-    for (name, packed, packing) in [("rows.gz", gzip(text.as_bytes()), "gzip"), ("rows.zst", zstd(text.as_bytes()), "zstd")]
+    for (name, packed, packing) in
+        [("rows.gz", gzip(text.as_bytes()), "gzip"), ("rows.zst", zstd(text.as_bytes()), "zstd")]
     {
         for length in [packed.len() - 1, packed.len() - 8, packed.len() / 2, 20] {
             let file = folder.write(name, &packed[..length]);
@@ -148,10 +149,7 @@ fn a_file_that_is_cut_off_or_damaged_is_named_with_the_place() {
         assert!(problem.contains(": cannot be read at byte "), "{problem}");
     }
     let parquet = folder.write("rows.libsvm", b"PAR1 and so on");
-    assert_eq!(
-        names(&parquet, settings()),
-        Err(format!("{parquet}: is a Parquet file, and is to be read as text"))
-    );
+    assert_eq!(names(&parquet, settings()), Err(format!("{parquet}: is a Parquet file, and is to be read as text")));
 }
 
 #[test]
@@ -223,7 +221,8 @@ fn every_row_is_one_workers_and_the_same_ones_for_the_same_seed() {
             .iter()
             .enumerate()
             .map(|(number, text)| {
-                folder.write(&format!("{number}"), if packed { gzip(text.as_bytes()) } else { text.clone().into_bytes() })
+                folder
+                    .write(&format!("{number}"), if packed { gzip(text.as_bytes()) } else { text.clone().into_bytes() })
             })
             .collect();
         for of in [1, 2, 3, 7] {
@@ -288,8 +287,7 @@ fn memory_is_used_again_and_reading_ahead_is_bounded() {
     let folder = Folder::new("recycling");
     let file = folder.write("rows", text(0..64 * 200));
     let reader = Reader::open(&[&file], settings()).unwrap();
-    let mut places: Vec<*const u64> =
-        reader.batches().unwrap().map(|batch| batch.unwrap().keys().as_ptr()).collect();
+    let mut places: Vec<*const u64> = reader.batches().unwrap().map(|batch| batch.unwrap().keys().as_ptr()).collect();
     places.sort_unstable();
     places.dedup();
     // Buffers that grow move, so some places are seen once: far fewer than the 200 minibatches.

@@ -133,10 +133,12 @@ fn newsgroups_are_rows_of_twenty_classes() {
         let mut file = BufWriter::new(File::create(&path).unwrap());
         bag_of_words(&docword, &labels, part, Weighting::Counts, &mut file).unwrap();
         file.flush().unwrap();
-        let mut source =
-            Reader::open(&[path.to_str().unwrap()], Settings::new(Format::LibSvm, Labels::Classes { first: 0, count: 20 }))
-                .unwrap()
-                .source();
+        let mut source = Reader::open(
+            &[path.to_str().unwrap()],
+            Settings::new(Format::LibSvm, Labels::Classes { first: 0, count: 20 }),
+        )
+        .unwrap()
+        .source();
         let mut batch = Minibatch::new();
         let before = rows;
         while source.fill(&mut batch).unwrap() {
