@@ -1,5 +1,7 @@
-//! How arbitrary bytes become frames that get past the outer checks, so that a fuzzer spends its time behind them.
+//! What targets share: how arbitrary bytes become frames that get past the outer checks, so that a fuzzer spends its time behind
+//! them; and what holds for rows read from any text.
 
+use data::{Minibatch, TextParser};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use types::{
     CacheSpec, Clock, Combine, Consistency, Initial, NodeId, NumberType, Plan, PlanNumber, Position, PositionRange,
@@ -251,4 +253,21 @@ pub fn frame(input: &mut Unstructured, from: NodeId, to: NodeId) -> Result<Frame
     head.clock = Clock(number(input)?);
     head.examples = number(input)?;
     Ok(Frame { head, message: message(input)? })
+}
+
+/// The rows of a text's lines: a fault leaves them as they were, and whatever is read is finite and hangs together.
+pub fn lines(parser: &mut TextParser, text: &[u8]) -> Minibatch {
+    let mut rows = Minibatch::new();
+    for line in text.split(|&byte| byte == b'\n') {
+        let before = (rows.rows(), rows.features());
+        if let Err(fault) = parser.line(line, &mut rows) {
+            assert_eq!((rows.rows(), rows.keys().len(), rows.values().len()), (before.0, before.1, before.1));
+            assert!(fault.column as usize <= line.len() + 1, "{fault} beyond the line");
+        }
+        assert!(rows.rows() <= before.0 + 1);
+    }
+    assert!(rows.values().iter().chain(rows.labels()).all(|number| number.is_finite()));
+    assert!(rows.fields().is_none_or(|fields| fields.len() == rows.features()));
+    assert!(rows.importances().is_none_or(|importances| importances.len() == rows.rows()));
+    rows
 }

@@ -74,6 +74,12 @@ pub enum DataError {
         /// How many were skipped before it.
         skipped: u64,
     },
+    /// Text that was made from data cannot be written.
+    #[error("cannot write: {error}")]
+    Write {
+        /// What the system said.
+        error: io::Error,
+    },
     /// The thread that reads is gone without a word, which is a fault of this library.
     #[error("the thread that reads data has stopped: {problem}")]
     Stopped {

@@ -31,8 +31,8 @@ impl Fault {
     pub(crate) fn text(text: &[u8], at: usize, expected: impl Into<Cow<'static, str>>) -> Self {
         let found = match text {
             [] => "nothing".to_owned(),
-            [shown @ ..] if shown.len() <= SHOWN_BYTES => format!("`{}`", String::from_utf8_lossy(shown)),
-            [shown @ ..] => format!("`{}…`", String::from_utf8_lossy(&shown[..SHOWN_BYTES])),
+            shown if shown.len() <= SHOWN_BYTES => format!("`{}`", String::from_utf8_lossy(shown)),
+            shown => format!("`{}…`", String::from_utf8_lossy(&shown[..SHOWN_BYTES])),
         };
         Self { column: at as u64 + 1, expected: expected.into(), found }
     }

@@ -18,6 +18,7 @@ pub const PARQUET: &[u8] = b"PAR1";
 /// A file that is read from front to back.
 pub struct Input {
     path: PathBuf,
+    size: u64,
     bytes: Bytes,
 }
 
@@ -31,6 +32,7 @@ impl Input {
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let failed = |error| failure(path, 0, error);
         let mut file = File::open(path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
         let mut start = Vec::new();
         (&mut file).take(4).read_to_end(&mut start).map_err(failed)?;
         file.rewind().map_err(failed)?;
@@ -45,7 +47,7 @@ impl Input {
         } else {
             Bytes::Plain { file, position: 0 }
         };
-        Ok(Self { path: path.to_path_buf(), bytes })
+        Ok(Self { path: path.to_path_buf(), size, bytes })
     }
 
     pub fn path(&self) -> &Path {
@@ -56,7 +58,8 @@ impl Input {
     pub fn position(&mut self) -> u64 {
         let read = |reader: &mut BufReader<File>| reader.stream_position().unwrap_or_default();
         match &mut self.bytes {
-            Bytes::Plain { position, .. } => *position,
+            // It may have leapt past the end.
+            Bytes::Plain { position, .. } => self.size.min(*position),
             Bytes::Gzip(decoder) => read(decoder.get_mut()),
             Bytes::Zstd(decoder) => read(decoder.get_mut()),
         }

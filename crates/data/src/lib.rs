@@ -6,6 +6,7 @@
 //! is refused, stands in docs/formats.md.
 
 mod bad;
+mod bag_of_words;
 mod batches;
 mod error;
 mod fault;
@@ -25,6 +26,7 @@ mod source;
 mod testing;
 mod text;
 
+pub use bag_of_words::{Weighting, bag_of_words};
 pub use batches::{AHEAD, Batches, Loan};
 pub use error::DataError;
 pub use fault::Fault;

@@ -19,6 +19,8 @@ pub struct Lines {
     ended: bool,
     /// Where in the text `start` is.
     offset: u64,
+    /// Where in the text the line given out last starts.
+    last_start: u64,
     /// How many lines end before `offset`.
     ended_lines: u64,
     /// Lines were leapt over, so `ended_lines` is too small.
@@ -48,6 +50,7 @@ impl Lines {
             end: 0,
             ended: false,
             offset: 0,
+            last_start: 0,
             ended_lines: 0,
             leapt: false,
             horizon: u64::MAX,
@@ -59,6 +62,11 @@ impl Lines {
     #[inline]
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Whether the last line is past.
+    pub fn is_at_end(&self) -> bool {
+        self.ended && self.start == self.end
     }
 
     /// Says that text from `offset` on may be leapt over.
@@ -82,8 +90,8 @@ impl Lines {
         }
         // Only a plain file can be leapt in. It is read again from its start: this is wanted once, for an error.
         let mut lines = Self::new(Input::open(self.path())?, self.limit_bytes);
-        lines.drop_until(self.offset)?;
-        Ok(lines.ended_lines)
+        lines.drop_until(self.last_start)?;
+        Ok(lines.ended_lines + 1)
     }
 
     #[inline]
@@ -99,7 +107,10 @@ impl Lines {
                 return Ok(if searched == 0 { Next::End } else { self.give(searched, 0) });
             }
             if searched > self.limit_bytes {
+                let number = self.ended_lines + 1;
+                self.last_start = self.offset;
                 self.drop_line()?;
+                self.ended_lines = number;
                 return Ok(Next::TooLong);
             }
             self.fill()?;
@@ -110,6 +121,7 @@ impl Lines {
     #[inline]
     fn give(&mut self, length: usize, line_end: usize) -> Next<'_> {
         let from = self.start;
+        self.last_start = self.offset;
         self.start += length + line_end;
         self.offset += (length + line_end) as u64;
         self.ended_lines += 1;
@@ -175,12 +187,10 @@ impl Lines {
                 self.drop_bytes(length + 1);
                 return Ok(());
             }
+            self.drop_bytes(waiting.len());
             if self.ended {
-                self.ended_lines += u64::from(!waiting.is_empty());
-                self.drop_bytes(waiting.len());
                 return Ok(());
             }
-            self.drop_bytes(waiting.len());
             self.fill()?;
         }
     }

@@ -74,8 +74,9 @@ mod tests {
                 for file in 0..7 {
                     let mut counts = vec![0u64; of as usize];
                     for block in 0..40 {
-                        let owners: Vec<usize> =
-                            (0..of as usize).filter(|&rank| shares[rank].next_run(file, block).start == block).collect();
+                        let owners: Vec<usize> = (0..of as usize)
+                            .filter(|&rank| shares[rank].next_run(file, block).start == block)
+                            .collect();
                         assert_eq!(owners.len(), 1, "block {block} of file {file}");
                         counts[owners[0]] += 1;
                     }

@@ -88,6 +88,9 @@ impl OpenFile {
                 self.lines.set_horizon(self.ours.end);
                 if offset < self.ours.start {
                     self.lines.skip_to_line_at(self.ours.start)?;
+                    if self.lines.is_at_end() {
+                        return Ok(false);
+                    }
                     // That line may start beyond, where it is another worker's, again.
                     continue;
                 }

@@ -94,7 +94,8 @@ mod tests {
         categories[25] = "x";
         let mut expected = "1".to_owned();
         // ln(3)² = 1.2, ln(1000)² = 47.7, ln(5)² = 2.6
-        let buckets = [None, Some(-1_i64), Some(0), Some(2), Some(3), Some(49), None, None, None, None, None, None, Some(4)];
+        let buckets =
+            [None, Some(-1_i64), Some(0), Some(2), Some(3), Some(49), None, None, None, None, None, None, Some(4)];
         for (column, bucket) in buckets.into_iter().enumerate() {
             let text = bucket.map(i64::to_le_bytes);
             let key = key(&format!("I{}", column + 1), text.as_ref().map_or(&[], |text| &text[..]));

@@ -48,7 +48,8 @@ pub struct CsvLines {
 
 impl CsvLines {
     pub fn new(csv: &Csv, labels: Labels, hash: FeatureHash, head: &[u8]) -> Result<Self, ColumnError> {
-        let mut lines = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head).split(|&byte| byte == b'\n').map(without_return);
+        let mut lines =
+            head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head).split(|&byte| byte == b'\n').map(without_return);
         let separator = csv.separator;
         let (names, heading_in_each_file) = match &csv.header {
             Header::Names(names) => (names.clone(), false),

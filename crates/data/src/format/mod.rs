@@ -52,7 +52,7 @@ enum Kind {
     LibSvm(libsvm::LibSvm),
     LibFfm(libffm::LibFfm),
     VowpalWabbit(vowpal::VowpalWabbit),
-    Criteo(criteo::Criteo),
+    Criteo(Box<criteo::Criteo>),
     Csv(csv::CsvLines),
 }
 
@@ -78,7 +78,7 @@ impl TextParser {
     /// Of Criteo's tab-separated lines.
     #[must_use]
     pub fn criteo(labels: Labels, hash: FeatureHash) -> Self {
-        Self(Kind::Criteo(criteo::Criteo::new(labels, hash)))
+        Self(Kind::Criteo(Box::new(criteo::Criteo::new(labels, hash))))
     }
 
     /// Of CSV. `head` is the beginning of the file, whole lines, from which come the heading, where it has one, and the

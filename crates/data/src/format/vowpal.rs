@@ -101,7 +101,11 @@ impl VowpalWabbit {
             }
             value *= weight;
             if !value.is_finite() {
-                return Err(Fault::text(&line[end + 1..at], end + 1, "a value that is finite with its namespace's weight"));
+                return Err(Fault::text(
+                    &line[end + 1..at],
+                    end + 1,
+                    "a value that is finite with its namespace's weight",
+                ));
             }
             rows.push(self.hash.key(space, name), value);
         }
@@ -169,7 +173,9 @@ mod tests {
             ("1 | :1", "5: expected a feature's name, found `:1`"),
             ("1 |x:1e30 a:1e30", "13: expected a value that is finite with its namespace's weight, found `1e30`"),
         ]
-        .map(|(line, expected)| (line, if expected.contains("expected") { expected.to_owned() } else { expect(expected) }))
+        .map(|(line, expected)| {
+            (line, if expected.contains("expected") { expected.to_owned() } else { expect(expected) })
+        })
         .into();
         let table: Vec<(&str, &str)> = table.iter().map(|(line, expected)| (*line, expected.as_str())).collect();
         check(&mut TextParser::vowpal_wabbit(Labels::Binary, hash), &table);

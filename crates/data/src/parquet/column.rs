@@ -12,7 +12,9 @@ use std::fmt;
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    Number { unsigned: bool },
+    Number {
+        unsigned: bool,
+    },
     Text,
     /// Something that no feature is made of.
     Other(&'static str),

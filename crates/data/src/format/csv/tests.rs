@@ -89,7 +89,10 @@ fn a_heading_that_does_not_do_is_refused() {
         assert_eq!(error.to_string(), problem, "{head:?}");
     }
     let marked = b"\xEF\xBB\xBFy,a\n1,2\n";
-    assert!(TextParser::csv(&Csv::new("y"), Labels::Binary, hash(), marked).is_ok(), "a byte order mark is no part of it");
+    assert!(
+        TextParser::csv(&Csv::new("y"), Labels::Binary, hash(), marked).is_ok(),
+        "a byte order mark is no part of it"
+    );
     assert!(TextParser::csv(&Csv::new("y"), Labels::Ignored, hash(), b"a\n1\n").is_ok(), "no label to be read");
 }
 

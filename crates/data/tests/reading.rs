@@ -1,0 +1,339 @@
+//! Files as a program reads them: compressed, cut, shared among workers, shuffled, malformed.
+
+use data::{AHEAD, DataError, Format, Labels, Minibatch, Reader, Settings, Shuffle};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// A folder for a test's files, gone when the test is.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("slackwater-reading-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn pattern(&self, pattern: &str) -> String {
+        self.0.join(pattern).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zstd(text: &[u8]) -> Vec<u8> {
+    zstd::encode_all(text, 3).unwrap()
+}
+
+/// Rows that can be told apart: `+1 n:1 …`, of many lengths.
+fn text(rows: std::ops::Range<u64>) -> String {
+    let mut text = String::new();
+    for n in rows {
+        write!(text, "{} {n}:1", if n % 3 == 0 { "+1" } else { "-1" }).unwrap();
+        for feature in 0..n % 17 {
+            write!(text, " {}:0.{n}", 1_000_000 + feature).unwrap();
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn settings() -> Settings {
+    let mut settings = Settings::new(Format::LibSvm, Labels::Binary);
+    settings.minibatch_rows = 64;
+    settings
+}
+
+/// The first key of every row, and how many rows each minibatch had.
+fn read(reader: &Reader) -> Result<(Vec<u64>, Vec<usize>), DataError> {
+    let (mut names, mut sizes) = (Vec::new(), Vec::new());
+    for batch in reader.batches()? {
+        let batch = batch?;
+        names.extend(batch.iter().map(|row| row.keys[0]));
+        sizes.push(batch.rows());
+    }
+    Ok((names, sizes))
+}
+
+fn names(file: &str, settings: Settings) -> Result<Vec<u64>, String> {
+    Reader::open(&[file], settings).and_then(|reader| read(&reader)).map(|(names, _)| names).map_err(|e| e.to_string())
+}
+
+#[test]
+fn a_file_is_what_its_first_bytes_say() {
+    let folder = Folder::new("packing");
+    let (first, second) = (text(0..3000), text(3000..5000));
+    let both = format!("{first}{second}");
+    let mut skippable = vec![0x50, 0x2A, 0x4D, 0x18, 3, 0, 0, 0, 1, 2, 3];
+    skippable.extend(zstd(both.as_bytes()));
+    for (name, bytes) in [
+        ("plain.gz", both.clone().into_bytes()),
+        ("without-last-line-end", both.trim_end().as_bytes().to_vec()),
+        ("returns", both.replace('\n', "\r\n").into_bytes()),
+        ("gzip.txt", gzip(both.as_bytes())),
+        ("members.gz", [gzip(first.as_bytes()), gzip(b""), gzip(second.as_bytes())].concat()),
+        ("cut-in-a-line.gz", [gzip(&both.as_bytes()[..12_345]), gzip(&both.as_bytes()[12_345..])].concat()),
+        ("zstd.gz", zstd(both.as_bytes())),
+        ("frames.zst", [zstd(first.as_bytes()), zstd(second.as_bytes())].concat()),
+        ("skippable.zst", skippable),
+    ] {
+        let file = folder.write(name, bytes);
+        let (names, sizes) = read(&Reader::open(&[&file], settings()).unwrap()).unwrap();
+        assert_eq!(names, (0..5000).collect::<Vec<_>>(), "{name}");
+        assert_eq!(sizes, [vec![64; 78], vec![8]].concat(), "{name}");
+    }
+    assert_eq!(names(&folder.write("empty", ""), settings()), Ok(vec![]));
+}
+
+#[test]
+fn files_are_read_in_the_order_given_and_patterns_in_alphabetical_order() {
+    let folder = Folder::new("names");
+    for (name, rows) in [("b", 20..30), ("a", 0..10), ("c[1]", 30..40)] {
+        folder.write(name, text(rows));
+    }
+    std::fs::create_dir(folder.0.join("a-folder")).unwrap();
+    let read = |patterns: &[&str]| {
+        let patterns: Vec<String> = patterns.iter().map(|pattern| folder.pattern(pattern)).collect();
+        Reader::open(&patterns, settings()).and_then(|reader| read(&reader)).map(|(names, _)| names)
+    };
+    assert_eq!(read(&["*"]).unwrap(), (0..10).chain(20..40).collect::<Vec<_>>());
+    assert_eq!(read(&["c[1]", "[ab]"]).unwrap(), (30..40).chain(0..10).chain(20..30).collect::<Vec<_>>());
+    let missing = folder.pattern("d*");
+    assert_eq!(read(&["a", "d*"]).unwrap_err().to_string(), format!("there is no file `{missing}`"));
+    let wrong = folder.pattern("a***");
+    assert!(read(&["a***"]).unwrap_err().to_string().starts_with(&format!("`{wrong}` is no pattern of files: ")));
+    let none: [&str; 0] = [];
+    assert_eq!(Reader::open(&none, settings()).unwrap_err().to_string(), "the number of files cannot be 0");
+}
+
+#[test]
+fn a_file_that_is_cut_off_or_damaged_is_named_with_the_place() {
+    let folder = Folder::new("damage");
+    let text = text(0..20_000);
+    for (name, packed, packing) in
+        [("rows.gz", gzip(text.as_bytes()), "gzip"), ("rows.zst", zstd(text.as_bytes()), "zstd")]
+    {
+        for length in [packed.len() - 1, packed.len() - 8, packed.len() / 2, 20] {
+            let file = folder.write(name, &packed[..length]);
+            let expected = format!("{file}: is cut off: its {packing} data goes on after its last byte, {length}");
+            assert_eq!(names(&file, settings()), Err(expected));
+        }
+        let mut damaged = packed.clone();
+        let middle = damaged.len() / 2;
+        damaged[middle..middle + 64].fill(0x5A);
+        let file = folder.write(name, &damaged);
+        // What the damage decompresses to may be seen as a malformed line before the decoder sees the damage.
+        let problem = names(&file, settings()).unwrap_err();
+        assert!(problem.starts_with(&file), "{problem}");
+        let garbage = [&packed[..], b"and then something else"].concat();
+        let problem = names(&folder.write(name, garbage), settings()).unwrap_err();
+        assert!(problem.contains(": cannot be read at byte "), "{problem}");
+    }
+    let parquet = folder.write("rows.libsvm", b"PAR1 and so on");
+    assert_eq!(names(&parquet, settings()), Err(format!("{parquet}: is a Parquet file, and is to be read as text")));
+}
+
+#[test]
+fn a_malformed_line_is_named_with_file_line_and_column() {
+    let folder = Folder::new("malformed");
+    let mut lines: Vec<String> = text(0..5000).lines().map(str::to_owned).collect();
+    lines[16] = "+1 1:1 2:1 abc".to_owned();
+    lines[4000] = "+1 1:nan".to_owned();
+    lines[4999] = "what".to_owned();
+    let text = lines.join("\n");
+    for (name, bytes) in [("rows", text.clone().into_bytes()), ("rows.gz", gzip(text.as_bytes()))] {
+        let file = folder.write(name, bytes);
+        let allowing = |skip_bad| names(&file, Settings { skip_bad, ..settings() });
+        assert_eq!(allowing(0), Err(format!("{file}:17:12: expected `index:value`, found `abc`")));
+        let last = "expected a label of -1, 0 or 1, found `what` (after 2 bad lines that were skipped)";
+        assert_eq!(allowing(2), Err(format!("{file}:5000:1: {last}")));
+        assert_eq!(allowing(3).unwrap().len(), 4997);
+        // A worker that reads only its part of a plain file knows the number of a line, all the same.
+        let problems: Vec<String> = (0..8)
+            .filter_map(|rank| read(&Reader::open(&[&file], settings()).unwrap().for_worker(rank, 8).unwrap()).err())
+            .map(|error| error.to_string())
+            .collect();
+        assert!(problems.iter().all(|problem| problem.contains(": expected ")), "{problems:?}");
+        let all: Vec<&str> = problems.iter().map(|problem| problem[file.len()..].split(' ').next().unwrap()).collect();
+        assert!(all.contains(&":17:12:"), "{all:?}");
+        assert!(all.iter().all(|place| [":17:12:", ":4001:6:", ":5000:1:"].contains(place)), "{all:?}");
+    }
+    let file = folder.write("rows", &text);
+    let reader = Reader::open(&[&file], Settings { skip_bad: 3, epochs: 2, ..settings() }).unwrap();
+    let mut batches = reader.batches().unwrap();
+    assert_eq!(batches.by_ref().map(|batch| batch.unwrap().rows()).sum::<usize>(), 2 * 4997);
+    let progress = batches.progress();
+    assert_eq!((progress.bad_rows, progress.rows), (6, 2 * 4997));
+    assert_eq!((progress.bytes, progress.bytes_total), (2 * reader.bytes(), 2 * reader.bytes()));
+}
+
+#[test]
+fn a_line_past_the_limit_is_malformed_wherever_it_stands() {
+    let folder = Folder::new("long");
+    let long = format!("+1 {}", "7:1 ".repeat(200_000));
+    for (place, text) in [
+        (1, format!("{long}\n{}", text(0..100))),
+        (51, format!("{}{long}\n{}", text(0..50), text(50..100))),
+        (101, format!("{}{long}", text(0..100))),
+    ] {
+        for (name, bytes) in [("rows", text.clone().into_bytes()), ("rows.zst", zstd(text.as_bytes()))] {
+            let file = folder.write(name, bytes);
+            // Shorter than what is read at a time, and longer.
+            for line_limit_bytes in [5_000, 700_000] {
+                let limited = Settings { line_limit_bytes, ..settings() };
+                let expected = format!("expected a line of at most {line_limit_bytes} bytes, found a longer one");
+                assert_eq!(names(&file, limited.clone()), Err(format!("{file}:{place}:1: {expected}")));
+                let skipping = Settings { skip_bad: 1, ..limited };
+                assert_eq!(names(&file, skipping), Ok((0..100).collect()));
+            }
+            assert_eq!(names(&file, settings()).unwrap().len(), 101);
+        }
+    }
+}
+
+#[test]
+fn every_row_is_one_workers_and_the_same_ones_for_the_same_seed() {
+    let folder = Folder::new("shares");
+    // Lines much longer than a block, too.
+    let long = format!("+1 9000:1 {}\n", "7:1 ".repeat(20_000));
+    let texts = [text(0..4000), format!("{}{long}{long}{}", text(4000..4500), text(4500..6000)), text(6000..6010)];
+    for packed in [false, true] {
+        let files: Vec<String> = texts
+            .iter()
+            .enumerate()
+            .map(|(number, text)| {
+                folder
+                    .write(&format!("{number}"), if packed { gzip(text.as_bytes()) } else { text.clone().into_bytes() })
+            })
+            .collect();
+        for of in [1, 2, 3, 7] {
+            let mut shares = Vec::new();
+            for seed in [1, 1, 2] {
+                let reader = Reader::open(&files, Settings { seed, ..settings() }).unwrap();
+                let parts: Vec<Vec<u64>> =
+                    (0..of).map(|rank| read(&reader.for_worker(rank, of).unwrap()).unwrap().0).collect();
+                let mut all = parts.concat();
+                all.sort_unstable();
+                let expected: Vec<u64> = (0..6010).chain([9000, 9000]).collect();
+                assert_eq!(all, expected, "{of} workers, seed {seed}, packed: {packed}");
+                let most = parts.iter().map(Vec::len).max().unwrap();
+                assert!(most < 6012 / of as usize * 2, "{most} of 6012 rows for one of {of}");
+                shares.push(parts);
+            }
+            assert_eq!(shares[0], shares[1]);
+            assert!(of == 1 || shares[0] != shares[2], "another seed deals otherwise");
+        }
+    }
+}
+
+#[test]
+fn epochs_follow_each_other_and_share_no_minibatch() {
+    let folder = Folder::new("epochs");
+    let file = folder.write("rows", text(0..100));
+    let reader = Reader::open(&[&file], Settings { epochs: 3, ..settings() }).unwrap();
+    let seen: Vec<(u32, usize)> =
+        reader.batches().unwrap().map(|batch| batch.map(|batch| (batch.epoch(), batch.rows())).unwrap()).collect();
+    assert_eq!(seen, [(0, 64), (0, 36), (1, 64), (1, 36), (2, 64), (2, 36)]);
+    let none = Reader::open(&[&file], Settings { epochs: 0, ..settings() }).unwrap();
+    assert_eq!(none.batches().unwrap().count(), 0);
+}
+
+#[test]
+fn a_shuffle_moves_rows_within_its_window_and_loses_none() {
+    let folder = Folder::new("shuffle");
+    let file = folder.write("rows", text(0..1000));
+    let shuffled = |seed| {
+        let shuffle = Some(Shuffle { minibatches: 4 });
+        let reader = Reader::open(&[&file], Settings { seed, shuffle, epochs: 2, ..settings() }).unwrap();
+        read(&reader).unwrap()
+    };
+    let (names, sizes) = shuffled(5);
+    assert_eq!(sizes, [vec![64; 15], vec![40], vec![64; 15], vec![40]].concat());
+    let (first, second) = names.split_at(1000);
+    assert_ne!(first, second, "each epoch has an order of its own");
+    for epoch in [first, second] {
+        let mut all = epoch.to_vec();
+        all.sort_unstable();
+        assert_eq!(all, (0..1000).collect::<Vec<_>>());
+        let stayed = epoch.iter().zip(0..).filter(|(name, place)| *name == place).count();
+        assert!(stayed < 30, "{stayed} rows are where they were");
+        assert!(epoch.iter().zip(0..).all(|(name, place)| name / 256 == place / 256));
+    }
+    assert_eq!(shuffled(5).0, names);
+    assert_ne!(shuffled(6).0, names);
+}
+
+#[test]
+fn memory_is_used_again_and_reading_ahead_is_bounded() {
+    let folder = Folder::new("recycling");
+    let file = folder.write("rows", text(0..64 * 200));
+    let reader = Reader::open(&[&file], settings()).unwrap();
+    let mut places: Vec<*const u64> = reader.batches().unwrap().map(|batch| batch.unwrap().keys().as_ptr()).collect();
+    places.sort_unstable();
+    places.dedup();
+    // Buffers that grow move, so some places are seen once: far fewer than the 200 minibatches.
+    assert!(places.len() < 60, "{} buffers for 200 minibatches", places.len());
+
+    // The thread reads ahead by no more than the queue and what it holds itself.
+    let mut batches = reader.batches().unwrap();
+    let first = batches.next().unwrap().unwrap();
+    assert!(batches.progress().rows <= 64 * (AHEAD as u64 + 2 + 1));
+    drop(first);
+    // Dropped in the middle, its thread ends: this would hang otherwise.
+    drop(batches);
+}
+
+#[test]
+fn a_source_fills_what_it_is_given_in_the_callers_thread() {
+    let folder = Folder::new("source");
+    let file = folder.write("rows", format!("{}bad\n", text(0..100)));
+    let (mut source, mut batch) = (Reader::open(&[&file], settings()).unwrap().source(), Minibatch::new());
+    assert!(source.fill(&mut batch).unwrap());
+    assert_eq!(batch.rows(), 64);
+    let problem = source.fill(&mut batch).unwrap_err().to_string();
+    assert_eq!(problem, format!("{file}:101:1: expected a label of -1, 0 or 1, found `bad`"));
+    assert!(!source.fill(&mut batch).unwrap(), "after an error there are no more");
+    assert_eq!(batch.rows(), 0);
+}
+
+#[test]
+fn a_heading_is_expected_in_every_file() {
+    let folder = Folder::new("headings");
+    let first = folder.write("1.csv", "\u{FEFF}y,a\n1,2\n0,3\n");
+    let second = folder.write("2.csv", gzip(b"y,a\r\n1,4\r\n"));
+    let third = folder.write("3.csv", "a,y\n1,4\n");
+    let settings = Settings::new(Format::Csv(data::Csv::new("y")), Labels::Binary);
+    let mut source = Reader::open(&[&first, &second], settings.clone()).unwrap().source();
+    let mut batch = Minibatch::new();
+    assert!(source.fill(&mut batch).unwrap());
+    assert_eq!((batch.labels(), batch.values()), (&[1.0, 0.0, 1.0][..], &[2.0, 3.0, 4.0][..]));
+    let problem = names_of_error(&[&first, &third], settings.clone());
+    assert_eq!(problem, format!("{third}:1:1: expected the heading `y,a`, as in the first file, found `a,y`"));
+    let wrong = Settings { format: Format::Csv(data::Csv::new("z")), ..settings };
+    let problem = Reader::open(&[&first], wrong).unwrap_err().to_string();
+    assert_eq!(problem, format!("{first}: there is no column `z`; there are y, a"));
+    assert!(Path::new(&first).exists());
+}
+
+fn names_of_error(files: &[&String], settings: Settings) -> String {
+    read(&Reader::open(files, settings).unwrap()).unwrap_err().to_string()
+}
