@@ -7,6 +7,7 @@ pub mod fm;
 pub mod gather;
 pub mod linear;
 pub mod logistic;
+pub mod model;
 pub mod program;
 pub mod softmax;
 pub mod train;

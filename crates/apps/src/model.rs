@@ -1,0 +1,219 @@
+//! A model: what a program has learnt, as a file that other programs read (safetensors), with the settings it was learnt by.
+
+use crate::figures::{Fit, Quality};
+use crate::gather::Gather;
+use crate::program::Program;
+use data::{DataError, Minibatch, Reader};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use slackwater::{Keys, Placement, Table};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// What a program has learnt.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Model {
+    /// By name: what it was learnt by and from.
+    pub settings: BTreeMap<String, String>,
+    /// By name.
+    pub tables: BTreeMap<String, ModelTable>,
+}
+
+/// One of its tables. Keys that are not there have weights of zero.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelTable {
+    /// Rising.
+    pub keys: Vec<u64>,
+    /// Numbers a key.
+    pub width: usize,
+    /// Row after row.
+    pub values: Vec<f32>,
+}
+
+/// Why a model cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The file cannot be read or written.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The file is not a model of ours.
+    #[error("{path} is not a model that `slackwater train` wrote: {problem}")]
+    NotAModel {
+        /// Which.
+        path: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The model has no such table.
+    #[error("the model has no table '{table}', which the program {program} needs")]
+    NoTable {
+        /// Which.
+        table: String,
+        /// Who needs it.
+        program: String,
+    },
+}
+
+impl ModelTable {
+    /// Everything in a table of the cluster, but rows of zeros.
+    pub fn pull(table: &Table<f32>) -> Result<Self, slackwater::Error> {
+        let rows = table.pull_all()?.wait()?;
+        let width = table.spec().width as usize;
+        let mut order: Vec<usize> = (0..rows.ids().len()).collect();
+        order.sort_unstable_by_key(|row| rows.ids()[*row]);
+        let mut pulled = Self { keys: Vec::new(), width, values: Vec::new() };
+        for row in order {
+            let values = &rows.values()[row * width..][..width];
+            if values.iter().any(|value| *value != 0.0) {
+                pulled.keys.push(rows.ids()[row]);
+                pulled.values.extend_from_slice(values);
+            }
+        }
+        Ok(pulled)
+    }
+
+    /// The weights of some keys, in their order.
+    #[must_use]
+    pub fn index(&self) -> HashMap<u64, u32> {
+        self.keys.iter().copied().zip(0..).collect()
+    }
+}
+
+impl Model {
+    /// Writes the file, first beside it and then in its place, so that a file is whole or not there.
+    pub fn write(&self, path: &Path) -> Result<(), ModelError> {
+        let file = |error| ModelError::File { path: path.display().to_string(), error };
+        let mut bytes: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
+        for (name, table) in &self.tables {
+            let keys = table.keys.iter().flat_map(|key| key.to_le_bytes()).collect();
+            bytes.push((format!("{name}.keys"), Dtype::U64, vec![table.keys.len()], keys));
+            let values = table.values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            bytes.push((name.clone(), Dtype::F32, vec![table.keys.len(), table.width], values));
+        }
+        let views = bytes.iter().map(|(name, dtype, shape, bytes)| {
+            TensorView::new(*dtype, shape.clone(), bytes).map(|view| (name.as_str(), view))
+        });
+        let views: Vec<_> = views.collect::<Result<_, _>>().map_err(|error| file(std::io::Error::other(error)))?;
+        let settings: HashMap<String, String> = self.settings.clone().into_iter().collect();
+        let whole = safetensors::serialize(views, Some(settings)).map_err(|error| file(std::io::Error::other(error)))?;
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".part");
+        std::fs::write(&beside, whole).map_err(file)?;
+        std::fs::rename(&beside, path).map_err(file)
+    }
+
+    /// Reads the file.
+    pub fn read(path: &Path) -> Result<Self, ModelError> {
+        let shown = || path.display().to_string();
+        let bytes = std::fs::read(path).map_err(|error| ModelError::File { path: shown(), error })?;
+        let wrong = |problem: String| ModelError::NotAModel { path: shown(), problem };
+        let tensors = SafeTensors::deserialize(&bytes).map_err(|error| wrong(error.to_string()))?;
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| wrong(error.to_string()))?;
+        let settings = header.metadata().clone().unwrap_or_default().into_iter().collect();
+        let mut tables = BTreeMap::new();
+        for (name, keys) in tensors.iter() {
+            let Some(name) = name.strip_suffix(".keys") else { continue };
+            let values = tensors.tensor(name).map_err(|error| wrong(error.to_string()))?;
+            let ([rows], [count, width]) = (keys.shape(), values.shape()) else {
+                return Err(wrong(format!("table '{name}' has another shape than keys and rows")));
+            };
+            if keys.dtype() != Dtype::U64 || values.dtype() != Dtype::F32 || rows != count {
+                return Err(wrong(format!("table '{name}' is not u64 keys with a row of f32 each")));
+            }
+            let numbers = |bytes: &[u8]| bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            let ids: Vec<u64> = keys.data().chunks_exact(8).map(|b| u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])).collect();
+            tables.insert(name.to_owned(), ModelTable { keys: ids, width: *width, values: numbers(values.data()) });
+        }
+        if tables.is_empty() {
+            return Err(wrong("it has no table of keys and rows".to_owned()));
+        }
+        Ok(Self { settings, tables })
+    }
+}
+
+/// Predicts with a model, minibatch after minibatch.
+pub struct Predictor<'a> {
+    program: &'a dyn Program,
+    bias: bool,
+    tables: Vec<(&'a ModelTable, HashMap<u64, u32>)>,
+    gather: Gather,
+    weights: Vec<Vec<f32>>,
+}
+
+impl<'a> Predictor<'a> {
+    /// A model as the program that learnt it sees it; `bias` says whether it learnt a constant term.
+    pub fn new(program: &'a dyn Program, model: &'a Model, bias: bool) -> Result<Self, ModelError> {
+        let table = |name: &'static str| {
+            let missing = || ModelError::NoTable { table: name.to_owned(), program: program.name().to_owned() };
+            model.tables.get(name).map(|table| (table, table.index())).ok_or_else(missing)
+        };
+        let tables: Vec<_> = program.tables().iter().map(|weights| table(weights.name)).collect::<Result<_, _>>()?;
+        let weights = vec![Vec::new(); tables.len()];
+        Ok(Self { program, bias, tables, gather: Gather::default(), weights })
+    }
+
+    /// Appends the prediction of each example.
+    pub fn predict(&mut self, batch: &Minibatch, predictions: &mut Vec<f32>) {
+        let sort = |keys: &[u64]| Keys::distinct(Placement::Ordered, keys);
+        let examples = self.gather.gather(batch, self.bias, sort);
+        for ((table, index), weights) in self.tables.iter().zip(&mut self.weights) {
+            weights.clear();
+            weights.resize(examples.keys.len() * table.width, 0.0);
+            for (key, row) in examples.keys.ids().zip(weights.chunks_exact_mut(table.width)) {
+                if let Some(place) = index.get(&key) {
+                    row.copy_from_slice(&table.values[*place as usize * table.width..][..table.width]);
+                }
+            }
+        }
+        let views: Vec<&[f32]> = self.weights.iter().map(Vec::as_slice).collect();
+        self.program.predict(&examples, &views, predictions);
+    }
+
+    /// How well the model predicts the first `limit` rows of some data; nothing if there are none.
+    pub fn evaluate(&mut self, reader: &Reader, limit: u64) -> Result<Option<Quality>, DataError> {
+        let task = self.program.task();
+        let mut fit = Fit::new(task);
+        let (mut predictions, mut rows) = (Vec::new(), 0);
+        for batch in reader.batches()? {
+            let batch = batch?;
+            predictions.clear();
+            self.predict(&batch, &mut predictions);
+            for (row, prediction) in batch.iter().zip(predictions.chunks_exact(task.outputs())) {
+                fit.add(row.label.unwrap_or(f32::NAN), row.importance, prediction);
+            }
+            rows += batch.rows() as u64;
+            if rows >= limit {
+                break;
+            }
+        }
+        Ok(fit.quality())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let path = std::env::temp_dir().join(format!("slackwater-model-{}.safetensors", std::process::id()));
+        let table = ModelTable { keys: vec![3, u64::MAX], width: 2, values: vec![1.0, -2.0, 0.5, 0.0] };
+        let model = Model {
+            settings: BTreeMap::from([("program".to_owned(), "logistic".to_owned())]),
+            tables: BTreeMap::from([("weights".to_owned(), table.clone()), ("factors".to_owned(), table)]),
+        };
+        model.write(&path).unwrap();
+        assert_eq!(Model::read(&path).unwrap(), model);
+        let whole = std::fs::read(&path).unwrap();
+        for cut in [0, 7, 8, 40, whole.len() - 1] {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            assert!(matches!(Model::read(&path), Err(ModelError::NotAModel { .. })), "cut at {cut}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(Model::read(&path), Err(ModelError::File { .. })));
+    }
+}
