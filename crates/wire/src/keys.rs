@@ -12,6 +12,12 @@ use types::{Key, NumberType, PART_BYTES, Placement, Position, PositionRange};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Signature(pub u128);
 
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
 /// The keys of a batch in their table's order, each once. Cloning is cheap; make it once and use it often, because a
 /// list that was sent before travels as a signature.
 #[derive(Clone)]
