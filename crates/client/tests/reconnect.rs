@@ -7,7 +7,7 @@ use proxy::{Proxy, Way, free_address};
 use slackwater::{Connect, Consistency, Error, NumberType, Serve, Session, Shape, Table, TableSpec};
 use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Tells done from hung: no run here takes a tenth of it.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -294,4 +294,59 @@ fn a_server_that_missed_a_goodbye_hears_it_again() {
     let cuts: u64 = runs.into_iter().map(|run| run.join().expect("told again")).sum();
     println!("{cuts} cut points of goodbyes");
     assert!(cuts > 6, "only {cuts} cut points");
+}
+
+/// Waits until `holds`, and fails if it never does.
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < LIMIT, "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_worker_that_calls_anew_takes_over_from_a_connection_whose_end_was_never_told() {
+    ends("a worker that calls anew", || {
+        let cluster = Cluster::start(Shape { servers: 1, workers: 1 });
+        let proxy = &cluster.proxies[0];
+        // The server cannot call the worker, so all connections are the worker's.
+        let connect = Connect { advertise: Some(NOWHERE.to_owned()), ..cluster.worker() };
+        let session = Session::connect(&connect).expect("joined");
+        let table = counts(&session, "counts");
+        let mut abandoned = 0;
+        for times in 1..=20 {
+            exchange(&session, &table, times);
+            // Under way when the connection goes, and answered on the next one.
+            let reading = table.pull(&table.keys(&[1])).expect("asked");
+            abandoned += proxy.abandon();
+            assert_eq!(reading.wait().expect("read").values(), [times]);
+            eventually("the server closes what the worker gave up", || proxy.given_up() == abandoned);
+        }
+        assert!(abandoned >= 20, "only {abandoned} connections were abandoned");
+        session.close().expect("left");
+        cluster.ended_well();
+    });
+}
+
+#[test]
+fn a_server_that_falls_silent_without_a_word_is_named() {
+    ends("a silent server", || {
+        let cluster = Cluster::start(Shape { servers: 1, workers: 1 });
+        let connect =
+            Connect { advertise: Some(NOWHERE.to_owned()), patience: Duration::from_secs(2), ..cluster.worker() };
+        let session = Session::connect(&connect).expect("joined");
+        let table = counts(&session, "counts");
+        exchange(&session, &table, 1);
+        // The coordinator is not behind this proxy: it hears from both, and takes neither for lost.
+        cluster.proxies[0].swallow();
+        let read = table.pull(&table.keys(&[1])).expect("asked").wait();
+        let Err(Error::Run(lost)) = read else { panic!("{read:?}") };
+        assert!(lost.to_string().starts_with("lost server 0"), "{lost}");
+        drop(session);
+        // Without its worker the rest of the run ends too.
+        for served in cluster.served {
+            served.join().expect("no panic").expect_err("a worker was lost");
+        }
+    });
 }

@@ -21,7 +21,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(50);
 const LOOK_UP: Duration = Duration::from_millis(1);
 /// A goodbye is repeated until it is answered, for this long.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// A node that cannot be reached is named after this long, and again each time it has passed.
+/// A node that does not answer is named after this long, and again each time it has passed.
 const TELL_AFTER: Duration = Duration::from_secs(3);
 /// A broken connection is tried again after this long.
 const RETRY: Duration = Duration::from_millis(50);
@@ -43,8 +43,11 @@ struct State {
     heard: Instant,
     beat: Instant,
     retry_at: BTreeMap<NodeId, Instant>,
-    /// Nodes that a connection broke to and that have not been heard since, and when people were last told.
-    unreachable: BTreeMap<NodeId, (Instant, Instant)>,
+    /// How many servers the run has.
+    servers: u32,
+    /// Nodes that were asked for a sign of life, or that a connection broke to, and that have not been heard since; and when
+    /// people were last told.
+    silent: BTreeMap<NodeId, (Instant, Instant)>,
     lost: Option<NodeError>,
     farewell: bool,
     said_goodbye: bool,
@@ -79,6 +82,7 @@ impl Driver {
             NodeId::Worker(rank) => WorkerId(rank),
             _ => WorkerId(0),
         };
+        let servers = joined.plan.servers;
         let now = Instant::now();
         let mut state = State {
             worker: Worker::new(rank, joined.plan, WorkerSettings::default()),
@@ -88,7 +92,8 @@ impl Driver {
             heard: now,
             beat: now,
             retry_at: BTreeMap::new(),
-            unreachable: BTreeMap::new(),
+            servers,
+            silent: BTreeMap::new(),
             lost: None,
             farewell: false,
             said_goodbye: false,
@@ -293,11 +298,11 @@ impl State {
             Event::Disconnected(node) => {
                 let now = Instant::now();
                 self.retry_at.entry(node).or_insert_with(|| now + RETRY);
-                self.unreachable.entry(node).or_insert((now, now));
+                self.silent.entry(node).or_insert((now, now));
             }
             Event::Frame(frame) => {
-                if !self.unreachable.is_empty() {
-                    self.unreachable.remove(&frame.head.from);
+                if !self.silent.is_empty() {
+                    self.silent.remove(&frame.head.from);
                 }
                 if frame.head.from == NodeId::Coordinator {
                     self.heard = Instant::now();
@@ -314,18 +319,29 @@ impl State {
         }
     }
 
-    /// Says which servers cannot be reached, and gives up on one after as long as it takes to give up on anybody.
-    fn mind_unreachable(&mut self, patience: Duration) {
+    /// Asks the servers that this worker waits for whether they live: one that vanished without a word would be waited for
+    /// for ever, since nothing tells a connection on which nothing comes from one on which nothing can.
+    fn ask_servers(&mut self) {
+        let now = Instant::now();
+        for node in (0..self.servers).map(NodeId::Server).filter(|node| self.worker.waits_for(*node)) {
+            self.silent.entry(node).or_insert((now, now));
+            let head = Head::plain(self.worker.id().into(), node);
+            self.out.send(Frame { head, message: Message::Control(Control::Beat) });
+        }
+    }
+
+    /// Says which servers are silent, and gives up on one after as long as it takes to give up on anybody.
+    fn mind_silent(&mut self, patience: Duration) {
         let worker = &self.worker;
-        self.unreachable.retain(|node, _| worker.waits_for(*node));
-        for (node, (since, told)) in &mut self.unreachable {
+        self.silent.retain(|node, _| worker.waits_for(*node));
+        for (node, (since, told)) in &mut self.silent {
             let seconds = since.elapsed().as_secs_f64();
             if since.elapsed() > patience {
-                let reason = format!("this worker has not been able to reach it for {seconds:.1} s");
+                let reason = format!("this worker has heard nothing from it for {seconds:.1} s");
                 self.lost.get_or_insert(NodeError::Lost { node: *node, reason });
             } else if told.elapsed() > TELL_AFTER {
                 *told = Instant::now();
-                tracing::warn!(%node, seconds, "cannot be reached; still trying");
+                tracing::warn!(%node, seconds, "does not answer; still trying");
             }
         }
     }
@@ -342,12 +358,13 @@ impl State {
             self.retry_at.remove(&node);
             self.worker.reconnected(now, node, &mut self.out);
         }
-        self.mind_unreachable(patience);
+        self.mind_silent(patience);
         self.worker.tick(now, &mut self.out);
         if self.beat.elapsed() >= BEAT && self.lost.is_none() {
             self.beat = Instant::now();
             let head = Head::plain(self.worker.id().into(), NodeId::Coordinator);
             self.out.send(Frame { head, message: Message::Control(Control::Beat) });
+            self.ask_servers();
         }
         self.send();
     }

@@ -103,6 +103,11 @@ pub fn run_server(
                     Message::Control(Control::Beat | Control::Begin { .. }) => continue,
                     _ => {}
                 }
+            } else if matches!(frame.message, Message::Control(Control::Beat)) {
+                // A worker that waits asks whether this server lives.
+                let head = Head::plain(node, frame.head.from);
+                transport.send(Frame { head, message: frame.message });
+                continue;
             }
             if let Some(recorder) = &mut recorder {
                 recorder.input(now, &frame);

@@ -11,6 +11,7 @@ use inbox::{Ended, Inbox};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Registry, Token};
 use outbox::Outbox;
+use socket2::{SockRef, TcpKeepalive};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -28,6 +29,10 @@ const PAUSE_ABOVE: usize = 4 << 20;
 const GLANCE_AT: usize = 3;
 /// Queued bytes that are written at once rather than with the next flush.
 const WRITE_ABOVE: usize = 256 << 10;
+/// A connection on which nothing moves is asked for a sign of life after this long, and as often.
+const PROBE_AFTER: Duration = Duration::from_secs(2);
+/// So many signs of life must fail to come before the connection counts as broken.
+const PROBES: u32 = 3;
 
 /// How a node uses TCP.
 #[derive(Clone, Debug)]
@@ -54,6 +59,7 @@ pub fn listen(address: SocketAddr, settings: TcpSettings) -> std::io::Result<(Tc
         settings,
         connections: Vec::new(),
         free: Vec::new(),
+        serials: 0,
         by_node: BTreeMap::new(),
         addresses: BTreeMap::new(),
         readable: VecDeque::new(),
@@ -72,9 +78,23 @@ struct Ready {
     peer_ended: bool,
 }
 
+/// Who made a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// This node called.
+    Called,
+    /// The peer did.
+    Accepted,
+}
+
 struct Connection {
     stream: TcpStream,
+    /// Grows with every connection.
+    serial: u64,
+    origin: Origin,
     peer: Option<NodeId>,
+    /// Whether the peer has ever spoken on it.
+    heard: bool,
     inbox: Inbox,
     outbox: Outbox,
     queued_to_read: bool,
@@ -91,6 +111,8 @@ pub struct TcpTransport {
     settings: TcpSettings,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
+    /// Connections so far.
+    serials: u64,
     /// The connection that a node last used.
     by_node: BTreeMap<NodeId, usize>,
     addresses: BTreeMap<NodeId, String>,
@@ -107,7 +129,7 @@ impl TcpTransport {
     fn dial(&mut self, node: NodeId, address: &str) -> std::io::Result<usize> {
         let address = address.to_socket_addrs()?.next().ok_or(ErrorKind::AddrNotAvailable)?;
         let stream = TcpStream::connect(address)?;
-        let index = self.add(stream)?;
+        let index = self.add(stream, Origin::Called)?;
         if let Some(connection) = &mut self.connections[index] {
             connection.peer = Some(node);
         }
@@ -115,17 +137,24 @@ impl TcpTransport {
         Ok(index)
     }
 
-    fn add(&mut self, mut stream: TcpStream) -> std::io::Result<usize> {
+    fn add(&mut self, mut stream: TcpStream, origin: Origin) -> std::io::Result<usize> {
         stream.set_nodelay(true).ok();
+        // A peer that vanishes without a word must not hold its place for ever.
+        let probes = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_AFTER).with_retries(PROBES);
+        SockRef::from(&stream).set_tcp_keepalive(&probes).ok();
         let index = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             self.connections.len() - 1
         });
         let interest = Interest::READABLE | Interest::WRITABLE;
         self.registry.register(&mut stream, Token(index + FIRST_CONNECTION), interest)?;
+        self.serials += 1;
         self.connections[index] = Some(Connection {
             stream,
+            serial: self.serials,
+            origin,
             peer: None,
+            heard: false,
             inbox: Inbox::new(),
             outbox: Outbox::default(),
             queued_to_read: false,
@@ -138,7 +167,7 @@ impl TcpTransport {
     fn accept(&mut self) {
         loop {
             match self.listener.accept() {
-                Ok((stream, address)) => match self.add(stream) {
+                Ok((stream, address)) => match self.add(stream, Origin::Accepted) {
                     Ok(index) => {
                         tracing::debug!(%address, index, "accepted a connection");
                         self.queue_read(index);
@@ -218,6 +247,20 @@ impl TcpTransport {
         }
     }
 
+    /// A node calls only when it has no connection left, so one that calls anew has given up those it used before; what
+    /// is still under way on them it will send again. One that this node made and that the peer has not used may be on its
+    /// way while the peer's own is: both stay, or each end would close the other's.
+    fn close_replaced(&mut self, peer: NodeId, by: usize) {
+        let Some(newer) = self.connections[by].as_ref().map(|connection| connection.serial) else { return };
+        for index in 0..self.connections.len() {
+            let is_replaced = |old: &Connection| old.peer == Some(peer) && old.heard && old.serial < newer;
+            if self.connections[index].as_ref().is_some_and(is_replaced) {
+                tracing::debug!(%peer, "called anew; its older connection is closed");
+                self.close(index);
+            }
+        }
+    }
+
     fn receive(&mut self, index: usize) -> Option<Event> {
         let connection = self.connections.get_mut(index)?.as_mut()?;
         connection.queued_to_read = false;
@@ -230,12 +273,16 @@ impl TcpTransport {
                 connection.queued_to_read = true;
                 self.readable.push_back(index);
                 self.traffic.frames_in += 1;
-                let from = frame.head.from;
+                let (from, origin) = (frame.head.from, connection.origin);
+                connection.heard = true;
                 if connection.peer != Some(from) {
                     let before = connection.peer.replace(from);
                     // The name it had before the coordinator gave it one must not lead here for ever.
                     if let Some(before) = before.filter(|before| self.by_node.get(before) == Some(&index)) {
                         self.by_node.remove(&before);
+                    }
+                    if origin == Origin::Accepted {
+                        self.close_replaced(from, index);
                     }
                     self.by_node.insert(from, index);
                 }
