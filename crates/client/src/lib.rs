@@ -21,21 +21,26 @@
 //! # Ok::<(), slackwater::Error>(())
 //! ```
 
+mod connect;
 mod embedded;
 mod error;
 mod ledger;
 mod log;
+mod meeting;
+mod serve;
 mod session;
 mod table;
 mod ticket;
 
+pub use connect::Connect;
 pub use error::Error;
 pub use ledger::Ledger;
 pub use log::Log;
 pub use machine::WorkerCounts;
 pub use net::Traffic;
 pub use node::Patience;
-pub use session::{Connect, Serve, Session, Shape};
+pub use serve::Serve;
+pub use session::{Session, Shape};
 pub use table::Table;
 pub use ticket::{After, Rows, Ticket, Tickets};
 pub use types::{

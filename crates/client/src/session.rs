@@ -1,17 +1,17 @@
 //! A worker's place in a run.
 
 use crate::log::Logs;
+use crate::meeting::{Meeting, Place};
 use crate::table::{Table, TargetNumber};
-use crate::{Error, Ledger, embedded};
+use crate::{Connect, Error, Ledger, embedded};
 use machine::{Failure, Size, WorkerCounts};
-use net::{TcpSettings, Traffic, listen};
-use node::{Driver, DriverSettings, Patience, ServerReport, ServerSettings, join, run_coordinator, run_server};
+use net::Traffic;
+use node::{Driver, DriverSettings, Patience, join};
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use types::{Clock, NodeId, Span, TableId, TableSpec, WorkerId};
+use types::{Clock, NodeId, TableId, TableSpec, WorkerId};
 use update::Registry;
 use wire::{Member, Pool, Role};
 
@@ -30,43 +30,6 @@ pub struct Shape {
 impl From<Shape> for Size {
     fn from(shape: Shape) -> Self {
         Self { servers: shape.servers, workers: shape.workers }
-    }
-}
-
-/// How to reach a run over TCP.
-#[derive(Clone, Debug)]
-pub struct Connect {
-    /// Where to meet: the coordinator's `host:port`.
-    pub meet: String,
-    /// Where this node listens; port 0 takes any free one.
-    pub listen: SocketAddr,
-    /// How others can call this node, if not by the address it listens at.
-    pub advertise: Option<String>,
-    /// Which worker or server to be, where that matters (the first of several, for a process of several servers);
-    /// otherwise the first that is free. Name the place of every process of a role, or of none.
-    pub place: Option<u32>,
-    /// How long to wait for everybody to join.
-    pub join_limit: Duration,
-    /// A node that is silent for this long is lost.
-    pub patience: Duration,
-    /// How threads wait.
-    pub wait: Patience,
-}
-
-impl Connect {
-    /// Meet at `address`; listen at any free port of this host's loopback, or of all interfaces if the meeting place is
-    /// on another host; wait five minutes for everybody.
-    #[must_use]
-    pub fn to(address: &str) -> Self {
-        Self {
-            meet: address.to_owned(),
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            advertise: None,
-            place: None,
-            join_limit: Duration::from_secs(300),
-            patience: Duration::from_secs(5),
-            wait: Patience::BLOCKING,
-        }
     }
 }
 
@@ -206,7 +169,8 @@ impl Session {
     /// ```
     pub fn connect(connect: &Connect) -> Result<Self, Error> {
         let pool = Pool::new();
-        let (mut transport, mut waiter, address) = open(connect, false, &pool)?;
+        let meeting = Meeting::of(connect)?;
+        let Place { mut transport, mut waiter, address } = meeting.open(connect, 0, false, &pool)?;
         let joined =
             join(&mut transport, &mut waiter, (Role::Worker, connect.place), &address, token(), connect.join_limit)?;
         let settings = DriverSettings { wait: connect.wait, patience: connect.patience };
@@ -381,114 +345,4 @@ pub(crate) fn token() -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering};
     static COUNT: AtomicU64 = AtomicU64::new(0);
     RandomState::new().hash_one((std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
-}
-
-fn resolve(address: &str) -> Result<SocketAddr, Error> {
-    let problem = |reason: String| Error::Address { address: address.to_owned(), reason };
-    let mut found = address.to_socket_addrs().map_err(|error| problem(format!("{error}; write host:port")))?;
-    found.next().ok_or_else(|| problem("it names no host".to_owned()))
-}
-
-/// Listens, and learns where the coordinator is.
-fn open(connect: &Connect, pauses: bool, pool: &Pool) -> Result<(net::TcpTransport, net::TcpWaiter, String), Error> {
-    let meet = resolve(&connect.meet)?;
-    let mut at = connect.listen;
-    if at.ip().is_loopback() && !meet.ip().is_loopback() {
-        at.set_ip(std::net::Ipv4Addr::UNSPECIFIED.into());
-    }
-    let settings = TcpSettings { pauses, pool: pool.clone() };
-    let (mut transport, waiter, address) =
-        listen(at, settings).map_err(|error| Error::Address { address: at.to_string(), reason: error.to_string() })?;
-    use net::Transport as _;
-    transport.know(&[Member { node: NodeId::Coordinator, address: connect.meet.clone() }]);
-    let advertised = connect.advertise.clone().unwrap_or_else(|| match address.ip().is_unspecified() {
-        false => address.to_string(),
-        true => format!("{}:{}", own_ip(meet).unwrap_or(address.ip()), address.port()),
-    });
-    Ok((transport, waiter, advertised))
-}
-
-/// The address by which this host reaches `peer`: no packet is sent to find out.
-fn own_ip(peer: SocketAddr) -> Option<std::net::IpAddr> {
-    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect(peer).ok()?;
-    socket.local_addr().ok().map(|address| address.ip())
-}
-
-/// A process that serves a run over TCP.
-#[derive(Clone)]
-pub struct Serve {
-    /// Where to meet, and how to be reached.
-    pub connect: Connect,
-    /// Servers in this process, a thread each.
-    pub threads: u32,
-    /// Given a shape, the coordinator of such a run is here too, at the meeting place.
-    pub coordinate: Option<Shape>,
-    /// The updaters the servers know.
-    pub registry: Registry,
-    /// What each shard remembers of key lists, in bytes.
-    pub list_bytes: usize,
-}
-
-impl Serve {
-    /// One server with the built-in updaters.
-    #[must_use]
-    pub fn new(connect: Connect) -> Self {
-        let (registry, list_bytes) = (Registry::builtin(), machine::LIST_BYTES);
-        Self { connect, threads: 1, coordinate: None, registry, list_bytes }
-    }
-
-    /// Serves until the run ends. Returns what each server did.
-    pub fn run(self) -> Result<Vec<ServerReport>, Error> {
-        let connect = &self.connect;
-        let coordinator = self.coordinate.map(|shape| coordinate_at(connect, shape)).transpose()?;
-        let pool = Pool::new();
-        let servers: Vec<_> = (0..self.threads)
-            .map(|index| {
-                let (transport, waiter, address) = open(connect, true, &pool)?;
-                let settings = ServerSettings {
-                    address,
-                    token: token(),
-                    place: connect.place.map(|first| first + index),
-                    join_limit: connect.join_limit,
-                    patience: connect.patience,
-                    wait: connect.wait,
-                    registry: self.registry.clone(),
-                    pool: pool.clone(),
-                    list_bytes: self.list_bytes,
-                };
-                Ok(std::thread::spawn(move || run_server(transport, waiter, settings, None)))
-            })
-            .collect::<Result<_, Error>>()?;
-        let mut reports = Vec::new();
-        let mut first_error = None;
-        for server in servers {
-            match server.join() {
-                Ok(Ok(report)) => reports.push(report),
-                Ok(Err(error)) => first_error = first_error.or(Some(Error::Run(error))),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        if let Some(coordinator) = coordinator {
-            match coordinator.join() {
-                // The coordinator knows best what went wrong.
-                Ok(result) => first_error = result.err().map(Error::Run).or(first_error),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        first_error.map_or(Ok(reports), Err)
-    }
-}
-
-type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
-
-fn coordinate_at(connect: &Connect, shape: Shape) -> Result<CoordinatorThread, Error> {
-    let at = resolve(&connect.meet)?;
-    let settings = TcpSettings { pauses: true, pool: Pool::new() };
-    let (transport, waiter, _) = listen(at, settings).map_err(|error| Error::Address {
-        address: connect.meet.clone(),
-        reason: format!("{error}; is another coordinator running there?"),
-    })?;
-    let (limit, patience) = (connect.join_limit, Span(connect.patience.as_nanos() as u64));
-    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, shape.into(), limit, patience)))
 }

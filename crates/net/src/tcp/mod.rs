@@ -1,9 +1,11 @@
 //! Frames over TCP, driven by readiness: the thread that owns the machine reads and writes the sockets itself.
 
+mod addresses;
 mod inbox;
 mod outbox;
 
 use crate::{Event, Traffic, Transport, Waiter, Waker};
+use addresses::{Addresses, Way};
 #[cfg(fuzzing)]
 pub use inbox::{Ended, Inbox};
 #[cfg(not(fuzzing))]
@@ -14,7 +16,7 @@ use outbox::Outbox;
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use types::NodeId;
@@ -61,7 +63,7 @@ pub fn listen(address: SocketAddr, settings: TcpSettings) -> std::io::Result<(Tc
         free: Vec::new(),
         serials: 0,
         by_node: BTreeMap::new(),
-        addresses: BTreeMap::new(),
+        addresses: Addresses::new(),
         readable: VecDeque::new(),
         unflushed: Vec::new(),
         disconnected: VecDeque::new(),
@@ -115,7 +117,7 @@ pub struct TcpTransport {
     serials: u64,
     /// The connection that a node last used.
     by_node: BTreeMap<NodeId, usize>,
-    addresses: BTreeMap<NodeId, String>,
+    addresses: Addresses,
     readable: VecDeque<usize>,
     unflushed: Vec<usize>,
     disconnected: VecDeque<NodeId>,
@@ -125,9 +127,13 @@ pub struct TcpTransport {
 }
 
 impl TcpTransport {
-    /// Connects to `node` at `address` (`host:port`) without waiting for it.
-    fn dial(&mut self, node: NodeId, address: &str) -> std::io::Result<usize> {
-        let address = address.to_socket_addrs()?.next().ok_or(ErrorKind::AddrNotAvailable)?;
+    /// `node` listens at these addresses, to be tried in turn.
+    pub fn know_at(&mut self, node: NodeId, addresses: Vec<SocketAddr>) {
+        self.addresses.know_at(node, addresses);
+    }
+
+    /// Connects to `node` at `address` without waiting for it.
+    fn dial(&mut self, node: NodeId, address: SocketAddr) -> std::io::Result<usize> {
         let stream = TcpStream::connect(address)?;
         let index = self.add(stream, Origin::Called)?;
         if let Some(connection) = &mut self.connections[index] {
@@ -234,6 +240,9 @@ impl TcpTransport {
         self.registry.deregister(&mut connection.stream).ok();
         self.free.push(index);
         let peer = connection.peer;
+        if let Some(peer) = peer.filter(|_| connection.origin == Origin::Called && !connection.heard) {
+            self.addresses.failed(peer);
+        }
         drop(connection);
         if std::mem::take(&mut self.turned_away) {
             self.accept();
@@ -309,11 +318,16 @@ impl Transport for TcpTransport {
         let index = match self.by_node.get(&to) {
             Some(index) => *index,
             None => {
-                let Some(address) = self.addresses.get(&to).cloned() else { return };
-                match self.dial(to, &address) {
+                let address = match self.addresses.way(to) {
+                    Way::At(address) => address,
+                    Way::NotYet => return self.disconnected.push_back(to),
+                    Way::Unknown => return,
+                };
+                match self.dial(to, address) {
                     Ok(index) => index,
                     Err(error) => {
-                        tracing::debug!(%to, address, %error, "cannot connect");
+                        tracing::debug!(%to, %address, %error, "cannot connect");
+                        self.addresses.failed(to);
                         return self.disconnected.push_back(to);
                     }
                 }
@@ -360,7 +374,7 @@ impl Transport for TcpTransport {
     }
 
     fn know(&mut self, members: &[Member]) {
-        self.addresses.extend(members.iter().map(|member| (member.node, member.address.clone())));
+        members.iter().for_each(|member| self.addresses.know(member.node, &member.address));
     }
 
     fn rename(&mut self, _: NodeId) {}
