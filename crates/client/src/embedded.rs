@@ -36,7 +36,7 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Patience) -> Result<
     let (transport, waiter) = exchange.join(NodeId::Coordinator);
     let patience = Span(PATIENCE.as_nanos() as u64);
     threads.push(std::thread::spawn(move || {
-        if let Err(error) = run_coordinator(transport, waiter, shape.into(), JOIN_LIMIT, patience) {
+        if let Err(error) = run_coordinator(transport, waiter, shape.into(), JOIN_LIMIT, patience, None) {
             tracing::error!(%error, "the run ended early");
         }
     }));

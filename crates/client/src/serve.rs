@@ -79,5 +79,5 @@ type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
 fn coordinate_at(meeting: &Meeting, connect: &Connect, shape: Shape) -> Result<CoordinatorThread, Error> {
     let (transport, waiter) = meeting.host()?;
     let (limit, patience) = (connect.join_limit, Span(connect.patience.as_nanos() as u64));
-    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, shape.into(), limit, patience)))
+    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, shape.into(), limit, patience, None)))
 }

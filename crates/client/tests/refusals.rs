@@ -277,7 +277,7 @@ impl Raw {
         let exchange = Exchange::new();
         let size = machine::Size { servers: 1, workers: 1 };
         let (transport, waiter) = exchange.join(NodeId::Coordinator);
-        std::thread::spawn(move || run_coordinator(transport, waiter, size, LIMIT, Span::from_secs(30)));
+        std::thread::spawn(move || run_coordinator(transport, waiter, size, LIMIT, Span::from_secs(30), None));
         let settings = ServerSettings {
             address: String::new(),
             token: 1,

@@ -1,6 +1,6 @@
 //! The thread that runs a server: it owns the machine and the sockets and runs each request to its end.
 
-use crate::record::Recorder;
+use crate::record::{Recorder, Subject};
 use crate::wait::Turns;
 use crate::{NodeError, Patience, join};
 use machine::{Outbox, Server, ServerCounts};
@@ -66,7 +66,7 @@ pub fn run_server(
     let mut machine =
         Server::new(node, joined.plan.clone(), settings.registry, settings.pool).list_bytes(settings.list_bytes);
     if let Some(recorder) = &mut recorder {
-        recorder.begin(node, &joined.plan);
+        recorder.begin(Subject::Server { node, plan: joined.plan, list_bytes: settings.list_bytes });
     }
     let mut out = Outbox::new();
     let mut early = joined.early.into_iter();
@@ -164,7 +164,7 @@ fn say_goodbye(transport: &mut impl Transport, waiter: &mut impl Waiter, node: N
     }
 }
 
-fn forward(out: &mut Outbox, transport: &mut impl Transport, recorder: &mut Option<Recorder>) {
+pub(crate) fn forward(out: &mut Outbox, transport: &mut impl Transport, recorder: &mut Option<Recorder>) {
     for frame in out.drain() {
         if let Some(recorder) = recorder {
             recorder.output(&frame);
