@@ -91,11 +91,13 @@ impl<T: Number> Drop for Log<T> {
 /// All threads' logs of one table.
 pub(crate) struct Logs<T: Number> {
     logs: Mutex<Vec<Arc<Mutex<Entries<T>>>>>,
+    /// Held from the collecting of updates to their pushing: a clock that another thread ends must not pass between the two.
+    absorbing: Mutex<()>,
 }
 
 impl<T: Number> Logs<T> {
     pub fn new() -> Self {
-        Self { logs: Mutex::new(Vec::new()) }
+        Self { logs: Mutex::new(Vec::new()), absorbing: Mutex::new(()) }
     }
 
     pub fn open(&self, spec: &TableSpec) -> Log<T> {
@@ -104,8 +106,14 @@ impl<T: Number> Logs<T> {
         Log { entries, placement: spec.shape.placement(), width: spec.width as usize, fold_at: FOLD_ROWS }
     }
 
+    /// Pushes everything noted so far.
+    pub fn absorb(&self, spec: &TableSpec, push: impl FnMut(Update<T>) -> Result<(), Error>) -> Result<(), Error> {
+        let _absorbing = lock(&self.absorbing);
+        self.collect(spec).into_iter().try_for_each(push)
+    }
+
     /// Everything noted so far, as batches to be pushed.
-    pub fn collect(&self, spec: &TableSpec) -> Vec<Update<T>> {
+    fn collect(&self, spec: &TableSpec) -> Vec<Update<T>> {
         let mut apart = Vec::new();
         let (mut all_positions, mut all_values, mut all_examples) = (Vec::new(), Vec::new(), 0);
         lock(&self.logs).retain(|log| {

@@ -97,13 +97,11 @@ impl Shared {
         if let Some(result) = now {
             return Ok(result);
         }
+        let Some(push) = push else { unreachable!("a push that was not run is still there") };
         let begin = Instant::now();
-        self.driver.wait_until(|worker| has_room(worker).then_some(()))?;
+        let result = self.driver.call_when(has_room, push)?;
         self.account(None, begin.elapsed());
-        match push {
-            Some(push) => Ok(self.driver.call(push)),
-            None => unreachable!("a push that was not run is still there"),
-        }
+        Ok(result)
     }
 }
 
@@ -262,8 +260,8 @@ impl Session {
     /// for others before they can be sent. Fails if a push whose ticket was dropped was refused since the last clock.
     pub fn clock(&self) -> Result<(), Error> {
         self.shared.absorb_logs()?;
-        self.shared.driver.wait_until(|worker| worker.is_flushed().then_some(()))?;
-        self.shared.driver.call(|worker, now, out| worker.end_clock(now, out));
+        // As one step: a push that another thread begins between the two would be divided.
+        self.shared.driver.call_when(machine::Worker::is_flushed, machine::Worker::end_clock)?;
         self.shared.unreported()
     }
 

@@ -369,10 +369,9 @@ impl<T: TargetNumber> Table<T> {
 
     /// Sends what the logs of this table hold.
     pub(crate) fn absorb_logs(&self) -> Result<(), Error> {
-        for (keys, values, examples) in self.logs.collect(&self.spec) {
+        self.logs.absorb(&self.spec, |(keys, values, examples)| {
             // Failures show at the end of the clock, as for any ticket that is dropped.
-            drop(self.push_after(&keys, values, examples, &Tickets::none())?);
-        }
-        Ok(())
+            self.push_after(&keys, values, examples, &Tickets::none()).map(drop)
+        })
     }
 }

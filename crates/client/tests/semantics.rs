@@ -570,3 +570,31 @@ fn a_failed_clock_is_told_to_reads_from_the_cache_too() {
         });
     }
 }
+
+/// Every thread's `clock()` ends a clock that holds what the thread pushed and noted before, whoever collects the logs.
+#[test]
+fn threads_that_end_clocks_at_once_end_one_each_with_all_that_was_theirs() {
+    const THREADS: u64 = 3;
+    const CLOCKS: u64 = 400;
+    let summed = counts("summed", 2 * THREADS).combine(Combine::Clock(Reduce::Sum)).consistency(Consistency::slack(0));
+    alone(|session| {
+        let table = session.table::<i64>(summed.clone()).expect("made");
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (table, mut log) = (table.clone(), table.log());
+                scope.spawn(move || {
+                    let (noted, pushed) = (table.keys(&[thread]), table.keys(&[THREADS + thread]));
+                    for clock in 1..=CLOCKS as i64 {
+                        log.add(&noted, &[1], 1).expect("noted");
+                        drop(table.push(&pushed, vec![1]).expect("sent"));
+                        session.clock().expect("ended");
+                        for keys in [&noted, &pushed] {
+                            assert_eq!(read!(table.pull(keys)).values(), [clock], "thread {thread}");
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(session.now().0, THREADS * CLOCKS);
+    });
+}

@@ -157,6 +157,27 @@ impl Driver {
 
     /// Blocks until `done` gives something, driving the network meanwhile. Fails if the run is lost.
     pub fn wait_until<R>(&self, mut done: impl FnMut(&mut Worker) -> Option<R>) -> Result<R, NodeError> {
+        self.drive(|state| done(&mut state.worker))
+    }
+
+    /// Blocks until the machine is `ready`, driving the network meanwhile, and then runs `call` on it before any other thread
+    /// can change that. Fails, without a call, if the run is lost.
+    pub fn call_when<R>(
+        &self,
+        mut ready: impl FnMut(&Worker) -> bool,
+        call: impl FnOnce(&mut Worker, Time, &mut Outbox) -> R,
+    ) -> Result<R, NodeError> {
+        let mut call = Some(call);
+        self.drive(|state| {
+            let call = if ready(&state.worker) { call.take() } else { None }?;
+            let now = state.now();
+            let result = call(&mut state.worker, now, &mut state.out);
+            state.send();
+            Some(result)
+        })
+    }
+
+    fn drive<R>(&self, mut done: impl FnMut(&mut State) -> Option<R>) -> Result<R, NodeError> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let result = self.drive_until(&mut done);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -165,7 +186,7 @@ impl Driver {
         result
     }
 
-    fn drive_until<R>(&self, done: &mut impl FnMut(&mut Worker) -> Option<R>) -> Result<R, NodeError> {
+    fn drive_until<R>(&self, done: &mut impl FnMut(&mut State) -> Option<R>) -> Result<R, NodeError> {
         let mut worked = Instant::now();
         let mut turns = Turns::default();
         loop {
@@ -174,7 +195,7 @@ impl Driver {
                 self.changed.notify_all();
                 worked = Instant::now();
             }
-            if let Some(result) = done(&mut state.worker) {
+            if let Some(result) = done(&mut state) {
                 return Ok(result);
             }
             if let Some(lost) = &state.lost {
