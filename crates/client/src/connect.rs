@@ -1,6 +1,6 @@
 //! How to reach a run over TCP.
 
-use node::Patience;
+use node::Wait;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct Connect {
     /// A node that is silent for this long is lost.
     pub patience: Duration,
     /// How threads wait.
-    pub wait: Patience,
+    pub wait: Wait,
 }
 
 impl Connect {
@@ -49,7 +49,7 @@ impl Connect {
             place: None,
             join_limit: Duration::from_secs(300),
             patience: Duration::from_secs(5),
-            wait: Patience::BLOCKING,
+            wait: Wait::BLOCKING,
         }
     }
 }

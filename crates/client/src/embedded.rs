@@ -3,7 +3,7 @@
 use crate::session::token;
 use crate::{Error, Session, Shape};
 use net::Exchange;
-use node::{DriverSettings, NodeError, Patience, ServerSettings, join, run_coordinator, run_server};
+use node::{DriverSettings, NodeError, ServerSettings, Wait, join, run_coordinator, run_server};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl Drop for Threads {
     }
 }
 
-pub(crate) fn start(shape: Shape, registry: Registry, wait: Patience) -> Result<Vec<Session>, Error> {
+pub(crate) fn start(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<Session>, Error> {
     let exchange = Exchange::new();
     let pool = Pool::new();
     let mut threads = Vec::new();

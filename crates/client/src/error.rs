@@ -2,8 +2,8 @@
 
 use machine::TableFailure;
 use node::NodeError;
-use types::SpecError;
-use wire::KeyError;
+use types::{Placement, SpecError, WorkerId};
+use wire::{KeyError, Refusal};
 
 /// Why a call failed. Every message says what, where and what to do.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -26,13 +26,18 @@ pub enum Error {
     /// The batch does not fit the table; nothing was sent.
     #[error(transparent)]
     Batch(#[from] TableFailure),
-    /// A shard refused a part of the batch and left its rows as they were; other parts of it have been applied.
-    #[error("{refused_by}refused: {reason}")]
+    /// A shard refused a part of the batch and left its rows as they were; other parts of it have been applied. What to do
+    /// depends on the refusal: mend the values, raise `max_rows`, or join again.
+    #[error("a push or pull of {worker} was refused: {}", refusal.describe(table, *placement))]
     Refused {
-        /// Who said so, where that matters.
-        refused_by: String,
-        /// In words.
-        reason: String,
+        /// Whose push or pull it was: this worker's.
+        worker: WorkerId,
+        /// The table's name.
+        table: String,
+        /// The table's order, to name a refused row: its key is `placement.key(position)`.
+        placement: Placement,
+        /// What was wrong.
+        refusal: Refusal,
     },
     /// An address is none, or cannot be listened at.
     #[error("cannot use the address {address}: {reason}")]

@@ -38,14 +38,14 @@ pub use ledger::Ledger;
 pub use log::Log;
 pub use machine::WorkerCounts;
 pub use net::Traffic;
-pub use node::Patience;
+pub use node::Wait;
 pub use serve::Serve;
 pub use session::{Session, Shape};
 pub use table::Table;
 pub use ticket::{After, Rows, Ticket, Tickets};
 pub use types::{
-    CacheSpec, Clock, Combine, Consistency, Initial, NodeId, NumberType, Placement, Reduce, Setting, SpecError,
-    TableSpec, UpdaterSpec, WorkerId,
+    CacheSpec, Clock, Combine, Consistency, Initial, Key, NodeId, NumberType, Placement, Position, Reduce, Setting,
+    SpecError, TableSpec, UpdaterSpec, WorkerId,
 };
 pub use update::{Number, Registry, Step, Updater};
-pub use wire::{FailedClock, KeyError, Keys};
+pub use wire::{FailedClock, KeyError, Keys, Refusal};

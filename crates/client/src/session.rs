@@ -6,12 +6,12 @@ use crate::table::{Table, TargetNumber};
 use crate::{Connect, Error, Ledger, embedded};
 use machine::{Failure, Size, WorkerCounts};
 use net::Traffic;
-use node::{Driver, DriverSettings, Patience, join};
+use node::{Driver, DriverSettings, Wait, join};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use types::{Clock, NodeId, TableId, TableSpec, WorkerId};
+use types::{Clock, NodeId, Placement, TableId, TableSpec, WorkerId};
 use update::Registry;
 use wire::{Member, Pool, Role};
 
@@ -58,9 +58,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub fn refused(&self, table: TableId, failure: &Failure) -> Error {
-        let describe = |spec: &TableSpec| failure.refusal.describe(&spec.name, spec.shape.placement());
-        let reason = self.driver.call(|worker, _, _| worker.spec(table).map(describe)).unwrap_or_default();
-        Error::Refused { refused_by: format!("a push or pull of {} was ", self.rank), reason }
+        let named = |spec: &TableSpec| (spec.name.clone(), spec.shape.placement());
+        let named = self.driver.call(|worker, _, _| worker.spec(table).map(named));
+        let (table, placement) = named.unwrap_or_else(|| (format!("number {}", table.0), Placement::Ordered));
+        Error::Refused { worker: self.rank, table, placement, refusal: failure.refusal.clone() }
     }
 
     /// Sends what the logs of every table hold.
@@ -116,13 +117,13 @@ pub struct Session {
 impl Session {
     /// A whole run in this process: a session for each worker, to be moved into threads. Returns when all have begun.
     pub fn embedded(shape: Shape) -> Result<Vec<Self>, Error> {
-        Self::embedded_with(shape, Registry::builtin(), Patience::BLOCKING)
+        Self::embedded_with(shape, Registry::builtin(), Wait::BLOCKING)
     }
 
     /// As [`Session::embedded`], with updaters of the program's own and another way of waiting.
     ///
     /// ```
-    /// use slackwater::{Patience, Registry, Session, Shape, Step, TableSpec, Updater, UpdaterSpec};
+    /// use slackwater::{Wait, Registry, Session, Shape, Step, TableSpec, Updater, UpdaterSpec};
     ///
     /// struct Max;
     /// impl Updater<f32> for Max {
@@ -135,7 +136,7 @@ impl Session {
     /// let mut registry = Registry::builtin();
     /// registry.register::<f32>("max", |_settings| Box::new(Max));
     /// let shape = Shape { servers: 1, workers: 1 };
-    /// let session = Session::embedded_with(shape, registry, Patience::BLOCKING)?.remove(0);
+    /// let session = Session::embedded_with(shape, registry, Wait::BLOCKING)?.remove(0);
     /// let max = UpdaterSpec::Custom { name: "max".into(), settings: vec![] };
     /// let table = session.table::<f32>(TableSpec::dense("highest", 1, 1).updater(max))?;
     /// let rows = table.push_pull(&table.keys(&[0]), vec![3.0])?.wait()?;
@@ -143,7 +144,7 @@ impl Session {
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn embedded_with(shape: Shape, registry: Registry, wait: Patience) -> Result<Vec<Self>, Error> {
+    pub fn embedded_with(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<Self>, Error> {
         embedded::start(shape, registry, wait)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::server::BEAT;
 use crate::wait::Turns;
-use crate::{Joined, NodeError, Patience};
+use crate::{Joined, NodeError, Wait};
 use machine::{Notice, Outbox, Worker, WorkerSettings};
 use net::{Event, Traffic, Transport, Waiter, Waker};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ const RETRY: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug)]
 pub struct DriverSettings {
     /// How its threads wait.
-    pub wait: Patience,
+    pub wait: Wait,
     /// A coordinator that is silent for this long is lost.
     pub patience: Duration,
 }
@@ -206,7 +206,7 @@ impl Driver {
             }
             match self.waiter.try_lock() {
                 Ok(mut waiter) => {
-                    let spins = self.settings.wait != Patience::BLOCKING;
+                    let spins = self.settings.wait != Wait::BLOCKING;
                     let looks = spins && self.settings.wait.looks(worked.elapsed());
                     let glanced = looks && state.transport.glance();
                     drop(state);

@@ -16,7 +16,7 @@ pub use driver::{Driver, DriverSettings};
 pub use join::{Joined, join};
 pub use record::{RECORDING_BYTES, Recorder, Recording, Replayed, replay};
 pub use server::{ServerReport, ServerSettings, run_server};
-pub use wait::Patience;
+pub use wait::Wait;
 
 use types::NodeId;
 

@@ -2,7 +2,7 @@
 
 use crate::record::{Recorder, Subject};
 use crate::wait::Turns;
-use crate::{NodeError, Patience, join};
+use crate::{NodeError, Wait, join};
 use machine::{Outbox, Server, ServerCounts};
 use net::{Event, Traffic, Transport, Waiter};
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub struct ServerSettings {
     /// A coordinator that is silent for this long is lost.
     pub patience: Duration,
     /// How it waits.
-    pub wait: Patience,
+    pub wait: Wait,
     /// The updaters it knows.
     pub registry: Registry,
     /// Where payloads are put.

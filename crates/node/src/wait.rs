@@ -5,12 +5,12 @@ use std::time::Duration;
 
 /// How long a thread looks for something to do before it sleeps. Looking answers sooner and keeps a core busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Patience {
+pub struct Wait {
     /// Keep looking for this long.
     pub spin: Duration,
 }
 
-impl Patience {
+impl Wait {
     /// Sleep at once.
     pub const BLOCKING: Self = Self { spin: Duration::ZERO };
     /// Practically never sleep.

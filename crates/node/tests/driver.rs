@@ -2,7 +2,7 @@
 
 use machine::Size;
 use net::Exchange;
-use node::{Driver, DriverSettings, Patience, ServerSettings, join, run_coordinator, run_server};
+use node::{Driver, DriverSettings, ServerSettings, Wait, join, run_coordinator, run_server};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn with_driver(program: impl FnOnce(&Driver)) {
         place: None,
         join_limit: LIMIT,
         patience: LIMIT,
-        wait: Patience::BLOCKING,
+        wait: Wait::BLOCKING,
         registry: Registry::builtin(),
         pool: Pool::new(),
         list_bytes: machine::LIST_BYTES,
@@ -34,7 +34,7 @@ fn with_driver(program: impl FnOnce(&Driver)) {
     let server = std::thread::spawn(move || run_server(transport, waiter, settings, None));
     let (mut transport, mut waiter) = exchange.join(NodeId::Worker(99));
     let joined = join(&mut transport, &mut waiter, (Role::Worker, None), "", 2, LIMIT).expect("joined");
-    let settings = DriverSettings { wait: Patience::BLOCKING, patience: LIMIT };
+    let settings = DriverSettings { wait: Wait::BLOCKING, patience: LIMIT };
     let driver: Arc<Driver> = Driver::start(joined, Box::new(transport), Box::new(waiter), settings);
     program(&driver);
     driver.leave().expect("a good end");

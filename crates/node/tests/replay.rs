@@ -3,7 +3,7 @@
 use machine::{Batch, Outcome, PullTarget, Size, Values};
 use net::{Exchange, LocalTransport, LocalWaiter, TcpSettings, Transport, Waiter, listen};
 use node::{
-    Driver, DriverSettings, NodeError, Patience, RECORDING_BYTES, Recorder, Replayed, ServerSettings, join, replay,
+    Driver, DriverSettings, NodeError, RECORDING_BYTES, Recorder, Replayed, ServerSettings, Wait, join, replay,
     run_coordinator, run_server,
 };
 use std::net::SocketAddr;
@@ -96,7 +96,7 @@ where
         token: 99,
         join_limit: LIMIT,
         patience: LIMIT,
-        wait: Patience::BLOCKING,
+        wait: Wait::BLOCKING,
         registry: Registry::builtin(),
         pool: Pool::new(),
         list_bytes,
@@ -110,7 +110,7 @@ where
             std::thread::spawn(move || {
                 let token = u64::from(index);
                 let joined = join(&mut transport, &mut waiter, (Role::Worker, None), &address, token, LIMIT)?;
-                let settings = DriverSettings { wait: Patience::BLOCKING, patience: LIMIT };
+                let settings = DriverSettings { wait: Wait::BLOCKING, patience: LIMIT };
                 work(&Driver::start(joined, Box::new(transport), Box::new(waiter), settings))
             })
         })
