@@ -2,7 +2,8 @@
 
 use crate::Error;
 use machine::TableFailure;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use net::lock;
+use std::sync::{Arc, Mutex};
 use types::{Combine, Placement, TableSpec};
 use update::Number;
 use wire::Keys;
@@ -31,10 +32,6 @@ enum Noted<T> {
     Folding { positions: Vec<u64>, values: Vec<T>, examples: u64 },
     /// Each must be applied by itself.
     Apart(Vec<Update<T>>),
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<T: Number> Noted<T> {

@@ -5,11 +5,11 @@ use crate::meeting::{Meeting, Place};
 use crate::table::{Table, TargetNumber};
 use crate::{Connect, Error, Ledger, embedded};
 use machine::{Failure, Size, WorkerCounts};
-use net::Traffic;
+use net::{Traffic, lock};
 use node::{Driver, DriverSettings, Wait, join};
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, Placement, TableId, TableSpec, WorkerId};
 use update::Registry;
@@ -50,10 +50,6 @@ pub(crate) struct Shared {
 struct TableLogs {
     logs: Arc<dyn Any + Send + Sync>,
     absorb: Box<dyn Fn() -> Result<(), Error> + Send>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {

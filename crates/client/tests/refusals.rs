@@ -2,16 +2,14 @@
 //! servers go on.
 
 use net::{Event, Exchange, Transport, Waiter};
-use node::{ServerSettings, Wait, join, run_coordinator, run_server};
+use node::{ServerSettings, join, run_coordinator, run_server};
 use slackwater::{
-    Combine, Consistency, Error, Initial, Keys, NumberType, Placement, Reduce, Registry, Session, Shape, Table,
-    TableSpec, UpdaterSpec,
+    Combine, Consistency, Error, Initial, Keys, NumberType, Placement, Reduce, Session, Shape, Table, TableSpec,
+    UpdaterSpec,
 };
 use std::time::{Duration, Instant};
 use types::{NodeId, Position, PositionRange, ShardId, Source, Span, TableId};
-use wire::{
-    Acked, Control, Frame, Head, KeyPart, Message, Payload, Pool, Pull, PullRefused, Push, Refusal, Role, Signature,
-};
+use wire::{Acked, Control, Frame, Head, KeyPart, Message, Payload, Pull, PullRefused, Push, Refusal, Role, Signature};
 
 /// Tells done from hung.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -285,17 +283,7 @@ impl Raw {
         let size = machine::Size { servers: 1, workers: 1 };
         let (transport, waiter) = exchange.join(NodeId::Coordinator);
         std::thread::spawn(move || run_coordinator(transport, waiter, size, LIMIT, Span::from_secs(30), None));
-        let settings = ServerSettings {
-            address: String::new(),
-            token: 1,
-            join_limit: LIMIT,
-            patience: LIMIT,
-            wait: Wait::BLOCKING,
-            registry: Registry::builtin(),
-            pool: Pool::new(),
-            list_bytes: machine::LIST_BYTES,
-            place: None,
-        };
+        let settings = ServerSettings::new(1);
         let (transport, waiter) = exchange.join(NodeId::Server(9));
         std::thread::spawn(move || run_server(transport, waiter, settings, None));
         let (mut transport, mut waiter) = exchange.join(NodeId::Worker(9));

@@ -1,10 +1,13 @@
 //! What the tables promise, through the public client and with real threads.
 
+#[path = "../../net/tests/logged/mod.rs"]
+mod logged;
+
+use logged::Log;
 use slackwater::{
     Combine, Consistency, Initial, Keys, Number, NumberType, Reduce, Registry, Rows, Session, Shape, Table, TableSpec,
     Ticket, Tickets, Traffic, UpdaterSpec, WorkerCounts,
 };
-use std::io::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -411,20 +414,6 @@ fn a_table_made_in_the_middle_of_a_run_has_missed_nothing() {
     });
 }
 
-/// What was logged, by whatever thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("not poisoned").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn nothing_waits_in_silence() {
     let log = Log::default();
@@ -448,7 +437,7 @@ fn nothing_waits_in_silence() {
         }
         session.barrier().expect("passed");
     });
-    let text = String::from_utf8_lossy(&log.0.lock().expect("not poisoned")).into_owned();
+    let text = log.text();
     let says = |words: &[&str]| text.lines().any(|line| words.iter().all(|word| line.contains(word)));
     assert!(says(&["WARN", "a read waits", "shared", "worker 2"]), "{text}");
     assert!(says(&["WARN", "barrier waits", "worker 1"]), "{text}");

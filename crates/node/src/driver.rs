@@ -4,10 +4,10 @@ use crate::server::BEAT;
 use crate::wait::Turns;
 use crate::{Joined, NodeError, Wait};
 use machine::{Notice, Outbox, Worker, WorkerSettings};
-use net::{Event, Traffic, Transport, Waiter, Waker};
+use net::{Event, Traffic, Transport, Waiter, Waker, lock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use types::{NodeId, Time, WorkerId};
@@ -64,10 +64,6 @@ pub struct Driver {
     waiting: AtomicUsize,
     settings: DriverSettings,
     background: Mutex<Option<JoinHandle<()>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Driver {

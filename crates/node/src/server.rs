@@ -40,6 +40,24 @@ pub struct ServerSettings {
     pub list_bytes: usize,
 }
 
+impl ServerSettings {
+    /// A server in one process with the built-in updaters, in any place, that gives everybody half a minute.
+    #[must_use]
+    pub fn new(token: u64) -> Self {
+        Self {
+            address: String::new(),
+            token,
+            place: None,
+            join_limit: Duration::from_secs(30),
+            patience: Duration::from_secs(30),
+            wait: Wait::BLOCKING,
+            registry: Registry::builtin(),
+            pool: Pool::new(),
+            list_bytes: machine::LIST_BYTES,
+        }
+    }
+}
+
 /// What a server did.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerReport {

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use types::{NodeId, Span};
-use update::Registry;
-use wire::{Pool, Role};
+use wire::Role;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -20,17 +19,7 @@ fn with_driver(program: impl FnOnce(&Driver)) {
     let coordinator =
         std::thread::spawn(move || run_coordinator(transport, waiter, size, LIMIT, Span::from_secs(30), None));
     let (transport, waiter) = exchange.join(NodeId::Server(99));
-    let settings = ServerSettings {
-        address: String::new(),
-        token: 1,
-        place: None,
-        join_limit: LIMIT,
-        patience: LIMIT,
-        wait: Wait::BLOCKING,
-        registry: Registry::builtin(),
-        pool: Pool::new(),
-        list_bytes: machine::LIST_BYTES,
-    };
+    let settings = ServerSettings::new(1);
     let server = std::thread::spawn(move || run_server(transport, waiter, settings, None));
     let (mut transport, mut waiter) = exchange.join(NodeId::Worker(99));
     let joined = join(&mut transport, &mut waiter, (Role::Worker, None), "", 2, LIMIT).expect("joined");

@@ -91,17 +91,7 @@ where
         (transport, waiter, address)
     };
     let (transport, waiter, address) = place_at_meeting(NodeId::Server(99));
-    let settings = ServerSettings {
-        address,
-        token: 99,
-        join_limit: LIMIT,
-        patience: LIMIT,
-        wait: Wait::BLOCKING,
-        registry: Registry::builtin(),
-        pool: Pool::new(),
-        list_bytes,
-        place: None,
-    };
+    let settings = ServerSettings { address, list_bytes, ..ServerSettings::new(99) };
     let (recorder, recording) = Recorder::of_at_most(most_bytes);
     let server = std::thread::spawn(move || run_server(transport, waiter, settings, Some(recorder)));
     let workers: Vec<_> = (0..WORKERS)

@@ -4,7 +4,7 @@ mod addresses;
 mod inbox;
 mod outbox;
 
-use crate::{Event, Traffic, Transport, Waiter, Waker};
+use crate::{Event, Traffic, Transport, Waiter, Waker, lock};
 use addresses::{Addresses, Way};
 #[cfg(fuzzing)]
 pub use inbox::{Ended, Inbox};
@@ -17,7 +17,7 @@ use socket2::{SockRef, TcpKeepalive};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use types::NodeId;
 use wire::{Frame, Member, Pool};
@@ -203,7 +203,7 @@ impl TcpTransport {
     }
 
     fn take_ready(&mut self) {
-        let ready = std::mem::take(&mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner));
+        let ready = std::mem::take(&mut *lock(&self.ready));
         for Ready { token, writable, peer_ended } in ready {
             match token {
                 LISTENER => self.accept(),
@@ -412,7 +412,7 @@ impl Waiter for TcpWaiter {
         if self.events.is_empty() {
             return;
         }
-        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ready = lock(&self.ready);
         ready.extend(self.events.iter().map(|event| Ready {
             token: event.token(),
             writable: event.is_writable(),

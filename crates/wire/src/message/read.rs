@@ -2,8 +2,7 @@
 
 use super::Refusal;
 use crate::Payload;
-use crate::field::{Field, Reader, fields};
-use crate::frame::WireError;
+use crate::field::{fields, fields_and_payloads};
 use crate::keys::KeyPart;
 use types::{Clock, Position, ShardId, TableId, WorkerId};
 
@@ -126,79 +125,14 @@ fields!(FailedClock { clock, worker, refusal });
 fields!(PullRefused { table, shard, request, refusal });
 fields!(Waiting { table, shard, request, on });
 fields!(Refreshed { table, shard, chain, link });
-
-impl Pull {
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
-        self.table.put(out);
-        self.shard.put(out);
-        self.request.put(out);
-        self.after.put(out);
-        self.subscribe.put(out);
-        self.keys.put(out);
-    }
-
-    pub(super) fn get(input: &mut Reader<'_>, [positions, _]: [Payload; 2]) -> Result<Self, WireError> {
-        Ok(Self {
-            table: Field::get(input)?,
-            shard: Field::get(input)?,
-            request: Field::get(input)?,
-            after: Field::get(input)?,
-            subscribe: Field::get(input)?,
-            keys: KeyPart::get(input, positions)?,
-        })
-    }
-}
-
-impl Pulled {
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
-        self.table.put(out);
-        self.shard.put(out);
-        self.request.put(out);
-        self.contains.put(out);
-        self.chain.put(out);
-        self.released_by.put(out);
-        self.failed.put(out);
-        self.more.put(out);
-    }
-
-    pub(super) fn get(input: &mut Reader<'_>, [positions, values]: [Payload; 2]) -> Result<Self, WireError> {
-        Ok(Self {
-            table: Field::get(input)?,
-            shard: Field::get(input)?,
-            request: Field::get(input)?,
-            contains: Field::get(input)?,
-            chain: Field::get(input)?,
-            released_by: Field::get(input)?,
-            failed: Field::get(input)?,
-            more: Field::get(input)?,
-            positions,
-            values,
-        })
-    }
-}
-
-impl Refresh {
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
-        self.table.put(out);
-        self.shard.put(out);
-        self.chain.put(out);
-        self.link.put(out);
-        self.from.put(out);
-        self.failed.put(out);
-        self.contains.put(out);
-    }
-
-    pub(super) fn get(input: &mut Reader<'_>, [positions, values]: [Payload; 2]) -> Result<Self, WireError> {
-        Ok(Self {
-            table: Field::get(input)?,
-            shard: Field::get(input)?,
-            chain: Field::get(input)?,
-            link: Field::get(input)?,
-            from: Field::get(input)?,
-            failed: Field::get(input)?,
-            contains: Field::get(input)?,
-            positions,
-            values,
-        })
-    }
-}
+fields_and_payloads!(Pull { table, shard, request, after, subscribe } keys, |input, [positions, _]| {
+    keys: KeyPart::get(input, positions)?,
+});
+fields_and_payloads!(
+    Pulled { table, shard, request, contains, chain, released_by, failed, more },
+    |input, [positions, values]| { positions, values }
+);
+fields_and_payloads!(
+    Refresh { table, shard, chain, link, from, failed, contains },
+    |input, [positions, values]| { positions, values }
+);

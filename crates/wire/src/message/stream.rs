@@ -2,8 +2,7 @@
 
 use super::Refusal;
 use crate::Payload;
-use crate::field::{Field, Reader, fields, variants};
-use crate::frame::WireError;
+use crate::field::{fields, fields_and_payloads, variants};
 use crate::keys::KeyPart;
 use types::{Clock, NumberType, Setting, ShardId, TableId};
 
@@ -104,24 +103,7 @@ fields!(Marker { table, shard, settled });
 fields!(Tune { table, shard, settled, at, setting });
 fields!(Acked { table, shard, through, refused });
 fields!(Resend { table, shard, next, reason });
-
-impl Push {
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
-        self.table.put(out);
-        self.shard.put(out);
-        self.settled.put(out);
-        self.number.put(out);
-        self.keys.put(out);
-    }
-
-    pub(super) fn get(input: &mut Reader<'_>, [positions, values]: [Payload; 2]) -> Result<Self, WireError> {
-        Ok(Self {
-            table: Field::get(input)?,
-            shard: Field::get(input)?,
-            settled: Field::get(input)?,
-            number: Field::get(input)?,
-            keys: KeyPart::get(input, positions)?,
-            values,
-        })
-    }
-}
+fields_and_payloads!(Push { table, shard, settled, number } keys, |input, [positions, values]| {
+    keys: KeyPart::get(input, positions)?,
+    values,
+});
