@@ -49,3 +49,8 @@ pub use types::{
 };
 pub use update::{Number, Registry, Step, Updater};
 pub use wire::{FailedClock, KeyError, Keys, Refusal};
+
+/// The tour of the README, compiled and run with the other examples.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
