@@ -328,13 +328,7 @@ fn bytes_over_tcp_are_those_of_the_encoding() {
 /// one is in use by now: a machine that is not told would wait for ever.
 #[test]
 fn a_connection_that_breaks_is_reported_even_if_a_newer_one_is_there() {
-    let server = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    let (mut worker, address) = lone(ONE);
-    let at = server.local_addr().expect("an address").to_string();
-    worker.transport.know(&[Member { node: SERVER, address: at }]);
-    worker.send(beat(ONE, SERVER, 1));
-    worker.transport.flush();
-    let (older, _) = server.accept().expect("called");
+    let (mut worker, address, older) = one_that_called();
     let mut newer = call(address, &beat(SERVER, ONE, 2));
     assert_eq!(worker.frames(1)[0].head.number, 2);
     drop(older);
@@ -386,6 +380,18 @@ fn lone(name: NodeId) -> (Node, SocketAddr) {
     (Node { name, transport: Box::new(transport), waiter: Box::new(waiter) }, address)
 }
 
+/// A worker that has called a server, where it listens, and the server's end of that connection.
+fn one_that_called() -> (Node, SocketAddr, std::net::TcpStream) {
+    let server = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let (mut worker, address) = lone(ONE);
+    let at = server.local_addr().expect("an address").to_string();
+    worker.transport.know(&[Member { node: SERVER, address: at }]);
+    worker.send(beat(ONE, SERVER, 1));
+    worker.transport.flush();
+    let (called, _) = server.accept().expect("called");
+    (worker, address, called)
+}
+
 /// A node calls only when it has no connection left. Its older one may look alive for ever if its end was never told.
 #[test]
 fn a_node_that_calls_anew_replaces_its_older_connection_at_once() {
@@ -410,13 +416,7 @@ fn a_node_that_calls_anew_replaces_its_older_connection_at_once() {
 
 #[test]
 fn a_node_that_was_called_and_answered_and_then_calls_has_given_the_first_connection_up() {
-    let peer = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    let (mut worker, address) = lone(ONE);
-    let at = peer.local_addr().expect("an address").to_string();
-    worker.transport.know(&[Member { node: SERVER, address: at }]);
-    worker.send(beat(ONE, SERVER, 1));
-    worker.transport.flush();
-    let (mut older, _) = peer.accept().expect("called");
+    let (mut worker, address, mut older) = one_that_called();
     say(&mut older, &beat(SERVER, ONE, 2));
     assert_eq!(worker.frames(1)[0].head.number, 2);
     let _newer = call(address, &beat(SERVER, ONE, 3));
