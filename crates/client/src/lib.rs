@@ -36,13 +36,13 @@ pub use connect::Connect;
 pub use error::Error;
 pub use ledger::Ledger;
 pub use log::Log;
-pub use machine::WorkerCounts;
+pub use machine::{ServerCounts, ShardCounts, TableFailure, WorkerCounts};
 pub use net::Traffic;
-pub use node::Wait;
+pub use node::{NodeError, ServerReport, Wait};
 pub use serve::Serve;
 pub use session::{Session, Shape};
-pub use table::Table;
-pub use ticket::{After, Rows, Ticket, Tickets};
+pub use table::{PushValues, Table, TargetNumber};
+pub use ticket::{After, FromOutcome, Rows, Ticket, Tickets};
 pub use types::{
     CacheSpec, Clock, Combine, Consistency, Initial, Key, NodeId, NumberType, Placement, Position, Reduce, Setting,
     SpecError, TableSpec, UpdaterSpec, WorkerId,

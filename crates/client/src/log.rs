@@ -11,7 +11,8 @@ use wire::Keys;
 /// A log that may be folded is, whenever it has grown to this many rows.
 const FOLD_ROWS: usize = 1 << 16;
 
-/// One thread's updates to a table since they were last collected. Noting one takes no lock that another thread wants.
+/// One thread's updates to a table since they were last collected. Noting one takes no lock that another thread wants. Made
+/// by [`crate::Table::log`]; what it holds when it is dropped is sent all the same.
 pub struct Log<T: Number> {
     entries: Arc<Mutex<Entries<T>>>,
     placement: Placement,
@@ -46,14 +47,28 @@ impl<T: Number> Noted<T> {
 }
 
 impl<T: Number> Log<T> {
-    /// Notes an update: `values` row after row in the order of `keys`, computed from `more` examples.
+    /// Notes an update: `new` row after row in the order of `keys`, computed from `more` examples.
     ///
     /// It reaches the shards when any thread of this worker pulls from the table, or at the end of the clock. Where
     /// merging changes nothing (the updater is `sum`, or the table combines by clock), updates of one row are added up
     /// first; elsewhere each is applied by itself.
     ///
-    /// Fails, and notes nothing, if the keys were made for a table in another order or if `values` is not one row for each
-    /// key.
+    /// Sends nothing and does not block. Fails, and notes nothing, if the keys were made for a table in another order
+    /// ([`Error::Batch`]) or if `new` is not one row for each key ([`Error::Table`]).
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
+    /// let mut log = table.log();
+    /// let (one, two) = (table.keys(&[0, 1]), table.keys(&[1, 2]));
+    /// log.add(&one, &[1.0, 1.0], 1)?;
+    /// log.add(&two, &[1.0, 1.0], 1)?;
+    /// assert!(log.add(&two, &[1.0], 1).is_err());
+    /// assert_eq!(table.pull_range(0..3)?.wait()?.values(), [1.0, 2.0, 1.0]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn add(&mut self, keys: &Keys, new: &[T], more: u64) -> Result<(), Error> {
         if keys.placement() != self.placement {
             return Err(Error::Batch(TableFailure::Placement));

@@ -8,7 +8,20 @@ use types::Span;
 use update::Registry;
 use wire::Pool;
 
-/// A process that serves a run over TCP.
+/// A process that serves a run over TCP: servers, and the coordinator if it is told to be.
+///
+/// ```no_run
+/// use slackwater::{Connect, Serve, Shape};
+///
+/// // Two of the run's three servers, and its coordinator. The third is `Serve::new(Connect::to("head:7000"))` elsewhere.
+/// let mut serve = Serve::new(Connect::to("head:7000"));
+/// serve.threads = 2;
+/// serve.coordinate = Some(Shape { servers: 3, workers: 8 });
+/// for report in serve.run()? {
+///     println!("{} applied {} parts", report.node, report.counts.shards.parts);
+/// }
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Serve {
     /// Where to meet, and how to be reached.
@@ -24,16 +37,26 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// One server with the built-in updaters.
+    /// One server with the built-in updaters, and no coordinator.
+    ///
+    /// ```
+    /// use slackwater::{Connect, Serve};
+    ///
+    /// let serve = Serve::new(Connect::to("127.0.0.1:7000"));
+    /// assert_eq!((serve.threads, serve.coordinate), (1, None));
+    /// ```
     #[must_use]
     pub fn new(connect: Connect) -> Self {
         let (registry, list_bytes) = (Registry::builtin(), machine::LIST_BYTES);
         Self { connect, threads: 1, coordinate: None, registry, list_bytes }
     }
 
-    /// Serves until the run ends. Returns what each server did.
+    /// Serves until every worker has left, and blocks for as long. Returns what each server did. Fails if the shape makes no
+    /// sense ([`Error::Shape`]), if an address cannot be used ([`Error::Address`]), if the run does not begin in time, or if a
+    /// node is lost ([`Error::Run`], which names it). [`crate::Session::connect`] has an example that runs.
     pub fn run(self) -> Result<Vec<ServerReport>, Error> {
         let connect = &self.connect;
+        self.coordinate.map(Shape::check).transpose()?;
         let meeting = if self.coordinate.is_some() { Meeting::hosted(connect)? } else { Meeting::of(connect)? };
         let coordinator = self.coordinate.map(|shape| coordinate_at(&meeting, connect, shape)).transpose()?;
         let pool = Pool::new();
@@ -43,7 +66,7 @@ impl Serve {
                 let settings = ServerSettings {
                     address,
                     token: token(),
-                    place: connect.place.map(|first| first + index),
+                    place: connect.place.map(|first| first.saturating_add(index)),
                     join_limit: connect.join_limit,
                     patience: connect.patience,
                     wait: connect.wait,

@@ -18,13 +18,29 @@ use wire::{Member, Pool, Role};
 /// Pushed bytes that may be unacknowledged before a push blocks.
 const UNACKNOWLEDGED: usize = 256 << 20;
 
-/// How many servers and workers a run has.
+/// How many servers and workers a run has. Both must be at least one.
+///
+/// ```
+/// use slackwater::{Session, Shape};
+///
+/// let sessions = Session::embedded(Shape { servers: 2, workers: 3 })?;
+/// assert_eq!(sessions.len(), 3);
+/// assert!(sessions.iter().all(|session| session.shape() == Shape { servers: 2, workers: 3 }));
+/// assert!(Session::embedded(Shape { servers: 0, workers: 3 }).is_err());
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Threads that hold shards.
     pub servers: u32,
     /// Programs that compute.
     pub workers: u32,
+}
+
+impl Shape {
+    pub(crate) fn check(self) -> Result<Self, Error> {
+        if self.servers == 0 || self.workers == 0 { Err(Error::Shape(self)) } else { Ok(self) }
+    }
 }
 
 impl From<Shape> for Size {
@@ -103,6 +119,9 @@ impl Shared {
 }
 
 /// A worker's place in a run. Threads of a program may share it.
+///
+/// Dropping it leaves the run as [`Session::close`] does, and logs what goes wrong; dropped by a panic it leaves without a word,
+/// so that the others notice and end.
 pub struct Session {
     shared: Arc<Shared>,
     /// Threads of an embedded run, ended with its last session.
@@ -111,7 +130,19 @@ pub struct Session {
 }
 
 impl Session {
-    /// A whole run in this process: a session for each worker, to be moved into threads. Returns when all have begun.
+    /// A whole run in this process: a session for each worker, by rank, to be moved into threads. Blocks until all have begun.
+    /// Fails if there are no servers or no workers ([`Error::Shape`]).
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// for session in Session::embedded(Shape { servers: 2, workers: 4 })? {
+    ///     std::thread::spawn(move || {
+    ///         println!("worker {} of {}", session.rank(), session.shape().workers);
+    ///         session.close()
+    ///     });
+    /// }
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn embedded(shape: Shape) -> Result<Vec<Self>, Error> {
         Self::embedded_with(shape, Registry::builtin(), Wait::BLOCKING)
     }
@@ -141,10 +172,12 @@ impl Session {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn embedded_with(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<Self>, Error> {
-        embedded::start(shape, registry, wait)
+        embedded::start(shape.check()?, registry, wait)
     }
 
-    /// Joins a run over TCP as a worker. Blocks until everybody has joined, at most `connect.join_limit`.
+    /// Joins a run over TCP as a worker. Blocks until everybody has joined, at most `connect.join_limit`. Fails if an address is
+    /// none or cannot be used ([`Error::Address`]), or if the coordinator is not there, has no room, or not everybody comes
+    /// ([`Error::Run`]).
     ///
     /// ```
     /// use slackwater::{Connect, Serve, Session, Shape, TableSpec};
@@ -199,31 +232,80 @@ impl Session {
         Self { shared, _embedded: embedded, closed: false }
     }
 
-    /// This worker's rank: 0 to n − 1.
+    /// This worker's rank: 0 to n − 1. Another worker never has the same.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// assert_eq!(session.rank(), 0);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.shared.rank.0
     }
 
     /// How many servers and workers the run has.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// assert_eq!(session.shape(), Shape { servers: 1, workers: 1 });
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.shared.shape
     }
 
-    /// Every node of the run and where it listens; addresses are empty in one process.
+    /// Every node of the run but the coordinator, and where it listens; addresses are empty in one process.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let nodes: Vec<String> = session.members().map(|(node, _)| node.to_string()).collect();
+    /// assert_eq!(nodes, ["server 0", "worker 0"]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn members(&self) -> impl Iterator<Item = (NodeId, &str)> {
         self.shared.members.iter().map(|member| (member.node, member.address.as_str()))
     }
 
-    /// This worker's clock: how many units of work it has finished.
+    /// This worker's clock: how many units of work it has finished. It starts at 0.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// session.clock()?;
+    /// session.clock()?;
+    /// assert_eq!(session.now().0, 2);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn now(&self) -> Clock {
         self.shared.driver.call(|worker, _, _| worker.clock())
     }
 
-    /// Makes a table, or finds it if another worker has made it with the same spec. Blocks for a round trip. Fails if the
-    /// spec does not hold together, if it differs from another worker's, or if `T` is not its number type.
+    /// Makes a table, or finds it if another worker has made it with the same spec. Blocks until every server holds its part
+    /// of it. Fails if the spec does not hold together ([`Error::Spec`]), if it differs from another worker's or `T` is not its
+    /// number type ([`Error::Table`]), or if the run is lost ([`Error::Run`]).
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let spec = TableSpec::dense("weights", 10, 2);
+    /// let table = session.table::<f32>(spec.clone())?;
+    /// assert_eq!(table.spec().name, "weights");
+    /// assert!(session.table::<f32>(spec.clone()).is_ok());                       // the same again
+    /// assert!(session.table::<i64>(spec.clone()).is_err());                      // it holds f32
+    /// assert!(session.table::<f32>(TableSpec::dense("weights", 99, 2)).is_err()); // it has 10 rows
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn table<T: TargetNumber>(&self, spec: TableSpec) -> Result<Table<T>, Error> {
         spec.check()?;
         if spec.number != T::TYPE {
@@ -253,8 +335,25 @@ impl Session {
         Ok(table)
     }
 
-    /// Ends this worker's clock: what it pushed in it is flushed, and it is at the next one. Blocks only while tasks wait
-    /// for others before they can be sent. Fails if a push whose ticket was dropped was refused since the last clock.
+    /// Ends this worker's clock: what its threads pushed in it is flushed, and it is at the next one. Does not wait for
+    /// acknowledgements; blocks only while tasks wait for others before they can be sent. Threads may call it at once: each
+    /// call ends one clock, which holds all that its thread pushed and noted before.
+    ///
+    /// Fails if a push whose ticket was dropped was refused since the last clock ([`Error::Refused`]; the clock has ended all the
+    /// same), or if the run is lost ([`Error::Run`]).
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+    /// drop(table.push_range(0..1, vec![f32::NAN])?);
+    /// table.push_range(0..1, vec![1.0])?.wait()?;
+    /// assert!(session.clock().is_err());         // somebody should know of the NaN
+    /// assert!(session.clock().is_ok());          // and now does
+    /// assert_eq!(session.now().0, 2);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn clock(&self) -> Result<(), Error> {
         self.shared.absorb_logs()?;
         // As one step: a push that another thread begins between the two would be divided.
@@ -262,7 +361,8 @@ impl Session {
         self.shared.unreported()
     }
 
-    /// Blocks until every live worker stands at its barrier of the same count. Says who is missing after a few seconds.
+    /// Blocks until every live worker stands at its barrier of the same count. After a few seconds the log says who is
+    /// missing, and again while it lasts. Fails if the run is lost.
     ///
     /// ```
     /// # use slackwater::{Session, Shape};
@@ -282,7 +382,18 @@ impl Session {
         Ok(())
     }
 
-    /// Where this worker's time went so far.
+    /// Where this worker's time went so far. Does not block.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// session.barrier()?;
+    /// let ledger = session.ledger();
+    /// assert!(ledger.barrier <= ledger.total);
+    /// assert!(ledger.slowest().is_none());       // nobody else is here to be waited for
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         let mut ledger = lock(&self.shared.ledger).clone();
@@ -290,20 +401,51 @@ impl Session {
         ledger
     }
 
-    /// What this worker's machine has done so far.
+    /// What this worker's machine has done so far. Does not block.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+    /// table.push_range(0..1, vec![1.0])?.wait()?;
+    /// table.pull_range(0..1)?.wait()?;
+    /// assert_eq!((session.counts().parts, session.counts().rows_read), (1, 1));
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn counts(&self) -> WorkerCounts {
         self.shared.driver.call(|worker, _, _| worker.counts().clone())
     }
 
-    /// What this worker has sent and received so far.
+    /// What this worker has sent and received so far; in one process, about what it would have been over TCP. Does not block.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1000, 1))?;
+    /// table.push_range(0..1000, vec![1.0; 1000])?.wait()?;
+    /// assert!(session.traffic().bytes_out > 4 * 1000);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.shared.driver.traffic()
     }
 
-    /// Flushes, waits until everything is acknowledged, and leaves the run: nobody waits for this worker any more. Fails if
-    /// a push whose ticket was dropped was refused since the last clock.
+    /// Flushes, blocks until everything is acknowledged, and leaves the run: nobody waits for this worker any more. Fails if
+    /// a push whose ticket was dropped was refused since the last clock, or if the run is lost. Tables and tickets of the session
+    /// fail from then on.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+    /// session.close()?;
+    /// assert!(table.push_range(0..1, vec![1.0]).is_err());
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn close(mut self) -> Result<(), Error> {
         self.leave()
     }
