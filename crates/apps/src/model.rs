@@ -99,7 +99,8 @@ impl Model {
         });
         let views: Vec<_> = views.collect::<Result<_, _>>().map_err(|error| file(std::io::Error::other(error)))?;
         let settings: HashMap<String, String> = self.settings.clone().into_iter().collect();
-        let whole = safetensors::serialize(views, Some(settings)).map_err(|error| file(std::io::Error::other(error)))?;
+        let whole =
+            safetensors::serialize(views, Some(settings)).map_err(|error| file(std::io::Error::other(error)))?;
         let mut beside = path.as_os_str().to_owned();
         beside.push(".part");
         std::fs::write(&beside, whole).map_err(file)?;
@@ -124,8 +125,13 @@ impl Model {
             if keys.dtype() != Dtype::U64 || values.dtype() != Dtype::F32 || rows != count {
                 return Err(wrong(format!("table '{name}' is not u64 keys with a row of f32 each")));
             }
-            let numbers = |bytes: &[u8]| bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-            let ids: Vec<u64> = keys.data().chunks_exact(8).map(|b| u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])).collect();
+            let numbers =
+                |bytes: &[u8]| bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            let ids: Vec<u64> = keys
+                .data()
+                .chunks_exact(8)
+                .map(|b| u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
+                .collect();
             tables.insert(name.to_owned(), ModelTable { keys: ids, width: *width, values: numbers(values.data()) });
         }
         if tables.is_empty() {

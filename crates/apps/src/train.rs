@@ -147,16 +147,11 @@ pub fn train(
                 let (share, l2) = (1.0 / count as f32, shape.l2 as f32);
                 gradients.iter_mut().zip(weights).for_each(|(gradient, w)| *gradient = *gradient * share + l2 * w);
             }
-            table.push_after(&examples.keys, gradients.as_slice(), count, &slackwater::Tickets::none())?;
+            // A refused push is told by the end of the clock.
+            drop(table.push_after(&examples.keys, gradients.as_slice(), count, &slackwater::Tickets::none())?);
         }
         session.clock()?;
-        let learnt = Learnt {
-            epoch: batch.epoch(),
-            examples: count,
-            loss,
-            staleness,
-            progress: batches.progress(),
-        };
+        let learnt = Learnt { epoch: batch.epoch(), examples: count, loss, staleness, progress: batches.progress() };
         if watch(learnt) == Go::Stop {
             break;
         }

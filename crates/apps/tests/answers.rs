@@ -1,7 +1,6 @@
 //! Right answers on real data, in lock-step, with slack and asynchronously, with one worker and with four.
 
 use apps::figures::Quality;
-use apps::linear::Linear;
 use apps::logistic::{Logistic, log_loss};
 use apps::model::{Model, ModelTable, Predictor};
 use apps::program::Program;
@@ -89,12 +88,16 @@ fn a9a_with_l2_reaches_the_batch_solution() {
     let program = Logistic { l2: 1.0 / 32_561.0 };
     for workers in [1, 4] {
         for consistency in MODES {
-            let training = Training { rule: Rule::Ftrl { rate: env("RATE", 0.1), beta: 1.0 }, l1: 0.0, consistency, bias: true };
+            let training =
+                Training { rule: Rule::Ftrl { rate: env("RATE", 0.1), beta: 1.0 }, l1: 0.0, consistency, bias: true };
             let start = std::time::Instant::now();
             let model = learn(&program, &training, &train_rows, workers);
             let quality = Predictor::new(&program, &model, true).expect("it fits").evaluate(&test_rows, u64::MAX);
             let Ok(Some(Quality::Binary { log_loss, accuracy, auc })) = quality else { panic!("{quality:?}") };
-            println!("a9a l2, {workers} workers, {consistency:?}: accuracy {accuracy:.4}, log-loss {log_loss:.4}, AUC {auc:.4} {:?}", start.elapsed());
+            println!(
+                "a9a l2, {workers} workers, {consistency:?}: accuracy {accuracy:.4}, log-loss {log_loss:.4}, AUC {auc:.4} {:?}",
+                start.elapsed()
+            );
             assert!(accuracy >= 0.849, "{accuracy}");
             assert!((log_loss / 0.3241 - 1.0).abs() < 0.01, "{log_loss}");
         }
@@ -103,10 +106,13 @@ fn a9a_with_l2_reaches_the_batch_solution() {
 
 #[test]
 fn l1_by_ftrl_reaches_the_exact_optimum() {
-    for (name, file, rows, exact, non_zeros, epochs, rate) in
-        [("a9a", "a9a.gz", 32_561.0, 1082.62, 52.0, 20.0, 0.1), ("imdb", "imdb.train.libsvm.zst", 25_000.0, 821.44, 1127.0, 30.0, 0.1)]
-    {
-        if std::env::var("ONLY").is_ok_and(|only| only != name) { continue; }
+    for (name, file, rows, exact, non_zeros, epochs, rate) in [
+        ("a9a", "a9a.gz", 32_561.0, 1082.62, 52.0, 20.0, 0.1),
+        ("imdb", "imdb.train.libsvm.zst", 25_000.0, 821.44, 1127.0, 30.0, 0.1),
+    ] {
+        if std::env::var("ONLY").is_ok_and(|only| only != name) {
+            continue;
+        }
         let Some(folder) = folder(name) else { return };
         let train_rows = reader(&folder, file, env("EPOCHS", epochs) as u32, env("MB", 500.0) as usize, true);
         let once = reader(&folder, file, 1, 1000, false);
@@ -118,7 +124,11 @@ fn l1_by_ftrl_reaches_the_exact_optimum() {
                 let start = std::time::Instant::now();
                 let model = learn(&Logistic { l2: 0.0 }, &training, &train_rows, workers);
                 let (objective, found) = l1_objective(&model, &once, c);
-                println!("{name} l1, {workers} workers, {consistency:?}: objective {objective:.2} ({:+.2}%), {found} non-zeros {:?}", (objective / exact - 1.0) * 100.0, start.elapsed());
+                println!(
+                    "{name} l1, {workers} workers, {consistency:?}: objective {objective:.2} ({:+.2}%), {found} non-zeros {:?}",
+                    (objective / exact - 1.0) * 100.0,
+                    start.elapsed()
+                );
                 assert!((objective / exact - 1.0).abs() < 0.01, "{objective}");
                 assert!((found as f64 / non_zeros - 1.0).abs() < 0.15, "{found}");
             }

@@ -49,7 +49,10 @@ Examples:
     slackwater server --meet a:7000 --threads 2
   On c, each worker:
     slackwater worker --meet a:7000 -- demo
-  The order does not matter: everybody waits until all have joined, at most --join-limit seconds.";
+  The order does not matter: everybody waits until all have joined, at most --join-limit seconds.
+  Where b is known to the others by an address of its own, and only two ports are let through to it:
+    slackwater server --meet a:7000 --threads 2 --listen 0.0.0.0:7100 --advertise b.example.org
+A process whose address only its own host can call says so, and what to do, in a warning.";
 
 const WORKER_EXAMPLES: &str = "\
 Examples:

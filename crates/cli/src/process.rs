@@ -13,18 +13,20 @@ use crate::demo;
 /// How a process finds the others, and how long it waits for them.
 #[derive(clap::Args)]
 pub struct Meeting {
-    /// The address to meet at, the same for every process of the run: where the coordinator listens.
+    /// The address to meet at, the same for every process of the run: where the coordinator listens. The process that is the
+    /// coordinator may be given 0.0.0.0:PORT or [::]:PORT instead, to listen at every address of its host.
     #[arg(long, value_name = "HOST:PORT")]
     meet: String,
     /// The number this process takes among its kind, from 0, where that matters. Give one to every process, or to none.
     #[arg(long, value_name = "NUMBER")]
     place: Option<u32>,
     /// Where this process listens for the others. By default at any free port: of the loopback address if the meeting
-    /// place is there, else of every address.
+    /// place is there, else of every address. Several servers take this port and those after it.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// How the others reach this process, if not by the address it listens at.
-    #[arg(long, value_name = "HOST:PORT")]
+    /// How the others reach this process, if not by the address by which it reaches the meeting place. The port is needed
+    /// only where it differs from the one listened at.
+    #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Option<String>,
     #[command(flatten)]
     limits: Limits,
@@ -47,7 +49,7 @@ impl Meeting {
         let default = Connect::to(meet);
         Connect {
             place: *place,
-            listen: listen.unwrap_or(default.listen),
+            listen: *listen,
             advertise: advertise.clone(),
             join_limit: Duration::from_secs(limits.join_limit),
             patience: Duration::from_secs(limits.patience),

@@ -2,9 +2,9 @@
 
 use crate::session::token;
 use crate::{Error, Session, Shape};
-use net::Exchange;
-use node::{DriverSettings, NodeError, Patience, ServerSettings, join, run_coordinator, run_server};
-use std::sync::{Arc, Mutex, PoisonError};
+use net::{Exchange, lock};
+use node::{DriverSettings, NodeError, ServerSettings, Wait, join, run_coordinator, run_server};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use types::{NodeId, Span};
@@ -23,34 +23,32 @@ pub(crate) struct Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         // The last session has left, so every thread is on its way out.
-        for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for thread in lock(&self.threads).drain(..) {
             thread.join().ok();
         }
     }
 }
 
-pub(crate) fn start(shape: Shape, registry: Registry, wait: Patience) -> Result<Vec<Session>, Error> {
+pub(crate) fn start(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<Session>, Error> {
     let exchange = Exchange::new();
     let pool = Pool::new();
     let mut threads = Vec::new();
     let (transport, waiter) = exchange.join(NodeId::Coordinator);
     let patience = Span(PATIENCE.as_nanos() as u64);
     threads.push(std::thread::spawn(move || {
-        if let Err(error) = run_coordinator(transport, waiter, shape.into(), JOIN_LIMIT, patience) {
+        if let Err(error) = run_coordinator(transport, waiter, shape.into(), JOIN_LIMIT, patience, None) {
             tracing::error!(%error, "the run ended early");
         }
     }));
     for index in 0..shape.servers {
         let settings = ServerSettings {
-            address: String::new(),
-            token: token(),
             place: Some(index),
             join_limit: JOIN_LIMIT,
             patience: PATIENCE,
             wait,
             registry: registry.clone(),
             pool: pool.clone(),
-            list_bytes: machine::LIST_BYTES,
+            ..ServerSettings::new(token())
         };
         // A place under a name of its own until the coordinator gives one.
         let (transport, waiter) = exchange.join(NodeId::Server((1 << 29) - 1 - index));

@@ -1,16 +1,35 @@
 //! What can go wrong, by what the program can do about it.
 
+use crate::Shape;
 use machine::TableFailure;
 use node::NodeError;
-use types::SpecError;
-use wire::KeyError;
+use types::{Placement, SpecError, WorkerId};
+use wire::{KeyError, Refusal};
 
-/// Why a call failed. Every message says what, where and what to do.
+/// Why a call failed. Every message says what, where and what to do; the variants are what a program can decide on.
+///
+/// ```
+/// # use slackwater::{Error, Refusal, Session, Shape, TableSpec};
+/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+/// match table.push_range(0..1, vec![f32::NAN])?.wait() {
+///     Ok(()) => println!("applied"),
+///     Err(Error::Refused { placement, refusal: Refusal::NotFinite { position }, .. }) => {
+///         println!("skipping the batch: the gradient for {} is not finite", placement.key(position));
+///     }
+///     Err(error) => return Err(error),
+/// }
+/// # session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The run is over for this node: it could not be joined, or a node was lost. Start again.
     #[error(transparent)]
     Run(#[from] NodeError),
+    /// A run of this shape could hold or do nothing. Change the shape.
+    #[error("a run needs a server and a worker at least, not {} servers and {} workers", .0.servers, .0.workers)]
+    Shape(Shape),
     /// The table's spec does not hold together. Change the spec.
     #[error(transparent)]
     Spec(#[from] SpecError),
@@ -26,13 +45,18 @@ pub enum Error {
     /// The batch does not fit the table; nothing was sent.
     #[error(transparent)]
     Batch(#[from] TableFailure),
-    /// A shard refused a part of the batch and left its rows as they were; other parts of it have been applied.
-    #[error("{refused_by}refused: {reason}")]
+    /// A shard refused a part of the batch and left its rows as they were; other parts of it have been applied. What to do
+    /// depends on the refusal: mend the values, raise `max_rows`, or join again.
+    #[error("a push or pull of {worker} was refused: {}", refusal.describe(table, *placement))]
     Refused {
-        /// Who said so, where that matters.
-        refused_by: String,
-        /// In words.
-        reason: String,
+        /// Whose push or pull it was: this worker's.
+        worker: WorkerId,
+        /// The table's name.
+        table: String,
+        /// The table's order, to name a refused row: its key is `placement.key(position)`.
+        placement: Placement,
+        /// What was wrong.
+        refusal: Refusal,
     },
     /// An address is none, or cannot be listened at.
     #[error("cannot use the address {address}: {reason}")]

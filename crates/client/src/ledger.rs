@@ -4,7 +4,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use types::WorkerId;
 
-/// A worker's account of its time. What is in none of the entries was spent computing.
+/// A worker's account of its time. What is in none of the entries was spent computing. Threads that wait at the same time
+/// each count.
+///
+/// ```
+/// use slackwater::{Ledger, WorkerId};
+/// use std::time::Duration;
+///
+/// let seconds = Duration::from_secs;
+/// let bound = [(WorkerId(1), seconds(3)), (WorkerId(2), seconds(1))].into();
+/// let ledger = Ledger { bound, network: seconds(1), barrier: seconds(1), total: seconds(10) };
+/// assert_eq!(ledger.waited_for_others(), seconds(4));
+/// assert_eq!(ledger.compute(), seconds(4));
+/// assert_eq!(ledger.slowest(), Some((WorkerId(1), seconds(3))));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Reads that were held back by the bound, by the worker whose clock let them go.

@@ -21,26 +21,36 @@
 //! # Ok::<(), slackwater::Error>(())
 //! ```
 
+mod connect;
 mod embedded;
 mod error;
 mod ledger;
 mod log;
+mod meeting;
+mod serve;
 mod session;
 mod table;
 mod ticket;
 
+pub use connect::Connect;
 pub use error::Error;
 pub use ledger::Ledger;
 pub use log::Log;
-pub use machine::WorkerCounts;
+pub use machine::{ServerCounts, ShardCounts, TableFailure, WorkerCounts};
 pub use net::Traffic;
-pub use node::Patience;
-pub use session::{Connect, Serve, Session, Shape};
-pub use table::Table;
-pub use ticket::{After, Rows, Ticket, Tickets};
+pub use node::{NodeError, ServerReport, Wait};
+pub use serve::Serve;
+pub use session::{Session, Shape};
+pub use table::{PushValues, Table, TargetNumber};
+pub use ticket::{After, FromOutcome, Rows, Ticket, Tickets};
 pub use types::{
-    CacheSpec, Clock, Combine, Consistency, Initial, NodeId, NumberType, Placement, Reduce, Setting, SpecError,
-    TableSpec, UpdaterSpec, WorkerId,
+    CacheSpec, Clock, Combine, Consistency, Initial, Key, NodeId, NumberType, Placement, Position, Reduce, Setting,
+    SpecError, TableSpec, UpdaterSpec, WorkerId,
 };
 pub use update::{Number, Registry, Step, Updater};
-pub use wire::{FailedClock, KeyError, Keys};
+pub use wire::{FailedClock, KeyError, Keys, Refusal};
+
+/// The tour of the README, compiled and run with the other examples.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

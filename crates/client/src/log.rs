@@ -2,7 +2,8 @@
 
 use crate::Error;
 use machine::TableFailure;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use net::lock;
+use std::sync::{Arc, Mutex};
 use types::{Combine, Placement, TableSpec};
 use update::Number;
 use wire::Keys;
@@ -10,7 +11,8 @@ use wire::Keys;
 /// A log that may be folded is, whenever it has grown to this many rows.
 const FOLD_ROWS: usize = 1 << 16;
 
-/// One thread's updates to a table since they were last collected. Noting one takes no lock that another thread wants.
+/// One thread's updates to a table since they were last collected. Noting one takes no lock that another thread wants. Made
+/// by [`crate::Table::log`]; what it holds when it is dropped is sent all the same.
 pub struct Log<T: Number> {
     entries: Arc<Mutex<Entries<T>>>,
     placement: Placement,
@@ -33,10 +35,6 @@ enum Noted<T> {
     Apart(Vec<Update<T>>),
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<T: Number> Noted<T> {
     /// An empty log. Where merging changes nothing (the updater is `sum`, or the table combines by clock) it folds.
     fn new(spec: &TableSpec) -> Self {
@@ -49,14 +47,28 @@ impl<T: Number> Noted<T> {
 }
 
 impl<T: Number> Log<T> {
-    /// Notes an update: `values` row after row in the order of `keys`, computed from `more` examples.
+    /// Notes an update: `new` row after row in the order of `keys`, computed from `more` examples.
     ///
     /// It reaches the shards when any thread of this worker pulls from the table, or at the end of the clock. Where
     /// merging changes nothing (the updater is `sum`, or the table combines by clock), updates of one row are added up
     /// first; elsewhere each is applied by itself.
     ///
-    /// Fails, and notes nothing, if the keys were made for a table in another order or if `values` is not one row for each
-    /// key.
+    /// Sends nothing and does not block. Fails, and notes nothing, if the keys were made for a table in another order
+    /// ([`Error::Batch`]) or if `new` is not one row for each key ([`Error::Table`]).
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
+    /// let mut log = table.log();
+    /// let (one, two) = (table.keys(&[0, 1]), table.keys(&[1, 2]));
+    /// log.add(&one, &[1.0, 1.0], 1)?;
+    /// log.add(&two, &[1.0, 1.0], 1)?;
+    /// assert!(log.add(&two, &[1.0], 1).is_err());
+    /// assert_eq!(table.pull_range(0..3)?.wait()?.values(), [1.0, 2.0, 1.0]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn add(&mut self, keys: &Keys, new: &[T], more: u64) -> Result<(), Error> {
         if keys.placement() != self.placement {
             return Err(Error::Batch(TableFailure::Placement));
@@ -91,11 +103,13 @@ impl<T: Number> Drop for Log<T> {
 /// All threads' logs of one table.
 pub(crate) struct Logs<T: Number> {
     logs: Mutex<Vec<Arc<Mutex<Entries<T>>>>>,
+    /// Held from the collecting of updates to their pushing: a clock that another thread ends must not pass between the two.
+    absorbing: Mutex<()>,
 }
 
 impl<T: Number> Logs<T> {
     pub fn new() -> Self {
-        Self { logs: Mutex::new(Vec::new()) }
+        Self { logs: Mutex::new(Vec::new()), absorbing: Mutex::new(()) }
     }
 
     pub fn open(&self, spec: &TableSpec) -> Log<T> {
@@ -104,8 +118,14 @@ impl<T: Number> Logs<T> {
         Log { entries, placement: spec.shape.placement(), width: spec.width as usize, fold_at: FOLD_ROWS }
     }
 
+    /// Pushes everything noted so far.
+    pub fn absorb(&self, spec: &TableSpec, push: impl FnMut(Update<T>) -> Result<(), Error>) -> Result<(), Error> {
+        let _absorbing = lock(&self.absorbing);
+        self.collect(spec).into_iter().try_for_each(push)
+    }
+
     /// Everything noted so far, as batches to be pushed.
-    pub fn collect(&self, spec: &TableSpec) -> Vec<Update<T>> {
+    fn collect(&self, spec: &TableSpec) -> Vec<Update<T>> {
         let mut apart = Vec::new();
         let (mut all_positions, mut all_values, mut all_examples) = (Vec::new(), Vec::new(), 0);
         lock(&self.logs).retain(|log| {

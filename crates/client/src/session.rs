@@ -1,24 +1,34 @@
 //! A worker's place in a run.
 
 use crate::log::Logs;
+use crate::meeting::{Meeting, Place};
 use crate::table::{Table, TargetNumber};
-use crate::{Error, Ledger, embedded};
+use crate::{Connect, Error, Ledger, embedded};
 use machine::{Failure, Size, WorkerCounts};
-use net::{TcpSettings, Traffic, listen};
-use node::{Driver, DriverSettings, Patience, ServerReport, ServerSettings, join, run_coordinator, run_server};
+use net::{Traffic, lock};
+use node::{Driver, DriverSettings, Wait, join};
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use types::{Clock, NodeId, Span, TableId, TableSpec, WorkerId};
+use types::{Clock, NodeId, Placement, TableId, TableSpec, WorkerId};
 use update::Registry;
 use wire::{Member, Pool, Role};
 
 /// Pushed bytes that may be unacknowledged before a push blocks.
 const UNACKNOWLEDGED: usize = 256 << 20;
 
-/// How many servers and workers a run has.
+/// How many servers and workers a run has. Both must be at least one.
+///
+/// ```
+/// use slackwater::{Session, Shape};
+///
+/// let sessions = Session::embedded(Shape { servers: 2, workers: 3 })?;
+/// assert_eq!(sessions.len(), 3);
+/// assert!(sessions.iter().all(|session| session.shape() == Shape { servers: 2, workers: 3 }));
+/// assert!(Session::embedded(Shape { servers: 0, workers: 3 }).is_err());
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Threads that hold shards.
@@ -27,46 +37,15 @@ pub struct Shape {
     pub workers: u32,
 }
 
-impl From<Shape> for Size {
-    fn from(shape: Shape) -> Self {
-        Self { servers: shape.servers, workers: shape.workers }
+impl Shape {
+    pub(crate) fn check(self) -> Result<Self, Error> {
+        if self.servers == 0 || self.workers == 0 { Err(Error::Shape(self)) } else { Ok(self) }
     }
 }
 
-/// How to reach a run over TCP.
-#[derive(Clone, Debug)]
-pub struct Connect {
-    /// Where to meet: the coordinator's `host:port`.
-    pub meet: String,
-    /// Where this node listens; port 0 takes any free one.
-    pub listen: SocketAddr,
-    /// How others can call this node, if not by the address it listens at.
-    pub advertise: Option<String>,
-    /// Which worker or server to be, where that matters (the first of several, for a process of several servers);
-    /// otherwise the first that is free. Name the place of every process of a role, or of none.
-    pub place: Option<u32>,
-    /// How long to wait for everybody to join.
-    pub join_limit: Duration,
-    /// A node that is silent for this long is lost.
-    pub patience: Duration,
-    /// How threads wait.
-    pub wait: Patience,
-}
-
-impl Connect {
-    /// Meet at `address`; listen at any free port of this host's loopback, or of all interfaces if the meeting place is
-    /// on another host; wait five minutes for everybody.
-    #[must_use]
-    pub fn to(address: &str) -> Self {
-        Self {
-            meet: address.to_owned(),
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            advertise: None,
-            place: None,
-            join_limit: Duration::from_secs(300),
-            patience: Duration::from_secs(5),
-            wait: Patience::BLOCKING,
-        }
+impl From<Shape> for Size {
+    fn from(shape: Shape) -> Self {
+        Self { servers: shape.servers, workers: shape.workers }
     }
 }
 
@@ -89,15 +68,12 @@ struct TableLogs {
     absorb: Box<dyn Fn() -> Result<(), Error> + Send>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     pub fn refused(&self, table: TableId, failure: &Failure) -> Error {
-        let describe = |spec: &TableSpec| failure.refusal.describe(&spec.name, spec.shape.placement());
-        let reason = self.driver.call(|worker, _, _| worker.spec(table).map(describe)).unwrap_or_default();
-        Error::Refused { refused_by: format!("a push or pull of {} was ", self.rank), reason }
+        let named = |spec: &TableSpec| (spec.name.clone(), spec.shape.placement());
+        let named = self.driver.call(|worker, _, _| worker.spec(table).map(named));
+        let (table, placement) = named.unwrap_or_else(|| (format!("number {}", table.0), Placement::Ordered));
+        Error::Refused { worker: self.rank, table, placement, refusal: failure.refusal.clone() }
     }
 
     /// Sends what the logs of every table hold.
@@ -134,17 +110,18 @@ impl Shared {
         if let Some(result) = now {
             return Ok(result);
         }
+        let Some(push) = push else { unreachable!("a push that was not run is still there") };
         let begin = Instant::now();
-        self.driver.wait_until(|worker| has_room(worker).then_some(()))?;
+        let result = self.driver.call_when(has_room, push)?;
         self.account(None, begin.elapsed());
-        match push {
-            Some(push) => Ok(self.driver.call(push)),
-            None => unreachable!("a push that was not run is still there"),
-        }
+        Ok(result)
     }
 }
 
 /// A worker's place in a run. Threads of a program may share it.
+///
+/// Dropping it leaves the run as [`Session::close`] does, and logs what goes wrong; dropped by a panic it leaves without a word,
+/// so that the others notice and end.
 pub struct Session {
     shared: Arc<Shared>,
     /// Threads of an embedded run, ended with its last session.
@@ -153,15 +130,27 @@ pub struct Session {
 }
 
 impl Session {
-    /// A whole run in this process: a session for each worker, to be moved into threads. Returns when all have begun.
+    /// A whole run in this process: a session for each worker, by rank, to be moved into threads. Blocks until all have begun.
+    /// Fails if there are no servers or no workers ([`Error::Shape`]).
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// for session in Session::embedded(Shape { servers: 2, workers: 4 })? {
+    ///     std::thread::spawn(move || {
+    ///         println!("worker {} of {}", session.rank(), session.shape().workers);
+    ///         session.close()
+    ///     });
+    /// }
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn embedded(shape: Shape) -> Result<Vec<Self>, Error> {
-        Self::embedded_with(shape, Registry::builtin(), Patience::BLOCKING)
+        Self::embedded_with(shape, Registry::builtin(), Wait::BLOCKING)
     }
 
     /// As [`Session::embedded`], with updaters of the program's own and another way of waiting.
     ///
     /// ```
-    /// use slackwater::{Patience, Registry, Session, Shape, Step, TableSpec, Updater, UpdaterSpec};
+    /// use slackwater::{Wait, Registry, Session, Shape, Step, TableSpec, Updater, UpdaterSpec};
     ///
     /// struct Max;
     /// impl Updater<f32> for Max {
@@ -174,7 +163,7 @@ impl Session {
     /// let mut registry = Registry::builtin();
     /// registry.register::<f32>("max", |_settings| Box::new(Max));
     /// let shape = Shape { servers: 1, workers: 1 };
-    /// let session = Session::embedded_with(shape, registry, Patience::BLOCKING)?.remove(0);
+    /// let session = Session::embedded_with(shape, registry, Wait::BLOCKING)?.remove(0);
     /// let max = UpdaterSpec::Custom { name: "max".into(), settings: vec![] };
     /// let table = session.table::<f32>(TableSpec::dense("highest", 1, 1).updater(max))?;
     /// let rows = table.push_pull(&table.keys(&[0]), vec![3.0])?.wait()?;
@@ -182,11 +171,13 @@ impl Session {
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn embedded_with(shape: Shape, registry: Registry, wait: Patience) -> Result<Vec<Self>, Error> {
-        embedded::start(shape, registry, wait)
+    pub fn embedded_with(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<Self>, Error> {
+        embedded::start(shape.check()?, registry, wait)
     }
 
-    /// Joins a run over TCP as a worker. Blocks until everybody has joined, at most `connect.join_limit`.
+    /// Joins a run over TCP as a worker. Blocks until everybody has joined, at most `connect.join_limit`. Fails if an address is
+    /// none or cannot be used ([`Error::Address`]), or if the coordinator is not there, has no room, or not everybody comes
+    /// ([`Error::Run`]).
     ///
     /// ```
     /// use slackwater::{Connect, Serve, Session, Shape, TableSpec};
@@ -206,7 +197,8 @@ impl Session {
     /// ```
     pub fn connect(connect: &Connect) -> Result<Self, Error> {
         let pool = Pool::new();
-        let (mut transport, mut waiter, address) = open(connect, false, &pool)?;
+        let meeting = Meeting::of(connect)?;
+        let Place { mut transport, mut waiter, address } = meeting.open(connect, 0, false, &pool)?;
         let joined =
             join(&mut transport, &mut waiter, (Role::Worker, connect.place), &address, token(), connect.join_limit)?;
         let settings = DriverSettings { wait: connect.wait, patience: connect.patience };
@@ -240,31 +232,80 @@ impl Session {
         Self { shared, _embedded: embedded, closed: false }
     }
 
-    /// This worker's rank: 0 to n − 1.
+    /// This worker's rank: 0 to n − 1. Another worker never has the same.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// assert_eq!(session.rank(), 0);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.shared.rank.0
     }
 
     /// How many servers and workers the run has.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// assert_eq!(session.shape(), Shape { servers: 1, workers: 1 });
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.shared.shape
     }
 
-    /// Every node of the run and where it listens; addresses are empty in one process.
+    /// Every node of the run but the coordinator, and where it listens; addresses are empty in one process.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let nodes: Vec<String> = session.members().map(|(node, _)| node.to_string()).collect();
+    /// assert_eq!(nodes, ["server 0", "worker 0"]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn members(&self) -> impl Iterator<Item = (NodeId, &str)> {
         self.shared.members.iter().map(|member| (member.node, member.address.as_str()))
     }
 
-    /// This worker's clock: how many units of work it has finished.
+    /// This worker's clock: how many units of work it has finished. It starts at 0.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// session.clock()?;
+    /// session.clock()?;
+    /// assert_eq!(session.now().0, 2);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn now(&self) -> Clock {
         self.shared.driver.call(|worker, _, _| worker.clock())
     }
 
-    /// Makes a table, or finds it if another worker has made it with the same spec. Blocks for a round trip. Fails if the
-    /// spec does not hold together, if it differs from another worker's, or if `T` is not its number type.
+    /// Makes a table, or finds it if another worker has made it with the same spec. Blocks until every server holds its part
+    /// of it. Fails if the spec does not hold together ([`Error::Spec`]), if it differs from another worker's or `T` is not its
+    /// number type ([`Error::Table`]), or if the run is lost ([`Error::Run`]).
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let spec = TableSpec::dense("weights", 10, 2);
+    /// let table = session.table::<f32>(spec.clone())?;
+    /// assert_eq!(table.spec().name, "weights");
+    /// assert!(session.table::<f32>(spec.clone()).is_ok());                       // the same again
+    /// assert!(session.table::<i64>(spec.clone()).is_err());                      // it holds f32
+    /// assert!(session.table::<f32>(TableSpec::dense("weights", 99, 2)).is_err()); // it has 10 rows
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn table<T: TargetNumber>(&self, spec: TableSpec) -> Result<Table<T>, Error> {
         spec.check()?;
         if spec.number != T::TYPE {
@@ -294,17 +335,35 @@ impl Session {
         Ok(table)
     }
 
-    /// Ends this worker's clock: what it pushed in it is flushed, and it is at the next one. Blocks only while tasks wait
-    /// before they can be sent: for others, or, in a `clock` table, for workers that are very many clocks behind.
-    /// Fails if a push whose ticket was dropped was refused since the last clock.
+    /// Ends this worker's clock: what its threads pushed in it is flushed, and it is at the next one. Does not wait for
+    /// acknowledgements; blocks only while tasks wait before they can be sent: for others, or, in a `clock` table, for workers
+    /// that are very many clocks behind. Threads may call it at once: each
+    /// call ends one clock, which holds all that its thread pushed and noted before.
+    ///
+    /// Fails if a push whose ticket was dropped was refused since the last clock ([`Error::Refused`]; the clock has ended all the
+    /// same), or if the run is lost ([`Error::Run`]).
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+    /// drop(table.push_range(0..1, vec![f32::NAN])?);
+    /// table.push_range(0..1, vec![1.0])?.wait()?;
+    /// assert!(session.clock().is_err());         // somebody should know of the NaN
+    /// assert!(session.clock().is_ok());          // and now does
+    /// assert_eq!(session.now().0, 2);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn clock(&self) -> Result<(), Error> {
         self.shared.absorb_logs()?;
-        self.shared.driver.wait_until(|worker| worker.is_flushed().then_some(()))?;
-        self.shared.driver.call(|worker, now, out| worker.end_clock(now, out));
+        // As one step: a push that another thread begins between the two would be divided.
+        self.shared.driver.call_when(machine::Worker::is_flushed, machine::Worker::end_clock)?;
         self.shared.unreported()
     }
 
-    /// Blocks until every live worker stands at its barrier of the same count. Says who is missing after a few seconds.
+    /// Blocks until every live worker stands at its barrier of the same count. After a few seconds the log says who is
+    /// missing, and again while it lasts. Fails if the run is lost.
     ///
     /// ```
     /// # use slackwater::{Session, Shape};
@@ -324,7 +383,18 @@ impl Session {
         Ok(())
     }
 
-    /// Where this worker's time went so far.
+    /// Where this worker's time went so far. Does not block.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// session.barrier()?;
+    /// let ledger = session.ledger();
+    /// assert!(ledger.barrier <= ledger.total);
+    /// assert!(ledger.slowest().is_none());       // nobody else is here to be waited for
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         let mut ledger = lock(&self.shared.ledger).clone();
@@ -332,20 +402,51 @@ impl Session {
         ledger
     }
 
-    /// What this worker's machine has done so far.
+    /// What this worker's machine has done so far. Does not block.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+    /// table.push_range(0..1, vec![1.0])?.wait()?;
+    /// table.pull_range(0..1)?.wait()?;
+    /// assert_eq!((session.counts().parts, session.counts().rows_read), (1, 1));
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn counts(&self) -> WorkerCounts {
         self.shared.driver.call(|worker, _, _| worker.counts().clone())
     }
 
-    /// What this worker has sent and received so far.
+    /// What this worker has sent and received so far; in one process, about what it would have been over TCP. Does not block.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1000, 1))?;
+    /// table.push_range(0..1000, vec![1.0; 1000])?.wait()?;
+    /// assert!(session.traffic().bytes_out > 4 * 1000);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.shared.driver.traffic()
     }
 
-    /// Flushes, waits until everything is acknowledged, and leaves the run: nobody waits for this worker any more. Fails if
-    /// a push whose ticket was dropped was refused since the last clock.
+    /// Flushes, blocks until everything is acknowledged, and leaves the run: nobody waits for this worker any more. Fails if
+    /// a push whose ticket was dropped was refused since the last clock, or if the run is lost. Tables and tickets of the session
+    /// fail from then on.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+    /// session.close()?;
+    /// assert!(table.push_range(0..1, vec![1.0]).is_err());
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn close(mut self) -> Result<(), Error> {
         self.leave()
     }
@@ -382,114 +483,4 @@ pub(crate) fn token() -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering};
     static COUNT: AtomicU64 = AtomicU64::new(0);
     RandomState::new().hash_one((std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
-}
-
-fn resolve(address: &str) -> Result<SocketAddr, Error> {
-    let problem = |reason: String| Error::Address { address: address.to_owned(), reason };
-    let mut found = address.to_socket_addrs().map_err(|error| problem(format!("{error}; write host:port")))?;
-    found.next().ok_or_else(|| problem("it names no host".to_owned()))
-}
-
-/// Listens, and learns where the coordinator is.
-fn open(connect: &Connect, pauses: bool, pool: &Pool) -> Result<(net::TcpTransport, net::TcpWaiter, String), Error> {
-    let meet = resolve(&connect.meet)?;
-    let mut at = connect.listen;
-    if at.ip().is_loopback() && !meet.ip().is_loopback() {
-        at.set_ip(std::net::Ipv4Addr::UNSPECIFIED.into());
-    }
-    let settings = TcpSettings { pauses, pool: pool.clone() };
-    let (mut transport, waiter, address) =
-        listen(at, settings).map_err(|error| Error::Address { address: at.to_string(), reason: error.to_string() })?;
-    use net::Transport as _;
-    transport.know(&[Member { node: NodeId::Coordinator, address: connect.meet.clone() }]);
-    let advertised = connect.advertise.clone().unwrap_or_else(|| match address.ip().is_unspecified() {
-        false => address.to_string(),
-        true => format!("{}:{}", own_ip(meet).unwrap_or(address.ip()), address.port()),
-    });
-    Ok((transport, waiter, advertised))
-}
-
-/// The address by which this host reaches `peer`: no packet is sent to find out.
-fn own_ip(peer: SocketAddr) -> Option<std::net::IpAddr> {
-    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect(peer).ok()?;
-    socket.local_addr().ok().map(|address| address.ip())
-}
-
-/// A process that serves a run over TCP.
-#[derive(Clone)]
-pub struct Serve {
-    /// Where to meet, and how to be reached.
-    pub connect: Connect,
-    /// Servers in this process, a thread each.
-    pub threads: u32,
-    /// Given a shape, the coordinator of such a run is here too, at the meeting place.
-    pub coordinate: Option<Shape>,
-    /// The updaters the servers know.
-    pub registry: Registry,
-    /// What each shard remembers of key lists, in bytes.
-    pub list_bytes: usize,
-}
-
-impl Serve {
-    /// One server with the built-in updaters.
-    #[must_use]
-    pub fn new(connect: Connect) -> Self {
-        let (registry, list_bytes) = (Registry::builtin(), machine::LIST_BYTES);
-        Self { connect, threads: 1, coordinate: None, registry, list_bytes }
-    }
-
-    /// Serves until the run ends. Returns what each server did.
-    pub fn run(self) -> Result<Vec<ServerReport>, Error> {
-        let connect = &self.connect;
-        let coordinator = self.coordinate.map(|shape| coordinate_at(connect, shape)).transpose()?;
-        let pool = Pool::new();
-        let servers: Vec<_> = (0..self.threads)
-            .map(|index| {
-                let (transport, waiter, address) = open(connect, true, &pool)?;
-                let settings = ServerSettings {
-                    address,
-                    token: token(),
-                    place: connect.place.map(|first| first + index),
-                    join_limit: connect.join_limit,
-                    patience: connect.patience,
-                    wait: connect.wait,
-                    registry: self.registry.clone(),
-                    pool: pool.clone(),
-                    list_bytes: self.list_bytes,
-                };
-                Ok(std::thread::spawn(move || run_server(transport, waiter, settings, None)))
-            })
-            .collect::<Result<_, Error>>()?;
-        let mut reports = Vec::new();
-        let mut first_error = None;
-        for server in servers {
-            match server.join() {
-                Ok(Ok(report)) => reports.push(report),
-                Ok(Err(error)) => first_error = first_error.or(Some(Error::Run(error))),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        if let Some(coordinator) = coordinator {
-            match coordinator.join() {
-                // The coordinator knows best what went wrong.
-                Ok(result) => first_error = result.err().map(Error::Run).or(first_error),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        first_error.map_or(Ok(reports), Err)
-    }
-}
-
-type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
-
-fn coordinate_at(connect: &Connect, shape: Shape) -> Result<CoordinatorThread, Error> {
-    let at = resolve(&connect.meet)?;
-    let settings = TcpSettings { pauses: true, pool: Pool::new() };
-    let (transport, waiter, _) = listen(at, settings).map_err(|error| Error::Address {
-        address: connect.meet.clone(),
-        reason: format!("{error}; is another coordinator running there?"),
-    })?;
-    let (limit, patience) = (connect.join_limit, Span(connect.patience.as_nanos() as u64));
-    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, shape.into(), limit, patience)))
 }

@@ -11,7 +11,7 @@ use types::{Position, PositionRange, Setting, TableId, TableSpec};
 use update::Number;
 use wire::{Keys, Payload, Refusal};
 
-/// A number that pulls can bring.
+/// A number that tables can hold: `f32`, `f64` or `i64`. A program never needs to implement it.
 pub trait TargetNumber: Number {
     #[doc(hidden)]
     fn to_target(values: Vec<Self>) -> PullTarget;
@@ -36,7 +36,10 @@ macro_rules! target_numbers {
 }
 target_numbers!(f32 => F32, f64 => F64, i64 => I64);
 
-/// A table of the run, for one worker. Cloning it is cheap; threads may share it.
+/// A table of the run, for one worker. Cloning it is cheap; threads may share it. Made by [`crate::Session::table`].
+///
+/// Pushes and pulls return a [`Ticket`] at once. They fail at once if the batch does not fit ([`Error::Batch`]: nothing was
+/// sent) or if the run is over ([`Error::Run`]); what a shard refuses fails the ticket.
 #[derive(Clone)]
 pub struct Table<T: TargetNumber> {
     pub(crate) shared: Arc<Shared>,
@@ -49,6 +52,19 @@ pub struct Table<T: TargetNumber> {
 const COPIED_BYTES: usize = 16 << 20;
 
 /// Values to push: owned memory travels as it is, borrowed memory is copied once, part by part.
+///
+/// ```
+/// # use slackwater::{Session, Shape, TableSpec};
+/// # use std::sync::Arc;
+/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
+/// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;                        // given away
+/// table.push_range(0..2, Arc::<[f32]>::from([1.0, 2.0]))?.wait()?;        // shared, and not to be changed
+/// table.push_range(0..2, &[1.0, 2.0])?.wait()?;                           // kept, and free again when the push returns
+/// assert_eq!(table.pull_range(0..2)?.wait()?.values(), [3.0, 6.0]);
+/// # session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 pub enum PushValues<'a, T> {
     /// Memory that nobody changes any more.
     Owned(Payload),
@@ -88,19 +104,54 @@ impl<'a, T: Number> From<&'a Vec<T>> for PushValues<'a, T> {
 
 impl<T: TargetNumber> Table<T> {
     /// The spec it was made with.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 8))?;
+    /// assert_eq!((table.spec().name.as_str(), table.spec().width), ("t", 8));
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn spec(&self) -> &TableSpec {
         &self.spec
     }
 
     /// `ids` as this table's keys: in its order, each once. Values go in the order of [`Keys::ids`]. Make the list once
-    /// and use it often: a list that was sent before travels as a signature.
+    /// and use it often: a list that was sent before travels as a signature. Does not block, and cannot fail: ids that the
+    /// table does not have are refused when they are pushed or pulled.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
+    /// let keys = table.keys(&[9, 4, 9]);
+    /// assert_eq!(keys.len(), 2);                             // each once, in the table's own order
+    /// let values: Vec<f32> = keys.ids().map(|id| id as f32).collect();
+    /// table.push(&keys, values)?.wait()?;
+    /// assert_eq!(table.pull(&table.keys(&[4]))?.wait()?.values(), [4.0]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn keys(&self, ids: &[u64]) -> Keys {
         Keys::distinct(self.spec.shape.placement(), ids)
     }
 
-    /// `ids` as this table's keys, which must be in its order already and each once. Fails naming the first that is not.
+    /// `ids` as this table's keys, which must be in its order already (rising, for a dense or ordered table) and each once.
+    /// Fails naming the first that is not ([`Error::Keys`]). Does not block.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 10, 1))?;
+    /// assert!(table.keys_in_order(&[1, 4, 9]).is_ok());
+    /// let error = table.keys_in_order(&[1, 9, 4]).err().expect("4 is not after 9");
+    /// assert!(error.to_string().contains("key 4"));
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn keys_in_order(&self, ids: &[u64]) -> Result<Keys, Error> {
         Ok(Keys::in_order(self.spec.shape.placement(), ids)?)
     }
@@ -225,7 +276,23 @@ impl<T: TargetNumber> Table<T> {
         Ok(vec![T::ZERO; count])
     }
 
-    /// As [`Table::pull`] into memory of the caller's, which [`Rows::into_values`] gives back, after other tickets are done.
+    /// As [`Table::pull`] into memory of the caller's, which [`Rows::into_values`] gives back, after other tickets are done. Fails
+    /// if `target` has not room for exactly the rows.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
+    /// let keys = table.keys(&[0, 1]);
+    /// let push = table.push(&keys, vec![1.0, 2.0])?;
+    /// let mut memory = vec![0.0; 2];
+    /// for _ in 0..3 {
+    ///     memory = table.pull_into(&keys, memory, &Tickets::none().and(&push))?.wait()?.into_values();
+    ///     assert_eq!(memory, [1.0, 2.0]);
+    /// }
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn pull_into(&self, keys: &Keys, target: Vec<T>, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
         self.absorb_logs()?;
         if self.spec.consistency.is_eager() {
@@ -260,6 +327,18 @@ impl<T: TargetNumber> Table<T> {
     }
 
     /// As [`Table::push_pull`], computed from `examples` examples, after other tickets are done.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+    /// let keys = table.keys(&[0]);
+    /// let first = table.push(&keys, vec![1.0])?;
+    /// let rows = table.push_pull_after(&keys, vec![2.0], 32, &Tickets::none().and(&first))?.wait()?;
+    /// assert_eq!(rows.values(), [3.0]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn push_pull_after<'v>(
         &self,
         keys: &Keys,
@@ -284,13 +363,26 @@ impl<T: TargetNumber> Table<T> {
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 
-    /// Pushes to neighbouring ids of a dense or ordered table. With examples or tickets to run after, use
-    /// [`Table::push_after`] with [`Keys::run`].
+    /// Pushes to neighbouring ids of a dense or ordered table, as [`Table::push`] does; fails for any other. With examples or
+    /// tickets to run after, use [`Table::push_after`] with [`Keys::run`].
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 4, 1))?;
+    /// table.push_range(1..3, vec![1.0, 2.0])?.wait()?;
+    /// assert_eq!(table.pull_range(0..4)?.wait()?.values(), [0.0, 1.0, 2.0, 0.0]);
+    /// let spread = session.table::<f32>(TableSpec::sparse("spread", 1))?;
+    /// assert!(spread.push_range(1..3, vec![1.0, 2.0]).is_err());
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn push_range<'v>(&self, ids: Range<u64>, values: impl Into<PushValues<'v, T>>) -> Result<Ticket<()>, Error> {
         self.push(&Keys::run(ids), values)
     }
 
-    /// Pulls neighbouring rows of a dense table, or whatever rows an ordered one has in a range ([`Rows::ids`] tells).
+    /// Pulls neighbouring rows of a dense table, or whatever rows an ordered one has in a range ([`Rows::ids`] tells), as
+    /// [`Table::pull`] does; fails for any other.
     ///
     /// ```
     /// # use slackwater::{Session, Shape, TableSpec};
@@ -334,7 +426,16 @@ impl<T: TargetNumber> Table<T> {
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 
-    /// Pushes to neighbouring ids, then pulls them with the push applied.
+    /// Pushes to neighbouring ids of a dense or ordered table, then pulls them, as [`Table::push_pull`] does; fails for any other.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 4, 1))?;
+    /// assert_eq!(table.push_pull_range(0..2, vec![1.0, 2.0])?.wait()?.values(), [1.0, 2.0]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn push_pull_range<'v>(
         &self,
         ids: Range<u64>,
@@ -343,7 +444,9 @@ impl<T: TargetNumber> Table<T> {
         self.push_pull(&Keys::run(ids), values)
     }
 
-    /// Changes the learning rate for updates made from this clock on, in every shard.
+    /// Changes the learning rate for updates made from this worker's clock on, in every shard; for all workers, so one of them
+    /// should do it. Returns at once; the ticket is done when every shard knows. Fails if the rate is negative or not finite
+    /// ([`Error::Table`]).
     ///
     /// ```
     /// # use slackwater::{Session, Shape, TableSpec, UpdaterSpec};
@@ -368,7 +471,7 @@ impl<T: TargetNumber> Table<T> {
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 
-    /// A log for the calling thread, for many small updates.
+    /// A log for the calling thread, for many small updates; see [`Log::add`]. Does not block.
     ///
     /// ```
     /// # use slackwater::{Session, Shape, TableSpec};
@@ -392,10 +495,9 @@ impl<T: TargetNumber> Table<T> {
 
     /// Sends what the logs of this table hold.
     pub(crate) fn absorb_logs(&self) -> Result<(), Error> {
-        for (keys, values, examples) in self.logs.collect(&self.spec) {
+        self.logs.absorb(&self.spec, |(keys, values, examples)| {
             // Failures show at the end of the clock, as for any ticket that is dropped.
-            drop(self.push_after(&keys, values, examples, &Tickets::none())?);
-        }
-        Ok(())
+            self.push_after(&keys, values, examples, &Tickets::none()).map(drop)
+        })
     }
 }

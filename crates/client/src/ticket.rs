@@ -12,6 +12,18 @@ use wire::FailedClock;
 
 /// A push or pull under way. [`Ticket::wait`] blocks for it; dropping it does not, and a failure then shows at the next
 /// [`crate::Session::clock`].
+///
+/// ```
+/// # use slackwater::{Session, Shape, TableSpec};
+/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+/// let push = table.push_range(0..1, vec![1.0])?;    // under way
+/// let pull = table.pull_range(0..1)?;               // under way, too
+/// assert_eq!(pull.wait()?.values(), [1.0]);         // a worker reads what it wrote
+/// push.wait()?;
+/// # session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 #[must_use = "a ticket that is dropped is not waited for"]
 pub struct Ticket<R: FromOutcome> {
     pub(crate) shared: Arc<Shared>,
@@ -22,7 +34,7 @@ pub struct Ticket<R: FromOutcome> {
     result: PhantomData<R>,
 }
 
-/// What a ticket can bring.
+/// What a ticket can bring: nothing, for a push, or [`Rows`]. A program never needs to implement it.
 pub trait FromOutcome: Sized {
     #[doc(hidden)]
     fn from_outcome(outcome: Outcome, placement: Placement) -> Self;
@@ -44,7 +56,19 @@ impl<R: FromOutcome> Ticket<R> {
     }
 
     /// Blocks until it is done: for a push, until every part has been applied or is held for its clock; for a pull, until
-    /// the rows are there. Fails if a shard refused a part, or if the run is lost.
+    /// the rows are there. A wait of a few seconds for slower workers is in the log, with their names, and all of it is in
+    /// [`crate::Session::ledger`]. Fails if a shard refused a part ([`Error::Refused`]), or if the run is lost ([`Error::Run`]).
+    ///
+    /// ```
+    /// # use slackwater::{Error, Refusal, Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
+    /// assert!(table.push_range(0..2, vec![1.0, 2.0])?.wait().is_ok());
+    /// let error = table.push_range(0..2, vec![1.0, f32::NAN])?.wait().expect_err("one is not finite");
+    /// assert!(matches!(error, Error::Refused { refusal: Refusal::NotFinite { .. }, .. }));
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn wait(mut self) -> Result<R, Error> {
         let begin = Instant::now();
         let number = self.number;
@@ -58,7 +82,20 @@ impl<R: FromOutcome> Ticket<R> {
         Ok(result)
     }
 
-    /// Whether it is done, without blocking.
+    /// Whether it is done, well or not, without blocking: a wait would then return at once.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+    /// let push = table.push_range(0..1, vec![1.0])?;
+    /// while !push.is_done() {
+    ///     std::thread::yield_now();                         // or something more useful
+    /// }
+    /// push.wait()?;
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn is_done(&self) -> bool {
         let number = self.number;
@@ -74,7 +111,7 @@ impl<R: FromOutcome> Drop for Ticket<R> {
     }
 }
 
-/// Anything that a later push or pull can run after.
+/// Anything that a later push or pull can run after: a [`Ticket`], whatever it brings. A program never needs to implement it.
 pub trait After {
     #[doc(hidden)]
     fn number(&self) -> TicketNumber;
@@ -86,18 +123,31 @@ impl<R: FromOutcome> After for Ticket<R> {
     }
 }
 
-/// Tickets to run after, of any kind.
+/// Tickets to run after, of any kind, done or not; a ticket that fails is done. What runs after them is sent when the last is.
+///
+/// ```
+/// # use slackwater::{Session, Shape, TableSpec, Tickets};
+/// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+/// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
+/// let (push, pull) = (table.push_range(0..1, vec![1.0])?, table.pull_range(1..2)?);
+/// let after = Tickets::none().and(&push).and(&pull);
+/// table.push_after(&table.keys(&[1]), vec![2.0], 1, &after)?.wait()?;
+/// assert!(push.is_done() && pull.is_done());
+/// assert_eq!(pull.wait()?.values(), [0.0]);
+/// # session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct Tickets(pub(crate) Vec<TicketNumber>);
 
 impl Tickets {
-    /// None: run at once.
+    /// None: run at once. [`Tickets`] has an example.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// And after this one too.
+    /// And after this one too. The ticket stays the caller's, to be waited for.
     #[must_use]
     pub fn and(mut self, ticket: &impl After) -> Self {
         self.0.push(ticket.number());
@@ -105,7 +155,22 @@ impl Tickets {
     }
 }
 
-/// Rows that a pull brought.
+/// Rows that a pull brought, and what they reflect. Nothing here blocks.
+///
+/// ```
+/// # use slackwater::{Session, Shape, TableSpec};
+/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// let table = session.table::<f32>(TableSpec::sparse("t", 2).ordered())?;
+/// table.push(&table.keys(&[3, 8]), vec![1.0, 2.0, 3.0, 4.0])?.wait()?;
+/// session.clock()?;
+/// let rows = table.pull_range(0..100)?.wait()?;
+/// assert_eq!(rows.ids(), [3, 8]);
+/// assert_eq!(rows.values(), [1.0, 2.0, 3.0, 4.0]);         // row after row
+/// assert_eq!((rows.clock().0, rows.staleness()), (1, 0));  // every update of clock 0 is in
+/// assert!(rows.failed_clocks().is_empty() && rows.cached_rows() == 0);
+/// # session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Rows<T> {
     values: Vec<T>,
@@ -129,7 +194,7 @@ impl<T> Rows<T> {
         &self.values
     }
 
-    /// The memory itself, to be used again as the target of the next pull.
+    /// The memory itself, to be used again as the target of the next pull: see [`crate::Table::pull_into`].
     #[must_use]
     pub fn into_values(self) -> Vec<T> {
         self.values

@@ -7,7 +7,7 @@ use proxy::{Proxy, Way, free_address};
 use slackwater::{Connect, Consistency, Error, NumberType, Serve, Session, Shape, Table, TableSpec};
 use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Tells done from hung: no run here takes a tenth of it.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -25,6 +25,14 @@ fn ends<R: Send + 'static>(what: &str, body: impl FnOnce() -> R + Send + 'static
         }
         Err(RecvTimeoutError::Timeout) => panic!("{what}: it hangs"),
     }
+}
+
+/// Runs all of these at once, each of which must end, and adds up how often connections were cut.
+fn cuts_of_all<F: FnOnce() -> u64 + Send + 'static>(what: &'static str, least: u64, runs: impl Iterator<Item = F>) {
+    let runs: Vec<_> = runs.map(|run| std::thread::spawn(move || ends(what, run))).collect();
+    let cuts: u64 = runs.into_iter().map(|run| run.join().expect("a good end")).sum();
+    println!("{what}: {cuts} cuts");
+    assert!(cuts > least, "{what}: only {cuts} cuts happened");
 }
 
 fn connect(meet: SocketAddr) -> Connect {
@@ -45,7 +53,7 @@ impl Cluster {
         for index in 0..shape.servers {
             let listen = free_address();
             let proxy = Proxy::before(listen);
-            let connect = Connect { listen, advertise: Some(proxy.address.to_string()), ..connect(meet) };
+            let connect = Connect { listen: Some(listen), advertise: Some(proxy.address.to_string()), ..connect(meet) };
             let coordinate = (index == 0).then_some(shape);
             cluster.proxies.push(proxy);
             cluster
@@ -101,8 +109,8 @@ fn cut_everywhere(first: u64, step: usize, callback: Callback) -> u64 {
         Callback::Impossible => NOWHERE.to_owned(),
     };
     let there = &cluster.proxies[0];
-    let session =
-        Session::connect(&Connect { listen, advertise: Some(advertise), ..cluster.worker() }).expect("joined");
+    let session = Session::connect(&Connect { listen: Some(listen), advertise: Some(advertise), ..cluster.worker() })
+        .expect("joined");
     let table = counts(&session, "counts");
     exchange(&session, &table, 1);
     let before = there.carried();
@@ -131,15 +139,11 @@ fn cut_everywhere(first: u64, step: usize, callback: Callback) -> u64 {
 #[test]
 fn a_push_counts_once_whatever_byte_the_connection_breaks_at() {
     const RUNS: u64 = 8;
-    let runs: Vec<_> = (0..RUNS)
-        .map(|first| {
-            let callback = if first % 2 == 0 { Callback::Possible } else { Callback::Impossible };
-            std::thread::spawn(move || ends("an exchange", move || cut_everywhere(first, RUNS as usize, callback)))
-        })
-        .collect();
-    let cuts: u64 = runs.into_iter().map(|run| run.join().expect("exactly once")).sum();
-    println!("{cuts} cut points of one exchange");
-    assert!(cuts > 300, "only {cuts} cut points");
+    let run = |first: u64| {
+        let callback = if first.is_multiple_of(2) { Callback::Possible } else { Callback::Impossible };
+        move || cut_everywhere(first, RUNS as usize, callback)
+    };
+    cuts_of_all("an exchange", 300, (0..RUNS).map(run));
 }
 
 #[test]
@@ -189,11 +193,7 @@ fn a_longer_run_survives_random_cuts_on_every_connection() {
         cluster.ended_well();
         cuts
     };
-    let runs: Vec<_> =
-        (0..3).map(|seed| std::thread::spawn(move || ends("a longer run", move || cut_runs(seed)))).collect();
-    let cuts: u64 = runs.into_iter().map(|run| run.join().expect("exactly once")).sum();
-    println!("{cuts} random cuts in three longer runs");
-    assert!(cuts > 60, "only {cuts} cuts happened");
+    cuts_of_all("three longer runs", 60, (0..3).map(|seed| move || cut_runs(seed)));
 }
 
 #[test]
@@ -218,12 +218,7 @@ fn tables_and_barriers_survive_a_coordinator_out_of_reach() {
         cluster.ended_well();
         cuts
     };
-    let runs: Vec<_> = (0..RUNS)
-        .map(|first| std::thread::spawn(move || ends("a table or a barrier", move || cut_runs(first))))
-        .collect();
-    let cuts: u64 = runs.into_iter().map(|run| run.join().expect("made and passed")).sum();
-    println!("{cuts} cut points of tables and barriers");
-    assert!(cuts > 60, "only {cuts} cut points");
+    cuts_of_all("tables and barriers", 60, (0..RUNS).map(|first| move || cut_runs(first)));
 }
 
 #[test]
@@ -251,16 +246,8 @@ fn joining_and_leaving_survive_a_coordinator_out_of_reach() {
         runs.extend(offsets(320).map(|offset| (way, Some(offset), None)));
         runs.extend(offsets(90).map(|offset| (way, None, Some(offset))));
     }
-    let runs: Vec<_> = runs
-        .into_iter()
-        .map(|(way, join, leave)| {
-            let what = format!("{way:?} cut at byte {join:?} of joining, {leave:?} of leaving");
-            std::thread::spawn(move || ends(&what, move || run(way, join, leave)))
-        })
-        .collect();
-    let cuts: u64 = runs.into_iter().map(|run| run.join().expect("joined and left")).sum();
-    println!("{cuts} cut points of joining and leaving");
-    assert!(cuts > 20, "only {cuts} cut points");
+    let runs = runs.into_iter().map(|(way, join, leave)| move || run(way, join, leave));
+    cuts_of_all("joining and leaving", 20, runs);
 }
 
 #[test]
@@ -289,9 +276,60 @@ fn a_server_that_missed_a_goodbye_hears_it_again() {
         coordinating.join().expect("no panic").expect("a good end");
         proxy.done()
     };
-    let runs: Vec<_> =
-        (0..12).map(|index| std::thread::spawn(move || ends("a goodbye", move || run(index * 16)))).collect();
-    let cuts: u64 = runs.into_iter().map(|run| run.join().expect("told again")).sum();
-    println!("{cuts} cut points of goodbyes");
-    assert!(cuts > 6, "only {cuts} cut points");
+    cuts_of_all("goodbyes", 6, (0..12).map(|index| move || run(index * 16)));
+}
+
+/// Waits until `holds`, and fails if it never does.
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < LIMIT / 2, "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_worker_that_calls_anew_takes_over_from_a_connection_whose_end_was_never_told() {
+    ends("a worker that calls anew", || {
+        let cluster = Cluster::start(Shape { servers: 1, workers: 1 });
+        let proxy = &cluster.proxies[0];
+        // The server cannot call the worker, so all connections are the worker's.
+        let connect = Connect { advertise: Some(NOWHERE.to_owned()), ..cluster.worker() };
+        let session = Session::connect(&connect).expect("joined");
+        let table = counts(&session, "counts");
+        let mut abandoned = 0;
+        for times in 1..=20 {
+            // Whatever was under way when the last connection went, this makes a new one.
+            exchange(&session, &table, times);
+            eventually("the server closes what the worker gave up", || proxy.given_up() == abandoned);
+            let reading = table.pull(&table.keys(&[1])).expect("asked");
+            abandoned += proxy.abandon();
+            assert_eq!(reading.wait().expect("read").values(), [times]);
+        }
+        assert_eq!(abandoned, 20, "one connection each time");
+        session.close().expect("left");
+        cluster.ended_well();
+    });
+}
+
+#[test]
+fn a_server_that_falls_silent_without_a_word_is_named() {
+    ends("a silent server", || {
+        let cluster = Cluster::start(Shape { servers: 1, workers: 1 });
+        let connect =
+            Connect { advertise: Some(NOWHERE.to_owned()), patience: Duration::from_secs(2), ..cluster.worker() };
+        let session = Session::connect(&connect).expect("joined");
+        let table = counts(&session, "counts");
+        exchange(&session, &table, 1);
+        // The coordinator is not behind this proxy: it hears from both, and takes neither for lost.
+        cluster.proxies[0].swallow();
+        let read = table.pull(&table.keys(&[1])).expect("asked").wait();
+        let Err(Error::Run(lost)) = read else { panic!("{read:?}") };
+        assert!(lost.to_string().starts_with("lost server 0"), "{lost}");
+        drop(session);
+        // Without its worker the rest of the run ends too.
+        for served in cluster.served {
+            served.join().expect("no panic").expect_err("a worker was lost");
+        }
+    });
 }

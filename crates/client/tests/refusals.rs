@@ -2,16 +2,14 @@
 //! servers go on.
 
 use net::{Event, Exchange, Transport, Waiter};
-use node::{Patience, ServerSettings, join, run_coordinator, run_server};
+use node::{ServerSettings, join, run_coordinator, run_server};
 use slackwater::{
-    Combine, Consistency, Error, Initial, Keys, NumberType, Placement, Reduce, Registry, Session, Shape, Table,
-    TableSpec, UpdaterSpec,
+    Combine, Consistency, Error, Initial, Keys, NumberType, Placement, Reduce, Session, Shape, Table, TableSpec,
+    UpdaterSpec,
 };
 use std::time::{Duration, Instant};
 use types::{NodeId, Position, PositionRange, ShardId, Source, Span, TableId};
-use wire::{
-    Acked, Control, Frame, Head, KeyPart, Message, Payload, Pool, Pull, PullRefused, Push, Refusal, Role, Signature,
-};
+use wire::{Acked, Control, Frame, Head, KeyPart, Message, Payload, Pull, PullRefused, Push, Refusal, Role, Signature};
 
 /// Tells done from hung.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -228,8 +226,15 @@ fn the_failure_of_a_dropped_ticket_shows_at_a_clock() {
     drop(table.push(&table.keys(&[5]), vec![f32::NAN]).expect("sent"));
     // By now the shard has answered: a later push has been acknowledged.
     table.push(&table.keys(&[5]), vec![1.0]).expect("sent").wait().expect("pushed");
-    let message = refused(session.clock()).to_string();
-    assert!(message.contains("key 5") && message.contains("not finite"), "{message}");
+    let error = refused(session.clock());
+    let message = "a push or pull of worker 0 was refused: the value for key 5 of table 'weights' is not finite; its rows stay \
+                   as they were";
+    assert_eq!(error.to_string(), message);
+    // And as a program that decides on it sees it.
+    let Error::Refused { worker, table: name, placement, refusal: Refusal::NotFinite { position } } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!((worker.0, name.as_str(), placement.key(position).0), (0, "weights", 5));
     assert_eq!(session.now().0, 1, "the clock has ended all the same");
     session.clock().expect("said once");
     session.close().expect("left");
@@ -277,18 +282,8 @@ impl Raw {
         let exchange = Exchange::new();
         let size = machine::Size { servers: 1, workers: 1 };
         let (transport, waiter) = exchange.join(NodeId::Coordinator);
-        std::thread::spawn(move || run_coordinator(transport, waiter, size, LIMIT, Span::from_secs(30)));
-        let settings = ServerSettings {
-            address: String::new(),
-            token: 1,
-            join_limit: LIMIT,
-            patience: LIMIT,
-            wait: Patience::BLOCKING,
-            registry: Registry::builtin(),
-            pool: Pool::new(),
-            list_bytes: machine::LIST_BYTES,
-            place: None,
-        };
+        std::thread::spawn(move || run_coordinator(transport, waiter, size, LIMIT, Span::from_secs(30), None));
+        let settings = ServerSettings::new(1);
         let (transport, waiter) = exchange.join(NodeId::Server(9));
         std::thread::spawn(move || run_server(transport, waiter, settings, None));
         let (mut transport, mut waiter) = exchange.join(NodeId::Worker(9));

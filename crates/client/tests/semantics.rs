@@ -1,10 +1,13 @@
 //! What the tables promise, through the public client and with real threads.
 
+#[path = "../../net/tests/logged/mod.rs"]
+mod logged;
+
+use logged::Log;
 use slackwater::{
     Combine, Consistency, Initial, Keys, Number, NumberType, Reduce, Registry, Rows, Session, Shape, Table, TableSpec,
     Ticket, Tickets, Traffic, UpdaterSpec, WorkerCounts,
 };
-use std::io::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -411,20 +414,6 @@ fn a_table_made_in_the_middle_of_a_run_has_missed_nothing() {
     });
 }
 
-/// What was logged, by whatever thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("not poisoned").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn nothing_waits_in_silence() {
     let log = Log::default();
@@ -448,7 +437,7 @@ fn nothing_waits_in_silence() {
         }
         session.barrier().expect("passed");
     });
-    let text = String::from_utf8_lossy(&log.0.lock().expect("not poisoned")).into_owned();
+    let text = log.text();
     let says = |words: &[&str]| text.lines().any(|line| words.iter().all(|word| line.contains(word)));
     assert!(says(&["WARN", "a read waits", "shared", "worker 2"]), "{text}");
     assert!(says(&["WARN", "barrier waits", "worker 1"]), "{text}");
@@ -468,7 +457,7 @@ fn an_updater_of_the_programs_own_runs_on_the_servers() {
     let mut registry = Registry::builtin();
     registry.register::<f64>("highest", |_| Box::new(Highest));
     let shape = Shape { servers: 2, workers: 1 };
-    let session = Session::embedded_with(shape, registry, slackwater::Patience::BLOCKING).expect("a run").remove(0);
+    let session = Session::embedded_with(shape, registry, slackwater::Wait::BLOCKING).expect("a run").remove(0);
     let highest = UpdaterSpec::Custom { name: "highest".into(), settings: vec![] };
     let spec = TableSpec::sparse("highest", 1).number(NumberType::F64).updater(highest);
     let table = session.table::<f64>(spec).expect("made");
@@ -569,4 +558,32 @@ fn a_failed_clock_is_told_to_reads_from_the_cache_too() {
             assert_eq!((clocks(&first), clocks(&again)), (vec![0], vec![0]), "eager {eager}");
         });
     }
+}
+
+/// Every thread's `clock()` ends a clock that holds what the thread pushed and noted before, whoever collects the logs.
+#[test]
+fn threads_that_end_clocks_at_once_end_one_each_with_all_that_was_theirs() {
+    const THREADS: u64 = 3;
+    const CLOCKS: u64 = 400;
+    let summed = counts("summed", 2 * THREADS).combine(Combine::Clock(Reduce::Sum)).consistency(Consistency::slack(0));
+    alone(|session| {
+        let table = session.table::<i64>(summed.clone()).expect("made");
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (table, mut log) = (table.clone(), table.log());
+                scope.spawn(move || {
+                    let (noted, pushed) = (table.keys(&[thread]), table.keys(&[THREADS + thread]));
+                    for clock in 1..=CLOCKS as i64 {
+                        log.add(&noted, &[1], 1).expect("noted");
+                        drop(table.push(&pushed, vec![1]).expect("sent"));
+                        session.clock().expect("ended");
+                        for keys in [&noted, &pushed] {
+                            assert_eq!(read!(table.pull(keys)).values(), [clock], "thread {thread}");
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(session.now().0, THREADS * CLOCKS);
+    });
 }

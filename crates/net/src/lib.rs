@@ -5,6 +5,7 @@
 //! One conformance suite holds for all transports.
 
 mod local;
+mod lock;
 mod tcp;
 
 #[cfg(fuzzing)]
@@ -12,6 +13,7 @@ mod tcp;
 pub use tcp::{Ended, Inbox};
 
 pub use local::{Exchange, LocalTransport, LocalWaiter};
+pub use lock::lock;
 pub use tcp::{TcpSettings, TcpTransport, TcpWaiter, listen};
 
 use std::time::Duration;

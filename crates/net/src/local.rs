@@ -1,8 +1,8 @@
 //! Frames between threads of one process: passed on as they are, payloads and all.
 
-use crate::{Event, Traffic, Transport, Waiter, Waker};
+use crate::{Event, Traffic, Transport, Waiter, Waker, lock};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use types::NodeId;
 use wire::{Frame, HEADER_BYTES, Member};
@@ -25,10 +25,6 @@ struct MailboxState {
     waiting: bool,
     woken: bool,
     closed: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Exchange {

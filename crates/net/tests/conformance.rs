@@ -328,21 +328,8 @@ fn bytes_over_tcp_are_those_of_the_encoding() {
 /// one is in use by now: a machine that is not told would wait for ever.
 #[test]
 fn a_connection_that_breaks_is_reported_even_if_a_newer_one_is_there() {
-    use std::io::Write;
-    let server = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-    let (transport, waiter, address) =
-        listen(any_port, TcpSettings { pauses: false, pool: Pool::new() }).expect("a free port");
-    let mut worker = Node { name: ONE, transport: Box::new(transport), waiter: Box::new(waiter) };
-    let at = server.local_addr().expect("an address").to_string();
-    worker.transport.know(&[Member { node: SERVER, address: at }]);
-    worker.send(beat(ONE, SERVER, 1));
-    worker.transport.flush();
-    let (older, _) = server.accept().expect("called");
-    let mut newer = std::net::TcpStream::connect(address).expect("a listener");
-    let mut bytes = Vec::new();
-    encode(&beat(SERVER, ONE, 2), &mut bytes);
-    newer.write_all(&bytes).expect("written");
+    let (mut worker, address, older) = one_that_called();
+    let mut newer = call(address, &beat(SERVER, ONE, 2));
     assert_eq!(worker.frames(1)[0].head.number, 2);
     drop(older);
     let events = worker.events_until(|events| !events.is_empty());
@@ -350,8 +337,92 @@ fn a_connection_that_breaks_is_reported_even_if_a_newer_one_is_there() {
     // The newer one still serves.
     worker.send(beat(ONE, SERVER, 3));
     worker.transport.flush();
-    let mut answer = vec![0; bytes.len()];
-    std::io::Read::read_exact(&mut newer, &mut answer).expect("sent on the newer one");
+    hears(&mut newer, &beat(ONE, SERVER, 3));
+}
+
+/// Connects to `address` and says `frame`.
+fn call(address: SocketAddr, frame: &Frame) -> std::net::TcpStream {
+    let mut stream = std::net::TcpStream::connect(address).expect("a listener");
+    say(&mut stream, frame);
+    stream
+}
+
+fn say(stream: &mut std::net::TcpStream, frame: &Frame) {
+    let mut bytes = Vec::new();
+    encode(frame, &mut bytes);
+    std::io::Write::write_all(stream, &bytes).expect("written");
+}
+
+fn hears(stream: &mut std::net::TcpStream, frame: &Frame) {
+    let mut expected = Vec::new();
+    encode(frame, &mut expected);
+    let mut heard = vec![0; expected.len()];
+    stream.set_read_timeout(Some(LIMIT)).expect("a socket");
+    std::io::Read::read_exact(stream, &mut heard).expect("said on this connection");
+    assert_eq!(heard, expected);
+}
+
+/// Nothing more comes on `stream`: its other end has been closed.
+fn is_over(stream: &mut std::net::TcpStream) -> bool {
+    stream.set_read_timeout(Some(LIMIT)).expect("a socket");
+    let mut rest = Vec::new();
+    match std::io::Read::read_to_end(stream, &mut rest) {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+/// One TCP node whose peers are bare sockets, and where it listens.
+fn lone(name: NodeId) -> (Node, SocketAddr) {
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    let settings = TcpSettings { pauses: false, pool: Pool::new() };
+    let (transport, waiter, address) = listen(any_port, settings).expect("a free port");
+    (Node { name, transport: Box::new(transport), waiter: Box::new(waiter) }, address)
+}
+
+/// A worker that has called a server, where it listens, and the server's end of that connection.
+fn one_that_called() -> (Node, SocketAddr, std::net::TcpStream) {
+    let server = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let (mut worker, address) = lone(ONE);
+    let at = server.local_addr().expect("an address").to_string();
+    worker.transport.know(&[Member { node: SERVER, address: at }]);
+    worker.send(beat(ONE, SERVER, 1));
+    worker.transport.flush();
+    let (called, _) = server.accept().expect("called");
+    (worker, address, called)
+}
+
+/// A node calls only when it has no connection left. Its older one may look alive for ever if its end was never told.
+#[test]
+fn a_node_that_calls_anew_replaces_its_older_connection_at_once() {
+    let (mut server, address) = lone(SERVER);
+    let mut older = call(address, &beat(ONE, SERVER, 1));
+    assert_eq!(server.frames(1)[0].head.number, 1);
+    let mut other = call(address, &beat(TWO, SERVER, 2));
+    assert_eq!(server.frames(1)[0].head.number, 2);
+    let mut newer = call(address, &beat(ONE, SERVER, 3));
+    let events = server.events_until(|events| events.len() >= 2);
+    assert!(events.iter().any(|event| matches!(event, Event::Frame(frame) if frame.head.number == 3)), "{events:?}");
+    assert!(events.iter().any(|event| matches!(event, Event::Disconnected(ONE))), "{events:?}");
+    assert!(is_over(&mut older), "the older connection is still there");
+    // The newer one serves, and so does everybody else's.
+    for (to, stream) in [(ONE, &mut newer), (TWO, &mut other)] {
+        let answer = beat(SERVER, to, 4);
+        server.send(answer.clone());
+        server.transport.flush();
+        hears(stream, &answer);
+    }
+}
+
+#[test]
+fn a_node_that_was_called_and_answered_and_then_calls_has_given_the_first_connection_up() {
+    let (mut worker, address, mut older) = one_that_called();
+    say(&mut older, &beat(SERVER, ONE, 2));
+    assert_eq!(worker.frames(1)[0].head.number, 2);
+    let _newer = call(address, &beat(SERVER, ONE, 3));
+    let events = worker.events_until(|events| events.len() >= 2);
+    assert!(events.iter().any(|event| matches!(event, Event::Disconnected(SERVER))), "{events:?}");
+    assert!(is_over(&mut older), "the older connection is still there");
 }
 
 macro_rules! conform {

@@ -1,6 +1,9 @@
 //! TCP under attack: whatever a peer sends, or does not send, costs that peer its connection at most. It is counted,
 //! it is in the log, and everybody else is served as before.
 
+mod logged;
+
+use logged::Log;
 use net::{Event, TcpSettings, Traffic, Transport, Waiter, listen};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,26 +20,6 @@ const SERVER: NodeId = NodeId::Server(0);
 
 fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
-}
-
-/// What a thread logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("not poisoned").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().expect("not poisoned")).into_owned()
-    }
 }
 
 /// A server that sends every frame back to whoever sent it.

@@ -1,6 +1,8 @@
 //! The thread that runs the coordinator.
 
 use crate::NodeError;
+use crate::record::{Recorder, Subject};
+use crate::server::forward;
 use machine::{Coordinator, Outbox, Size};
 use net::{Event, Transport, Waiter};
 use std::time::{Duration, Instant};
@@ -19,9 +21,13 @@ pub fn run_coordinator(
     size: Size,
     join_limit: Duration,
     patience: Span,
+    mut recorder: Option<Recorder>,
 ) -> Result<(), NodeError> {
     let start = Instant::now();
     let mut machine = Coordinator::new(size, patience);
+    if let Some(recorder) = &mut recorder {
+        recorder.begin(Subject::Coordinator { size, patience });
+    }
     let mut out = Outbox::new();
     let mut ending: Option<Instant> = None;
     let mut said = Instant::now();
@@ -31,12 +37,18 @@ pub fn run_coordinator(
         while let Some(event) = transport.next() {
             // A broken connection is not a dead node: it has until the end of everybody's patience to call again.
             if let Event::Frame(frame) = event {
+                if let Some(recorder) = &mut recorder {
+                    recorder.input(now, &frame);
+                }
                 machine.handle(now, frame, &mut out);
-                out.drain().for_each(|frame| transport.send(frame));
+                forward(&mut out, &mut transport, &mut recorder);
             }
         }
+        if let Some(recorder) = &mut recorder {
+            recorder.tick(now);
+        }
         machine.tick(now, &mut out);
-        out.drain().for_each(|frame| transport.send(frame));
+        forward(&mut out, &mut transport, &mut recorder);
         transport.flush();
         if let Some(missing) = machine.missing().filter(|_| said.elapsed() > Duration::from_secs(5)) {
             said = Instant::now();

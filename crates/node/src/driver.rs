@@ -2,16 +2,16 @@
 
 use crate::server::BEAT;
 use crate::wait::Turns;
-use crate::{Joined, NodeError, Patience};
+use crate::{Joined, NodeError, Wait};
 use machine::{Notice, Outbox, Worker, WorkerSettings};
-use net::{Event, Traffic, Transport, Waiter, Waker};
+use net::{Event, Traffic, Transport, Waiter, Waker, lock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use types::{NodeId, Time, WorkerId};
-use wire::{Control, Message};
+use wire::{Control, Frame, Head, Message};
 
 /// The background thread looks after the network this often while the program computes.
 const LOOK: Duration = Duration::from_millis(5);
@@ -21,7 +21,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(50);
 const LOOK_UP: Duration = Duration::from_millis(1);
 /// A goodbye is repeated until it is answered, for this long.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// A node that cannot be reached is named after this long, and again each time it has passed.
+/// A node that does not answer is named after this long, and again each time it has passed.
 const TELL_AFTER: Duration = Duration::from_secs(3);
 /// A broken connection is tried again after this long.
 const RETRY: Duration = Duration::from_millis(50);
@@ -30,7 +30,7 @@ const RETRY: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug)]
 pub struct DriverSettings {
     /// How its threads wait.
-    pub wait: Patience,
+    pub wait: Wait,
     /// A coordinator that is silent for this long is lost.
     pub patience: Duration,
 }
@@ -43,8 +43,11 @@ struct State {
     heard: Instant,
     beat: Instant,
     retry_at: BTreeMap<NodeId, Instant>,
-    /// Nodes that a connection broke to and that have not been heard since, and when people were last told.
-    unreachable: BTreeMap<NodeId, (Instant, Instant)>,
+    /// How many servers the run has.
+    servers: u32,
+    /// Nodes that were asked for a sign of life, or that a connection broke to, and that have not been heard since; and when
+    /// people were last told.
+    silent: BTreeMap<NodeId, (Instant, Instant)>,
     lost: Option<NodeError>,
     farewell: bool,
     said_goodbye: bool,
@@ -63,10 +66,6 @@ pub struct Driver {
     background: Mutex<Option<JoinHandle<()>>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Driver {
     /// Drives the worker that has joined.
     pub fn start(
@@ -79,6 +78,7 @@ impl Driver {
             NodeId::Worker(rank) => WorkerId(rank),
             _ => WorkerId(0),
         };
+        let servers = joined.plan.servers;
         let now = Instant::now();
         let mut state = State {
             worker: Worker::new(rank, joined.source, joined.plan, WorkerSettings::default()),
@@ -88,7 +88,8 @@ impl Driver {
             heard: now,
             beat: now,
             retry_at: BTreeMap::new(),
-            unreachable: BTreeMap::new(),
+            servers,
+            silent: BTreeMap::new(),
             lost: None,
             farewell: false,
             said_goodbye: false,
@@ -152,6 +153,27 @@ impl Driver {
 
     /// Blocks until `done` gives something, driving the network meanwhile. Fails if the run is lost.
     pub fn wait_until<R>(&self, mut done: impl FnMut(&mut Worker) -> Option<R>) -> Result<R, NodeError> {
+        self.drive(|state| done(&mut state.worker))
+    }
+
+    /// Blocks until the machine is `ready`, driving the network meanwhile, and then runs `call` on it before any other thread
+    /// can change that. Fails, without a call, if the run is lost.
+    pub fn call_when<R>(
+        &self,
+        mut ready: impl FnMut(&Worker) -> bool,
+        call: impl FnOnce(&mut Worker, Time, &mut Outbox) -> R,
+    ) -> Result<R, NodeError> {
+        let mut call = Some(call);
+        self.drive(|state| {
+            let call = if ready(&state.worker) { call.take() } else { None }?;
+            let now = state.now();
+            let result = call(&mut state.worker, now, &mut state.out);
+            state.send();
+            Some(result)
+        })
+    }
+
+    fn drive<R>(&self, mut done: impl FnMut(&mut State) -> Option<R>) -> Result<R, NodeError> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let result = self.drive_until(&mut done);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -160,7 +182,7 @@ impl Driver {
         result
     }
 
-    fn drive_until<R>(&self, done: &mut impl FnMut(&mut Worker) -> Option<R>) -> Result<R, NodeError> {
+    fn drive_until<R>(&self, done: &mut impl FnMut(&mut State) -> Option<R>) -> Result<R, NodeError> {
         let mut worked = Instant::now();
         let mut turns = Turns::default();
         loop {
@@ -169,7 +191,7 @@ impl Driver {
                 self.changed.notify_all();
                 worked = Instant::now();
             }
-            if let Some(result) = done(&mut state.worker) {
+            if let Some(result) = done(&mut state) {
                 return Ok(result);
             }
             if let Some(lost) = &state.lost {
@@ -180,7 +202,7 @@ impl Driver {
             }
             match self.waiter.try_lock() {
                 Ok(mut waiter) => {
-                    let spins = self.settings.wait != Patience::BLOCKING;
+                    let spins = self.settings.wait != Wait::BLOCKING;
                     let looks = spins && self.settings.wait.looks(worked.elapsed());
                     let glanced = looks && state.transport.glance();
                     drop(state);
@@ -293,11 +315,11 @@ impl State {
             Event::Disconnected(node) => {
                 let now = Instant::now();
                 self.retry_at.entry(node).or_insert_with(|| now + RETRY);
-                self.unreachable.entry(node).or_insert((now, now));
+                self.silent.entry(node).or_insert((now, now));
             }
             Event::Frame(frame) => {
-                if !self.unreachable.is_empty() {
-                    self.unreachable.remove(&frame.head.from);
+                if !self.silent.is_empty() {
+                    self.silent.remove(&frame.head.from);
                 }
                 if frame.head.from == NodeId::Coordinator {
                     self.heard = Instant::now();
@@ -314,18 +336,29 @@ impl State {
         }
     }
 
-    /// Says which servers cannot be reached, and gives up on one after as long as it takes to give up on anybody.
-    fn mind_unreachable(&mut self, patience: Duration) {
+    /// Asks the servers that this worker waits for whether they live: one that vanished without a word would be waited for
+    /// for ever, since nothing tells a connection on which nothing comes from one on which nothing can.
+    fn ask_servers(&mut self) {
+        let now = Instant::now();
+        for node in (0..self.servers).map(NodeId::Server).filter(|node| self.worker.waits_for(*node)) {
+            self.silent.entry(node).or_insert((now, now));
+            let head = Head::plain(self.worker.id().into(), node);
+            self.out.send(Frame { head, message: Message::Control(Control::Beat) });
+        }
+    }
+
+    /// Says which servers are silent, and gives up on one after as long as it takes to give up on anybody.
+    fn mind_silent(&mut self, patience: Duration) {
         let worker = &self.worker;
-        self.unreachable.retain(|node, _| worker.waits_for(*node));
-        for (node, (since, told)) in &mut self.unreachable {
+        self.silent.retain(|node, _| worker.waits_for(*node));
+        for (node, (since, told)) in &mut self.silent {
             let seconds = since.elapsed().as_secs_f64();
             if since.elapsed() > patience {
-                let reason = format!("this worker has not been able to reach it for {seconds:.1} s");
+                let reason = format!("this worker has heard nothing from it for {seconds:.1} s");
                 self.lost.get_or_insert(NodeError::Lost { node: *node, reason });
             } else if told.elapsed() > TELL_AFTER {
                 *told = Instant::now();
-                tracing::warn!(%node, seconds, "cannot be reached; still trying");
+                tracing::warn!(%node, seconds, "does not answer; still trying");
             }
         }
     }
@@ -342,11 +375,12 @@ impl State {
             self.retry_at.remove(&node);
             self.worker.reconnected(now, node, &mut self.out);
         }
-        self.mind_unreachable(patience);
+        self.mind_silent(patience);
         self.worker.tick(now, &mut self.out);
         if self.beat.elapsed() >= BEAT && self.lost.is_none() {
             self.beat = Instant::now();
             self.worker.beat(&mut self.out);
+            self.ask_servers();
         }
         self.send();
     }

@@ -14,9 +14,9 @@ mod wait;
 pub use coordinator::run_coordinator;
 pub use driver::{Driver, DriverSettings};
 pub use join::{Joined, join};
-pub use record::{Recorder, Recording, Replayed, replay_server};
+pub use record::{RECORDING_BYTES, Recorder, Recording, Replayed, replay};
 pub use server::{ServerReport, ServerSettings, run_server};
-pub use wait::Patience;
+pub use wait::Wait;
 
 use types::NodeId;
 

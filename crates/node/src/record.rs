@@ -1,10 +1,18 @@
-//! A recording of everything a server machine was told, and the proof that telling it again gives the same bytes.
+//! A recording of everything a server or coordinator was told, and the proof that telling it again gives the same bytes.
 
-use machine::{Outbox, Server};
+use machine::{Coordinator, Outbox, Server, Size};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use types::{NodeId, Plan, Time};
+use types::{NodeId, Plan, Span, Time};
 use update::Registry;
 use wire::{Frame, Pool, encode};
+
+/// A recording that nobody has taken further holds at most this much.
+pub const RECORDING_BYTES: usize = 1 << 30;
+/// What an entry costs beside its bytes.
+const ENTRY_COST: usize = 128;
 
 /// One thing a machine was told.
 #[derive(Clone, Debug)]
@@ -14,20 +22,53 @@ enum Input {
     Tick(Time),
 }
 
+/// What is recorded, with all that it was made from beside what it was told: the registry alone is code.
+#[derive(Clone, Debug)]
+pub(crate) enum Subject {
+    Server { node: NodeId, plan: Plan, list_bytes: usize },
+    Coordinator { size: Size, patience: Span },
+}
+
 enum Entry {
-    Begin(NodeId, Plan),
+    Begin(Subject),
     Input(Input),
     Output(Vec<u8>),
 }
 
-/// Takes down what a server is told and says. Give it to [`crate::run_server`].
+impl Entry {
+    fn cost(&self) -> usize {
+        let bytes = match self {
+            Self::Input(Input::Frame(_, frame)) => frame.message.payloads().iter().map(|payload| payload.len()).sum(),
+            Self::Output(bytes) => bytes.len(),
+            Self::Begin(_) | Self::Input(_) => 0,
+        };
+        ENTRY_COST + bytes
+    }
+}
+
+/// What the two ends know of each other.
+#[derive(Default)]
+struct Shared {
+    /// Bytes put down and not taken yet.
+    held: AtomicUsize,
+    /// There was no room for something; nothing after it was put down either.
+    cut: AtomicBool,
+}
+
+/// Takes down what a machine is told and says. Give it to [`crate::run_server`] or [`crate::run_coordinator`].
+///
+/// It never holds up what it records: when the recording is full it says so in the log and stops, and the replay says that
+/// it covers the beginning only.
 pub struct Recorder {
     entries: Sender<Entry>,
+    shared: Arc<Shared>,
+    most_bytes: usize,
 }
 
 /// Where a recording arrives.
 pub struct Recording {
     entries: Receiver<Entry>,
+    shared: Arc<Shared>,
 }
 
 /// What came of feeding a recording back.
@@ -39,23 +80,42 @@ pub struct Replayed {
     pub frames: usize,
     /// The first frame that differs, if one does.
     pub first_difference: Option<usize>,
+    /// Whether the recording was full before the run was over, so that only its beginning was compared.
+    pub cut: bool,
 }
 
 impl Recorder {
-    /// A recorder and the recording it makes.
+    /// A recorder and the recording it makes, of at most [`RECORDING_BYTES`].
     #[must_use]
     pub fn new() -> (Self, Recording) {
+        Self::of_at_most(RECORDING_BYTES)
+    }
+
+    /// As [`Recorder::new`], of at most so many bytes.
+    #[must_use]
+    pub fn of_at_most(bytes: usize) -> (Self, Recording) {
         let (entries, received) = channel();
-        (Self { entries }, Recording { entries: received })
+        let shared = Arc::new(Shared::default());
+        let recording = Recording { entries: received, shared: shared.clone() };
+        (Self { entries, shared, most_bytes: bytes }, recording)
     }
 
     fn put(&self, entry: Entry) {
+        let Shared { held, cut } = &*self.shared;
+        if cut.load(Ordering::Relaxed) {
+            return;
+        }
+        let cost = entry.cost();
+        if held.fetch_add(cost, Ordering::Relaxed) + cost > self.most_bytes {
+            tracing::error!(bytes = self.most_bytes, "the recording is full; what comes now is not recorded");
+            return cut.store(true, Ordering::Relaxed);
+        }
         // Nobody keeping the recording is no reason to stop serving.
         self.entries.send(entry).ok();
     }
 
-    pub(crate) fn begin(&mut self, node: NodeId, plan: &Plan) {
-        self.put(Entry::Begin(node, plan.clone()));
+    pub(crate) fn begin(&mut self, subject: Subject) {
+        self.put(Entry::Begin(subject));
     }
 
     pub(crate) fn input(&mut self, now: Time, frame: &Frame) {
@@ -82,30 +142,66 @@ fn bytes_of(frame: &Frame) -> Vec<u8> {
     bytes
 }
 
-/// Feeds a finished recording to a fresh server and compares every byte it says.
+enum Machine {
+    Server(Box<Server>),
+    Coordinator(Box<Coordinator>),
+}
+
+impl Machine {
+    fn new(subject: Subject, registry: &Registry) -> Self {
+        match subject {
+            Subject::Server { node, plan, list_bytes } => {
+                let server = Server::new(node, plan, registry.clone(), Pool::new()).list_bytes(list_bytes);
+                Self::Server(Box::new(server))
+            }
+            Subject::Coordinator { size, patience } => Self::Coordinator(Box::new(Coordinator::new(size, patience))),
+        }
+    }
+
+    fn feed(&mut self, input: Input, out: &mut Outbox) {
+        match (self, input) {
+            (Self::Server(server), Input::Frame(now, frame)) => server.handle(now, *frame, out),
+            (Self::Server(server), Input::Settle) => server.settle(out),
+            (Self::Server(server), Input::Tick(now)) => server.tick(now, out),
+            (Self::Coordinator(coordinator), Input::Frame(now, frame)) => coordinator.handle(now, *frame, out),
+            (Self::Coordinator(_), Input::Settle) => {}
+            (Self::Coordinator(coordinator), Input::Tick(now)) => coordinator.tick(now, out),
+        }
+    }
+}
+
+/// Feeds a recording to a fresh machine of its kind, with the updaters of `registry`, and compares every byte it says. Takes
+/// what is recorded as it comes, and returns when the recorded node has ended.
 #[must_use]
-pub fn replay_server(recording: Recording, registry: Registry) -> Replayed {
+pub fn replay(recording: Recording, registry: &Registry) -> Replayed {
     let mut machine = None;
-    let mut recorded = Vec::new();
-    let mut said = Vec::new();
-    let mut inputs = 0;
+    // Said again, and not yet found in the recording.
+    let mut said = VecDeque::new();
+    let mut replayed = Replayed { inputs: 0, frames: 0, first_difference: None, cut: false };
     let mut out = Outbox::new();
-    for entry in recording.entries {
+    let Recording { entries, shared } = recording;
+    for entry in entries {
+        shared.held.fetch_sub(entry.cost(), Ordering::Relaxed);
         match entry {
-            Entry::Begin(node, plan) => machine = Some(Server::new(node, plan, registry.clone(), Pool::new())),
-            Entry::Output(bytes) => recorded.push(bytes),
+            Entry::Begin(subject) => machine = Some(Machine::new(subject, registry)),
+            Entry::Output(bytes) => {
+                if said.pop_front() != Some(bytes) {
+                    replayed.first_difference.get_or_insert(replayed.frames);
+                }
+                replayed.frames += 1;
+            }
             Entry::Input(input) => {
                 let Some(machine) = &mut machine else { continue };
-                inputs += 1;
-                match input {
-                    Input::Frame(now, frame) => machine.handle(now, *frame, &mut out),
-                    Input::Settle => machine.settle(&mut out),
-                    Input::Tick(now) => machine.tick(now, &mut out),
-                }
+                replayed.inputs += 1;
+                machine.feed(input, &mut out);
                 said.extend(out.drain().map(|frame| bytes_of(&frame)));
             }
         }
     }
-    let differs = (0..recorded.len().max(said.len())).find(|index| recorded.get(*index) != said.get(*index));
-    Replayed { inputs, frames: recorded.len(), first_difference: differs }
+    replayed.cut = shared.cut.load(Ordering::Relaxed);
+    // What was said to the last inputs may not have found room.
+    if !replayed.cut && !said.is_empty() {
+        replayed.first_difference.get_or_insert(replayed.frames);
+    }
+    replayed
 }

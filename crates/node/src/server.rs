@@ -1,8 +1,8 @@
 //! The thread that runs a server: it owns the machine and the sockets and runs each request to its end.
 
-use crate::record::Recorder;
+use crate::record::{Recorder, Subject};
 use crate::wait::Turns;
-use crate::{NodeError, Patience, join};
+use crate::{NodeError, Wait, join};
 use machine::{Outbox, Server, ServerCounts};
 use net::{Event, Traffic, Transport, Waiter};
 use std::time::{Duration, Instant};
@@ -31,13 +31,31 @@ pub struct ServerSettings {
     /// A coordinator that is silent for this long is lost.
     pub patience: Duration,
     /// How it waits.
-    pub wait: Patience,
+    pub wait: Wait,
     /// The updaters it knows.
     pub registry: Registry,
     /// Where payloads are put.
     pub pool: Pool,
     /// What each shard remembers of key lists, in bytes.
     pub list_bytes: usize,
+}
+
+impl ServerSettings {
+    /// A server in one process with the built-in updaters, in any place, that gives everybody half a minute.
+    #[must_use]
+    pub fn new(token: u64) -> Self {
+        Self {
+            address: String::new(),
+            token,
+            place: None,
+            join_limit: Duration::from_secs(30),
+            patience: Duration::from_secs(30),
+            wait: Wait::BLOCKING,
+            registry: Registry::builtin(),
+            pool: Pool::new(),
+            list_bytes: machine::LIST_BYTES,
+        }
+    }
 }
 
 /// What a server did.
@@ -66,7 +84,7 @@ pub fn run_server(
     let mut machine =
         Server::new(node, joined.plan.clone(), settings.registry, settings.pool).list_bytes(settings.list_bytes);
     if let Some(recorder) = &mut recorder {
-        recorder.begin(node, &joined.plan);
+        recorder.begin(Subject::Server { node, plan: joined.plan, list_bytes: settings.list_bytes });
     }
     let mut out = Outbox::new();
     let mut early = joined.early.into_iter();
@@ -103,6 +121,11 @@ pub fn run_server(
                     Message::Control(Control::Beat | Control::Begin { .. }) => continue,
                     _ => {}
                 }
+            } else if matches!(frame.message, Message::Control(Control::Beat)) {
+                // A worker that waits asks whether this server lives.
+                let head = Head::plain(node, frame.head.from);
+                transport.send(Frame { head, message: frame.message });
+                continue;
             }
             if let Some(recorder) = &mut recorder {
                 recorder.input(now, &frame);
@@ -159,7 +182,7 @@ fn say_goodbye(transport: &mut impl Transport, waiter: &mut impl Waiter, node: N
     }
 }
 
-fn forward(out: &mut Outbox, transport: &mut impl Transport, recorder: &mut Option<Recorder>) {
+pub(crate) fn forward(out: &mut Outbox, transport: &mut impl Transport, recorder: &mut Option<Recorder>) {
     for frame in out.drain() {
         if let Some(recorder) = recorder {
             recorder.output(&frame);

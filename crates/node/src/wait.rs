@@ -4,13 +4,21 @@ use net::Waiter;
 use std::time::Duration;
 
 /// How long a thread looks for something to do before it sleeps. Looking answers sooner and keeps a core busy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Patience {
+///
+/// ```
+/// use node::Wait;
+/// use std::time::Duration;
+///
+/// let a_little = Wait { spin: Duration::from_micros(50) };
+/// assert!(Wait::BLOCKING < a_little && a_little < Wait::SPINNING);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wait {
     /// Keep looking for this long.
     pub spin: Duration,
 }
 
-impl Patience {
+impl Wait {
     /// Sleep at once.
     pub const BLOCKING: Self = Self { spin: Duration::ZERO };
     /// Practically never sleep.

@@ -1,10 +1,10 @@
-//! A recorded server, fed back, says the same bytes: with real threads, over both transports.
+//! A recorded server or coordinator, fed back, says the same bytes: with real threads, over both transports.
 
 use machine::{Batch, Outcome, PullTarget, Size, Values};
-use net::{Exchange, TcpSettings, Transport, Waiter, listen};
+use net::{Exchange, LocalTransport, LocalWaiter, TcpSettings, Transport, Waiter, listen};
 use node::{
-    Driver, DriverSettings, NodeError, Patience, Recorder, ServerSettings, join, replay_server, run_coordinator,
-    run_server,
+    Driver, DriverSettings, NodeError, RECORDING_BYTES, Recorder, Replayed, ServerSettings, Wait, join, replay,
+    run_coordinator, run_server,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -67,34 +67,32 @@ fn work(driver: &Arc<Driver>) -> Result<(), NodeError> {
     driver.leave()
 }
 
-/// Runs three workers against one recorded server and feeds the recording back. `place` gives a node its two halves and the
-/// address it can be called at.
-fn records_and_replays<T, W>(mut place: impl FnMut(NodeId) -> (T, W, String))
+/// Runs three workers against one server, of which each shard remembers `list_bytes` of key lists, and a coordinator, both
+/// recorded, the server in at most `most_bytes`. Feeds both recordings back and returns what came of the server's. `place` gives
+/// a node its two halves and the address it can be called at.
+fn records_and_replays<T, W>(
+    list_bytes: usize,
+    most_bytes: usize,
+    mut place: impl FnMut(NodeId) -> (T, W, String),
+) -> Replayed
 where
     T: Transport + 'static,
     W: Waiter + 'static,
 {
     let (transport, waiter, meet) = place(NodeId::Coordinator);
     let size = Size { servers: 1, workers: WORKERS };
-    let coordinator = std::thread::spawn(move || run_coordinator(transport, waiter, size, LIMIT, Span::from_secs(30)));
+    let (recorder, coordinated) = Recorder::new();
+    let coordinator = std::thread::spawn(move || {
+        run_coordinator(transport, waiter, size, LIMIT, Span::from_secs(30), Some(recorder))
+    });
     let mut place_at_meeting = |node: NodeId| {
         let (mut transport, waiter, address) = place(node);
         transport.know(&[Member { node: NodeId::Coordinator, address: meet.clone() }]);
         (transport, waiter, address)
     };
     let (transport, waiter, address) = place_at_meeting(NodeId::Server(99));
-    let settings = ServerSettings {
-        address,
-        token: 99,
-        join_limit: LIMIT,
-        patience: LIMIT,
-        wait: Patience::BLOCKING,
-        registry: Registry::builtin(),
-        pool: Pool::new(),
-        list_bytes: machine::LIST_BYTES,
-        place: None,
-    };
-    let (recorder, recording) = Recorder::new();
+    let settings = ServerSettings { address, list_bytes, ..ServerSettings::new(99) };
+    let (recorder, recording) = Recorder::of_at_most(most_bytes);
     let server = std::thread::spawn(move || run_server(transport, waiter, settings, Some(recorder)));
     let workers: Vec<_> = (0..WORKERS)
         .map(|index| {
@@ -102,7 +100,7 @@ where
             std::thread::spawn(move || {
                 let token = u64::from(index);
                 let joined = join(&mut transport, &mut waiter, (Role::Worker, None), &address, token, LIMIT)?;
-                let settings = DriverSettings { wait: Patience::BLOCKING, patience: LIMIT };
+                let settings = DriverSettings { wait: Wait::BLOCKING, patience: LIMIT };
                 work(&Driver::start(joined, Box::new(transport), Box::new(waiter), settings))
             })
         })
@@ -115,27 +113,55 @@ where
     let expected = u64::from(WORKERS) * CLOCKS * specs().len() as u64;
     assert!(report.counts.shards.parts + report.counts.shards.refused >= expected, "{:?}", report.counts);
     assert!(report.counts.shards.refused > 0 && report.counts.shards.refreshes > 0, "{:?}", report.counts);
-    let replayed = replay_server(recording, Registry::builtin());
-    assert!(replayed.inputs as u64 >= expected && replayed.frames as u64 >= expected, "{replayed:?}");
+    let again = replay(coordinated, &Registry::builtin());
+    assert!(again.frames > specs().len() && again.first_difference.is_none() && !again.cut, "{again:?}");
+    let replayed = replay(recording, &Registry::builtin());
     assert_eq!(replayed.first_difference, None, "{replayed:?}");
+    replayed
+}
+
+/// The whole of it was fed and compared.
+fn is_whole(replayed: Replayed) {
+    let expected = u64::from(WORKERS) * CLOCKS * specs().len() as u64;
+    assert!(replayed.inputs as u64 >= expected && replayed.frames as u64 >= expected, "{replayed:?}");
+    assert!(!replayed.cut, "{replayed:?}");
+}
+
+/// Threads of one process.
+fn threads() -> impl FnMut(NodeId) -> (LocalTransport, LocalWaiter, String) {
+    let exchange = Exchange::new();
+    move |node| {
+        let (transport, waiter) = exchange.join(node);
+        (transport, waiter, String::new())
+    }
 }
 
 #[test]
 fn a_recorded_run_of_threads_feeds_back_to_the_same_bytes() {
-    let exchange = Exchange::new();
-    records_and_replays(|node| {
-        let (transport, waiter) = exchange.join(node);
-        (transport, waiter, String::new())
-    });
+    is_whole(records_and_replays(machine::LIST_BYTES, RECORDING_BYTES, threads()));
 }
 
 #[test]
 fn a_recorded_run_over_tcp_feeds_back_to_the_same_bytes() {
-    records_and_replays(|node| {
+    is_whole(records_and_replays(machine::LIST_BYTES, RECORDING_BYTES, |node| {
         let pauses = !matches!(node, NodeId::Worker(_));
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let (transport, waiter, address) =
             listen(any_port, TcpSettings { pauses, pool: Pool::new() }).expect("a free port");
         (transport, waiter, address.to_string())
-    });
+    }));
+}
+
+/// A server that forgets key lists says so in its own words: fed back with another memory it would not.
+#[test]
+fn a_server_that_remembers_little_feeds_back_to_the_same_bytes() {
+    is_whole(records_and_replays(300, RECORDING_BYTES, threads()));
+}
+
+#[test]
+fn a_recording_that_is_full_ends_and_says_so_and_the_run_goes_on() {
+    const ROOM: usize = 50_000;
+    let replayed = records_and_replays(machine::LIST_BYTES, ROOM, threads());
+    assert!(replayed.cut && replayed.inputs > 0, "{replayed:?}");
+    assert!(replayed.inputs + replayed.frames < ROOM / 100, "{replayed:?}");
 }

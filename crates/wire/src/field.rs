@@ -60,6 +60,27 @@ macro_rules! fields {
 }
 pub(crate) use fields;
 
+/// Writes a struct that has payloads: its small fields in the order given, then its keys, if it has any. The rest says how
+/// it is put together again from what is left of the body and the payloads.
+macro_rules! fields_and_payloads {
+    ($kind:ident { $($field:ident),* } $($keys:ident)?, |$input:ident, $payloads:pat_param| { $($rest:tt)* }) => {
+        impl $kind {
+            pub(super) fn put(&self, out: &mut Vec<u8>) {
+                $(crate::field::Field::put(&self.$field, out);)*
+                $(self.$keys.put(out);)?
+            }
+
+            pub(super) fn get(
+                $input: &mut crate::field::Reader<'_>,
+                $payloads: [crate::Payload; 2],
+            ) -> Result<Self, crate::frame::WireError> {
+                Ok(Self { $($field: crate::field::Field::get($input)?,)* $($rest)* })
+            }
+        }
+    };
+}
+pub(crate) use fields_and_payloads;
+
 /// Writes an enum as a tag and the fields of its variant.
 macro_rules! variants {
     ($kind:ident { $($tag:literal => $variant:ident $({ $($field:ident),* $(,)? })?),* $(,)? }) => {

@@ -12,8 +12,14 @@ use types::{Key, NumberType, PART_BYTES, Placement, Position, PositionRange};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Signature(pub u128);
 
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
 /// The keys of a batch in their table's order, each once. Cloning is cheap; make it once and use it often, because a
-/// list that was sent before travels as a signature.
+/// list that was sent before travels as a signature. A program makes it with its table's `keys`, or with [`Keys::run`].
 #[derive(Clone)]
 pub struct Keys {
     placement: Placement,
@@ -64,6 +70,14 @@ impl std::error::Error for KeyError {}
 
 impl Keys {
     /// `ids` put into the table's order, each once. What comes first is what [`Keys::ids`] yields first.
+    ///
+    /// ```
+    /// use types::Placement;
+    /// use wire::Keys;
+    ///
+    /// let keys = Keys::distinct(Placement::Ordered, &[9, 4, 9]);
+    /// assert!(keys.ids().eq([4, 9]));
+    /// ```
     #[must_use]
     pub fn distinct(placement: Placement, ids: &[u64]) -> Self {
         let mut positions: Vec<u64> = ids.iter().map(|&id| placement.position(Key(id)).0).collect();
@@ -72,13 +86,29 @@ impl Keys {
         Self::from_sorted(placement, positions)
     }
 
-    /// `ids`, which must be in the table's order already and each once.
+    /// `ids`, which must be in the table's order already and each once. Fails naming the first that is not.
+    ///
+    /// ```
+    /// use types::{Key, Placement};
+    /// use wire::{KeyError, Keys};
+    ///
+    /// assert_eq!(Keys::in_order(Placement::Ordered, &[4, 9]).expect("rising").len(), 2);
+    /// let error = Keys::in_order(Placement::Ordered, &[4, 9, 9]).expect_err("9 stands there twice");
+    /// assert_eq!(error, KeyError::Repeated { index: 2, key: Key(9) });
+    /// ```
     pub fn in_order(placement: Placement, ids: &[u64]) -> Result<Self, KeyError> {
         let positions: Vec<u64> = ids.iter().map(|&id| placement.position(Key(id)).0).collect();
         Self::at(placement, &positions)
     }
 
-    /// Neighbouring keys of a dense or ordered table.
+    /// Neighbouring keys of a dense or ordered table. An empty or backward range is an empty list.
+    ///
+    /// ```
+    /// use wire::Keys;
+    ///
+    /// let keys = Keys::run(10..13);
+    /// assert!(keys.ids().eq([10, 11, 12]) && !keys.is_empty());
+    /// ```
     #[must_use]
     pub fn run(ids: Range<u64>) -> Self {
         let count = ids.end.saturating_sub(ids.start);
@@ -123,7 +153,7 @@ impl Keys {
         self.placement
     }
 
-    /// The position of the key at `index`.
+    /// The position of the key at `index`. Panics if there are not so many.
     #[must_use]
     pub fn position(&self, index: usize) -> Position {
         match &self.list {

@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use anyhow::Context;
-use slackwater::{Connect, Patience, Serve, Session, Shape};
+use slackwater::{Connect, Serve, Session, Shape, Wait};
 
 /// The settings of the hidden server process.
 #[derive(clap::Args)]
@@ -32,7 +32,7 @@ pub struct Options {
 
 fn connect(meet: SocketAddr, spin: bool) -> Connect {
     Connect {
-        wait: if spin { Patience::SPINNING } else { Patience::BLOCKING },
+        wait: if spin { Wait::SPINNING } else { Wait::BLOCKING },
         patience: Duration::from_secs(60),
         ..Connect::to(&meet.to_string())
     }

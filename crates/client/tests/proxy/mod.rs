@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Which way bytes go.
@@ -40,11 +40,20 @@ struct State {
     carried: [u64; 2],
     cuts: Cuts,
     done: u64,
+    /// Bytes are taken and go nowhere.
+    swallows: bool,
+    /// The near ends of all connections so far, and whether each has been abandoned.
+    near: Vec<(TcpStream, Arc<AtomicBool>)>,
+    /// Abandoned far ends that the one who listens has closed.
+    given_up: usize,
 }
 
 impl State {
     /// How many of `bytes` bytes still go, and whether the way breaks behind them.
     fn carry(&mut self, way: Way, bytes: usize) -> (usize, bool) {
+        if self.swallows {
+            return (0, false);
+        }
         let carried = self.carried[way as usize];
         let (cut_way, at) = match self.cuts {
             Cuts::None => return self.pass(way, bytes),
@@ -95,9 +104,12 @@ impl Proxy {
                     stream.set_nodelay(true).expect("a socket");
                 }
                 let (Ok(near_too), Ok(far_too)) = (near.try_clone(), far.try_clone()) else { continue };
-                let (there, back) = (shared.clone(), shared.clone());
-                std::thread::spawn(move || pump(Way::There, near, far, &there));
-                std::thread::spawn(move || pump(Way::Back, far_too, near_too, &back));
+                let abandoned = Arc::new(AtomicBool::new(false));
+                let Ok(kept) = near.try_clone() else { continue };
+                shared.lock().expect("not poisoned").near.push((kept, abandoned.clone()));
+                let (there, back) = ((shared.clone(), abandoned.clone()), (shared.clone(), abandoned));
+                std::thread::spawn(move || pump(Way::There, near, far, &there.0, &there.1));
+                std::thread::spawn(move || pump(Way::Back, far_too, near_too, &back.0, &back.1));
             }
         });
         Self { address, state }
@@ -120,6 +132,28 @@ impl Proxy {
         self.state.lock().expect("not poisoned").cuts = Cuts::None;
     }
 
+    /// Breaks every connection for the one who called; the one who listens hears nothing of it, as when a host vanishes.
+    /// Returns how many that were.
+    pub fn abandon(&self) -> usize {
+        let near = std::mem::take(&mut self.state.lock().expect("not poisoned").near);
+        let live = near.iter().filter(|(near, _)| near.peer_addr().is_ok());
+        live.map(|(near, abandoned)| {
+            abandoned.store(true, Ordering::SeqCst);
+            near.shutdown(Shutdown::Both).ok();
+        })
+        .count()
+    }
+
+    /// Abandoned connections that the one who listens has closed since.
+    pub fn given_up(&self) -> usize {
+        self.state.lock().expect("not poisoned").given_up
+    }
+
+    /// From now on nothing goes through, and nobody is told.
+    pub fn swallow(&self) {
+        self.state.lock().expect("not poisoned").swallows = true;
+    }
+
     /// Bytes carried so far, one way and the other.
     pub fn carried(&self) -> [u64; 2] {
         self.state.lock().expect("not poisoned").carried
@@ -131,13 +165,20 @@ impl Proxy {
     }
 }
 
-fn pump(way: Way, mut from: TcpStream, mut to: TcpStream, state: &Mutex<State>) {
+fn pump(way: Way, mut from: TcpStream, mut to: TcpStream, state: &Mutex<State>, abandoned: &AtomicBool) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(bytes @ 1..) = from.read(&mut buffer) {
         let (bytes, broken) = state.lock().expect("not poisoned").carry(way, bytes);
-        if to.write_all(&buffer[..bytes]).is_err() || broken {
+        if (to.write_all(&buffer[..bytes]).is_err() || broken) && !abandoned.load(Ordering::SeqCst) {
             break;
         }
+    }
+    if abandoned.load(Ordering::SeqCst) {
+        // The far end stays as it is until its owner closes it.
+        if way == Way::Back {
+            state.lock().expect("not poisoned").given_up += 1;
+        }
+        return;
     }
     from.shutdown(Shutdown::Both).ok();
     to.shutdown(Shutdown::Both).ok();

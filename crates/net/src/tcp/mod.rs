@@ -1,9 +1,11 @@
 //! Frames over TCP, driven by readiness: the thread that owns the machine reads and writes the sockets itself.
 
+mod addresses;
 mod inbox;
 mod outbox;
 
-use crate::{Event, Traffic, Transport, Waiter, Waker};
+use crate::{Event, Traffic, Transport, Waiter, Waker, lock};
+use addresses::{Addresses, Way};
 #[cfg(fuzzing)]
 pub use inbox::{Ended, Inbox};
 #[cfg(not(fuzzing))]
@@ -11,10 +13,11 @@ use inbox::{Ended, Inbox};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Registry, Token};
 use outbox::Outbox;
+use socket2::{SockRef, TcpKeepalive};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use types::NodeId;
 use wire::{Frame, Member, Pool};
@@ -28,6 +31,10 @@ const PAUSE_ABOVE: usize = 4 << 20;
 const GLANCE_AT: usize = 3;
 /// Queued bytes that are written at once rather than with the next flush.
 const WRITE_ABOVE: usize = 256 << 10;
+/// A connection on which nothing moves is asked for a sign of life after this long, and as often.
+const PROBE_AFTER: Duration = Duration::from_secs(2);
+/// So many signs of life must fail to come before the connection counts as broken.
+const PROBES: u32 = 3;
 
 /// How a node uses TCP.
 #[derive(Clone, Debug)]
@@ -54,8 +61,9 @@ pub fn listen(address: SocketAddr, settings: TcpSettings) -> std::io::Result<(Tc
         settings,
         connections: Vec::new(),
         free: Vec::new(),
+        serials: 0,
         by_node: BTreeMap::new(),
-        addresses: BTreeMap::new(),
+        addresses: Addresses::new(),
         readable: VecDeque::new(),
         unflushed: Vec::new(),
         disconnected: VecDeque::new(),
@@ -72,9 +80,23 @@ struct Ready {
     peer_ended: bool,
 }
 
+/// Who made a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// This node called.
+    Called,
+    /// The peer did.
+    Accepted,
+}
+
 struct Connection {
     stream: TcpStream,
+    /// Grows with every connection.
+    serial: u64,
+    origin: Origin,
     peer: Option<NodeId>,
+    /// Whether the peer has ever spoken on it.
+    heard: bool,
     inbox: Inbox,
     outbox: Outbox,
     queued_to_read: bool,
@@ -91,9 +113,11 @@ pub struct TcpTransport {
     settings: TcpSettings,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
+    /// Connections so far.
+    serials: u64,
     /// The connection that a node last used.
     by_node: BTreeMap<NodeId, usize>,
-    addresses: BTreeMap<NodeId, String>,
+    addresses: Addresses,
     readable: VecDeque<usize>,
     unflushed: Vec<usize>,
     disconnected: VecDeque<NodeId>,
@@ -103,11 +127,15 @@ pub struct TcpTransport {
 }
 
 impl TcpTransport {
-    /// Connects to `node` at `address` (`host:port`) without waiting for it.
-    fn dial(&mut self, node: NodeId, address: &str) -> std::io::Result<usize> {
-        let address = address.to_socket_addrs()?.next().ok_or(ErrorKind::AddrNotAvailable)?;
+    /// `node` listens at these addresses, to be tried in turn.
+    pub fn know_at(&mut self, node: NodeId, addresses: Vec<SocketAddr>) {
+        self.addresses.know_at(node, addresses);
+    }
+
+    /// Connects to `node` at `address` without waiting for it.
+    fn dial(&mut self, node: NodeId, address: SocketAddr) -> std::io::Result<usize> {
         let stream = TcpStream::connect(address)?;
-        let index = self.add(stream)?;
+        let index = self.add(stream, Origin::Called)?;
         if let Some(connection) = &mut self.connections[index] {
             connection.peer = Some(node);
         }
@@ -115,17 +143,24 @@ impl TcpTransport {
         Ok(index)
     }
 
-    fn add(&mut self, mut stream: TcpStream) -> std::io::Result<usize> {
+    fn add(&mut self, mut stream: TcpStream, origin: Origin) -> std::io::Result<usize> {
         stream.set_nodelay(true).ok();
+        // A peer that vanishes without a word must not hold its place for ever.
+        let probes = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_AFTER).with_retries(PROBES);
+        SockRef::from(&stream).set_tcp_keepalive(&probes).ok();
         let index = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             self.connections.len() - 1
         });
         let interest = Interest::READABLE | Interest::WRITABLE;
         self.registry.register(&mut stream, Token(index + FIRST_CONNECTION), interest)?;
+        self.serials += 1;
         self.connections[index] = Some(Connection {
             stream,
+            serial: self.serials,
+            origin,
             peer: None,
+            heard: false,
             inbox: Inbox::new(),
             outbox: Outbox::default(),
             queued_to_read: false,
@@ -138,7 +173,7 @@ impl TcpTransport {
     fn accept(&mut self) {
         loop {
             match self.listener.accept() {
-                Ok((stream, address)) => match self.add(stream) {
+                Ok((stream, address)) => match self.add(stream, Origin::Accepted) {
                     Ok(index) => {
                         tracing::debug!(%address, index, "accepted a connection");
                         self.queue_read(index);
@@ -168,7 +203,7 @@ impl TcpTransport {
     }
 
     fn take_ready(&mut self) {
-        let ready = std::mem::take(&mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner));
+        let ready = std::mem::take(&mut *lock(&self.ready));
         for Ready { token, writable, peer_ended } in ready {
             match token {
                 LISTENER => self.accept(),
@@ -205,6 +240,9 @@ impl TcpTransport {
         self.registry.deregister(&mut connection.stream).ok();
         self.free.push(index);
         let peer = connection.peer;
+        if let Some(peer) = peer.filter(|_| connection.origin == Origin::Called && !connection.heard) {
+            self.addresses.failed(peer);
+        }
         drop(connection);
         if std::mem::take(&mut self.turned_away) {
             self.accept();
@@ -215,6 +253,20 @@ impl TcpTransport {
         self.disconnected.push_back(peer);
         if self.by_node.get(&peer) == Some(&index) {
             self.by_node.remove(&peer);
+        }
+    }
+
+    /// A node calls only when it has no connection left, so one that calls anew has given up those it used before; what
+    /// is still under way on them it will send again. One that this node made and that the peer has not used may be on its
+    /// way while the peer's own is: both stay, or each end would close the other's.
+    fn close_replaced(&mut self, peer: NodeId, by: usize) {
+        let Some(newer) = self.connections[by].as_ref().map(|connection| connection.serial) else { return };
+        for index in 0..self.connections.len() {
+            let is_replaced = |old: &Connection| old.peer == Some(peer) && old.heard && old.serial < newer;
+            if self.connections[index].as_ref().is_some_and(is_replaced) {
+                tracing::debug!(%peer, "called anew; its older connection is closed");
+                self.close(index);
+            }
         }
     }
 
@@ -230,12 +282,16 @@ impl TcpTransport {
                 connection.queued_to_read = true;
                 self.readable.push_back(index);
                 self.traffic.frames_in += 1;
-                let from = frame.head.from;
+                let (from, origin) = (frame.head.from, connection.origin);
+                connection.heard = true;
                 if connection.peer != Some(from) {
                     let before = connection.peer.replace(from);
                     // The name it had before the coordinator gave it one must not lead here for ever.
                     if let Some(before) = before.filter(|before| self.by_node.get(before) == Some(&index)) {
                         self.by_node.remove(&before);
+                    }
+                    if origin == Origin::Accepted {
+                        self.close_replaced(from, index);
                     }
                     self.by_node.insert(from, index);
                 }
@@ -262,11 +318,16 @@ impl Transport for TcpTransport {
         let index = match self.by_node.get(&to) {
             Some(index) => *index,
             None => {
-                let Some(address) = self.addresses.get(&to).cloned() else { return };
-                match self.dial(to, &address) {
+                let address = match self.addresses.way(to) {
+                    Way::At(address) => address,
+                    Way::NotYet => return self.disconnected.push_back(to),
+                    Way::Unknown => return,
+                };
+                match self.dial(to, address) {
                     Ok(index) => index,
                     Err(error) => {
-                        tracing::debug!(%to, address, %error, "cannot connect");
+                        tracing::debug!(%to, %address, %error, "cannot connect");
+                        self.addresses.failed(to);
                         return self.disconnected.push_back(to);
                     }
                 }
@@ -313,7 +374,7 @@ impl Transport for TcpTransport {
     }
 
     fn know(&mut self, members: &[Member]) {
-        self.addresses.extend(members.iter().map(|member| (member.node, member.address.clone())));
+        members.iter().for_each(|member| self.addresses.know(member.node, &member.address));
     }
 
     fn rename(&mut self, _: NodeId) {}
@@ -351,7 +412,7 @@ impl Waiter for TcpWaiter {
         if self.events.is_empty() {
             return;
         }
-        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ready = lock(&self.ready);
         ready.extend(self.events.iter().map(|event| Ready {
             token: event.token(),
             writable: event.is_writable(),

@@ -1,0 +1,162 @@
+//! A run by hand on two hosts, each a network namespace of this machine with its own addresses and its own idea of names:
+//! that the processes find each other by the address a person would give, and name whoever is cut off.
+//!
+//! Needs the right to make network namespaces (and Linux's `ip`); where there is none it says so and checks nothing.
+
+#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+#![cfg(target_os = "linux")]
+
+mod process;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use process::{ENDLESS, PROGRAM, Process, start_as};
+
+const DEMO: [&str; 9] = [
+    "demo",
+    "--json",
+    "--rows=600",
+    "--features=500",
+    "--minibatch=20",
+    "--base-ms=2",
+    "--clocks=5",
+    "--slack=3",
+    "--out=/dev/null",
+];
+
+/// Two hosts that are joined by a cable: `head`, at 10.0.0.1 and fd00::1, and `other`, at 10.0.0.2 and fd00::2.
+struct Hosts {
+    names: [String; 2],
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(format!("ip {arguments}: {said}")) }
+}
+
+/// Where `ip netns exec` takes a namespace's files under /etc from.
+fn files_of(name: &str) -> PathBuf {
+    PathBuf::from("/etc/netns").join(name)
+}
+
+impl Hosts {
+    /// Makes them, or says why that cannot be.
+    fn make() -> Result<Self, String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let unique = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let hosts = Self { names: ["head", "other"].map(|host| format!("slackwater-{host}-{unique}")) };
+        for (name, known) in hosts.names.iter().zip(["127.0.1.1 head", "10.0.0.1 head\n10.0.0.2 other"]) {
+            ip(&format!("netns add {name}"))?;
+            // On its own host a name is a loopback address, as Debian has it.
+            let files = files_of(name);
+            let hosts = format!("127.0.0.1 localhost\n{known}\n");
+            std::fs::create_dir_all(&files)
+                .and_then(|()| std::fs::write(files.join("hosts"), hosts))
+                .map_err(|error| format!("{}: {error}", files.display()))?;
+        }
+        let [head, other] = &hosts.names;
+        ip(&format!("link add cable netns {head} type veth peer name cable netns {other}"))?;
+        for (name, index) in hosts.names.iter().zip(1..) {
+            ip(&format!("-n {name} addr add 10.0.0.{index}/24 dev cable"))?;
+            ip(&format!("-n {name} addr add fd00::{index}/64 dev cable nodad"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+            ip(&format!("-n {name} link set cable up"))?;
+        }
+        // The way out of a host is how it finds its own address when the meeting place does not tell.
+        ip(&format!("-n {head} route add default via 10.0.0.2"))?;
+        Ok(hosts)
+    }
+
+    /// Makes them; where that is not allowed, says so.
+    fn if_allowed() -> Option<Self> {
+        match Self::make() {
+            Ok(hosts) => Some(hosts),
+            Err(reason) => {
+                println!("skipped: this machine makes no network namespaces ({})", reason.trim());
+                None
+            }
+        }
+    }
+
+    fn start(&self, host: usize, name: &str, arguments: &[&str]) -> Process {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.names[host], PROGRAM]);
+        start_as(name, command, arguments)
+    }
+
+    /// The coordinator and a server on `head`, given `here` to meet at.
+    fn serve(&self, here: &str, more: &[&str]) -> Process {
+        let arguments = ["server", "--meet", here, "--coordinate", "--servers=1", "--workers=1", "--join-limit=20"];
+        self.start(0, "server 0", &[&arguments, more].concat())
+    }
+
+    /// A worker on `other`, given `there` to meet at.
+    fn work(&self, there: &str, program: &[&str]) -> Process {
+        self.start(1, "worker 0", &[&["worker", "--meet", there, "--join-limit=20", "--"], program].concat())
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            // The cable goes with its hosts.
+            ip(&format!("netns del {name}")).ok();
+            std::fs::remove_dir_all(files_of(name)).ok();
+        }
+        // Only if nobody else uses it.
+        std::fs::remove_dir("/etc/netns").ok();
+    }
+}
+
+#[test]
+fn processes_of_two_hosts_meet_wherever_a_person_would_say() {
+    let Some(hosts) = Hosts::if_allowed() else { return };
+    // (the meeting place as head is told, and as other is; more for head)
+    let cases: [(&str, &str, &[&str]); 6] = [
+        ("10.0.0.1:7000", "10.0.0.1:7000", &[]),
+        ("head:7001", "head:7001", &[]),
+        ("0.0.0.0:7002", "head:7002", &[]),
+        ("[::]:7003", "[fd00::1]:7003", &["--advertise", "fd00::1"]),
+        ("[fd00::1]:7004", "[fd00::1]:7004", &[]),
+        ("head:7005", "10.0.0.1:7005", &["--listen", "0.0.0.0:7100", "--advertise", "head"]),
+    ];
+    for (here, there, more) in cases {
+        let mut server = hosts.serve(here, more);
+        let mut worker = hosts.work(there, &DEMO);
+        let trained = worker.end();
+        assert!(trained, "met at {here} and {there}\n{}\n{}", worker.stderr(), server.stderr());
+        assert!(server.end(), "{}", server.stderr());
+        assert!(worker.stdout().contains("gain_in_clocks_per_second"), "{}", worker.stdout());
+        assert!(!server.stderr().contains("which only this host can"), "nothing to warn of\n{}", server.stderr());
+    }
+}
+
+#[test]
+fn a_process_that_others_cannot_call_says_so_and_what_to_do() {
+    let Some(hosts) = Hosts::if_allowed() else { return };
+    let mut server = hosts.serve("10.0.0.1:7000", &["--listen", "127.0.0.1:0"]);
+    server.hear("that others cannot call it", |said| {
+        (said.contains("127.0.0.1:") && said.contains("which only this host can") && said.contains("--advertise HOST"))
+            .then_some(())
+    });
+    // The worker finds the coordinator and not the server, and names it.
+    let mut worker = hosts.work("10.0.0.1:7000", &DEMO);
+    worker.fails_saying("lost server 0");
+    server.fails_saying("lost worker 0");
+}
+
+#[test]
+fn when_the_cable_is_pulled_each_side_names_the_other() {
+    let Some(hosts) = Hosts::if_allowed() else { return };
+    let mut server = hosts.serve("10.0.0.1:7000", &["--patience=2"]);
+    let mut worker = hosts.work("10.0.0.1:7000", &ENDLESS);
+    worker.hear("that it works", |said| said.contains("worker 0").then_some(()));
+    ip(&format!("-n {} link set cable down", hosts.names[1])).unwrap();
+    worker.fails_saying("lost ");
+    server.fails_saying("lost worker 0");
+    let said = worker.stderr();
+    assert!(said.contains("lost coordinator") || said.contains("lost server 0"), "{said}");
+}

@@ -1,0 +1,55 @@
+//! How to reach a run over TCP.
+
+use node::Wait;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How to reach a run over TCP.
+#[derive(Clone, Debug)]
+pub struct Connect {
+    /// Where to meet: the coordinator's `host:port`, the same for every process of the run. Where the coordinator itself runs,
+    /// it may also be `0.0.0.0:port` or `[::]:port`: it then listens at every address of its host.
+    pub meet: String,
+    /// Where this node listens, where that matters; port 0 takes any free one. Without it, at any free port: of the loopback
+    /// address if the meeting place is one, else of every address. A process of several servers takes the port given and
+    /// those after it.
+    pub listen: Option<SocketAddr>,
+    /// How others can call this node, if not by the address by which it reaches the meeting place: `host`, or `host:port`
+    /// where the port differs from the one it listens at, too.
+    pub advertise: Option<String>,
+    /// Which worker or server to be, where that matters (the first of several, for a process of several servers);
+    /// otherwise the first that is free. Name the place of every process of a role, or of none.
+    pub place: Option<u32>,
+    /// How long to wait for everybody to join.
+    pub join_limit: Duration,
+    /// A node that is silent for this long is lost.
+    pub patience: Duration,
+    /// How threads wait.
+    pub wait: Wait,
+}
+
+impl Connect {
+    /// Meet at `address`, listen wherever that lets others call, wait five minutes for everybody, and take a node that is silent
+    /// for five seconds for lost.
+    ///
+    /// ```
+    /// use slackwater::{Connect, Session};
+    /// use std::time::Duration;
+    ///
+    /// let connect = Connect { join_limit: Duration::from_millis(100), ..Connect::to("127.0.0.1:1") };
+    /// let error = Session::connect(&connect).err().expect("nobody is there");
+    /// assert!(error.to_string().contains("no answer from the coordinator"));
+    /// ```
+    #[must_use]
+    pub fn to(address: &str) -> Self {
+        Self {
+            meet: address.to_owned(),
+            listen: None,
+            advertise: None,
+            place: None,
+            join_limit: Duration::from_secs(300),
+            patience: Duration::from_secs(5),
+            wait: Wait::BLOCKING,
+        }
+    }
+}

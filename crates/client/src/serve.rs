@@ -1,0 +1,106 @@
+//! A process that holds shards, and the coordinator if it is told to.
+
+use crate::meeting::{Meeting, Place};
+use crate::session::token;
+use crate::{Connect, Error, Shape};
+use node::{ServerReport, ServerSettings, run_coordinator, run_server};
+use types::Span;
+use update::Registry;
+use wire::Pool;
+
+/// A process that serves a run over TCP: servers, and the coordinator if it is told to be.
+///
+/// ```no_run
+/// use slackwater::{Connect, Serve, Shape};
+///
+/// // Two of the run's three servers, and its coordinator. The third is `Serve::new(Connect::to("head:7000"))` elsewhere.
+/// let mut serve = Serve::new(Connect::to("head:7000"));
+/// serve.threads = 2;
+/// serve.coordinate = Some(Shape { servers: 3, workers: 8 });
+/// for report in serve.run()? {
+///     println!("{} applied {} parts", report.node, report.counts.shards.parts);
+/// }
+/// # Ok::<(), slackwater::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Serve {
+    /// Where to meet, and how to be reached.
+    pub connect: Connect,
+    /// Servers in this process, a thread each.
+    pub threads: u32,
+    /// Given a shape, the coordinator of such a run is here too, at the meeting place.
+    pub coordinate: Option<Shape>,
+    /// The updaters the servers know.
+    pub registry: Registry,
+    /// What each shard remembers of key lists, in bytes.
+    pub list_bytes: usize,
+}
+
+impl Serve {
+    /// One server with the built-in updaters, and no coordinator.
+    ///
+    /// ```
+    /// use slackwater::{Connect, Serve};
+    ///
+    /// let serve = Serve::new(Connect::to("127.0.0.1:7000"));
+    /// assert_eq!((serve.threads, serve.coordinate), (1, None));
+    /// ```
+    #[must_use]
+    pub fn new(connect: Connect) -> Self {
+        let (registry, list_bytes) = (Registry::builtin(), machine::LIST_BYTES);
+        Self { connect, threads: 1, coordinate: None, registry, list_bytes }
+    }
+
+    /// Serves until every worker has left, and blocks for as long. Returns what each server did. Fails if the shape makes no
+    /// sense ([`Error::Shape`]), if an address cannot be used ([`Error::Address`]), if the run does not begin in time, or if a
+    /// node is lost ([`Error::Run`], which names it). [`crate::Session::connect`] has an example that runs.
+    pub fn run(self) -> Result<Vec<ServerReport>, Error> {
+        let connect = &self.connect;
+        self.coordinate.map(Shape::check).transpose()?;
+        let meeting = if self.coordinate.is_some() { Meeting::hosted(connect)? } else { Meeting::of(connect)? };
+        let coordinator = self.coordinate.map(|shape| coordinate_at(&meeting, connect, shape)).transpose()?;
+        let pool = Pool::new();
+        let servers: Vec<_> = (0..self.threads)
+            .map(|index| {
+                let Place { transport, waiter, address } = meeting.open(connect, index, true, &pool)?;
+                let settings = ServerSettings {
+                    address,
+                    token: token(),
+                    place: connect.place.map(|first| first.saturating_add(index)),
+                    join_limit: connect.join_limit,
+                    patience: connect.patience,
+                    wait: connect.wait,
+                    registry: self.registry.clone(),
+                    pool: pool.clone(),
+                    list_bytes: self.list_bytes,
+                };
+                Ok(std::thread::spawn(move || run_server(transport, waiter, settings, None)))
+            })
+            .collect::<Result<_, Error>>()?;
+        let mut reports = Vec::new();
+        let mut first_error = None;
+        for server in servers {
+            match server.join() {
+                Ok(Ok(report)) => reports.push(report),
+                Ok(Err(error)) => first_error = first_error.or(Some(Error::Run(error))),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        if let Some(coordinator) = coordinator {
+            match coordinator.join() {
+                // The coordinator knows best what went wrong.
+                Ok(result) => first_error = result.err().map(Error::Run).or(first_error),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        first_error.map_or(Ok(reports), Err)
+    }
+}
+
+type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
+
+fn coordinate_at(meeting: &Meeting, connect: &Connect, shape: Shape) -> Result<CoordinatorThread, Error> {
+    let (transport, waiter) = meeting.host()?;
+    let (limit, patience) = (connect.join_limit, Span(connect.patience.as_nanos() as u64));
+    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, shape.into(), limit, patience, None)))
+}

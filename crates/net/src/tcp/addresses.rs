@@ -1,0 +1,242 @@
+//! Who listens where. Host names are looked up by a thread of their own, so that the thread that drives the network never
+//! waits for an answer about a name.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+use types::NodeId;
+
+/// A name that was not found, or led nowhere, is looked up again after this long.
+const LOOK_UP_AGAIN: Duration = Duration::from_secs(1);
+
+/// Asks the system what a `host:port` stands for.
+type LookUp = fn(&str) -> std::io::Result<Vec<SocketAddr>>;
+
+/// How to reach a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// At this address.
+    At(SocketAddr),
+    /// Its name is being looked up, or could not be found and will be looked up again.
+    NotYet,
+    /// Nobody has said where it listens.
+    Unknown,
+}
+
+/// Where nodes listen.
+pub struct Addresses {
+    known: BTreeMap<NodeId, Known>,
+    look_up: LookUp,
+    names: Option<Names>,
+}
+
+struct Known {
+    text: String,
+    /// What it stands for, as far as that is known. Tried in turn.
+    at: Vec<SocketAddr>,
+    turn: usize,
+    lookup: Lookup,
+}
+
+enum Lookup {
+    /// An address needs none.
+    Needless,
+    Due(Instant),
+    UnderWay,
+    /// Again only if it leads nowhere.
+    Done,
+}
+
+/// The thread that looks up names. It ends with its node. Each node's name is under way once at most.
+struct Names {
+    asked: Sender<(NodeId, String)>,
+    found: Receiver<(NodeId, String, std::io::Result<Vec<SocketAddr>>)>,
+}
+
+impl Addresses {
+    pub fn new() -> Self {
+        Self::looking_up(|text| text.to_socket_addrs().map(Iterator::collect))
+    }
+
+    fn looking_up(look_up: LookUp) -> Self {
+        Self { known: BTreeMap::new(), look_up, names: None }
+    }
+
+    /// `node` listens at `text`, which is `host:port`, or nowhere if that is empty. A name is looked up from now on.
+    pub fn know(&mut self, node: NodeId, text: &str) {
+        if text.is_empty() || self.known.get(&node).is_some_and(|known| known.text == text) {
+            return;
+        }
+        let literal: Option<SocketAddr> = text.parse().ok();
+        let lookup = if literal.is_some() { Lookup::Needless } else { Lookup::Due(Instant::now()) };
+        let known = Known { text: text.to_owned(), at: literal.into_iter().collect(), turn: 0, lookup };
+        self.known.insert(node, known);
+        self.ask_for(node);
+    }
+
+    /// `node` listens at these addresses.
+    pub fn know_at(&mut self, node: NodeId, at: Vec<SocketAddr>) {
+        self.known.insert(node, Known { text: String::new(), at, turn: 0, lookup: Lookup::Needless });
+    }
+
+    /// The way to `node`. Never waits.
+    pub fn way(&mut self, node: NodeId) -> Way {
+        self.take_found();
+        self.ask_for(node);
+        let Some(known) = self.known.get(&node) else { return Way::Unknown };
+        match known.at.get(known.turn) {
+            Some(address) => Way::At(*address),
+            None => Way::NotYet,
+        }
+    }
+
+    /// Nobody answered at the address last given for `node`. The next one is the next of its name, if it has several.
+    pub fn failed(&mut self, node: NodeId) {
+        let Some(known) = self.known.get_mut(&node) else { return };
+        known.turn += 1;
+        if known.turn >= known.at.len() {
+            known.turn = 0;
+            if matches!(known.lookup, Lookup::Done) {
+                known.lookup = Lookup::Due(Instant::now() + LOOK_UP_AGAIN);
+            }
+        }
+    }
+
+    fn ask_for(&mut self, node: NodeId) {
+        let Some(known) = self.known.get_mut(&node) else { return };
+        if !matches!(known.lookup, Lookup::Due(at) if at <= Instant::now()) {
+            return;
+        }
+        if self.names.is_none() {
+            self.names = Names::start(self.look_up);
+        }
+        let sent = self.names.as_ref().is_some_and(|names| names.asked.send((node, known.text.clone())).is_ok());
+        // Where no thread could be started, there may be room for one later.
+        known.lookup = if sent { Lookup::UnderWay } else { Lookup::Due(Instant::now() + LOOK_UP_AGAIN) };
+    }
+
+    fn take_found(&mut self) {
+        let Some(names) = &self.names else { return };
+        for (node, text, found) in names.found.try_iter() {
+            let Some(known) = self.known.get_mut(&node).filter(|known| known.text == text) else { continue };
+            let found = found.and_then(|at| if at.is_empty() { Err(ErrorKind::NotFound.into()) } else { Ok(at) });
+            match found {
+                Ok(at) => {
+                    tracing::debug!(%node, name = text, ?at, "looked up");
+                    (known.at, known.turn) = (at, 0);
+                    known.lookup = Lookup::Done;
+                }
+                Err(error) => {
+                    tracing::warn!(%node, name = text, %error, "cannot find out where a node is; trying again");
+                    known.lookup = Lookup::Due(Instant::now() + LOOK_UP_AGAIN);
+                }
+            }
+        }
+    }
+}
+
+impl Names {
+    fn start(look_up: LookUp) -> Option<Self> {
+        let (asked, questions) = channel::<(NodeId, String)>();
+        let (answers, found) = channel();
+        let answer = move || {
+            for (node, text) in questions {
+                let result = look_up(&text);
+                if answers.send((node, text, result)).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("names".to_owned()).spawn(answer);
+        thread.is_ok().then_some(Self { asked, found })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Barrier, Mutex};
+
+    const NODE: NodeId = NodeId::Server(3);
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 1, 1, 1], port))
+    }
+
+    /// Asks for the way until it is an address.
+    fn found(addresses: &mut Addresses) -> SocketAddr {
+        let begin = Instant::now();
+        loop {
+            match addresses.way(NODE) {
+                Way::At(address) => return address,
+                other => assert!(begin.elapsed() < 30 * LOOK_UP_AGAIN, "it stays {other:?}"),
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn an_address_needs_no_lookup() {
+        let mut addresses = Addresses::looking_up(|text| panic!("looked up {text}"));
+        assert_eq!(addresses.way(NODE), Way::Unknown);
+        for text in ["10.1.1.1:7", "[::1]:7"] {
+            addresses.know(NODE, text);
+            assert_eq!(addresses.way(NODE), Way::At(text.parse().expect("an address")));
+            addresses.failed(NODE);
+            assert_eq!(addresses.way(NODE), Way::At(text.parse().expect("an address")));
+        }
+        assert!(addresses.names.is_none(), "no thread was started");
+    }
+
+    #[test]
+    fn whoever_asks_for_the_way_does_not_wait_for_the_name() {
+        static HELD_UP: Barrier = Barrier::new(2);
+        let mut addresses = Addresses::looking_up(|_| {
+            HELD_UP.wait();
+            Ok(vec![address(1)])
+        });
+        addresses.know(NODE, "far:1");
+        for _ in 0..100 {
+            assert_eq!(addresses.way(NODE), Way::NotYet);
+        }
+        HELD_UP.wait();
+        assert_eq!(found(&mut addresses), address(1));
+    }
+
+    #[test]
+    fn the_addresses_of_a_name_are_tried_in_turn_and_then_it_is_looked_up_again() {
+        static LOOKUPS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+        let mut addresses = Addresses::looking_up(|text| {
+            let mut lookups = LOOKUPS.lock().expect("not poisoned");
+            lookups.push(text.to_owned());
+            Ok((0..2).map(|index| address(10 * lookups.len() as u16 + index)).collect())
+        });
+        addresses.know(NODE, "far:1");
+        for expected in [10, 11, 10] {
+            assert_eq!(found(&mut addresses), address(expected));
+            addresses.failed(NODE);
+        }
+        let begin = Instant::now();
+        while found(&mut addresses) != address(20) {
+            assert!(begin.elapsed() < 30 * LOOK_UP_AGAIN, "never looked up again");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(*LOOKUPS.lock().expect("not poisoned"), ["far:1", "far:1"]);
+    }
+
+    #[test]
+    fn a_name_that_is_not_found_is_looked_up_again() {
+        static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
+        let mut addresses = Addresses::looking_up(|_| match LOOKUPS.fetch_add(1, Ordering::SeqCst) {
+            0 => Err(ErrorKind::NotFound.into()),
+            1 => Ok(Vec::new()),
+            _ => Ok(vec![address(1)]),
+        });
+        addresses.know(NODE, "far:1");
+        assert_eq!(found(&mut addresses), address(1));
+        assert_eq!(LOOKUPS.load(Ordering::SeqCst), 3);
+    }
+}

@@ -1,0 +1,63 @@
+//! A worker's machine that several threads share.
+
+use machine::Size;
+use net::Exchange;
+use node::{Driver, DriverSettings, ServerSettings, Wait, join, run_coordinator, run_server};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use types::{NodeId, Span};
+use wire::Role;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Runs `program` with the one worker of a run of threads.
+fn with_driver(program: impl FnOnce(&Driver)) {
+    let exchange = Exchange::new();
+    let (transport, waiter) = exchange.join(NodeId::Coordinator);
+    let size = Size { servers: 1, workers: 1 };
+    let coordinator =
+        std::thread::spawn(move || run_coordinator(transport, waiter, size, LIMIT, Span::from_secs(30), None));
+    let (transport, waiter) = exchange.join(NodeId::Server(99));
+    let settings = ServerSettings::new(1);
+    let server = std::thread::spawn(move || run_server(transport, waiter, settings, None));
+    let (mut transport, mut waiter) = exchange.join(NodeId::Worker(99));
+    let joined = join(&mut transport, &mut waiter, (Role::Worker, None), "", 2, LIMIT).expect("joined");
+    let settings = DriverSettings { wait: Wait::BLOCKING, patience: LIMIT };
+    let driver: Arc<Driver> = Driver::start(joined, Box::new(transport), Box::new(waiter), settings);
+    program(&driver);
+    driver.leave().expect("a good end");
+    server.join().expect("no panic").expect("a good end");
+    coordinator.join().expect("no panic").expect("a good end");
+}
+
+#[test]
+fn no_other_thread_comes_between_being_ready_and_the_call() {
+    const CALLS: usize = 50_000;
+    with_driver(|driver| {
+        let (ready, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let came_between = std::thread::scope(|scope| {
+            let others: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut came_between = 0;
+                        while !over.load(Ordering::SeqCst) {
+                            came_between += usize::from(driver.call(|_, _, _| ready.load(Ordering::SeqCst)));
+                        }
+                        came_between
+                    })
+                })
+                .collect();
+            for _ in 0..CALLS {
+                let is_ready = |_: &machine::Worker| {
+                    ready.store(true, Ordering::SeqCst);
+                    true
+                };
+                driver.call_when(is_ready, |_, _, _| ready.store(false, Ordering::SeqCst)).expect("a live run");
+            }
+            over.store(true, Ordering::SeqCst);
+            others.into_iter().map(|other| other.join().expect("no panic")).sum::<usize>()
+        });
+        assert_eq!(came_between, 0);
+    });
+}

@@ -1,0 +1,151 @@
+//! Membership, tables and barriers: what passes between the coordinator and everybody else.
+
+use crate::field::{fields, variants};
+use types::{NodeId, Plan, Source, TableId, TableSpec, WorkerId};
+
+/// What a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It holds shards.
+    Server,
+    /// It computes.
+    Worker,
+}
+
+/// One party of the run and where it listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name.
+    pub node: NodeId,
+    /// Where it listens: `host:port`, or empty in one process.
+    pub address: String,
+}
+
+/// Membership, tables and barriers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Control {
+    /// Anyone to the coordinator, first of all.
+    Join {
+        /// What it is.
+        role: Role,
+        /// Where it listens.
+        address: String,
+        /// A random number that tells a repeated join from another process's.
+        token: u64,
+        /// The number it asks for among those of its role; without one it is given the first that is free.
+        place: Option<u32>,
+    },
+    /// Coordinator: who you are.
+    Welcome {
+        /// The name given.
+        node: NodeId,
+        /// The incarnation, for workers.
+        source: Source,
+        /// The token of the join this answers.
+        token: u64,
+    },
+    /// Coordinator: no place for you, and why.
+    Turned {
+        /// In words.
+        reason: String,
+        /// The token of the join this answers.
+        token: u64,
+    },
+    /// Coordinator to all: everybody is here, this is the plan.
+    Begin {
+        /// The plan.
+        plan: Plan,
+        /// Where everybody listens.
+        members: Vec<Member>,
+    },
+    /// Worker to coordinator: make this table, or tell me its number if it is there.
+    MakeTable {
+        /// The spec.
+        spec: TableSpec,
+    },
+    /// Coordinator to servers: hold shards of this table. To workers: there is this table, so end your clocks for it.
+    AddTable {
+        /// Its number.
+        table: TableId,
+        /// The spec.
+        spec: TableSpec,
+    },
+    /// The answer: it is known, or why it cannot be held.
+    TableAdded {
+        /// Its number.
+        table: TableId,
+        /// A problem, in words.
+        problem: Option<String>,
+    },
+    /// Coordinator to worker: the table is there.
+    TableMade {
+        /// Its number.
+        table: TableId,
+        /// Its name.
+        name: String,
+    },
+    /// Coordinator to worker: the table cannot be, and why.
+    TableRefused {
+        /// Its name.
+        name: String,
+        /// In words.
+        problem: String,
+    },
+    /// Worker to coordinator: I am at the barrier with this number.
+    Barrier {
+        /// The worker's count of barriers, from 1.
+        number: u64,
+    },
+    /// Coordinator to workers: everybody is at the barrier.
+    BarrierPassed {
+        /// Which.
+        number: u64,
+    },
+    /// Coordinator to a waiting worker: who is missing.
+    BarrierWaiting {
+        /// Which barrier.
+        number: u64,
+        /// Who is missing.
+        on: Vec<WorkerId>,
+    },
+    /// Anyone to the coordinator and back: alive.
+    Beat,
+    /// Node to coordinator: done, not dead. A worker says it when everything it pushed is acknowledged.
+    Bye,
+    /// Coordinator to servers: the frontier no longer waits for this worker. And back: heard.
+    Left {
+        /// Which.
+        worker: WorkerId,
+    },
+    /// Coordinator to all: a node is lost, and how that was noticed.
+    Lost {
+        /// Which.
+        node: NodeId,
+        /// In words.
+        reason: String,
+    },
+    /// Coordinator to servers: every worker has left.
+    Finish,
+}
+
+variants!(Role { 0 => Server, 1 => Worker });
+fields!(Member { node, address });
+variants!(Control {
+    0 => Join { role, address, token, place },
+    1 => Welcome { node, source, token },
+    2 => Turned { reason, token },
+    3 => Begin { plan, members },
+    4 => MakeTable { spec },
+    5 => AddTable { table, spec },
+    6 => TableAdded { table, problem },
+    7 => TableMade { table, name },
+    8 => TableRefused { name, problem },
+    9 => Barrier { number },
+    10 => BarrierPassed { number },
+    11 => BarrierWaiting { number, on },
+    12 => Beat,
+    13 => Bye,
+    14 => Lost { node, reason },
+    15 => Finish,
+    16 => Left { worker },
+});

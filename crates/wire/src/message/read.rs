@@ -1,0 +1,140 @@
+//! Reads and what answers them: rows, refusals, word of waiting, and refreshes that come by themselves.
+
+use super::Refusal;
+use crate::Payload;
+use crate::field::{fields, fields_and_payloads};
+use crate::keys::KeyPart;
+use types::{Clock, Position, ShardId, TableId, WorkerId};
+
+/// One part of a read. The reader's clock is in the head.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pull {
+    /// The table.
+    pub table: TableId,
+    /// The shard of it.
+    pub shard: ShardId,
+    /// The reader's name for this part of the read.
+    pub request: u64,
+    /// The answer must hold the reader's own stream up to this number.
+    pub after: u64,
+    /// The answer must reflect this frontier or a later one, whatever the table's rule.
+    pub frontier: Clock,
+    /// Whether later changes of these rows shall be sent by themselves.
+    pub subscribe: bool,
+    /// Which rows.
+    pub keys: KeyPart,
+}
+
+/// The rows of one part of a read. The frontier they reflect is the head's clock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pulled {
+    /// The table.
+    pub table: TableId,
+    /// The shard of it.
+    pub shard: ShardId,
+    /// The reader's name for this part of the read.
+    pub request: u64,
+    /// The highest number of the reader's own stream that the rows hold.
+    pub contains: u64,
+    /// The chain of refreshes that keeps these rows fresh, if there is one, and its last link so far.
+    pub chain: Option<(u64, u64)>,
+    /// Where the read was parked: whose marker let it go.
+    pub released_by: Option<WorkerId>,
+    /// Clocks within the reader's view that were failed for all workers alike.
+    pub failed: Vec<FailedClock>,
+    /// For a scan: where the next one should start, if this part ends before the range does.
+    pub more: Option<Position>,
+    /// For a scan: the keys found, u64 each.
+    pub positions: Payload,
+    /// Row after row.
+    pub values: Payload,
+}
+
+/// A clock whose update was skipped because a contribution to it was refused.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FailedClock {
+    /// The clock.
+    pub clock: Clock,
+    /// Whose contribution it was.
+    pub worker: WorkerId,
+    /// What was wrong with it.
+    pub refusal: Refusal,
+}
+
+/// A read that gets no rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PullRefused {
+    /// The table.
+    pub table: TableId,
+    /// The shard of it.
+    pub shard: ShardId,
+    /// The reader's name for this part of the read.
+    pub request: u64,
+    /// Why.
+    pub refusal: Refusal,
+}
+
+/// A read has been parked for a while.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Waiting {
+    /// The table.
+    pub table: TableId,
+    /// The shard of it.
+    pub shard: ShardId,
+    /// The reader's name for this part of the read.
+    pub request: u64,
+    /// The slowest workers: those at the frontier. Empty if the reader's own pushes are missing.
+    pub on: Vec<WorkerId>,
+}
+
+/// The rows among a worker's subscription that changed while the frontier moved from `from` to the head's clock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refresh {
+    /// The table.
+    pub table: TableId,
+    /// The shard of it.
+    pub shard: ShardId,
+    /// The chain it belongs to; a new one starts when the shard gave the old one up.
+    pub chain: u64,
+    /// Its number in the chain, from 1.
+    pub link: u64,
+    /// Copies fresh at this frontier, or later, become fresh at the head's clock.
+    pub from: Clock,
+    /// Clocks on the way there that were failed for all workers alike.
+    pub failed: Vec<FailedClock>,
+    /// The highest number of the reader's own stream that the rows hold.
+    pub contains: u64,
+    /// The rows that changed, u64 each.
+    pub positions: Payload,
+    /// Row after row.
+    pub values: Payload,
+}
+
+/// Receipt of a refresh: a subscriber that falls too many behind is dropped.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refreshed {
+    /// The table.
+    pub table: TableId,
+    /// The shard of it.
+    pub shard: ShardId,
+    /// The chain.
+    pub chain: u64,
+    /// The last link received.
+    pub link: u64,
+}
+
+fields!(FailedClock { clock, worker, refusal });
+fields!(PullRefused { table, shard, request, refusal });
+fields!(Waiting { table, shard, request, on });
+fields!(Refreshed { table, shard, chain, link });
+fields_and_payloads!(Pull { table, shard, request, after, frontier, subscribe } keys, |input, [positions, _]| {
+    keys: KeyPart::get(input, positions)?,
+});
+fields_and_payloads!(
+    Pulled { table, shard, request, contains, chain, released_by, failed, more },
+    |input, [positions, values]| { positions, values }
+);
+fields_and_payloads!(
+    Refresh { table, shard, chain, link, from, failed, contains },
+    |input, [positions, values]| { positions, values }
+);

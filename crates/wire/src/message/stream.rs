@@ -1,0 +1,109 @@
+//! A worker's stream to a shard: what it pushes, ends and changes, in order, and what the shard says to that.
+
+use super::Refusal;
+use crate::Payload;
+use crate::field::{fields, fields_and_payloads, variants};
+use crate::keys::KeyPart;
+use types::{Clock, NumberType, Setting, ShardId, TableId};
+
+/// One part of a push: the unit of identity, checking and atomic application. Source, number, clock and examples are in
+/// the head.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Push {
+    /// The table.
+    pub table: TableId,
+    /// The shard of it.
+    pub shard: ShardId,
+    /// The sender will never ask about numbers up to this one again.
+    pub settled: u64,
+    /// The type of the values, so that a worker with another idea of the table is found out.
+    pub number: NumberType,
+    /// Which rows.
+    pub keys: KeyPart,
+    /// Row after row.
+    pub values: Payload,
+}
+
+/// Ends the head's clock for one shard. It follows everything before it in the stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Marker {
+    /// The table.
+    pub table: TableId,
+    /// The shard of it.
+    pub shard: ShardId,
+    /// The sender will never ask about numbers up to this one again.
+    pub settled: u64,
+}
+
+/// Changes a setting of the updater for updates made in clock `at` and later ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tune {
+    /// The table.
+    pub table: TableId,
+    /// The shard of it.
+    pub shard: ShardId,
+    /// The sender will never ask about numbers up to this one again.
+    pub settled: u64,
+    /// The first clock it holds for.
+    pub at: Clock,
+    /// What changes.
+    pub setting: Setting,
+}
+
+/// Everything in the stream up to `through` is finished: applied, held for its clock, or refused.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Acked {
+    /// The table.
+    pub table: TableId,
+    /// The shard of it.
+    pub shard: ShardId,
+    /// The last finished number.
+    pub through: u64,
+    /// Which of them were refused, and why.
+    pub refused: Vec<Refused>,
+}
+
+/// A part that was not applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refused {
+    /// Its number in the stream.
+    pub number: u64,
+    /// Why.
+    pub refusal: Refusal,
+}
+
+/// The shard needs the stream again from `next` on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resend {
+    /// The table.
+    pub table: TableId,
+    /// The shard of it.
+    pub shard: ShardId,
+    /// The number it needs next.
+    pub next: u64,
+    /// Why.
+    pub reason: ResendReason,
+}
+
+/// Why a stream must be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResendReason {
+    /// Something before the latest arrival is missing.
+    Gap,
+    /// The signature is of no list the shard remembers; spell the keys out.
+    UnknownKeys {
+        /// The 128 bits of the signature.
+        signature: u128,
+    },
+}
+
+variants!(ResendReason { 0 => Gap, 1 => UnknownKeys { signature } });
+fields!(Refused { number, refusal });
+fields!(Marker { table, shard, settled });
+fields!(Tune { table, shard, settled, at, setting });
+fields!(Acked { table, shard, through, refused });
+fields!(Resend { table, shard, next, reason });
+fields_and_payloads!(Push { table, shard, settled, number } keys, |input, [positions, values]| {
+    keys: KeyPart::get(input, positions)?,
+    values,
+});
