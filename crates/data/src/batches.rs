@@ -106,3 +106,31 @@ impl Drop for Loan {
         self.home.send(std::mem::take(&mut self.batch)).ok();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Folder;
+    use crate::{Format, Labels, Reader, Settings};
+
+    #[test]
+    fn a_minibatch_that_was_lent_goes_home_and_its_memory_is_filled_again() {
+        let folder = Folder::new("batches");
+        let path = folder.path("rows");
+        std::fs::write(&path, "1 3:1\n0 4:1\n").unwrap();
+        let settings = Settings::new(Format::LibSvm, Labels::Binary);
+        let source = Reader::open(&[path.to_str().unwrap()], settings).unwrap().source();
+
+        let mut batch = Minibatch::new();
+        (0..100_000).for_each(|key| batch.push(key, 1.0));
+        batch.end_row(0.0);
+        let memory = batch.keys().as_ptr();
+        let (home, empty) = channel();
+        drop(Loan { batch, home });
+        let (full, filled) = sync_channel(AHEAD);
+        fill(source, &full, &empty);
+        let batch = filled.recv().unwrap().unwrap();
+        assert_eq!(batch.keys(), [3, 4]);
+        assert_eq!(batch.keys().as_ptr(), memory);
+    }
+}

@@ -111,9 +111,10 @@ fn short_decimal(line: &[u8], at: usize) -> Option<(f32, usize)> {
         }
         end += 1 + decimals;
         // Both are exact, so the quotient is the f64 nearest to the number. It lies on the same side of each halfway point
-        // between f32s as the number does, unless it is one itself: rounding again then gives the nearest f32.
+        // between f32s as the number does, unless it is one itself: rounding again then gives the nearest f32. With at most
+        // 22 decimals no number but 0 is too small for those points to be where HALFWAY says.
         let near = number as f64 / EXACT_POWERS.get(decimals)?;
-        if near.to_bits() & (2 * HALFWAY - 1) == HALFWAY || (near < f64::from(f32::MIN_POSITIVE) && number != 0) {
+        if near.to_bits() & (2 * HALFWAY - 1) == HALFWAY {
             return None;
         }
         size = near as f32;

@@ -1,6 +1,7 @@
 //! The real data sets, where they are present: every row is read, and the counts are those that the sets are known for.
 //!
 //! They are looked for in SLACKWATER_DATA, or in ../shared/data beside the repository.
+#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
 use data::{
     ColumnRule, Csv, FeatureHash, Format, Header, Labels, Minibatch, Reader, Settings, Weighting, bag_of_words,
