@@ -1,5 +1,6 @@
 //! The distinct keys of a minibatch, and where each feature's weight lies among what was pulled for them.
 
+use crate::scaling::{Scale, Scaling};
 use data::Minibatch;
 use slackwater::Keys;
 
@@ -15,6 +16,9 @@ pub struct Examples<'a> {
     pub keys: Keys,
     /// For each feature of the batch, the place of its key.
     places: &'a [u32],
+    /// For each feature of the batch, its value.
+    values: &'a [f32],
+    label: Scale,
     bias: Option<u32>,
 }
 
@@ -65,10 +69,10 @@ impl Examples<'_> {
     pub fn iter(&self) -> impl Iterator<Item = Example<'_>> {
         let (labels, importances) = (self.batch.labels(), self.batch.importances());
         self.batch.offsets().windows(2).enumerate().map(move |(row, ends)| Example {
-            label: labels.get(row).copied().unwrap_or(0.0),
+            label: labels.get(row).map_or(0.0, |label| self.label.apply(*label)),
             importance: importances.map_or(1.0, |importances| importances[row]),
             places: &self.places[ends[0]..ends[1]],
-            values: &self.batch.values()[ends[0]..ends[1]],
+            values: &self.values[ends[0]..ends[1]],
             bias: self.bias,
         })
     }
@@ -84,6 +88,8 @@ pub struct Gather {
     places: Vec<u32>,
     /// The place among the table's keys of each distinct key.
     order: Vec<u32>,
+    /// The values on one scale, where there is one.
+    scaled: Vec<f32>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -99,11 +105,12 @@ const ROOM: usize = 2;
 const FEWEST_CELLS: usize = 1 << 10;
 
 impl Gather {
-    /// Gathers a minibatch. `sort` puts distinct keys into a table's order ([`Table::keys`](slackwater::Table::keys)).
+    /// Gathers a minibatch, on a scale if there is one. `sort` puts distinct keys into a table's order ([`Table::keys`](slackwater::Table::keys)).
     pub fn gather<'a>(
         &'a mut self,
         batch: &'a Minibatch,
         with_bias: bool,
+        scaling: Option<&Scaling>,
         sort: impl FnOnce(&[u64]) -> Keys,
     ) -> Examples<'a> {
         self.begin();
@@ -124,7 +131,16 @@ impl Gather {
             *place = self.order[*place as usize];
         }
         let bias = bias.map(|place| self.order[place as usize]);
-        Examples { batch, keys, places: &self.places, bias }
+        let mut values = batch.values();
+        if let Some(scaling) = scaling {
+            let scales: Vec<Scale> = keys.ids().map(|key| scaling.of(key)).collect();
+            let scaled = self.places.iter().zip(values).map(|(place, value)| scales[*place as usize].apply(*value));
+            self.scaled.clear();
+            self.scaled.extend(scaled);
+            values = &self.scaled;
+        }
+        let label = scaling.map_or(Scale::NONE, Scaling::label);
+        Examples { batch, keys, places: &self.places, values, label, bias }
     }
 
     fn begin(&mut self) {
@@ -202,7 +218,7 @@ mod tests {
         for rows in [&[&[7, 3, 7][..], &[], &[3, 900]][..], &[&many, &many[..9]], &[], &[&[900][..], &[u64::MAX - 1]]] {
             for with_bias in [false, true] {
                 let batch = batch(rows);
-                let examples = gather.gather(&batch, with_bias, |keys| Keys::distinct(Placement::Spread, keys));
+                let examples = gather.gather(&batch, with_bias, None, |keys| Keys::distinct(Placement::Spread, keys));
                 let ids: Vec<u64> = examples.keys.ids().collect();
                 assert_eq!(ids.contains(&BIAS), with_bias);
                 assert_eq!(examples.len(), rows.len());

@@ -9,5 +9,7 @@ pub mod linear;
 pub mod logistic;
 pub mod model;
 pub mod program;
+pub mod proximal;
+pub mod scaling;
 pub mod softmax;
 pub mod train;

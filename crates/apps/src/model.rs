@@ -165,7 +165,7 @@ impl<'a> Predictor<'a> {
     /// Appends the prediction of each example.
     pub fn predict(&mut self, batch: &Minibatch, predictions: &mut Vec<f32>) {
         let sort = |keys: &[u64]| Keys::distinct(Placement::Ordered, keys);
-        let examples = self.gather.gather(batch, self.bias, sort);
+        let examples = self.gather.gather(batch, self.bias, None, sort);
         for ((table, index), weights) in self.tables.iter().zip(&mut self.weights) {
             weights.clear();
             weights.resize(examples.keys.len() * table.width, 0.0);

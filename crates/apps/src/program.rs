@@ -76,7 +76,7 @@ pub(crate) mod testing {
         }
         batch.set_importance(2.0);
         let mut gather = Gather::default();
-        let examples = gather.gather(&batch, true, |keys| Keys::distinct(Placement::Spread, keys));
+        let examples = gather.gather(&batch, true, None, |keys| Keys::distinct(Placement::Spread, keys));
         let mut seed = 1u64;
         let mut uniform = || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -2,6 +2,7 @@
 
 use crate::gather::Gather;
 use crate::program::{Program, Weights};
+use crate::scaling::Scaling;
 use data::{DataError, Reader};
 use slackwater::{Consistency, Initial, Session, Table, TableSpec, UpdaterSpec};
 
@@ -104,12 +105,13 @@ impl Training {
     }
 }
 
-/// One worker's part of the training: learns from all minibatches of `reader`, and returns when every worker has. `watch`
+/// One worker's part of the training: learns from all minibatches of `reader`, on a scale if there is one, and returns when every worker has. `watch`
 /// is told of each, and may end it early.
 pub fn train(
     session: &Session,
     program: &dyn Program,
     training: &Training,
+    scaling: Option<&Scaling>,
     reader: &Reader,
     mut watch: impl FnMut(Learnt) -> Go,
 ) -> Result<Vec<Table<f32>>, TrainError> {
@@ -122,7 +124,7 @@ pub fn train(
     let mut batches = reader.batches()?;
     while let Some(batch) = batches.next() {
         let batch = batch?;
-        let examples = gather.gather(&batch, training.bias, |keys| tables[0].keys(keys));
+        let examples = gather.gather(&batch, training.bias, scaling, |keys| tables[0].keys(keys));
         let count = examples.len() as u64;
         let mut pulls = Vec::new();
         for ((table, weights), shape) in tables.iter().zip(&mut weights).zip(&shapes) {

@@ -39,7 +39,8 @@ fn learn(program: &dyn Program, training: &Training, reader: &Reader, workers: u
             .map(|session| {
                 scope.spawn(move || {
                     let share = reader.for_worker(session.rank(), workers).expect("a share of the data");
-                    let tables = train(&session, program, training, &share, |_| Go::On).expect("training succeeds");
+                    let tables =
+                        train(&session, program, training, None, &share, |_| Go::On).expect("training succeeds");
                     let mut model = None;
                     if session.rank() == 0 {
                         let pull = |(table, shape): (&slackwater::Table<f32>, apps::program::Weights)| {
@@ -130,6 +131,79 @@ fn l1_by_ftrl_reaches_the_exact_optimum() {
                     start.elapsed()
                 );
                 assert!((objective / exact - 1.0).abs() < 0.01, "{objective}");
+                assert!((found as f64 / non_zeros - 1.0).abs() < 0.15, "{found}");
+            }
+        }
+    }
+}
+
+#[test]
+fn l1_by_proximal_steps_reaches_the_exact_optimum_and_knows_it() {
+    for (name, file, rows, exact, non_zeros, blocks) in [
+        ("a9a", "a9a.gz", 32_561.0, 1082.62, 52.0, 32),
+        ("imdb", "imdb.train.libsvm.zst", 25_000.0, 821.44, 1127.0, 64),
+    ] {
+        if std::env::var("ONLY").is_ok_and(|only| only != name) {
+            continue;
+        }
+        let Some(folder) = folder(name) else { return };
+        let all_rows = reader(&folder, file, 1, 1000, false);
+        let c = 0.1;
+        for workers in [1, 4] {
+            for slack in [0, 3, 8] {
+                let blocks = env("BLOCKS", f64::from(blocks)) as usize;
+                let settings = apps::proximal::Proximal {
+                    l1: 1.0 / (c * rows),
+                    blocks,
+                    slack,
+                    passes: env("PASSES", 1000.0) as u32,
+                    tolerance: env("TOL", 5e-4),
+                };
+                let sessions = Session::embedded(Shape { servers: 2, workers }).expect("a cluster in this process");
+                let start = std::time::Instant::now();
+                let (all_rows, settings) = (&all_rows, &settings);
+                let results: Vec<_> = std::thread::scope(|scope| {
+                    let running: Vec<_> = sessions
+                        .into_iter()
+                        .map(|session| {
+                            scope.spawn(move || {
+                                let share = all_rows.for_worker(session.rank(), workers).expect("a share");
+                                let rank = session.rank();
+                                let mut passes = 0;
+                                let (table, gap) = apps::proximal::train(&session, settings, &share, |pass, gap| {
+                                    if rank == 0 && std::env::var("V").is_ok() {
+                                        println!("pass {pass} {:.3} gap {:.2e}", gap.objective * c, gap.relative());
+                                    }
+                                    passes = pass;
+                                    Go::On
+                                })
+                                .expect("training succeeds");
+                                let found = table
+                                    .pull_all()
+                                    .expect("x")
+                                    .wait()
+                                    .expect("y")
+                                    .values()
+                                    .chunks_exact(2)
+                                    .filter(|row| row[0] != 0.0)
+                                    .count();
+                                session.barrier().expect("everybody is there");
+                                session.close().expect("a session ends");
+                                (gap, found, passes)
+                            })
+                        })
+                        .collect();
+                    running.into_iter().map(|worker| worker.join().expect("no worker panics")).collect()
+                });
+                let (gap, found, passes) = results[0];
+                let objective = gap.objective * c;
+                println!(
+                    "{name} proximal, {workers} workers, slack {slack}: objective {objective:.3} ({:+.3}%), gap {:.1e}, {found} non-zeros, {passes} passes, {:?}",
+                    (objective / exact - 1.0) * 100.0,
+                    gap.relative(),
+                    start.elapsed()
+                );
+                assert!((objective / exact - 1.0).abs() < 0.001, "{objective}");
                 assert!((found as f64 / non_zeros - 1.0).abs() < 0.15, "{found}");
             }
         }

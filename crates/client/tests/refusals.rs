@@ -416,7 +416,6 @@ fn a_server_refuses_what_no_worker_of_ours_would_send() {
         ("a list never sent", 0, own, known(&[3, 4, 5]), "sent again"),
         ("a run", 0, own, run(3, 1), "not ordered"),
         ("more than a part", 0, own, run(3, u64::MAX), "bytes"),
-        ("a scan", 0, own, scan(), "not ordered"),
     ];
     for (what, table, source, keys, words) in reads {
         let refusal = raw.pull(table, source, keys).expect_err(what);

@@ -278,6 +278,17 @@ impl TableSpec {
         if matches!(self.updater, UpdaterSpec::Ftrl { .. }) && self.combine == Combine::Clock(crate::Reduce::Mean) {
             return refuse("ftrl weighs its ℓ1 by examples, so it needs sums".into(), "combine by sum");
         }
+        if matches!(self.updater, UpdaterSpec::Proximal { .. }) {
+            if !self.width.is_multiple_of(2) {
+                return refuse("proximal needs a gradient for each weight".into(), "give it an even width");
+            }
+            if self.combine == Combine::Clock(crate::Reduce::Mean) {
+                return refuse(
+                    "proximal weighs its ℓ1 against the whole loss, so it needs sums".into(),
+                    "combine by sum",
+                );
+            }
+        }
         if let Some(setting) = self.bad_setting() {
             return refuse(setting, "use a finite number that is not negative");
         }
@@ -330,6 +341,7 @@ impl TableSpec {
             UpdaterSpec::Adam { rate, beta1, beta2, epsilon } => {
                 &[("rate", *rate), ("beta1", *beta1), ("beta2", *beta2), ("epsilon", *epsilon)]
             }
+            UpdaterSpec::Proximal { rate, l1 } => &[("rate", *rate), ("l1", *l1)],
             UpdaterSpec::Ftrl { rate, beta, l1, l2 } => &[("rate", *rate), ("beta", *beta), ("l1", *l1), ("l2", *l2)],
         };
         let initial = match self.initial {

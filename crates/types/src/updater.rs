@@ -50,6 +50,14 @@ pub enum UpdaterSpec {
         /// ℓ2 strength an example.
         l2: f64,
     },
+    /// The proximal step for ℓ1. Rows are halves: weights and the gradients they last met; pushes are gradients of the whole
+    /// loss and their curvatures. w = argmin g (v − w) + u (v − w)² / (2 η) + λ₁ |v|.
+    Proximal {
+        /// The share η of the step that the curvature suggests.
+        rate: f64,
+        /// ℓ1 strength, against the loss of all examples together.
+        l1: f64,
+    },
     /// An updater that the servers' program registered under this name.
     Custom {
         /// The name it was registered under.
@@ -78,6 +86,7 @@ impl fmt::Display for UpdaterSpec {
             Self::Adagrad { rate, .. } => write!(f, "adagrad(rate {rate})"),
             Self::Adam { rate, .. } => write!(f, "adam(rate {rate})"),
             Self::Ftrl { rate, l1, l2, .. } => write!(f, "ftrl(rate {rate}, l1 {l1}, l2 {l2})"),
+            Self::Proximal { rate, l1 } => write!(f, "proximal(rate {rate}, l1 {l1})"),
             Self::Custom { name, .. } => write!(f, "{name}"),
         }
     }

@@ -14,6 +14,7 @@ mod ftrl;
 mod kernels;
 mod momentum;
 mod number;
+mod proximal;
 mod registry;
 mod rows;
 mod stateless;

@@ -5,6 +5,7 @@ use crate::adam::Adam;
 use crate::ftrl::Ftrl;
 use crate::momentum::Momentum;
 use crate::number::Real;
+use crate::proximal::Proximal;
 use crate::stateless::{Assign, Sgd, Sum};
 use crate::{Number, Updater};
 use std::collections::BTreeMap;
@@ -105,6 +106,7 @@ pub(crate) fn real_builtin<T: Real>(spec: &UpdaterSpec) -> Option<Box<dyn Update
         UpdaterSpec::Adagrad { rate, epsilon } => Box::new(Adagrad { rate, epsilon }),
         UpdaterSpec::Adam { rate, beta1, beta2, epsilon } => Box::new(Adam { rate, beta1, beta2, epsilon }),
         UpdaterSpec::Ftrl { rate, beta, l1, l2 } => Box::new(Ftrl { rate, beta, l1, l2 }),
+        UpdaterSpec::Proximal { rate, l1 } => Box::new(Proximal { rate, l1 }),
         UpdaterSpec::Custom { .. } => return None,
     })
 }
@@ -123,7 +125,7 @@ pub struct UnknownUpdater {
 impl fmt::Display for UnknownUpdater {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let builtin = match self.number {
-            NumberType::F32 | NumberType::F64 => "sum, assign, sgd, momentum, adagrad, adam, ftrl",
+            NumberType::F32 | NumberType::F64 => "sum, assign, sgd, momentum, adagrad, adam, ftrl, proximal",
             NumberType::I64 => "sum, assign",
         };
         write!(f, "no updater '{}' for {} tables; built in are {builtin}; ", self.wanted, self.number)?;

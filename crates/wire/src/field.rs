@@ -192,6 +192,7 @@ variants!(UpdaterSpec {
     5 => Adam { rate, beta1, beta2, epsilon },
     6 => Ftrl { rate, beta, l1, l2 },
     7 => Custom { name, settings },
+    8 => Proximal { rate, l1 },
 });
 fields!(TableSpec { name, number, shape, width, initial, consistency, combine, updater, cache });
 fields!(Plan { number, servers, workers });

@@ -1,0 +1,76 @@
+//! The proximal step for ℓ1: a gradient step scaled by curvature, then a pull towards zero (Li et al., OSDI'14, algorithm 3).
+
+use crate::number::{Real, store};
+use crate::{Step, Updater};
+
+/// A row's first half is weights, its second half the gradients they last met. What is pushed is gradients g of the whole
+/// loss and then as many curvatures u, and each weight becomes
+///
+///   argmin_v g (v − w) + u (v − w)² / (2 η) + λ₁ |v|
+///
+/// which is w − η g / u, pulled towards zero by η λ₁ / u. A weight without curvature has no data and stays.
+pub(crate) struct Proximal {
+    /// η
+    pub rate: f64,
+    pub l1: f64,
+}
+
+impl<T: Real> Updater<T> for Proximal {
+    fn state(&self, _: usize) -> usize {
+        0
+    }
+
+    fn update(&self, step: &Step, width: usize, row: &mut [T], gradient: &[T]) {
+        let rate = step.rate.unwrap_or(self.rate);
+        let (weights, met) = row.split_at_mut(width / 2);
+        let (gradients, curvatures) = gradient.split_at(width / 2);
+        for (((weight, met), g), u) in weights.iter_mut().zip(met).zip(gradients).zip(curvatures) {
+            *met = *g;
+            let (w, g, u) = (weight.to_f64(), g.to_f64(), u.to_f64());
+            if u > 0.0 {
+                let (moved, pull) = (w - rate * g / u, rate * self.l1 / u);
+                *weight = store(moved - moved.clamp(-pull, pull));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: Step = Step { rate: None, examples: 0 };
+
+    fn step(row: [f64; 2], g: f64, u: f64) -> [f64; 2] {
+        let mut row = row;
+        Proximal { rate: 1.0, l1: 1.0 }.update(&STEP, 2, &mut row, &[g, u]);
+        row
+    }
+
+    #[test]
+    fn a_weight_goes_where_the_model_of_the_loss_is_least() {
+        for (w, g, u) in [(0.0, -3.0, 2.0), (1.0, 0.5, 1.0), (-2.0, 0.3, 4.0), (0.7, 3.0, 2.0)] {
+            let [moved, met] = step([w, 0.0], g, u);
+            let model = |v: f64| g * (v - w) + u * (v - w).powi(2) / 2.0 + v.abs();
+            for near in [moved - 1e-3, moved + 1e-3] {
+                assert!(model(moved) <= model(near), "{moved} from {w}, {g}, {u}");
+            }
+            assert_eq!(met, g);
+        }
+    }
+
+    #[test]
+    fn a_weight_within_the_penalty_is_exactly_zero_and_one_without_data_stays() {
+        assert_eq!(step([0.0, 0.0], 0.99, 0.1), [0.0, 0.99]);
+        assert_eq!(step([0.5, 0.0], 0.0, 1.0), [0.0, 0.0]);
+        assert_eq!(step([0.5, 0.0], 0.0, 0.0), [0.5, 0.0]);
+    }
+
+    #[test]
+    fn halves_of_a_wide_row_are_apart() {
+        let mut row = [1.0f32, 5.0, 0.0, 0.0];
+        Proximal { rate: 0.5, l1: 2.0 }.update(&STEP, 4, &mut row, &[2.0, 0.0, 1.0, 4.0]);
+        // 1 − 0.5·2/1 = 0 stays 0; 5 − 0 is pulled by 0.5·2/4.
+        assert_eq!(row, [0.0, 4.75, 2.0, 0.0]);
+    }
+}
