@@ -1,0 +1,103 @@
+//! What tests with real data share: where it lies, and a cluster in this process that learns from it.
+
+use apps::model::{Model, ModelTable};
+use apps::program::{Program, Task};
+use apps::scaling::Scaling;
+use apps::train::{Go, Training, train};
+use data::{Format, Labels, Reader, Settings};
+use slackwater::{Consistency, Session, Shape};
+use std::path::{Path, PathBuf};
+
+/// How many workers, and how fresh their reads must be.
+pub type Way = (u32, Consistency);
+
+/// The folder of a data set, or word that there is none.
+pub fn folder(name: &str) -> Option<PathBuf> {
+    let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let folder = std::env::var_os("SLACKWATER_DATA").map_or_else(default, PathBuf::from).join(name);
+    if !folder.is_dir() {
+        println!("skipped: there is no {}; SLACKWATER_DATA names the folder of data sets", folder.display());
+        return None;
+    }
+    Some(folder)
+}
+
+/// LibSVM text with such labels, once, in order.
+pub fn lib_svm(labels: Labels) -> Settings {
+    Settings::new(Format::LibSvm, labels)
+}
+
+/// A file, to be read in this way.
+pub fn open(file: &Path, settings: Settings) -> Reader {
+    Reader::open(&[file.to_str().expect("a path in UTF-8")], settings).expect("the data set is there")
+}
+
+/// Runs something on each worker of a cluster in this process, with its share of the data.
+pub fn on_workers<R: Send>(reader: &Reader, workers: u32, work: impl Fn(&Session, &Reader) -> R + Sync) -> Vec<R> {
+    let sessions = Session::embedded(Shape { servers: 2, workers }).expect("a cluster in this process");
+    let run = |session: Session| {
+        let share = reader.for_worker(session.rank(), workers).expect("a share of the data");
+        let result = work(&session, &share);
+        session.barrier().expect("everybody is there");
+        session.close().expect("a session ends");
+        result
+    };
+    std::thread::scope(|scope| {
+        let running: Vec<_> = sessions.into_iter().map(|session| scope.spawn(|| run(session))).collect();
+        running.into_iter().map(|worker| worker.join().expect("no worker panics")).collect()
+    })
+}
+
+/// Trains a program; `standardise` says for which task features are brought to one scale first.
+pub fn learn(
+    program: &dyn Program,
+    training: &Training,
+    standardise: Option<Task>,
+    reader: &Reader,
+    workers: u32,
+) -> Model {
+    let once = |share: &Reader| {
+        let settings = Settings { epochs: 1, shuffle: None, ..share.settings().clone() };
+        Reader::open(&share.files().iter().map(|file| file.to_string_lossy()).collect::<Vec<_>>(), settings)
+    };
+    let models = on_workers(reader, workers, |session, share| {
+        let scaling = standardise.map(|task| {
+            let once = once(share).and_then(|all| all.for_worker(session.rank(), workers)).expect("the same files");
+            Scaling::measure(session, task, &once).expect("the data can be measured")
+        });
+        let tables = train(session, program, training, scaling.as_ref(), share, |_| Go::On).expect("it trains");
+        let pull = |(table, shape): (&slackwater::Table<f32>, apps::program::Weights)| {
+            let mut pulled = ModelTable::pull(table).expect("the weights can be read");
+            if let Some(scaling) = &scaling {
+                scaling.unfold(&mut pulled);
+            }
+            (shape.name.to_owned(), pulled)
+        };
+        let tables = tables.iter().zip(program.tables()).map(pull).collect();
+        Model { tables, ..Model::default() }
+    });
+    models.into_iter().next().expect("there is a worker")
+}
+
+/// A folder for files of one test, removed with them.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// An empty one.
+    pub fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("slackwater-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder can be made");
+        Self(folder)
+    }
+
+    /// Where a file of this name would lie.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
