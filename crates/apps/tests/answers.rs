@@ -39,7 +39,8 @@ fn learn(program: &dyn Program, training: &Training, reader: &Reader, workers: u
             .map(|session| {
                 scope.spawn(move || {
                     let share = reader.for_worker(session.rank(), workers).expect("a share of the data");
-                    let tables = train(&session, program, training, &share, |_| Go::On).expect("training succeeds");
+                    let tables =
+                        train(&session, program, training, &share, |_| Go::On).expect("training succeeds").tables;
                     let mut model = None;
                     if session.rank() == 0 {
                         let pull = |(table, shape): (&slackwater::Table<f32>, apps::program::Weights)| {

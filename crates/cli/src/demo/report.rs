@@ -195,14 +195,16 @@ impl Report<'_> {
 
     fn write_gain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slack = self.training.slack;
-        let (clocks, loss) = (self.gain(|run| Totals::of(&run.workers).seconds), self.gain(|run| self.seconds_to_target(run)));
+        let (clocks, loss) =
+            (self.gain(|run| Totals::of(&run.workers).seconds), self.gain(|run| self.seconds_to_target(run)));
         let ideal = self.ideal_gain;
         let reached = 100.0 * clocks / ideal;
         write!(f, "\nGain of slack {slack}: {clocks:.2} times the clocks per second; ")?;
         writeln!(f, "the same loss {loss:.2} times sooner.")?;
         write!(f, "Ideal gain of this slack with these stragglers, were computing all there is: {ideal:.2}; ")?;
         writeln!(f, "{reached:.0} % of it is reached.")?;
-        let own = self.runs.iter().map(|run| Totals::of(&run.workers).own_seconds).fold(0.0, f64::max) / self.scheduled_seconds;
+        let own = self.runs.iter().map(|run| Totals::of(&run.workers).own_seconds).fold(0.0, f64::max)
+            / self.scheduled_seconds;
         if own > BUSY {
             writeln!(
                 f,
