@@ -98,9 +98,8 @@ impl Model {
             TensorView::new(*dtype, shape.clone(), bytes).map(|view| (name.as_str(), view))
         });
         let views: Vec<_> = views.collect::<Result<_, _>>().map_err(|error| file(std::io::Error::other(error)))?;
-        let settings: HashMap<String, String> = self.settings.clone().into_iter().collect();
-        let whole =
-            safetensors::serialize(views, Some(settings)).map_err(|error| file(std::io::Error::other(error)))?;
+        let whole = safetensors::serialize(views, None).map_err(|error| file(std::io::Error::other(error)))?;
+        let whole = with_settings(&whole, &self.settings).map_err(file)?;
         let mut beside = path.as_os_str().to_owned();
         beside.push(".part");
         std::fs::write(&beside, whole).map_err(file)?;
@@ -139,6 +138,24 @@ impl Model {
         }
         Ok(Self { settings, tables })
     }
+}
+
+/// Puts the settings into the header of a file that has none, in alphabetical order: the library would write them in any
+/// order, and the same model would not be the same file.
+///
+/// The file is the length of its header in eight bytes, lowest first, the header, a JSON object, filled up with blanks to a
+/// multiple of eight, and the tensors.
+fn with_settings(file: &[u8], settings: &BTreeMap<String, String>) -> std::io::Result<Vec<u8>> {
+    let cut_off = || std::io::Error::other("the file was encoded without a header");
+    let (length, rest) = file.split_first_chunk::<8>().ok_or_else(cut_off)?;
+    let (header, tensors) = rest.split_at_checked(u64::from_le_bytes(*length) as usize).ok_or_else(cut_off)?;
+    let entries = header.trim_ascii().strip_prefix(b"{").ok_or_else(cut_off)?;
+    let mut header = b"{\"__metadata__\":".to_vec();
+    serde_json::to_writer(&mut header, settings)?;
+    header.extend_from_slice(if entries == b"}" { b"" } else { b"," });
+    header.extend_from_slice(entries);
+    header.resize(header.len().next_multiple_of(8), b' ');
+    Ok([&(header.len() as u64).to_le_bytes()[..], &header, tensors].concat())
 }
 
 /// Predicts with a model, minibatch after minibatch.
@@ -209,11 +226,18 @@ mod tests {
         let path = std::env::temp_dir().join(format!("slackwater-model-{}.safetensors", std::process::id()));
         let table = ModelTable { keys: vec![3, u64::MAX], width: 2, values: vec![1.0, -2.0, 0.5, 0.0] };
         let model = Model {
-            settings: BTreeMap::from([("program".to_owned(), "logistic".to_owned())]),
+            settings: ["program", "a \"quoted\" name", "seed", "é", ""]
+                .map(|name| (name.to_owned(), name.repeat(2)))
+                .into(),
             tables: BTreeMap::from([("weights".to_owned(), table.clone()), ("factors".to_owned(), table)]),
         };
         model.write(&path).unwrap();
+        let first = std::fs::read(&path).unwrap();
         assert_eq!(Model::read(&path).unwrap(), model);
+        for _ in 0..8 {
+            model.write(&path).unwrap();
+            assert!(std::fs::read(&path).unwrap() == first, "the same model is the same file");
+        }
         let whole = std::fs::read(&path).unwrap();
         for cut in [0, 7, 8, 40, whole.len() - 1] {
             std::fs::write(&path, &whole[..cut]).unwrap();

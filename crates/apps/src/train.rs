@@ -5,6 +5,7 @@ use crate::program::{Program, Weights};
 use crate::scaling::Scaling;
 use data::{DataError, Reader};
 use slackwater::{Consistency, Initial, Session, Table, TableSpec, UpdaterSpec};
+use std::time::{Duration, Instant};
 
 /// How weights follow gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,6 +57,9 @@ pub enum TrainError {
     /// The cluster is gone, or refuses.
     #[error(transparent)]
     Cluster(#[from] slackwater::Error),
+    /// Another worker cannot read its data, and says why.
+    #[error("another worker could not go on, and says why")]
+    Other,
 }
 
 /// What a worker has just learnt.
@@ -69,6 +73,8 @@ pub struct Learnt {
     pub loss: f64,
     /// How many clocks the worker was ahead of what it read.
     pub staleness: u64,
+    /// Reads of weights that were held back until another worker had ended its clock.
+    pub parked: u64,
     /// How far the reading of the data has come.
     pub progress: data::Progress,
 }
@@ -105,8 +111,16 @@ impl Training {
     }
 }
 
-/// One worker's part of the training: learns from all minibatches of `reader`, on a scale if there is one, and returns when every worker has. `watch`
-/// is told of each, and may end it early.
+/// What a worker comes back with.
+pub struct Trained {
+    /// The program's tables.
+    pub tables: Vec<Table<f32>>,
+    /// Whether some worker was told to stop before it had learnt from all its minibatches.
+    pub stopped: bool,
+}
+
+/// One worker's part of the training: learns from all minibatches of `reader`, on a scale if there is one, and
+/// returns when every worker has. `watch` is told of each, and may end it early, for all workers alike. If one cannot read its data, none goes on.
 pub fn train(
     session: &Session,
     program: &dyn Program,
@@ -114,54 +128,147 @@ pub fn train(
     scaling: Option<&Scaling>,
     reader: &Reader,
     mut watch: impl FnMut(Learnt) -> Go,
-) -> Result<Vec<Table<f32>>, TrainError> {
+) -> Result<Trained, TrainError> {
     let tables = training.tables(session, program)?;
-    let shapes = program.tables();
     let finished = session.table::<i64>(finished(training.consistency))?;
-    let mut gather = Gather::default();
-    let mut weights: Vec<Vec<f32>> = vec![Vec::new(); tables.len()];
-    let mut gradients: Vec<Vec<f32>> = vec![Vec::new(); tables.len()];
-    let mut batches = reader.batches()?;
-    while let Some(batch) = batches.next() {
-        let batch = batch?;
-        let examples = gather.gather(&batch, training.bias, scaling, |keys| tables[0].keys(keys));
-        let count = examples.len() as u64;
-        let mut pulls = Vec::new();
-        for ((table, weights), shape) in tables.iter().zip(&mut weights).zip(&shapes) {
-            weights.resize(examples.keys.len() * shape.width as usize, 0.0);
-            let target = std::mem::take(weights);
-            pulls.push(table.pull_into(&examples.keys, target, &slackwater::Tickets::none())?);
-        }
-        let mut staleness = 0;
-        for (pull, weights) in pulls.into_iter().zip(&mut weights) {
-            let rows = pull.wait()?;
-            staleness = staleness.max(rows.staleness());
-            *weights = rows.into_values();
-        }
-        for (gradients, weights) in gradients.iter_mut().zip(&weights) {
-            gradients.clear();
-            gradients.resize(weights.len(), 0.0);
-        }
-        let views: Vec<&[f32]> = weights.iter().map(Vec::as_slice).collect();
-        let loss = program.learn(&examples, &views, &mut gradients);
-        for (((table, gradients), weights), shape) in tables.iter().zip(&mut gradients).zip(&weights).zip(&shapes) {
-            if !matches!(table.spec().updater, UpdaterSpec::Ftrl { .. }) {
-                let (share, l2) = (1.0 / count as f32, shape.l2 as f32);
-                gradients.iter_mut().zip(weights).for_each(|(gradient, w)| *gradient = *gradient * share + l2 * w);
-            }
-            // A refused push is told by the end of the clock.
-            drop(table.push_after(&examples.keys, gradients.as_slice(), count, &slackwater::Tickets::none())?);
-        }
-        session.clock()?;
-        let learnt = Learnt { epoch: batch.epoch(), examples: count, loss, staleness, progress: batches.progress() };
-        if watch(learnt) == Go::Stop {
-            break;
-        }
+    let mut stop = Stop::new(session)?;
+    let mut passes = Passes { session, paced: training.consistency.bound().is_none(), ended: 0 };
+    let learner = Learner { session, program, training, scaling, tables: &tables };
+    let learnt = learner.learn(reader, &mut passes, |learnt| stop.after(watch(learnt)));
+    match &learnt {
+        Err(TrainError::Data(_)) => stop.say(FAILED)?,
+        Err(_) => return learnt.map(|()| Trained { tables, stopped: true }),
+        Ok(()) => {}
     }
-    drop(batches);
+    passes.reach(reader.settings().epochs)?;
     keep_time(session, &finished)?;
     session.barrier()?;
-    Ok(tables)
+    learnt?;
+    match stop.heard()? {
+        [_, failed] if failed > 0 => Err(TrainError::Other),
+        [told, _] => Ok(Trained { tables, stopped: told > 0 }),
+    }
+}
+
+/// Workers without a bound wait for each other between two passes over the data. Otherwise the fastest would be through with
+/// all its passes early, and the last to learn would be the slowest one's share alone.
+struct Passes<'a> {
+    session: &'a Session,
+    paced: bool,
+    ended: u32,
+}
+
+impl Passes<'_> {
+    /// Ends as many passes as come before this one.
+    fn reach(&mut self, pass: u32) -> Result<(), slackwater::Error> {
+        while self.paced && self.ended < pass {
+            self.session.barrier()?;
+            self.ended += 1;
+        }
+        Ok(())
+    }
+}
+
+struct Learner<'a> {
+    session: &'a Session,
+    program: &'a dyn Program,
+    training: &'a Training,
+    scaling: Option<&'a Scaling>,
+    tables: &'a [Table<f32>],
+}
+
+impl Learner<'_> {
+    fn learn(
+        &self,
+        reader: &Reader,
+        passes: &mut Passes<'_>,
+        mut watch: impl FnMut(Learnt) -> Result<Go, slackwater::Error>,
+    ) -> Result<(), TrainError> {
+        let Self { session, program, training, scaling, tables } = *self;
+        let shapes = program.tables();
+        let mut gather = Gather::default();
+        let mut weights: Vec<Vec<f32>> = vec![Vec::new(); tables.len()];
+        let mut gradients: Vec<Vec<f32>> = vec![Vec::new(); tables.len()];
+        let mut batches = reader.batches()?;
+        while let Some(batch) = batches.next() {
+            let batch = batch?;
+            passes.reach(batch.epoch())?;
+            let examples = gather.gather(&batch, training.bias, scaling, |keys| tables[0].keys(keys));
+            let count = examples.len() as u64;
+            let mut pulls = Vec::new();
+            for ((table, weights), shape) in tables.iter().zip(&mut weights).zip(&shapes) {
+                weights.resize(examples.keys.len() * shape.width as usize, 0.0);
+                let target = std::mem::take(weights);
+                pulls.push(table.pull_into(&examples.keys, target, &slackwater::Tickets::none())?);
+            }
+            let (mut staleness, mut parked) = (0, 0);
+            for (pull, weights) in pulls.into_iter().zip(&mut weights) {
+                let rows = pull.wait()?;
+                staleness = staleness.max(rows.staleness());
+                parked += u64::from(rows.waited_for().is_some());
+                *weights = rows.into_values();
+            }
+            for (gradients, weights) in gradients.iter_mut().zip(&weights) {
+                gradients.clear();
+                gradients.resize(weights.len(), 0.0);
+            }
+            let views: Vec<&[f32]> = weights.iter().map(Vec::as_slice).collect();
+            let loss = program.learn(&examples, &views, &mut gradients);
+            for (((table, gradients), weights), shape) in tables.iter().zip(&mut gradients).zip(&weights).zip(&shapes) {
+                if !matches!(table.spec().updater, UpdaterSpec::Ftrl { .. }) {
+                    let (share, l2) = (1.0 / count as f32, shape.l2 as f32);
+                    gradients.iter_mut().zip(weights).for_each(|(gradient, w)| *gradient = *gradient * share + l2 * w);
+                }
+                // A refused push is told by the end of the clock.
+                drop(table.push_after(&examples.keys, gradients.as_slice(), count, &slackwater::Tickets::none())?);
+            }
+            session.clock()?;
+            let progress = batches.progress();
+            if watch(Learnt { epoch: batch.epoch(), examples: count, loss, staleness, parked, progress })? == Go::Stop {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How workers tell each other to stop: a row of two counts, of those that were told to and of those that had to.
+struct Stop {
+    table: Table<i64>,
+    looked: Instant,
+}
+
+const TOLD: [i64; 2] = [1, 0];
+const FAILED: [i64; 2] = [0, 1];
+/// How often a worker looks whether another has stopped.
+const LOOK: Duration = Duration::from_millis(200);
+
+impl Stop {
+    fn new(session: &Session) -> Result<Self, slackwater::Error> {
+        let spec = TableSpec::dense("stopped", 1, 2).number(slackwater::NumberType::I64);
+        let table = session.table(spec.consistency(Consistency::Unbounded))?;
+        Ok(Self { table, looked: Instant::now() })
+    }
+
+    fn say(&self, word: [i64; 2]) -> Result<(), slackwater::Error> {
+        self.table.push_range(0..1, word.to_vec())?.wait()
+    }
+
+    fn heard(&self) -> Result<[i64; 2], slackwater::Error> {
+        let rows = self.table.pull_range(0..1)?.wait()?;
+        Ok([rows.values()[0], rows.values()[1]])
+    }
+
+    /// What is to be done after a clock, if this worker itself would do as `go` says.
+    fn after(&mut self, go: Go) -> Result<Go, slackwater::Error> {
+        if go == Go::Stop {
+            self.say(TOLD)?;
+        } else if self.looked.elapsed() > LOOK {
+            self.looked = Instant::now();
+            return Ok(if self.heard()? == [0, 0] { Go::On } else { Go::Stop });
+        }
+        Ok(go)
+    }
 }
 
 /// How many workers have learnt from all their minibatches.
@@ -180,7 +287,9 @@ fn keep_time(session: &Session, finished: &Table<i64>) -> Result<(), slackwater:
         session.clock()?;
         let rows = finished.pull_range(0..1)?.wait()?;
         if rows.values()[0] >= i64::from(session.shape().workers) {
-            return Ok(());
+            // Somebody may stand one clock further, at a read that waits for the end of this one: its last read, a clock
+            // before, was answered when everybody was at most a clock short of what this one needs.
+            return session.clock();
         }
     }
 }

@@ -2,9 +2,7 @@
 //!
 //! The same program runs on threads of one process, or on processes anywhere: [`train`] sees a session and does not know.
 
-mod chart;
 mod clicks;
-mod figures;
 mod logistic;
 mod progress;
 pub mod random;

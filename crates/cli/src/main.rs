@@ -1,10 +1,13 @@
 //! The command `slackwater`.
 
 mod bench;
+mod chart;
 mod demo;
+mod figures;
 mod launch;
 mod logs;
 mod process;
+mod totals;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

@@ -419,6 +419,22 @@ impl Session {
         self.shared.driver.call(|worker, _, _| worker.counts().clone())
     }
 
+    /// Bytes of pushes that are not acknowledged yet. Does not block.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+    /// table.push_range(0..1, vec![1.0])?.wait()?;
+    /// assert_eq!(session.unacknowledged_bytes(), 0);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    #[must_use]
+    pub fn unacknowledged_bytes(&self) -> usize {
+        self.shared.driver.call(|worker, _, _| worker.unacknowledged_bytes())
+    }
+
     /// What this worker has sent and received so far; in one process, about what it would have been over TCP. Does not block.
     ///
     /// ```

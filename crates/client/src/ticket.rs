@@ -218,6 +218,12 @@ impl<T> Rows<T> {
         self.rows.reader.0.saturating_sub(self.rows.clock.0)
     }
 
+    /// The worker whose clock let this read go, if it was held back by the bound.
+    #[must_use]
+    pub fn waited_for(&self) -> Option<WorkerId> {
+        self.rows.released_by
+    }
+
     /// Clocks in view that were failed for all workers alike, because somebody's contribution was refused.
     #[must_use]
     pub fn failed_clocks(&self) -> &[FailedClock] {

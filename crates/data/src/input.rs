@@ -136,3 +136,15 @@ pub fn files(patterns: &[impl AsRef<str>]) -> Result<Vec<PathBuf>, DataError> {
     }
     Ok(files)
 }
+
+/// The whole of a small text file, such as a list of names; it may be compressed. What is not UTF-8 becomes a mark.
+pub fn read_text(path: &Path) -> Result<String, DataError> {
+    let mut input = Input::open(path)?;
+    let (mut text, mut piece) = (Vec::new(), vec![0; PACKED_BYTES]);
+    loop {
+        match input.read(&mut piece)? {
+            0 => return Ok(String::from_utf8_lossy(&text).into_owned()),
+            count => text.extend_from_slice(&piece[..count]),
+        }
+    }
+}

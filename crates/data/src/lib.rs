@@ -32,6 +32,7 @@ pub use error::DataError;
 pub use fault::Fault;
 pub use format::{ColumnError, ColumnRule, Columns, Csv, Format, Header, TextParser};
 pub use hash::{FeatureHash, Space};
+pub use input::{files, read_text};
 pub use label::Labels;
 pub use minibatch::{Minibatch, Row};
 pub use reader::{Reader, Settings};

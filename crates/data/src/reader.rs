@@ -9,7 +9,7 @@ use crate::share::{Share, mix};
 use crate::shuffle::{Shuffle, Window};
 use crate::source::{Pass, Source};
 use crate::text::TextPass;
-use crate::{DataError, FeatureHash, Format, Labels, TextParser};
+use crate::{Columns, DataError, FeatureHash, Format, Labels, TextParser};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -144,6 +144,21 @@ impl Reader {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// What each column is, nothing left to be guessed, for files that have columns. Whoever reads other files with these
+    /// reads them alike.
+    pub fn columns(&self) -> Result<Option<Columns>, DataError> {
+        let roles = match &self.rows {
+            Rows::Text(parser) => parser.columns().cloned(),
+            Rows::Parquet(schema) => Some(parquet::check(&self.files[0], schema)?),
+        };
+        let label = match &self.settings.format {
+            Format::Csv(csv) => &csv.columns.label,
+            Format::Parquet(columns) => &columns.label,
+            _ => return Ok(None),
+        };
+        Ok(roles.map(|roles| roles.settled(label)))
     }
 
     /// As given.

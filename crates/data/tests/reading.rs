@@ -1,7 +1,7 @@
 //! Files as a program reads them: compressed, cut, shared among workers, shuffled, malformed.
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
-use data::{AHEAD, DataError, Format, Labels, Minibatch, Reader, Settings, Shuffle};
+use data::{AHEAD, ColumnRule, Csv, DataError, FeatureHash, Format, Labels, Minibatch, Reader, Settings, Shuffle};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fmt::Write as _;
@@ -346,4 +346,37 @@ fn a_heading_is_expected_in_every_file() {
 
 fn names_of_error(files: &[&String], settings: Settings) -> String {
     read(&Reader::open(files, settings).unwrap()).unwrap_err().to_string()
+}
+
+#[test]
+fn what_columns_are_is_settled_once_for_other_files_too() {
+    let folder = Folder::new("settled");
+    let train = folder.write("train.csv", "y,size,town,id\n1,2.5,Delft,7\n0,3,Gouda,8\n");
+    // Here towns look like numbers, and a column has come in between.
+    let test = folder.write("test.csv", "town,new,y,size,id\n12,a,1,4,9\n");
+    let mut csv = Csv::new("y");
+    csv.columns.named = vec![("id".to_owned(), ColumnRule::Ignored)];
+    let open = |file: &str, csv: &Csv| {
+        Reader::open(&[file], Settings::new(Format::Csv(csv.clone()), Labels::Binary)).expect("it is there")
+    };
+    let settled = open(&train, &csv).columns().expect("it can be read").expect("CSV has columns");
+    let rules: Vec<(&str, ColumnRule)> = settled.named.iter().map(|(name, rule)| (name.as_str(), *rule)).collect();
+    assert_eq!(rules, [("size", ColumnRule::Numeric), ("town", ColumnRule::Categorical), ("id", ColumnRule::Ignored)]);
+    csv.columns = settled;
+    let mut batch = Minibatch::new();
+    open(&test, &csv).source().fill(&mut batch).expect("it can be read");
+    let hash = FeatureHash::default();
+    let keys = [hash.key(hash.space(b"town"), b"12"), hash.key_of_space(hash.space(b"size"))];
+    assert_eq!((batch.keys(), batch.values()), (&keys[..], &[1.0, 4.0][..]));
+}
+
+#[test]
+fn a_list_of_names_is_read_whole_however_it_is_packed() {
+    let folder = Folder::new("names");
+    let text = "the\nfilm\n".repeat(50_000);
+    for (name, bytes) in
+        [("plain", text.clone().into_bytes()), ("a.gz", gzip(text.as_bytes())), ("a.zst", zstd(text.as_bytes()))]
+    {
+        assert!(data::read_text(folder.write(name, bytes).as_ref()).expect("it is there") == text, "{name}");
+    }
 }

@@ -65,7 +65,7 @@ pub fn learn(
             let once = once(share).and_then(|all| all.for_worker(session.rank(), workers)).expect("the same files");
             Scaling::measure(session, task, &once).expect("the data can be measured")
         });
-        let tables = train(session, program, training, scaling.as_ref(), share, |_| Go::On).expect("it trains");
+        let trained = train(session, program, training, scaling.as_ref(), share, |_| Go::On).expect("it trains");
         let pull = |(table, shape): (&slackwater::Table<f32>, apps::program::Weights)| {
             let mut pulled = ModelTable::pull(table).expect("the weights can be read");
             if let Some(scaling) = &scaling {
@@ -73,7 +73,7 @@ pub fn learn(
             }
             (shape.name.to_owned(), pulled)
         };
-        let tables = tables.iter().zip(program.tables()).map(pull).collect();
+        let tables = trained.tables.iter().zip(program.tables()).map(pull).collect();
         Model { tables, ..Model::default() }
     });
     models.into_iter().next().expect("there is a worker")

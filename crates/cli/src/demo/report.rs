@@ -5,10 +5,11 @@ use std::fmt;
 use serde_json::{Value, json};
 use slackwater::Shape;
 
-use super::chart::{Chart, Curve};
 use super::clicks::Clicks;
 use super::train::Run;
 use super::{HELD_OUT_ROWS, Training};
+use crate::chart::{Chart, Curve};
+use crate::totals::{Totals, Waiting, grouped};
 
 const COLOURS: [&str; 2] = ["#c2410c", "#0f766e"];
 /// Losses are compared at a whole multiple of this.
@@ -85,7 +86,7 @@ impl<'a> Report<'a> {
     pub fn to_json(&self) -> Value {
         let Training { slack, clocks, minibatch, seed, base_ms, factor, rows, features, .. } = self.training;
         let run = |run: &Run| {
-            let figures = Totals::of(run);
+            let figures = Totals::of(&run.workers);
             json!({
                 "name": run.label(),
                 "slack": run.slack,
@@ -121,7 +122,7 @@ impl<'a> Report<'a> {
             "floor_loss": self.floor_loss,
             "click_rate_loss": self.untaught_loss,
             "target_loss": self.target(),
-            "gain_in_clocks_per_second": self.gain(|run| Totals::of(run).seconds),
+            "gain_in_clocks_per_second": self.gain(|run| Totals::of(&run.workers).seconds),
             "gain_in_seconds_to_target_loss": self.gain(|run| self.seconds_to_target(run)),
             "ideal_gain": self.ideal_gain,
             "runs": self.runs.iter().map(run).collect::<Vec<_>>(),
@@ -136,62 +137,6 @@ fn curve(run: &Run, colour: &str) -> Curve {
 
 fn final_loss(run: &Run) -> f64 {
     run.curve.last().map_or(f64::NAN, |(_, loss)| *loss)
-}
-
-/// The figures of all workers of a run together.
-struct Totals {
-    /// Until the last worker had finished.
-    seconds: f64,
-    /// Time that workers neither waited for each other nor for the network, added up.
-    own_seconds: f64,
-    /// Shares of all workers' time.
-    waiting: f64,
-    network: f64,
-    /// Reads by how many clocks behind they were.
-    staleness: Vec<f64>,
-    bytes_sent: f64,
-    bytes_received: f64,
-}
-
-impl Totals {
-    fn of(run: &Run) -> Self {
-        let sum = |figure: &dyn Fn(&super::figures::Figures) -> f64| run.workers.iter().map(figure).sum::<f64>();
-        let seconds = run.workers.iter().map(|worker| worker.seconds).fold(0.0, f64::max);
-        let all = seconds * run.workers.len() as f64;
-        let counts = run.workers.first().map_or(0, |worker| worker.staleness.len());
-        let waited = sum(&|worker| worker.waited_for.iter().sum());
-        let network = sum(&|worker| worker.network_seconds);
-        Self {
-            seconds,
-            own_seconds: sum(&|worker| worker.seconds) - waited - network,
-            waiting: waited / all,
-            network: network / all,
-            staleness: (0..counts).map(|clocks| sum(&|worker| worker.staleness[clocks])).collect(),
-            bytes_sent: sum(&|worker| worker.bytes_sent),
-            bytes_received: sum(&|worker| worker.bytes_received),
-        }
-    }
-
-    fn staleness_mean(&self) -> f64 {
-        let clocks = (0u32..).zip(&self.staleness).map(|(clocks, reads)| f64::from(clocks) * reads).sum::<f64>();
-        clocks / self.staleness.iter().sum::<f64>()
-    }
-
-    /// The share of reads at each staleness that occurred, as whole per cents.
-    fn staleness_shares(&self) -> String {
-        let all: f64 = self.staleness.iter().sum();
-        let seen = self.staleness.iter().rposition(|reads| *reads > 0.0).map_or(0, |last| last + 1);
-        let shares = self.staleness[..seen].iter().map(|reads| format!("{:.0}", 100.0 * reads / all));
-        shares.collect::<Vec<_>>().join("/")
-    }
-}
-
-/// A whole number with its thousands apart.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let groups: Vec<&str> =
-        (0..digits.len()).rev().step_by(3).map(|end| &digits[end.saturating_sub(2)..=end]).collect();
-    groups.into_iter().rev().collect::<Vec<_>>().join(",")
 }
 
 impl fmt::Display for Report<'_> {
@@ -224,7 +169,7 @@ impl Report<'_> {
     }
 
     fn write_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let totals: Vec<Totals> = self.runs.iter().map(Totals::of).collect();
+        let totals: Vec<Totals> = self.runs.iter().map(|run| Totals::of(&run.workers)).collect();
         let mut line = |name: &str, cells: &dyn Fn(usize) -> String| {
             write!(f, "{name:<46}")?;
             (0..self.runs.len()).try_for_each(|run| write!(f, "  {:>14}", cells(run)))?;
@@ -250,14 +195,16 @@ impl Report<'_> {
 
     fn write_gain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slack = self.training.slack;
-        let (clocks, loss) = (self.gain(|run| Totals::of(run).seconds), self.gain(|run| self.seconds_to_target(run)));
+        let (clocks, loss) =
+            (self.gain(|run| Totals::of(&run.workers).seconds), self.gain(|run| self.seconds_to_target(run)));
         let ideal = self.ideal_gain;
         let reached = 100.0 * clocks / ideal;
         write!(f, "\nGain of slack {slack}: {clocks:.2} times the clocks per second; ")?;
         writeln!(f, "the same loss {loss:.2} times sooner.")?;
         write!(f, "Ideal gain of this slack with these stragglers, were computing all there is: {ideal:.2}; ")?;
         writeln!(f, "{reached:.0} % of it is reached.")?;
-        let own = self.runs.iter().map(|run| Totals::of(run).own_seconds).fold(0.0, f64::max) / self.scheduled_seconds;
+        let own = self.runs.iter().map(|run| Totals::of(&run.workers).own_seconds).fold(0.0, f64::max)
+            / self.scheduled_seconds;
         if own > BUSY {
             writeln!(
                 f,
@@ -268,16 +215,9 @@ impl Report<'_> {
     }
 
     fn write_waiting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for run in &self.runs {
-            write!(f, "\n{:<28}", format!("{}, seconds waited", run.label()))?;
-            (0..run.workers.len()).try_for_each(|worker| write!(f, "{:>14}", format!("for worker {worker}")))?;
-            writeln!(f)?;
-            for (worker, figures) in run.workers.iter().enumerate() {
-                write!(f, "{:<28}", format!("  by worker {worker}"))?;
-                figures.waited_for.iter().try_for_each(|seconds| write!(f, "{seconds:>14.2}"))?;
-                writeln!(f)?;
-            }
-        }
-        Ok(())
+        self.runs.iter().try_for_each(|run| {
+            let waiting = Waiting { heading: &format!("{}, seconds waited", run.label()), workers: &run.workers };
+            write!(f, "\n{waiting}")
+        })
     }
 }

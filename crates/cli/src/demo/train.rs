@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use slackwater::{Consistency, Error, Keys, Session, Table, TableSpec, UpdaterSpec};
 
 use super::clicks::Clicks;
-use super::figures::Figures;
 use super::logistic::{Minibatch, Places};
 use super::progress::Progress;
 use super::recurrence::Schedule;
 use super::{HELD_OUT_ROWS, Training};
+use crate::figures::Figures;
 
 const ADAGRAD: UpdaterSpec = UpdaterSpec::Adagrad { rate: 0.05, epsilon: 1e-8 };
 /// A loss curve has about this many points.

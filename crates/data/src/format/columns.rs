@@ -130,6 +130,18 @@ impl Roles {
         let roles = names.iter().enumerate().map(role).collect();
         Ok(Self { names, roles })
     }
+
+    /// What was settled, as what could have been asked for. A column that is not named was not there, and is ignored.
+    pub fn settled(&self, label: &str) -> Columns {
+        let rule = |role: &Role| match role {
+            Role::Label => None,
+            Role::Ignored => Some(ColumnRule::Ignored),
+            Role::Number { .. } => Some(ColumnRule::Numeric),
+            Role::Category { .. } => Some(ColumnRule::Categorical),
+        };
+        let named = self.names.iter().zip(&self.roles).filter_map(|(name, role)| Some((name.clone(), rule(role)?)));
+        Columns { label: label.to_owned(), others: ColumnRule::Ignored, named: named.collect() }
+    }
 }
 
 #[cfg(test)]

@@ -69,6 +69,10 @@ impl CsvLines {
         Ok(Self { separator, labels, hash, columns, heading_in_each_file })
     }
 
+    pub fn columns(&self) -> &Roles {
+        &self.columns
+    }
+
     pub fn is_heading(&self, line: &[u8]) -> Result<bool, Fault> {
         let same = spells(line, self.separator, &self.columns.names);
         if self.heading_in_each_file && !same {

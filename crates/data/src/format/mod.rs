@@ -101,6 +101,14 @@ impl TextParser {
         done.inspect_err(|_| rows.abandon_row())
     }
 
+    /// The columns, where the format has them.
+    pub(crate) fn columns(&self) -> Option<&Roles> {
+        match &self.0 {
+            Kind::Csv(format) => Some(format.columns()),
+            _ => None,
+        }
+    }
+
     /// Whether the first line of a file is a heading and no row.
     pub(crate) fn is_heading(&self, line: &[u8]) -> Result<bool, Fault> {
         match &self.0 {

@@ -86,8 +86,8 @@ fn unreadable(path: &Path, error: &ParquetError) -> DataError {
 }
 
 /// Checks that a file is there and has the columns.
-pub fn check(path: &Path, schema: &Schema) -> Result<(), DataError> {
-    OpenFile::open(path, 0, schema).map(|_| ())
+pub fn check(path: &Path, schema: &Schema) -> Result<Roles, DataError> {
+    OpenFile::open(path, 0, schema).map(|file| file.columns)
 }
 
 struct OpenFile {

@@ -1,0 +1,85 @@
+//! How training ends before its data does: told to, or because a worker cannot read its part. Nobody is left waiting.
+
+#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+
+use apps::logistic::Logistic;
+use apps::train::{Go, Rule, TrainError, Trained, Training, train};
+use data::{Format, Labels, Reader, Settings};
+use slackwater::{Consistency, Session, Shape};
+
+const MODES: [Consistency; 3] = [Consistency::LOCK_STEP, Consistency::slack(3), Consistency::Unbounded];
+
+/// Rows enough that every one of three workers has many blocks of them, and what stands in the very last.
+fn rows(name: &str, last: &str) -> std::path::PathBuf {
+    let path = std::env::temp_dir().join(format!("slackwater-ending-{name}-{}.libsvm", std::process::id()));
+    let row = |row: u64| format!("{} {}:1 {}:0.5\n", row % 2, row % 97, 100 + row % 89);
+    std::fs::write(&path, (0..40_000).map(row).collect::<String>() + last).unwrap();
+    path
+}
+
+/// Three workers train on the file; what each comes back with, and how many minibatches each has seen.
+fn run(
+    path: &std::path::Path,
+    epochs: u32,
+    consistency: Consistency,
+    watch: impl Fn(u32, u64) -> Go + Sync,
+) -> Vec<(Result<Trained, TrainError>, u64)> {
+    let settings = Settings { epochs, minibatch_rows: 100, ..Settings::new(Format::LibSvm, Labels::Binary) };
+    let reader = Reader::open(&[path.to_str().unwrap()], settings).unwrap();
+    let training = Training { rule: Rule::Ftrl { rate: 0.1, beta: 1.0 }, l1: 0.0, consistency, bias: true };
+    let sessions = Session::embedded(Shape { servers: 2, workers: 3 }).unwrap();
+    std::thread::scope(|scope| {
+        let work = |session: Session| {
+            let (reader, training, watch) = (&reader, &training, &watch);
+            scope.spawn(move || {
+                let share = reader.for_worker(session.rank(), 3).unwrap();
+                let (program, mut seen) = (Logistic { l2: 0.0 }, 0);
+                let trained = train(&session, &program, training, &share, |_| {
+                    seen += 1;
+                    watch(session.rank(), seen)
+                });
+                session.close().unwrap();
+                (trained, seen)
+            })
+        };
+        let workers: Vec<_> = sessions.into_iter().map(work).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn when_one_worker_is_told_to_stop_all_do() {
+    let path = rows("told", "");
+    for consistency in MODES {
+        // Without the word it would last for days.
+        let ended =
+            run(&path, 1_000_000, consistency, |rank, seen| if (rank, seen) == (1, 5) { Go::Stop } else { Go::On });
+        for (trained, _) in &ended {
+            assert!(trained.as_ref().is_ok_and(|trained| trained.stopped), "{consistency:?}");
+        }
+        assert_eq!(ended[1].1, 5);
+    }
+    let ended = run(&path, 1, Consistency::LOCK_STEP, |_, _| Go::On);
+    assert!(ended.iter().all(|(trained, _)| trained.as_ref().is_ok_and(|trained| !trained.stopped)));
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn when_one_worker_cannot_read_its_part_none_takes_the_model_for_whole() {
+    let path = rows("bad", "1 5:1 nonsense\n");
+    for consistency in MODES {
+        let mut malformed = 0;
+        for (trained, _) in run(&path, 1, consistency, |_, _| Go::On) {
+            match trained.err() {
+                Some(TrainError::Data(error)) => {
+                    malformed += 1;
+                    assert!(error.to_string().contains(":40001:7: expected `index:value`"), "{error}");
+                }
+                Some(TrainError::Other) => {}
+                other => panic!("{consistency:?}: {other:?}"),
+            }
+        }
+        assert_eq!(malformed, 1, "{consistency:?}");
+    }
+    std::fs::remove_file(&path).unwrap();
+}
