@@ -56,7 +56,7 @@ pub enum TrainError {
     /// The cluster is gone, or refuses.
     #[error(transparent)]
     Cluster(#[from] slackwater::Error),
-    /// Another worker cannot read its data, and says why.
+    /// Another worker cannot go on, and says why.
     #[error("another worker could not go on, and says why")]
     Other,
 }
@@ -116,10 +116,12 @@ pub struct Trained {
     pub tables: Vec<Table<f32>>,
     /// Whether some worker was told to stop before it had learnt from all its minibatches.
     pub stopped: bool,
+    /// How far this worker's reading has come.
+    pub progress: data::Progress,
 }
 
 /// One worker's part of the training: learns from all minibatches of `reader`, and returns when every worker has. `watch`
-/// is told of each, and may end it early, for all workers alike. If one cannot read its data, none goes on.
+/// is told of each, and may end it early, for all workers alike. If one cannot go on, none does.
 pub fn train(
     session: &Session,
     program: &dyn Program,
@@ -130,18 +132,20 @@ pub fn train(
     let tables = training.tables(session, program)?;
     let finished = session.table::<i64>(finished(training.consistency))?;
     let mut stop = Stop::new(session)?;
-    let learnt = learn(session, program, training, &tables, reader, |learnt| stop.after(watch(learnt)));
-    match &learnt {
-        Err(TrainError::Data(_)) => stop.say(FAILED)?,
-        Err(_) => return learnt.map(|()| Trained { tables, stopped: true }),
-        Ok(()) => {}
-    }
+    let progress = match learn(session, program, training, &tables, reader, |learnt| stop.after(watch(learnt))) {
+        Ok(progress) => progress,
+        Err(error) => {
+            // Others must not wait for this worker, nor take what they learn for the whole. If this fails, too, the run is
+            // lost, as they will see.
+            stop.say(FAILED).and_then(|()| keep_time(session, &finished)).and_then(|()| session.barrier()).ok();
+            return Err(error);
+        }
+    };
     keep_time(session, &finished)?;
     session.barrier()?;
-    learnt?;
     match stop.heard()? {
         [_, failed] if failed > 0 => Err(TrainError::Other),
-        [told, _] => Ok(Trained { tables, stopped: told > 0 }),
+        [told, _] => Ok(Trained { tables, stopped: told > 0, progress }),
     }
 }
 
@@ -152,7 +156,7 @@ fn learn(
     tables: &[Table<f32>],
     reader: &Reader,
     mut watch: impl FnMut(Learnt) -> Result<Go, slackwater::Error>,
-) -> Result<(), TrainError> {
+) -> Result<data::Progress, TrainError> {
     let shapes = program.tables();
     let mut gather = Gather::default();
     let mut weights: Vec<Vec<f32>> = vec![Vec::new(); tables.len()];
@@ -195,7 +199,7 @@ fn learn(
             break;
         }
     }
-    Ok(())
+    Ok(batches.progress())
 }
 
 /// How workers tell each other to stop: a row of two counts, of those that were told to and of those that had to.
