@@ -56,6 +56,8 @@ pub fn open_alike(settings: &Settings, files: &[String], labels: Labels) -> anyh
     let mut reading = reading(settings, labels)?;
     if let Format::Csv(Csv { columns, .. }) | Format::Parquet(columns) = &mut reading.format {
         columns.others = ColumnRule::Ignored;
+        // They need not even be there.
+        columns.named.retain(|(_, rule)| *rule != ColumnRule::Ignored);
     }
     Ok(Reader::open(files, reading)?)
 }
