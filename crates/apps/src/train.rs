@@ -57,7 +57,7 @@ pub enum TrainError {
     /// The cluster is gone, or refuses.
     #[error(transparent)]
     Cluster(#[from] slackwater::Error),
-    /// Another worker cannot read its data, and says why.
+    /// Another worker cannot go on, and says why.
     #[error("another worker could not go on, and says why")]
     Other,
 }
@@ -117,10 +117,13 @@ pub struct Trained {
     pub tables: Vec<Table<f32>>,
     /// Whether some worker was told to stop before it had learnt from all its minibatches.
     pub stopped: bool,
+    /// How far this worker's reading has come.
+    pub progress: data::Progress,
 }
 
 /// One worker's part of the training: learns from all minibatches of `reader`, on a scale if there is one, and
-/// returns when every worker has. `watch` is told of each, and may end it early, for all workers alike. If one cannot read its data, none goes on.
+/// returns when every worker has. `watch` is told of each, and may end it early, for all workers
+/// alike. If one cannot go on, none does.
 pub fn train(
     session: &Session,
     program: &dyn Program,
@@ -135,18 +138,23 @@ pub fn train(
     let mut passes = Passes { session, paced: training.consistency.bound().is_none(), ended: 0 };
     let learner = Learner { session, program, training, scaling, tables: &tables };
     let learnt = learner.learn(reader, &mut passes, |learnt| stop.after(watch(learnt)));
-    match &learnt {
-        Err(TrainError::Data(_)) => stop.say(FAILED)?,
-        Err(_) => return learnt.map(|()| Trained { tables, stopped: true }),
-        Ok(()) => {}
-    }
-    passes.reach(reader.settings().epochs)?;
+    let epochs = reader.settings().epochs;
+    let progress = match learnt {
+        Ok(progress) => progress,
+        Err(error) => {
+            // Others must not wait for this worker, nor take what they learn for the whole. If this fails, too, the run is
+            // lost, as they will see.
+            let told = stop.say(FAILED).and_then(|()| passes.reach(epochs));
+            told.and_then(|()| keep_time(session, &finished)).and_then(|()| session.barrier()).ok();
+            return Err(error);
+        }
+    };
+    passes.reach(epochs)?;
     keep_time(session, &finished)?;
     session.barrier()?;
-    learnt?;
     match stop.heard()? {
         [_, failed] if failed > 0 => Err(TrainError::Other),
-        [told, _] => Ok(Trained { tables, stopped: told > 0 }),
+        [told, _] => Ok(Trained { tables, stopped: told > 0, progress }),
     }
 }
 
@@ -183,7 +191,7 @@ impl Learner<'_> {
         reader: &Reader,
         passes: &mut Passes<'_>,
         mut watch: impl FnMut(Learnt) -> Result<Go, slackwater::Error>,
-    ) -> Result<(), TrainError> {
+    ) -> Result<data::Progress, TrainError> {
         let Self { session, program, training, scaling, tables } = *self;
         let shapes = program.tables();
         let mut gather = Gather::default();
@@ -228,7 +236,7 @@ impl Learner<'_> {
                 break;
             }
         }
-        Ok(())
+        Ok(batches.progress())
     }
 }
 

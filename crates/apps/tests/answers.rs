@@ -107,7 +107,7 @@ impl Known {
         for &(workers, slack) in ways {
             let proximal = Proximal { l1: self.l1(), blocks, slack, passes, tolerance: 5e-4 };
             let results = on_workers(&train, workers, |session, share| {
-                let (table, gap) = apps::proximal::train(session, &proximal, share, |_, _| Go::On).expect("it trains");
+                let (table, gap) = apps::proximal::train(session, &proximal, share, |_| Go::On).expect("it trains");
                 let rows = table.pull_all().and_then(|pull| pull.wait()).expect("the weights can be read");
                 (gap, rows.values().chunks_exact(2).filter(|row| row[0] != 0.0).count())
             });

@@ -34,7 +34,7 @@ fn run(
             scope.spawn(move || {
                 let share = reader.for_worker(session.rank(), 3).unwrap();
                 let (program, mut seen) = (Logistic { l2: 0.0 }, 0);
-                let trained = train(&session, &program, training, &share, |_| {
+                let trained = train(&session, &program, training, None, &share, |_| {
                     seen += 1;
                     watch(session.rank(), seen)
                 });

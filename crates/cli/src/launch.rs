@@ -1,7 +1,8 @@
 //! `launch`: a whole run on this host, each server and worker a process of its own.
 //!
 //! However it ends, no process that it started is left: when one dies, the others get time to notice and say so, and
-//! whoever is still there after that is ended by process id.
+//! whoever is still there after that is ended by process id. The processes are in groups of their own, so that what a
+//! terminal says to stop reaches this process alone, which tells the others.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::value_parser;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::logs::Form;
 use crate::process::{Limits, Program};
@@ -35,7 +36,7 @@ pub struct Options {
     workers: u32,
     #[command(flatten)]
     limits: Limits,
-    /// The program to run and its settings: `-- demo [SETTINGS]`; `-- demo --help` lists them.
+    /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`; `-- train --help` lists them.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
@@ -43,9 +44,9 @@ pub struct Options {
 /// The command `launch`.
 pub fn run(options: &Options, log_form: Form) -> anyhow::Result<()> {
     // Settings that make no sense are refused here, once, rather than by every worker.
-    let _: Program = Program::parse(&options.program);
+    let program = Program::parse(&options.program);
     let stop = Arc::new(AtomicUsize::new(0));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
         signal_hook::flag::register_usize(signal, stop.clone(), signal as usize)
             .context("cannot listen for signals")?;
     }
@@ -53,7 +54,18 @@ pub fn run(options: &Options, log_form: Form) -> anyhow::Result<()> {
     for (name, arguments) in processes(options, &free_address()?, log_form) {
         children.start(name, arguments)?;
     }
-    children.see_through(&stop, Duration::from_secs(options.limits.patience) + GRACE)
+    let patience = Patience {
+        interrupts: u32::from(program.heeds_interrupts()),
+        after_a_death: Duration::from_secs(options.limits.patience) + GRACE,
+    };
+    children.see_through(&stop, patience)
+}
+
+/// When the processes are ended, rather than waited for.
+struct Patience {
+    /// So many interrupts are passed on to the workers, which heed them; the next one ends everybody.
+    interrupts: u32,
+    after_a_death: Duration,
 }
 
 /// A loopback address that nobody listens at.
@@ -112,6 +124,8 @@ impl Children {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(&program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn().with_context(|| format!("cannot start {} as {name}", program.display()))?;
         // What the first worker prints is the result, which another program may want to read as it is.
         let prefix = if name == "worker 0" { String::new() } else { format!("{name} | ") };
@@ -125,7 +139,7 @@ impl Children {
     }
 
     /// Waits until every child has ended; once one has died, or a signal came, not for ever.
-    fn see_through(mut self, stop: &AtomicUsize, grace: Duration) -> anyhow::Result<()> {
+    fn see_through(mut self, stop: &AtomicUsize, mut patience: Patience) -> anyhow::Result<()> {
         let mut deaths: Vec<String> = Vec::new();
         let mut first_death: Option<Instant> = None;
         while !self.running.is_empty() {
@@ -137,12 +151,18 @@ impl Children {
                     first_death.get_or_insert_with(Instant::now);
                 }
             }
-            let signal = stop.load(Ordering::Relaxed);
-            if signal != 0 {
-                self.end();
-                bail!("stopped by signal {signal}; every process of the run has been ended");
+            match stop.swap(0, Ordering::Relaxed) {
+                0 => {}
+                signal if signal == SIGINT as usize && patience.interrupts > 0 => {
+                    patience.interrupts -= 1;
+                    self.interrupt_workers();
+                }
+                signal => {
+                    self.end();
+                    bail!("stopped by signal {signal}; every process of the run has been ended");
+                }
             }
-            if first_death.is_some_and(|death| death.elapsed() > grace) {
+            if first_death.is_some_and(|death| death.elapsed() > patience.after_a_death) {
                 for Running { name, child } in &self.running {
                     eprintln!("launch | {name} (process {}) is still there, and is ended", child.id());
                 }
@@ -168,6 +188,18 @@ impl Children {
             }
         }
         Ok(ended)
+    }
+
+    /// Passes an interrupt on to the workers; the servers end with the run.
+    fn interrupt_workers(&self) {
+        #[cfg(unix)]
+        for Running { name, child } in &self.running {
+            if name.starts_with("worker") {
+                // Fails only if it has ended already.
+                rustix::process::kill_process(rustix::process::Pid::from_child(child), rustix::process::Signal::INT)
+                    .ok();
+            }
+        }
     }
 
     /// Ends those that are still there, by process id.

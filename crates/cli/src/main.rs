@@ -4,10 +4,13 @@ mod bench;
 mod chart;
 mod demo;
 mod figures;
+mod inspect;
 mod launch;
 mod logs;
+mod predict;
 mod process;
 mod totals;
+mod train;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -27,6 +30,8 @@ struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
+  Learn from a file and keep the model:
+    slackwater train logistic --data train.libsvm.gz --out model.safetensors
   See what slack gains, in one process:
     slackwater demo
   The same as separate processes of this host:
@@ -74,8 +79,43 @@ Examples:
 Lines on standard error begin with the name of the process that said them. If a process dies, the others say so and end,
 and `launch` ends with an error that names it.";
 
+const TRAIN_EXAMPLES: &str = "\
+Examples:
+  Learn from a file, say how well on another, and keep the model:
+    slackwater train logistic --data train.libsvm.gz --test test.libsvm.gz --epochs 5 --out model.safetensors
+  Few weights that are not zero, on four workers that may be three clocks apart:
+    slackwater train logistic --data 'day-*.vw.zst' --l1 1e-4 --workers 4 --slack 3
+  Columns with names, where one is the label and ids are no numbers:
+    slackwater train fm --data clicks.csv --label clicked --categorical user item
+  The same settings from a file, one of them changed:
+    slackwater train job.toml --rate 0.05
+  As processes that each read a part of the files:
+    slackwater launch --servers 2 --workers 4 -- train logistic --data train.libsvm.gz --out model.safetensors
+An interrupt (Ctrl-C) finishes the clock, writes the model and says so; a second one ends at once.";
+
+const PREDICT_EXAMPLES: &str = "\
+Examples:
+  A prediction a line; how good they are, if the rows have labels, is printed:
+    slackwater predict --model model.safetensors --data test.libsvm.gz --out predictions.txt
+  Only the figures, for a program:
+    slackwater predict --model model.safetensors --data test.libsvm.gz --json";
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  How it was learnt, and the ten features that weigh most, by name:
+    slackwater inspect model.safetensors --top 10 --names vocabulary.txt";
+
 #[derive(Subcommand)]
 enum Command {
+    /// Learn a model from files: logistic, linear, softmax or a factorisation machine.
+    #[command(after_help = TRAIN_EXAMPLES)]
+    Train(train::InProcess),
+    /// Say what a model predicts for the rows of files.
+    #[command(after_help = PREDICT_EXAMPLES)]
+    Predict(predict::Options),
+    /// Show how a model was learnt and which features weigh most.
+    #[command(after_help = INSPECT_EXAMPLES)]
+    Inspect(inspect::Options),
     /// Train a model twice, in lock-step and with slack, while workers are slowed at random, and show what slack gains.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(demo::Options),
@@ -139,6 +179,9 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
     let default = if matches!(command, Command::Server(_) | Command::Worker(_)) { "info" } else { "warn" };
     logs::start(log_form, default)?;
     match command {
+        Command::Train(options) => train::run(&options),
+        Command::Predict(options) => predict::run(&options),
+        Command::Inspect(options) => inspect::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Server(options) => process::run_server(&options),
         Command::Worker(options) => process::run_worker(&options),

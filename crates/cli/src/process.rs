@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, value_parser};
 use slackwater::{Connect, Serve, Session, Shape};
 
-use crate::demo;
+use crate::{demo, train};
 
 /// How a process finds the others, and how long it waits for them.
 #[derive(clap::Args)]
@@ -104,7 +104,7 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
 pub struct WorkerOptions {
     #[command(flatten)]
     meeting: Meeting,
-    /// The program to run and its settings: `-- demo [SETTINGS]`; `-- demo --help` lists them.
+    /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`; `-- train --help` lists them.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
@@ -113,11 +113,15 @@ pub struct WorkerOptions {
 pub fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
     let program = Program::parse(&options.program);
     let in_run = || format!("the run that meets at {}", options.meeting.meet);
-    let session = Session::connect(&options.meeting.connect()).with_context(in_run)?;
-    let Shape { servers, workers } = session.shape();
-    tracing::info!(node = format!("worker {}", session.rank()), servers, workers, "working");
+    let join = || {
+        let session = Session::connect(&options.meeting.connect()).with_context(in_run)?;
+        let Shape { servers, workers } = session.shape();
+        tracing::info!(node = format!("worker {}", session.rank()), servers, workers, "working");
+        Ok(session)
+    };
     match program {
-        Program::Demo(training) => demo::work(session, &training).with_context(in_run),
+        Program::Demo(training) => demo::work(join()?, &training).with_context(in_run),
+        Program::Train(train::InRun(given)) => train::work(&given, join),
     }
 }
 
@@ -128,6 +132,11 @@ pub enum Program {
     ///
     /// How many servers and workers there are is the run's to say. Worker 0 prints the result and writes the picture.
     Demo(demo::Training),
+    /// Learn a model from files: logistic, linear, softmax or a factorisation machine.
+    ///
+    /// How many servers and workers there are is the run's to say, and each worker reads its part of the files. Worker 0 prints
+    /// the result and writes the model.
+    Train(train::InRun),
 }
 
 #[derive(Parser)]
@@ -143,6 +152,11 @@ struct ProgramLine {
 }
 
 impl Program {
+    /// Whether its workers, interrupted once, come to an end by themselves and have something to show for it.
+    pub fn heeds_interrupts(&self) -> bool {
+        matches!(self, Self::Train(_))
+    }
+
     /// Understands what follows `--`; if it cannot, says why and ends this process.
     pub fn parse(words: &[OsString]) -> Self {
         ProgramLine::parse_from(words).program

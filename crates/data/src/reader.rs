@@ -134,6 +134,13 @@ impl Reader {
         Ok(Self { share: Share::new(rank, of, self.settings.seed)?, ..self.clone() })
     }
 
+    /// The same rows once, in the files' order.
+    #[must_use]
+    pub fn once(&self) -> Self {
+        let settings = Settings { epochs: 1, shuffle: None, ..self.settings.clone() };
+        Self { settings, ..self.clone() }
+    }
+
     /// The files, in the order in which they are read.
     #[must_use]
     pub fn files(&self) -> &[PathBuf] {

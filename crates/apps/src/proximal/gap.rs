@@ -84,6 +84,12 @@ impl Certificate {
         Ok(Gap { objective, bound: all.iter().map(|found| found[2]).sum(), examples })
     }
 
+    /// Whether this worker or any other says so. Every worker calls it at once.
+    pub fn anyone(&self, session: &Session, says: bool) -> Result<bool, Error> {
+        let all = self.share(session, [if says { 1.0 } else { 0.0 }, 0.0, 0.0])?;
+        Ok(all.iter().any(|found| found[0] > 0.0))
+    }
+
     /// Tells the others what was found here, and returns what everybody found.
     fn share(&self, session: &Session, found: [f64; 3]) -> Result<Vec<[f64; 3]>, Error> {
         let own = u64::from(session.rank());

@@ -13,6 +13,8 @@
 mod columns;
 mod gap;
 
+use crate::logistic::log_loss;
+use crate::model::ModelTable;
 use crate::train::{Go, TrainError};
 use columns::Columns;
 use data::Reader;
@@ -48,13 +50,37 @@ fn curvature(score: f64) -> f64 {
     if beyond <= 0.0 { 0.25 } else { 1.0 / (2.0 + beyond.exp() + (-beyond).exp()) }
 }
 
-/// One worker's part. Returns the weights' table, whose rows are a weight and the gradient it last met, and how far the
+/// How a worker stands after some passes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct State {
+    /// How many passes are behind it.
+    pub pass: u32,
+    /// How many of its examples it has gone through since the last time.
+    pub examples: u64,
+    /// The summed loss of as many examples, under the weights at hand.
+    pub loss: f64,
+    /// The objective, and how far it is from the optimum.
+    pub gap: Gap,
+}
+
+/// The weights of a table that this method has learnt, without those that are zero.
+pub fn weights(table: &Table<f32>) -> Result<ModelTable, slackwater::Error> {
+    let both = ModelTable::pull(table)?;
+    let mut weights = ModelTable { width: 1, ..ModelTable::default() };
+    for (key, row) in both.keys.iter().zip(both.values.chunks_exact(2)).filter(|(_, row)| row[0] != 0.0) {
+        weights.keys.push(*key);
+        weights.values.push(row[0]);
+    }
+    Ok(weights)
+}
+
+/// One worker's part. `watch` is told from time to time, and may end it for all workers alike. Returns the weights' table, whose rows are a weight and the gradient it last met, and how far the
 /// objective is from the optimum.
 pub fn train(
     session: &Session,
     proximal: &Proximal,
     reader: &Reader,
-    mut watch: impl FnMut(u32, Gap) -> Go,
+    mut watch: impl FnMut(State) -> Go,
 ) -> Result<(Table<f32>, Gap), TrainError> {
     let blocks = proximal.blocks.max(1);
     let columns = Columns::read(reader, blocks)?;
@@ -68,7 +94,7 @@ pub fn train(
     let table = session.table::<f32>(spec)?;
     let mut worker = Worker::new(&columns, &table, blocks, slack as usize + 1);
     let mut certificate = Certificate::new(session, &table, l1)?;
-    let mut rate = RATE;
+    let (mut rate, mut last) = (RATE, 0);
     let mut gap = Gap { objective: f64::INFINITY, bound: f64::NEG_INFINITY, examples };
     for pass in 0..proximal.passes {
         for block in 0..blocks {
@@ -89,8 +115,13 @@ pub fn train(
                     table.set_rate(rate)?.wait()?;
                 }
             }
-            // Everybody knows the same gap, so everybody ends alike.
-            if watch(pass + 1, gap) == Go::Stop || gap.relative() <= proximal.tolerance {
+            let passes = u64::from(pass + 1 - last);
+            last = pass + 1;
+            let own: f64 = worker.scores.iter().zip(&columns.labels).map(|(z, y)| log_loss(*z, *y)).sum();
+            let examples = passes * columns.labels.len() as u64;
+            let told = watch(State { pass: pass + 1, examples, loss: own * passes as f64, gap }) == Go::Stop;
+            // Everybody knows the same gap, and hears of it when one is told to stop, so everybody ends alike.
+            if certificate.anyone(session, told)? || gap.relative() <= proximal.tolerance {
                 break;
             }
         }

@@ -56,15 +56,9 @@ pub fn learn(
     reader: &Reader,
     workers: u32,
 ) -> Model {
-    let once = |share: &Reader| {
-        let settings = Settings { epochs: 1, shuffle: None, ..share.settings().clone() };
-        Reader::open(&share.files().iter().map(|file| file.to_string_lossy()).collect::<Vec<_>>(), settings)
-    };
     let models = on_workers(reader, workers, |session, share| {
-        let scaling = standardise.map(|task| {
-            let once = once(share).and_then(|all| all.for_worker(session.rank(), workers)).expect("the same files");
-            Scaling::measure(session, task, &once).expect("the data can be measured")
-        });
+        let measure = |task| Scaling::measure(session, task, &share.once()).expect("the data can be measured");
+        let scaling = standardise.map(measure);
         let trained = train(session, program, training, scaling.as_ref(), share, |_| Go::On).expect("it trains");
         let pull = |(table, shape): (&slackwater::Table<f32>, apps::program::Weights)| {
             let mut pulled = ModelTable::pull(table).expect("the weights can be read");

@@ -1,0 +1,119 @@
+//! `predict`: what a model says of the rows of some files, and how well it does where they have labels.
+
+use crate::train::{self, Settings};
+use anyhow::Context;
+use apps::figures::Fit;
+use apps::model::{Model, Predictor};
+use apps::program::Task;
+use data::{Labels, Minibatch, Reader};
+use serde_json::json;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+/// The settings of `predict`.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The model, as `train` wrote it.
+    #[arg(long, value_name = "MODEL")]
+    model: PathBuf,
+    /// Files to predict the rows of, or patterns of files, read as those were that the model was learnt from.
+    #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
+    data: Vec<String>,
+    /// Where to write a prediction a line: a probability, a number, or for softmax a class and its probability. By default
+    /// on standard output.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// The rows have no labels, whatever stands in their place. By default the first row decides.
+    #[arg(long)]
+    no_labels: bool,
+    /// Print the figures as JSON on standard output; predictions are then written only where --out says.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The command `predict`.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let model = Model::read(&options.model)?;
+    let shown = || options.model.display().to_string();
+    let settings = Settings::of_model(&model.settings).with_context(shown)?;
+    let program = train::program(&settings).with_context(shown)?;
+    let (reader, labelled) = open(&settings, options)?;
+    let mut out: Option<Box<dyn Write>> = match &options.out {
+        Some(path) => {
+            let file = std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+            Some(Box::new(BufWriter::new(file)))
+        }
+        None if options.json => None,
+        None => Some(Box::new(BufWriter::new(std::io::stdout().lock()))),
+    };
+    let mut predictor = Predictor::new(&*program, &model, !settings.switch("no-bias"))?;
+    let task = program.task();
+    let first_class = settings.count("first-class").unwrap_or(0);
+    let mut fit = Fit::new(task);
+    let (mut rows, mut predictions) = (0u64, Vec::new());
+    let mut batches = reader.batches()?;
+    for batch in &mut batches {
+        let batch = batch?;
+        predictions.clear();
+        predictor.predict(&batch, &mut predictions);
+        rows += batch.rows() as u64;
+        for (row, prediction) in batch.iter().zip(predictions.chunks_exact(task.outputs())) {
+            if let Some(label) = row.label {
+                fit.add(label, row.importance, prediction);
+            }
+            if let Some(out) = &mut out {
+                write_prediction(out, task, first_class, prediction)?;
+            }
+        }
+    }
+    out.as_mut().map_or(Ok(()), |out| out.flush())?;
+    drop(out);
+    let quality = fit.quality().filter(|_| labelled);
+    let bad_rows = batches.progress().bad_rows;
+    if options.json {
+        let figures = quality.as_ref().map(train::quality_json);
+        writeln!(std::io::stdout(), "{}", json!({ "rows": rows, "bad_rows": bad_rows, "figures": figures }))?;
+    } else {
+        let figures = quality.as_ref().map_or("no labels, so no figures".to_owned(), train::quality_line);
+        let line = format!("{rows} rows: {figures}");
+        // Where predictions stand on standard output, nothing else does.
+        match options.out {
+            Some(_) => writeln!(std::io::stdout(), "{line}")?,
+            None => eprintln!("{line}"),
+        }
+    }
+    Ok(())
+}
+
+fn write_prediction(out: &mut impl Write, task: Task, first_class: u64, prediction: &[f32]) -> std::io::Result<()> {
+    match task {
+        Task::Binary | Task::Regression => writeln!(out, "{}", prediction[0]),
+        Task::Classes { .. } => {
+            let likeliest = (0..prediction.len()).max_by(|a, b| prediction[*a].total_cmp(&prediction[*b]));
+            let class = likeliest.unwrap_or_default();
+            writeln!(out, "{} {}", class as u64 + first_class, prediction[class])
+        }
+    }
+}
+
+/// Opens the files, with labels if their first row has one.
+fn open(settings: &Settings, options: &Options) -> anyhow::Result<(Reader, bool)> {
+    let labels = train::labels(settings)?;
+    let without = || train::open_alike(settings, &options.data, Labels::Ignored);
+    if options.no_labels {
+        return Ok((without()?, false));
+    }
+    let first_row = |reader: &Reader| {
+        let settings = data::Settings { minibatch_rows: 1, skip_bad: 0, ..reader.settings().clone() };
+        Reader::open(&options.data, settings).and_then(|one| one.source().fill(&mut Minibatch::new()))
+    };
+    let with = train::open_alike(settings, &options.data, labels);
+    match with.and_then(|reader| Ok(first_row(&reader).map(|_| reader)?)) {
+        Ok(reader) => Ok((reader, true)),
+        // If that does not help, what was wrong at first is what is to be mended.
+        Err(error) => match without() {
+            Ok(reader) if first_row(&reader).is_ok() => Ok((reader, false)),
+            _ => Err(error),
+        },
+    }
+}

@@ -1,0 +1,132 @@
+//! What is to be done, once the settings are settled: the program, how it learns, and from what.
+
+use super::given::{Origin, Settings};
+use super::reading::{labels, open_alike, open_training_data};
+use super::value::Value;
+use anyhow::{Context, bail};
+use apps::fm::FactorisationMachine;
+use apps::linear::Linear;
+use apps::logistic::Logistic;
+use apps::program::Program;
+use apps::proximal::Proximal;
+use apps::softmax::Softmax;
+use apps::train::{Rule, Training};
+use data::Reader;
+use slackwater::{Consistency, Shape};
+
+/// What is to be done.
+pub struct Job {
+    pub settings: Settings,
+    pub program: Box<dyn Program>,
+    pub training: Training,
+    /// In place of the loop over minibatches.
+    pub proximal: Option<Proximal>,
+    pub data: Reader,
+    pub test: Option<Reader>,
+}
+
+impl Job {
+    /// Settles what the settings leave open, and opens the files. In a run of processes, its shape is given.
+    pub fn new(mut settings: Settings, run: Option<Shape>) -> anyhow::Result<Self> {
+        if let Some(Shape { servers, workers }) = run {
+            settings.set("servers", Value::Count(servers.into()), Origin::Run);
+            settings.set("workers", Value::Count(workers.into()), Origin::Run);
+        }
+        let proximal = proximal(&settings)?;
+        let training = training(&settings)?;
+        let program = program(&settings)?;
+        if settings.switch("standardise") && (program.name() == "fm" || proximal.is_some() || !training.bias) {
+            bail!(
+                "`standardise` is for logistic, linear and softmax that step by minibatches and learn a constant term"
+            );
+        }
+        let data = open_training_data(&mut settings)?;
+        let test = match settings.texts("test") {
+            [] => None,
+            files => Some(open_alike(&settings, files, labels(&settings)?)?),
+        };
+        Ok(Self { settings, program, training, proximal, data, test })
+    }
+
+    /// How many servers and workers there are.
+    pub fn shape(&self) -> Shape {
+        let count = |name| self.settings.count(name).unwrap_or(1) as u32;
+        Shape { servers: count("servers"), workers: count("workers") }
+    }
+}
+
+/// The program that the settings name.
+pub fn program(settings: &Settings) -> anyhow::Result<Box<dyn Program>> {
+    let number = |name| settings.number(name).unwrap_or(0.0);
+    let l2 = number("l2");
+    Ok(match settings.text("program") {
+        Some("logistic") => Box::new(Logistic { l2 }),
+        Some("linear") => Box::new(Linear { l2 }),
+        Some("softmax") => {
+            let classes = settings.count("classes").context("softmax needs to know how many --classes there are")?;
+            Box::new(Softmax { classes: classes as usize, l2 })
+        }
+        Some("fm") => Box::new(FactorisationMachine {
+            factors: settings.count("factors").context("the settings lack `factors`")? as usize,
+            seed: settings.count("seed").unwrap_or(0),
+            spread: number("factor-spread"),
+            l2,
+            factor_l2: number("factor-l2"),
+        }),
+        Some(other) => bail!("there is no program `{other}`"),
+        None => bail!("the settings name no `program`"),
+    })
+}
+
+/// The proximal method, where it is asked for.
+fn proximal(settings: &Settings) -> anyhow::Result<Option<Proximal>> {
+    if settings.text("updater") != Some("proximal") {
+        return Ok(None);
+    }
+    if settings.text("program") != Some("logistic") {
+        bail!("proximal steps are for logistic; take ftrl, which makes weights exactly zero too");
+    }
+    if settings.number("l2").unwrap_or(0.0) > 0.0 {
+        bail!("proximal steps are for `l1` alone; take ftrl for `l2`");
+    }
+    let blocks = settings.count("blocks").unwrap_or(64);
+    let slack = match settings.get("slack") {
+        Some(Value::Count(slack)) => *slack,
+        // No step is safe without a bound on how many others it does not know of.
+        _ => blocks / 4,
+    };
+    Ok(Some(Proximal {
+        l1: settings.number("l1").unwrap_or(0.0),
+        blocks: blocks as usize,
+        slack,
+        passes: settings.count("epochs").unwrap_or(1) as u32,
+        tolerance: settings.number("tolerance").unwrap_or(0.0),
+    }))
+}
+
+fn training(settings: &Settings) -> anyhow::Result<Training> {
+    let updater = settings.text("updater").unwrap_or_default();
+    let rate = settings.number("rate").unwrap_or_default();
+    if rate == 0.0 {
+        bail!("a `rate` of 0 learns nothing");
+    }
+    let (beta, l1) = (settings.number("beta").unwrap_or(1.0), settings.number("l1").unwrap_or(0.0));
+    let rule = match updater {
+        "ftrl" => Rule::Ftrl { rate, beta },
+        "adagrad" => Rule::Adagrad { rate },
+        "adam" => Rule::Adam { rate },
+        "sgd" => Rule::Sgd { rate },
+        // It has steps of its own; what follows serves its tables and its predictions.
+        "proximal" => Rule::Sgd { rate },
+        other => bail!("there is no updater `{other}`"),
+    };
+    if l1 > 0.0 && !matches!(updater, "ftrl" | "proximal") {
+        bail!("{updater} cannot keep weights at zero: `l1` is for ftrl and proximal");
+    }
+    let consistency = match settings.get("slack") {
+        Some(Value::Count(slack)) => Consistency::slack(*slack),
+        _ => Consistency::Unbounded,
+    };
+    let bias = !settings.switch("no-bias") && updater != "proximal";
+    Ok(Training { rule, l1, consistency, bias })
+}

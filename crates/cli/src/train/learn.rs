@@ -1,0 +1,63 @@
+//! One worker's learning, in the way that the settings ask for, and what the first worker takes away from it.
+
+use super::job::Job;
+use super::watch::Watch;
+use apps::model::ModelTable;
+use apps::proximal::Gap;
+use apps::scaling::Scaling;
+use apps::train::{Learnt, TrainError, Trained};
+use data::{Progress, Reader};
+use slackwater::Session;
+use std::collections::BTreeMap;
+
+/// What a worker comes back with.
+pub struct Learned {
+    /// By name; the first worker alone has them.
+    pub tables: BTreeMap<String, ModelTable>,
+    pub stopped: bool,
+    pub progress: Progress,
+    /// How far from the optimum the weights are at most, where that is known.
+    pub gap: Option<Gap>,
+}
+
+/// Learns from a worker's share of the data.
+pub fn learn(session: &Session, job: &Job, reader: &Reader, watch: &mut Watch<'_>) -> Result<Learned, TrainError> {
+    if let Some(proximal) = &job.proximal {
+        let mut told = false;
+        let (table, gap) = apps::proximal::train(session, proximal, &reader.once(), |state| {
+            let go = watch.see(Learnt {
+                epoch: state.pass - 1,
+                examples: state.examples,
+                loss: state.loss,
+                staleness: 0,
+                parked: 0,
+                progress: Progress::default(),
+            });
+            told = go == apps::train::Go::Stop;
+            go
+        })?;
+        let mut tables = BTreeMap::new();
+        if session.rank() == 0 {
+            tables.insert("weights".to_owned(), apps::proximal::weights(&table)?);
+        }
+        return Ok(Learned { tables, stopped: told, progress: Progress::default(), gap: Some(gap) });
+    }
+    let scaling = match job.settings.switch("standardise") {
+        true => Some(Scaling::measure(session, job.program.task(), &reader.once())?),
+        false => None,
+    };
+    let see = |learnt| watch.see(learnt);
+    let trained = apps::train::train(session, &*job.program, &job.training, scaling.as_ref(), reader, see)?;
+    let Trained { tables: trained, stopped, progress } = trained;
+    let mut tables = BTreeMap::new();
+    if session.rank() == 0 {
+        for (table, its) in trained.iter().zip(job.program.tables()) {
+            let mut pulled = ModelTable::pull(table)?;
+            if let Some(scaling) = &scaling {
+                scaling.unfold(&mut pulled);
+            }
+            tables.insert(its.name.to_owned(), pulled);
+        }
+    }
+    Ok(Learned { tables, stopped, progress, gap: None })
+}

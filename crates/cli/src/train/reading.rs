@@ -1,0 +1,196 @@
+//! How files are read, as the settings say: what format, which columns, what labels are.
+
+use super::given::{Origin, Settings};
+use super::setting::FORMATS;
+use super::value::Value;
+use anyhow::{Context, bail};
+use data::{ColumnRule, Columns, Csv, FeatureHash, Format, Header, Labels, Reader, Shuffle};
+use std::path::Path;
+
+/// What a file of one of these endings is.
+const ENDINGS: [(&str, &str); 10] = [
+    ("libsvm", "libsvm"),
+    ("svm", "libsvm"),
+    ("svmlight", "libsvm"),
+    ("libffm", "libffm"),
+    ("ffm", "libffm"),
+    ("vw", "vw"),
+    ("criteo", "criteo"),
+    ("csv", "csv"),
+    ("parquet", "parquet"),
+    ("pq", "parquet"),
+];
+
+/// Opens the files to learn from, and settles what was left to be guessed: the settings then say how any other file is to
+/// be read alike.
+pub fn open_training_data(settings: &mut Settings) -> anyhow::Result<Reader> {
+    let files = settings.texts("data").to_vec();
+    if files.is_empty() {
+        bail!("there is nothing to learn from: name files with --data");
+    }
+    settle_format(settings, &files)?;
+    let epochs = settings.count("epochs").unwrap_or(1) as u32;
+    let shuffle = match settings.get("shuffle") {
+        Some(Value::Count(minibatches)) => Some(Shuffle { minibatches: *minibatches as usize }),
+        _ => None,
+    };
+    let reader = Reader::open(&files, data::Settings { epochs, shuffle, ..reading(settings, labels(settings)?)? })?;
+    if let Some(columns) = reader.columns()? {
+        for (name, rule) in [
+            ("numeric", ColumnRule::Numeric),
+            ("categorical", ColumnRule::Categorical),
+            ("ignore", ColumnRule::Ignored),
+        ] {
+            let of_rule = columns.named.iter().filter(|(_, its)| *its == rule).map(|(column, _)| column.clone());
+            let of_rule: Vec<String> = of_rule.collect();
+            if of_rule != settings.texts(name) {
+                settings.set(name, Value::Texts(of_rule), Origin::Data);
+            }
+        }
+    }
+    Ok(reader)
+}
+
+/// Opens other files, once through and in order, as the training data was read. Columns that it did not have are ignored.
+pub fn open_alike(settings: &Settings, files: &[String], labels: Labels) -> anyhow::Result<Reader> {
+    let mut reading = reading(settings, labels)?;
+    if let Format::Csv(Csv { columns, .. }) | Format::Parquet(columns) = &mut reading.format {
+        columns.others = ColumnRule::Ignored;
+        // They need not even be there.
+        columns.named.retain(|(_, rule)| *rule != ColumnRule::Ignored);
+    }
+    Ok(Reader::open(files, reading)?)
+}
+
+/// What the program takes for labels.
+pub fn labels(settings: &Settings) -> anyhow::Result<Labels> {
+    Ok(match settings.text("program") {
+        Some("linear") => Labels::Real,
+        Some("softmax") => {
+            let count = settings.count("classes").context("softmax needs to know how many --classes there are")?;
+            Labels::Classes { first: settings.count("first-class").unwrap_or(0) as u32, count: count as u32 }
+        }
+        _ => Labels::Binary,
+    })
+}
+
+/// Puts in place of `auto` what the files' names say.
+fn settle_format(settings: &mut Settings, files: &[String]) -> anyhow::Result<()> {
+    if settings.text("format") != Some(FORMATS[0]) {
+        return Ok(());
+    }
+    let with_columns = settings.text("label").is_some();
+    let mut found: Option<(&'static str, String)> = None;
+    for path in data::files(files)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let format = guess(&name, with_columns).with_context(|| format!("cannot tell what {} is", path.display()))?;
+        match &found {
+            Some((other, other_name)) if *other != format => {
+                bail!(
+                    "{other_name} looks like {other} and {name} like {format}: files that are read together are of one format"
+                )
+            }
+            _ => found = Some((format, name)),
+        }
+    }
+    if let Some((format, name)) = found {
+        settings.set("format", Value::Text(format.to_owned()), Origin::Data);
+        if settings.get("separator").is_none() && unpacked(&name).ends_with(".tsv") {
+            settings.set("separator", Value::Text("tab".to_owned()), Origin::Data);
+        }
+    }
+    Ok(())
+}
+
+fn unpacked(name: &str) -> &str {
+    name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name)
+}
+
+/// The format that a file's name tells of. `.tsv` has columns if the labels' column is named.
+fn guess(name: &str, with_columns: bool) -> anyhow::Result<&'static str> {
+    let ending = Path::new(unpacked(name)).extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    let formats = FORMATS[1..].join(", ");
+    match ENDINGS.iter().find(|(known, _)| *known == ending) {
+        Some((_, format)) => Ok(format),
+        None if ending == "tsv" && with_columns => Ok("csv"),
+        None if ending == "tsv" => bail!("say --format criteo, or name the labels' column with --label"),
+        None => bail!("its name has no ending that says so; say --format, one of {formats}"),
+    }
+}
+
+/// One epoch in the files' order.
+fn reading(settings: &Settings, labels: Labels) -> anyhow::Result<data::Settings> {
+    let bits = settings.count("hash-bits").unwrap_or(64) as u32;
+    let format = match settings.text("format") {
+        Some("libffm") => Format::LibFfm,
+        Some("vw") => Format::VowpalWabbit,
+        Some("criteo") => Format::Criteo,
+        Some("csv") => Format::Csv(Csv {
+            separator: separator(settings)?,
+            header: match settings.texts("names") {
+                [] => Header::FirstLine,
+                names => Header::Names(names.to_vec()),
+            },
+            columns: columns(settings)?,
+        }),
+        Some("parquet") => Format::Parquet(columns(settings)?),
+        _ => Format::LibSvm,
+    };
+    Ok(data::Settings {
+        hash: FeatureHash::new(0, bits).with_context(|| format!("a key cannot have {bits} bits"))?,
+        minibatch_rows: settings.count("minibatch").unwrap_or(500) as usize,
+        skip_bad: settings.count("skip-bad").unwrap_or(0),
+        seed: settings.count("seed").unwrap_or(0),
+        ..data::Settings::new(format, labels)
+    })
+}
+
+fn separator(settings: &Settings) -> anyhow::Result<u8> {
+    match settings.text("separator").map(str::as_bytes) {
+        None => Ok(b','),
+        Some(b"tab" | b"\\t") => Ok(b'\t'),
+        Some([character]) if !b"\"\r\n".contains(character) => Ok(*character),
+        Some(other) => bail!("`{}` cannot stand between cells: give one character", String::from_utf8_lossy(other)),
+    }
+}
+
+fn columns(settings: &Settings) -> anyhow::Result<Columns> {
+    let label = settings.text("label").context("name the column that has the labels with --label")?;
+    let mut columns = Columns::new(label);
+    for (name, rule) in
+        [("numeric", ColumnRule::Numeric), ("categorical", ColumnRule::Categorical), ("ignore", ColumnRule::Ignored)]
+    {
+        for column in settings.texts(name) {
+            if columns.named.iter().any(|(named, _)| named == column) {
+                bail!("column `{column}` is named twice among numeric, categorical and ignore");
+            }
+            columns.named.push((column.clone(), rule));
+        }
+    }
+    Ok(columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_what_a_file_is_whatever_packs_it() {
+        for (name, with_columns, expected) in [
+            ("a.libsvm", false, "libsvm"),
+            ("a.b.SVM.gz", false, "libsvm"),
+            ("a.ffm.zst", false, "libffm"),
+            ("a.vw", false, "vw"),
+            ("day_0.criteo.gz", false, "criteo"),
+            ("a.csv.gz", true, "csv"),
+            ("a.tsv.gz", true, "csv"),
+            ("a.parquet", true, "parquet"),
+        ] {
+            assert_eq!(guess(name, with_columns).unwrap(), expected, "{name}");
+        }
+        for name in ["a9a.gz", "a9a", "a9a.t", "gz", "csv", "a.txt", ".gz"] {
+            assert!(guess(name, true).unwrap_err().to_string().contains("one of libsvm, libffm"), "{name}");
+        }
+        assert!(guess("a.tsv", false).unwrap_err().to_string().contains("--label"));
+    }
+}

@@ -1,0 +1,197 @@
+//! What a training comes to: figures for people or for programs, and the picture.
+
+use super::job::Job;
+use super::reading::{labels, open_alike};
+use super::watch::Account;
+use crate::chart::{Chart, Curve};
+use crate::figures::Figures;
+use crate::totals::{Totals, Waiting, grouped};
+use anyhow::Context;
+use apps::figures::Quality;
+use apps::model::{Model, Predictor};
+use apps::program::Task;
+use apps::proximal::Gap;
+use serde_json::{Value, json};
+use slackwater::Shape;
+use std::fmt;
+use std::io::Write;
+
+/// How well the model fits what it has learnt from is measured on so many rows at most.
+const TRAIN_ROWS: u64 = 1_000_000;
+const COLOUR: &str = "#0f766e";
+
+/// What the workers say of a run.
+pub struct Run {
+    pub workers: Vec<Figures>,
+    pub account: Account,
+    /// Seconds and loss.
+    pub curve: Vec<(f64, f64)>,
+    pub stopped: bool,
+    pub gap: Option<Gap>,
+}
+
+/// What it came to.
+pub struct Report<'a> {
+    job: &'a Job,
+    workers: Vec<Figures>,
+    account: Account,
+    curve: Vec<(f64, f64)>,
+    stopped: bool,
+    gap: Option<Gap>,
+    train: Option<Quality>,
+    test: Option<Quality>,
+    /// Of each table, its name and how many features have a weight in it that is not zero.
+    features: Vec<(String, usize)>,
+}
+
+impl<'a> Report<'a> {
+    /// Measures how well the model fits, and puts everything together.
+    pub fn new(
+        job: &'a Job,
+        model: &Model,
+        Run { workers, account, curve, stopped, gap }: Run,
+    ) -> anyhow::Result<Self> {
+        let mut predictor = Predictor::new(&*job.program, model, job.training.bias)?;
+        let learnt_from = open_alike(&job.settings, job.settings.texts("data"), labels(&job.settings)?)?;
+        let train = predictor.evaluate(&learnt_from, TRAIN_ROWS)?;
+        let test = job.test.as_ref().map(|test| predictor.evaluate(test, u64::MAX)).transpose()?.flatten();
+        let features = model.tables.iter().map(|(name, table)| (name.clone(), table.keys.len())).collect();
+        Ok(Self { job, workers, account, curve, stopped, gap, train, test, features })
+    }
+
+    /// Prints it, and draws the picture.
+    pub fn give(&self) -> anyhow::Result<()> {
+        let settings = &self.job.settings;
+        // Not `print!`, which panics when whoever reads has heard enough.
+        match settings.switch("json") {
+            true => writeln!(std::io::stdout(), "{}", self.to_json())?,
+            false => write!(std::io::stdout(), "{self}")?,
+        }
+        if let Some(plot) = settings.text("plot") {
+            std::fs::write(plot, self.chart().to_svg())
+                .with_context(|| format!("cannot write the picture to {plot}; name another file with --plot"))?;
+        }
+        Ok(())
+    }
+
+    fn rows_per_second(&self) -> f64 {
+        self.account.rows / Totals::of(&self.workers).seconds
+    }
+
+    fn chart(&self) -> Chart {
+        let Shape { servers, workers } = self.job.shape();
+        let name = self.job.program.name();
+        let loss = if self.job.program.task() == Task::Regression { "squared loss" } else { "log-loss" };
+        let slack = match self.job.training.consistency.bound() {
+            Some(slack) => format!("slack {slack}"),
+            None => "asynchronous".to_owned(),
+        };
+        let last = self.curve.last().map_or(f64::NAN, |(_, loss)| *loss);
+        Chart {
+            title: format!("{name}: {loss} {last:.4} after {} rows", grouped(self.account.rows as u64)),
+            subtitle: format!(
+                "{loss} of rows before they are learnt from; {workers} workers, {servers} servers, {slack}"
+            ),
+            curves: vec![Curve { label: loss.to_owned(), colour: COLOUR.to_owned(), points: self.curve.clone() }],
+            target: None,
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let totals = Totals::of(&self.workers);
+        let settings: serde_json::Map<String, Value> =
+            self.job.settings.iter().map(|(setting, value, _)| (setting.name.to_owned(), value.to_json())).collect();
+        let features: serde_json::Map<String, Value> =
+            self.features.iter().map(|(name, count)| (name.clone(), (*count).into())).collect();
+        json!({
+            "program": self.job.program.name(),
+            "settings": settings,
+            "stopped": self.stopped,
+            "seconds": totals.seconds,
+            "rows": self.account.rows as u64,
+            "rows_per_second": self.rows_per_second(),
+            "minibatches": self.account.minibatches as u64,
+            "bad_rows": self.account.bad_rows as u64,
+            "features": features,
+            "objective": self.gap.map(|gap| gap.objective / gap.examples),
+            "optimality_gap": self.gap.map(|gap| gap.relative()),
+            "train": self.train.as_ref().map(quality_json),
+            "test": self.test.as_ref().map(quality_json),
+            "share_waiting_for_workers": totals.waiting,
+            "share_waiting_for_network": totals.network,
+            "staleness_mean": totals.staleness_mean(),
+            "reads_by_staleness": totals.staleness,
+            "bytes_sent_by_workers": totals.bytes_sent,
+            "bytes_received_by_workers": totals.bytes_received,
+            "seconds_waited_by_worker_for_worker":
+                self.workers.iter().map(|worker| &worker.waited_for).collect::<Vec<_>>(),
+            "seconds_and_loss": self.curve,
+            "model": self.job.settings.text("out"),
+        })
+    }
+}
+
+/// Figures by name; one that is not a number is null.
+pub fn quality_json(quality: &Quality) -> Value {
+    quality
+        .named()
+        .into_iter()
+        .map(|(name, figure)| (name.to_owned(), Value::from(figure)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+/// Figures by name, in a line.
+pub fn quality_line(quality: &Quality) -> String {
+    let figure = |(name, figure): (&str, f64)| format!("{} {}", name.replace('_', "-"), with_digits(figure));
+    quality.named().into_iter().map(figure).collect::<Vec<_>>().join(", ")
+}
+
+/// Four decimals, or fewer where the number is large.
+fn with_digits(figure: f64) -> String {
+    if figure.abs() < 1000.0 { format!("{figure:.4}") } else { format!("{figure:.1}") }
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let totals = Totals::of(&self.workers);
+        let Shape { servers, workers } = self.job.shape();
+        let mut line = |name: &str, cell: String| writeln!(f, "{name:<40}  {cell}");
+        line("program", format!("{}, {workers} workers, {servers} servers", self.job.program.name()))?;
+        let ended = if self.stopped { ", stopped early" } else { "" };
+        line("rows learnt from", format!("{}{ended}", grouped(self.account.rows as u64)))?;
+        if self.account.bad_rows > 0.0 {
+            line("malformed lines skipped", grouped(self.account.bad_rows as u64))?;
+        }
+        line("seconds", format!("{:.2}", totals.seconds))?;
+        line("rows per second", grouped(self.rows_per_second() as u64))?;
+        for (name, count) in &self.features {
+            line(&format!("features with {name} that are not zero"), grouped(*count as u64))?;
+        }
+        if let Some(gap) = self.gap {
+            let (objective, above) = (gap.objective / gap.examples, 100.0 * gap.relative());
+            line("mean loss + λ1 |w|", format!("{objective:.6}, at most {above:.2} % above the least there is"))?;
+        }
+        for (name, quality) in [("on what was learnt from", &self.train), ("on test rows", &self.test)] {
+            if let Some(quality) = quality {
+                line(name, quality_line(quality))?;
+            }
+        }
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        line("time spent waiting for other workers", percent(totals.waiting))?;
+        line("time spent waiting for the network", percent(totals.network))?;
+        line("clocks behind when reading, mean", format!("{:.2}", totals.staleness_mean()))?;
+        line("reads 0/1/2/… clocks behind, in %", totals.staleness_shares())?;
+        line(
+            "megabytes sent, received by workers",
+            format!("{:.1}, {:.1}", totals.bytes_sent / 1e6, totals.bytes_received / 1e6),
+        )?;
+        if let Some(out) = self.job.settings.text("out") {
+            line("model", out.to_owned())?;
+        }
+        if self.workers.len() > 1 {
+            write!(f, "\n{}", Waiting { heading: "seconds waited", workers: &self.workers })?;
+        }
+        Ok(())
+    }
+}

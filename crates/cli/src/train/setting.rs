@@ -1,0 +1,136 @@
+//! Every setting of `train`, once: what it is called as a flag, in a job file, in a model and in docs/training.md, what it
+//! can be, and what it is if nobody says.
+
+/// One setting.
+pub struct Setting {
+    /// Its flag without the dashes, and its key in a job file and in a model.
+    pub name: &'static str,
+    pub kind: Kind,
+    /// What it is if nobody says, as it would be written after the flag. Where this says what it depends on, or there is
+    /// nothing, the program decides.
+    pub default: Preset,
+    /// Whose it is.
+    pub of: Of,
+    pub help: &'static str,
+}
+
+/// What a setting can be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    Switch,
+    /// Any text, called so.
+    Text(&'static str),
+    /// Any number of texts, called so.
+    Texts(&'static str),
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// A whole number, called so, from the least to the most.
+    Count(&'static str, u64, u64),
+    /// A whole number, called so, or this word.
+    CountOr(&'static str, &'static str),
+    /// A finite number of at least this.
+    Number(f64),
+}
+
+/// What a setting is if nobody says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Preset {
+    /// It is not there.
+    Absent,
+    /// This.
+    Is(&'static str),
+    /// Depends on other settings, in these words.
+    Depends(&'static str),
+}
+
+/// Whose a setting is, and so where it may be given and where it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// The model's: every program has it.
+    Model,
+    /// The model's: only this program has it.
+    Program(&'static str),
+    /// The shape of a run in one process. In a run of processes, the run says.
+    Shape,
+    /// The report's: it changes nothing in the model, and is not kept in it.
+    Report,
+}
+
+pub const PROGRAMS: [&str; 4] = ["logistic", "linear", "softmax", "fm"];
+pub const FORMATS: [&str; 7] = ["auto", "libsvm", "libffm", "vw", "criteo", "csv", "parquet"];
+pub const UPDATERS: [&str; 5] = ["ftrl", "adagrad", "adam", "sgd", "proximal"];
+/// The words that stand in place of a number.
+pub const ASYNC: &str = "async";
+pub const OFF: &str = "off";
+
+const ANY: u64 = u64::MAX >> 1;
+
+use Kind::{Count, CountOr, Number, Switch, Text, Texts, Word};
+use Of::{Model, Program, Report, Shape};
+use Preset::{Absent, Depends, Is};
+
+const fn setting(name: &'static str, kind: Kind, default: Preset, of: Of, help: &'static str) -> Setting {
+    Setting { name, kind, default, of, help }
+}
+
+/// Every setting, in the order in which they are shown. The first is the program, which is no flag: it stands by itself.
+#[rustfmt::skip]
+pub const SETTINGS: [Setting; 37] = [
+    setting("program", Word(&PROGRAMS), Absent, Model, "What is learnt."),
+    setting("data", Texts("FILE"), Absent, Model, "Files to learn from, or patterns of files: plain, .gz or .zst."),
+    setting("test", Texts("FILE"), Absent, Model, "Files to say how well the model predicts rows it has not learnt from."),
+    setting("format", Word(&FORMATS), Is("auto"), Model, "What the files are, auto by their names:"),
+    setting("label", Text("COLUMN"), Absent, Model, "The column that has the labels, in CSV and Parquet."),
+    setting("separator", Text("CHARACTER"), Depends("a tab for .tsv, else a comma"), Model, "What stands between cells of CSV; `tab` is a tab."),
+    setting("names", Texts("COLUMN"), Absent, Model, "The names of CSV's columns, where its first line does not say."),
+    setting("numeric", Texts("COLUMN"), Absent, Model, "Columns that are numbers, rather than guessed to be."),
+    setting("categorical", Texts("COLUMN"), Absent, Model, "Columns that are names, whatever they look like: ids, for one."),
+    setting("ignore", Texts("COLUMN"), Absent, Model, "Columns that are no features."),
+    setting("hash-bits", Count("BITS", 1, 64), Is("64"), Model, "Names become keys of this many bits: at most 2^BITS features."),
+    setting("skip-bad", Count("LINES", 0, ANY), Is("0"), Model, "Skip so many malformed lines in an epoch before the next is an error."),
+    setting("workers", Count("COUNT", 1, 256), Is("1"), Shape, "How many workers train."),
+    setting("servers", Count("COUNT", 1, 256), Is("1"), Shape, "How many servers hold the weights."),
+    setting("slack", CountOr("CLOCKS", ASYNC), Is("0"), Model, "How many clocks a worker may run ahead of the slowest; `async` waits for nobody."),
+    setting("updater", Word(&UPDATERS), Is("ftrl"), Model, "How weights follow gradients:"),
+    setting("rate", Number(0.0), Depends("ftrl 0.1, adagrad 0.1, adam 0.01, sgd 0.1, proximal its own"), Model, "The learning rate."),
+    setting("beta", Number(0.0), Is("1"), Model, "ftrl's β: how slowly its first steps begin."),
+    setting("l1", Number(0.0), Is("0"), Model, "λ1 of mean loss + λ1 |w| + λ2 w²/2, for ftrl and proximal."),
+    setting("l2", Number(0.0), Is("0"), Model, "λ2 of the same."),
+    setting("epochs", Count("COUNT", 1, u32::MAX as u64), Is("1"), Model, "How often everything is read."),
+    setting("minibatch", Count("ROWS", 1, 1 << 30), Is("500"), Model, "How many rows a worker learns from in a clock."),
+    setting("shuffle", CountOr("MINIBATCHES", OFF), Is("64"), Model, "Rows change places within so many minibatches; `off` keeps the files' order."),
+    setting("seed", Count("NUMBER", 0, ANY), Is("1"), Model, "Decides who reads which rows, their order, and what factors start from."),
+    setting("no-bias", Switch, Is("false"), Model, "Learn no constant term."),
+    setting("blocks", Count("COUNT", 1, 1 << 20), Is("64"), Model, "proximal: the features are taken in so many blocks, a block a clock."),
+    setting("tolerance", Number(0.0), Is("0.001"), Model, "proximal: ends when the objective is within this share of the optimum."),
+    setting("standardise", Switch, Is("false"), Model, "Bring every feature to mean 0 and variance 1 first."),
+    setting("classes", Count("COUNT", 2, 1 << 20), Absent, Program("softmax"), "How many classes there are."),
+    setting("first-class", Count("LABEL", 0, 1 << 24), Is("0"), Program("softmax"), "The label of the first class: 1 where files count from one."),
+    setting("factors", Count("COUNT", 1, 4096), Is("8"), Program("fm"), "How many factors a feature has."),
+    setting("factor-l2", Number(0.0), Is("0"), Program("fm"), "λ2 of the factors."),
+    setting("factor-spread", Number(0.0), Is("0.05"), Program("fm"), "The standard deviation of what factors start from."),
+    setting("out", Text("MODEL"), Absent, Report, "Where to write the model (safetensors)."),
+    setting("plot", Text("SVG"), Absent, Report, "Where to draw the loss over time."),
+    setting("metrics", Text("ADDRESS:PORT"), Absent, Report, "Where to serve metrics for Prometheus; in a run of processes, at this port + the worker's number."),
+    setting("json", Switch, Is("false"), Report, "Print every figure as JSON, rather than a table."),
+];
+
+/// The setting of that name.
+pub fn find(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name == name)
+}
+
+impl Setting {
+    /// Whether a model keeps it.
+    pub fn is_kept(&self) -> bool {
+        self.of != Report
+    }
+
+    /// Its default, in words.
+    pub fn default_in_words(&self) -> &'static str {
+        match self.default {
+            Absent => "",
+            Is(words) | Depends(words) => words,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What a worker notes of its own training, minibatch after minibatch: for the display, for metrics and for the report.
+
+use super::curve::{Curve, WIDTH};
+use super::interrupt::Interrupt;
+use super::progress::{Now, Progress};
+use crate::figures::Figures;
+use apps::train::{Go, Learnt};
+use observe::State;
+use slackwater::{Consistency, Ledger, NumberType, Session, TableSpec, Traffic};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often the display and the metrics are brought up to date.
+const LOOK: Duration = Duration::from_millis(100);
+/// How many numbers stand before the curve in a row.
+const COUNTS: usize = 3;
+
+/// Looks on while a worker trains.
+pub struct Watch<'a> {
+    session: &'a Session,
+    interrupt: &'a Interrupt,
+    /// Rows that all workers of this process have learnt from.
+    learnt_here: &'a AtomicU64,
+    metrics: Option<observe::Worker>,
+    display: Option<Display>,
+    begun: Instant,
+    ledger: Ledger,
+    traffic: Traffic,
+    figures: Figures,
+    curve: Curve,
+    rows: u64,
+    minibatches: u64,
+    told: bool,
+    since: Since,
+}
+
+/// The first worker's display, and what it needs to know how far it is.
+pub struct Display {
+    pub progress: Progress,
+    pub epochs: u32,
+    /// Of the first epoch, once that is over.
+    epoch_rows: Option<u64>,
+    epoch_began_at_row: u64,
+    epoch: u32,
+}
+
+/// What has happened since the last look.
+struct Since {
+    time: Instant,
+    rows: u64,
+    rows_here: u64,
+    loss: f64,
+    staleness: u64,
+    minibatches: u64,
+}
+
+/// What a worker counts, and its way to the first worker.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Account {
+    pub rows: f64,
+    pub minibatches: f64,
+    pub bad_rows: f64,
+}
+
+impl Account {
+    /// The table in which everybody's accounts and curves meet: a row each.
+    pub fn table(workers: u32) -> TableSpec {
+        TableSpec::dense("accounts", workers.into(), (COUNTS + WIDTH) as u32)
+            .number(NumberType::F64)
+            .consistency(Consistency::Unbounded)
+    }
+
+    pub fn to_row(&self, curve: &Curve) -> Vec<f64> {
+        [&[self.rows, self.minibatches, self.bad_rows][..], &curve.to_row()].concat()
+    }
+
+    /// The accounts of all rows together, and their curve.
+    pub fn together(rows: &[f64]) -> (Self, Vec<(f64, f64)>) {
+        let rows = || rows.chunks_exact(COUNTS + WIDTH);
+        let sum = |place: usize| rows().map(|row| row[place]).sum();
+        (
+            Self { rows: sum(0), minibatches: sum(1), bad_rows: sum(2) },
+            Curve::together(rows().map(|row| &row[COUNTS..])),
+        )
+    }
+}
+
+impl Display {
+    pub fn start(program: &str, epochs: u32) -> Self {
+        Self { progress: Progress::start(program), epochs, epoch_rows: None, epoch_began_at_row: 0, epoch: 0 }
+    }
+
+    /// The share of all rows that are behind a worker which has learnt from `rows` of them: by the bytes read in the first
+    /// epoch, by rows from then on.
+    fn share(&mut self, learnt: &Learnt, rows: u64) -> f64 {
+        if learnt.epoch != self.epoch {
+            self.epoch = learnt.epoch;
+            self.epoch_began_at_row = rows - learnt.examples;
+            self.epoch_rows.get_or_insert(self.epoch_began_at_row);
+        }
+        let in_epoch = match self.epoch_rows {
+            Some(all) => (rows - self.epoch_began_at_row) as f64 / all.max(1) as f64,
+            None => {
+                let all = learnt.progress.bytes_total as f64 / f64::from(self.epochs);
+                learnt.progress.bytes as f64 / all.max(1.0)
+            }
+        };
+        (f64::from(learnt.epoch) + in_epoch.min(1.0)) / f64::from(self.epochs)
+    }
+}
+
+impl<'a> Watch<'a> {
+    pub fn new(
+        session: &'a Session,
+        interrupt: &'a Interrupt,
+        learnt_here: &'a AtomicU64,
+        metrics: Option<observe::Worker>,
+        display: Option<Display>,
+    ) -> Self {
+        let begun = Instant::now();
+        let (ledger, traffic) = (session.ledger(), session.traffic());
+        let figures = Figures::new(session.shape().workers as usize);
+        let since = Since { time: begun, rows: 0, rows_here: 0, loss: 0.0, staleness: 0, minibatches: 0 };
+        Self {
+            session,
+            interrupt,
+            learnt_here,
+            metrics,
+            display,
+            begun,
+            ledger,
+            traffic,
+            figures,
+            curve: Curve::default(),
+            rows: 0,
+            minibatches: 0,
+            told: false,
+            since,
+        }
+    }
+
+    /// A minibatch was learnt.
+    pub fn see(&mut self, learnt: Learnt) -> Go {
+        self.rows += learnt.examples;
+        self.minibatches += 1;
+        self.learnt_here.fetch_add(learnt.examples, Ordering::Relaxed);
+        self.figures.count_read(learnt.staleness);
+        self.curve.add(self.begun.elapsed().as_secs_f64(), learnt.examples, learnt.loss);
+        self.since.rows += learnt.examples;
+        self.since.loss += learnt.loss;
+        self.since.staleness += learnt.staleness;
+        self.since.minibatches += 1;
+        if let Some(metrics) = &self.metrics {
+            metrics.learnt(learnt.examples, learnt.loss / learnt.examples as f64, learnt.staleness, learnt.parked);
+        }
+        if self.since.time.elapsed() >= LOOK {
+            self.look(&learnt);
+        }
+        if self.interrupt.is_told() {
+            self.heed();
+            return Go::Stop;
+        }
+        Go::On
+    }
+
+    /// Brings the display and the metrics up to date.
+    fn look(&mut self, learnt: &Learnt) {
+        let here = self.learnt_here.load(Ordering::Relaxed);
+        let Since { time, rows, rows_here, loss, staleness, minibatches } = &self.since;
+        let seconds = time.elapsed().as_secs_f64();
+        if let Some(metrics) = &self.metrics {
+            metrics.speed(*rows as f64 / seconds);
+            let waiting = learnt.progress.rows.saturating_sub(self.rows);
+            metrics.state(&state(self.session, waiting, learnt.progress.bad_rows));
+        }
+        if let Some(display) = &mut self.display {
+            let now = Now {
+                share: display.share(learnt, self.rows),
+                time: self.begun.elapsed(),
+                loss: loss / *rows as f64,
+                rows_per_second: (here - rows_here) as f64 / seconds,
+                staleness: *staleness as f64 / *minibatches as f64,
+            };
+            display.progress.show(&now);
+        }
+        self.since = Since { time: Instant::now(), rows: 0, rows_here: here, loss: 0.0, staleness: 0, minibatches: 0 };
+    }
+
+    /// Says, once, that it was told to stop.
+    fn heed(&mut self) {
+        if !std::mem::replace(&mut self.told, true)
+            && let Some(display) = &self.display
+        {
+            display.progress.say("interrupted: this clock is the last; once more ends at once");
+        }
+    }
+
+    /// The training is over. Returns what it came to.
+    pub fn finish(mut self, progress: data::Progress) -> (Figures, Account, Curve) {
+        self.figures.account(
+            self.begun.elapsed(),
+            (&self.ledger, &self.session.ledger()),
+            (self.traffic, self.session.traffic()),
+        );
+        if let Some(metrics) = &self.metrics {
+            metrics.state(&state(self.session, 0, progress.bad_rows));
+            metrics.speed(0.0);
+        }
+        if let Some(display) = &self.display {
+            display.progress.finish();
+        }
+        let account = Account {
+            rows: self.rows as f64,
+            minibatches: self.minibatches as f64,
+            bad_rows: progress.bad_rows as f64,
+        };
+        (self.figures, account, self.curve)
+    }
+
+    /// A server has refused what was pushed.
+    pub fn refused(&self) {
+        self.metrics.iter().for_each(observe::Worker::refused);
+    }
+}
+
+fn state(session: &Session, rows_waiting: u64, bad_rows: u64) -> State {
+    let (traffic, ledger) = (session.traffic(), session.ledger());
+    State {
+        bytes_sent: traffic.bytes_out,
+        bytes_received: traffic.bytes_in,
+        refused_connections: traffic.refused,
+        bad_rows,
+        waited_seconds: [ledger.waited_for_others(), ledger.network, ledger.barrier].map(|time| time.as_secs_f64()),
+        rows_waiting,
+        unacknowledged_bytes: session.unacknowledged_bytes() as u64,
+        clock: session.now().0,
+    }
+}

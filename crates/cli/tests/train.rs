@@ -1,0 +1,529 @@
+//! `train`, `predict` and `inspect` as users run them: real processes, real files, real signals.
+
+#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+
+mod process;
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use process::{Process, start};
+use serde_json::Value;
+
+/// A folder for a test's files, gone when the test is.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("slackwater-train-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.0.join(name), text).unwrap();
+        self.path(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// Rows whose label is 1 where features of low numbers outweigh those of high numbers, with one row in twenty mislabelled.
+fn made_up(rows: std::ops::Range<u64>) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let mut mixed = row.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x1234_5678;
+        let mut next = || {
+            mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            mixed >> 33
+        };
+        let mut features: Vec<u64> = (0..5).map(|_| 1 + next() % 40).collect();
+        features.sort_unstable();
+        features.dedup();
+        let weight: i64 = features.iter().map(|feature| if *feature <= 20 { 1 } else { -1 }).sum();
+        let label = (weight > 0) != (next() % 20 == 0);
+        write!(text, "{}", if label { "+1" } else { "-1" }).unwrap();
+        features.iter().for_each(|feature| write!(text, " {feature}:1").unwrap());
+        text.push('\n');
+    }
+    text
+}
+
+/// Runs the program to its end, and returns what it printed.
+fn run(arguments: &[&str]) -> String {
+    let mut process = start(&arguments.join(" "), arguments);
+    assert!(process.end(), "{} failed:\n{}", process.name, process.stderr());
+    process.stdout()
+}
+
+fn run_json(arguments: &[&str]) -> Value {
+    let printed = run(&[arguments, &["--json"]].concat());
+    serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error} in\n{printed}"))
+}
+
+fn fails(arguments: &[&str], words: &str) {
+    start(&arguments.join(" "), arguments).fails_saying(words);
+}
+
+fn interrupt(process: &Process) {
+    assert!(Command::new("kill").args(["-INT", &process.child.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn what_train_writes_predict_and_inspect_read() {
+    let folder = Folder::new("round");
+    let (data, test) = (folder.write("a.libsvm", &made_up(0..4000)), folder.write("b.libsvm", &made_up(4000..5000)));
+    let (model, plot, out) = (folder.path("m.safetensors"), folder.path("p.svg"), folder.path("predictions"));
+    let trained = run_json(&[
+        "train",
+        "logistic",
+        "--data",
+        &data,
+        "--test",
+        &test,
+        "--epochs=3",
+        "--workers=3",
+        "--servers=2",
+        "--slack=2",
+        "--out",
+        &model,
+        "--plot",
+        &plot,
+    ]);
+    assert_eq!((&trained["rows"], &trained["stopped"]), (&12_000.into(), &false.into()));
+    assert_eq!(trained["settings"]["format"], "libsvm");
+    assert!(trained["test"]["accuracy"].as_f64().unwrap() > 0.9, "{trained}");
+    assert!(trained["train"]["log_loss"].as_f64().unwrap() < 0.45, "{trained}");
+    assert!(trained["bytes_sent_by_workers"].as_f64().unwrap() > 0.0);
+    assert_eq!(trained["seconds_waited_by_worker_for_worker"].as_array().unwrap().len(), 3);
+    let reads: Vec<f64> =
+        trained["reads_by_staleness"].as_array().unwrap().iter().map(|n| n.as_f64().unwrap()).collect();
+    assert!(reads[3..].iter().all(|count| *count == 0.0), "no read breaks its bound: {reads:?}");
+    assert!(std::fs::read_to_string(&plot).unwrap().starts_with("<svg"));
+
+    let predicted = run_json(&["predict", "--model", &model, "--data", &test, "--out", &out]);
+    assert_eq!(predicted["figures"], trained["test"], "the same model on the same rows");
+    let probabilities: Vec<f64> =
+        std::fs::read_to_string(&out).unwrap().lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(probabilities.len(), 1000);
+    assert!(probabilities.iter().all(|probability| (0.0..=1.0).contains(probability)));
+    // Without labels there are predictions all the same, and the same ones.
+    let unlabelled: String = made_up(4000..5000).lines().map(|line| line[3..].to_owned() + "\n").collect();
+    let unlabelled = folder.write("c.libsvm", &unlabelled);
+    let printed = run(&["predict", "--model", &model, "--data", &unlabelled]);
+    assert_eq!(printed, std::fs::read_to_string(&out).unwrap());
+    let predicted = run_json(&["predict", "--model", &model, "--data", &unlabelled]);
+    assert_eq!((&predicted["rows"], &predicted["figures"]), (&1000.into(), &Value::Null));
+
+    let names: String = (1..=40).map(|index| format!("word-{index}\n")).collect();
+    let names = folder.write("names", &names);
+    let printed = run(&["inspect", &model, "--top", "3", "--names", &names]);
+    for words in ["program              logistic", "learnt-rows          12000", "41 features", "word-"] {
+        assert!(printed.contains(words), "'{words}' is not in\n{printed}");
+    }
+    let inspected = run_json(&["inspect", &model, "--top", "41", "--names", &names]);
+    let heaviest = inspected["tables"]["weights"]["heaviest"].as_array().unwrap();
+    assert_eq!(heaviest.len(), 41);
+    for heavy in heaviest {
+        let (key, weight) = (heavy["key"].as_u64().unwrap(), heavy["weight"].as_f64().unwrap());
+        assert!(key > 40 || (key <= 20) == (weight > 0.0), "{heavy}");
+        assert!(key > 40 || heavy["feature"] == format!("word-{key}"), "{heavy}");
+    }
+}
+
+#[test]
+fn every_program_learns_and_predicts() {
+    let folder = Folder::new("programs");
+    // The label is the better part of what stands in the columns.
+    let mut csv = "town,size,price,class,good\n".to_owned();
+    for row in 0..3000u32 {
+        let (town, size) = (row % 3, f64::from(row * 7 % 11) / 10.0);
+        let town_name = ["Delft", "Gouda", "Leiden"][town as usize];
+        let price = f64::from(town) + 2.0 * size;
+        writeln!(csv, "{town_name},{size},{price},{},{}", town + 1, u8::from(price > 2.0)).unwrap();
+    }
+    let data = folder.write("houses.csv", &csv);
+    let model = folder.path("model");
+    let common = ["--data", &data, "--test", &data, "--epochs=20", "--minibatch=100", "--out", &model];
+    for (program, label, others, figure, at_least) in [
+        ("linear", "price", &["--ignore", "class", "good"][..], "r2", 0.95),
+        ("softmax", "class", &["--classes=3", "--first-class=1", "--ignore", "price", "good"], "accuracy", 0.99),
+        ("fm", "good", &["--ignore", "price", "class", "--factors=2"], "accuracy", 0.9),
+    ] {
+        let trained = run_json(&[&["train", program, "--label", label], &common[..], others].concat());
+        let found = trained["test"][figure].as_f64().unwrap();
+        assert!(found >= at_least, "{program}: {figure} {found}");
+        let predicted = run_json(&["predict", "--model", &model, "--data", &data]);
+        assert_eq!(predicted["figures"], trained["test"], "{program}");
+        let printed = run(&["predict", "--model", &model, "--data", &data]);
+        let second = printed.lines().nth(1).unwrap();
+        let words = second.split(' ').count();
+        assert_eq!(words, if program == "softmax" { 2 } else { 1 }, "{second}");
+        assert!(program != "softmax" || second.starts_with("2 "), "the second row is of class 2: {second}");
+    }
+    let names = folder.write("names", "size\ntown=Delft\ntown=Gouda\n");
+    let inspected = run(&["inspect", &model, "--names", &names]);
+    assert!(inspected.contains("town=Delft") && inspected.contains("factors:"), "{inspected}");
+    // What a column is was settled by the data that was learnt from, whatever it looks like elsewhere.
+    let other = folder.write("other.csv", "size,town\n0.1,17\n");
+    assert_eq!(run(&["predict", "--model", &model, "--data", &other]).lines().count(), 1);
+}
+
+#[test]
+fn flags_win_over_the_file_and_everything_shown_says_where_it_is_from() {
+    let folder = Folder::new("toml");
+    let data = folder.write("a.libsvm", &made_up(0..600));
+    let job =
+        format!("program = \"logistic\"\ndata = \"{data}\"\nepochs = 2\nl2 = 1e-4\nslack = \"async\"\nworkers = 2\n");
+    let job = folder.write("job.toml", &job);
+    let shown = run(&["train", &job, "--epochs", "3", "--rate=0.2", "--show-settings"]);
+    for (setting, origin) in [
+        ("program = \"logistic\"", "from the job file"),
+        ("epochs = 3", "from the command line"),
+        ("rate = 0.2", "from the command line"),
+        ("l2 = 0.0001", "from the job file"),
+        ("slack = \"async\"", "from the job file"),
+        ("minibatch = 500", "by default"),
+        ("# out =", "not set"),
+    ] {
+        let line = shown.lines().find(|line| line.starts_with(setting)).unwrap_or_else(|| panic!("{setting}\n{shown}"));
+        assert!(line.ends_with(&format!("# {origin}")), "{line}");
+    }
+    assert!(!shown.contains("factors"), "another program's settings are not shown:\n{shown}");
+    // What is shown is a job file itself, and comes to the same.
+    let again = folder.write("again.toml", &shown);
+    let values = |shown: &str| -> Vec<String> {
+        shown.lines().map(|line| line.split(" #").next().unwrap().trim().to_owned()).collect()
+    };
+    assert_eq!(values(&run(&["train", &again, "--show-settings"])), values(&shown));
+
+    let trained = run_json(&["train", &job, "--epochs", "3"]);
+    assert_eq!((&trained["rows"], &trained["settings"]["workers"]), (&1800.into(), &2.into()));
+    // In a run of processes, the run says how many there are.
+    let launched = run_json(&["launch", "--servers=1", "--workers=1", "--", "train", &job]);
+    assert_eq!((&launched["rows"], &launched["settings"]["workers"]), (&1200.into(), &1.into()));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_a_reason() {
+    let folder = Folder::new("refused");
+    let data = folder.write("a.libsvm", &made_up(0..300));
+    let nameless = folder.write("a.dat", "1 3:1\n");
+    let tabs = folder.write("a.tsv", "1\t2\n");
+    let bad = folder.write("bad.libsvm", "1 3:1\n-1 4:1\n1 3:1 abc\n0 1:1\n");
+    let not_a_model = folder.write("m.safetensors", "nonsense");
+    let job = |name: &str, text: &str| folder.write(name, text);
+    let misspelt = job("misspelt.toml", "program = \"fm\"\n\nminibatches = 5\n");
+    let wrong = job("wrong.toml", "program = \"fm\"\nepochs = \"many\"\n");
+    let broken = job("broken.toml", "program = \n");
+    let empty = job("empty.toml", "");
+    for (arguments, words) in [
+        (&["train", "dance", "--data", &data][..], "there is no program `dance`: there are logistic, linear"),
+        (&["train", "logistic"], "name files with --data"),
+        (&["train", "logistic", "--data", "nowhere.libsvm"], "there is no file `nowhere.libsvm`"),
+        (&["train", "logistic", "--data", &nameless], "say --format, one of libsvm"),
+        (&["train", "logistic", "--data", &tabs], "name the labels' column with --label"),
+        (&["train", "logistic", "--data", &data, &tabs, "--label=y"], "files that are read together are of one format"),
+        (&["train", "logistic", "--data", &data, "--format=xml"], "`xml` is none of auto, libsvm"),
+        (&["train", "logistic", "--data", &bad], "bad.libsvm:3:7: expected `index:value`, found `abc`"),
+        (&["train", "logistic", "--data", &data, "--test", &bad], "bad.libsvm:3:7: expected `index:value`"),
+        (&["train", "logistic", "--data", &data, "--classes=3"], "`classes` is a setting of softmax"),
+        (&["train", "softmax", "--data", &data], "how many --classes"),
+        (&["train", "logistic", "--data", &data, "--minibatch=0"], "0 is not in 1..="),
+        (&["train", "logistic", "--data", &data, "--slack=1", "--async"], "cannot be used with"),
+        (&["train", "logistic", "--data", &data, "--updater=sgd", "--l1=1"], "`l1` is for ftrl and proximal"),
+        (&["train", "logistic", "--data", &data, "--out", "/nowhere/model"], "there is no such folder"),
+        (&["train", &misspelt], "misspelt.toml: line 3: there is no setting `minibatches`; did you mean `minibatch`?"),
+        (&["train", &wrong], "wrong.toml: line 2: `epochs`: expected a whole number, found the text \"many\""),
+        (&["train", &broken], "broken.toml"),
+        (&["train", &empty], "names no `program`"),
+        (&["train", "nowhere.toml"], "cannot read nowhere.toml"),
+        (&["launch", "--", "train", "logistic", "--data", &data, "--workers=3"], "'--workers'"),
+        (&["predict", "--model", &not_a_model, "--data", &data], "is not a model that `slackwater train` wrote"),
+        (&["predict", "--model", "nowhere", "--data", &data], "nowhere: "),
+        (&["inspect", &not_a_model], "is not a model"),
+    ] {
+        fails(arguments, words);
+    }
+    assert!(!folder.0.join("nowhere").exists());
+}
+
+#[test]
+fn malformed_lines_are_skipped_and_counted_up_to_a_number() {
+    let folder = Folder::new("bad");
+    let mut text = made_up(0..300);
+    text.insert_str(0, "nonsense\n");
+    text.push_str("1 2:3 x\n");
+    let data = folder.write("a.libsvm", &text);
+    let trained = run_json(&["train", "logistic", "--data", &data, "--skip-bad=2", "--epochs=2"]);
+    assert_eq!((&trained["rows"], &trained["bad_rows"]), (&600.into(), &4.into()));
+    fails(
+        &["train", "logistic", "--data", &data, "--skip-bad=1"],
+        "a.libsvm:302:7: expected `index:value`, found `x` (after 1 bad lines",
+    );
+    // No worker takes what it has for the whole, and the one that knows says why.
+    let out = folder.path("model");
+    fails(
+        &["train", "logistic", "--data", &data, "--skip-bad=1", "--workers=3", "--slack=1", "--out", &out],
+        "a.libsvm:302:7",
+    );
+    let launched = [
+        "launch",
+        "--servers=1",
+        "--workers=2",
+        "--",
+        "train",
+        "logistic",
+        "--skip-bad=1",
+        "--out",
+        &out,
+        "--data",
+        &data,
+    ];
+    let mut launch = start("launch", &launched);
+    launch.fails_saying("a.libsvm:302:7: expected `index:value`");
+    assert!(!PathBuf::from(&out).exists(), "{}", launch.stderr());
+}
+
+#[test]
+fn one_worker_and_the_same_seed_give_the_same_file() {
+    let folder = Folder::new("same");
+    let data = folder.write("a.libsvm", &made_up(0..3000));
+    let train = |program: &[&str], name: &str, seed: &str| {
+        let out = folder.path(name);
+        run(&[&["train"], program, &["--data", &data, "--epochs=2", "--seed", seed, "--out", &out]].concat());
+        std::fs::read(&out).unwrap()
+    };
+    for program in [&["logistic", "--l1=1e-4"][..], &["fm", "--factors=3"], &["logistic", "--updater=adam"]] {
+        let first = train(program, "a", "7");
+        assert!(first == train(program, "b", "7"), "{program:?}");
+        assert!(first != train(program, "c", "8"), "{program:?}");
+    }
+}
+
+#[test]
+fn processes_learn_as_well_as_threads() {
+    let folder = Folder::new("launch");
+    let (data, test) = (folder.write("a.libsvm", &made_up(0..8000)), folder.write("b.libsvm", &made_up(8000..10_000)));
+    let program = ["train", "logistic", "--data", &data, "--test", &test, "--epochs=3", "--slack=1"];
+    let alone = run_json(&program);
+    let out = folder.path("model");
+    let launched =
+        run_json(&[&["launch", "--servers=2", "--workers=2", "--"], &program[..], &["--out", &out]].concat());
+    let accuracy = |figures: &Value| figures["test"]["accuracy"].as_f64().unwrap();
+    assert!((accuracy(&alone) - accuracy(&launched)).abs() < 0.01, "{alone} {launched}");
+    assert_eq!(launched["rows"], alone["rows"], "every row is one worker's");
+    assert_eq!((&launched["settings"]["workers"], &launched["settings"]["servers"]), (&2.into(), &2.into()));
+    let predicted = run_json(&["predict", "--model", &out, "--data", &test]);
+    assert_eq!(predicted["figures"], launched["test"]);
+}
+
+/// The first figures of metrics that are served, once some rows have been learnt from.
+fn scrape(address: &str) -> String {
+    for _ in 0..600 {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(process::LIMIT)).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+        if figure(body, "slackwater_rows_total{worker=\"0\"}") > 0.0
+            && figure(body, "slackwater_sent_bytes_total{worker=\"0\"}") > 0.0
+        {
+            return body.to_owned();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("no rows are learnt from");
+}
+
+fn figure(body: &str, name: &str) -> f64 {
+    let line = body.lines().find_map(|line| line.strip_prefix(name));
+    line.map_or(f64::NAN, |line| line.trim().parse().unwrap())
+}
+
+/// Every line is what the format has: a comment about a metric, or a sample of the metric last described.
+fn check_metrics(body: &str) {
+    assert!(body.ends_with("# EOF\n"));
+    let mut described = (String::new(), String::new());
+    for line in body.lines().filter(|line| *line != "# EOF") {
+        if let Some(comment) = line.strip_prefix("# ") {
+            let words: Vec<&str> = comment.splitn(3, ' ').collect();
+            let [kind, name, text] = words[..] else { panic!("{line}") };
+            match kind {
+                "HELP" => {
+                    assert!(text.ends_with('.'), "{line}");
+                    described = (name.to_owned(), String::new());
+                }
+                "TYPE" => {
+                    assert_eq!(name, described.0, "{line}");
+                    described.1 = text.to_owned();
+                }
+                "UNIT" => assert!(name == described.0 && name.ends_with(&format!("_{text}")), "{line}"),
+                _ => panic!("{line}"),
+            }
+            continue;
+        }
+        let (name, rest) = line.split_once('{').unwrap_or_else(|| panic!("{line}"));
+        let (labels, value) = rest.split_once("} ").unwrap_or_else(|| panic!("{line}"));
+        let suffix = name.strip_prefix(&described.0).unwrap_or_else(|| panic!("{line} is not of {described:?}"));
+        let fits = match described.1.as_str() {
+            "counter" => suffix == "_total",
+            "gauge" => suffix.is_empty(),
+            "histogram" => ["_bucket", "_sum", "_count"].contains(&suffix),
+            _ => false,
+        };
+        assert!(fits && name.starts_with("slackwater_"), "{line}");
+        assert!(
+            labels.split(',').all(|label| label
+                .split_once('=')
+                .is_some_and(|(_, text)| text.starts_with('"') && text.ends_with('"'))),
+            "{line}"
+        );
+        assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
+    }
+}
+
+fn served_at(process: &mut Process) -> String {
+    process
+        .hear("where its metrics are", |said| Some(said.split_once("http://")?.1.split_once("/metrics")?.0.to_owned()))
+}
+
+/// Arguments of a training that lasts until it is interrupted.
+fn endless<'a>(data: &'a str, out: &'a str) -> Vec<&'a str> {
+    vec!["train", "logistic", "--data", data, "--epochs=4000000", "--minibatch=100", "--slack=1", "--out", out]
+}
+
+#[test]
+fn an_interrupt_finishes_the_clock_and_writes_a_model_that_can_be_used() {
+    let folder = Folder::new("interrupt");
+    let (data, out) = (folder.write("a.libsvm", &made_up(0..20_000)), folder.path("model"));
+    let mut train =
+        start("train", &[&endless(&data, &out)[..], &["--workers=2", "--json", "--metrics=127.0.0.1:0"]].concat());
+    let address = served_at(&mut train);
+    let body = scrape(&address);
+    check_metrics(&body);
+    for name in ["received_bytes_total", "minibatches_total", "loss", "clock", "staleness_clocks_count"] {
+        for worker in [0, 1] {
+            assert!(figure(&body, &format!("slackwater_{name}{{worker=\"{worker}\"}}")) > 0.0, "{name}\n{body}");
+        }
+    }
+    for name in [
+        "bad_rows_total",
+        "refused_parts_total",
+        "parked_reads_total",
+        "rows_waiting",
+        "unacknowledged_bytes",
+        "rows_per_second",
+    ] {
+        assert!(figure(&body, &format!("slackwater_{name}{{worker=\"1\"}}")) >= 0.0, "{name}\n{body}");
+    }
+    assert!(
+        figure(&body, "slackwater_staleness_clocks_bucket{le=\"1.0\",worker=\"0\"}")
+            == figure(&body, "slackwater_staleness_clocks_count{worker=\"0\"}")
+    );
+    // The port is taken, and somebody else is told so before anything else happens.
+    fails(&["train", "logistic", "--data", &data, "--metrics", &address], "cannot serve metrics at");
+    interrupt(&train);
+    assert!(train.end(), "{}", train.stderr());
+    assert!(train.stderr().contains("interrupted: this clock is the last"), "{}", train.stderr());
+    assert!(train.stderr().contains("what was learnt so far is written to"), "{}", train.stderr());
+    let figures: Value = serde_json::from_str(&train.stdout()).unwrap();
+    assert_eq!(figures["stopped"], true);
+    assert!(figures["rows"].as_u64().unwrap() > 0);
+    let predicted = run_json(&["predict", "--model", &out, "--data", &data]);
+    assert_eq!(predicted["figures"], figures["train"], "the model is there and whole");
+    assert!(run(&["inspect", &out]).contains("stopped              true"));
+}
+
+#[test]
+fn a_second_interrupt_ends_a_process_at_once() {
+    let folder = Folder::new("twice");
+    let data = folder.write("a.libsvm", &made_up(0..100));
+    // Whoever meets here is never answered, so that only an interrupt can end it.
+    let meeting = TcpListener::bind("127.0.0.1:0").unwrap();
+    let meet = meeting.local_addr().unwrap().to_string();
+    let mut worker = start("worker", &["worker", "--meet", &meet, "--", "train", "logistic", "--data", &data]);
+    let _called = meeting.accept().unwrap();
+    interrupt(&worker);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(worker.child.try_wait().unwrap().is_none(), "the first is only noted: {}", worker.stderr());
+    let begin = Instant::now();
+    let status = loop {
+        // Again and again, because two that come too fast count as one.
+        interrupt(&worker);
+        std::thread::sleep(Duration::from_millis(50));
+        if let Some(status) = worker.child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(begin.elapsed() < process::LIMIT, "{}", worker.stderr());
+    };
+    assert_eq!(status.code(), Some(130));
+}
+
+#[test]
+fn launch_passes_an_interrupt_on_and_the_run_ends_with_its_model() {
+    let folder = Folder::new("launched");
+    let (data, out) = (folder.write("a.libsvm", &made_up(0..20_000)), folder.path("model"));
+    let program = [
+        &["launch", "--servers=2", "--workers=2", "--"],
+        &endless(&data, &out)[..],
+        &["--json", "--metrics=127.0.0.1:0"],
+    ]
+    .concat();
+    let mut launch = start("launch", &program);
+    let address = launch.hear("where worker 0 serves metrics", |said| {
+        let line = said.lines().find(|line| line.starts_with("worker 0 | metrics are at"))?;
+        Some(line.split_once("http://")?.1.split_once("/metrics")?.0.to_owned())
+    });
+    check_metrics(&scrape(&address));
+    interrupt(&launch);
+    assert!(launch.end(), "{}", launch.stderr());
+    assert!(launch.stderr().contains("worker 0 | interrupted: this clock is the last"), "{}", launch.stderr());
+    let figures: Value = serde_json::from_str(&launch.stdout()).unwrap();
+    assert_eq!(figures["stopped"], true);
+    let predicted = run_json(&["predict", "--model", &out, "--data", &data]);
+    assert_eq!(predicted["figures"], figures["train"]);
+}
+
+#[test]
+fn a9a_is_learnt_as_well_as_by_others() {
+    let root = std::env::var_os("SLACKWATER_DATA")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
+    let folder = root.join("a9a");
+    if !folder.is_dir() {
+        println!("skipped: there is no {}; SLACKWATER_DATA names the folder of data sets", folder.display());
+        return;
+    }
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let program = [
+        "train",
+        "logistic",
+        "--format=libsvm",
+        "--data",
+        &file("a9a.gz"),
+        "--test",
+        &file("a9a.t.gz"),
+        "--epochs=10",
+        "--l2=3.07e-5",
+        "--slack=1",
+    ];
+    for before in [&[][..], &["launch", "--servers=2", "--workers=2", "--"]] {
+        let figures = run_json(&[before, &program[..]].concat());
+        let test = |name: &str| figures["test"][name].as_f64().unwrap();
+        assert!(test("accuracy") >= 0.849 && (test("log_loss") / 0.3241 - 1.0).abs() < 0.01, "{}", figures["test"]);
+    }
+}

@@ -1,0 +1,19 @@
+//! What a run says about itself while it works: metrics, and the HTTP server that Prometheus reads them from.
+//!
+//! ```
+//! use observe::{Exporter, Metrics};
+//!
+//! let metrics = Metrics::new();
+//! let worker = metrics.worker(0);
+//! worker.learnt(500, 0.35, 2, 1);
+//! assert!(metrics.text().contains("slackwater_rows_total{worker=\"0\"} 500"));
+//! let exporter = Exporter::start("127.0.0.1:0", metrics)?;
+//! println!("http://{}/metrics", exporter.address());
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod exporter;
+mod metrics;
+
+pub use exporter::{CONTENT_TYPE, Exporter};
+pub use metrics::{Metrics, State, Worker};

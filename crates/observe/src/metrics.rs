@@ -1,0 +1,226 @@
+//! The metrics of the workers of one process, by the conventions of Prometheus: units in names, `_total` for what only grows.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+type Labels = Vec<(&'static str, String)>;
+type Counts = Family<Labels, Counter>;
+type Seconds = Family<Labels, Counter<f64, AtomicU64>>;
+type Levels = Family<Labels, Gauge>;
+type Numbers = Family<Labels, Gauge<f64, AtomicU64>>;
+type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
+
+/// Reads are counted by how many clocks the reader was ahead, up to these.
+const STALENESS: [f64; 9] = [0.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0];
+/// Why a worker waits.
+const REASONS: [&str; 3] = ["bound", "network", "barrier"];
+
+/// The metrics of a process. Clones are of the same metrics.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    registry: Registry,
+    sent: Counts,
+    received: Counts,
+    minibatches: Counts,
+    rows: Counts,
+    bad_rows: Counts,
+    refused_parts: Counts,
+    refused_connections: Counts,
+    parked_reads: Counts,
+    waited: Seconds,
+    staleness: Histograms,
+    rows_waiting: Levels,
+    unacknowledged: Levels,
+    clock: Levels,
+    rows_per_second: Numbers,
+    loss: Numbers,
+}
+
+/// What a worker's session knows of itself at some time. All are totals, but the last three.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct State {
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Connections closed because of what came over them.
+    pub refused_connections: u64,
+    /// Malformed lines that were skipped.
+    pub bad_rows: u64,
+    /// Seconds waited: for other workers, for the network, at barriers.
+    pub waited_seconds: [f64; 3],
+    /// Rows read from files that nobody has learnt from yet.
+    pub rows_waiting: u64,
+    /// Bytes of pushes that no server has acknowledged yet.
+    pub unacknowledged_bytes: u64,
+    /// The worker's clock.
+    pub clock: u64,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// No worker yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("slackwater");
+        let histogram: fn() -> Histogram = || Histogram::new(STALENESS);
+        let mut inner = Inner {
+            registry: Registry::default(),
+            sent: Counts::default(),
+            received: Counts::default(),
+            minibatches: Counts::default(),
+            rows: Counts::default(),
+            bad_rows: Counts::default(),
+            refused_parts: Counts::default(),
+            refused_connections: Counts::default(),
+            parked_reads: Counts::default(),
+            waited: Seconds::default(),
+            staleness: Histograms::new_with_constructor(histogram),
+            rows_waiting: Levels::default(),
+            unacknowledged: Levels::default(),
+            clock: Levels::default(),
+            rows_per_second: Numbers::default(),
+            loss: Numbers::default(),
+        };
+        registry.register_with_unit("sent", "Sent by the worker", Unit::Bytes, inner.sent.clone());
+        registry.register_with_unit("received", "Received by the worker", Unit::Bytes, inner.received.clone());
+        for (name, help, counts) in [
+            ("minibatches", "Minibatches learnt from", &inner.minibatches),
+            ("rows", "Rows learnt from", &inner.rows),
+            ("bad_rows", "Malformed lines of input that were skipped", &inner.bad_rows),
+            ("refused_parts", "Parts of pushes that a server refused", &inner.refused_parts),
+            ("refused_connections", "Connections closed for what came over them", &inner.refused_connections),
+            ("parked_reads", "Reads held back until another worker had ended its clock", &inner.parked_reads),
+        ] {
+            registry.register(name, help, counts.clone());
+        }
+        registry.register_with_unit(
+            "waited",
+            "Time waited: for other workers (bound), for the network, at barriers",
+            Unit::Seconds,
+            inner.waited.clone(),
+        );
+        registry.register_with_unit(
+            "staleness",
+            "How many clocks the worker was ahead of what it read",
+            Unit::Other("clocks".to_owned()),
+            inner.staleness.clone(),
+        );
+        registry.register("rows_waiting", "Rows read from files and not learnt from yet", inner.rows_waiting.clone());
+        registry.register_with_unit(
+            "unacknowledged",
+            "Pushed and not acknowledged yet",
+            Unit::Bytes,
+            inner.unacknowledged.clone(),
+        );
+        registry.register("clock", "The worker's clock", inner.clock.clone());
+        let help = "Rows learnt from in a second, lately";
+        registry.register("rows_per_second", help, inner.rows_per_second.clone());
+        registry.register("loss", "Mean loss of rows before they were learnt from, lately", inner.loss.clone());
+        inner.registry = registry;
+        Self(Arc::new(inner))
+    }
+
+    /// The part of a worker, which from now on is shown, at first with nothing done.
+    #[must_use]
+    pub fn worker(&self, rank: u32) -> Worker {
+        let of = || vec![("worker", rank.to_string())];
+        let inner = &self.0;
+        let waiting = |reason: &str| vec![("worker", rank.to_string()), ("reason", reason.to_owned())];
+        Worker {
+            sent: inner.sent.get_or_create_owned(&of()),
+            received: inner.received.get_or_create_owned(&of()),
+            minibatches: inner.minibatches.get_or_create_owned(&of()),
+            rows: inner.rows.get_or_create_owned(&of()),
+            bad_rows: inner.bad_rows.get_or_create_owned(&of()),
+            refused_parts: inner.refused_parts.get_or_create_owned(&of()),
+            refused_connections: inner.refused_connections.get_or_create_owned(&of()),
+            parked_reads: inner.parked_reads.get_or_create_owned(&of()),
+            waited: REASONS.map(|reason| inner.waited.get_or_create_owned(&waiting(reason))),
+            staleness: inner.staleness.get_or_create_owned(&of()),
+            rows_waiting: inner.rows_waiting.get_or_create_owned(&of()),
+            unacknowledged: inner.unacknowledged.get_or_create_owned(&of()),
+            clock: inner.clock.get_or_create_owned(&of()),
+            rows_per_second: inner.rows_per_second.get_or_create_owned(&of()),
+            loss: inner.loss.get_or_create_owned(&of()),
+        }
+    }
+
+    /// Everything, in the OpenMetrics text format, which is what Prometheus asks for.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        encode(&mut text, &self.0.registry).ok();
+        text
+    }
+}
+
+/// One worker's metrics.
+pub struct Worker {
+    sent: Counter,
+    received: Counter,
+    minibatches: Counter,
+    rows: Counter,
+    bad_rows: Counter,
+    refused_parts: Counter,
+    refused_connections: Counter,
+    parked_reads: Counter,
+    waited: [Counter<f64, AtomicU64>; 3],
+    staleness: Histogram,
+    rows_waiting: Gauge,
+    unacknowledged: Gauge,
+    clock: Gauge,
+    rows_per_second: Gauge<f64, AtomicU64>,
+    loss: Gauge<f64, AtomicU64>,
+}
+
+impl Worker {
+    /// It has learnt from a minibatch.
+    pub fn learnt(&self, rows: u64, mean_loss: f64, staleness: u64, parked_reads: u64) {
+        self.minibatches.inc();
+        self.rows.inc_by(rows);
+        self.staleness.observe(staleness as f64);
+        self.parked_reads.inc_by(parked_reads);
+        self.loss.set(mean_loss);
+    }
+
+    /// A server refused a part of what it pushed.
+    pub fn refused(&self) {
+        self.refused_parts.inc();
+    }
+
+    /// How fast it has learnt lately.
+    pub fn speed(&self, rows_per_second: f64) {
+        self.rows_per_second.set(rows_per_second);
+    }
+
+    /// What its session knows now.
+    pub fn state(&self, state: &State) {
+        let total = |counter: &Counter, total| counter.inner().store(total, Ordering::Relaxed);
+        total(&self.sent, state.bytes_sent);
+        total(&self.received, state.bytes_received);
+        total(&self.refused_connections, state.refused_connections);
+        total(&self.bad_rows, state.bad_rows);
+        for (counter, seconds) in self.waited.iter().zip(state.waited_seconds) {
+            counter.inner().store(seconds.to_bits(), Ordering::Relaxed);
+        }
+        let level = |gauge: &Gauge, now: u64| gauge.set(now.try_into().unwrap_or(i64::MAX));
+        level(&self.rows_waiting, state.rows_waiting);
+        level(&self.unacknowledged, state.unacknowledged_bytes);
+        level(&self.clock, state.clock);
+    }
+}

@@ -1,0 +1,77 @@
+//! Metrics as whoever scrapes them sees them.
+
+#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+
+use observe::{CONTENT_TYPE, Exporter, Metrics, State};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+fn ask(address: SocketAddr, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(request).unwrap();
+    let mut answer = Vec::new();
+    // Whoever is hung up on in the middle of asking sees a reset, or nothing.
+    stream.read_to_end(&mut answer).ok();
+    String::from_utf8(answer).unwrap()
+}
+
+#[test]
+fn metrics_are_served_to_who_asks_rightly_and_nobody_else_does_harm() {
+    let metrics = Metrics::new();
+    let worker = metrics.worker(3);
+    worker.learnt(500, 0.25, 2, 1);
+    worker.refused();
+    worker.speed(1500.5);
+    worker.state(&State { bytes_sent: 7, bad_rows: 2, waited_seconds: [0.5, 0.0, 1.0], clock: 9, ..State::default() });
+    let exporter = Exporter::start("127.0.0.1:0", metrics).unwrap();
+    let address = exporter.address();
+    let long = [&b"GET /metrics HTTP/1.1\r\nX: "[..], &[b'a'; 20_000], b"\r\n\r\n"].concat();
+    for (request, status) in [
+        (&b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n"[..], "HTTP/1.1 200 OK"),
+        (b"GET /metrics?name=a HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK"),
+        (b"HEAD /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK"),
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405"),
+        (b"\xFF\xFE nonsense\r\n\r\n", "HTTP/1.1 400"),
+        (b"\r\n\r\n", "HTTP/1.1 400"),
+        (&long, ""),
+    ] {
+        let answer = ask(address, request);
+        assert!(answer.starts_with(status), "{:?}: {answer}", String::from_utf8_lossy(request));
+    }
+    let answer = ask(address, b"GET /metrics HTTP/1.1\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(
+        head.contains(&format!("Content-Type: {CONTENT_TYPE}"))
+            && head.contains(&format!("Content-Length: {}", body.len()))
+    );
+    for line in [
+        "# TYPE slackwater_rows counter",
+        "# UNIT slackwater_sent_bytes bytes",
+        "slackwater_rows_total{worker=\"3\"} 500",
+        "slackwater_refused_parts_total{worker=\"3\"} 1",
+        "slackwater_parked_reads_total{worker=\"3\"} 1",
+        "slackwater_bad_rows_total{worker=\"3\"} 2",
+        "slackwater_sent_bytes_total{worker=\"3\"} 7",
+        "slackwater_waited_seconds_total{worker=\"3\",reason=\"barrier\"} 1.0",
+        "slackwater_staleness_clocks_bucket{le=\"1.0\",worker=\"3\"} 0",
+        "slackwater_staleness_clocks_bucket{le=\"2.0\",worker=\"3\"} 1",
+        "slackwater_staleness_clocks_count{worker=\"3\"} 1",
+        "slackwater_rows_per_second{worker=\"3\"} 1500.5",
+        "slackwater_loss{worker=\"3\"} 0.25",
+        "slackwater_clock{worker=\"3\"} 9",
+        "# EOF",
+    ] {
+        assert!(body.lines().any(|found| found == line), "{line} is not in\n{body}");
+    }
+    drop(exporter);
+    assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn an_address_that_is_taken_is_refused() {
+    let exporter = Exporter::start("127.0.0.1:0", Metrics::new()).unwrap();
+    assert!(Exporter::start(exporter.address(), Metrics::new()).is_err());
+}
