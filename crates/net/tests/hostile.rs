@@ -4,7 +4,7 @@
 mod logged;
 
 use logged::Log;
-use net::{Event, TcpSettings, Traffic, Transport, Waiter, listen};
+use net::{Event, SameHost, SocketSettings, Traffic, Transport, Waiter, listen};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,6 +17,10 @@ use wire::{Control, Frame, HEADER_BYTES, Head, Keys, Member, Message, Payload, P
 /// Tells done from hung.
 const LIMIT: Duration = Duration::from_secs(30);
 const SERVER: NodeId = NodeId::Server(0);
+
+fn settings() -> SocketSettings {
+    SocketSettings { pauses: true, pool: Pool::new(), same_host: SameHost::default() }
+}
 
 fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
@@ -35,8 +39,7 @@ struct Echo {
 
 impl Echo {
     fn start() -> Self {
-        let (mut transport, mut waiter, address) =
-            listen(any_port(), TcpSettings { pauses: true, pool: Pool::new() }).expect("a free port");
+        let (mut transport, mut waiter, address) = listen(any_port(), settings()).expect("a free port");
         let (log, stop, backlog, traffic) =
             (Log::default(), Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default(), Arc::default());
         let mut echo = Self { address, log, stop, backlog, traffic, thread: None };
@@ -241,8 +244,7 @@ fn a_slow_reader_waits_for_itself_alone() {
 
 #[test]
 fn a_peer_that_is_refused_is_a_connection_lost_and_can_call_again() {
-    let (mut transport, mut waiter, address) =
-        listen(any_port(), TcpSettings { pauses: true, pool: Pool::new() }).expect("a free port");
+    let (mut transport, mut waiter, address) = listen(any_port(), settings()).expect("a free port");
     transport.know(&[Member { node: NodeId::Worker(3), address: address.to_string() }]);
     for _ in 0..3 {
         let mut stream = TcpStream::connect(address).expect("a listener");
