@@ -136,7 +136,8 @@ impl SharedStream {
 
     /// The line, if there is one by now.
     fn line(&mut self) -> Result<Option<Arc<Line>>> {
-        if self.line.is_none() && !self.ended {
+        // Even if the peer has ended: what it said before that is in the memory that it passed.
+        if self.line.is_none() {
             self.receive_memory()?;
         }
         Ok(self.line.clone())
