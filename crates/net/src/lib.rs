@@ -13,6 +13,10 @@ mod socket;
 #[doc(hidden)]
 pub use socket::{Ended, Inbox};
 
+/// One end of a connection through shared memory, for tests that stand between two nodes.
+#[doc(hidden)]
+pub use shared::{SharedStream, call as call_shared, open as open_shared};
+
 pub use local::{Exchange, LocalTransport, LocalWaiter};
 pub use lock::lock;
 pub use socket::{SameHost, SocketSettings, SocketTransport, SocketWaiter, listen};
