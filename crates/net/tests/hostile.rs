@@ -98,6 +98,8 @@ struct Echo {
     stop: Arc<AtomicBool>,
     /// The most bytes that ever waited to be written.
     backlog: Arc<AtomicUsize>,
+    /// Bytes that wait now.
+    waiting: Arc<AtomicUsize>,
     traffic: Arc<Mutex<Traffic>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -105,11 +107,11 @@ struct Echo {
 impl Echo {
     fn start() -> Self {
         let (mut transport, mut waiter, address) = listen(any_port(), settings()).expect("a free port");
-        let (log, stop, backlog, traffic) =
-            (Log::default(), Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default(), Arc::default());
-        let mut echo = Self { address, log, stop, backlog, traffic, thread: None };
+        let (log, stop, traffic) = (Log::default(), Arc::<AtomicBool>::default(), Arc::default());
+        let (backlog, waiting) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let mut echo = Self { address, log, stop, backlog, waiting, traffic, thread: None };
         let (log, stop) = (echo.log.clone(), echo.stop.clone());
-        let (backlog, traffic) = (echo.backlog.clone(), echo.traffic.clone());
+        let (backlog, waiting, traffic) = (echo.backlog.clone(), echo.waiting.clone(), echo.traffic.clone());
         let serve = move || {
             let logger = tracing_subscriber::fmt().with_ansi(false).with_writer(Mutex::new(log)).finish();
             tracing::subscriber::with_default(logger, || {
@@ -123,6 +125,7 @@ impl Echo {
                         backlog.fetch_max(transport.backlog(), Ordering::Relaxed);
                     }
                     transport.flush();
+                    waiting.store(transport.backlog(), Ordering::Relaxed);
                     *traffic.lock().expect("not poisoned") = transport.traffic();
                 }
             });
@@ -318,6 +321,26 @@ fn a_slow_reader_waits_for_itself_alone() {
             assert_eq!(answer[HEADER_BYTES..], request[HEADER_BYTES..]);
         }
         writer.join().expect("all requests written");
+    }
+}
+
+#[test]
+fn a_slow_reader_that_goes_away_is_forgotten() {
+    for way in WAYS {
+        let echo = Echo::start();
+        let request = bytes_of(&push(2, 1, PART_BYTES));
+        let slow = echo.connect(way);
+        let mut writing = slow.again();
+        let writer = std::thread::spawn(move || while writing.write_all(&request).is_ok() {});
+        echo.wait_until("a backlog", |echo| echo.waiting.load(Ordering::Relaxed) > 4 * PART_BYTES);
+        match &slow {
+            Peer::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both).expect("shut"),
+            Peer::Shared(peer) => peer.socket.shutdown(std::net::Shutdown::Both).expect("shut"),
+        }
+        drop(slow);
+        writer.join().expect("it ends");
+        echo.wait_until("the end of what waits for nobody", |echo| echo.waiting.load(Ordering::Relaxed) == 0);
+        echo.serves(1);
     }
 }
 

@@ -73,7 +73,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     if wanted("rtt") {
         let mut columns = Columns::default();
-        round_trips(options.rounds, SameHost::Tcp, &mut columns, &progress)?;
+        on_own_core(|| round_trips(options.rounds, SameHost::Tcp, &mut columns, &progress))?;
         for kind in ["blocking", "spinning"] {
             let (ours, theirs) = (columns.median(&format!("rtt_{kind}")), columns.median(&format!("raw_{kind}")));
             report.number(&format!("rtt_{kind}_us"), ours * 1e6);
@@ -83,17 +83,18 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     if wanted("shm") {
         let mut columns = Columns::default();
-        shared_memory(options.rounds, &mut columns, &progress)?;
+        on_own_core(|| shared_memory(options.rounds, &mut columns, &progress))?;
         let memcpy = columns.median("memcpy");
         report.number("memcpy_gbs", memcpy);
         report.number("shm_push_gbs", columns.median("push"));
         report.number("shm_pull_gbs", columns.median("pull"));
         report.number("shm_push_over_memcpy", columns.median("push") / memcpy);
         report.number("shm_pull_over_memcpy", columns.median("pull") / memcpy);
-        round_trips(options.rounds, SameHost::SharedMemory, &mut columns, &progress)?;
+        on_own_core(|| round_trips(options.rounds, SameHost::SharedMemory, &mut columns, &progress))?;
         for kind in ["blocking", "spinning"] {
             let (ours, theirs) = (columns.median(&format!("rtt_{kind}")), columns.median(&format!("raw_{kind}")));
             report.number(&format!("shm_rtt_{kind}_us"), ours * 1e6);
+            report.number(&format!("shm_raw_rtt_{kind}_us"), theirs * 1e6);
             report.number(&format!("shm_rtt_over_raw_{kind}"), ours / theirs);
         }
     }
@@ -231,7 +232,8 @@ fn create(rounds: u32, columns: &mut Columns, progress: &ProgressBar) -> anyhow:
 
 /// Dense pushes and pulls through shared memory, in turn with copying as much within one process.
 fn shared_memory(rounds: u32, columns: &mut Columns, progress: &ProgressBar) -> anyhow::Result<()> {
-    let server = ServerProcess::start(Kind { same_host: SameHost::SharedMemory, ..Kind::default() })?;
+    let kind = Kind { same_host: SameHost::SharedMemory, core: Some(core::PEERS), ..Kind::default() };
+    let server = ServerProcess::start(kind)?;
     let session = server.session()?;
     let numbers = BULK_BYTES / 4;
     let table = session.table::<f32>(TableSpec::dense("dense", numbers as u64 / 16, 16))?;
@@ -264,21 +266,19 @@ fn shared_memory(rounds: u32, columns: &mut Columns, progress: &ProgressBar) -> 
     Ok(())
 }
 
-/// The smallest push and its acknowledgement, in turn with raw TCP, on a thread of its own that is kept on one core.
-fn round_trips(rounds: u32, same_host: SameHost, columns: &mut Columns, progress: &ProgressBar) -> anyhow::Result<()> {
+/// Measures on a thread of its own, which is kept on one core.
+fn on_own_core(measure: impl FnOnce() -> anyhow::Result<()> + Send) -> anyhow::Result<()> {
     std::thread::scope(|scope| {
-        let measuring = scope.spawn(|| round_trips_here(rounds, same_host, columns, progress));
+        let measuring = scope.spawn(|| {
+            core::stay_on(core::OURS);
+            measure()
+        });
         measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
-fn round_trips_here(
-    rounds: u32,
-    same_host: SameHost,
-    columns: &mut Columns,
-    progress: &ProgressBar,
-) -> anyhow::Result<()> {
-    core::stay_on(core::OURS);
+/// The smallest push and its acknowledgement, in turn with raw TCP.
+fn round_trips(rounds: u32, same_host: SameHost, columns: &mut Columns, progress: &ProgressBar) -> anyhow::Result<()> {
     let mut raw = RawPeer::start_on(Some(core::PEERS))?;
     let (up, back) = SMALLEST_PUSH;
     for (spin, ours, theirs) in [(false, "rtt_blocking", "raw_blocking"), (true, "rtt_spinning", "raw_spinning")] {

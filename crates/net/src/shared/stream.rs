@@ -76,6 +76,11 @@ impl SharedStream {
         }
     }
 
+    /// Whether the other side has closed its socket, or its process has ended. What it wrote before that may still be read.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
     /// What a waiter needs to know of it, once there is memory.
     pub fn watched(&self) -> Watched<'_> {
         Watched(self.line.as_ref())

@@ -382,6 +382,11 @@ impl SocketTransport {
         let connection = self.connections.get_mut(index)?.as_mut()?;
         connection.queued_to_read = false;
         if self.settings.pauses && connection.outbox.waiting > PAUSE_ABOVE {
+            if connection.stream.has_ended() {
+                // Nobody will read what waits, so it would wait for ever.
+                self.close(index);
+                return None;
+            }
             connection.paused = true;
             connection.stream.watched().pause(true);
             return None;

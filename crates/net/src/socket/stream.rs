@@ -55,6 +55,11 @@ impl Stream {
         true
     }
 
+    /// Whether the other end is known to be gone where writing would not say so.
+    pub fn has_ended(&self) -> bool {
+        matches!(self, Self::Shared(stream) if stream.has_ended())
+    }
+
     /// What a waiter needs to know, where it has to look into memory.
     pub fn watched(&self) -> Watched<'_> {
         match self {
