@@ -18,7 +18,7 @@ use clap::value_parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::logs::Form;
-use crate::process::{Limits, Program};
+use crate::process::{Limits, Program, Way};
 
 /// How often the children are looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -34,6 +34,9 @@ pub struct Options {
     /// How many worker processes to start.
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = value_parser!(u32).range(1..=256))]
     workers: u32,
+    /// How the processes talk: through shared memory, or over TCP as those of different hosts do.
+    #[arg(long, value_name = "WAY", default_value = "shared-memory")]
+    same_host: Way,
     #[command(flatten)]
     limits: Limits,
     /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`; `-- train --help` lists them.
@@ -76,10 +79,11 @@ fn free_address() -> anyhow::Result<String> {
 
 /// The name and the arguments of every process of the run.
 fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<OsString>)> {
-    let Options { servers, workers, limits, program } = options;
+    let Options { servers, workers, same_host, limits, program } = options;
     let common = |kind: &str, place: u32| {
         let mut arguments = vec![kind.to_owned(), format!("--meet={meet}"), format!("--place={place}")];
         arguments.extend([format!("--join-limit={}", limits.join_limit), format!("--patience={}", limits.patience)]);
+        arguments.push(format!("--same-host={}", same_host.word()));
         arguments.extend((log_form == Form::Json).then(|| "--log-json".to_owned()));
         arguments
     };
@@ -263,14 +267,15 @@ mod tests {
     fn one_process_coordinates_and_every_process_has_its_place() {
         let limits = Limits { join_limit: 7, patience: 2 };
         let program = vec![OsString::from("demo"), OsString::from("--json")];
-        let options = Options { servers: 2, workers: 3, limits, program };
+        let options = Options { servers: 2, workers: 3, same_host: Way::Tcp, limits, program };
         let processes = processes(&options, "here:1", Form::Json);
         let names: Vec<&str> = processes.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["server 0", "server 1", "worker 0", "worker 1", "worker 2"]);
         for (name, arguments) in &processes {
             let line = arguments.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ");
             let (kind, place) = name.split_once(' ').unwrap();
-            let begins = format!("{kind} --meet=here:1 --place={place} --join-limit=7 --patience=2 --log-json");
+            let begins =
+                format!("{kind} --meet=here:1 --place={place} --join-limit=7 --patience=2 --same-host=tcp --log-json");
             assert!(line.starts_with(&begins), "{line}");
             assert_eq!(line.contains("--coordinate --servers=2 --workers=3"), name == "server 0", "{line}");
             assert_eq!(line.ends_with(" -- demo --json"), kind == "worker", "{line}");

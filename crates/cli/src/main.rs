@@ -72,7 +72,7 @@ See `slackwater server --help` for a whole run by hand.";
 
 const LAUNCH_EXAMPLES: &str = "\
 Examples:
-  The demonstration as two server and four worker processes that talk over TCP:
+  The demonstration as two server and four worker processes that talk through shared memory:
     slackwater launch --servers 2 --workers 4 -- demo
   The same for a program to read; log lines and progress are on standard error:
     slackwater launch -- demo --json > figures.json
@@ -140,7 +140,7 @@ enum Command {
 enum Bench {
     /// What this machine itself can do: loopback TCP between two processes, and copying memory.
     Raw(bench::raw::Options),
-    /// Slackwater over TCP between two processes, beside raw TCP in the same run.
+    /// Slackwater between two processes, over TCP beside raw TCP and through shared memory beside copying memory.
     Wire(bench::wire::Options),
     /// Slackwater in one process, beside copying memory in the same run.
     Embedded(bench::embedded::Options),

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::{Parser, Subcommand, value_parser};
-use slackwater::{Connect, Serve, Session, Shape};
+use clap::{Parser, Subcommand, ValueEnum, value_parser};
+use slackwater::{Connect, SameHost, Serve, Session, Shape};
 
 use crate::{demo, train};
 
@@ -28,8 +28,28 @@ pub struct Meeting {
     /// only where it differs from the one listened at.
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Option<String>,
+    /// How this process talks to those of its own host: through shared memory wherever both ends can, or over TCP as to any other.
+    #[arg(long, value_name = "WAY", default_value = "shared-memory")]
+    same_host: Way,
     #[command(flatten)]
     limits: Limits,
+}
+
+/// How processes of one host talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    SharedMemory,
+    Tcp,
+}
+
+impl Way {
+    /// As it is written on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::SharedMemory => "shared-memory",
+            Self::Tcp => "tcp",
+        }
+    }
 }
 
 /// How long is waited before something counts as gone wrong.
@@ -45,7 +65,7 @@ pub struct Limits {
 
 impl Meeting {
     fn connect(&self) -> Connect {
-        let Self { meet, place, listen, advertise, limits } = self;
+        let Self { meet, place, listen, advertise, same_host, limits } = self;
         let default = Connect::to(meet);
         Connect {
             place: *place,
@@ -53,6 +73,10 @@ impl Meeting {
             advertise: advertise.clone(),
             join_limit: Duration::from_secs(limits.join_limit),
             patience: Duration::from_secs(limits.patience),
+            same_host: match same_host {
+                Way::SharedMemory => SameHost::SharedMemory,
+                Way::Tcp => SameHost::Tcp,
+            },
             ..default
         }
     }

@@ -1,10 +1,11 @@
-//! How to reach a run over TCP.
+//! How to reach a run of several processes.
 
+use net::SameHost;
 use node::Wait;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How to reach a run over TCP.
+/// How to reach a run of several processes. Those of one host talk through shared memory, others over TCP.
 #[derive(Clone, Debug)]
 pub struct Connect {
     /// Where to meet: the coordinator's `host:port`, the same for every process of the run. Where the coordinator itself runs,
@@ -26,6 +27,8 @@ pub struct Connect {
     pub patience: Duration,
     /// How threads wait.
     pub wait: Wait,
+    /// How this node talks to those of its own host.
+    pub same_host: SameHost,
 }
 
 impl Connect {
@@ -50,6 +53,7 @@ impl Connect {
             join_limit: Duration::from_secs(300),
             patience: Duration::from_secs(5),
             wait: Wait::BLOCKING,
+            same_host: SameHost::SharedMemory,
         }
     }
 }

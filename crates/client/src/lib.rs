@@ -37,7 +37,7 @@ pub use error::Error;
 pub use ledger::Ledger;
 pub use log::Log;
 pub use machine::{ServerCounts, ShardCounts, TableFailure, WorkerCounts};
-pub use net::Traffic;
+pub use net::{SameHost, Traffic};
 pub use node::{NodeError, ServerReport, Wait};
 pub use serve::Serve;
 pub use session::{Session, Shape};

@@ -1,7 +1,7 @@
 //! Where the nodes of a run meet: what that address means on this host, where to listen, and what others are told.
 
 use crate::{Connect, Error};
-use net::{TcpSettings, TcpTransport, TcpWaiter, listen};
+use net::{SameHost, SocketSettings, SocketTransport, SocketWaiter, listen};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use types::NodeId;
@@ -27,8 +27,8 @@ enum Reach {
 
 /// A node's place in the network.
 pub(crate) struct Place {
-    pub transport: TcpTransport,
-    pub waiter: TcpWaiter,
+    pub transport: SocketTransport,
+    pub waiter: SocketWaiter,
     /// What others are told to call.
     pub address: String,
 }
@@ -101,8 +101,8 @@ impl Meeting {
     }
 
     /// Listens as the coordinator.
-    pub fn host(&self) -> Result<(TcpTransport, TcpWaiter), Error> {
-        let settings = TcpSettings { pauses: true, pool: Pool::new() };
+    pub fn host(&self, same_host: SameHost) -> Result<(SocketTransport, SocketWaiter), Error> {
+        let settings = SocketSettings { pauses: true, pool: Pool::new(), same_host };
         let error = match listen_at_first(&self.seats(), &settings) {
             Ok((transport, waiter, address)) => {
                 tracing::info!(meet = self.text, %address, "the coordinator listens");
@@ -169,7 +169,7 @@ impl Meeting {
             Some(at) => vec![ports(at)?],
             None => self.default_listens(),
         };
-        let settings = TcpSettings { pauses, pool: pool.clone() };
+        let settings = SocketSettings { pauses, pool: pool.clone(), same_host: connect.same_host };
         let (mut transport, waiter, bound) =
             listen_at_first(&seats, &settings).map_err(|error| unusable(&seats[0].to_string(), error.to_string()))?;
         let address = self.advertised(connect.advertise.as_deref(), index, bound, own_ip)?;
@@ -194,8 +194,8 @@ impl Meeting {
 /// Listens at the first of these addresses that can be listened at. If none can, the error is the first one's.
 fn listen_at_first(
     seats: &[SocketAddr],
-    settings: &TcpSettings,
-) -> std::io::Result<(TcpTransport, TcpWaiter, SocketAddr)> {
+    settings: &SocketSettings,
+) -> std::io::Result<(SocketTransport, SocketWaiter, SocketAddr)> {
     let mut problem = None;
     for seat in seats {
         match listen(*seat, settings.clone()) {

@@ -8,7 +8,7 @@ use types::Span;
 use update::Registry;
 use wire::Pool;
 
-/// A process that serves a run over TCP: servers, and the coordinator if it is told to be.
+/// A process that serves a run of several: servers, and the coordinator if it is told to be.
 ///
 /// ```no_run
 /// use slackwater::{Connect, Serve, Shape};
@@ -100,7 +100,7 @@ impl Serve {
 type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
 
 fn coordinate_at(meeting: &Meeting, connect: &Connect, shape: Shape) -> Result<CoordinatorThread, Error> {
-    let (transport, waiter) = meeting.host()?;
+    let (transport, waiter) = meeting.host(connect.same_host)?;
     let (limit, patience) = (connect.join_limit, Span(connect.patience.as_nanos() as u64));
     Ok(std::thread::spawn(move || run_coordinator(transport, waiter, shape.into(), limit, patience, None)))
 }

@@ -175,9 +175,9 @@ impl Session {
         embedded::start(shape.check()?, registry, wait)
     }
 
-    /// Joins a run over TCP as a worker. Blocks until everybody has joined, at most `connect.join_limit`. Fails if an address is
-    /// none or cannot be used ([`Error::Address`]), or if the coordinator is not there, has no room, or not everybody comes
-    /// ([`Error::Run`]).
+    /// Joins a run of several processes as a worker. Blocks until everybody has joined, at most `connect.join_limit`. Fails
+    /// if an address is none or cannot be used ([`Error::Address`]), or if the coordinator is not there, has no room, or not
+    /// everybody comes ([`Error::Run`]).
     ///
     /// ```
     /// use slackwater::{Connect, Serve, Session, Shape, TableSpec};

@@ -1,10 +1,10 @@
-//! Exactly once over real sockets: connections break at every byte of an exchange, and at random in longer ones;
+//! Exactly once over real sockets and through shared memory: connections break at every byte of an exchange, and at random in longer ones;
 //! afterwards the tables hold every push once, and nobody waits for ever.
 
 mod proxy;
 
 use proxy::{Proxy, Way, free_address};
-use slackwater::{Connect, Consistency, Error, NumberType, Serve, Session, Shape, Table, TableSpec};
+use slackwater::{Connect, Consistency, Error, NumberType, SameHost, Serve, Session, Shape, Table, TableSpec};
 use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(60);
 /// Nobody listens there: a node that gives this address can only be answered on connections it made itself.
 const NOWHERE: &str = "127.0.0.1:9";
+
+/// How nodes of one host may talk.
+const WAYS: [SameHost; 2] = [SameHost::Tcp, SameHost::SharedMemory];
 
 /// Runs `body` and fails if it takes for ever.
 fn ends<R: Send + 'static>(what: &str, body: impl FnOnce() -> R + Send + 'static) -> R {
@@ -35,25 +38,27 @@ fn cuts_of_all<F: FnOnce() -> u64 + Send + 'static>(what: &'static str, least: u
     assert!(cuts > least, "{what}: only {cuts} cuts happened");
 }
 
-fn connect(meet: SocketAddr) -> Connect {
-    Connect { join_limit: Duration::from_secs(20), ..Connect::to(&meet.to_string()) }
+fn connect(meet: SocketAddr, same_host: SameHost) -> Connect {
+    Connect { join_limit: Duration::from_secs(20), same_host, ..Connect::to(&meet.to_string()) }
 }
 
 /// A coordinator and a server behind each of the proxies returned. The last handle tells how they ended.
 struct Cluster {
     meet: SocketAddr,
+    same_host: SameHost,
     proxies: Vec<Proxy>,
     served: Vec<std::thread::JoinHandle<Result<(), Error>>>,
 }
 
 impl Cluster {
-    fn start(shape: Shape) -> Self {
+    fn start(shape: Shape, same_host: SameHost) -> Self {
         let meet = free_address();
-        let mut cluster = Self { meet, proxies: Vec::new(), served: Vec::new() };
+        let mut cluster = Self { meet, same_host, proxies: Vec::new(), served: Vec::new() };
         for index in 0..shape.servers {
             let listen = free_address();
-            let proxy = Proxy::before(listen);
-            let connect = Connect { listen: Some(listen), advertise: Some(proxy.address.to_string()), ..connect(meet) };
+            let proxy = Proxy::before(listen, same_host);
+            let advertise = Some(proxy.address.to_string());
+            let connect = Connect { listen: Some(listen), advertise, ..connect(meet, same_host) };
             let coordinate = (index == 0).then_some(shape);
             cluster.proxies.push(proxy);
             cluster
@@ -64,7 +69,7 @@ impl Cluster {
     }
 
     fn worker(&self) -> Connect {
-        connect(self.meet)
+        connect(self.meet, self.same_host)
     }
 
     /// Everybody has left, and nobody was thought lost.
@@ -92,6 +97,18 @@ fn exchange(session: &Session, table: &Table<i64>, times: i64) {
     assert_eq!(found, [times, times * 10, times * 100], "after {times} pushes");
 }
 
+/// What was measured is what was meant.
+fn went_by(same_host: SameHost, session: &Session) {
+    let traffic = session.traffic();
+    match same_host {
+        SameHost::SharedMemory => {
+            let all = traffic.bytes_in + traffic.bytes_out;
+            assert!(traffic.bytes_shared > all / 2, "only {} of {all} bytes", traffic.bytes_shared);
+        }
+        SameHost::Tcp => assert_eq!(traffic.bytes_shared, 0),
+    }
+}
+
 /// Whether the server can call its worker when the connection that the worker made is gone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Callback {
@@ -100,10 +117,10 @@ enum Callback {
 }
 
 /// Cuts at every `step`-th byte from `first` on of an exchange between one worker and one server. Returns how many.
-fn cut_everywhere(first: u64, step: usize, callback: Callback) -> u64 {
-    let cluster = Cluster::start(Shape { servers: 1, workers: 1 });
+fn cut_everywhere(first: u64, step: usize, callback: Callback, same_host: SameHost) -> u64 {
+    let cluster = Cluster::start(Shape { servers: 1, workers: 1 }, same_host);
     let listen = free_address();
-    let back = Proxy::before(listen);
+    let back = Proxy::before(listen, same_host);
     let advertise = match callback {
         Callback::Possible => back.address.to_string(),
         Callback::Impossible => NOWHERE.to_owned(),
@@ -128,6 +145,7 @@ fn cut_everywhere(first: u64, step: usize, callback: Callback) -> u64 {
     }
     there.cut_no_more();
     back.cut_no_more();
+    went_by(same_host, &session);
     session.close().expect("left");
     let cuts = there.done() + back.done();
     cluster.ended_well();
@@ -139,11 +157,13 @@ fn cut_everywhere(first: u64, step: usize, callback: Callback) -> u64 {
 #[test]
 fn a_push_counts_once_whatever_byte_the_connection_breaks_at() {
     const RUNS: u64 = 8;
-    let run = |first: u64| {
-        let callback = if first.is_multiple_of(2) { Callback::Possible } else { Callback::Impossible };
-        move || cut_everywhere(first, RUNS as usize, callback)
-    };
-    cuts_of_all("an exchange", 300, (0..RUNS).map(run));
+    for same_host in WAYS {
+        let run = |first: u64| {
+            let callback = if first.is_multiple_of(2) { Callback::Possible } else { Callback::Impossible };
+            move || cut_everywhere(first, RUNS as usize, callback, same_host)
+        };
+        cuts_of_all("an exchange", 300, (0..RUNS).map(run));
+    }
 }
 
 #[test]
@@ -151,12 +171,12 @@ fn a_longer_run_survives_random_cuts_on_every_connection() {
     const WORKERS: u32 = 3;
     const CLOCKS: i64 = 60;
     const KEYS: u64 = 2_000;
-    let cut_runs = |seed: u64| {
-        let cluster = Cluster::start(Shape { servers: 2, workers: WORKERS });
-        let meet = Proxy::before(cluster.meet);
+    let cut_runs = |seed: u64, same_host: SameHost| {
+        let cluster = Cluster::start(Shape { servers: 2, workers: WORKERS }, same_host);
+        let meet = Proxy::before(cluster.meet, same_host);
         let workers: Vec<_> = (0..WORKERS)
             .map(|_| {
-                let connect = Connect { advertise: Some(NOWHERE.to_owned()), ..connect(meet.address) };
+                let connect = Connect { advertise: Some(NOWHERE.to_owned()), ..connect(meet.address, same_host) };
                 std::thread::spawn(move || {
                     let session = Session::connect(&connect).expect("joined");
                     let table = counts(&session, "counts");
@@ -180,6 +200,7 @@ fn a_longer_run_survives_random_cuts_on_every_connection() {
                     let of = |id: u64| (0..CLOCKS).filter(|clock| id < KEYS / (*clock as u64 % 4 + 1)).count() as i64;
                     let expected: Vec<i64> = all.ids().map(|id| of(id) * i64::from(WORKERS)).collect();
                     assert_eq!(rows.values(), expected);
+                    went_by(same_host, &session);
                     session.close().expect("left");
                 })
             })
@@ -193,16 +214,18 @@ fn a_longer_run_survives_random_cuts_on_every_connection() {
         cluster.ended_well();
         cuts
     };
-    cuts_of_all("three longer runs", 60, (0..3).map(|seed| move || cut_runs(seed)));
+    for same_host in WAYS {
+        cuts_of_all("three longer runs", 60, (0..3).map(|seed| move || cut_runs(seed, same_host)));
+    }
 }
 
 #[test]
 fn tables_and_barriers_survive_a_coordinator_out_of_reach() {
     const RUNS: u64 = 6;
     let cut_runs = |first: u64| {
-        let cluster = Cluster::start(Shape { servers: 1, workers: 1 });
-        let meet = Proxy::before(cluster.meet);
-        let session = Session::connect(&connect(meet.address)).expect("joined");
+        let cluster = Cluster::start(Shape { servers: 1, workers: 1 }, SameHost::Tcp);
+        let meet = Proxy::before(cluster.meet, SameHost::Tcp);
+        let session = Session::connect(&connect(meet.address, SameHost::Tcp)).expect("joined");
         let mut tables = 0;
         for way in [Way::There, Way::Back] {
             // A table's request and a barrier's are about 300 bytes there, their answers 200 back, with beats between.
@@ -224,12 +247,12 @@ fn tables_and_barriers_survive_a_coordinator_out_of_reach() {
 #[test]
 fn joining_and_leaving_survive_a_coordinator_out_of_reach() {
     let run = |way: Way, at_join: Option<u64>, at_leave: Option<u64>| {
-        let cluster = Cluster::start(Shape { servers: 1, workers: 1 });
-        let meet = Proxy::before(cluster.meet);
+        let cluster = Cluster::start(Shape { servers: 1, workers: 1 }, SameHost::Tcp);
+        let meet = Proxy::before(cluster.meet, SameHost::Tcp);
         if let Some(offset) = at_join {
             meet.cut_after(way, offset);
         }
-        let session = Session::connect(&connect(meet.address)).expect("joined");
+        let session = Session::connect(&connect(meet.address, SameHost::Tcp)).expect("joined");
         let table = counts(&session, "counts");
         exchange(&session, &table, 1);
         if let Some(offset) = at_leave {
@@ -255,13 +278,13 @@ fn a_server_that_missed_a_goodbye_hears_it_again() {
     let run = |offset: u64| {
         let shape = Shape { servers: 1, workers: 2 };
         let meet = free_address();
-        let coordinator = connect(meet);
+        let coordinator = connect(meet, SameHost::Tcp);
         let coordinating =
             std::thread::spawn(move || Serve { threads: 0, coordinate: Some(shape), ..Serve::new(coordinator) }.run());
-        let proxy = Proxy::before(meet);
-        let server = connect(proxy.address);
+        let proxy = Proxy::before(meet, SameHost::Tcp);
+        let server = connect(proxy.address, SameHost::Tcp);
         let serving = std::thread::spawn(move || Serve::new(server).run());
-        let join = move || Session::connect(&connect(meet)).expect("joined");
+        let join = move || Session::connect(&connect(meet, SameHost::Tcp)).expect("joined");
         let first = std::thread::spawn(join);
         let (second, first) = (join(), first.join().expect("joined"));
         let tables = [counts(&first, "counts"), counts(&second, "counts")];
@@ -291,7 +314,7 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 #[test]
 fn a_worker_that_calls_anew_takes_over_from_a_connection_whose_end_was_never_told() {
     ends("a worker that calls anew", || {
-        let cluster = Cluster::start(Shape { servers: 1, workers: 1 });
+        let cluster = Cluster::start(Shape { servers: 1, workers: 1 }, SameHost::Tcp);
         let proxy = &cluster.proxies[0];
         // The server cannot call the worker, so all connections are the worker's.
         let connect = Connect { advertise: Some(NOWHERE.to_owned()), ..cluster.worker() };
@@ -315,7 +338,7 @@ fn a_worker_that_calls_anew_takes_over_from_a_connection_whose_end_was_never_tol
 #[test]
 fn a_server_that_falls_silent_without_a_word_is_named() {
     ends("a silent server", || {
-        let cluster = Cluster::start(Shape { servers: 1, workers: 1 });
+        let cluster = Cluster::start(Shape { servers: 1, workers: 1 }, SameHost::Tcp);
         let connect =
             Connect { advertise: Some(NOWHERE.to_owned()), patience: Duration::from_secs(2), ..cluster.worker() };
         let session = Session::connect(&connect).expect("joined");

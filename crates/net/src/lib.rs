@@ -1,4 +1,4 @@
-//! Transports: how frames get from one node to another, in one process or over TCP.
+//! Transports: how frames get from one node to another: in one process, through shared memory on one host, or over TCP.
 //!
 //! A node has a [`Transport`], which sends and receives without ever blocking, and a [`Waiter`], which blocks until the
 //! transport may have something. The two are apart so that several threads of a worker can send while one of them waits.
@@ -6,15 +6,20 @@
 
 mod local;
 mod lock;
-mod tcp;
+mod shared;
+mod socket;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]
-pub use tcp::{Ended, Inbox};
+pub use socket::{Ended, Inbox};
+
+/// One end of a connection through shared memory, for tests that stand between two nodes.
+#[doc(hidden)]
+pub use shared::{SharedStream, call as call_shared, open as open_shared};
 
 pub use local::{Exchange, LocalTransport, LocalWaiter};
 pub use lock::lock;
-pub use tcp::{TcpSettings, TcpTransport, TcpWaiter, listen};
+pub use socket::{SameHost, SocketSettings, SocketTransport, SocketWaiter, listen};
 
 use std::time::Duration;
 use types::NodeId;
@@ -79,6 +84,8 @@ pub struct Traffic {
     pub bytes_out: u64,
     /// Bytes received, headers included.
     pub bytes_in: u64,
+    /// Of the bytes sent and received, those that went through shared memory.
+    pub bytes_shared: u64,
     /// Frames sent.
     pub frames_out: u64,
     /// Frames received.

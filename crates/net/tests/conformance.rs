@@ -1,6 +1,6 @@
 //! What every transport promises, as one suite: each rule is a function over a [`Fixture`], and each transport runs all.
 
-use net::{Event, Exchange, TcpSettings, Transport, Waiter, listen};
+use net::{Event, Exchange, SameHost, SocketSettings, Transport, Waiter, listen};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, NumberType, PART_BYTES, Placement, ShardId, TableId};
@@ -39,24 +39,39 @@ impl Fixture for Local {
     }
 }
 
-/// Sockets of one host.
+/// Nodes of one host that listen at sockets.
+fn socket_nodes(names: &[NodeId], same_host: SameHost) -> Vec<Node> {
+    let mut members = Vec::new();
+    let mut nodes = Vec::new();
+    for name in names {
+        let pauses = !matches!(name, NodeId::Worker(_));
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let settings = SocketSettings { pauses, pool: Pool::new(), same_host };
+        let (transport, waiter, address) = listen(any_port, settings).expect("a free port");
+        members.push(Member { node: *name, address: address.to_string() });
+        nodes.push(Node { name: *name, transport: Box::new(transport), waiter: Box::new(waiter) });
+    }
+    nodes.iter_mut().for_each(|node| node.transport.know(&members));
+    nodes
+}
+
+/// TCP.
 struct Tcp;
 
 impl Fixture for Tcp {
     const DISCONNECTS: usize = 1;
     fn nodes(names: &[NodeId]) -> Vec<Node> {
-        let mut members = Vec::new();
-        let mut nodes = Vec::new();
-        for name in names {
-            let pauses = !matches!(name, NodeId::Worker(_));
-            let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-            let (transport, waiter, address) =
-                listen(any_port, TcpSettings { pauses, pool: Pool::new() }).expect("a free port");
-            members.push(Member { node: *name, address: address.to_string() });
-            nodes.push(Node { name: *name, transport: Box::new(transport), waiter: Box::new(waiter) });
-        }
-        nodes.iter_mut().for_each(|node| node.transport.know(&members));
-        nodes
+        socket_nodes(names, SameHost::Tcp)
+    }
+}
+
+/// Shared memory.
+struct Shared;
+
+impl Fixture for Shared {
+    const DISCONNECTS: usize = 1;
+    fn nodes(names: &[NodeId]) -> Vec<Node> {
+        socket_nodes(names, SameHost::SharedMemory)
     }
 }
 
@@ -308,10 +323,16 @@ fn traffic_is_counted_alike_at_both_ends<F: Fixture>() {
     assert!(ours.bytes_out > payload_bytes as u64, "headers count too");
 }
 
-/// Over sockets the count is exact, to the byte.
+/// Between processes the count is exact, to the byte, and says by which way the bytes went.
 #[test]
-fn bytes_over_tcp_are_those_of_the_encoding() {
-    let (mut server, mut worker) = pair::<Tcp>();
+fn bytes_between_processes_are_those_of_the_encoding() {
+    assert_eq!(bytes_counted::<Tcp>(), 0, "not through shared memory if told so");
+    assert!(bytes_counted::<Shared>() > 0, "through shared memory unless told otherwise");
+}
+
+/// Counts a few frames to a server. Returns how many bytes went through shared memory: all or none.
+fn bytes_counted<F: Fixture>() -> u64 {
+    let (mut server, mut worker) = pair::<F>();
     let frames: Vec<Frame> = (0..20).map(|n| push(ONE, SERVER, n, n, 4 * n as usize)).collect();
     let bytes = |frame: &Frame| {
         let mut small = Vec::new();
@@ -321,7 +342,12 @@ fn bytes_over_tcp_are_those_of_the_encoding() {
     frames.iter().cloned().for_each(|frame| worker.send(frame));
     worker.transport.flush();
     server.frames(frames.len());
-    assert_eq!(server.transport.traffic().bytes_in, frames.iter().map(bytes).sum::<usize>() as u64);
+    let all = frames.iter().map(bytes).sum::<usize>() as u64;
+    let (out, into) = (worker.transport.traffic(), server.transport.traffic());
+    assert_eq!((out.bytes_out, into.bytes_in), (all, all));
+    assert_eq!(out.bytes_shared, into.bytes_shared);
+    assert!([0, all].contains(&out.bytes_shared), "{} of {all}", out.bytes_shared);
+    out.bytes_shared
 }
 
 /// Both ends may call each other at once. What was sent on the connection that breaks may be lost, even if the other
@@ -375,7 +401,7 @@ fn is_over(stream: &mut std::net::TcpStream) -> bool {
 /// One TCP node whose peers are bare sockets, and where it listens.
 fn lone(name: NodeId) -> (Node, SocketAddr) {
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-    let settings = TcpSettings { pauses: false, pool: Pool::new() };
+    let settings = SocketSettings { pauses: false, pool: Pool::new(), same_host: SameHost::Tcp };
     let (transport, waiter, address) = listen(any_port, settings).expect("a free port");
     (Node { name, transport: Box::new(transport), waiter: Box::new(waiter) }, address)
 }
@@ -448,4 +474,4 @@ macro_rules! conform {
         );
     )*};
 }
-conform!(local: Local, tcp: Tcp);
+conform!(local: Local, tcp: Tcp, shared: Shared);

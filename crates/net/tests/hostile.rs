@@ -1,10 +1,12 @@
-//! TCP under attack: whatever a peer sends, or does not send, costs that peer its connection at most. It is counted,
-//! it is in the log, and everybody else is served as before.
+//! Connections under attack: whatever a peer sends, or does not send, or writes into memory it shares, costs that peer its
+//! connection at most. It is counted, it is in the log, and everybody else is served as before.
 
 mod logged;
+mod peer;
 
 use logged::Log;
-use net::{Event, TcpSettings, Traffic, Transport, Waiter, listen};
+use net::{Event, SameHost, SocketSettings, Traffic, Transport, Waiter, listen};
+use peer::{DOWN, HEAD, MEMORY, RING, SEALS, SharedPeer, TAIL, UP};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,8 +20,75 @@ use wire::{Control, Frame, HEADER_BYTES, Head, Keys, Member, Message, Payload, P
 const LIMIT: Duration = Duration::from_secs(30);
 const SERVER: NodeId = NodeId::Server(0);
 
+fn settings() -> SocketSettings {
+    SocketSettings { pauses: true, pool: Pool::new(), same_host: SameHost::default() }
+}
+
 fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+/// How a peer is connected.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Tcp,
+    Shared,
+}
+
+const WAYS: [Way; 2] = [Way::Tcp, Way::Shared];
+
+/// A peer that does as it likes.
+enum Peer {
+    Tcp(TcpStream),
+    Shared(SharedPeer),
+}
+
+impl Peer {
+    /// The same connection, for another thread.
+    fn again(&self) -> Self {
+        match self {
+            Self::Tcp(stream) => Self::Tcp(stream.try_clone().expect("a second handle")),
+            Self::Shared(peer) => Self::Shared(peer.again()),
+        }
+    }
+
+    /// What the log calls it.
+    fn name(&self) -> String {
+        match self {
+            Self::Tcp(stream) => stream.local_addr().expect("an address").to_string(),
+            Self::Shared(_) => format!("process {}", std::process::id()),
+        }
+    }
+
+    /// Says nothing more.
+    fn finish(&self) {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(std::net::Shutdown::Write).expect("shut"),
+            Self::Shared(peer) => peer.socket.shutdown(std::net::Shutdown::Write).expect("shut"),
+        }
+    }
+}
+
+impl Read for Peer {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(into),
+            Self::Shared(peer) => peer.read(into),
+        }
+    }
+}
+
+impl Write for Peer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Shared(peer) => peer.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A server that sends every frame back to whoever sent it.
@@ -29,19 +98,20 @@ struct Echo {
     stop: Arc<AtomicBool>,
     /// The most bytes that ever waited to be written.
     backlog: Arc<AtomicUsize>,
+    /// Bytes that wait now.
+    waiting: Arc<AtomicUsize>,
     traffic: Arc<Mutex<Traffic>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Echo {
     fn start() -> Self {
-        let (mut transport, mut waiter, address) =
-            listen(any_port(), TcpSettings { pauses: true, pool: Pool::new() }).expect("a free port");
-        let (log, stop, backlog, traffic) =
-            (Log::default(), Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default(), Arc::default());
-        let mut echo = Self { address, log, stop, backlog, traffic, thread: None };
+        let (mut transport, mut waiter, address) = listen(any_port(), settings()).expect("a free port");
+        let (log, stop, traffic) = (Log::default(), Arc::<AtomicBool>::default(), Arc::default());
+        let (backlog, waiting) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let mut echo = Self { address, log, stop, backlog, waiting, traffic, thread: None };
         let (log, stop) = (echo.log.clone(), echo.stop.clone());
-        let (backlog, traffic) = (echo.backlog.clone(), echo.traffic.clone());
+        let (backlog, waiting, traffic) = (echo.backlog.clone(), echo.waiting.clone(), echo.traffic.clone());
         let serve = move || {
             let logger = tracing_subscriber::fmt().with_ansi(false).with_writer(Mutex::new(log)).finish();
             tracing::subscriber::with_default(logger, || {
@@ -55,6 +125,7 @@ impl Echo {
                         backlog.fetch_max(transport.backlog(), Ordering::Relaxed);
                     }
                     transport.flush();
+                    waiting.store(transport.backlog(), Ordering::Relaxed);
                     *traffic.lock().expect("not poisoned") = transport.traffic();
                 }
             });
@@ -67,20 +138,27 @@ impl Echo {
         self.traffic.lock().expect("not poisoned").refused
     }
 
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).expect("a listener");
-        stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
-        stream
+    fn connect(&self, way: Way) -> Peer {
+        match way {
+            Way::Tcp => {
+                let stream = TcpStream::connect(self.address).expect("a listener");
+                stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
+                Peer::Tcp(stream)
+            }
+            Way::Shared => Peer::Shared(SharedPeer::connect(self.address)),
+        }
     }
 
-    /// A well-behaved node gets its frame back.
+    /// Well-behaved nodes get their frames back.
     fn serves(&self, worker: u32) {
-        let mut stream = self.connect();
-        let bytes = bytes_of(&push(worker, 5, 20));
-        stream.write_all(&bytes).expect("written");
-        let mut echoed = vec![0; bytes.len()];
-        stream.read_exact(&mut echoed).expect("served");
-        assert_eq!(echoed[HEADER_BYTES..], bytes[HEADER_BYTES..]);
+        for (way, worker) in WAYS.into_iter().zip([worker, worker + 1_000]) {
+            let mut stream = self.connect(way);
+            let bytes = bytes_of(&push(worker, 5, 20));
+            stream.write_all(&bytes).expect("written");
+            let mut echoed = vec![0; bytes.len()];
+            stream.read_exact(&mut echoed).expect("served");
+            assert_eq!(echoed[HEADER_BYTES..], bytes[HEADER_BYTES..]);
+        }
     }
 
     fn wait_until(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
@@ -169,17 +247,18 @@ fn what_is_no_frame_closes_its_connection_is_counted_and_logged() {
         ),
     ];
     let echo = Echo::start();
-    for (number, (what, bytes, words)) in cases.iter().enumerate() {
+    let cases = cases.iter().flat_map(|case| WAYS.map(|way| (way, case)));
+    for (number, (way, (what, bytes, words))) in cases.enumerate() {
         let logged = echo.log.text().len();
-        let mut stream = echo.connect();
+        let mut stream = echo.connect(way);
         stream.write_all(bytes).expect("written");
         // The end of the stream, or a reset where bytes were left unread.
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).ok();
         echo.wait_until(what, |echo| echo.refused() == number as u64 + 1);
         let line = &echo.log.text()[logged..];
-        assert!(line.contains(words) && line.contains("WARN"), "{what} says: {line}");
-        assert!(line.contains(&stream.local_addr().expect("an address").to_string()), "{what}: no address in {line}");
+        assert!(line.contains(words) && line.contains("WARN"), "{what} by {way:?} says: {line}");
+        assert!(line.contains(&stream.name()), "{what} by {way:?}: no address in {line}");
         echo.serves(1);
     }
 }
@@ -189,25 +268,30 @@ fn a_frame_cut_at_any_byte_is_never_handed_on() {
     let bytes = bytes_of(&push(3, 2, 8));
     let echo = Echo::start();
     for cut in 0..bytes.len() {
-        let mut stream = echo.connect();
-        stream.write_all(&bytes[..cut]).expect("written");
-        stream.shutdown(std::net::Shutdown::Write).expect("shut");
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("closed");
-        assert!(answer.is_empty(), "answered a frame of {cut} of its {} bytes", bytes.len());
+        for way in WAYS {
+            let mut stream = echo.connect(way);
+            stream.write_all(&bytes[..cut]).expect("written");
+            stream.finish();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).expect("closed");
+            assert!(answer.is_empty(), "answered a frame of {cut} of its {} bytes by {way:?}", bytes.len());
+        }
     }
     echo.serves(1);
-    echo.wait_until("the count", |echo| echo.traffic.lock().expect("not poisoned").frames_in == 1);
-    let cut_short = bytes.len() as u64 - 1;
+    echo.wait_until("the count", |echo| echo.traffic.lock().expect("not poisoned").frames_in == 2);
+    let cut_short = 2 * (bytes.len() as u64 - 1);
     assert_eq!(echo.refused(), cut_short, "one that goes away between frames has done nothing wrong");
 }
 
 #[test]
 fn a_thousand_silent_peers_cost_nobody_else_anything() {
     let echo = Echo::start();
-    let silent: Vec<TcpStream> = (0..1_000).map(|_| echo.connect()).collect();
+    // Memory that nobody touches is not there yet, but its file is open.
+    let silent = [(Way::Tcp, 800), (Way::Shared, 200)];
+    let mut silent: Vec<Peer> =
+        silent.into_iter().flat_map(|(way, count)| (0..count).map(move |_| way)).map(|way| echo.connect(way)).collect();
     // Some of them begin to speak, and stop in the middle of a word.
-    for (index, mut stream) in silent.iter().enumerate().step_by(10) {
+    for (index, stream) in silent.iter_mut().enumerate().step_by(10) {
         stream.write_all(&bytes_of(&push(4, 2, 8))[..index % 100]).expect("written");
     }
     (0..20).for_each(|worker| echo.serves(worker));
@@ -219,30 +303,209 @@ fn a_thousand_silent_peers_cost_nobody_else_anything() {
 #[test]
 fn a_slow_reader_waits_for_itself_alone() {
     const REQUESTS: usize = 24;
-    let echo = Echo::start();
-    let request = bytes_of(&push(2, 1, PART_BYTES));
-    let slow = echo.connect();
-    let mut writing = slow.try_clone().expect("a second handle");
-    let sent = request.clone();
-    // Its own requests fill the way to the server once the server stops reading them.
-    let writer = std::thread::spawn(move || (0..REQUESTS).for_each(|_| writing.write_all(&sent).expect("written")));
-    echo.wait_until("a backlog", |echo| echo.backlog.load(Ordering::Relaxed) > 2 * PART_BYTES);
-    (10..30).for_each(|worker| echo.serves(worker));
-    let most = echo.backlog.load(Ordering::Relaxed);
-    assert!(most < 8 * PART_BYTES, "{most} bytes waited for one peer");
-    let mut reading = &slow;
-    let mut answer = vec![0; request.len()];
-    for _ in 0..REQUESTS {
-        reading.read_exact(&mut answer).expect("an answer");
-        assert_eq!(answer[HEADER_BYTES..], request[HEADER_BYTES..]);
+    for way in WAYS {
+        let echo = Echo::start();
+        let request = bytes_of(&push(2, 1, PART_BYTES));
+        let mut slow = echo.connect(way);
+        let mut writing = slow.again();
+        let sent = request.clone();
+        // Its own requests fill the way to the server once the server stops reading them.
+        let writer = std::thread::spawn(move || (0..REQUESTS).for_each(|_| writing.write_all(&sent).expect("written")));
+        echo.wait_until("a backlog", |echo| echo.backlog.load(Ordering::Relaxed) > 2 * PART_BYTES);
+        (10..30).for_each(|worker| echo.serves(worker));
+        let most = echo.backlog.load(Ordering::Relaxed);
+        assert!(most < 8 * PART_BYTES, "{most} bytes waited for one peer by {way:?}");
+        let mut answer = vec![0; request.len()];
+        for _ in 0..REQUESTS {
+            slow.read_exact(&mut answer).expect("an answer");
+            assert_eq!(answer[HEADER_BYTES..], request[HEADER_BYTES..]);
+        }
+        writer.join().expect("all requests written");
     }
-    writer.join().expect("all requests written");
+}
+
+#[test]
+fn a_slow_reader_that_goes_away_is_forgotten() {
+    for way in WAYS {
+        let echo = Echo::start();
+        let request = bytes_of(&push(2, 1, PART_BYTES));
+        let slow = echo.connect(way);
+        let mut writing = slow.again();
+        let writer = std::thread::spawn(move || while writing.write_all(&request).is_ok() {});
+        echo.wait_until("a backlog", |echo| echo.waiting.load(Ordering::Relaxed) > 4 * PART_BYTES);
+        match &slow {
+            Peer::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both).expect("shut"),
+            Peer::Shared(peer) => peer.socket.shutdown(std::net::Shutdown::Both).expect("shut"),
+        }
+        drop(slow);
+        writer.join().expect("it ends");
+        echo.wait_until("the end of what waits for nobody", |echo| echo.waiting.load(Ordering::Relaxed) == 0);
+        echo.serves(1);
+    }
+}
+
+#[test]
+fn a_peer_that_scribbles_over_positions_is_closed_named_and_nobody_else_notices() {
+    type Scribble = fn(&mut SharedPeer, u64);
+    // (what, done after one frame of so many bytes went there and back, words of the log line)
+    let cases: [(&str, Scribble, &str); 8] = [
+        ("a tail beyond all bounds", |peer, _| peer.say(UP + TAIL, u64::MAX), "it wrote 18446744073709551615 bytes"),
+        ("a tail beyond the ring", |peer, n| peer.say(UP + TAIL, n + RING + 1), "scribbled on"),
+        ("a tail that falls", |peer, n| peer.say(UP + TAIL, n - 1), "scribbled on"),
+        ("a tail of nothing", |peer, _| peer.say(UP + TAIL, 0), "it wrote 0 bytes"),
+        ("a whole ring of nothing", |peer, n| peer.say(UP + TAIL, n + RING), "does not speak Slackwater"),
+        (
+            "a head beyond what it was given",
+            |peer, n| {
+                peer.say(DOWN + HEAD, n + 1);
+                peer.write_all(&bytes_of(&push(7, 1, 4))).expect("written");
+            },
+            "it read",
+        ),
+        (
+            "a head that falls",
+            |peer, n| {
+                // Half of it is what the server has heard of by now.
+                peer.say(DOWN + HEAD, n / 2 - 1);
+                peer.write_all(&bytes_of(&push(7, 1, 4))).expect("written");
+            },
+            "it read",
+        ),
+        (
+            "a head beyond all bounds",
+            |peer, _| {
+                peer.say(DOWN + HEAD, u64::MAX);
+                peer.write_all(&bytes_of(&push(7, 1, 4))).expect("written");
+            },
+            "it read 18446744073709551615 bytes",
+        ),
+    ];
+    let echo = Echo::start();
+    for (number, (what, scribble, words)) in cases.iter().enumerate() {
+        let logged = echo.log.text().len();
+        let mut peer = SharedPeer::connect(echo.address);
+        let bytes = bytes_of(&push(7, 1, 4));
+        let mut answer = vec![0; bytes.len()];
+        for _ in 0..2 {
+            peer.write_all(&bytes).expect("written");
+            peer.read_exact(&mut answer).expect("an answer");
+        }
+        scribble(&mut peer, 2 * bytes.len() as u64);
+        peer.ring();
+        echo.wait_until(what, |echo| echo.refused() == number as u64 + 1);
+        let line = &echo.log.text()[logged..];
+        assert!(line.contains(words) && line.contains("WARN"), "{what} says: {line}");
+        assert!(line.contains("worker 7") && line.contains(&std::process::id().to_string()), "{what}: who? {line}");
+        echo.serves(1);
+    }
+}
+
+#[test]
+fn memory_that_is_none_or_could_be_taken_away_is_refused() {
+    let file = std::fs::File::open("/proc/self/exe").expect("a file");
+    let sealed = || peer::memory(MEMORY, SEALS);
+    let other_layout = [b"SLKWSHM\x02".as_slice(), &RING.to_le_bytes()].concat();
+    // (what, the greeting, the memory, words of the log line)
+    let cases = [
+        ("a browser", b"GET / HTTP/1.1\r\n\r\n".to_vec(), None, "does not speak Slackwater"),
+        ("half a greeting", peer::greeting()[..9].to_vec(), Some(sealed()), "does not speak Slackwater"),
+        ("another layout", other_layout, Some(sealed()), "lays shared memory out differently"),
+        ("no memory", peer::greeting(), None, "passed no shared memory"),
+        ("a file", peer::greeting(), Some(file), "not sealed"),
+        (
+            "memory that can be cut",
+            peer::greeting(),
+            Some(peer::memory(MEMORY, rustix::fs::SealFlags::GROW)),
+            "not sealed",
+        ),
+        ("short memory", peer::greeting(), Some(peer::memory(MEMORY / 2, SEALS)), "and should be"),
+        ("no memory at all", peer::greeting(), Some(peer::memory(0, SEALS)), "and should be"),
+    ];
+    let echo = Echo::start();
+    for (number, (what, greeting, memory, words)) in cases.iter().enumerate() {
+        let logged = echo.log.text().len();
+        let _socket = peer::call(echo.address, greeting, memory.as_ref());
+        echo.wait_until(what, |echo| echo.refused() == number as u64 + 1);
+        let line = &echo.log.text()[logged..];
+        assert!(line.contains(words) && line.contains("WARN"), "{what} says: {line}");
+        echo.serves(1);
+    }
+}
+
+#[test]
+fn scribbling_at_random_never_hurts_anybody_else() {
+    let echo = Echo::start();
+    let mut seed = 1u64;
+    let mut random = move || {
+        // xorshift64
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let bytes = bytes_of(&push(5, 3, 500));
+    for round in 0..200 {
+        let mut peer = SharedPeer::connect(echo.address);
+        let mut answer = vec![0; bytes.len()];
+        peer.write_all(&bytes).expect("written");
+        peer.read_exact(&mut answer).expect("an answer");
+        for _ in 0..random() % 40 {
+            match random() % 4 {
+                0 => peer.say(random() % 8 * 128, random()),
+                1 => peer.say(random() % 8 * 128, random() % (2 * RING)),
+                2 => peer.say(random() % 8 * 128, peer.hear(random() % 8 * 128).wrapping_add(random() % 300)),
+                _ => peer.scribble(random() % (MEMORY - 8), &random().to_le_bytes()),
+            }
+            peer.ring();
+        }
+        if round % 20 == 0 {
+            echo.serves(1);
+        }
+    }
+    echo.serves(1);
+    assert!(echo.refused() > 50, "only {} of 200 were noticed", echo.refused());
+}
+
+/// Where the process that is to be killed finds whom to call.
+const VICTIM: &str = "SLACKWATER_TEST_VICTIM_CALLS";
+
+/// Not a test of its own: the process that the next one kills.
+#[test]
+fn a_process_that_stops_in_the_middle_of_a_frame() {
+    let Some(address) = std::env::var(VICTIM).ok().and_then(|address| address.parse().ok()) else { return };
+    let mut peer = SharedPeer::connect(address);
+    let bytes = bytes_of(&push(6, 1, PART_BYTES));
+    peer.write_all(&bytes_of(&push(6, 1, 4))).expect("written");
+    peer.write_all(&bytes[..bytes.len() / 2]).expect("written");
+    println!("half said");
+    std::io::stdout().flush().expect("said");
+    std::thread::sleep(LIMIT);
+}
+
+#[test]
+fn a_process_that_is_killed_in_the_middle_of_a_frame_is_a_connection_lost() {
+    let echo = Echo::start();
+    let mut child = std::process::Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "a_process_that_stops_in_the_middle_of_a_frame", "--nocapture"])
+        .env(VICTIM, echo.address.to_string())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let said = std::io::BufReader::new(child.stdout.take().expect("its output"));
+    let half = std::io::BufRead::lines(said).any(|line| line.is_ok_and(|line| line.contains("half said")));
+    assert!(half, "it ended before it was killed");
+    echo.wait_until("its first frame", |echo| echo.traffic.lock().expect("not poisoned").frames_in == 1);
+    child.kill().expect("there");
+    child.wait().expect("gone");
+    echo.wait_until("the loss", |echo| echo.refused() == 1);
+    assert!(echo.log.text().contains("ended in the middle of a frame"), "{}", echo.log.text());
+    assert!(echo.log.text().contains("worker 6"), "{}", echo.log.text());
+    echo.serves(1);
 }
 
 #[test]
 fn a_peer_that_is_refused_is_a_connection_lost_and_can_call_again() {
-    let (mut transport, mut waiter, address) =
-        listen(any_port(), TcpSettings { pauses: true, pool: Pool::new() }).expect("a free port");
+    let (mut transport, mut waiter, address) = listen(any_port(), settings()).expect("a free port");
     transport.know(&[Member { node: NodeId::Worker(3), address: address.to_string() }]);
     for _ in 0..3 {
         let mut stream = TcpStream::connect(address).expect("a listener");

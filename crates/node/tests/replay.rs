@@ -1,7 +1,7 @@
 //! A recorded server or coordinator, fed back, says the same bytes: with real threads, over both transports.
 
 use machine::{Batch, Outcome, PullTarget, Size, Values};
-use net::{Exchange, LocalTransport, LocalWaiter, TcpSettings, Transport, Waiter, listen};
+use net::{Exchange, LocalTransport, LocalWaiter, SameHost, SocketSettings, Transport, Waiter, listen};
 use node::{
     Driver, DriverSettings, NodeError, RECORDING_BYTES, Recorder, Replayed, ServerSettings, Wait, join, replay,
     run_coordinator, run_server,
@@ -147,7 +147,8 @@ fn a_recorded_run_over_tcp_feeds_back_to_the_same_bytes() {
         let pauses = !matches!(node, NodeId::Worker(_));
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let (transport, waiter, address) =
-            listen(any_port, TcpSettings { pauses, pool: Pool::new() }).expect("a free port");
+            listen(any_port, SocketSettings { pauses, pool: Pool::new(), same_host: SameHost::default() })
+                .expect("a free port");
         (transport, waiter, address.to_string())
     }));
 }

@@ -2,7 +2,8 @@
 //!
 //! A round trip that sleeps costs six times more when the system happens to put both ends on different cores than when it
 //! puts them on one, and it decides anew for every pair. Round trips are therefore measured with this process on the first
-//! core and its peer on the second, raw and Slackwater alike.
+//! core and its peer on the second, raw and Slackwater alike. So is what goes through shared memory: on one core both sides
+//! would copy in turn, and not at the same time.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 

@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use anyhow::Context;
-use slackwater::{Connect, Serve, Session, Shape, Wait};
+use slackwater::{Connect, SameHost, Serve, Session, Shape, Wait};
 
 /// The settings of the hidden server process.
 #[derive(clap::Args)]
@@ -28,10 +28,14 @@ pub struct Options {
     /// The core to stay on.
     #[arg(long)]
     core: Option<usize>,
+    /// Talk through shared memory rather than over TCP.
+    #[arg(long)]
+    share: bool,
 }
 
-fn connect(meet: SocketAddr, spin: bool) -> Connect {
+fn connect(meet: SocketAddr, spin: bool, same_host: SameHost) -> Connect {
     Connect {
+        same_host,
         wait: if spin { Wait::SPINNING } else { Wait::BLOCKING },
         patience: Duration::from_secs(60),
         ..Connect::to(&meet.to_string())
@@ -41,7 +45,8 @@ fn connect(meet: SocketAddr, spin: bool) -> Connect {
 /// What the hidden process does.
 pub fn serve(options: &Options) -> anyhow::Result<()> {
     options.core.into_iter().for_each(super::core::stay_on);
-    let mut serve = Serve::new(connect(options.meet, options.spin));
+    let same_host = if options.share { SameHost::SharedMemory } else { SameHost::Tcp };
+    let mut serve = Serve::new(connect(options.meet, options.spin, same_host));
     serve.threads = options.threads;
     serve.coordinate = Some(Shape { servers: options.threads, workers: options.workers });
     serve.list_bytes = options.list_bytes.unwrap_or(serve.list_bytes);
@@ -62,11 +67,13 @@ pub struct Kind {
     pub list_bytes: Option<usize>,
     /// The core it stays on, if any.
     pub core: Option<usize>,
+    /// How both sides talk.
+    pub same_host: SameHost,
 }
 
 impl Default for Kind {
     fn default() -> Self {
-        Self { threads: 1, workers: 1, spin: false, list_bytes: None, core: None }
+        Self { threads: 1, workers: 1, spin: false, list_bytes: None, core: None, same_host: SameHost::Tcp }
     }
 }
 
@@ -89,6 +96,9 @@ impl ServerProcess {
         if kind.spin {
             command.arg("--spin");
         }
+        if kind.same_host == SameHost::SharedMemory {
+            command.arg("--share");
+        }
         if let Some(bytes) = kind.list_bytes {
             command.args(["--list-bytes", &bytes.to_string()]);
         }
@@ -99,7 +109,7 @@ impl ServerProcess {
 
     /// One worker's session.
     pub fn session(&self) -> anyhow::Result<Session> {
-        Ok(Session::connect(&connect(self.meet, self.kind.spin))?)
+        Ok(Session::connect(&connect(self.meet, self.kind.spin, self.kind.same_host))?)
     }
 
     /// Bytes of its memory that are in use.

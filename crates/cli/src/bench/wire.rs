@@ -1,4 +1,5 @@
-//! `bench wire`: Slackwater between two processes over loopback TCP, beside raw TCP in the same run.
+//! `bench wire`: Slackwater between two processes over loopback TCP, beside raw TCP in the same run, and through shared memory,
+//! beside copying memory.
 //!
 //! Every round measures the machine and Slackwater in turn, so that both meet the same weather; each figure is the median
 //! of the rounds, and a ratio divides two medians.
@@ -6,8 +7,9 @@
 use std::sync::Arc;
 
 use indicatif::ProgressBar;
-use slackwater::{Consistency, Keys, Rows, Table, TableSpec, Tickets};
+use slackwater::{Consistency, Keys, Rows, SameHost, Table, TableSpec, Tickets};
 
+use super::cold::ColdCopy;
 use super::core;
 use super::measure::{Columns, Format, Report, gbs, median, timed};
 use super::peer::BULK_BYTES;
@@ -24,7 +26,7 @@ pub struct Options {
     /// Print JSON rather than a table.
     #[arg(long)]
     json: bool,
-    /// Measure only these: dense, sparse, large, rtt, memory.
+    /// Measure only these: dense, sparse, large, rtt, memory, shm.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -70,16 +72,30 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         report.number("sparse_new_pull_mkeys_10m", columns.median("nl10"));
     }
     if wanted("rtt") {
-        // On a thread of its own, which is kept on one core.
-        std::thread::scope(|scope| {
-            let measuring = scope.spawn(|| round_trips(options.rounds, &mut columns, &progress));
-            measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })?;
+        let mut columns = Columns::default();
+        on_own_core(|| round_trips(options.rounds, SameHost::Tcp, &mut columns, &progress))?;
         for kind in ["blocking", "spinning"] {
             let (ours, theirs) = (columns.median(&format!("rtt_{kind}")), columns.median(&format!("raw_{kind}")));
             report.number(&format!("rtt_{kind}_us"), ours * 1e6);
             report.number(&format!("raw_rtt_{kind}_us"), theirs * 1e6);
             report.number(&format!("rtt_over_raw_{kind}"), ours / theirs);
+        }
+    }
+    if wanted("shm") {
+        let mut columns = Columns::default();
+        on_own_core(|| shared_memory(options.rounds, &mut columns, &progress))?;
+        let memcpy = columns.median("memcpy");
+        report.number("memcpy_gbs", memcpy);
+        report.number("shm_push_gbs", columns.median("push"));
+        report.number("shm_pull_gbs", columns.median("pull"));
+        report.number("shm_push_over_memcpy", columns.median("push") / memcpy);
+        report.number("shm_pull_over_memcpy", columns.median("pull") / memcpy);
+        on_own_core(|| round_trips(options.rounds, SameHost::SharedMemory, &mut columns, &progress))?;
+        for kind in ["blocking", "spinning"] {
+            let (ours, theirs) = (columns.median(&format!("rtt_{kind}")), columns.median(&format!("raw_{kind}")));
+            report.number(&format!("shm_rtt_{kind}_us"), ours * 1e6);
+            report.number(&format!("shm_raw_rtt_{kind}_us"), theirs * 1e6);
+            report.number(&format!("shm_rtt_over_raw_{kind}"), ours / theirs);
         }
     }
     if wanted("memory") {
@@ -214,12 +230,59 @@ fn create(rounds: u32, columns: &mut Columns, progress: &ProgressBar) -> anyhow:
     Ok(())
 }
 
-fn round_trips(rounds: u32, columns: &mut Columns, progress: &ProgressBar) -> anyhow::Result<()> {
-    core::stay_on(core::OURS);
+/// Dense pushes and pulls through shared memory, in turn with copying as much within one process.
+fn shared_memory(rounds: u32, columns: &mut Columns, progress: &ProgressBar) -> anyhow::Result<()> {
+    let kind = Kind { same_host: SameHost::SharedMemory, core: Some(core::PEERS), ..Kind::default() };
+    let server = ServerProcess::start(kind)?;
+    let session = server.session()?;
+    let numbers = BULK_BYTES / 4;
+    let table = session.table::<f32>(TableSpec::dense("dense", numbers as u64 / 16, 16))?;
+    let keys = Keys::run(0..numbers as u64 / 16);
+    let mut copy = ColdCopy::new(BULK_BYTES);
+    // Four of each, used in turn: whatever comes round again has left the caches.
+    let sources: Vec<Arc<[f32]>> = (0..4).map(|n| vec![n as f32 + 0.5; numbers].into()).collect();
+    let mut targets: Vec<Option<Vec<f32>>> = (0..4).map(|_| Some(vec![1.0; numbers])).collect();
+    table.push(&keys, sources[3].clone())?.wait()?;
+    for round in 0..rounds as usize + 1 {
+        // The first round warms everything up and does not count.
+        let mut put = |name, value| {
+            if round > 0 {
+                columns.put(name, value)
+            }
+        };
+        put("memcpy", copy.gb_per_s());
+        let (seconds, ()) = timed(|| Ok(table.push(&keys, sources[round % 4].clone())?.wait()?))?;
+        put("push", gbs(BULK_BYTES, seconds));
+        put("memcpy", copy.gb_per_s());
+        let target = targets[round % 4].take().unwrap_or_default();
+        let (seconds, rows) = timed(|| pull(&table, &keys, target))?;
+        put("pull", gbs(BULK_BYTES, seconds));
+        targets[round % 4] = Some(rows.into_values());
+        progress.inc(1);
+    }
+    let traffic = session.traffic();
+    anyhow::ensure!(traffic.bytes_shared == traffic.bytes_in + traffic.bytes_out, "not all went through shared memory");
+    session.close()?;
+    Ok(())
+}
+
+/// Measures on a thread of its own, which is kept on one core.
+fn on_own_core(measure: impl FnOnce() -> anyhow::Result<()> + Send) -> anyhow::Result<()> {
+    std::thread::scope(|scope| {
+        let measuring = scope.spawn(|| {
+            core::stay_on(core::OURS);
+            measure()
+        });
+        measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// The smallest push and its acknowledgement, in turn with raw TCP.
+fn round_trips(rounds: u32, same_host: SameHost, columns: &mut Columns, progress: &ProgressBar) -> anyhow::Result<()> {
     let mut raw = RawPeer::start_on(Some(core::PEERS))?;
     let (up, back) = SMALLEST_PUSH;
     for (spin, ours, theirs) in [(false, "rtt_blocking", "raw_blocking"), (true, "rtt_spinning", "raw_spinning")] {
-        let server = ServerProcess::start(Kind { spin, core: Some(core::PEERS), ..Kind::default() })?;
+        let server = ServerProcess::start(Kind { spin, core: Some(core::PEERS), same_host, ..Kind::default() })?;
         let session = server.session()?;
         let table = session.table::<f32>(TableSpec::dense("small", 16, 1))?;
         let keys = Keys::run(3..4);

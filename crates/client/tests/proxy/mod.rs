@@ -1,9 +1,14 @@
 //! A way between two nodes that breaks at a chosen byte, in either direction.
 
-use std::io::{Read, Write};
+use net::{SharedStream, call_shared, open_shared};
+use slackwater::SameHost;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
+
+/// The proxy stands where nobody rings for it: it looks into shared memory this often.
+const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_micros(100);
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,11 +96,28 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// In front of whoever will listen at `target`. Its threads end with the test's process.
-    pub fn before(target: SocketAddr) -> Self {
+    /// In front of whoever will listen at `target`, for those who call over TCP and, if so told, through shared memory. Its threads
+    /// end with the test's process.
+    pub fn before(target: SocketAddr, same_host: SameHost) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let address = listener.local_addr().expect("an address");
         let state = Arc::new(Mutex::new(State::default()));
+        if same_host == SameHost::SharedMemory {
+            let door = open_shared(address).expect("a free name");
+            let shared = state.clone();
+            std::thread::spawn(move || {
+                loop {
+                    let Ok((socket, _)) = door.accept() else {
+                        std::thread::sleep(LOOK_AGAIN);
+                        continue;
+                    };
+                    let near = SharedStream::accept(socket).expect("one of this user's");
+                    let Ok(Some(far)) = call_shared(target) else { continue };
+                    let shared = shared.clone();
+                    std::thread::spawn(move || pump_shared(near, far, &shared));
+                }
+            });
+        }
         let shared = state.clone();
         std::thread::spawn(move || {
             for near in listener.incoming().filter_map(Result::ok) {
@@ -163,6 +185,55 @@ impl Proxy {
     pub fn done(&self) -> u64 {
         self.state.lock().expect("not poisoned").done
     }
+}
+
+/// Carries both ways through shared memory until one end is gone or the way breaks.
+fn pump_shared(mut near: SharedStream, mut far: SharedStream, state: &Mutex<State>) {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let there = carry_shared(Way::There, &mut near, &mut far, &mut buffer, state);
+        let back = carry_shared(Way::Back, &mut far, &mut near, &mut buffer, state);
+        match (there, back) {
+            (Some(0), Some(0)) => {
+                std::thread::sleep(LOOK_AGAIN);
+                near.hear(false);
+                far.hear(false);
+            }
+            (Some(_), Some(_)) => {}
+            _ => return,
+        }
+    }
+}
+
+/// Carries what is there. Returns how much that was, or nothing if the way is broken.
+fn carry_shared(
+    way: Way,
+    from: &mut SharedStream,
+    to: &mut SharedStream,
+    buffer: &mut [u8],
+    state: &Mutex<State>,
+) -> Option<usize> {
+    let bytes = match from.read(buffer) {
+        Ok(bytes @ 1..) => bytes,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return Some(0),
+        _ => return None,
+    };
+    let (bytes, broken) = state.lock().expect("not poisoned").carry(way, bytes);
+    let mut rest = &buffer[..bytes];
+    while !rest.is_empty() {
+        match to.write(rest) {
+            Ok(written) => rest = &rest[written..],
+            // It is full, or its reader is gone.
+            Err(_) => {
+                std::thread::sleep(LOOK_AGAIN);
+                to.hear(false);
+                if to.read(&mut []).is_ok() {
+                    return None;
+                }
+            }
+        }
+    }
+    (!broken).then_some(bytes)
 }
 
 fn pump(way: Way, mut from: TcpStream, mut to: TcpStream, state: &Mutex<State>, abandoned: &AtomicBool) {

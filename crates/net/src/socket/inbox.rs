@@ -16,6 +16,8 @@ pub enum Ended {
     Closed,
     /// What came is no frame.
     Refused(WireError),
+    /// The connection itself makes no sense: shared memory that was scribbled on, or that is none.
+    Broken(std::io::Error),
 }
 
 struct Partial {
@@ -150,6 +152,7 @@ impl Inbox {
                 self.may_have_more = false;
                 Ok(false)
             }
+            Err(error) if error.kind() == ErrorKind::InvalidData => Err(Ended::Broken(error)),
             Err(_) => Err(Ended::Closed),
         }
     }

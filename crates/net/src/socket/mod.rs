@@ -1,9 +1,14 @@
-//! Frames over TCP, driven by readiness: the thread that owns the machine reads and writes the sockets itself.
+//! Frames between processes, driven by readiness: the thread that owns the machine reads and writes by itself.
+//!
+//! Nodes of one host talk through shared memory, others over TCP. Which it is is found out anew for every connection by the one
+//! who calls; what frames look like, and what a broken connection means, is the same for both.
 
 mod addresses;
 mod inbox;
 mod outbox;
+mod stream;
 
+use crate::shared::{Door, Lines, Watch, call, open};
 use crate::{Event, Traffic, Transport, Waiter, Waker, lock};
 use addresses::{Addresses, Way};
 #[cfg(fuzzing)]
@@ -13,50 +18,85 @@ use inbox::{Ended, Inbox};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Registry, Token};
 use outbox::Outbox;
-use socket2::{SockRef, TcpKeepalive};
-use std::collections::{BTreeMap, VecDeque};
+use socket2::{Domain, Socket, Type};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use stream::Stream;
 use types::NodeId;
 use wire::{Frame, Member, Pool};
 
 const LISTENER: Token = Token(0);
 const WAKER: Token = Token(1);
-const FIRST_CONNECTION: usize = 2;
+const DOOR: Token = Token(2);
+const FIRST_CONNECTION: usize = 3;
+/// Callers that may wait to be let in.
+const BACKLOG: i32 = 1024;
 /// A peer that is sent this much without reading it gets no more of its requests served until it has read some.
 const PAUSE_ABOVE: usize = 4 << 20;
-/// Connections up to which reading them all is cheaper than asking which can be read.
+/// TCP connections up to which reading them all is cheaper than asking which can be read.
 const GLANCE_AT: usize = 3;
+/// Connections of any kind up to which that is so: looking into shared memory costs next to nothing.
+const GLANCE_AT_SHARED: usize = 32;
 /// Queued bytes that are written at once rather than with the next flush.
 const WRITE_ABOVE: usize = 256 << 10;
-/// A connection on which nothing moves is asked for a sign of life after this long, and as often.
-const PROBE_AFTER: Duration = Duration::from_secs(2);
-/// So many signs of life must fail to come before the connection counts as broken.
-const PROBES: u32 = 3;
+/// When rings are never empty, the system is still asked about everything else this often.
+const ASK_EVERY: u32 = 32;
 
-/// How a node uses TCP.
+/// How nodes of one host talk to each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SameHost {
+    /// Through shared memory, wherever both ends can, and over TCP elsewhere.
+    #[default]
+    SharedMemory,
+    /// Over TCP, as nodes of different hosts do.
+    Tcp,
+}
+
+/// How a node uses its connections.
 #[derive(Clone, Debug)]
-pub struct TcpSettings {
+pub struct SocketSettings {
     /// Whether a peer's requests wait while it does not read its answers. For those who answer: two nodes that both did
     /// this could wait for each other.
     pub pauses: bool,
     /// Where received payloads are put.
     pub pool: Pool,
+    /// How it talks to nodes of its own host.
+    pub same_host: SameHost,
 }
 
 /// Listens at `address` (port 0 takes any free one). Returns the two halves and the address that others can call.
-pub fn listen(address: SocketAddr, settings: TcpSettings) -> std::io::Result<(TcpTransport, TcpWaiter, SocketAddr)> {
+pub fn listen(
+    address: SocketAddr,
+    settings: SocketSettings,
+) -> std::io::Result<(SocketTransport, SocketWaiter, SocketAddr)> {
     let poll = Poll::new()?;
-    let mut listener = TcpListener::bind(address)?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    let address = socket.local_addr()?.as_socket().ok_or(ErrorKind::AddrNotAvailable)?;
+    // The door is open before anybody can call over TCP, so that nobody of this host ever needs to.
+    let mut door = (settings.same_host == SameHost::SharedMemory).then(|| open(address)).and_then(|door| {
+        door.inspect_err(|error| tracing::warn!(%address, %error, "nodes of this host will have to use TCP")).ok()
+    });
+    if let Some(door) = &mut door {
+        poll.registry().register(door, DOOR, Interest::READABLE)?;
+    }
+    socket.listen(BACKLOG)?;
+    let mut listener = TcpListener::from_std(socket.into());
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
     let waker = Arc::new(mio::Waker::new(poll.registry(), WAKER)?);
-    let address = listener.local_addr()?;
     let ready = Arc::new(Mutex::new(Vec::new()));
-    let transport = TcpTransport {
+    let watch = Watch::default();
+    let lines = Lines::of(&watch);
+    let transport = SocketTransport {
         registry: poll.registry().try_clone()?,
         listener,
+        door,
+        watch,
         ready: ready.clone(),
         settings,
         connections: Vec::new(),
@@ -64,20 +104,32 @@ pub fn listen(address: SocketAddr, settings: TcpSettings) -> std::io::Result<(Tc
         serials: 0,
         by_node: BTreeMap::new(),
         addresses: Addresses::new(),
+        over_tcp_next: BTreeSet::new(),
         readable: VecDeque::new(),
         unflushed: Vec::new(),
         disconnected: VecDeque::new(),
         turned_away: false,
         traffic: Traffic::default(),
     };
-    Ok((transport, TcpWaiter { poll, events: Events::with_capacity(256), ready, waker }, address))
+    let events = Events::with_capacity(256);
+    Ok((transport, SocketWaiter { poll, events, ready, waker, lines, waits: 0 }, address))
 }
 
 #[derive(Clone, Copy)]
 struct Ready {
     token: Token,
+    source: Noticed,
     writable: bool,
     peer_ended: bool,
+}
+
+/// How it was noticed that something can be done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Noticed {
+    /// The system said so of a socket.
+    Socket,
+    /// Shared memory was looked into.
+    Memory,
 }
 
 /// Who made a connection.
@@ -90,7 +142,7 @@ enum Origin {
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     /// Grows with every connection.
     serial: u64,
     origin: Origin,
@@ -105,12 +157,28 @@ struct Connection {
     paused: bool,
 }
 
+impl Connection {
+    /// Adds what it has moved.
+    fn count(&self, traffic: &mut Traffic) {
+        let (bytes_in, bytes_out) = (self.inbox.bytes, self.outbox.written);
+        traffic.bytes_in += bytes_in;
+        traffic.bytes_out += bytes_out;
+        if matches!(self.stream, Stream::Shared(_)) {
+            traffic.bytes_shared += bytes_in + bytes_out;
+        }
+    }
+}
+
 /// One node's connections.
-pub struct TcpTransport {
+pub struct SocketTransport {
     registry: Registry,
     listener: TcpListener,
+    /// Where nodes of this host call; none where they are to use TCP.
+    door: Option<Door>,
+    /// Rings that whoever waits has to look into.
+    watch: Watch,
     ready: Arc<Mutex<Vec<Ready>>>,
-    settings: TcpSettings,
+    settings: SocketSettings,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     /// Connections so far.
@@ -118,6 +186,8 @@ pub struct TcpTransport {
     /// The connection that a node last used.
     by_node: BTreeMap<NodeId, usize>,
     addresses: Addresses,
+    /// Nodes that did not answer through shared memory.
+    over_tcp_next: BTreeSet<NodeId>,
     readable: VecDeque<usize>,
     unflushed: Vec<usize>,
     disconnected: VecDeque<NodeId>,
@@ -126,7 +196,7 @@ pub struct TcpTransport {
     traffic: Traffic,
 }
 
-impl TcpTransport {
+impl SocketTransport {
     /// `node` listens at these addresses, to be tried in turn.
     pub fn know_at(&mut self, node: NodeId, addresses: Vec<SocketAddr>) {
         self.addresses.know_at(node, addresses);
@@ -134,7 +204,10 @@ impl TcpTransport {
 
     /// Connects to `node` at `address` without waiting for it.
     fn dial(&mut self, node: NodeId, address: SocketAddr) -> std::io::Result<usize> {
-        let stream = TcpStream::connect(address)?;
+        let stream = match self.call_here(node, address) {
+            Some(stream) => stream,
+            None => Stream::Tcp(TcpStream::connect(address)?),
+        };
         let index = self.add(stream, Origin::Called)?;
         if let Some(connection) = &mut self.connections[index] {
             connection.peer = Some(node);
@@ -143,11 +216,22 @@ impl TcpTransport {
         Ok(index)
     }
 
-    fn add(&mut self, mut stream: TcpStream, origin: Origin) -> std::io::Result<usize> {
-        stream.set_nodelay(true).ok();
-        // A peer that vanishes without a word must not hold its place for ever.
-        let probes = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_AFTER).with_retries(PROBES);
-        SockRef::from(&stream).set_tcp_keepalive(&probes).ok();
+    /// A connection through shared memory, if `node` can be had that way.
+    fn call_here(&mut self, node: NodeId, address: SocketAddr) -> Option<Stream> {
+        if self.settings.same_host == SameHost::Tcp || self.over_tcp_next.remove(&node) {
+            return None;
+        }
+        match call(address) {
+            Ok(stream) => stream.map(Stream::Shared),
+            Err(error) => {
+                tracing::debug!(%node, %address, %error, "cannot share memory; calling over TCP");
+                None
+            }
+        }
+    }
+
+    fn add(&mut self, mut stream: Stream, origin: Origin) -> std::io::Result<usize> {
+        stream.prepare();
         let index = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             self.connections.len() - 1
@@ -172,13 +256,17 @@ impl TcpTransport {
 
     fn accept(&mut self) {
         loop {
-            match self.listener.accept() {
-                Ok((stream, address)) => match self.add(stream, Origin::Accepted) {
-                    Ok(index) => {
-                        tracing::debug!(%address, index, "accepted a connection");
-                        self.queue_read(index);
-                    }
-                    Err(error) => tracing::warn!(%address, %error, "cannot take a connection"),
+            let accepted = match self.listener.accept() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => match &self.door {
+                    Some(door) => door.accept().map(|(socket, _)| Stream::accept_here(socket)),
+                    None => return,
+                },
+                tcp => tcp.map(|(stream, _)| Ok(Stream::Tcp(stream))),
+            };
+            match accepted {
+                Ok(stream) => match stream.and_then(|stream| self.add(stream, Origin::Accepted)) {
+                    Ok(index) => self.queue_read(index),
+                    Err(error) => tracing::warn!(%error, "cannot take a connection"),
                 },
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -204,17 +292,19 @@ impl TcpTransport {
 
     fn take_ready(&mut self) {
         let ready = std::mem::take(&mut *lock(&self.ready));
-        for Ready { token, writable, peer_ended } in ready {
+        for Ready { token, source, writable, peer_ended } in ready {
             match token {
-                LISTENER => self.accept(),
+                LISTENER | DOOR => self.accept(),
                 WAKER => {}
                 Token(token) => {
                     let index = token - FIRST_CONNECTION;
-                    if writable {
-                        self.flush_one(index);
-                    }
+                    let mut may_write = writable;
                     if let Some(Some(connection)) = self.connections.get_mut(index) {
                         connection.inbox.peer_ended |= peer_ended;
+                        may_write |= connection.stream.hear(source, peer_ended);
+                    }
+                    if may_write {
+                        self.flush_one(index);
                     }
                     self.queue_read(index);
                 }
@@ -224,24 +314,42 @@ impl TcpTransport {
 
     fn flush_one(&mut self, index: usize) {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
-        if connection.outbox.waiting > 0 && connection.outbox.flush(&mut connection.stream).is_err() {
-            return self.close(index);
+        if connection.outbox.waiting > 0 {
+            if let Err(error) = connection.outbox.flush(&mut connection.stream) {
+                if error.kind() == ErrorKind::InvalidData {
+                    self.refuse(index, &error);
+                }
+                return self.close(index);
+            }
+            connection.stream.watched().wants_room(connection.outbox.waiting > 0);
         }
         if connection.paused && connection.outbox.waiting < PAUSE_ABOVE / 2 {
             connection.paused = false;
+            connection.stream.watched().pause(false);
             self.queue_read(index);
         }
     }
 
+    /// Counts and tells of a peer whose connection is about to be closed for what it sent.
+    fn refuse(&mut self, index: usize, error: &dyn std::fmt::Display) {
+        let Some(Some(connection)) = self.connections.get(index) else { return };
+        self.traffic.refused += 1;
+        let address = connection.stream.address();
+        let peer = connection.peer.map_or("unknown".to_owned(), |peer| peer.to_string());
+        tracing::warn!(address, peer, %error, "closed a connection");
+    }
+
     fn close(&mut self, index: usize) {
         let Some(mut connection) = self.connections[index].take() else { return };
-        self.traffic.bytes_in += connection.inbox.bytes;
-        self.traffic.bytes_out += connection.outbox.written;
+        connection.count(&mut self.traffic);
         self.registry.deregister(&mut connection.stream).ok();
         self.free.push(index);
         let peer = connection.peer;
         if let Some(peer) = peer.filter(|_| connection.origin == Origin::Called && !connection.heard) {
-            self.addresses.failed(peer);
+            match connection.stream {
+                Stream::Tcp(_) => self.addresses.failed(peer),
+                Stream::Shared(_) => drop(self.over_tcp_next.insert(peer)),
+            }
         }
         drop(connection);
         if std::mem::take(&mut self.turned_away) {
@@ -274,7 +382,13 @@ impl TcpTransport {
         let connection = self.connections.get_mut(index)?.as_mut()?;
         connection.queued_to_read = false;
         if self.settings.pauses && connection.outbox.waiting > PAUSE_ABOVE {
+            if connection.stream.has_ended() {
+                // Nobody will read what waits, so it would wait for ever.
+                self.close(index);
+                return None;
+            }
             connection.paused = true;
+            connection.stream.watched().pause(true);
             return None;
         }
         match connection.inbox.next(&mut connection.stream, &self.settings.pool) {
@@ -297,13 +411,15 @@ impl TcpTransport {
                 }
                 Some(Event::Frame(frame))
             }
-            Ok(None) => None,
+            Ok(None) => {
+                connection.stream.watched().look(&self.watch, Token(index + FIRST_CONNECTION));
+                None
+            }
             Err(ended) => {
-                if let Ended::Refused(error) = ended {
-                    self.traffic.refused += 1;
-                    let address = connection.stream.peer_addr().map_or("unknown".to_owned(), |a| a.to_string());
-                    let peer = connection.peer.map_or("unknown".to_owned(), |peer| peer.to_string());
-                    tracing::warn!(%address, peer, %error, "closed a connection");
+                match ended {
+                    Ended::Closed => {}
+                    Ended::Refused(error) => self.refuse(index, &error),
+                    Ended::Broken(error) => self.refuse(index, &error),
                 }
                 self.close(index);
                 None
@@ -312,7 +428,7 @@ impl TcpTransport {
     }
 }
 
-impl Transport for TcpTransport {
+impl Transport for SocketTransport {
     fn send(&mut self, frame: Frame) {
         let to = frame.head.to;
         let index = match self.by_node.get(&to) {
@@ -366,7 +482,9 @@ impl Transport for TcpTransport {
     }
 
     fn glance(&mut self) -> bool {
-        let few = self.connections.len() <= GLANCE_AT;
+        let over_tcp = |connection: &&Connection| matches!(connection.stream, Stream::Tcp(_));
+        let few = self.connections.len() <= GLANCE_AT_SHARED
+            && self.connections.iter().flatten().filter(over_tcp).count() <= GLANCE_AT;
         if few {
             (0..self.connections.len()).for_each(|index| self.queue_read(index));
         }
@@ -385,25 +503,37 @@ impl Transport for TcpTransport {
 
     fn traffic(&self) -> Traffic {
         let mut traffic = self.traffic;
-        for connection in self.connections.iter().flatten() {
-            traffic.bytes_in += connection.inbox.bytes;
-            traffic.bytes_out += connection.outbox.written;
-        }
+        self.connections.iter().flatten().for_each(|connection| connection.count(&mut traffic));
         traffic
     }
 }
 
 /// Blocks on all connections of one node.
-pub struct TcpWaiter {
+pub struct SocketWaiter {
     poll: Poll,
     events: Events,
     ready: Arc<Mutex<Vec<Ready>>>,
     waker: Arc<mio::Waker>,
+    lines: Lines,
+    /// Counts waits.
+    waits: u32,
 }
 
-impl Waiter for TcpWaiter {
+impl Waiter for SocketWaiter {
     fn wait(&mut self, timeout: Option<Duration>) {
-        if let Err(error) = self.poll.poll(&mut self.events, timeout) {
+        let found = &self.ready;
+        let in_memory = |token| {
+            lock(found).push(Ready { token, source: Noticed::Memory, writable: false, peer_ended: false });
+        };
+        let any = match timeout {
+            Some(Duration::ZERO) => self.lines.look(in_memory),
+            _ => self.lines.look_before_sleep(in_memory),
+        };
+        self.waits += 1;
+        if any && !self.waits.is_multiple_of(ASK_EVERY) {
+            return;
+        }
+        if let Err(error) = self.poll.poll(&mut self.events, if any { Some(Duration::ZERO) } else { timeout }) {
             if error.kind() != ErrorKind::Interrupted {
                 tracing::error!(%error, "cannot wait for the network");
             }
@@ -415,6 +545,7 @@ impl Waiter for TcpWaiter {
         let mut ready = lock(&self.ready);
         ready.extend(self.events.iter().map(|event| Ready {
             token: event.token(),
+            source: Noticed::Socket,
             writable: event.is_writable(),
             peer_ended: event.is_read_closed(),
         }));

@@ -1,0 +1,129 @@
+//! What a connection's bytes go through: a TCP socket, or memory shared with a process of the same host.
+
+use super::Noticed;
+use crate::shared::{SharedStream, Watched};
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
+use mio::{Interest, Registry, Token};
+use socket2::{SockRef, TcpKeepalive};
+use std::io::{IoSlice, IoSliceMut, Read, Result, Write};
+use std::time::Duration;
+
+/// A connection on which nothing moves is asked for a sign of life after this long, and as often.
+const PROBE_AFTER: Duration = Duration::from_secs(2);
+/// So many signs of life must fail to come before the connection counts as broken.
+const PROBES: u32 = 3;
+
+/// Bytes to and from another process.
+pub enum Stream {
+    /// On any host.
+    Tcp(TcpStream),
+    /// On this one.
+    Shared(SharedStream),
+}
+
+impl Stream {
+    /// Takes a call from this host.
+    pub fn accept_here(socket: UnixStream) -> Result<Self> {
+        SharedStream::accept(socket).map(Self::Shared)
+    }
+
+    /// Sets what every connection needs.
+    pub fn prepare(&self) {
+        if let Self::Tcp(stream) = self {
+            stream.set_nodelay(true).ok();
+            // A peer that vanishes without a word must not hold its place for ever.
+            let probes = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_AFTER).with_retries(PROBES);
+            SockRef::from(stream).set_tcp_keepalive(&probes).ok();
+        }
+    }
+
+    /// Where the other end is, for people.
+    pub fn address(&self) -> String {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().map_or("unknown".to_owned(), |address| address.to_string()),
+            Self::Shared(stream) => stream.peer(),
+        }
+    }
+
+    /// Takes in that something was noticed, and says whether that can mean room to write where sockets do not say so.
+    pub fn hear(&mut self, noticed: Noticed, peer_ended: bool) -> bool {
+        let Self::Shared(stream) = self else { return false };
+        if noticed == Noticed::Socket {
+            stream.hear(peer_ended);
+        }
+        true
+    }
+
+    /// Whether the other end is known to be gone where writing would not say so.
+    pub fn has_ended(&self) -> bool {
+        matches!(self, Self::Shared(stream) if stream.has_ended())
+    }
+
+    /// What a waiter needs to know, where it has to look into memory.
+    pub fn watched(&self) -> Watched<'_> {
+        match self {
+            Self::Tcp(_) => Watched::NOTHING,
+            Self::Shared(stream) => stream.watched(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(into),
+            Self::Shared(stream) => stream.read(into),
+        }
+    }
+
+    fn read_vectored(&mut self, pieces: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read_vectored(pieces),
+            Self::Shared(stream) => stream.read_vectored(pieces),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Shared(stream) => stream.write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write_vectored(pieces),
+            Self::Shared(stream) => stream.write_vectored(pieces),
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Source for Stream {
+    fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.register(registry, token, interests),
+            Self::Shared(stream) => stream.register(registry, token, interests),
+        }
+    }
+
+    fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.reregister(registry, token, interests),
+            Self::Shared(stream) => stream.reregister(registry, token, interests),
+        }
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.deregister(registry),
+            Self::Shared(stream) => stream.deregister(registry),
+        }
+    }
+}
