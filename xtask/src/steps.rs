@@ -7,7 +7,7 @@ use crate::command::Command;
 /// Inputs per fuzz target in `test`: a second or two, enough to notice a decoder that is broken outright.
 const TEST_FUZZ_RUNS: u64 = 20_000;
 /// Inputs per fuzz target in `nightly`.
-const NIGHTLY_FUZZ_RUNS: u64 = 2_000_000;
+const NIGHTLY_FUZZ_RUNS: u64 = 1_000_000;
 
 /// One thing that is done and timed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,10 +47,14 @@ pub fn steps(command: &Command, targets: &[String]) -> Result<Vec<Step>, Unknown
         Command::Fuzz { target: Some(name), .. } => {
             return Err(UnknownTarget { name: name.clone(), known: targets.to_vec() });
         }
-        Command::Nightly => {
-            [tests(Profile::Release), checks(), vec![many_seeds()], fuzz(targets, NIGHTLY_FUZZ_RUNS), benchmarks()]
-                .concat()
-        }
+        Command::Nightly => [
+            tests(Profile::Release),
+            checks(),
+            vec![many_seeds(), answers()],
+            fuzz(targets, NIGHTLY_FUZZ_RUNS),
+            benchmarks(),
+        ]
+        .concat(),
         Command::Help(_) => Vec::new(),
     })
 }
@@ -104,6 +108,10 @@ fn fuzz(targets: &[String], runs: u64) -> Vec<Step> {
 
 fn many_seeds() -> Step {
     cargo_with("simulator, 5000 seeds", ("SLACKWATER_SEEDS", "5000"), "test --release -p slackwater-sim")
+}
+
+fn answers() -> Step {
+    cargo("right answers in every way", "test --release -p slackwater-apps --test answers -- --ignored --nocapture")
 }
 
 fn benchmarks() -> Vec<Step> {
@@ -169,7 +177,7 @@ mod tests {
         assert_eq!(of("cargo test").len(), of("test --release").len());
         assert_eq!(
             of("xtask fuzz"),
-            ["cargo xtask fuzz --target frame --runs 2000000", "cargo xtask fuzz --target message --runs 2000000"]
+            ["cargo xtask fuzz --target frame --runs 1000000", "cargo xtask fuzz --target message --runs 1000000"]
         );
         assert_eq!(of("SLACKWATER_SEEDS"), ["SLACKWATER_SEEDS=\"5000\" cargo test --release -p slackwater-sim"]);
         assert_eq!(of("bench ").len(), 3);
