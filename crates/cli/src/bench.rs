@@ -3,6 +3,7 @@
 pub mod cold;
 pub mod core;
 pub mod embedded;
+pub mod logistic;
 pub mod measure;
 pub mod peer;
 pub mod raw;

@@ -146,6 +146,8 @@ enum Bench {
     Embedded(bench::embedded::Options),
     /// How cost grows with rows, connections, shards and the size of parts.
     Scale(bench::scale::Options),
+    /// Logistic regression from text, beside a plain loop written by hand, and Vowpal Wabbit where it is installed.
+    Logistic(bench::logistic::Options),
 }
 
 #[derive(Subcommand)]
@@ -190,6 +192,7 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
         Command::Bench(Bench::Wire(options)) => bench::wire::run(&options),
         Command::Bench(Bench::Embedded(options)) => bench::embedded::run(&options),
         Command::Bench(Bench::Scale(options)) => bench::scale::run(&options),
+        Command::Bench(Bench::Logistic(options)) => bench::logistic::run(&options),
         Command::BenchPeer(BenchPeer::Server(options)) => bench::server::serve(&options),
         Command::BenchPeer(BenchPeer::Raw { connect, core }) => {
             core.into_iter().for_each(bench::core::stay_on);
