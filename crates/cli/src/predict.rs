@@ -5,7 +5,7 @@ use anyhow::Context;
 use apps::figures::Fit;
 use apps::model::{Model, Predictor};
 use apps::program::Task;
-use data::{Labels, Minibatch, Reader};
+use data::{DataError, Labels, Minibatch, Reader};
 use serde_json::json;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -110,7 +110,9 @@ fn open(settings: &Settings, options: &Options) -> anyhow::Result<(Reader, bool)
     let with = train::open_alike(settings, &options.data, labels);
     match with.and_then(|reader| Ok(first_row(&reader).map(|_| reader)?)) {
         Ok(reader) => Ok((reader, true)),
-        // If that does not help, what was wrong at first is what is to be mended.
+        // There is no such column: whatever else is wrong, there are no labels.
+        Err(error) if matches!(error.downcast_ref(), Some(DataError::Columns { .. })) => Ok((without()?, false)),
+        // If it does not help to look past the label, what was wrong at first is what is to be mended.
         Err(error) => match without() {
             Ok(reader) if first_row(&reader).is_ok() => Ok((reader, false)),
             _ => Err(error),

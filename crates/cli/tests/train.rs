@@ -177,8 +177,19 @@ fn every_program_learns_and_predicts() {
     let inspected = run(&["inspect", &model, "--names", &names]);
     assert!(inspected.contains("town=Delft") && inspected.contains("factors:"), "{inspected}");
     // What a column is was settled by the data that was learnt from, whatever it looks like elsewhere.
-    let other = folder.write("other.csv", "size,town\n0.1,17\n");
-    assert_eq!(run(&["predict", "--model", &model, "--data", &other]).lines().count(), 1);
+    let printed = run(&["predict", "--model", &model, "--data", &data]);
+    let mut other = "new,size,town\n".to_owned();
+    for line in csv.lines().skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        writeln!(other, "x,{},{}", cells[1], cells[0]).unwrap();
+    }
+    let other = folder.write("other.csv", &other);
+    assert!(
+        run(&["predict", "--model", &model, "--data", &other]) == printed,
+        "the same rows, their columns changed about"
+    );
+    let strange = folder.write("strange.csv", "size,town\nlarge,Delft\n");
+    fails(&["predict", "--model", &model, "--data", &strange], "strange.csv:2:1: ");
 }
 
 #[test]

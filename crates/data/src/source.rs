@@ -31,6 +31,8 @@ pub struct Progress {
     pub bytes: u64,
     /// Bytes of the files, times the epochs.
     pub bytes_total: u64,
+    /// Rows read, with those that wait to be given out in another order.
+    pub rows_read: u64,
     /// Rows given out.
     pub rows: u64,
     /// Lines that were skipped because they are malformed; the same line counts once in each epoch.
@@ -41,6 +43,7 @@ pub struct Progress {
 pub(crate) struct Counters {
     bytes: AtomicU64,
     bytes_total: AtomicU64,
+    rows_read: AtomicU64,
     rows: AtomicU64,
     bad_rows: AtomicU64,
 }
@@ -50,6 +53,7 @@ impl Counters {
         Progress {
             bytes: self.bytes.load(Relaxed),
             bytes_total: self.bytes_total.load(Relaxed),
+            rows_read: self.rows_read.load(Relaxed),
             rows: self.rows.load(Relaxed),
             bad_rows: self.bad_rows.load(Relaxed),
         }
@@ -112,11 +116,17 @@ impl Source {
         while !self.failed && self.epoch < epochs {
             let (bytes, bad_rows) = (self.pass.position(), self.pass.bad_rows());
             let filled = match &mut self.window {
-                None => self.pass.fill(batch, limit),
+                None => self.pass.fill(batch, limit).inspect(|()| {
+                    self.progress.rows_read.fetch_add(batch.rows() as u64, Relaxed);
+                }),
                 Some(window) => {
                     let held = self.reader.settings().shuffle.map_or(1, |shuffle| shuffle.minibatches.max(1));
                     let refilled = if window.is_empty() {
-                        window.refill(|rows| self.pass.fill(rows, limit.saturating_mul(held)))
+                        window.refill(|rows| {
+                            self.pass.fill(rows, limit.saturating_mul(held))?;
+                            self.progress.rows_read.fetch_add(rows.rows() as u64, Relaxed);
+                            Ok(())
+                        })
                     } else {
                         Ok(())
                     };

@@ -281,6 +281,10 @@ fn a_shuffle_moves_rows_within_its_window_and_loses_none() {
     }
     assert_eq!(shuffled(5).0, names);
     assert_ne!(shuffled(6).0, names);
+    let shuffle = Some(Shuffle { minibatches: 4 });
+    let mut source = Reader::open(&[&file], Settings { shuffle, ..settings() }).unwrap().source();
+    source.fill(&mut Minibatch::new()).unwrap();
+    assert_eq!((source.progress().rows, source.progress().rows_read), (64, 256));
 }
 
 #[test]

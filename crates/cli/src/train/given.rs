@@ -111,7 +111,7 @@ impl Setting {
     /// Its flag.
     fn argument(&self) -> Arg {
         let help = match self.kind {
-            Kind::Word(words) => format!("{} {}", self.help.trim_end_matches('.'), words.join(", ")),
+            Kind::Word(words) => format!("{} ({})", self.help.trim_end_matches('.'), words.join(", ")),
             _ => self.help.trim_end_matches('.').to_owned(),
         };
         let help = match (self.default_in_words(), self.kind) {

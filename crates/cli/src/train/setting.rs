@@ -79,7 +79,7 @@ pub const SETTINGS: [Setting; 37] = [
     setting("program", Word(&PROGRAMS), Absent, Model, "What is learnt."),
     setting("data", Texts("FILE"), Absent, Model, "Files to learn from, or patterns of files: plain, .gz or .zst."),
     setting("test", Texts("FILE"), Absent, Model, "Files to say how well the model predicts rows it has not learnt from."),
-    setting("format", Word(&FORMATS), Is("auto"), Model, "What the files are, auto by their names:"),
+    setting("format", Word(&FORMATS), Is("auto"), Model, "What the files are; auto goes by their names."),
     setting("label", Text("COLUMN"), Absent, Model, "The column that has the labels, in CSV and Parquet."),
     setting("separator", Text("CHARACTER"), Depends("a tab for .tsv, else a comma"), Model, "What stands between cells of CSV; `tab` is a tab."),
     setting("names", Texts("COLUMN"), Absent, Model, "The names of CSV's columns, where its first line does not say."),
@@ -91,7 +91,7 @@ pub const SETTINGS: [Setting; 37] = [
     setting("workers", Count("COUNT", 1, 256), Is("1"), Shape, "How many workers train."),
     setting("servers", Count("COUNT", 1, 256), Is("1"), Shape, "How many servers hold the weights."),
     setting("slack", CountOr("CLOCKS", ASYNC), Is("0"), Model, "How many clocks a worker may run ahead of the slowest; `async` waits for nobody."),
-    setting("updater", Word(&UPDATERS), Is("ftrl"), Model, "How weights follow gradients:"),
+    setting("updater", Word(&UPDATERS), Is("ftrl"), Model, "How weights follow gradients."),
     setting("rate", Number(0.0), Depends("ftrl 0.1, adagrad 0.1, adam 0.01, sgd 0.1, proximal its own"), Model, "The learning rate."),
     setting("beta", Number(0.0), Is("1"), Model, "ftrl's β: how slowly its first steps begin."),
     setting("l1", Number(0.0), Is("0"), Model, "λ1 of mean loss + λ1 |w| + λ2 w²/2, for ftrl and proximal."),
@@ -131,6 +131,52 @@ impl Setting {
         match self.default {
             Absent => "",
             Is(words) | Depends(words) => words,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of settings as it stands in docs/training.md.
+    fn table() -> String {
+        let mut table =
+            "| setting | what it can be | by default | what it says |\n| --- | --- | --- | --- |\n".to_owned();
+        for Setting { name, kind, of, help, .. } in &SETTINGS {
+            let kind = match kind {
+                Switch => "true or false".to_owned(),
+                Text(name) => (*name).to_owned(),
+                Texts(name) => format!("{name} …"),
+                Word(words) => words.join(", "),
+                Count(_, least, ANY) => format!("a whole number from {least}"),
+                Count(_, least, most) => format!("a whole number from {least} to {most}"),
+                CountOr(_, word) => format!("a whole number or `{word}`"),
+                Number(least) => format!("a number from {least}"),
+            };
+            let whose = match of {
+                Program(program) => format!(" ({program} alone)"),
+                _ => String::new(),
+            };
+            let default = find(name).map_or("", Setting::default_in_words);
+            table += &format!("| `{name}` | {kind} | {default} | {}{whose} |\n", help.replace('|', "\\|"));
+        }
+        table
+    }
+
+    #[test]
+    fn the_documentation_lists_every_setting_as_it_is() {
+        let documentation = include_str!("../../../../docs/training.md");
+        assert!(documentation.contains(&table()), "docs/training.md should have this table:\n{}", table());
+    }
+
+    #[test]
+    fn every_default_is_what_its_setting_can_be_and_no_name_comes_twice() {
+        for (place, setting) in SETTINGS.iter().enumerate() {
+            if let Is(words) = setting.default {
+                assert!(setting.kind.read(words).is_ok(), "{}", setting.name);
+            }
+            assert!(SETTINGS[..place].iter().all(|other| other.name != setting.name), "{}", setting.name);
         }
     }
 }

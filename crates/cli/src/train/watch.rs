@@ -90,8 +90,8 @@ impl Display {
         Self { progress: Progress::start(program), epochs, epoch_rows: None, epoch_began_at_row: 0, epoch: 0 }
     }
 
-    /// The share of all rows that are behind a worker which has learnt from `rows` of them: by the bytes read in the first
-    /// epoch, by rows from then on.
+    /// The share of all rows that are behind a worker which has learnt from `rows` of them: in the first epoch by the bytes
+    /// that were read for them, by rows from then on.
     fn share(&mut self, learnt: &Learnt, rows: u64) -> f64 {
         if learnt.epoch != self.epoch {
             self.epoch = learnt.epoch;
@@ -102,7 +102,8 @@ impl Display {
             Some(all) => (rows - self.epoch_began_at_row) as f64 / all.max(1) as f64,
             None => {
                 let all = learnt.progress.bytes_total as f64 / f64::from(self.epochs);
-                learnt.progress.bytes as f64 / all.max(1.0)
+                let read = (learnt.progress.bytes as f64 / all.max(1.0)).min(1.0);
+                read * rows as f64 / learnt.progress.rows_read.max(1) as f64
             }
         };
         (f64::from(learnt.epoch) + in_epoch.min(1.0)) / f64::from(self.epochs)
@@ -170,7 +171,7 @@ impl<'a> Watch<'a> {
         let seconds = time.elapsed().as_secs_f64();
         if let Some(metrics) = &self.metrics {
             metrics.speed(*rows as f64 / seconds);
-            let waiting = learnt.progress.rows.saturating_sub(self.rows);
+            let waiting = learnt.progress.rows_read.saturating_sub(self.rows);
             metrics.state(&state(self.session, waiting, learnt.progress.bad_rows));
         }
         if let Some(display) = &mut self.display {
@@ -234,5 +235,31 @@ fn state(session: &Session, rows_waiting: u64, bad_rows: u64) -> State {
         rows_waiting,
         unacknowledged_bytes: session.unacknowledged_bytes() as u64,
         clock: session.now().0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_done_follows_the_rows_learnt_from() {
+        let mut display = Display::start("logistic", 2);
+        let mut rows = 0;
+        // Two epochs of 300 rows in 900 bytes, of which the first 200 rows are read at once.
+        for (epoch, bytes, rows_read, expected) in [
+            (0, 600, 200, 1.0 / 6.0),
+            (0, 600, 200, 2.0 / 6.0),
+            (0, 900, 300, 3.0 / 6.0),
+            (1, 1500, 500, 4.0 / 6.0),
+            (1, 1500, 500, 5.0 / 6.0),
+            (1, 1800, 600, 1.0),
+        ] {
+            rows += 100;
+            let progress = data::Progress { bytes, bytes_total: 1800, rows_read, rows, bad_rows: 0 };
+            let learnt = Learnt { epoch, examples: 100, loss: 1.0, staleness: 0, parked: 0, progress };
+            let share = display.share(&learnt, rows);
+            assert!((share - expected).abs() < 1e-9, "{share} after {rows} rows");
+        }
     }
 }
