@@ -135,21 +135,22 @@ pub fn train(
     let tables = training.tables(session, program)?;
     let finished = session.table::<i64>(finished(training.consistency))?;
     let mut stop = Stop::new(session)?;
-    let mut passes = Passes { session, paced: training.consistency.bound().is_none(), ended: 0 };
+    let paced = training.consistency.bound().is_none();
+    let mut passes =
+        Passes { session, stop: stop.clone(), left: if paced { reader.settings().epochs } else { 0 }, ended: 0 };
     let learner = Learner { session, program, training, scaling, tables: &tables };
     let learnt = learner.learn(reader, &mut passes, |learnt| stop.after(watch(learnt)));
-    let epochs = reader.settings().epochs;
     let progress = match learnt {
         Ok(progress) => progress,
         Err(error) => {
             // Others must not wait for this worker, nor take what they learn for the whole. If this fails, too, the run is
             // lost, as they will see.
-            let told = stop.say(FAILED).and_then(|()| passes.reach(epochs));
+            let told = stop.say(FAILED).and_then(|()| passes.end());
             told.and_then(|()| keep_time(session, &finished)).and_then(|()| session.barrier()).ok();
             return Err(error);
         }
     };
-    passes.reach(epochs)?;
+    passes.end()?;
     keep_time(session, &finished)?;
     session.barrier()?;
     match stop.heard()? {
@@ -160,20 +161,30 @@ pub fn train(
 
 /// Workers without a bound wait for each other between two passes over the data. Otherwise the fastest would be through with
 /// all its passes early, and the last to learn would be the slowest one's share alone.
+///
+/// Whoever has to stop says so before the barrier that ends its pass; behind it everybody knows, and nobody comes to another.
 struct Passes<'a> {
     session: &'a Session,
-    paced: bool,
+    stop: Stop,
+    /// How many barriers are to come.
+    left: u32,
     ended: u32,
 }
 
 impl Passes<'_> {
-    /// Ends as many passes as come before this one.
+    /// Ends as many passes as come before this one, or all of them if somebody has to stop.
     fn reach(&mut self, pass: u32) -> Result<(), slackwater::Error> {
-        while self.paced && self.ended < pass {
+        while self.left > 0 && self.ended < pass {
             self.session.barrier()?;
             self.ended += 1;
+            self.left = if self.stop.heard()? == [0, 0] { self.left - 1 } else { 0 };
         }
         Ok(())
+    }
+
+    /// Ends all passes.
+    fn end(&mut self) -> Result<(), slackwater::Error> {
+        self.reach(u32::MAX)
     }
 }
 
@@ -241,6 +252,7 @@ impl Learner<'_> {
 }
 
 /// How workers tell each other to stop: a row of two counts, of those that were told to and of those that had to.
+#[derive(Clone)]
 struct Stop {
     table: Table<i64>,
     looked: Instant,
