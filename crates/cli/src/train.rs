@@ -9,13 +9,15 @@ mod progress;
 mod reading;
 mod report;
 mod setting;
+mod settings;
 mod value;
 mod watch;
 
-pub use given::{Given, InProcess, InRun, Settings};
+pub use given::{Given, InProcess, InRun};
 pub use job::program;
 pub use reading::{labels, open_alike};
 pub use report::{quality_json, quality_line};
+pub use settings::Settings;
 
 use anyhow::{Context, bail};
 use apps::model::Model;

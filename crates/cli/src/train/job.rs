@@ -1,7 +1,7 @@
 //! What is to be done, once the settings are settled: the program, how it learns, and from what.
 
-use super::given::{Origin, Settings};
 use super::reading::{labels, open_alike, open_training_data};
+use super::settings::{Origin, Settings};
 use super::value::Value;
 use anyhow::{Context, bail};
 use apps::fm::FactorisationMachine;

@@ -1,7 +1,7 @@
 //! How files are read, as the settings say: what format, which columns, what labels are.
 
-use super::given::{Origin, Settings};
 use super::setting::FORMATS;
+use super::settings::{Origin, Settings};
 use super::value::Value;
 use anyhow::{Context, bail};
 use data::{ColumnRule, Columns, Csv, FeatureHash, Format, Header, Labels, Reader, Shuffle};

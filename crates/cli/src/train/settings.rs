@@ -1,0 +1,163 @@
+//! What every setting is and where from: settled by flags, a job file and defaults, or kept in a model.
+
+use super::setting::{Of, Preset, SETTINGS, Setting, find};
+use super::value::Value;
+use anyhow::{Context, bail};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Where a value came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Default,
+    File,
+    Flag,
+    /// The names and the first lines of the files.
+    Data,
+    /// The run of processes that this is a part of.
+    Run,
+    /// The model that was learnt with it.
+    Model,
+}
+
+/// What every setting is, and where from. Settings that are not set are not in it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings(BTreeMap<&'static str, (Value, Origin)>);
+
+impl Settings {
+    /// What settings are if nobody says.
+    pub fn defaults() -> Self {
+        let mut settings = Self::default();
+        for setting in &SETTINGS {
+            if let Preset::Is(words) = setting.default {
+                let value = setting.kind.read(words).expect("a default is what the setting can be");
+                settings.set(setting.name, value, Origin::Default);
+            }
+        }
+        settings
+    }
+
+    /// The settings that a model keeps. What they are if nobody says does not matter to it.
+    pub fn of_model(kept: &BTreeMap<String, String>) -> anyhow::Result<Self> {
+        let mut settings = Self::default();
+        for (name, text) in kept {
+            // A model may say more about itself than how it was learnt.
+            let Some(setting) = find(name) else { continue };
+            let value = setting.kind.read_kept(text);
+            let value = value.map_err(|problem| anyhow::anyhow!("the model's setting `{name}`: {problem}"))?;
+            settings.set(setting.name, value, Origin::Model);
+        }
+        Ok(settings)
+    }
+
+    /// What a model keeps of them.
+    pub fn kept(&self) -> BTreeMap<String, String> {
+        let kept = self.iter().filter(|(setting, ..)| setting.is_kept());
+        kept.map(|(setting, value, _)| (setting.name.to_owned(), value.kept())).collect()
+    }
+
+    /// Those that are set, in the order of the list.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Setting, &Value, Origin)> {
+        SETTINGS.iter().filter_map(|setting| {
+            let (value, origin) = self.0.get(setting.name)?;
+            Some((setting, value, *origin))
+        })
+    }
+
+    /// Sets one.
+    ///
+    /// # Panics
+    /// If the list has no setting of that name.
+    pub fn set(&mut self, name: &str, value: Value, origin: Origin) {
+        let setting = find(name).unwrap_or_else(|| panic!("`{name}` is in the list of settings"));
+        self.0.insert(setting.name, (value, origin));
+    }
+
+    /// One that is set.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).map(|(value, _)| value)
+    }
+
+    /// Refuses a setting of one program that was given to another, and leaves out what such settings are by default.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        let program = self.text("program").context("the job file names no `program`")?.to_owned();
+        for (setting, _, origin) in self.iter() {
+            match setting.of {
+                Of::Program(its) if its != program && origin != Origin::Default => {
+                    bail!("`{}` is a setting of {its}, and this is {program}", setting.name)
+                }
+                _ => {}
+            }
+        }
+        for setting in &SETTINGS {
+            if matches!(setting.of, Of::Program(its) if its != program) {
+                self.0.remove(setting.name);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.get(name) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn texts(&self, name: &str) -> &[String] {
+        match self.get(name) {
+            Some(Value::Texts(texts)) => texts,
+            _ => &[],
+        }
+    }
+
+    pub fn count(&self, name: &str) -> Option<u64> {
+        match self.get(name) {
+            Some(Value::Count(count)) => Some(*count),
+            _ => None,
+        }
+    }
+
+    pub fn number(&self, name: &str) -> Option<f64> {
+        match self.get(name) {
+            Some(Value::Number(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
+    pub fn switch(&self, name: &str) -> bool {
+        self.get(name) == Some(&Value::Switch(true))
+    }
+}
+
+/// As a job file, with where each value came from.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let program = self.text("program");
+        for setting in &SETTINGS {
+            if matches!(setting.of, Of::Program(its) if Some(its) != program) {
+                continue;
+            }
+            let line = match (self.0.get(setting.name), setting.default) {
+                (Some((value, origin)), _) => (format!("{} = {value}", setting.name), origin.in_words().to_owned()),
+                (None, Preset::Depends(words)) => (format!("# {} =", setting.name), format!("by default, {words}")),
+                (None, _) => (format!("# {} =", setting.name), "not set".to_owned()),
+            };
+            writeln!(f, "{:<40} # {}", line.0, line.1)?;
+        }
+        Ok(())
+    }
+}
+
+impl Origin {
+    fn in_words(self) -> &'static str {
+        match self {
+            Self::Default => "by default",
+            Self::File => "from the job file",
+            Self::Flag => "from the command line",
+            Self::Data => "from the data",
+            Self::Run => "from the run",
+            Self::Model => "from the model",
+        }
+    }
+}
