@@ -146,13 +146,13 @@ pub fn train(
             // Others must not wait for this worker, nor take what they learn for the whole. If this fails, too, the run is
             // lost, as they will see.
             let told = stop.say(FAILED).and_then(|()| passes.end());
-            told.and_then(|()| keep_time(session, &finished)).and_then(|()| session.barrier()).ok();
+            told.and_then(|()| keep_time(session, &finished)).and_then(|()| meet(session)).ok();
             return Err(error);
         }
     };
     passes.end()?;
     keep_time(session, &finished)?;
-    session.barrier()?;
+    meet(session)?;
     match stop.heard()? {
         [_, failed] if failed > 0 => Err(TrainError::Other),
         [told, _] => Ok(Trained { tables, stopped: told > 0, progress }),
@@ -162,7 +162,8 @@ pub fn train(
 /// Workers without a bound wait for each other between two passes over the data. Otherwise the fastest would be through with
 /// all its passes early, and the last to learn would be the slowest one's share alone.
 ///
-/// Whoever has to stop says so before the barrier that ends its pass; behind it everybody knows, and nobody comes to another.
+/// Whoever has to stop says so before the barrier that ends its pass. Between it and the next one nobody says anything, so
+/// everybody hears the same there, and comes to further barriers or not.
 struct Passes<'a> {
     session: &'a Session,
     stop: Stop,
@@ -178,6 +179,7 @@ impl Passes<'_> {
             self.session.barrier()?;
             self.ended += 1;
             self.left = if self.stop.heard()? == [0, 0] { self.left - 1 } else { 0 };
+            self.session.barrier()?;
         }
         Ok(())
     }
@@ -289,6 +291,20 @@ impl Stop {
         }
         Ok(go)
     }
+}
+
+/// Brings all workers to the clock of the one that is furthest: then whatever one of them reads next, it waits for none.
+fn meet(session: &Session) -> Result<(), slackwater::Error> {
+    let (own, workers) = (u64::from(session.rank()), u64::from(session.shape().workers));
+    let spec = TableSpec::dense("clocks", workers, 1).number(slackwater::NumberType::I64);
+    let clocks = session.table::<i64>(spec.consistency(Consistency::Unbounded))?;
+    clocks.push_range(own..own + 1, vec![session.now().0 as i64])?.wait()?;
+    session.barrier()?;
+    let furthest = clocks.pull_range(0..workers)?.wait()?.values().iter().copied().max().unwrap_or(0);
+    while (session.now().0 as i64) < furthest {
+        session.clock()?;
+    }
+    session.barrier()
 }
 
 /// How many workers have learnt from all their minibatches.
