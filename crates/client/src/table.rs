@@ -49,7 +49,7 @@ pub struct Table<T: TargetNumber> {
 }
 
 /// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to stay in a cache.
-const COPIED_BYTES: usize = 16 << 20;
+const COPIED_BYTES: usize = 4 << 20;
 
 /// Values to push: owned memory travels as it is, borrowed memory is copied once, part by part.
 ///
