@@ -227,8 +227,9 @@ cargo xtask nightly
 What takes too long for every change; expect hours:
     1. everything in `cargo xtask ci`, with the tests built in release
     2. the simulator over 5,000 seeds    SLACKWATER_SEEDS=5000 cargo test --release -p slackwater-sim
-    3. each fuzz target                  1,000,000 inputs
-    4. the benchmarks                    slackwater bench wire | embedded | scale, as JSON
+    3. right answers in every way        cargo test --release -p slackwater-apps --test answers -- --ignored
+    4. each fuzz target                  2,000,000 inputs
+    5. the benchmarks                    slackwater bench wire | embedded | scale, as JSON
 ";
 
 #[cfg(test)]

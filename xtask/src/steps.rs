@@ -7,7 +7,7 @@ use crate::command::Command;
 /// Inputs per fuzz target in `test`: a second or two, enough to notice a decoder that is broken outright.
 const TEST_FUZZ_RUNS: u64 = 20_000;
 /// Inputs per fuzz target in `nightly`.
-const NIGHTLY_FUZZ_RUNS: u64 = 1_000_000;
+const NIGHTLY_FUZZ_RUNS: u64 = 2_000_000;
 
 /// One thing that is done and timed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(of("cargo test").len(), of("test --release").len());
         assert_eq!(
             of("xtask fuzz"),
-            ["cargo xtask fuzz --target frame --runs 1000000", "cargo xtask fuzz --target message --runs 1000000"]
+            ["cargo xtask fuzz --target frame --runs 2000000", "cargo xtask fuzz --target message --runs 2000000"]
         );
         assert_eq!(of("SLACKWATER_SEEDS"), ["SLACKWATER_SEEDS=\"5000\" cargo test --release -p slackwater-sim"]);
         assert_eq!(of("bench ").len(), 3);

@@ -76,7 +76,7 @@ impl ModelTable {
         Ok(pulled)
     }
 
-    /// The weights of some keys, in their order.
+    /// Where each key stands.
     #[must_use]
     pub fn index(&self) -> HashMap<u64, u32> {
         self.keys.iter().copied().zip(0..).collect()
