@@ -2,7 +2,7 @@
 
 use crate::scaling::{Scale, Scaling};
 use data::Minibatch;
-use slackwater::Keys;
+use slackwater::{Keys, Placement};
 
 /// The key under which a program learns its constant term. Readers never make it: indices are smaller, and a hash meets it
 /// once in 2⁶⁴.
@@ -13,7 +13,7 @@ pub struct Examples<'a> {
     /// The rows as they were read.
     pub batch: &'a Minibatch,
     /// The distinct keys, in the order of the table.
-    pub keys: Keys,
+    pub keys: &'a Keys,
     /// For each feature of the batch, the place of its key.
     places: &'a [u32],
     /// For each feature of the batch, its value.
@@ -46,9 +46,16 @@ impl Example<'_> {
     /// Σ w x over the terms, where each weight is one number.
     #[must_use]
     pub fn score(&self, weights: &[f32]) -> f64 {
-        let features = self.places.iter().zip(self.values);
-        let sum: f64 = features.map(|(place, value)| f64::from(weights[*place as usize]) * f64::from(*value)).sum();
-        sum + self.bias.map_or(0.0, |place| f64::from(weights[place as usize]))
+        // Four sums that do not wait for each other.
+        let mut sums = [0.0; 4];
+        let (mut places, mut values) = (self.places.chunks_exact(4), self.values.chunks_exact(4));
+        let term = |(place, value): (&u32, &f32)| f64::from(weights[*place as usize]) * f64::from(*value);
+        for four in (&mut places).zip(&mut values) {
+            sums.iter_mut().zip(four.0.iter().zip(four.1).map(term)).for_each(|(sum, term)| *sum += term);
+        }
+        let rest: f64 = places.remainder().iter().zip(values.remainder()).map(term).sum();
+        let constant = self.bias.map_or(0.0, |place| f64::from(weights[place as usize]));
+        (sums[0] + sums[1]) + (sums[2] + sums[3]) + rest + constant
     }
 }
 
@@ -78,129 +85,227 @@ impl Examples<'_> {
     }
 }
 
-/// Finds the distinct keys of one minibatch after another, in memory that is used again.
-#[derive(Default)]
-pub struct Gather {
-    cells: Vec<Cell>,
-    /// Cells of another round than this one are empty.
-    round: u32,
-    distinct: Vec<u64>,
+/// What a minibatch needs of the tables, found ahead of time.
+pub struct Gathered {
+    /// The distinct keys, in the order of the table.
+    pub keys: Keys,
     places: Vec<u32>,
+    /// The values on one scale, where there is one.
+    scaled: Option<Vec<f32>>,
+    label: Scale,
+    bias: Option<u32>,
+}
+
+impl Default for Gathered {
+    fn default() -> Self {
+        Self { keys: Keys::run(0..0), places: Vec::new(), scaled: None, label: Scale::NONE, bias: None }
+    }
+}
+
+impl Gathered {
+    /// The examples of the minibatch that this was gathered from.
+    #[must_use]
+    pub fn examples<'a>(&'a self, batch: &'a Minibatch) -> Examples<'a> {
+        let values = self.scaled.as_deref().unwrap_or_else(|| batch.values());
+        let Self { keys, places, label, bias, .. } = self;
+        Examples { batch, keys, places, values, label: *label, bias: *bias }
+    }
+}
+
+/// Finds the distinct keys of one minibatch after another, in memory that is used again.
+pub struct Gather {
+    placement: Placement,
+    with_bias: bool,
+    scaling: Option<Scaling>,
+    seen: Seen,
     /// The place among the table's keys of each distinct key.
     order: Vec<u32>,
-    /// The values on one scale, where there is one.
-    scaled: Vec<f32>,
+}
+
+impl Gather {
+    /// For tables of this placement, with the key of a constant term or without, on a scale if there is one.
+    #[must_use]
+    pub fn new(placement: Placement, with_bias: bool, scaling: Option<&Scaling>) -> Self {
+        Self { placement, with_bias, scaling: scaling.cloned(), seen: Seen::default(), order: Vec::new() }
+    }
+
+    /// Gathers a minibatch.
+    pub fn gather(&mut self, batch: &Minibatch, gathered: &mut Gathered) {
+        let Self { placement, with_bias, scaling, seen, order } = self;
+        let Gathered { keys, places, scaled, label, bias } = gathered;
+        seen.begin();
+        places.clear();
+        seen.places(batch.keys(), places);
+        *bias = with_bias.then(|| seen.place(BIAS));
+        *keys = Keys::with_places(*placement, seen.distinct(), order);
+        let order = &order[..];
+        for place in places.iter_mut() {
+            *place = order[*place as usize];
+        }
+        *bias = bias.map(|place| order[place as usize]);
+        if let Some(scaling) = scaling {
+            let scales: Vec<Scale> = keys.ids().map(|key| scaling.of(key)).collect();
+            let on_scale =
+                places.iter().zip(batch.values()).map(|(place, value)| scales[*place as usize].apply(*value));
+            let scaled = scaled.get_or_insert_default();
+            scaled.clear();
+            scaled.extend(on_scale);
+            *label = scaling.label();
+        }
+    }
+}
+
+/// The distinct keys of a minibatch in the order in which they were first seen.
+#[derive(Default)]
+struct Seen {
+    /// So many of `keys` are meant; what is behind them is room.
+    count: usize,
+    keys: Vec<u64>,
+    /// What the stamp of the first key is. A smaller stamp is of an earlier minibatch, so nothing has to be cleared between.
+    first: u32,
+    /// The stamp of each key below its length: `first` and its place.
+    small: Vec<u32>,
+    /// The other keys, hashed.
+    cells: Vec<Cell>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Cell {
     key: u64,
-    /// Among the distinct keys, in the order in which they were first seen.
-    place: u32,
-    round: u32,
+    stamp: u32,
 }
 
+/// Keys below this have a stamp each; a power of two.
+const SMALL: u64 = 1 << 20;
 /// There are at least this many cells for each distinct key.
 const ROOM: usize = 2;
 const FEWEST_CELLS: usize = 1 << 10;
+/// So many keys are looked at before it is decided how to go about them.
+const SOME: usize = 512;
 
-impl Gather {
-    /// Gathers a minibatch, on a scale if there is one. `sort` puts distinct keys into a table's order ([`Table::keys`](slackwater::Table::keys)).
-    pub fn gather<'a>(
-        &'a mut self,
-        batch: &'a Minibatch,
-        with_bias: bool,
-        scaling: Option<&Scaling>,
-        sort: impl FnOnce(&[u64]) -> Keys,
-    ) -> Examples<'a> {
-        self.begin();
-        self.places.clear();
-        for &key in batch.keys() {
-            let place = self.place(key);
-            self.places.push(place);
-        }
-        let bias = with_bias.then(|| self.place(BIAS));
-        let keys = sort(&self.distinct);
-        self.order.clear();
-        self.order.resize(self.distinct.len(), 0);
-        for (place, key) in (0..).zip(keys.ids()) {
-            let first_seen = self.place(key);
-            self.order[first_seen as usize] = place;
-        }
-        for place in &mut self.places {
-            *place = self.order[*place as usize];
-        }
-        let bias = bias.map(|place| self.order[place as usize]);
-        let mut values = batch.values();
-        if let Some(scaling) = scaling {
-            let scales: Vec<Scale> = keys.ids().map(|key| scaling.of(key)).collect();
-            let scaled = self.places.iter().zip(values).map(|(place, value)| scales[*place as usize].apply(*value));
-            self.scaled.clear();
-            self.scaled.extend(scaled);
-            values = &self.scaled;
-        }
-        let label = scaling.map_or(Scale::NONE, Scaling::label);
-        Examples { batch, keys, places: &self.places, values, label, bias }
+impl Seen {
+    fn begin(&mut self) {
+        let next = self.first.max(1).checked_add(self.count as u32).filter(|next| *next < u32::MAX / 2);
+        self.first = next.unwrap_or_else(|| {
+            self.small.fill(0);
+            self.cells.fill(Cell::default());
+            1
+        });
+        self.count = 0;
     }
 
-    fn begin(&mut self) {
-        self.distinct.clear();
-        self.round = self.round.wrapping_add(1);
-        if self.cells.is_empty() || self.round == 0 {
-            self.cells.clear();
-            self.cells.resize(self.cells.capacity().max(FEWEST_CELLS).next_power_of_two(), Cell::default());
-            self.round = 1;
+    fn distinct(&self) -> &[u64] {
+        &self.keys[..self.count]
+    }
+
+    /// Appends the place of each of some keys.
+    fn places(&mut self, keys: &[u64], places: &mut Vec<u32>) {
+        for some in keys.chunks(SOME) {
+            // No key has a bit that is not in here.
+            let bits = some.iter().fold(0, |bits, key| bits | *key);
+            if bits < SMALL {
+                self.make_small(bits);
+                self.small_places(some, places);
+            } else {
+                places.extend(some.iter().map(|key| self.place(*key)));
+            }
+        }
+    }
+
+    /// As [`places`](Self::places), where every key has a stamp of its own.
+    ///
+    /// Whether a key is new is hard to foresee, so nothing branches on it: each is written behind the distinct ones, and
+    /// stays there if it is new.
+    fn small_places(&mut self, keys: &[u64], places: &mut Vec<u32>) {
+        self.make_room(keys.len());
+        let (first, small, distinct, mut count) = (self.first, &mut self.small[..], &mut self.keys[..], self.count);
+        places.extend(keys.iter().map(|key| {
+            let stamp = &mut small[*key as usize];
+            let is_new = *stamp < first;
+            let place = if is_new { count as u32 } else { *stamp - first };
+            *stamp = first + place;
+            distinct[count] = *key;
+            count += usize::from(is_new);
+            place
+        }));
+        self.count = count;
+    }
+
+    /// Makes room behind the distinct keys for some more, and one that does not stay.
+    fn make_room(&mut self, more: usize) {
+        if self.keys.len() <= self.count + more {
+            self.keys.resize((self.count + more + 1).next_power_of_two(), 0);
+        }
+    }
+
+    /// Gives each key up to this one a stamp of its own.
+    fn make_small(&mut self, key: u64) {
+        if self.small.len() <= key as usize {
+            self.small.resize((key as usize + 1).next_power_of_two(), 0);
         }
     }
 
     /// The place of a key among the distinct ones; a new key takes the next.
     #[inline]
     fn place(&mut self, key: u64) -> u32 {
-        let mask = self.cells.len() - 1;
-        let mut at = home(key, self.cells.len());
-        loop {
-            let cell = self.cells[at];
-            if cell.round != self.round {
-                break;
-            }
-            if cell.key == key {
-                return cell.place;
-            }
-            at = (at + 1) & mask;
+        let (first, next) = (self.first, self.count as u32);
+        let stamp = match self.small.get_mut(key as usize) {
+            Some(stamp) => stamp,
+            None => self.rare(key),
+        };
+        if let Some(place) = stamp.checked_sub(first) {
+            return place;
         }
-        let place = self.distinct.len() as u32;
-        self.distinct.push(key);
-        self.cells[at] = Cell { key, place, round: self.round };
-        if self.distinct.len() * ROOM > self.cells.len() {
+        *stamp = first + next;
+        self.make_room(1);
+        self.keys[self.count] = key;
+        self.count += 1;
+        next
+    }
+
+    /// The stamp of a key that had none, or that is too large for one of its own.
+    fn rare(&mut self, key: u64) -> &mut u32 {
+        if key < SMALL {
+            self.make_small(key);
+            return &mut self.small[key as usize];
+        }
+        if (self.count + 1) * ROOM > self.cells.len() {
             self.grow();
         }
-        place
+        let at = self.cell(key);
+        self.cells[at].key = key;
+        &mut self.cells[at].stamp
+    }
+
+    /// The cell of a key, or the empty one that it may have.
+    #[inline]
+    fn cell(&self, key: u64) -> usize {
+        let mask = self.cells.len() - 1;
+        // The highest bits of a product with 2⁶⁴ / φ, which neighbours do not share.
+        let mut at = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - self.cells.len().trailing_zeros())) as usize;
+        while self.cells[at].stamp >= self.first && self.cells[at].key != key {
+            at = (at + 1) & mask;
+        }
+        at
     }
 
     fn grow(&mut self) {
-        let count = self.cells.len() * 2;
+        let count = (self.cells.len() * 2).max(FEWEST_CELLS);
         self.cells.clear();
         self.cells.resize(count, Cell::default());
-        for (place, &key) in (0..).zip(&self.distinct) {
-            let mut at = home(key, count);
-            while self.cells[at].round == self.round {
-                at = (at + 1) & (count - 1);
+        for (stamp, place) in (self.first..).zip(0..self.count) {
+            let key = self.keys[place];
+            if key >= SMALL {
+                let at = self.cell(key);
+                self.cells[at] = Cell { key, stamp };
             }
-            self.cells[at] = Cell { key, place, round: self.round };
         }
     }
-}
-
-/// Where the search for a key begins: the highest bits of a product with 2⁶⁴ / φ, which neighbours do not share.
-#[inline]
-fn home(key: u64, cells: usize) -> usize {
-    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - cells.trailing_zeros())) as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slackwater::Placement;
 
     fn batch(rows: &[&[u64]]) -> Minibatch {
         let mut batch = Minibatch::new();
@@ -213,12 +318,15 @@ mod tests {
 
     #[test]
     fn every_feature_finds_its_key_whatever_was_gathered_before() {
+        // Some small, some hashed.
         let many: Vec<u64> = (0..5_000).map(|key| key * key).collect();
-        let mut gather = Gather::default();
+        let mut gathers = [false, true].map(|with_bias| Gather::new(Placement::Spread, with_bias, None));
+        let mut gathered = Gathered::default();
         for rows in [&[&[7, 3, 7][..], &[], &[3, 900]][..], &[&many, &many[..9]], &[], &[&[900][..], &[u64::MAX - 1]]] {
-            for with_bias in [false, true] {
-                let batch = batch(rows);
-                let examples = gather.gather(&batch, with_bias, None, |keys| Keys::distinct(Placement::Spread, keys));
+            for gather in &mut gathers {
+                let (batch, with_bias) = (batch(rows), gather.with_bias);
+                gather.gather(&batch, &mut gathered);
+                let examples = gathered.examples(&batch);
                 let ids: Vec<u64> = examples.keys.ids().collect();
                 assert_eq!(ids.contains(&BIAS), with_bias);
                 assert_eq!(examples.len(), rows.len());
@@ -231,5 +339,16 @@ mod tests {
                 }
             }
         }
+    }
+    #[test]
+    fn stamps_that_run_out_begin_anew() {
+        let mut seen = Seen::default();
+        let keys = [5, 1 << 40, 5, 6, 1 << 40];
+        for first in [0, u32::MAX / 2 - 2, 0] {
+            seen.first = first.max(seen.first);
+            seen.begin();
+            assert_eq!(keys.map(|key| seen.place(key)), [0, 1, 0, 2, 1], "after {first}");
+        }
+        assert!(seen.first < 100);
     }
 }

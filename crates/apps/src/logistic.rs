@@ -41,13 +41,17 @@ impl Program for Logistic {
     }
 
     fn learn(&self, examples: &Examples<'_>, weights: &[&[f32]], gradients: &mut [Vec<f32>]) -> f64 {
+        let (weights, gradients) = (weights[0], &mut gradients[0]);
         let mut loss = 0.0;
         for example in examples.iter() {
-            let (score, importance) = (example.score(weights[0]), f64::from(example.importance));
+            let (score, importance) = (example.score(weights), f64::from(example.importance));
             loss += importance * log_loss(score, example.label);
             let slope = (importance * (sigmoid(score) - f64::from(example.label))) as f32;
-            for (place, value) in example.terms() {
-                gradients[0][place] += slope * value;
+            for (place, value) in example.places.iter().zip(example.values) {
+                gradients[*place as usize] += slope * value;
+            }
+            if let Some(place) = example.bias {
+                gradients[place as usize] += slope;
             }
         }
         loss

@@ -1,11 +1,11 @@
 //! A model: what a program has learnt, as a file that other programs read (safetensors), with the settings it was learnt by.
 
 use crate::figures::{Fit, Quality};
-use crate::gather::Gather;
+use crate::gather::{Gather, Gathered};
 use crate::program::Program;
 use data::{DataError, Minibatch, Reader};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use slackwater::{Keys, Placement, Table};
+use slackwater::{Placement, Table};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -161,9 +161,9 @@ fn with_settings(file: &[u8], settings: &BTreeMap<String, String>) -> std::io::R
 /// Predicts with a model, minibatch after minibatch.
 pub struct Predictor<'a> {
     program: &'a dyn Program,
-    bias: bool,
     tables: Vec<(&'a ModelTable, HashMap<u64, u32>)>,
     gather: Gather,
+    gathered: Gathered,
     weights: Vec<Vec<f32>>,
 }
 
@@ -176,13 +176,14 @@ impl<'a> Predictor<'a> {
         };
         let tables: Vec<_> = program.tables().iter().map(|weights| table(weights.name)).collect::<Result<_, _>>()?;
         let weights = vec![Vec::new(); tables.len()];
-        Ok(Self { program, bias, tables, gather: Gather::default(), weights })
+        let gather = Gather::new(Placement::Ordered, bias, None);
+        Ok(Self { program, tables, gather, gathered: Gathered::default(), weights })
     }
 
     /// Appends the prediction of each example.
     pub fn predict(&mut self, batch: &Minibatch, predictions: &mut Vec<f32>) {
-        let sort = |keys: &[u64]| Keys::distinct(Placement::Ordered, keys);
-        let examples = self.gather.gather(batch, self.bias, None, sort);
+        self.gather.gather(batch, &mut self.gathered);
+        let examples = self.gathered.examples(batch);
         for ((table, index), weights) in self.tables.iter().zip(&mut self.weights) {
             weights.clear();
             weights.resize(examples.keys.len() * table.width, 0.0);

@@ -63,9 +63,9 @@ pub trait Program: Send + Sync {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
-    use crate::gather::Gather;
+    use crate::gather::{Gather, Gathered};
     use data::Minibatch;
-    use slackwater::{Keys, Placement};
+    use slackwater::Placement;
 
     /// Compares the gradients of a program with differences of its loss, on some rows with seeded weights.
     pub fn gradients_are_slopes(program: &dyn Program, rows: &[(f32, &[(u64, f32)])]) {
@@ -75,8 +75,9 @@ pub(crate) mod testing {
             batch.end_row(*label);
         }
         batch.set_importance(2.0);
-        let mut gather = Gather::default();
-        let examples = gather.gather(&batch, true, None, |keys| Keys::distinct(Placement::Spread, keys));
+        let mut gathered = Gathered::default();
+        Gather::new(Placement::Spread, true, None).gather(&batch, &mut gathered);
+        let examples = gathered.examples(&batch);
         let mut seed = 1u64;
         let mut uniform = || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

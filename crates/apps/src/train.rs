@@ -1,6 +1,6 @@
 //! The loop that every program shares: read a minibatch, pull its weights, learn, push, end the clock.
 
-use crate::gather::Gather;
+use crate::gather::{Gather, Gathered};
 use crate::program::{Program, Weights};
 use crate::scaling::Scaling;
 use data::{DataError, Reader};
@@ -207,20 +207,20 @@ impl Learner<'_> {
     ) -> Result<data::Progress, TrainError> {
         let Self { session, program, training, scaling, tables } = *self;
         let shapes = program.tables();
-        let mut gather = Gather::default();
+        let mut gather = Gather::new(tables[0].spec().shape.placement(), training.bias, scaling);
         let mut weights: Vec<Vec<f32>> = vec![Vec::new(); tables.len()];
         let mut gradients: Vec<Vec<f32>> = vec![Vec::new(); tables.len()];
-        let mut batches = reader.batches()?;
+        let mut batches = reader.prepared(move |batch, gathered: &mut Gathered| gather.gather(batch, gathered))?;
         while let Some(batch) = batches.next() {
             let batch = batch?;
             passes.reach(batch.epoch())?;
-            let examples = gather.gather(&batch, training.bias, scaling, |keys| tables[0].keys(keys));
+            let examples = batch.prepared().examples(&batch);
             let count = examples.len() as u64;
             let mut pulls = Vec::new();
             for ((table, weights), shape) in tables.iter().zip(&mut weights).zip(&shapes) {
                 weights.resize(examples.keys.len() * shape.width as usize, 0.0);
                 let target = std::mem::take(weights);
-                pulls.push(table.pull_into(&examples.keys, target, &slackwater::Tickets::none())?);
+                pulls.push(table.pull_into(examples.keys, target, &slackwater::Tickets::none())?);
             }
             let (mut staleness, mut parked) = (0, 0);
             for (pull, weights) in pulls.into_iter().zip(&mut weights) {
@@ -241,7 +241,7 @@ impl Learner<'_> {
                     gradients.iter_mut().zip(weights).for_each(|(gradient, w)| *gradient = *gradient * share + l2 * w);
                 }
                 // A refused push is told by the end of the clock.
-                drop(table.push_after(&examples.keys, gradients.as_slice(), count, &slackwater::Tickets::none())?);
+                drop(table.push_after(examples.keys, gradients.as_slice(), count, &slackwater::Tickets::none())?);
             }
             session.clock()?;
             let progress = batches.progress();

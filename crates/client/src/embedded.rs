@@ -3,11 +3,11 @@
 use crate::session::token;
 use crate::{Error, Session, Shape};
 use net::{Exchange, lock};
-use node::{DriverSettings, NodeError, ServerSettings, Wait, join, run_coordinator, run_server};
+use node::{CoordinatorSettings, DriverSettings, NodeError, ServerSettings, Wait, join, run_coordinator, run_server};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use types::{NodeId, Span};
+use types::NodeId;
 use update::Registry;
 use wire::{Pool, Role};
 
@@ -34,9 +34,15 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<
     let pool = Pool::new();
     let mut threads = Vec::new();
     let (transport, waiter) = exchange.join(NodeId::Coordinator);
-    let patience = Span(PATIENCE.as_nanos() as u64);
+    let settings = CoordinatorSettings {
+        join_limit: JOIN_LIMIT,
+        patience: PATIENCE,
+        // Nothing is lost between threads.
+        farewell: Duration::ZERO,
+        ..CoordinatorSettings::new(shape.into())
+    };
     threads.push(std::thread::spawn(move || {
-        if let Err(error) = run_coordinator(transport, waiter, shape.into(), JOIN_LIMIT, patience, None) {
+        if let Err(error) = run_coordinator(transport, waiter, settings, None) {
             tracing::error!(%error, "the run ended early");
         }
     }));

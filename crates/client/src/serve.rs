@@ -3,8 +3,7 @@
 use crate::meeting::{Meeting, Place};
 use crate::session::token;
 use crate::{Connect, Error, Shape};
-use node::{ServerReport, ServerSettings, run_coordinator, run_server};
-use types::Span;
+use node::{CoordinatorSettings, ServerReport, ServerSettings, run_coordinator, run_server};
 use update::Registry;
 use wire::Pool;
 
@@ -101,6 +100,7 @@ type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
 
 fn coordinate_at(meeting: &Meeting, connect: &Connect, shape: Shape) -> Result<CoordinatorThread, Error> {
     let (transport, waiter) = meeting.host(connect.same_host)?;
-    let (limit, patience) = (connect.join_limit, Span(connect.patience.as_nanos() as u64));
-    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, shape.into(), limit, patience, None)))
+    let Connect { join_limit, patience, .. } = *connect;
+    let settings = CoordinatorSettings { join_limit, patience, ..CoordinatorSettings::new(shape.into()) };
+    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, settings, None)))
 }

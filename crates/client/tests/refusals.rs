@@ -2,13 +2,13 @@
 //! servers go on.
 
 use net::{Event, Exchange, Transport, Waiter};
-use node::{ServerSettings, join, run_coordinator, run_server};
+use node::{CoordinatorSettings, ServerSettings, join, run_coordinator, run_server};
 use slackwater::{
     Combine, Consistency, Error, Initial, Keys, NumberType, Placement, Reduce, Session, Shape, Table, TableSpec,
     UpdaterSpec,
 };
 use std::time::{Duration, Instant};
-use types::{NodeId, Position, PositionRange, ShardId, Source, Span, TableId};
+use types::{NodeId, Position, PositionRange, ShardId, Source, TableId};
 use wire::{Acked, Control, Frame, Head, KeyPart, Message, Payload, Pull, PullRefused, Push, Refusal, Role, Signature};
 
 /// Tells done from hung.
@@ -282,7 +282,7 @@ impl Raw {
         let exchange = Exchange::new();
         let size = machine::Size { servers: 1, workers: 1 };
         let (transport, waiter) = exchange.join(NodeId::Coordinator);
-        std::thread::spawn(move || run_coordinator(transport, waiter, size, LIMIT, Span::from_secs(30), None));
+        std::thread::spawn(move || run_coordinator(transport, waiter, CoordinatorSettings::new(size), None));
         let settings = ServerSettings::new(1);
         let (transport, waiter) = exchange.join(NodeId::Server(9));
         std::thread::spawn(move || run_server(transport, waiter, settings, None));

@@ -10,30 +10,36 @@ use std::thread::JoinHandle;
 /// How many minibatches wait for the program at most.
 pub const AHEAD: usize = 4;
 
-/// The minibatches of a reader. Dropping this ends its thread.
-pub struct Batches {
+/// The minibatches of a reader, each with what was prepared from it. Dropping this ends its thread.
+pub struct Batches<P = ()> {
     /// None once everything has been received, or on the way to being dropped.
-    full: Option<Receiver<Result<Minibatch, DataError>>>,
-    empty: Sender<Minibatch>,
+    full: Option<Receiver<Result<Filled<P>, DataError>>>,
+    empty: Sender<Filled<P>>,
     thread: Option<JoinHandle<()>>,
     progress: Arc<Counters>,
 }
 
+/// A minibatch and what was prepared from it.
+type Filled<P> = (Minibatch, P);
+
 /// A minibatch that goes back to be filled again when it is dropped.
 #[derive(Debug)]
-pub struct Loan {
-    batch: Minibatch,
-    home: Sender<Minibatch>,
+pub struct Loan<P: Default = ()> {
+    filled: Filled<P>,
+    home: Sender<Filled<P>>,
 }
 
-impl Batches {
-    pub(crate) fn start(source: Source) -> Result<Self, DataError> {
+impl<P: Default + Send + 'static> Batches<P> {
+    pub(crate) fn start(
+        source: Source,
+        prepare: impl FnMut(&Minibatch, &mut P) + Send + 'static,
+    ) -> Result<Self, DataError> {
         let (full_sender, full) = sync_channel(AHEAD);
         let (empty, empty_receiver) = channel();
         let progress = source.counters();
         let thread = std::thread::Builder::new()
             .name("data".to_owned())
-            .spawn(move || fill(source, &full_sender, &empty_receiver))
+            .spawn(move || fill(source, prepare, &full_sender, &empty_receiver))
             .map_err(|error| DataError::Stopped { problem: error.to_string() })?;
         Ok(Self { full: Some(full), empty, thread: Some(thread), progress })
     }
@@ -45,11 +51,19 @@ impl Batches {
     }
 }
 
-fn fill(mut source: Source, full: &SyncSender<Result<Minibatch, DataError>>, empty: &Receiver<Minibatch>) {
+fn fill<P: Default>(
+    mut source: Source,
+    mut prepare: impl FnMut(&Minibatch, &mut P),
+    full: &SyncSender<Result<Filled<P>, DataError>>,
+    empty: &Receiver<Filled<P>>,
+) {
     loop {
-        let mut batch = empty.try_recv().unwrap_or_default();
+        let (mut batch, mut prepared) = empty.try_recv().unwrap_or_default();
         let result = match source.fill(&mut batch) {
-            Ok(true) => Ok(batch),
+            Ok(true) => {
+                prepare(&batch, &mut prepared);
+                Ok((batch, prepared))
+            }
             Ok(false) => return,
             Err(error) => Err(error),
         };
@@ -61,12 +75,12 @@ fn fill(mut source: Source, full: &SyncSender<Result<Minibatch, DataError>>, emp
 }
 
 /// The minibatches in order. After an error there are no more.
-impl Iterator for Batches {
-    type Item = Result<Loan, DataError>;
+impl<P: Default> Iterator for Batches<P> {
+    type Item = Result<Loan<P>, DataError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.full.as_ref()?.recv() {
-            Ok(Ok(batch)) => Some(Ok(Loan { batch, home: self.empty.clone() })),
+            Ok(Ok(filled)) => Some(Ok(Loan { filled, home: self.empty.clone() })),
             Ok(Err(error)) => {
                 self.full = None;
                 Some(Err(error))
@@ -82,7 +96,7 @@ impl Iterator for Batches {
     }
 }
 
-impl Drop for Batches {
+impl<P> Drop for Batches<P> {
     fn drop(&mut self) {
         self.full = None;
         if let Some(thread) = self.thread.take() {
@@ -92,18 +106,26 @@ impl Drop for Batches {
     }
 }
 
-impl Deref for Loan {
-    type Target = Minibatch;
-
-    fn deref(&self) -> &Minibatch {
-        &self.batch
+impl<P: Default> Loan<P> {
+    /// What was prepared from it.
+    #[must_use]
+    pub fn prepared(&self) -> &P {
+        &self.filled.1
     }
 }
 
-impl Drop for Loan {
+impl<P: Default> Deref for Loan<P> {
+    type Target = Minibatch;
+
+    fn deref(&self) -> &Minibatch {
+        &self.filled.0
+    }
+}
+
+impl<P: Default> Drop for Loan<P> {
     fn drop(&mut self) {
         // The thread may have ended: then the memory is freed here.
-        self.home.send(std::mem::take(&mut self.batch)).ok();
+        self.home.send(std::mem::take(&mut self.filled)).ok();
     }
 }
 
@@ -126,11 +148,11 @@ mod tests {
         batch.end_row(0.0);
         let memory = batch.keys().as_ptr();
         let (home, empty) = channel();
-        drop(Loan { batch, home });
+        drop(Loan { filled: (batch, vec![7]), home });
         let (full, filled) = sync_channel(AHEAD);
-        fill(source, &full, &empty);
-        let batch = filled.recv().unwrap().unwrap();
-        assert_eq!(batch.keys(), [3, 4]);
+        fill(source, |batch: &Minibatch, sizes: &mut Vec<usize>| sizes.push(batch.rows()), &full, &empty);
+        let (batch, sizes) = filled.recv().unwrap().unwrap();
+        assert_eq!((batch.keys(), &sizes[..]), (&[3, 4][..], &[7, 2][..]));
         assert_eq!(batch.keys().as_ptr(), memory);
     }
 }

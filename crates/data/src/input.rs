@@ -54,6 +54,11 @@ impl Input {
         &self.path
     }
 
+    /// How long the file is, compressed as it is.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
     /// How much of the file has been read, compressed as it is.
     pub fn position(&mut self) -> u64 {
         let read = |reader: &mut BufReader<File>| reader.stream_position().unwrap_or_default();

@@ -9,7 +9,7 @@ use crate::share::{Share, mix};
 use crate::shuffle::{Shuffle, Window};
 use crate::source::{Pass, Source};
 use crate::text::TextPass;
-use crate::{Columns, DataError, FeatureHash, Format, Labels, TextParser};
+use crate::{Columns, DataError, FeatureHash, Format, Labels, Minibatch, TextParser};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -176,7 +176,16 @@ impl Reader {
 
     /// Reads in a thread of its own.
     pub fn batches(&self) -> Result<Batches, DataError> {
-        Batches::start(self.source())
+        self.prepared(|_, ()| ())
+    }
+
+    /// As [`batches`](Self::batches); that thread also prepares each minibatch: what `prepare` makes of it goes along. It is
+    /// given what it made of an earlier one, to use its memory again.
+    pub fn prepared<P: Default + Send + 'static>(
+        &self,
+        prepare: impl FnMut(&Minibatch, &mut P) + Send + 'static,
+    ) -> Result<Batches<P>, DataError> {
+        Batches::start(self.source(), prepare)
     }
 
     /// Reads in the caller's thread.

@@ -5,8 +5,12 @@
 
 use crate::DataError;
 
-/// Text is cut into blocks of this many bytes: few enough that small files reach every worker.
-pub const BLOCK_BYTES: u64 = 16 * 1024;
+/// Text is cut into blocks of at least this many bytes: few enough that small files reach every worker.
+const FEWEST_BLOCK_BYTES: u64 = 16 * 1024;
+/// And at most this many.
+const MOST_BLOCK_BYTES: u64 = 256 * 1024;
+/// In between, each worker has about so many blocks of a file: no worker has much more than another, and none leaps often.
+const BLOCKS_EACH: u64 = 64;
 /// Parquet is cut into blocks of this many rows.
 pub const BLOCK_ROWS: u64 = 256;
 
@@ -31,6 +35,11 @@ impl Share {
 
     pub fn rank(&self) -> u64 {
         self.rank
+    }
+
+    /// How many bytes a block of text is, in a file of this length.
+    pub fn block_bytes(&self, file_bytes: u64) -> u64 {
+        (file_bytes / (self.of * BLOCKS_EACH)).clamp(FEWEST_BLOCK_BYTES, MOST_BLOCK_BYTES)
     }
 
     /// The first block from `block` on that is this worker's, in file number `file`, and the first after it that may not be.

@@ -3,7 +3,7 @@
 use crate::bad::BadRows;
 use crate::input::Input;
 use crate::lines::{Lines, Next};
-use crate::share::{BLOCK_BYTES, Share};
+use crate::share::Share;
 use crate::{DataError, Fault, Minibatch, TextParser};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -26,6 +26,7 @@ pub struct TextPass {
 struct OpenFile {
     lines: Lines,
     number: usize,
+    block_bytes: u64,
     /// Lines that start here are ours.
     ours: Range<u64>,
 }
@@ -62,8 +63,9 @@ impl TextPass {
     fn open_next(&mut self) -> Result<bool, DataError> {
         let number = self.next_file;
         let Some(path) = self.files.get(number) else { return Ok(false) };
-        let lines = Lines::new(Input::open(path)?, self.line_limit_bytes);
-        self.open = Some(OpenFile { lines, number, ours: 0..0 });
+        let input = Input::open(path)?;
+        let block_bytes = self.share.block_bytes(input.size());
+        self.open = Some(OpenFile { lines: Lines::new(input, self.line_limit_bytes), number, block_bytes, ours: 0..0 });
         self.next_file += 1;
         Ok(true)
     }
@@ -83,8 +85,8 @@ impl OpenFile {
         while rows.rows() < limit {
             let offset = self.lines.offset();
             if !self.ours.contains(&offset) {
-                let run = share.next_run(self.number, offset / BLOCK_BYTES);
-                self.ours = run.start * BLOCK_BYTES..run.end.saturating_mul(BLOCK_BYTES);
+                let run = share.next_run(self.number, offset / self.block_bytes);
+                self.ours = run.start * self.block_bytes..run.end.saturating_mul(self.block_bytes);
                 self.lines.set_horizon(self.ours.end);
                 if offset < self.ours.start {
                     self.lines.skip_to_line_at(self.ours.start)?;

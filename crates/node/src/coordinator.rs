@@ -10,19 +10,38 @@ use types::{Span, Time};
 
 /// After a loss the coordinator stays this long to tell everybody who asks.
 const LINGER: Duration = Duration::from_secs(3);
-/// When everybody has said goodbye it stays this long to repeat its own.
-const FAREWELL: Duration = Duration::from_millis(200);
 
-/// Runs a coordinator for a run of this size until everybody has left, or until a node is lost. Gives up if the run has not
-/// begun after `join_limit`.
+/// How a coordinator is run.
+#[derive(Clone, Copy, Debug)]
+pub struct CoordinatorSettings {
+    /// How many nodes the run has.
+    pub size: Size,
+    /// It gives up if the run has not begun after this long.
+    pub join_limit: Duration,
+    /// A node that is silent for this long is lost.
+    pub patience: Duration,
+    /// When everybody has said goodbye it stays this long to repeat its own, which a broken connection may have lost.
+    pub farewell: Duration,
+}
+
+impl CoordinatorSettings {
+    /// For a run of this size, with the usual times.
+    #[must_use]
+    pub fn new(size: Size) -> Self {
+        let usual = Duration::from_secs(30);
+        Self { size, join_limit: usual, patience: usual, farewell: Duration::from_millis(200) }
+    }
+}
+
+/// Runs a coordinator until everybody has left, or until a node is lost.
 pub fn run_coordinator(
     mut transport: impl Transport,
     mut waiter: impl Waiter,
-    size: Size,
-    join_limit: Duration,
-    patience: Span,
+    settings: CoordinatorSettings,
     mut recorder: Option<Recorder>,
 ) -> Result<(), NodeError> {
+    let CoordinatorSettings { size, join_limit, patience, farewell } = settings;
+    let patience = Span(patience.as_nanos() as u64);
     let start = Instant::now();
     let mut machine = Coordinator::new(size, patience);
     if let Some(recorder) = &mut recorder {
@@ -62,8 +81,8 @@ pub fn run_coordinator(
         if over && ending.is_none() {
             ending = Some(Instant::now());
         }
-        let stay = if machine.lost().is_some() { LINGER } else { FAREWELL };
-        if ending.is_some_and(|ending| ending.elapsed() > stay) {
+        let stay = if machine.lost().is_some() { LINGER } else { farewell };
+        if ending.is_some_and(|ending| ending.elapsed() >= stay) {
             return match machine.lost() {
                 Some((node, reason)) => Err(NodeError::Lost { node, reason: reason.to_owned() }),
                 None => Ok(()),

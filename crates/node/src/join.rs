@@ -101,7 +101,9 @@ pub fn join(
                 if place.is_some() { "waiting for the other nodes to join" } else { "waiting for the coordinator" };
             tracing::info!(seconds = begin.elapsed().as_secs(), "{what}");
         }
-        waiter.wait(Some(Duration::from_millis(20)));
+        if asked.is_some() {
+            waiter.wait(Some(Duration::from_millis(20)));
+        }
     }
 }
 

@@ -11,7 +11,7 @@ mod record;
 mod server;
 mod wait;
 
-pub use coordinator::run_coordinator;
+pub use coordinator::{CoordinatorSettings, run_coordinator};
 pub use driver::{Driver, DriverSettings};
 pub use join::{Joined, join};
 pub use record::{RECORDING_BYTES, Recorder, Recording, Replayed, replay};

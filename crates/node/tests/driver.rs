@@ -2,11 +2,11 @@
 
 use machine::Size;
 use net::Exchange;
-use node::{Driver, DriverSettings, ServerSettings, Wait, join, run_coordinator, run_server};
+use node::{CoordinatorSettings, Driver, DriverSettings, ServerSettings, Wait, join, run_coordinator, run_server};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use types::{NodeId, Span};
+use types::NodeId;
 use wire::Role;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -17,7 +17,7 @@ fn with_driver(program: impl FnOnce(&Driver)) {
     let (transport, waiter) = exchange.join(NodeId::Coordinator);
     let size = Size { servers: 1, workers: 1 };
     let coordinator =
-        std::thread::spawn(move || run_coordinator(transport, waiter, size, LIMIT, Span::from_secs(30), None));
+        std::thread::spawn(move || run_coordinator(transport, waiter, CoordinatorSettings::new(size), None));
     let (transport, waiter) = exchange.join(NodeId::Server(99));
     let settings = ServerSettings::new(1);
     let server = std::thread::spawn(move || run_server(transport, waiter, settings, None));

@@ -3,13 +3,13 @@
 use machine::{Batch, Outcome, PullTarget, Size, Values};
 use net::{Exchange, LocalTransport, LocalWaiter, SameHost, SocketSettings, Transport, Waiter, listen};
 use node::{
-    Driver, DriverSettings, NodeError, RECORDING_BYTES, Recorder, Replayed, ServerSettings, Wait, join, replay,
-    run_coordinator, run_server,
+    CoordinatorSettings, Driver, DriverSettings, NodeError, RECORDING_BYTES, Recorder, Replayed, ServerSettings, Wait,
+    join, replay, run_coordinator, run_server,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use types::{Combine, Consistency, NodeId, NumberType, Reduce, Span, TableId, TableSpec, UpdaterSpec};
+use types::{Combine, Consistency, NodeId, NumberType, Reduce, TableId, TableSpec, UpdaterSpec};
 use update::Registry;
 use wire::{Keys, Member, Payload, Pool, Role};
 
@@ -82,9 +82,8 @@ where
     let (transport, waiter, meet) = place(NodeId::Coordinator);
     let size = Size { servers: 1, workers: WORKERS };
     let (recorder, coordinated) = Recorder::new();
-    let coordinator = std::thread::spawn(move || {
-        run_coordinator(transport, waiter, size, LIMIT, Span::from_secs(30), Some(recorder))
-    });
+    let coordinator =
+        std::thread::spawn(move || run_coordinator(transport, waiter, CoordinatorSettings::new(size), Some(recorder)));
     let mut place_at_meeting = |node: NodeId| {
         let (mut transport, waiter, address) = place(node);
         transport.know(&[Member { node: NodeId::Coordinator, address: meet.clone() }]);

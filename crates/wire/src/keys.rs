@@ -3,6 +3,7 @@
 use crate::Payload;
 use crate::field::{Field, Reader};
 use crate::frame::WireError;
+use crate::order;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -80,10 +81,23 @@ impl Keys {
     /// ```
     #[must_use]
     pub fn distinct(placement: Placement, ids: &[u64]) -> Self {
-        let mut positions: Vec<u64> = ids.iter().map(|&id| placement.position(Key(id)).0).collect();
-        positions.sort_unstable();
-        positions.dedup();
-        Self::from_sorted(placement, positions)
+        Self::with_places(placement, ids, &mut Vec::new())
+    }
+
+    /// As [`Keys::distinct`], and says for each of `ids` which place it has in the list.
+    ///
+    /// ```
+    /// use types::Placement;
+    /// use wire::Keys;
+    ///
+    /// let mut places = Vec::new();
+    /// let keys = Keys::with_places(Placement::Ordered, &[9, 4, 9], &mut places);
+    /// assert!(keys.ids().eq([4, 9]) && places == [1, 0, 1]);
+    /// ```
+    #[must_use]
+    pub fn with_places(placement: Placement, ids: &[u64], places: &mut Vec<u32>) -> Self {
+        let positions: Vec<u64> = ids.iter().map(|&id| placement.position(Key(id)).0).collect();
+        Self::from_sorted(placement, order::distinct(&positions, places))
     }
 
     /// `ids`, which must be in the table's order already and each once. Fails naming the first that is not.

@@ -10,6 +10,7 @@ mod field;
 mod frame;
 mod keys;
 mod message;
+mod order;
 
 pub use buffer::{Backing, Fresh, MemoryKind, Payload, Pool};
 #[doc(hidden)]
