@@ -41,11 +41,11 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<
         farewell: Duration::ZERO,
         ..CoordinatorSettings::new(shape.into())
     };
-    threads.push(std::thread::spawn(move || {
+    threads.push(spawn("coordinator".to_owned(), move || {
         if let Err(error) = run_coordinator(transport, waiter, settings, None) {
             tracing::error!(%error, "the run ended early");
         }
-    }));
+    })?);
     for index in 0..shape.servers {
         let settings = ServerSettings {
             place: Some(index),
@@ -58,11 +58,11 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<
         };
         // A place under a name of its own until the coordinator gives one.
         let (transport, waiter) = exchange.join(NodeId::Server((1 << 29) - 1 - index));
-        threads.push(std::thread::spawn(move || {
+        threads.push(spawn(format!("server {index}"), move || {
             if let Err(error) = run_server(transport, waiter, settings, None) {
                 tracing::error!(%error, "a server ended early");
             }
-        }));
+        })?);
     }
     let joining: Vec<JoinHandle<Result<_, NodeError>>> = (0..shape.workers)
         .map(|index| {
@@ -86,4 +86,10 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<
     }
     sessions.sort_by_key(Session::rank);
     Ok(sessions)
+}
+
+/// Starts a thread with a name, which debuggers and profilers show.
+fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    let failed = |error: std::io::Error| NodeError::NoThread { name: name.clone(), reason: error.to_string() };
+    Ok(std::thread::Builder::new().name(name.clone()).spawn(work).map_err(failed)?)
 }

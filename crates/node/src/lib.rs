@@ -37,6 +37,14 @@ pub enum NodeError {
         /// In words.
         reason: String,
     },
+    /// The system has no thread to give. Start fewer servers and workers in one process, or raise the limit.
+    #[error("cannot start a thread for {name}: {reason}")]
+    NoThread {
+        /// What it was for.
+        name: String,
+        /// As the system says.
+        reason: String,
+    },
     /// This worker has left the run.
     #[error("the session is closed; nothing more can be pushed or pulled through it")]
     Closed,

@@ -47,7 +47,7 @@ const BETA: f64 = 1.0;
 const FEWEST_ROWS: usize = 100_000;
 /// Features of the click log.
 const CLICK_BITS: u32 = 24;
-const CLICK_FEATURES: usize = 20;
+const CLICK_FIELDS: usize = 20;
 
 /// The command `bench logistic`.
 pub fn run(options: &Options) -> anyhow::Result<()> {
@@ -79,6 +79,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         progress.inc(1);
     }
     progress.finish_and_clear();
+    drop(bytes);
     let mut report = Report::default();
     report.number("libsvm_parse_gbs", columns.median("parse"));
     report.number("plain_rows_per_s", columns.median("plain"));
@@ -310,30 +311,28 @@ impl VowpalWabbit {
 /// A made-up click log, streamed from a .zst file: how fast, in how much memory, and where the time goes.
 fn clicks(rows: u64, scratch: &Scratch, report: &mut Report) -> anyhow::Result<()> {
     let path = scratch.path("clicks.libsvm.zst");
-    write_clicks(&path, rows)?;
+    let features = write_clicks(&path, rows)?;
     report.number("clicks_file_bytes", std::fs::metadata(&path)?.len() as f64);
     let reader = open(&path, 2000)?;
     let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
     let rule = Rule::Ftrl { rate: RATE, beta: BETA };
     let training = Training { rule, l1: 0.0, consistency: Consistency::slack(3), bias: true };
     let progress = ProgressBar::new(rows);
-    let (mut seen, mut marks) = (0, vec![]);
+    let (mut seen, mut at_marks) = (0, Vec::new());
     let (seconds, _) = timed(|| {
         Ok(train(&session, &Logistic { l2: 0.0 }, &training, None, &reader, |learnt| {
             let before = seen;
             seen += learnt.examples;
             progress.set_position(seen);
-            for mark in [rows / 10, rows / 2, rows] {
-                if before < mark && seen >= mark {
-                    marks.push((mark, resident_mb()));
-                }
-            }
+            let passed = marks(rows).into_iter().filter(|mark| before < *mark && seen >= *mark);
+            at_marks.extend(passed.map(|mark| (mark, resident_mb())));
             Go::On
         })?)
     })?;
     progress.finish_and_clear();
     report.number("clicks_rows_per_s", rows as f64 / seconds);
-    for (mark, megabytes) in marks {
+    for ((mark, megabytes), features) in at_marks.into_iter().zip(features) {
+        report.number(&format!("clicks_features_at_{mark}_rows"), features as f64);
         report.number(&format!("clicks_resident_mb_at_{mark}_rows"), megabytes);
     }
     let ledger = session.ledger();
@@ -349,32 +348,47 @@ fn clicks(rows: u64, scratch: &Scratch, report: &mut Report) -> anyhow::Result<(
     Ok(session.close()?)
 }
 
-fn write_clicks(path: &Path, rows: u64) -> anyhow::Result<()> {
+/// The rows at which memory is looked at.
+fn marks(rows: u64) -> [u64; 3] {
+    [rows / 10, rows / 2, rows]
+}
+
+/// Writes rows of one value from each field. Fields have 4, 8, 16, … values, of which the k-th comes as often as 1 / k says;
+/// its key is a hash. Returns how many keys have been written at each mark.
+fn write_clicks(path: &Path, rows: u64) -> anyhow::Result<Vec<u64>> {
     let mut out = zstd::Encoder::new(BufWriter::new(File::create(path)?), 1)?;
     let mut random = Random::new(2);
     let mut line = String::new();
     let progress = ProgressBar::new(rows);
-    for row in 0..rows {
+    let mut written = vec![false; 1 << CLICK_BITS];
+    let (mut features, mut at_marks) = (0, Vec::new());
+    for row in 1..=rows {
         use std::fmt::Write as _;
-        line.clear();
         let mut score = -1.0;
-        let mut keys = [0u64; CLICK_FEATURES];
-        for key in &mut keys {
-            // Each field has values of its own, a few of which are common.
-            *key = (random.unit().powi(4) * f64::from(1u32 << CLICK_BITS)) as u64;
+        let mut keys = [0; CLICK_FIELDS];
+        for (field, key) in keys.iter_mut().enumerate() {
+            let values = f64::from(4u32 << field);
+            let value = (random.unit() * values.ln()).exp() as u64;
+            let hash = (value ^ (field as u64) << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            *key = hash >> (64 - CLICK_BITS);
             score += if *key % 7 == 0 { 0.4 } else { -0.05 };
+            features += u64::from(!std::mem::replace(&mut written[*key as usize], true));
         }
+        line.clear();
         line.push(if random.unit() < sigmoid(score) { '1' } else { '0' });
         keys.iter().try_for_each(|key| write!(line, " {key}"))?;
         line.push('\n');
         out.write_all(line.as_bytes())?;
+        if marks(rows).contains(&row) {
+            at_marks.push(features);
+        }
         if row.is_multiple_of(100_000) {
             progress.set_position(row);
         }
     }
     progress.finish_and_clear();
     out.finish()?.flush()?;
-    Ok(())
+    Ok(at_marks)
 }
 
 /// Memory of this process that is in use.

@@ -1,7 +1,7 @@
 //! Key lists that a shard has seen: a repeated list comes as a signature, and its slots are looked up only once.
 
 use crate::rows::Resolved;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use wire::{Payload, Signature};
 
@@ -26,43 +26,112 @@ pub struct Known {
 struct Entry {
     known: Known,
     used: u64,
+    /// It came back after it had been forgotten once.
+    returned: bool,
 }
 
-/// The lists, the least recently used forgotten first.
+/// The lists. One that is new is held for a while, long enough for the push that follows a pull. If it comes back after
+/// that, it is kept, until others have been used more recently: a stream of lists that are never seen again takes little
+/// memory, and costs no list its place that is.
 pub struct KeyLists {
     entries: BTreeMap<ListName, Entry>,
-    by_use: BTreeMap<u64, ListName>,
+    new: Shelf,
+    returned: Shelf,
+    forgotten: Forgotten,
     uses: u64,
+}
+
+/// Some of the lists, in the order in which they are to be forgotten.
+struct Shelf {
+    by_use: BTreeMap<u64, ListName>,
     bytes: usize,
     limit: usize,
+}
+
+/// The names of lists that were new and are gone.
+#[derive(Default)]
+struct Forgotten {
+    names: BTreeSet<ListName>,
+    by_age: VecDeque<ListName>,
+}
+
+/// Names that are remembered of lists that are not.
+const FORGOTTEN_NAMES: usize = 1 << 15;
+/// What part of the memory new lists have.
+const NEW_SHARE: usize = 8;
+
+impl Shelf {
+    fn new(limit: usize) -> Self {
+        Self { by_use: BTreeMap::new(), bytes: 0, limit }
+    }
+
+    /// The list to be forgotten next, if there are too many.
+    fn surplus(&self) -> Option<ListName> {
+        let oldest = self.by_use.first_key_value().map(|(_, name)| *name);
+        oldest.filter(|_| self.bytes > self.limit)
+    }
+}
+
+impl Forgotten {
+    fn put(&mut self, name: ListName) {
+        if self.names.insert(name) {
+            self.by_age.push_back(name);
+        }
+        if self.by_age.len() > FORGOTTEN_NAMES
+            && let Some(oldest) = self.by_age.pop_front()
+        {
+            self.names.remove(&oldest);
+        }
+    }
 }
 
 impl KeyLists {
     /// Remembers up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { entries: BTreeMap::new(), by_use: BTreeMap::new(), uses: 0, bytes: 0, limit }
+        let new = limit / NEW_SHARE;
+        Self {
+            entries: BTreeMap::new(),
+            new: Shelf::new(new),
+            returned: Shelf::new(limit - new),
+            forgotten: Forgotten::default(),
+            uses: 0,
+        }
+    }
+
+    fn shelf(&mut self, returned: bool) -> &mut Shelf {
+        if returned { &mut self.returned } else { &mut self.new }
     }
 
     /// The list of that name, if it is remembered.
     pub fn get(&mut self, name: ListName) -> Option<Known> {
         let entry = self.entries.get_mut(&name)?;
-        self.by_use.remove(&entry.used);
-        self.uses += 1;
-        entry.used = self.uses;
-        self.by_use.insert(self.uses, name);
+        if entry.returned {
+            self.returned.by_use.remove(&entry.used);
+            self.uses += 1;
+            entry.used = self.uses;
+            self.returned.by_use.insert(self.uses, name);
+        }
         Some(entry.known.clone())
     }
 
     /// Remembers a list, or what is newly known of it.
     pub fn put(&mut self, name: ListName, known: Known) {
-        self.forget(name);
-        let bytes = cost(&known);
-        self.uses += 1;
-        self.by_use.insert(self.uses, name);
-        self.entries.insert(name, Entry { known, used: self.uses });
-        self.bytes += bytes;
-        while self.bytes > self.limit {
-            let Some((_, &oldest)) = self.by_use.first_key_value() else { break };
+        let (used, returned) = match self.forget(name) {
+            Some(before) => (before.used, before.returned),
+            None => {
+                self.uses += 1;
+                (self.uses, self.forgotten.names.contains(&name))
+            }
+        };
+        let shelf = self.shelf(returned);
+        shelf.by_use.insert(used, name);
+        shelf.bytes += cost(&known);
+        self.entries.insert(name, Entry { known, used, returned });
+        while let Some(oldest) = self.new.surplus() {
+            self.forget(oldest);
+            self.forgotten.put(oldest);
+        }
+        while let Some(oldest) = self.returned.surplus() {
             self.forget(oldest);
         }
     }
@@ -74,11 +143,12 @@ impl KeyLists {
         }
     }
 
-    fn forget(&mut self, name: ListName) {
-        if let Some(entry) = self.entries.remove(&name) {
-            self.by_use.remove(&entry.used);
-            self.bytes -= cost(&entry.known);
-        }
+    fn forget(&mut self, name: ListName) -> Option<Entry> {
+        let entry = self.entries.remove(&name)?;
+        let shelf = self.shelf(entry.returned);
+        shelf.by_use.remove(&entry.used);
+        shelf.bytes -= cost(&entry.known);
+        Some(entry)
     }
 }
 
@@ -94,21 +164,65 @@ fn cost(known: &Known) -> usize {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_least_recently_used_list_is_forgotten_first() {
-        let known = || Known {
+    fn known() -> Known {
+        Known {
             positions: Some(Payload::new(vec![0u64; 100])),
             resolved: Arc::new(Resolved::List(vec![0; 100])),
             incomplete_at: None,
-        };
-        let name = |n: u128| (Signature(n), 0, 100);
-        let mut lists = KeyLists::new(3 * cost(&known()));
-        (1..=3).for_each(|n| lists.put(name(n), known()));
+        }
+    }
+
+    fn name(n: u128) -> ListName {
+        (Signature(n), 0, 100)
+    }
+
+    /// Room for two new lists and fourteen that came back.
+    fn lists() -> KeyLists {
+        KeyLists::new(16 * cost(&known()))
+    }
+
+    fn held(lists: &mut KeyLists, names: impl IntoIterator<Item = u128>) -> Vec<u128> {
+        names.into_iter().filter(|n| lists.get(name(*n)).is_some()).collect()
+    }
+
+    #[test]
+    fn new_lists_are_forgotten_in_the_order_in_which_they_came() {
+        let mut lists = lists();
+        (1..=2).for_each(|n| lists.put(name(n), known()));
+        assert_eq!(held(&mut lists, 1..=2), [1, 2]);
+        lists.put(name(2), known());
+        assert_eq!(held(&mut lists, 1..=2), [1, 2], "putting it again costs nothing more");
+        lists.put(name(3), known());
+        assert_eq!(held(&mut lists, 1..=3), [2, 3]);
+    }
+
+    #[test]
+    fn lists_that_come_back_are_kept_whatever_else_passes_by() {
+        let mut lists = lists();
+        for _ in 0..2 {
+            (1..=14).for_each(|n| lists.put(name(n), known()));
+        }
+        (100..200).for_each(|n| lists.put(name(n), known()));
+        assert_eq!(
+            held(&mut lists, 1..200),
+            (1..=12).chain([198, 199]).collect::<Vec<_>>(),
+            "13 and 14 were new twice"
+        );
+        (13..=14).for_each(|n| lists.put(name(n), known()));
         assert!(lists.get(name(1)).is_some());
-        lists.put(name(4), known());
-        assert!(lists.get(name(2)).is_none(), "2 was not used since 1 was");
-        assert!([1, 3, 4].into_iter().all(|n| lists.get(name(n)).is_some()));
-        lists.put(name(1), known());
-        assert!([1, 3, 4].into_iter().all(|n| lists.get(name(n)).is_some()), "putting it again costs nothing more");
+        (100..=101).for_each(|n| lists.put(name(n), known()));
+        assert_eq!(
+            held(&mut lists, 1..=14),
+            [vec![1], (4..=14).collect()].concat(),
+            "2 and 3 were used least recently"
+        );
+    }
+
+    #[test]
+    fn names_of_forgotten_lists_are_bounded() {
+        let mut lists = lists();
+        (0..2 * FORGOTTEN_NAMES as u128).for_each(|n| lists.put(name(n), known()));
+        assert_eq!(lists.forgotten.names.len(), FORGOTTEN_NAMES);
+        assert_eq!(lists.forgotten.by_age.len(), FORGOTTEN_NAMES);
     }
 }
