@@ -181,6 +181,20 @@ impl<T: Number> Rows<T> {
         Ok(Resolved::List(slots))
     }
 
+    /// As [`resolve_list`](Self::resolve_list), where what was found `before` still holds: only the rest is looked for.
+    pub fn resolve_rest(&mut self, positions: &[u64], before: &[u32], create: bool) -> Result<Resolved, Refusal> {
+        let mut slots = before.to_vec();
+        let rest = || before.iter().zip(0..).filter(|(slot, _)| **slot == ABSENT).map(|(_, index): (_, usize)| index);
+        let wanted: Vec<u64> = rest().map(|index| positions[index]).collect();
+        let mut found = Vec::new();
+        let absent = self.index.find(&wanted, &mut found);
+        rest().zip(found).for_each(|(index, slot)| slots[index] = slot);
+        if absent > 0 && create {
+            self.create(positions, &mut slots, absent)?;
+        }
+        Ok(Resolved::List(slots))
+    }
+
     fn create(&mut self, positions: &[u64], slots: &mut [u32], absent: usize) -> Result<(), Refusal> {
         if (self.len + absent) as u64 > self.max_rows {
             return Err(Refusal::TooManyRows { max_rows: self.max_rows });

@@ -290,14 +290,19 @@ impl SpreadIndex {
         let new: Vec<(u64, u32)> = new.iter().copied().zip(first_slot..).collect();
         let mut rest = &new[..];
         let mut split: Vec<(usize, Vec<Page>)> = Vec::new();
-        while let Some((lowest, _)) = rest.first() {
-            let page = self.page_of(*lowest);
+        let mut page = rest.first().map_or(0, |(lowest, _)| self.page_of(*lowest));
+        while !rest.is_empty() {
             let limit = self.limit(page);
             let count = limit.map_or(rest.len(), |limit| rest.partition_point(|(position, _)| *position < limit));
+            // The cells of those that come next are on their way while these find their places.
+            let next_page = rest.get(count).map_or(0, |(lowest, _)| self.page_of(*lowest));
+            for (position, _) in rest[count..].iter().take(AHEAD) {
+                self.pages[next_page].fetch(*position);
+            }
             if let Some(pages) = add_to_page(&mut self.pages[page], &rest[..count]) {
                 split.push((page, pages));
             }
-            rest = &rest[count..];
+            (page, rest) = (next_page, &rest[count..]);
         }
         self.len += new.len();
         if split.is_empty() {

@@ -70,15 +70,21 @@ impl<T: Number> Shard<T> {
                 (name, positions.clone(), known)
             }
         };
-        if let Some(known) = known {
+        if let Some(known) = &known {
             let outdated = known.incomplete_at.is_some_and(|rows| create || rows != self.rows.len());
             if !outdated {
-                return Ok((known.resolved, Some(positions)));
+                return Ok((known.resolved.clone(), Some(positions)));
             }
         }
         let list =
             positions.numbers::<u64>().ok_or(Refusal::WrongLength { expected: 0, found: positions.len() as u64 })?;
-        let resolved = Arc::new(self.rows.resolve_list(list, create)?);
+        let resolved = match known.as_ref().map(|known| &*known.resolved) {
+            Some(Resolved::List(before)) if before.len() == list.len() => {
+                self.rows.resolve_rest(list, before, create)?
+            }
+            _ => self.rows.resolve_list(list, create)?,
+        };
+        let resolved = Arc::new(resolved);
         let absent = matches!(&*resolved, Resolved::List(slots) if slots.contains(&ABSENT));
         let incomplete_at = absent.then(|| self.rows.len());
         let needed_again = absent || self.spec.consistency.is_eager() || self.unborn.are_kept();
