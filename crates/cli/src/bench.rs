@@ -1,8 +1,10 @@
 //! Benchmarks. Each prints what the machine itself can do beside what Slackwater does with it.
 
+pub mod clicks;
 pub mod cold;
 pub mod core;
 pub mod embedded;
+pub mod learning;
 pub mod logistic;
 pub mod measure;
 pub mod peer;

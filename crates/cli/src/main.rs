@@ -144,7 +144,7 @@ enum Bench {
     Wire(bench::wire::Options),
     /// Slackwater in one process, beside copying memory in the same run.
     Embedded(bench::embedded::Options),
-    /// How cost grows with rows, connections, shards and the size of parts.
+    /// How cost grows with rows, connections, shards and the size of parts, and that of training with workers, minibatches and features.
     Scale(bench::scale::Options),
     /// Logistic regression from text, beside a plain loop written by hand, and Vowpal Wabbit where it is installed.
     Logistic(bench::logistic::Options),

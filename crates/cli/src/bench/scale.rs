@@ -1,12 +1,17 @@
-//! `bench scale`: how cost grows with rows, connections, shards and the size of parts.
+//! `bench scale`: how cost grows with rows, connections, shards and the size of parts; and that of training with workers,
+//! minibatches and features.
 
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use slackwater::{Consistency, Keys, NodeId, Session, Table, TableSpec};
 
+use super::learning::{Scratch, embedded, open};
 use super::measure::{Format, Report, gbs, median, timed};
 use super::server::{Kind, ServerProcess};
 use crate::demo::random::Random;
@@ -23,13 +28,15 @@ pub struct Options {
     /// Print JSON rather than a table.
     #[arg(long)]
     json: bool,
-    /// Measure only these: rows, connections, shards, parts.
+    /// Measure only these: rows, connections, shards, parts, training.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
 
 /// Keys of the list that is read and written at every number of rows.
 const LIST: usize = 10_000;
+/// Rows of each training.
+const TRAINING_ROWS: usize = 200_000;
 /// How long each number of connections is kept busy.
 const BUSY: Duration = Duration::from_millis(700);
 
@@ -53,8 +60,56 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if wanted("parts") {
         parts(options.rounds, &mut report)?;
     }
+    if wanted("training") {
+        training(options.rounds, &mut report)?;
+    }
     report.print(if options.json { Format::Json } else { Format::Table })?;
     Ok(())
+}
+
+/// Rows a second of logistic regression: more workers, larger minibatches, more features; one of them at a time.
+fn training(rounds: u32, report: &mut Report) -> anyhow::Result<()> {
+    const MINIBATCH: usize = 1000;
+    const FEATURES: u64 = 100_000;
+    let scratch = Scratch::new()?;
+    let text = |features: u64| {
+        let path = scratch.path(&format!("{features}.libsvm"));
+        write_rows(&path, features).map(|()| path)
+    };
+    let mut measure = |name: &str, path: &Path, workers: u32, minibatch: usize| {
+        let reader = open(path, minibatch)?;
+        let mut speeds = Vec::new();
+        for _ in 0..rounds {
+            speeds.push(TRAINING_ROWS as f64 / timed(|| embedded(&reader, workers))?.0);
+        }
+        report.number(name, median(&mut speeds));
+        anyhow::Ok(())
+    };
+    let usual = text(FEATURES)?;
+    for workers in [1, 2, 4, 8] {
+        measure(&format!("training_{workers}_workers_rows_per_s"), &usual, workers, MINIBATCH)?;
+    }
+    for minibatch in [10, 100, 1000, 10_000] {
+        measure(&format!("training_minibatch_{minibatch}_rows_per_s"), &usual, 1, minibatch)?;
+    }
+    for features in [1_000, 10_000, 100_000, 1_000_000, 10_000_000] {
+        measure(&format!("training_{features}_features_rows_per_s"), &text(features)?, 1, MINIBATCH)?;
+    }
+    Ok(())
+}
+
+/// Rows of 20 features each, the k-th feature as often as 1 / k says.
+fn write_rows(path: &Path, features: u64) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    let mut random = Random::new(3);
+    for _ in 0..TRAINING_ROWS {
+        write!(out, "{}", random.below(2))?;
+        for _ in 0..20 {
+            write!(out, " {}", (random.unit() * (features as f64).ln()).exp() as u64)?;
+        }
+        writeln!(out)?;
+    }
+    Ok(out.flush()?)
 }
 
 /// The same small batches on ever larger tables.
