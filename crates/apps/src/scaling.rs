@@ -58,7 +58,8 @@ impl Scaling {
                 add(LABEL, row.label.unwrap_or(0.0));
             }
         }
-        let table = session.table::<f64>(TableSpec::sparse("moments", 3).number(NumberType::F64))?;
+        let table = session
+            .table::<f64>(TableSpec::sparse(&format!("moments {}", session.turn()), 3).number(NumberType::F64))?;
         let ids: Vec<u64> = own.keys().copied().collect();
         let keys = table.keys(&ids);
         let moments: Vec<f64> = keys.ids().flat_map(|key| own[&key]).collect();

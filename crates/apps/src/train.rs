@@ -133,8 +133,9 @@ pub fn train(
     mut watch: impl FnMut(Learnt) -> Go,
 ) -> Result<Trained, TrainError> {
     let tables = training.tables(session, program)?;
-    let finished = session.table::<i64>(finished(training.consistency))?;
-    let mut stop = Stop::new(session)?;
+    let turn = session.turn();
+    let finished = session.table::<i64>(finished(turn, training.consistency))?;
+    let mut stop = Stop::new(session, turn)?;
     let paced = training.consistency.bound().is_none();
     let mut passes =
         Passes { session, stop: stop.clone(), left: if paced { reader.settings().epochs } else { 0 }, ended: 0 };
@@ -266,8 +267,8 @@ const FAILED: [i64; 2] = [0, 1];
 const LOOK: Duration = Duration::from_millis(200);
 
 impl Stop {
-    fn new(session: &Session) -> Result<Self, slackwater::Error> {
-        let spec = TableSpec::dense("stopped", 1, 2).number(slackwater::NumberType::I64);
+    fn new(session: &Session, turn: u64) -> Result<Self, slackwater::Error> {
+        let spec = TableSpec::dense(&format!("stopped {turn}"), 1, 2).number(slackwater::NumberType::I64);
         let table = session.table(spec.consistency(Consistency::Unbounded))?;
         Ok(Self { table, looked: Instant::now() })
     }
@@ -296,7 +297,7 @@ impl Stop {
 /// Brings all workers to the clock of the one that is furthest: then whatever one of them reads next, it waits for none.
 fn meet(session: &Session) -> Result<(), slackwater::Error> {
     let (own, workers) = (u64::from(session.rank()), u64::from(session.shape().workers));
-    let spec = TableSpec::dense("clocks", workers, 1).number(slackwater::NumberType::I64);
+    let spec = TableSpec::dense(&format!("clocks {}", session.turn()), workers, 1).number(slackwater::NumberType::I64);
     let clocks = session.table::<i64>(spec.consistency(Consistency::Unbounded))?;
     clocks.push_range(own..own + 1, vec![session.now().0 as i64])?.wait()?;
     session.barrier()?;
@@ -308,8 +309,8 @@ fn meet(session: &Session) -> Result<(), slackwater::Error> {
 }
 
 /// How many workers have learnt from all their minibatches.
-fn finished(consistency: Consistency) -> TableSpec {
-    TableSpec::dense("finished", 1, 1).number(slackwater::NumberType::I64).consistency(consistency)
+fn finished(turn: u64, consistency: Consistency) -> TableSpec {
+    TableSpec::dense(&format!("finished {turn}"), 1, 1).number(slackwater::NumberType::I64).consistency(consistency)
 }
 
 /// Ends clock after clock until everybody has finished: others may have more minibatches, and must not wait at the bound for

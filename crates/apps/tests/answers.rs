@@ -107,9 +107,9 @@ impl Known {
         for &(workers, slack) in ways {
             let proximal = Proximal { l1: self.l1(), blocks, slack, passes, tolerance: 5e-4 };
             let results = on_workers(&train, workers, |session, share| {
-                let (table, gap) = apps::proximal::train(session, &proximal, share, |_| Go::On).expect("it trains");
-                let rows = table.pull_all().and_then(|pull| pull.wait()).expect("the weights can be read");
-                (gap, rows.values().chunks_exact(2).filter(|row| row[0] != 0.0).count())
+                let solved = apps::proximal::train(session, &proximal, share, |_| Go::On).expect("it trains");
+                let rows = solved.table.pull_all().and_then(|pull| pull.wait()).expect("the weights can be read");
+                (solved.gap, rows.values().chunks_exact(2).filter(|row| row[0] != 0.0).count())
             });
             let (gap, non_zeros) = results[0];
             let what = format!("by proximal steps, {workers} workers, slack {slack}, gap {:.1e}", gap.relative());
@@ -161,7 +161,7 @@ fn l1_by_proximal_steps_reaches_the_exact_optimum_in_every_way() {
 
 fn census(ways: &[Way]) {
     let Some(folder) = folder("census") else { return };
-    let train = open(&folder.join("census_148d_train.dummy.gz"), shuffled(lib_svm(Labels::Binary), 30, 250));
+    let train = open(&folder.join("census_148d_train.dummy.gz"), shuffled(lib_svm(Labels::Binary), 20, 250));
     let test = open(&folder.join("census_148d_test.dummy.gz"), lib_svm(Labels::Binary));
     let program = FactorisationMachine { factors: 8, seed: 1, spread: 0.02, l2: 1e-5, factor_l2: 1e-3 };
     for &(workers, consistency) in ways {

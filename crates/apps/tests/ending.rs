@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
 use apps::logistic::Logistic;
+use apps::proximal::Proximal;
 use apps::train::{Go, Rule, TrainError, Trained, Training, train};
 use data::{Format, Labels, Reader, Settings};
 use slackwater::{Consistency, Session, Shape};
@@ -80,6 +81,72 @@ fn when_one_worker_cannot_read_its_part_none_takes_the_model_for_whole() {
             }
         }
         assert_eq!(malformed, 1, "{consistency:?}");
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_session_can_train_again_and_goes_on_with_what_it_has_learnt() {
+    let path = rows("again", "");
+    let settings = Settings { minibatch_rows: 1000, ..Settings::new(Format::LibSvm, Labels::Binary) };
+    let reader = Reader::open(&[path.to_str().unwrap()], settings).unwrap();
+    for consistency in MODES {
+        let training = Training { rule: Rule::Ftrl { rate: 0.1, beta: 1.0 }, l1: 0.0, consistency, bias: true };
+        let sessions = Session::embedded(Shape { servers: 1, workers: 2 }).unwrap();
+        let losses: Vec<[f64; 2]> = std::thread::scope(|scope| {
+            let work = |session: Session| {
+                let (reader, training) = (&reader, &training);
+                scope.spawn(move || {
+                    let share = reader.for_worker(session.rank(), 2).unwrap();
+                    let passes = [0, 1].map(|_| {
+                        let mut loss = 0.0;
+                        let trained = train(&session, &Logistic { l2: 0.0 }, training, None, &share, |learnt| {
+                            loss += learnt.loss;
+                            Go::On
+                        });
+                        assert!(!trained.unwrap().stopped);
+                        loss
+                    });
+                    session.close().unwrap();
+                    passes
+                })
+            };
+            let workers: Vec<_> = sessions.into_iter().map(work).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+        });
+        for [first, second] in losses {
+            assert!(second < first, "{consistency:?}: {second} after {first}");
+        }
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn when_one_worker_is_told_to_stop_proximal_steps_end_for_all_after_the_same_pass() {
+    let path = rows("proximal", "");
+    let reader = Reader::open(&[path.to_str().unwrap()], Settings::new(Format::LibSvm, Labels::Binary)).unwrap();
+    for slack in [0, 3] {
+        // Without the word it would last for days: no gap is less than nothing.
+        let proximal = Proximal { l1: 1e-4, blocks: 8, slack, passes: u32::MAX, tolerance: -1.0 };
+        let sessions = Session::embedded(Shape { servers: 2, workers: 3 }).unwrap();
+        let ended: Vec<(bool, u32)> = std::thread::scope(|scope| {
+            let work = |session: Session| {
+                let (reader, proximal) = (&reader, &proximal);
+                scope.spawn(move || {
+                    let share = reader.for_worker(session.rank(), 3).unwrap();
+                    let mut passes = 0;
+                    let solved = apps::proximal::train(&session, proximal, &share, |_| {
+                        passes += 1;
+                        if (session.rank(), passes) == (1, 3) { Go::Stop } else { Go::On }
+                    });
+                    session.close().unwrap();
+                    (solved.unwrap().stopped, passes)
+                })
+            };
+            let workers: Vec<_> = sessions.into_iter().map(work).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+        });
+        assert_eq!(ended, [(true, 4); 3], "slack {slack}: told after the third pass, all hear it in the fourth");
     }
     std::fs::remove_file(&path).unwrap();
 }

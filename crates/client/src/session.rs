@@ -9,6 +9,7 @@ use net::{Traffic, lock};
 use node::{Driver, DriverSettings, Wait, join};
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, Placement, TableId, TableSpec, WorkerId};
@@ -60,6 +61,7 @@ pub(crate) struct Shared {
     ledger: Mutex<Ledger>,
     /// The logs of every table, however often it was opened, and how to send them at the end of a clock.
     logs: Mutex<BTreeMap<TableId, TableLogs>>,
+    turns: AtomicU64,
 }
 
 /// One table's logs, of whatever number type, and how to send them.
@@ -228,6 +230,7 @@ impl Session {
             opened: Instant::now(),
             ledger: Mutex::new(Ledger::default()),
             logs: Mutex::new(BTreeMap::new()),
+            turns: AtomicU64::new(0),
         });
         Self { shared, _embedded: embedded, closed: false }
     }
@@ -288,6 +291,25 @@ impl Session {
     #[must_use]
     pub fn now(&self) -> Clock {
         self.shared.driver.call(|worker, _, _| worker.clock())
+    }
+
+    /// How often this was called before on this session. Workers that call it at the same points of the same program get the
+    /// same numbers, with which they can name tables that nobody has used before. Never blocks.
+    ///
+    /// ```
+    /// use slackwater::{Session, Shape, TableSpec};
+    ///
+    /// let sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// let specs: Vec<TableSpec> =
+    ///     sessions.iter().map(|session| TableSpec::dense(&format!("votes {}", session.turn()), 1, 1)).collect();
+    /// assert_eq!(specs[0], specs[1]);
+    /// assert_eq!(sessions[0].turn(), 1);
+    /// # for session in sessions { session.close()?; }
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    #[must_use]
+    pub fn turn(&self) -> u64 {
+        self.shared.turns.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Makes a table, or finds it if another worker has made it with the same spec. Blocks until every server holds its part
@@ -496,7 +518,6 @@ impl Drop for Session {
 /// Distinct for every node that is started anywhere: the time, the process and a count.
 pub(crate) fn token() -> u64 {
     use std::hash::{BuildHasher, RandomState};
-    use std::sync::atomic::{AtomicU64, Ordering};
     static COUNT: AtomicU64 = AtomicU64::new(0);
     RandomState::new().hash_one((std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
 }

@@ -42,8 +42,11 @@ pub struct Certificate {
 impl Certificate {
     pub fn new(session: &Session, weights: &Table<f32>, l1: f64) -> Result<Self, Error> {
         let workers = u64::from(session.shape().workers);
-        let gradient = session.table(TableSpec::sparse("proximal gradient", 1).number(NumberType::F64))?;
-        let found = TableSpec::dense("proximal gap", workers, 3).number(NumberType::F64).updater(UpdaterSpec::Assign);
+        let turn = session.turn();
+        let gradient = TableSpec::sparse(&format!("proximal gradient {turn}"), 1).number(NumberType::F64);
+        let gradient = session.table(gradient)?;
+        let found = TableSpec::dense(&format!("proximal gap {turn}"), workers, 3).number(NumberType::F64);
+        let found = found.updater(UpdaterSpec::Assign);
         Ok(Self { weights: weights.clone(), gradient, found: session.table(found)?, own: Vec::new(), l1 })
     }
 
@@ -82,12 +85,6 @@ impl Certificate {
         let objective = all.iter().map(|found| found[1]).sum::<f64>() + self.l1 * norm;
         session.barrier()?;
         Ok(Gap { objective, bound: all.iter().map(|found| found[2]).sum(), examples })
-    }
-
-    /// Whether this worker or any other says so. Every worker calls it at once.
-    pub fn anyone(&self, session: &Session, says: bool) -> Result<bool, Error> {
-        let all = self.share(session, [if says { 1.0 } else { 0.0 }, 0.0, 0.0])?;
-        Ok(all.iter().any(|found| found[0] > 0.0))
     }
 
     /// Tells the others what was found here, and returns what everybody found.

@@ -74,14 +74,24 @@ pub fn weights(table: &Table<f32>) -> Result<ModelTable, slackwater::Error> {
     Ok(weights)
 }
 
-/// One worker's part. `watch` is told from time to time, and may end it for all workers alike. Returns the weights' table, whose rows are a weight and the gradient it last met, and how far the
-/// objective is from the optimum.
+/// What a worker comes back with.
+pub struct Solved {
+    /// Rows are a weight and the gradient it last met.
+    pub table: Table<f32>,
+    /// How far the objective is from the optimum.
+    pub gap: Gap,
+    /// Whether some worker was told to stop before that was near enough.
+    pub stopped: bool,
+}
+
+/// One worker's part. `watch` is called after each pass, with how the worker stands where that was computed, and may end it
+/// for all workers alike.
 pub fn train(
     session: &Session,
     proximal: &Proximal,
     reader: &Reader,
-    mut watch: impl FnMut(State) -> Go,
-) -> Result<(Table<f32>, Gap), TrainError> {
+    mut watch: impl FnMut(Option<State>) -> Go,
+) -> Result<Solved, TrainError> {
     let blocks = proximal.blocks.max(1);
     let columns = Columns::read(reader, blocks)?;
     let examples = count_examples(session, columns.labels.len())?;
@@ -94,15 +104,18 @@ pub fn train(
     let table = session.table::<f32>(spec)?;
     let mut worker = Worker::new(&columns, &table, blocks, slack as usize + 1);
     let mut certificate = Certificate::new(session, &table, l1)?;
-    let (mut rate, mut last) = (RATE, 0);
+    let stop = Stop::new(session, slack)?;
+    let (mut rate, mut last, mut go, mut stopped) = (RATE, 0, Go::On, false);
     let mut gap = Gap { objective: f64::INFINITY, bound: f64::NEG_INFINITY, examples };
     for pass in 0..proximal.passes {
+        stop.tell(pass, go)?;
         for block in 0..blocks {
             worker.read(worker.before(block))?;
             worker.step(block)?;
             session.clock()?;
         }
-        if (pass + 1).is_multiple_of(PASSES_BETWEEN_CHECKS) || pass + 1 == proximal.passes {
+        stopped = stop.is_told(pass)?;
+        if stopped || (pass + 1).is_multiple_of(PASSES_BETWEEN_CHECKS) || pass + 1 == proximal.passes {
             // Once these clocks have ended, a read holds every step that was made.
             for _ in 0..=slack {
                 session.clock()?;
@@ -119,20 +132,46 @@ pub fn train(
             last = pass + 1;
             let own: f64 = worker.scores.iter().zip(&columns.labels).map(|(z, y)| log_loss(*z, *y)).sum();
             let examples = passes * columns.labels.len() as u64;
-            let told = watch(State { pass: pass + 1, examples, loss: own * passes as f64, gap }) == Go::Stop;
-            // Everybody knows the same gap, and hears of it when one is told to stop, so everybody ends alike.
-            if certificate.anyone(session, told)? || gap.relative() <= proximal.tolerance {
+            go = watch(Some(State { pass: pass + 1, examples, loss: own * passes as f64, gap }));
+            // Everybody knows the same, so everybody ends alike.
+            if stopped || gap.relative() <= proximal.tolerance {
                 break;
             }
+        } else {
+            go = watch(None);
         }
     }
     session.barrier()?;
-    Ok((table, gap))
+    Ok(Solved { table, gap, stopped })
+}
+
+/// How workers tell each other to stop: a row for each pass, of how many were told to before it.
+struct Stop(Table<i64>);
+
+impl Stop {
+    fn new(session: &Session, slack: u64) -> Result<Self, slackwater::Error> {
+        let spec = TableSpec::sparse(&format!("proximal stop {}", session.turn()), 1).number(NumberType::I64);
+        Ok(Self(session.table(spec.consistency(Consistency::slack(slack)))?))
+    }
+
+    /// Before the first clock of a pass.
+    fn tell(&self, pass: u32, go: Go) -> Result<(), slackwater::Error> {
+        if go == Go::Stop {
+            self.0.push(&self.0.keys(&[pass.into()]), vec![1])?.wait()?;
+        }
+        Ok(())
+    }
+
+    /// After the last clock of a pass, which is more than `slack` clocks after the first: everybody reads the same.
+    fn is_told(&self, pass: u32) -> Result<bool, slackwater::Error> {
+        Ok(self.0.pull(&self.0.keys(&[pass.into()]))?.wait()?.values()[0] > 0)
+    }
 }
 
 /// How many examples all workers have together.
 fn count_examples(session: &Session, own: usize) -> Result<f64, slackwater::Error> {
-    let table = session.table::<i64>(TableSpec::dense("examples", 1, 1).number(NumberType::I64))?;
+    let table = session
+        .table::<i64>(TableSpec::dense(&format!("examples {}", session.turn()), 1, 1).number(NumberType::I64))?;
     table.push_range(0..1, vec![own as i64])?.wait()?;
     session.barrier()?;
     Ok(table.pull_range(0..1)?.wait()?.values()[0] as f64)

@@ -23,24 +23,23 @@ pub struct Learned {
 /// Learns from a worker's share of the data.
 pub fn learn(session: &Session, job: &Job, reader: &Reader, watch: &mut Watch<'_>) -> Result<Learned, TrainError> {
     if let Some(proximal) = &job.proximal {
-        let mut told = false;
-        let (table, gap) = apps::proximal::train(session, proximal, &reader.once(), |state| {
-            let go = watch.see(Learnt {
+        let solved = apps::proximal::train(session, proximal, &reader.once(), |state| match state {
+            Some(state) => watch.see(Learnt {
                 epoch: state.pass - 1,
                 examples: state.examples,
                 loss: state.loss,
                 staleness: 0,
                 parked: 0,
                 progress: Progress::default(),
-            });
-            told = go == apps::train::Go::Stop;
-            go
+            }),
+            None => watch.go(),
         })?;
         let mut tables = BTreeMap::new();
         if session.rank() == 0 {
-            tables.insert("weights".to_owned(), apps::proximal::weights(&table)?);
+            tables.insert("weights".to_owned(), apps::proximal::weights(&solved.table)?);
         }
-        return Ok(Learned { tables, stopped: told, progress: Progress::default(), gap: Some(gap) });
+        let (stopped, gap) = (solved.stopped, Some(solved.gap));
+        return Ok(Learned { tables, stopped, progress: Progress::default(), gap });
     }
     let scaling = match job.settings.switch("standardise") {
         true => Some(Scaling::measure(session, job.program.task(), &reader.once())?),

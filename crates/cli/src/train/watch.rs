@@ -157,6 +157,11 @@ impl<'a> Watch<'a> {
         if self.since.time.elapsed() >= LOOK {
             self.look(&learnt);
         }
+        self.go()
+    }
+
+    /// Whether to go on.
+    pub fn go(&mut self) -> Go {
         if self.interrupt.is_told() {
             self.heed();
             return Go::Stop;
