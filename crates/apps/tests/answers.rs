@@ -161,9 +161,9 @@ fn l1_by_proximal_steps_reaches_the_exact_optimum_in_every_way() {
 
 fn census(ways: &[Way]) {
     let Some(folder) = folder("census") else { return };
-    let train = open(&folder.join("census_148d_train.dummy.gz"), shuffled(lib_svm(Labels::Binary), 20, 250));
+    let train = open(&folder.join("census_148d_train.dummy.gz"), shuffled(lib_svm(Labels::Binary), 10, 100));
     let test = open(&folder.join("census_148d_test.dummy.gz"), lib_svm(Labels::Binary));
-    let program = FactorisationMachine { factors: 8, seed: 1, spread: 0.02, l2: 1e-5, factor_l2: 1e-3 };
+    let program = FactorisationMachine { factors: 8, seed: 1, spread: 0.05, l2: 1e-5, factor_l2: 1e-3 };
     for &(workers, consistency) in ways {
         let training = Training { rule: Rule::Adagrad { rate: 0.05 }, l1: 0.0, consistency, bias: true };
         let found = quality(&program, &learn(&program, &training, None, &train, workers), &test);
