@@ -118,6 +118,7 @@ fn benchmarks() -> Vec<Step> {
     vec![
         cargo("bench wire", "run --release -p slackwater-cli -- bench wire --json"),
         cargo("bench embedded", "run --release -p slackwater-cli -- bench embedded --json"),
+        cargo("bench logistic", "run --release -p slackwater-cli -- bench logistic --json"),
         cargo("bench scale", "run --release -p slackwater-cli -- bench scale --json"),
     ]
 }
