@@ -12,6 +12,7 @@ mod error;
 mod fault;
 mod format;
 mod hash;
+mod idx;
 mod input;
 mod label;
 mod lines;

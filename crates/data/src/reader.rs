@@ -2,6 +2,7 @@
 
 use crate::bad::BadRows;
 use crate::batches::Batches;
+use crate::idx::{self, IdxPass};
 use crate::input::{Input, failure, files};
 use crate::lines::{Lines, Next};
 use crate::parquet::{self, ParquetPass, Schema};
@@ -90,6 +91,7 @@ pub struct Reader {
 enum Rows {
     Text(TextParser),
     Parquet(Schema),
+    Idx,
 }
 
 impl Reader {
@@ -125,6 +127,10 @@ impl Reader {
                 parquet::check(&files[0], &schema)?;
                 Rows::Parquet(schema)
             }
+            Format::Idx => {
+                idx::check(&files[0], labels)?;
+                Rows::Idx
+            }
         };
         Ok(Self { files: files.into(), bytes, settings, rows, share: Share::WHOLE })
     }
@@ -159,6 +165,7 @@ impl Reader {
         let roles = match &self.rows {
             Rows::Text(parser) => parser.columns().cloned(),
             Rows::Parquet(schema) => Some(parquet::check(&self.files[0], schema)?),
+            Rows::Idx => None,
         };
         let label = match &self.settings.format {
             Format::Csv(csv) => &csv.columns.label,
@@ -203,6 +210,7 @@ impl Reader {
                 Pass::Text(Box::new(TextPass::new(files, parser.clone(), self.share, limit, bad)))
             }
             Rows::Parquet(schema) => Pass::Parquet(Box::new(ParquetPass::new(files, schema.clone(), self.share, bad))),
+            Rows::Idx => Pass::Idx(Box::new(IdxPass::new(files, self.settings.labels, self.share, bad))),
         }
     }
 

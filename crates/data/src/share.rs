@@ -11,7 +11,7 @@ const FEWEST_BLOCK_BYTES: u64 = 16 * 1024;
 const MOST_BLOCK_BYTES: u64 = 256 * 1024;
 /// In between, each worker has about so many blocks of a file: no worker has much more than another, and none leaps often.
 const BLOCKS_EACH: u64 = 64;
-/// Parquet is cut into blocks of this many rows.
+/// Parquet and images are cut into blocks of this many rows.
 pub const BLOCK_ROWS: u64 = 256;
 
 /// One worker's part.

@@ -1,5 +1,6 @@
 //! Minibatches one after another, read in the caller's own thread.
 
+use crate::idx::IdxPass;
 use crate::parquet::ParquetPass;
 use crate::shuffle::Window;
 use crate::text::TextPass;
@@ -22,6 +23,7 @@ pub struct Source {
 pub(crate) enum Pass {
     Text(Box<TextPass>),
     Parquet(Box<ParquetPass>),
+    Idx(Box<IdxPass>),
 }
 
 /// How far a reader has come, all epochs together.
@@ -65,6 +67,7 @@ impl Pass {
         match self {
             Self::Text(pass) => pass.fill(rows, limit),
             Self::Parquet(pass) => pass.fill(rows, limit),
+            Self::Idx(pass) => pass.fill(rows, limit),
         }
     }
 
@@ -72,6 +75,7 @@ impl Pass {
         match self {
             Self::Text(pass) => pass.position(),
             Self::Parquet(pass) => pass.position(),
+            Self::Idx(pass) => pass.position(),
         }
     }
 
@@ -79,6 +83,7 @@ impl Pass {
         match self {
             Self::Text(pass) => pass.bad_rows(),
             Self::Parquet(pass) => pass.bad_rows(),
+            Self::Idx(pass) => pass.bad_rows(),
         }
     }
 }

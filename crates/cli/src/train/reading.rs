@@ -8,7 +8,7 @@ use data::{ColumnRule, Columns, Csv, FeatureHash, Format, Header, Labels, Reader
 use std::path::Path;
 
 /// What a file of one of these endings is.
-const ENDINGS: [(&str, &str); 10] = [
+const ENDINGS: [(&str, &str); 11] = [
     ("libsvm", "libsvm"),
     ("svm", "libsvm"),
     ("svmlight", "libsvm"),
@@ -19,6 +19,7 @@ const ENDINGS: [(&str, &str); 10] = [
     ("csv", "csv"),
     ("parquet", "parquet"),
     ("pq", "parquet"),
+    ("idx3-ubyte", "idx"),
 ];
 
 /// Opens the files to learn from, and settles what was left to be guessed: the settings then say how any other file is to
@@ -110,7 +111,8 @@ fn unpacked(name: &str) -> &str {
 fn guess(name: &str, with_columns: bool) -> anyhow::Result<&'static str> {
     let ending = Path::new(unpacked(name)).extension().unwrap_or_default().to_string_lossy().to_lowercase();
     let formats = FORMATS[1..].join(", ");
-    match ENDINGS.iter().find(|(known, _)| *known == ending) {
+    let images = unpacked(name).ends_with("-idx3-ubyte");
+    match ENDINGS.iter().find(|(known, _)| *known == ending || images && *known == "idx3-ubyte") {
         Some((_, format)) => Ok(format),
         None if ending == "tsv" && with_columns => Ok("csv"),
         None if ending == "tsv" => bail!("say --format criteo, or name the labels' column with --label"),
@@ -134,6 +136,7 @@ fn reading(settings: &Settings, labels: Labels) -> anyhow::Result<data::Settings
             columns: columns(settings)?,
         }),
         Some("parquet") => Format::Parquet(columns(settings)?),
+        Some("idx") => Format::Idx,
         _ => Format::LibSvm,
     };
     Ok(data::Settings {

@@ -57,7 +57,7 @@ pub enum Of {
 }
 
 pub const PROGRAMS: [&str; 4] = ["logistic", "linear", "softmax", "fm"];
-pub const FORMATS: [&str; 7] = ["auto", "libsvm", "libffm", "vw", "criteo", "csv", "parquet"];
+pub const FORMATS: [&str; 8] = ["auto", "libsvm", "libffm", "vw", "criteo", "csv", "parquet", "idx"];
 pub const UPDATERS: [&str; 5] = ["ftrl", "adagrad", "adam", "sgd", "proximal"];
 /// The words that stand in place of a number.
 pub const ASYNC: &str = "async";

@@ -29,6 +29,8 @@ pub enum Format {
     Csv(Csv),
     /// Columns that have names and types.
     Parquet(Columns),
+    /// Images of bytes, with their labels in a file beside them.
+    Idx,
 }
 
 /// Turns lines of one format into rows.

@@ -1,0 +1,327 @@
+//! IDX images (MNIST and its like): a row an image, a feature each pixel that is not black, its value from 0 to 1. Labels stand
+//! in a file of their own, found by its name.
+
+use crate::bad::BadRows;
+use crate::format::end_row;
+use crate::input::Input;
+use crate::share::{BLOCK_ROWS, Share};
+use crate::{DataError, Fault, Labels, Minibatch};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The largest image that is read, in pixels.
+const MOST_PIXELS: u64 = 1 << 24;
+/// IDX says what its numbers are; these are bytes.
+const BYTES: u8 = 0x08;
+
+/// One pass over some files.
+pub struct IdxPass {
+    files: Arc<[PathBuf]>,
+    labels: Labels,
+    share: Share,
+    bad: BadRows,
+    /// The number of the file to be opened next.
+    next_file: usize,
+    open: Option<Images>,
+    /// Bytes of the files that are behind us.
+    bytes_before: u64,
+}
+
+impl IdxPass {
+    pub fn new(files: Arc<[PathBuf]>, labels: Labels, share: Share, bad: BadRows) -> Self {
+        Self { files, labels, share, bad, next_file: 0, open: None, bytes_before: 0 }
+    }
+
+    /// How much of the files has been read.
+    pub fn position(&mut self) -> u64 {
+        self.bytes_before + self.open.as_mut().map_or(0, |open| open.images.input.position())
+    }
+
+    pub fn bad_rows(&self) -> u64 {
+        self.bad.skipped()
+    }
+
+    /// Adds rows until there are `limit`, or until there are no more.
+    pub fn fill(&mut self, rows: &mut Minibatch, limit: usize) -> Result<(), DataError> {
+        while rows.rows() < limit {
+            let images = match &mut self.open {
+                Some(images) => images,
+                None => match self.files.get(self.next_file) {
+                    Some(path) => {
+                        let images = Images::open(path, self.next_file, self.labels)?;
+                        self.next_file += 1;
+                        self.open.insert(images)
+                    }
+                    None => return Ok(()),
+                },
+            };
+            if !images.fill(rows, limit, self.share, &mut self.bad)? {
+                self.bytes_before += images.images.input.position();
+                self.open = None;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Looks at the heads of a file and of the one with its labels. Returns how many pixels an image has.
+pub fn check(path: &Path, labels: Labels) -> Result<u64, DataError> {
+    Ok(Images::open(path, 0, labels)?.images.item_bytes)
+}
+
+/// A file of images, and the one with their labels.
+struct Images {
+    images: Items,
+    labels: Option<Items>,
+    kind: Labels,
+    number: usize,
+    /// The next image.
+    row: u64,
+    /// Images that are ours.
+    ours: Range<u64>,
+    pixels: Vec<u8>,
+}
+
+impl Images {
+    fn open(path: &Path, number: usize, kind: Labels) -> Result<Self, DataError> {
+        let images = Items::open(path)?;
+        let labels = match kind {
+            Labels::Ignored => None,
+            _ => Some(open_labels(path, images.count)?),
+        };
+        let pixels = vec![0; images.item_bytes as usize];
+        Ok(Self { images, labels, kind, number, row: 0, ours: 0..0, pixels })
+    }
+
+    /// Adds rows until there are `limit`; false when the file has no more.
+    fn fill(&mut self, rows: &mut Minibatch, limit: usize, share: Share, bad: &mut BadRows) -> Result<bool, DataError> {
+        while rows.rows() < limit {
+            if self.row == self.images.count {
+                return Ok(false);
+            }
+            if !self.ours.contains(&self.row) {
+                let run = share.next_run(self.number, self.row / BLOCK_ROWS);
+                self.ours = run.start.saturating_mul(BLOCK_ROWS)..run.end.saturating_mul(BLOCK_ROWS);
+                let next = self.ours.start.clamp(self.row, self.images.count);
+                self.images.skip(next - self.row)?;
+                self.labels.as_mut().map_or(Ok(()), |labels| labels.skip(next - self.row))?;
+                self.row = next;
+                continue;
+            }
+            self.images.read(&mut self.pixels)?;
+            let mut label = [0];
+            self.labels.as_mut().map_or(Ok(()), |labels| labels.read(&mut label))?;
+            self.row += 1;
+            let Some(value) = self.kind.read(f32::from(label[0])) else {
+                let path = self.labels.as_ref().map_or(self.images.input.path(), |labels| labels.input.path());
+                let fault =
+                    Fault { column: 1, expected: self.kind.expected().into(), found: format!("`{}`", label[0]) };
+                bad.skip(path, || Ok(self.row), fault)?;
+                continue;
+            };
+            for (key, pixel) in self.pixels.iter().enumerate().filter(|(_, pixel)| **pixel != 0) {
+                rows.push(key as u64, f32::from(*pixel) / 255.0);
+            }
+            end_row(rows, self.kind, value);
+        }
+        Ok(true)
+    }
+}
+
+/// Where the labels of a file of images are: its name with `labels` for `images` and `idx1` for `idx3`.
+fn open_labels(images: &Path, count: u64) -> Result<Items, DataError> {
+    let wrong = |problem: String| DataError::Kind { file: images.display().to_string(), problem };
+    let name = images.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let other = name.replace("images", "labels").replace("idx3", "idx1");
+    if other == name {
+        return Err(wrong(format!("has no labels: `{name}` would have to say `images`, for its labels to be found")));
+    }
+    let path = images.with_file_name(&other);
+    if !path.is_file() {
+        return Err(wrong(format!("has its labels in `{other}`, and that is not beside it")));
+    }
+    let labels = Items::open(&path)?;
+    match labels {
+        Items { item_bytes: 1, .. } if labels.count == count => Ok(labels),
+        Items { item_bytes: 1, .. } => {
+            Err(wrong(format!("has {count} images, and `{other}` has {} labels", labels.count)))
+        }
+        _ => Err(wrong(format!("has its labels in `{other}`, and those are no single bytes"))),
+    }
+}
+
+/// A file of so many items of so many bytes each.
+struct Items {
+    input: Input,
+    count: u64,
+    item_bytes: u64,
+    /// Items that are behind us.
+    past: u64,
+}
+
+impl Items {
+    fn open(path: &Path) -> Result<Self, DataError> {
+        let wrong = |problem: String| DataError::Kind { file: path.display().to_string(), problem };
+        let mut input = Input::open(path)?;
+        let mut magic = [0; 4];
+        if read_up_to(&mut input, &mut magic)? < 4 || magic[..2] != [0, 0] {
+            return Err(wrong("is no IDX file: those begin with two zero bytes".to_owned()));
+        }
+        let [_, _, kind, dimensions] = magic;
+        if kind != BYTES || dimensions == 0 {
+            let problem = format!("is IDX of type 0x{kind:02X} in {dimensions} dimensions; bytes (0x08) are read");
+            return Err(wrong(problem));
+        }
+        let mut sizes = vec![0; usize::from(dimensions) * 4];
+        if read_up_to(&mut input, &mut sizes)? < sizes.len() {
+            return Err(wrong("is cut off within its head".to_owned()));
+        }
+        let mut sizes =
+            sizes.chunks_exact(4).map(|size| u64::from(u32::from_be_bytes([size[0], size[1], size[2], size[3]])));
+        let count = sizes.next().unwrap_or(0);
+        let item_bytes =
+            sizes.try_fold(1u64, |bytes, size| bytes.checked_mul(size).filter(|bytes| *bytes <= MOST_PIXELS));
+        let item_bytes = item_bytes.filter(|bytes| *bytes > 0);
+        let item_bytes =
+            item_bytes.ok_or_else(|| wrong(format!("has images of none or more than {MOST_PIXELS} pixels")))?;
+        let bytes = 4 + u64::from(dimensions) * 4 + count * item_bytes;
+        // What is compressed shows its length only when it has been read.
+        if input.can_leap() && input.size() < bytes {
+            let problem =
+                format!("is cut off: it says {count} items, which take {bytes} bytes, and has {}", input.size());
+            return Err(wrong(problem));
+        }
+        Ok(Self { input, count, item_bytes, past: 0 })
+    }
+
+    /// Fills `item` with the next one.
+    fn read(&mut self, item: &mut [u8]) -> Result<(), DataError> {
+        if read_up_to(&mut self.input, item)? < item.len() {
+            let problem = format!("is cut off: it says {} items and ends within number {}", self.count, self.past + 1);
+            return Err(DataError::Kind { file: self.input.path().display().to_string(), problem });
+        }
+        self.past += 1;
+        Ok(())
+    }
+
+    fn skip(&mut self, count: u64) -> Result<(), DataError> {
+        if self.input.can_leap() {
+            self.past += count;
+            return self.input.leap(count * self.item_bytes);
+        }
+        let mut item = vec![0; self.item_bytes as usize];
+        (0..count).try_for_each(|_| self.read(&mut item))
+    }
+}
+
+/// Reads until `into` is full or the file is over, and says how much that was.
+fn read_up_to(input: &mut Input, into: &mut [u8]) -> Result<usize, DataError> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match input.read(&mut into[filled..])? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Folder;
+    use crate::{Format, Reader, Settings};
+    use std::io::Write;
+
+    /// Images of 2 × 2 pixels, number i of them i in its first pixel and 255 in its last.
+    fn images(count: u8) -> Vec<u8> {
+        let head = [&[0, 0, 8, 3][..], &[0, 0, 0, count], &[0, 0, 0, 2], &[0, 0, 0, 2]].concat();
+        (0..count).fold(head, |file, image| [&file[..], &[image, 0, 0, 255]].concat())
+    }
+
+    fn labels(labels: &[u8]) -> Vec<u8> {
+        [&[0, 0, 8, 1, 0, 0, 0, labels.len() as u8][..], labels].concat()
+    }
+
+    fn packed(bytes: &[u8]) -> Vec<u8> {
+        let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        out.write_all(bytes).unwrap();
+        out.finish().unwrap()
+    }
+
+    fn read(images: &Path, labels: Labels) -> Result<Vec<(Vec<u64>, Vec<f32>, Option<f32>)>, DataError> {
+        let reader = Reader::open(&[images.to_str().unwrap()], Settings::new(Format::Idx, labels))?;
+        let mut rows = Vec::new();
+        for batch in reader.batches()? {
+            rows.extend(batch?.iter().map(|row| (row.keys.to_vec(), row.values.to_vec(), row.label)));
+        }
+        Ok(rows)
+    }
+
+    const CLASSES: Labels = Labels::Classes { first: 0, count: 10 };
+
+    #[test]
+    fn images_become_rows_plain_or_packed() {
+        let folder = Folder::new("idx");
+        let (plain, gz) = (folder.path("some-images-idx3-ubyte"), folder.path("more-images-idx3-ubyte.gz"));
+        for (path, pack) in [(&plain, false), (&gz, true)] {
+            let put = |bytes: Vec<u8>| if pack { packed(&bytes) } else { bytes };
+            std::fs::write(path, put(images(2))).unwrap();
+            let name = path.file_name().unwrap().to_str().unwrap().replace("images-idx3", "labels-idx1");
+            std::fs::write(folder.path(&name), put(labels(&[7, 3]))).unwrap();
+            let expected = [(vec![3], vec![1.0], Some(7.0)), (vec![0, 3], vec![1.0 / 255.0, 1.0], Some(3.0))];
+            assert_eq!(read(path, CLASSES).unwrap(), expected);
+            assert_eq!(read(path, Labels::Ignored).unwrap()[1], (vec![0, 3], vec![1.0 / 255.0, 1.0], None));
+        }
+    }
+
+    #[test]
+    fn every_image_is_one_workers() {
+        let folder = Folder::new("idx-shares");
+        let path = folder.path("images-idx3-ubyte");
+        let head = [&[0, 0, 8, 2][..], &2000u32.to_be_bytes(), &2u32.to_be_bytes()].concat();
+        let image = |image: u32| [1 + (image / 250) as u8, 1 + (image % 250) as u8];
+        std::fs::write(&path, (0..2000).fold(head, |file, number| [&file[..], &image(number)].concat())).unwrap();
+        let whole = Reader::open(&[path.to_str().unwrap()], Settings::new(Format::Idx, Labels::Ignored)).unwrap();
+        let mut seen: Vec<[u32; 2]> = Vec::new();
+        for rank in 0..3 {
+            for batch in whole.for_worker(rank, 3).unwrap().batches().unwrap() {
+                let bytes = |row: crate::Row<'_>| [0, 1].map(|pixel| (row.values[pixel] * 255.0).round() as u32);
+                seen.extend(batch.unwrap().iter().map(bytes));
+            }
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..2000).map(|number| image(number).map(u32::from)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_no_such_file_is_refused_in_words() {
+        let folder = Folder::new("idx-bad");
+        let path = folder.path("a-images-idx3-ubyte");
+        let cases: [(Vec<u8>, Vec<u8>, &str); 9] = [
+            (b"P6 28 28".to_vec(), labels(&[]), "is no IDX file"),
+            (vec![], labels(&[]), "is no IDX file"),
+            (vec![0, 0, 13, 3], labels(&[]), "of type 0x0D"),
+            (vec![0, 0, 8, 3, 0, 0], labels(&[]), "is cut off within its head"),
+            ([&[0, 0, 8, 3][..], &[255; 12]].concat(), labels(&[]), "has images of none or more than"),
+            (images(3)[..25].to_vec(), labels(&[1, 2, 3]), "says 3 items, which take 28 bytes, and has 25"),
+            (packed(&images(3)[..25]), labels(&[1, 2, 3]), "says 3 items and ends within number 3"),
+            (images(3), labels(&[1, 2]), "has 3 images, and `a-labels-idx1-ubyte` has 2 labels"),
+            (images(3), labels(&[1, 2, 10]), "a-labels-idx1-ubyte:3:1: expected a class from 0 to 9, found `10`"),
+        ];
+        for (images, labels, expected) in cases {
+            std::fs::write(&path, images).unwrap();
+            std::fs::write(folder.path("a-labels-idx1-ubyte"), labels).unwrap();
+            let error = read(&path, CLASSES).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        std::fs::remove_file(folder.path("a-labels-idx1-ubyte")).unwrap();
+        let error = read(&path, CLASSES).unwrap_err().to_string();
+        assert!(error.contains("has its labels in `a-labels-idx1-ubyte`, and that is not beside it"), "{error}");
+        let half = packed(&images(200));
+        std::fs::write(&path, &half[..half.len() / 2]).unwrap();
+        let error = read(&path, Labels::Ignored).unwrap_err().to_string();
+        assert!(error.contains("is cut off: its gzip data goes on after its last byte"), "{error}");
+    }
+}
