@@ -28,7 +28,7 @@ impl Softmax {
 }
 
 /// Makes scores probabilities, and returns ln Σ e^z. The largest score is taken out first, so that nothing overflows.
-fn normalise(scores: &mut [f32]) -> f64 {
+pub(crate) fn normalise(scores: &mut [f32]) -> f64 {
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;
     for score in scores.iter_mut() {

@@ -1,0 +1,394 @@
+//! A multi-layer perceptron: classes of dense examples, such as images.
+//!
+//! Layer by layer, a neuron is the weighted sum of the layer before and a bias; those of hidden layers are cut off below zero
+//! (ReLU), those of the last are the scores of the classes, and p = softmax(scores). An example of class y has the loss −ln p_y.
+//!
+//! A layer is a dense table with a row a neuron: the weights of what it takes in, then its bias. The forward pass pulls a layer
+//! just before it needs it, while the one before is computed; the backward pass pushes a layer the moment its gradient exists,
+//! while those before it are computed.
+
+use crate::model::{Model, ModelError, ModelTable};
+use crate::predict::{Predict, table_of};
+use crate::product::{View, multiply};
+use crate::program::Task;
+use crate::rounds::{Ended, Go, Learnt, Lesson, TrainError, make_rounds};
+use crate::softmax::normalise;
+use crate::train::{Trained, Training};
+use data::{Loan, Minibatch, Reader};
+use slackwater::{Initial, Keys, Rows, Session, Table, TableSpec, Ticket, Tickets, UpdaterSpec};
+
+/// The program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mlp {
+    /// How many features an example has: keys are 0 … `inputs` − 1.
+    pub inputs: usize,
+    /// Neurons of each hidden layer, first to last.
+    pub hidden: Vec<usize>,
+    /// How many classes there are; labels are 0 … `classes` − 1.
+    pub classes: usize,
+    /// What weights start from depends on it.
+    pub seed: u64,
+    /// λ₂ of the weights.
+    pub l2: f64,
+}
+
+/// One layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layer {
+    inputs: usize,
+    neurons: usize,
+}
+
+impl Layer {
+    /// Numbers a neuron: its weights and its bias.
+    fn width(self) -> usize {
+        self.inputs + 1
+    }
+
+    fn weights(self, rows: &[f32]) -> View<'_> {
+        View::rows(rows, self.neurons, self.inputs, self.width())
+    }
+}
+
+impl Mlp {
+    fn layers(&self) -> Vec<Layer> {
+        let sizes: Vec<usize> = [&[self.inputs][..], &self.hidden, &[self.classes]].concat();
+        sizes.windows(2).map(|pair| Layer { inputs: pair[0], neurons: pair[1] }).collect()
+    }
+
+    /// What its tables are called in the cluster and in a model's file.
+    pub fn tables(&self) -> impl Iterator<Item = String> {
+        (1..=self.hidden.len() + 1).map(|layer| format!("layer {layer}"))
+    }
+
+    fn specs(&self, training: &Training) -> Vec<TableSpec> {
+        let spec = |((layer, name), seed): ((Layer, String), u64)| {
+            // So that what comes out of a layer is about as large as what goes in (He et al., 2015).
+            let initial = Initial::Normal { seed: self.seed ^ (seed << 32), scale: (2.0 / layer.inputs as f64).sqrt() };
+            let spec = TableSpec::dense(&name, layer.neurons as u64, layer.width() as u32).initial(initial);
+            spec.consistency(training.consistency).updater(training.updater(initial, self.l2))
+        };
+        self.layers().into_iter().zip(self.tables()).zip(1..).map(spec).collect()
+    }
+}
+
+/// A minibatch as a matrix: a row an example.
+#[derive(Default)]
+struct Matrix {
+    numbers: Vec<f32>,
+    /// A key for which there is no column.
+    beyond: Option<u64>,
+}
+
+impl Matrix {
+    fn fill(&mut self, batch: &Minibatch, inputs: usize) {
+        self.numbers.clear();
+        self.numbers.resize(batch.rows() * inputs, 0.0);
+        self.beyond = None;
+        for (row, example) in self.numbers.chunks_exact_mut(inputs).zip(batch.iter()) {
+            for (key, value) in example.keys.iter().zip(example.values) {
+                match row.get_mut(*key as usize) {
+                    // One key may come twice, where two names hash to it.
+                    Some(number) => *number += value,
+                    None => self.beyond = Some(*key),
+                }
+            }
+        }
+    }
+}
+
+/// What comes out of a layer: `out` has a row an example, a number a neuron.
+fn forward(layer: Layer, weights: &[f32], input: &[f32], examples: usize, out: &mut Vec<f32>) {
+    out.resize(examples * layer.neurons, 0.0);
+    let input = View::rows(input, examples, layer.inputs, layer.inputs);
+    multiply(input, layer.weights(weights).transposed(), out, layer.neurons);
+    for row in out.chunks_exact_mut(layer.neurons) {
+        let biases = weights.chunks_exact(layer.width()).map(|neuron| neuron[layer.inputs]);
+        row.iter_mut().zip(biases).for_each(|(number, bias)| *number += bias);
+    }
+}
+
+fn cut_off_below_zero(numbers: &mut [f32]) {
+    numbers.iter_mut().for_each(|number| *number = number.max(0.0));
+}
+
+/// Makes scores slopes of the loss by them, and returns the examples' summed loss.
+fn slopes_of_loss(scores: &mut [f32], classes: usize, batch: &Minibatch) -> f64 {
+    let mut loss = 0.0;
+    for (scores, example) in scores.chunks_exact_mut(classes).zip(batch.iter()) {
+        // Readers check labels; one beyond the classes would be theirs to refuse.
+        let class = (example.label.unwrap_or(0.0) as usize).min(classes - 1);
+        let score = f64::from(scores[class]);
+        loss += f64::from(example.importance) * (normalise(scores) - score);
+        scores[class] -= 1.0;
+        scores.iter_mut().for_each(|slope| *slope *= example.importance);
+    }
+    loss
+}
+
+/// Makes `gradient` the gradient of a layer's rows, from what came in and the slopes by what came out.
+fn gradient_of(layer: Layer, input: &[f32], slopes: &[f32], examples: usize, gradient: &mut Vec<f32>) {
+    gradient.resize(layer.neurons * layer.width(), 0.0);
+    let input = View::rows(input, examples, layer.inputs, layer.inputs);
+    let by_neuron = View::rows(slopes, examples, layer.neurons, layer.neurons).transposed();
+    multiply(by_neuron, input, gradient, layer.width());
+    for (neuron, row) in gradient.chunks_exact_mut(layer.width()).enumerate() {
+        row[layer.inputs] = slopes.iter().skip(neuron).step_by(layer.neurons).sum();
+    }
+}
+
+/// The slopes by what came into a layer: none where it had been cut off.
+fn backward(layer: Layer, weights: &[f32], input: &[f32], slopes: &[f32], examples: usize, out: &mut Vec<f32>) {
+    out.resize(examples * layer.inputs, 0.0);
+    let slopes = View::rows(slopes, examples, layer.neurons, layer.neurons);
+    multiply(slopes, layer.weights(weights), out, layer.inputs);
+    out.iter_mut().zip(input).filter(|(_, input)| **input <= 0.0).for_each(|(slope, _)| *slope = 0.0);
+}
+
+/// One worker's part of the training; as [`train`](crate::train::train) for programs of sparse examples.
+pub fn train(
+    session: &Session,
+    mlp: &Mlp,
+    training: &Training,
+    reader: &Reader,
+    watch: impl FnMut(Learnt) -> Go,
+) -> Result<Trained, TrainError> {
+    let tables: Vec<Table<f32>> =
+        mlp.specs(training).into_iter().map(|spec| session.table(spec)).collect::<Result<_, _>>()?;
+    let inputs = mlp.inputs;
+    let prepare = move |batch: &Minibatch, matrix: &mut Matrix| matrix.fill(batch, inputs);
+    let mut learner = Learner::new(mlp, &tables);
+    let learn = |batch: &Loan<Matrix>| learner.learn(batch);
+    let Ended { stopped, progress } = make_rounds(session, training.consistency, reader, prepare, learn, watch)?;
+    Ok(Trained { tables, stopped, progress })
+}
+
+struct Learner<'a> {
+    mlp: &'a Mlp,
+    layers: Vec<Layer>,
+    tables: &'a [Table<f32>],
+    keys: Vec<Keys>,
+    /// Of each layer, in memory that is used again: its rows, what came out of it, and its gradient.
+    weights: Vec<Vec<f32>>,
+    outputs: Vec<Vec<f32>>,
+    gradients: Vec<Vec<f32>>,
+}
+
+impl<'a> Learner<'a> {
+    fn new(mlp: &'a Mlp, tables: &'a [Table<f32>]) -> Self {
+        let layers = mlp.layers();
+        let none = || vec![Vec::new(); layers.len()];
+        let keys = layers.iter().map(|layer| Keys::run(0..layer.neurons as u64)).collect();
+        Self { mlp, tables, keys, weights: none(), outputs: none(), gradients: none(), layers }
+    }
+
+    fn pull(&mut self, layer: usize) -> Result<Ticket<Rows<f32>>, slackwater::Error> {
+        let mut target = std::mem::take(&mut self.weights[layer]);
+        target.resize(self.layers[layer].neurons * self.layers[layer].width(), 0.0);
+        self.tables[layer].pull_into(&self.keys[layer], target, &Tickets::none())
+    }
+
+    fn learn(&mut self, batch: &Loan<Matrix>) -> Result<Lesson, TrainError> {
+        let (matrix, inputs) = (batch.prepared(), self.mlp.inputs);
+        if let Some(key) = matrix.beyond {
+            return Err(TrainError::Unfit { key, inputs });
+        }
+        let examples = batch.rows();
+        let mut lesson = Lesson::default();
+        let mut pulled = Some(self.pull(0)?);
+        for layer in 0..self.layers.len() {
+            let next = (layer + 1 < self.layers.len()).then(|| self.pull(layer + 1)).transpose()?;
+            let Some(pull) = std::mem::replace(&mut pulled, next) else { break };
+            let rows = pull.wait()?;
+            lesson.staleness = lesson.staleness.max(rows.staleness());
+            lesson.parked += u64::from(rows.waited_for().is_some());
+            self.weights[layer] = rows.into_values();
+            let (before, here) = self.outputs.split_at_mut(layer);
+            let input = before.last().unwrap_or(&matrix.numbers);
+            forward(self.layers[layer], &self.weights[layer], input, examples, &mut here[0]);
+            if layer + 1 < self.layers.len() {
+                cut_off_below_zero(&mut here[0]);
+            }
+        }
+        let mut slopes = self.outputs.pop().unwrap_or_default();
+        lesson.loss = slopes_of_loss(&mut slopes, self.mlp.classes, batch);
+        let mut before = Vec::new();
+        for layer in (0..self.layers.len()).rev() {
+            let input = self.outputs.get(layer.wrapping_sub(1)).unwrap_or(&matrix.numbers);
+            gradient_of(self.layers[layer], input, &slopes, examples, &mut self.gradients[layer]);
+            push(
+                &self.tables[layer],
+                &self.keys[layer],
+                &self.weights[layer],
+                &mut self.gradients[layer],
+                examples,
+                self.mlp.l2,
+            )?;
+            if layer > 0 {
+                backward(self.layers[layer], &self.weights[layer], input, &slopes, examples, &mut before);
+                std::mem::swap(&mut slopes, &mut before);
+            }
+        }
+        self.outputs.push(before);
+        Ok(lesson)
+    }
+}
+
+/// Pushes a layer's gradient: the mean over the examples, as every updater but ftrl wants it.
+fn push(
+    table: &Table<f32>,
+    keys: &Keys,
+    weights: &[f32],
+    gradient: &mut [f32],
+    examples: usize,
+    l2: f64,
+) -> Result<(), slackwater::Error> {
+    if !matches!(table.spec().updater, UpdaterSpec::Ftrl { .. }) {
+        let (share, l2) = (1.0 / examples as f32, l2 as f32);
+        gradient.iter_mut().zip(weights).for_each(|(gradient, weight)| *gradient = *gradient * share + l2 * weight);
+    }
+    // A refused push is told by the end of the clock.
+    table.push_after(keys, &*gradient, examples as u64, &Tickets::none()).map(drop)
+}
+
+/// Predicts with a perceptron.
+pub struct MlpPredictor {
+    mlp: Mlp,
+    layers: Vec<(Layer, Vec<f32>)>,
+    matrix: Matrix,
+}
+
+impl MlpPredictor {
+    /// A model that was learnt as this perceptron.
+    pub fn new(mlp: &Mlp, model: &Model) -> Result<Self, ModelError> {
+        let rows_of = |(layer, name): (Layer, String)| {
+            let table = table_of(model, &name, "mlp")?;
+            let fits = table.width == layer.width() && table.keys.last().is_none_or(|key| *key < layer.neurons as u64);
+            let missing = || ModelError::NoTable { table: name.clone(), program: "mlp".to_owned() };
+            fits.then(|| (layer, whole(layer, table))).ok_or_else(missing)
+        };
+        let layers = mlp.layers().into_iter().zip(mlp.tables()).map(rows_of).collect::<Result<_, _>>()?;
+        Ok(Self { mlp: mlp.clone(), layers, matrix: Matrix::default() })
+    }
+}
+
+/// All of a layer's rows; a model's file leaves out those that are zero.
+fn whole(layer: Layer, table: &ModelTable) -> Vec<f32> {
+    let mut rows = vec![0.0; layer.neurons * layer.width()];
+    for (key, row) in table.keys.iter().zip(table.values.chunks_exact(table.width)) {
+        rows[*key as usize * layer.width()..][..layer.width()].copy_from_slice(row);
+    }
+    rows
+}
+
+impl Predict for MlpPredictor {
+    fn task(&self) -> Task {
+        Task::Classes { count: self.mlp.classes }
+    }
+
+    fn predict(&mut self, batch: &Minibatch, predictions: &mut Vec<f32>) {
+        self.matrix.fill(batch, self.mlp.inputs);
+        let (mut input, mut output) = (std::mem::take(&mut self.matrix.numbers), Vec::new());
+        for (number, (layer, weights)) in self.layers.iter().enumerate() {
+            forward(*layer, weights, &input, batch.rows(), &mut output);
+            if number + 1 < self.layers.len() {
+                cut_off_below_zero(&mut output);
+            }
+            std::mem::swap(&mut input, &mut output);
+        }
+        input.chunks_exact_mut(self.mlp.classes).for_each(|scores| {
+            normalise(scores);
+        });
+        predictions.extend_from_slice(&input);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network() -> (Mlp, Vec<Vec<f32>>, Minibatch) {
+        let mlp = Mlp { inputs: 3, hidden: vec![4, 2], classes: 3, seed: 1, l2: 0.0 };
+        let mut seed = 1u64;
+        let mut uniform = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 40) as f32 / (1u64 << 24) as f32 - 0.4
+        };
+        let weights =
+            mlp.layers().iter().map(|layer| (0..layer.neurons * layer.width()).map(|_| uniform()).collect()).collect();
+        let mut batch = Minibatch::new();
+        for (label, row) in [(0.0, [1.0, 0.0, 0.5]), (2.0, [0.0, 2.0, 0.0]), (1.0, [0.3, 0.3, 1.0])] {
+            row.iter().enumerate().for_each(|(key, value)| batch.push(key as u64, *value));
+            batch.end_row(label);
+        }
+        batch.set_importance(2.0);
+        (mlp, weights, batch)
+    }
+
+    /// The loss, and the gradient of each layer.
+    fn loss_and_gradients(mlp: &Mlp, weights: &[Vec<f32>], batch: &Minibatch) -> (f64, Vec<Vec<f32>>) {
+        let mut matrix = Matrix::default();
+        matrix.fill(batch, mlp.inputs);
+        let mut outputs = vec![matrix.numbers];
+        for (layer, weights) in mlp.layers().into_iter().zip(weights) {
+            let mut out = Vec::new();
+            forward(layer, weights, &outputs[outputs.len() - 1], batch.rows(), &mut out);
+            if outputs.len() <= mlp.hidden.len() {
+                cut_off_below_zero(&mut out);
+            }
+            outputs.push(out);
+        }
+        let mut slopes = outputs.pop().unwrap_or_default();
+        let loss = slopes_of_loss(&mut slopes, mlp.classes, batch);
+        let mut gradients = Vec::new();
+        for (layer, weights) in mlp.layers().into_iter().zip(weights).rev() {
+            let input = outputs.pop().unwrap_or_default();
+            let (mut gradient, mut before) = (Vec::new(), Vec::new());
+            gradient_of(layer, &input, &slopes, batch.rows(), &mut gradient);
+            backward(layer, weights, &input, &slopes, batch.rows(), &mut before);
+            (slopes, gradients) = (before, [vec![gradient], gradients].concat());
+        }
+        (loss, gradients)
+    }
+
+    #[test]
+    fn gradients_are_slopes_of_the_loss() {
+        let (mlp, mut weights, batch) = network();
+        let (_, gradients) = loss_and_gradients(&mlp, &weights, &batch);
+        for layer in 0..weights.len() {
+            for index in 0..weights[layer].len() {
+                let weight = weights[layer][index];
+                let mut at = |moved: f32| {
+                    weights[layer][index] = moved;
+                    loss_and_gradients(&mlp, &weights, &batch).0
+                };
+                let slope = (at(weight + 0.002) - at(weight - 0.002)) / 0.004;
+                weights[layer][index] = weight;
+                let found = f64::from(gradients[layer][index]);
+                assert!((slope - found).abs() < 5e-3 * (1.0 + slope.abs()), "layer {layer}, {index}: {slope}, {found}");
+            }
+        }
+        assert!(gradients[0].iter().any(|slope| slope.abs() > 0.01), "not all are cut off");
+    }
+
+    #[test]
+    fn predictions_are_probabilities_of_what_was_learnt_and_dropped_rows_are_zeros() {
+        let (mlp, mut weights, batch) = network();
+        weights[0][4..8].fill(0.0);
+        let tables = mlp.tables().zip(mlp.layers()).zip(&weights).map(|((name, layer), rows)| {
+            let kept = rows.chunks_exact(layer.width()).zip(0..).filter(|(row, _)| row.iter().any(|w| *w != 0.0));
+            let (values, keys): (Vec<&[f32]>, Vec<u64>) = kept.unzip();
+            (name, ModelTable { keys, width: layer.width(), values: values.concat() })
+        });
+        let model = Model { tables: tables.collect(), ..Model::default() };
+        let mut predictions = Vec::new();
+        MlpPredictor::new(&mlp, &model).unwrap().predict(&batch, &mut predictions);
+        assert_eq!(predictions.len(), 9);
+        let likelihood: f64 =
+            [(0, 1.0), (5, 1.0), (7, 2.0)].iter().map(|(at, times)| -times * f64::from(predictions[*at]).ln()).sum();
+        let (loss, _) = loss_and_gradients(&mlp, &weights, &batch);
+        assert!((likelihood - loss).abs() < 1e-5 * loss, "{likelihood} and {loss}");
+        let other = Mlp { hidden: vec![5, 2], ..mlp };
+        assert!(MlpPredictor::new(&other, &model).is_err());
+    }
+}

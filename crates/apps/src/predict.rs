@@ -1,0 +1,86 @@
+//! What a model predicts, and how well.
+
+use crate::figures::{Fit, Quality};
+use crate::gather::{Gather, Gathered};
+use crate::model::{Model, ModelError, ModelTable};
+use crate::program::{Program, Task};
+use data::{DataError, Minibatch, Reader};
+use slackwater::Placement;
+use std::collections::HashMap;
+
+/// Predicts with a model, minibatch after minibatch.
+pub trait Predict {
+    /// What is predicted.
+    fn task(&self) -> Task;
+
+    /// Appends the prediction of each example.
+    fn predict(&mut self, batch: &Minibatch, predictions: &mut Vec<f32>);
+
+    /// How well the model predicts the first `limit` rows of some data; nothing if there are none.
+    fn evaluate(&mut self, reader: &Reader, limit: u64) -> Result<Option<Quality>, DataError> {
+        let task = self.task();
+        let mut fit = Fit::new(task);
+        let (mut predictions, mut rows) = (Vec::new(), 0);
+        for batch in reader.batches()? {
+            let batch = batch?;
+            predictions.clear();
+            self.predict(&batch, &mut predictions);
+            for (row, prediction) in batch.iter().zip(predictions.chunks_exact(task.outputs())) {
+                fit.add(row.label.unwrap_or(f32::NAN), row.importance, prediction);
+            }
+            rows += batch.rows() as u64;
+            if rows >= limit {
+                break;
+            }
+        }
+        Ok(fit.quality())
+    }
+}
+
+/// One of a model's tables, if it is there.
+pub(crate) fn table_of<'a>(model: &'a Model, name: &str, program: &str) -> Result<&'a ModelTable, ModelError> {
+    let missing = || ModelError::NoTable { table: name.to_owned(), program: program.to_owned() };
+    model.tables.get(name).ok_or_else(missing)
+}
+
+/// Predicts with a program of sparse examples.
+pub struct Predictor<'a> {
+    program: &'a dyn Program,
+    tables: Vec<(&'a ModelTable, HashMap<u64, u32>)>,
+    gather: Gather,
+    gathered: Gathered,
+    weights: Vec<Vec<f32>>,
+}
+
+impl<'a> Predictor<'a> {
+    /// A model as the program that learnt it sees it; `bias` says whether it learnt a constant term.
+    pub fn new(program: &'a dyn Program, model: &'a Model, bias: bool) -> Result<Self, ModelError> {
+        let table = |name: &'static str| table_of(model, name, program.name()).map(|table| (table, table.index()));
+        let tables: Vec<_> = program.tables().iter().map(|weights| table(weights.name)).collect::<Result<_, _>>()?;
+        let weights = vec![Vec::new(); tables.len()];
+        let gather = Gather::new(Placement::Ordered, bias, None);
+        Ok(Self { program, tables, gather, gathered: Gathered::default(), weights })
+    }
+}
+
+impl Predict for Predictor<'_> {
+    fn task(&self) -> Task {
+        self.program.task()
+    }
+
+    fn predict(&mut self, batch: &Minibatch, predictions: &mut Vec<f32>) {
+        self.gather.gather(batch, &mut self.gathered);
+        let examples = self.gathered.examples(batch);
+        for ((table, index), weights) in self.tables.iter().zip(&mut self.weights) {
+            weights.clear();
+            weights.resize(examples.keys.len() * table.width, 0.0);
+            for (key, row) in examples.keys.ids().zip(weights.chunks_exact_mut(table.width)) {
+                if let Some(place) = index.get(&key) {
+                    row.copy_from_slice(&table.values[*place as usize * table.width..][..table.width]);
+                }
+            }
+        }
+        let views: Vec<&[f32]> = self.weights.iter().map(Vec::as_slice).collect();
+        self.program.predict(&examples, &views, predictions);
+    }
+}

@@ -1,0 +1,232 @@
+//! The rounds that workers make together: read a minibatch, learn from it, end the clock; and how they come to an end, all
+//! alike, whoever was told to stop or could not go on.
+
+use data::{DataError, Loan, Minibatch, Reader};
+use slackwater::{Consistency, Session, Table, TableSpec};
+use std::time::{Duration, Instant};
+
+/// Why a worker stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// Its data cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The cluster is gone, or refuses.
+    #[error(transparent)]
+    Cluster(#[from] slackwater::Error),
+    /// A row has a feature for which there is no input. Say that there are more, or leave the feature out.
+    #[error("a row has a feature with key {key}, and there are {inputs} inputs, for keys below that")]
+    Unfit {
+        /// The key.
+        key: u64,
+        /// How many inputs there are.
+        inputs: usize,
+    },
+    /// Another worker cannot go on, and says why.
+    #[error("another worker could not go on, and says why")]
+    Other,
+}
+
+/// What a worker has just learnt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Learnt {
+    /// The pass over the data, from 0.
+    pub epoch: u32,
+    /// Examples of the minibatch.
+    pub examples: u64,
+    /// Their summed loss under the weights that were pulled, before they were learnt from.
+    pub loss: f64,
+    /// How many clocks the worker was ahead of what it read.
+    pub staleness: u64,
+    /// Reads of weights that were held back until another worker had ended its clock.
+    pub parked: u64,
+    /// How far the reading of the data has come.
+    pub progress: data::Progress,
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Go {
+    /// With the next minibatch.
+    On,
+    /// No further: what has been learnt is kept.
+    Stop,
+}
+
+/// What a worker has learnt from one minibatch, as its program sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Lesson {
+    /// The examples' summed loss under the weights that were pulled, before they were learnt from.
+    pub loss: f64,
+    /// How many clocks the worker was ahead of what it read.
+    pub staleness: u64,
+    /// Reads of weights that were held back until another worker had ended its clock.
+    pub parked: u64,
+}
+
+/// How the rounds have ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// Whether some worker was told to stop before it had learnt from all its minibatches.
+    pub stopped: bool,
+    /// How far this worker's reading has come.
+    pub progress: data::Progress,
+}
+
+/// One worker's rounds: all minibatches of `reader`, each prepared in the reader's thread, and learnt from by `learn`, which
+/// pulls and pushes; the clock ends after each. Returns when every worker is through. `watch` is told of each minibatch, and may
+/// end it early, for all workers alike. If one cannot go on, none does.
+pub fn make_rounds<P: Default + Send + 'static>(
+    session: &Session,
+    consistency: Consistency,
+    reader: &Reader,
+    prepare: impl FnMut(&Minibatch, &mut P) + Send + 'static,
+    mut learn: impl FnMut(&Loan<P>) -> Result<Lesson, TrainError>,
+    mut watch: impl FnMut(Learnt) -> Go,
+) -> Result<Ended, TrainError> {
+    let turn = session.turn();
+    let finished = session.table::<i64>(finished(turn, consistency))?;
+    let mut stop = Stop::new(session, turn)?;
+    let paced = consistency.bound().is_none();
+    let mut passes =
+        Passes { session, stop: stop.clone(), left: if paced { reader.settings().epochs } else { 0 }, ended: 0 };
+    let rounds = || {
+        let mut batches = reader.prepared(prepare)?;
+        while let Some(batch) = batches.next() {
+            let batch = batch?;
+            passes.reach(batch.epoch())?;
+            let Lesson { loss, staleness, parked } = learn(&batch)?;
+            session.clock()?;
+            let (epoch, examples, progress) = (batch.epoch(), batch.rows() as u64, batches.progress());
+            if stop.after(watch(Learnt { epoch, examples, loss, staleness, parked, progress }))? == Go::Stop {
+                break;
+            }
+        }
+        Ok(batches.progress())
+    };
+    let progress = match rounds() {
+        Ok(progress) => progress,
+        Err(error) => {
+            // Others must not wait for this worker, nor take what they learn for the whole. If this fails, too, the run is
+            // lost, as they will see.
+            let told = stop.say(FAILED).and_then(|()| passes.end());
+            told.and_then(|()| keep_time(session, &finished)).and_then(|()| meet(session)).ok();
+            return Err(error);
+        }
+    };
+    passes.end()?;
+    keep_time(session, &finished)?;
+    meet(session)?;
+    match stop.heard()? {
+        [_, failed] if failed > 0 => Err(TrainError::Other),
+        [told, _] => Ok(Ended { stopped: told > 0, progress }),
+    }
+}
+
+/// Workers without a bound wait for each other between two passes over the data. Otherwise the fastest would be through with
+/// all its passes early, and the last to learn would be the slowest one's share alone.
+///
+/// Whoever has to stop says so before the barrier that ends its pass. Between it and the next one nobody says anything, so
+/// everybody hears the same there, and comes to further barriers or not.
+struct Passes<'a> {
+    session: &'a Session,
+    stop: Stop,
+    /// How many barriers are to come.
+    left: u32,
+    ended: u32,
+}
+
+impl Passes<'_> {
+    /// Ends as many passes as come before this one, or all of them if somebody has to stop.
+    fn reach(&mut self, pass: u32) -> Result<(), slackwater::Error> {
+        while self.left > 0 && self.ended < pass {
+            self.session.barrier()?;
+            self.ended += 1;
+            self.left = if self.stop.heard()? == [0, 0] { self.left - 1 } else { 0 };
+            self.session.barrier()?;
+        }
+        Ok(())
+    }
+
+    /// Ends all passes.
+    fn end(&mut self) -> Result<(), slackwater::Error> {
+        self.reach(u32::MAX)
+    }
+}
+
+/// How workers tell each other to stop: a row of two counts, of those that were told to and of those that had to.
+#[derive(Clone)]
+struct Stop {
+    table: Table<i64>,
+    looked: Instant,
+}
+
+const TOLD: [i64; 2] = [1, 0];
+const FAILED: [i64; 2] = [0, 1];
+/// How often a worker looks whether another has stopped.
+const LOOK: Duration = Duration::from_millis(200);
+
+impl Stop {
+    fn new(session: &Session, turn: u64) -> Result<Self, slackwater::Error> {
+        let spec = TableSpec::dense(&format!("stopped {turn}"), 1, 2).number(slackwater::NumberType::I64);
+        let table = session.table(spec.consistency(Consistency::Unbounded))?;
+        Ok(Self { table, looked: Instant::now() })
+    }
+
+    fn say(&self, word: [i64; 2]) -> Result<(), slackwater::Error> {
+        self.table.push_range(0..1, word.to_vec())?.wait()
+    }
+
+    fn heard(&self) -> Result<[i64; 2], slackwater::Error> {
+        let rows = self.table.pull_range(0..1)?.wait()?;
+        Ok([rows.values()[0], rows.values()[1]])
+    }
+
+    /// What is to be done after a clock, if this worker itself would do as `go` says.
+    fn after(&mut self, go: Go) -> Result<Go, slackwater::Error> {
+        if go == Go::Stop {
+            self.say(TOLD)?;
+        } else if self.looked.elapsed() > LOOK {
+            self.looked = Instant::now();
+            return Ok(if self.heard()? == [0, 0] { Go::On } else { Go::Stop });
+        }
+        Ok(go)
+    }
+}
+
+/// Brings all workers to the clock of the one that is furthest: then whatever one of them reads next, it waits for none.
+fn meet(session: &Session) -> Result<(), slackwater::Error> {
+    let (own, workers) = (u64::from(session.rank()), u64::from(session.shape().workers));
+    let spec = TableSpec::dense(&format!("clocks {}", session.turn()), workers, 1).number(slackwater::NumberType::I64);
+    let clocks = session.table::<i64>(spec.consistency(Consistency::Unbounded))?;
+    clocks.push_range(own..own + 1, vec![session.now().0 as i64])?.wait()?;
+    session.barrier()?;
+    let furthest = clocks.pull_range(0..workers)?.wait()?.values().iter().copied().max().unwrap_or(0);
+    while (session.now().0 as i64) < furthest {
+        session.clock()?;
+    }
+    session.barrier()
+}
+
+/// How many workers have learnt from all their minibatches.
+fn finished(turn: u64, consistency: Consistency) -> TableSpec {
+    TableSpec::dense(&format!("finished {turn}"), 1, 1).number(slackwater::NumberType::I64).consistency(consistency)
+}
+
+/// Ends clock after clock until everybody has finished: others may have more minibatches, and must not wait at the bound for
+/// a worker that has none.
+fn keep_time(session: &Session, finished: &Table<i64>) -> Result<(), slackwater::Error> {
+    finished.push_range(0..1, vec![1])?.wait()?;
+    if finished.spec().consistency.bound().is_none() {
+        return Ok(());
+    }
+    loop {
+        session.clock()?;
+        let rows = finished.pull_range(0..1)?.wait()?;
+        if rows.values()[0] >= i64::from(session.shape().workers) {
+            // Somebody may stand one clock further, at a read that waits for the end of this one: its last read, a clock
+            // before, was answered when everybody was at most a clock short of what this one needs.
+            return session.clock();
+        }
+    }
+}
