@@ -9,6 +9,7 @@ use apps::figures::Quality;
 use apps::fm::FactorisationMachine;
 use apps::linear::Linear;
 use apps::logistic::{Logistic, log_loss};
+use apps::mlp::{Mlp, MlpPredictor};
 use apps::model::Model;
 use apps::predict::{Predict, Predictor};
 use apps::program::Program;
@@ -272,5 +273,29 @@ fn one_worker_and_one_seed_give_the_same_model_bit_for_bit() {
         let training = Training { rule, l1: 0.0, consistency: SLACK, bias: true };
         let [one, other] = [(); 2].map(|()| learn(&program, &training, None, &train, 1));
         assert!(one == other && !one.tables["weights"].keys.is_empty(), "{rule:?}");
+    }
+}
+
+#[test]
+#[ignore = "a minute"]
+fn fashion_by_a_perceptron_of_two_hidden_layers_is_as_good_as_others() {
+    let Some(folder) = folder("fashion-mnist") else { return };
+    let part = |name: &str| folder.join(format!("{name}-images-idx3-ubyte.gz"));
+    let settings = Settings::new(Format::Idx, Labels::Classes { first: 0, count: 10 });
+    let train = open(&part("train"), shuffled(settings.clone(), 12, 128));
+    let test = open(&part("t10k"), settings);
+    let mlp = Mlp { inputs: 784, hidden: vec![256, 128], classes: 10, seed: 1, l2: 0.0 };
+    for (workers, consistency) in [ALONE, (4, SLACK)] {
+        let training = Training { rule: Rule::Adam { rate: 1e-3 }, l1: 0.0, consistency, bias: true };
+        let models = on_workers(&train, workers, |session, share| {
+            let trained = apps::mlp::train(session, &mlp, &training, share, |_| Go::On).expect("it trains");
+            let pull = |table| apps::model::ModelTable::pull(table).expect("the weights can be read");
+            Model { tables: mlp.tables().zip(trained.tables.iter().map(pull)).collect(), ..Model::default() }
+        });
+        let mut predictor = MlpPredictor::new(&mlp, &models[0]).expect("a model of this perceptron");
+        let found = predictor.evaluate(&test, u64::MAX).expect("the data set is sound").expect("it has rows");
+        println!("fashion, {workers} workers, {consistency}: {found:?}");
+        let Quality::Classes { accuracy, .. } = found else { panic!("of classes") };
+        assert!(accuracy >= 0.88);
     }
 }

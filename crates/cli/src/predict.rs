@@ -3,7 +3,7 @@
 use crate::train::{self, Settings};
 use anyhow::Context;
 use apps::figures::Fit;
-use apps::model::{Model, Predictor};
+use apps::model::Model;
 use apps::program::Task;
 use data::{DataError, Labels, Minibatch, Reader};
 use serde_json::json;
@@ -36,7 +36,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let model = Model::read(&options.model)?;
     let shown = || options.model.display().to_string();
     let settings = Settings::of_model(&model.settings).with_context(shown)?;
-    let program = train::program(&settings).with_context(shown)?;
+    let method = train::method(&settings).with_context(shown)?;
     let (reader, labelled) = open(&settings, options)?;
     let mut out: Option<Box<dyn Write>> = match &options.out {
         Some(path) => {
@@ -46,8 +46,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         None if options.json => None,
         None => Some(Box::new(BufWriter::new(std::io::stdout().lock()))),
     };
-    let mut predictor = Predictor::new(&*program, &model, !settings.switch("no-bias"))?;
-    let task = program.task();
+    let mut predictor = method.predictor(&model, !settings.switch("no-bias"))?;
+    let task = method.task();
     let first_class = settings.count("first-class").unwrap_or(0);
     let mut fit = Fit::new(task);
     let (mut rows, mut predictions) = (0u64, Vec::new());

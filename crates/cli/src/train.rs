@@ -14,7 +14,7 @@ mod value;
 mod watch;
 
 pub use given::{Given, InProcess, InRun};
-pub use job::program;
+pub use job::method;
 pub use reading::{labels, open_alike};
 pub use report::{quality_json, quality_line};
 pub use settings::Settings;
@@ -131,7 +131,7 @@ fn work_on(
 ) -> anyhow::Result<()> {
     let (rank, Shape { workers, .. }) = (session.rank(), session.shape());
     let reader = job.data.for_worker(rank, workers)?;
-    let display = (rank == 0).then(|| Display::start(job.program.name(), reader.settings().epochs));
+    let display = (rank == 0).then(|| Display::start(job.method.name(), reader.settings().epochs));
     let mut watch = Watch::new(&session, interrupt, learnt_here, metrics.map(|metrics| metrics.worker(rank)), display);
     let learned = learn(&session, job, &reader, &mut watch);
     if matches!(learned, Err(TrainError::Cluster(slackwater::Error::Refused { .. }))) {

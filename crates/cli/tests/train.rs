@@ -192,6 +192,49 @@ fn every_program_learns_and_predicts() {
     fails(&["predict", "--model", &model, "--data", &strange], "strange.csv:2:1: ");
 }
 
+/// IDX images of 6 × 6 pixels and their labels: the class is the line that is bright.
+fn images(folder: &Folder, name: &str, count: u32) -> String {
+    let mut images = [&[0, 0, 8, 3][..], &count.to_be_bytes(), &[0, 0, 0, 6], &[0, 0, 0, 6]].concat();
+    let mut labels = [&[0, 0, 8, 1][..], &count.to_be_bytes()].concat();
+    for image in 0..count {
+        let class = image * 7 % 6;
+        labels.push(class as u8);
+        let bright =
+            |pixel: u32| if pixel / 6 == class { 120 + (image * pixel % 100) as u8 } else { (pixel % 50) as u8 };
+        images.extend((0..36).map(bright));
+    }
+    std::fs::write(folder.path(&format!("{name}-labels-idx1-ubyte")), labels).unwrap();
+    std::fs::write(folder.path(&format!("{name}-images-idx3-ubyte")), images).unwrap();
+    folder.path(&format!("{name}-images-idx3-ubyte"))
+}
+
+#[test]
+fn a_perceptron_learns_images_alone_and_together() {
+    let folder = Folder::new("mlp");
+    let (data, test, model) = (images(&folder, "train", 1200), images(&folder, "test", 300), folder.path("model"));
+    let arguments = ["train", "mlp", "--data", &data, "--test", &test, "--hidden", "16,8", "--epochs=20"];
+    let arguments = [&arguments[..], &["--minibatch=50", "--rate=0.01", "--out", &model]].concat();
+    for shape in [&["--workers=1"][..], &["--workers=3", "--servers=2", "--slack=2"]] {
+        let trained = run_json(&[&arguments[..], shape].concat());
+        assert!(trained["test"]["accuracy"].as_f64().unwrap() > 0.98, "{trained}");
+        assert_eq!((&trained["settings"]["inputs"], &trained["settings"]["classes"]), (&36.into(), &6.into()));
+        let predicted = run_json(&["predict", "--model", &model, "--data", &test]);
+        assert_eq!(predicted["figures"], trained["test"]);
+    }
+    let printed = run(&["predict", "--model", &model, "--data", &test]);
+    assert!(printed.lines().nth(1).unwrap().starts_with("1 "), "the second image is of class 1: {printed}");
+    let once = run_json(&[&["train", "softmax"], &arguments[2..6], &["--epochs=5"][..]].concat());
+    assert_eq!(once["settings"]["classes"], 6, "what labels say is enough for softmax, too");
+
+    let rows = folder.write("a.libsvm", "0 3:1\n1 36:1\n");
+    let sparse = ["train", "mlp", "--data", &rows, "--classes=2", "--hidden=none"];
+    fails(&[&sparse[..], &["--inputs=36"]].concat(), "a row has a feature with key 36, and there are 36 inputs");
+    fails(&sparse, "say how many --inputs there are");
+    fails(&[&arguments[..6], &["--hidden", "16,x"]].concat(), "`x` in --hidden is no number of neurons");
+    std::fs::remove_file(folder.path("train-labels-idx1-ubyte")).unwrap();
+    fails(&arguments, "has its labels in `train-labels-idx1-ubyte`, and that is not beside it");
+}
+
 #[test]
 fn flags_win_over_the_file_and_everything_shown_says_where_it_is_from() {
     let folder = Folder::new("toml");

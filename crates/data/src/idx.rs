@@ -65,9 +65,31 @@ impl IdxPass {
     }
 }
 
-/// Looks at the heads of a file and of the one with its labels. Returns how many pixels an image has.
-pub fn check(path: &Path, labels: Labels) -> Result<u64, DataError> {
-    Ok(Images::open(path, 0, labels)?.images.item_bytes)
+/// Looks at the heads of a file and of the one with its labels.
+pub fn check(path: &Path, labels: Labels) -> Result<(), DataError> {
+    Images::open(path, 0, labels).map(drop)
+}
+
+/// What a file of IDX images and the one with their labels hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageShape {
+    /// Of an image.
+    pub pixels: u64,
+    /// The labels are bytes; none is greater.
+    pub largest_label: u8,
+}
+
+/// Looks at a file of images, and through their labels.
+pub fn image_shape(path: &Path) -> Result<ImageShape, DataError> {
+    let images = Items::open(path)?;
+    let mut labels = open_labels(path, images.count)?;
+    let mut largest_label = 0;
+    for _ in 0..labels.count {
+        let mut label = [0];
+        labels.read(&mut label)?;
+        largest_label = label[0].max(largest_label);
+    }
+    Ok(ImageShape { pixels: images.item_bytes, largest_label })
 }
 
 /// A file of images, and the one with their labels.
@@ -272,6 +294,7 @@ mod tests {
             std::fs::write(folder.path(&name), put(labels(&[7, 3]))).unwrap();
             let expected = [(vec![3], vec![1.0], Some(7.0)), (vec![0, 3], vec![1.0 / 255.0, 1.0], Some(3.0))];
             assert_eq!(read(path, CLASSES).unwrap(), expected);
+            assert_eq!(image_shape(path).unwrap(), ImageShape { pixels: 4, largest_label: 7 });
             assert_eq!(read(path, Labels::Ignored).unwrap()[1], (vec![0, 3], vec![1.0 / 255.0, 1.0], None));
         }
     }

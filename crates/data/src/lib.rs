@@ -33,6 +33,7 @@ pub use error::DataError;
 pub use fault::Fault;
 pub use format::{ColumnError, ColumnRule, Columns, Csv, Format, Header, TextParser};
 pub use hash::{FeatureHash, Space};
+pub use idx::{ImageShape, image_shape};
 pub use input::{files, read_text};
 pub use label::Labels;
 pub use minibatch::{Minibatch, Row};

@@ -81,8 +81,17 @@ impl Given {
             settings.set(name, value.clone(), Origin::Flag);
         }
         settings.check()?;
+        let dense = settings.text("program") == Some("mlp");
+        if settings.get("updater").is_none() {
+            let updater = if dense { "adam" } else { "ftrl" };
+            settings.set("updater", Value::Text(updater.to_owned()), Origin::Default);
+        }
         if settings.get("rate").is_none() {
-            let rate = if settings.text("updater") == Some("adam") { 0.01 } else { 0.1 };
+            let rate = match (settings.text("updater") == Some("adam"), dense) {
+                (false, false) => 0.1,
+                (true, false) | (false, true) => 0.01,
+                (true, true) => 0.001,
+            };
             settings.set("rate", Value::Number(rate), Origin::Default);
         }
         Ok(settings)

@@ -7,7 +7,10 @@ use anyhow::{Context, bail};
 use apps::fm::FactorisationMachine;
 use apps::linear::Linear;
 use apps::logistic::Logistic;
-use apps::program::Program;
+use apps::mlp::{Mlp, MlpPredictor};
+use apps::model::{Model, ModelError};
+use apps::predict::{Predict, Predictor};
+use apps::program::{Program, Task};
 use apps::proximal::Proximal;
 use apps::softmax::Softmax;
 use apps::train::{Rule, Training};
@@ -17,10 +20,8 @@ use slackwater::{Consistency, Shape};
 /// What is to be done.
 pub struct Job {
     pub settings: Settings,
-    pub program: Box<dyn Program>,
+    pub method: Method,
     pub training: Training,
-    /// In place of the loop over minibatches.
-    pub proximal: Option<Proximal>,
     pub data: Reader,
     pub test: Option<Reader>,
 }
@@ -32,20 +33,21 @@ impl Job {
             settings.set("servers", Value::Count(servers.into()), Origin::Run);
             settings.set("workers", Value::Count(workers.into()), Origin::Run);
         }
-        let proximal = proximal(&settings)?;
         let training = training(&settings)?;
-        let program = program(&settings)?;
-        if settings.switch("standardise") && (program.name() == "fm" || proximal.is_some() || !training.bias) {
+        let data = open_training_data(&mut settings)?;
+        let method = method(&settings)?;
+        let can_standardise =
+            matches!(&method, Method::Minibatches(program) if program.name() != "fm") && training.bias;
+        if settings.switch("standardise") && !can_standardise {
             bail!(
                 "`standardise` is for logistic, linear and softmax that step by minibatches and learn a constant term"
             );
         }
-        let data = open_training_data(&mut settings)?;
         let test = match settings.texts("test") {
             [] => None,
             files => Some(open_alike(&settings, files, labels(&settings)?)?),
         };
-        Ok(Self { settings, program, training, proximal, data, test })
+        Ok(Self { settings, method, training, data, test })
     }
 
     /// How many servers and workers there are.
@@ -55,27 +57,83 @@ impl Job {
     }
 }
 
-/// The program that the settings name.
-pub fn program(settings: &Settings) -> anyhow::Result<Box<dyn Program>> {
+/// What is learnt, and how.
+pub enum Method {
+    /// A program of sparse examples, minibatch by minibatch.
+    Minibatches(Box<dyn Program>),
+    /// The same model as that program's, to the optimum.
+    Proximal(Proximal, Box<dyn Program>),
+    /// A perceptron, minibatch by minibatch.
+    Mlp(Mlp),
+}
+
+impl Method {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Minibatches(program) | Self::Proximal(_, program) => program.name(),
+            Self::Mlp(_) => "mlp",
+        }
+    }
+
+    pub fn task(&self) -> Task {
+        match self {
+            Self::Minibatches(program) | Self::Proximal(_, program) => program.task(),
+            Self::Mlp(mlp) => Task::Classes { count: mlp.classes },
+        }
+    }
+
+    /// Predicts with a model that was learnt so; `bias` says whether it has a constant term.
+    pub fn predictor<'a>(&'a self, model: &'a Model, bias: bool) -> Result<Box<dyn Predict + 'a>, ModelError> {
+        Ok(match self {
+            Self::Minibatches(program) | Self::Proximal(_, program) => {
+                Box::new(Predictor::new(&**program, model, bias)?)
+            }
+            Self::Mlp(mlp) => Box::new(MlpPredictor::new(mlp, model)?),
+        })
+    }
+}
+
+/// The method that the settings name, all settled.
+pub fn method(settings: &Settings) -> anyhow::Result<Method> {
     let number = |name| settings.number(name).unwrap_or(0.0);
-    let l2 = number("l2");
-    Ok(match settings.text("program") {
+    let count = |name| settings.count(name).with_context(|| format!("say how many --{name} there are"));
+    let (l2, seed) = (number("l2"), settings.count("seed").unwrap_or(0));
+    let proximal = proximal(settings)?;
+    let program: Box<dyn Program> = match settings.text("program") {
         Some("logistic") => Box::new(Logistic { l2 }),
         Some("linear") => Box::new(Linear { l2 }),
-        Some("softmax") => {
-            let classes = settings.count("classes").context("softmax needs to know how many --classes there are")?;
-            Box::new(Softmax { classes: classes as usize, l2 })
-        }
+        Some("softmax") => Box::new(Softmax { classes: count("classes")? as usize, l2 }),
         Some("fm") => Box::new(FactorisationMachine {
-            factors: settings.count("factors").context("the settings lack `factors`")? as usize,
-            seed: settings.count("seed").unwrap_or(0),
+            factors: count("factors")? as usize,
+            seed,
             spread: number("factor-spread"),
             l2,
             factor_l2: number("factor-l2"),
         }),
+        Some("mlp") => {
+            let hidden = hidden(settings.text("hidden").unwrap_or("none"))?;
+            let (inputs, classes) = (count("inputs")? as usize, count("classes")? as usize);
+            return Ok(Method::Mlp(Mlp { inputs, hidden, classes, seed, l2 }));
+        }
         Some(other) => bail!("there is no program `{other}`"),
         None => bail!("the settings name no `program`"),
+    };
+    Ok(match proximal {
+        Some(proximal) => Method::Proximal(proximal, program),
+        None => Method::Minibatches(program),
     })
+}
+
+/// Neurons of hidden layers, with commas between them.
+fn hidden(text: &str) -> anyhow::Result<Vec<usize>> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    let neurons = |word: &str| match word.trim().parse() {
+        Ok(neurons) if (1..=1 << 20).contains(&neurons) => Ok(neurons),
+        _ => bail!("`{word}` in --hidden is no number of neurons from 1 to {}; `256,128` are two layers", 1 << 20),
+    };
+    text.split(',').map(neurons).collect()
 }
 
 /// The proximal method, where it is asked for.

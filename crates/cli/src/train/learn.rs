@@ -1,6 +1,6 @@
 //! One worker's learning, in the way that the settings ask for, and what the first worker takes away from it.
 
-use super::job::Job;
+use super::job::{Job, Method};
 use super::watch::Watch;
 use apps::model::ModelTable;
 use apps::proximal::Gap;
@@ -22,7 +22,7 @@ pub struct Learned {
 
 /// Learns from a worker's share of the data.
 pub fn learn(session: &Session, job: &Job, reader: &Reader, watch: &mut Watch<'_>) -> Result<Learned, TrainError> {
-    if let Some(proximal) = &job.proximal {
+    if let Method::Proximal(proximal, _) = &job.method {
         let solved = apps::proximal::train(session, proximal, &reader.once(), |state| match state {
             Some(state) => watch.see(Learnt {
                 epoch: state.pass - 1,
@@ -41,21 +41,27 @@ pub fn learn(session: &Session, job: &Job, reader: &Reader, watch: &mut Watch<'_
         let (stopped, gap) = (solved.stopped, Some(solved.gap));
         return Ok(Learned { tables, stopped, progress: Progress::default(), gap });
     }
-    let scaling = match job.settings.switch("standardise") {
-        true => Some(Scaling::measure(session, job.program.task(), &reader.once())?),
-        false => None,
-    };
     let see = |learnt| watch.see(learnt);
-    let trained = apps::train::train(session, &*job.program, &job.training, scaling.as_ref(), reader, see)?;
+    let mut scaling = None;
+    let (trained, names): (Trained, Vec<String>) = match &job.method {
+        Method::Mlp(mlp) => (apps::mlp::train(session, mlp, &job.training, reader, see)?, mlp.tables().collect()),
+        Method::Minibatches(program) | Method::Proximal(_, program) => {
+            if job.settings.switch("standardise") {
+                scaling = Some(Scaling::measure(session, program.task(), &reader.once())?);
+            }
+            let trained = apps::train::train(session, &**program, &job.training, scaling.as_ref(), reader, see)?;
+            (trained, program.tables().iter().map(|table| table.name.to_owned()).collect())
+        }
+    };
     let Trained { tables: trained, stopped, progress } = trained;
     let mut tables = BTreeMap::new();
     if session.rank() == 0 {
-        for (table, its) in trained.iter().zip(job.program.tables()) {
+        for (table, name) in trained.iter().zip(names) {
             let mut pulled = ModelTable::pull(table)?;
             if let Some(scaling) = &scaling {
                 scaling.unfold(&mut pulled);
             }
-            tables.insert(its.name.to_owned(), pulled);
+            tables.insert(name, pulled);
         }
     }
     Ok(Learned { tables, stopped, progress, gap: None })

@@ -1,6 +1,6 @@
 //! How files are read, as the settings say: what format, which columns, what labels are.
 
-use super::setting::FORMATS;
+use super::setting::{FORMATS, Of};
 use super::settings::{Origin, Settings};
 use super::value::Value;
 use anyhow::{Context, bail};
@@ -30,6 +30,7 @@ pub fn open_training_data(settings: &mut Settings) -> anyhow::Result<Reader> {
         bail!("there is nothing to learn from: name files with --data");
     }
     settle_format(settings, &files)?;
+    settle_images(settings, &files)?;
     let epochs = settings.count("epochs").unwrap_or(1) as u32;
     let shuffle = match settings.get("shuffle") {
         Some(Value::Count(minibatches)) => Some(Shuffle { minibatches: *minibatches as usize }),
@@ -52,6 +53,31 @@ pub fn open_training_data(settings: &mut Settings) -> anyhow::Result<Reader> {
     Ok(reader)
 }
 
+/// Where files are images, they say themselves how many pixels and classes there are.
+fn settle_images(settings: &mut Settings, files: &[String]) -> anyhow::Result<()> {
+    let program = settings.text("program").unwrap_or_default().to_owned();
+    let unknown = |setting: &&str| {
+        let of = super::setting::find(setting).map(|setting| setting.of);
+        let is_its = matches!(of, Some(Of::Programs(programs)) if programs.contains(&program.as_str()));
+        is_its && settings.get(setting).is_none()
+    };
+    let unknown: Vec<&str> = ["inputs", "classes"].into_iter().filter(unknown).collect();
+    if settings.text("format") != Some("idx") || unknown.is_empty() {
+        return Ok(());
+    }
+    let (mut pixels, mut labels) = (0, 0);
+    for file in data::files(files)? {
+        let shape = data::image_shape(&file)?;
+        (pixels, labels) = (shape.pixels.max(pixels), shape.largest_label.max(labels));
+    }
+    for setting in unknown {
+        let first = settings.count("first-class").unwrap_or(0);
+        let count = if setting == "inputs" { pixels } else { (u64::from(labels) + 1).saturating_sub(first).max(2) };
+        settings.set(setting, Value::Count(count), Origin::Data);
+    }
+    Ok(())
+}
+
 /// Opens other files, once through and in order, as the training data was read. Columns that it did not have are ignored.
 pub fn open_alike(settings: &Settings, files: &[String], labels: Labels) -> anyhow::Result<Reader> {
     let mut reading = reading(settings, labels)?;
@@ -67,8 +93,9 @@ pub fn open_alike(settings: &Settings, files: &[String], labels: Labels) -> anyh
 pub fn labels(settings: &Settings) -> anyhow::Result<Labels> {
     Ok(match settings.text("program") {
         Some("linear") => Labels::Real,
-        Some("softmax") => {
-            let count = settings.count("classes").context("softmax needs to know how many --classes there are")?;
+        Some(program @ ("softmax" | "mlp")) => {
+            let needed = || format!("{program} needs to know how many --classes there are");
+            let count = settings.count("classes").with_context(needed)?;
             Labels::Classes { first: settings.count("first-class").unwrap_or(0) as u32, count: count as u32 }
         }
         _ => Labels::Binary,

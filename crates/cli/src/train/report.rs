@@ -8,7 +8,7 @@ use crate::figures::Figures;
 use crate::totals::{Totals, Waiting, grouped};
 use anyhow::Context;
 use apps::figures::Quality;
-use apps::model::{Model, Predictor};
+use apps::model::Model;
 use apps::program::Task;
 use apps::proximal::Gap;
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ impl<'a> Report<'a> {
         model: &Model,
         Run { workers, account, curve, stopped, gap }: Run,
     ) -> anyhow::Result<Self> {
-        let mut predictor = Predictor::new(&*job.program, model, job.training.bias)?;
+        let mut predictor = job.method.predictor(model, job.training.bias)?;
         let learnt_from = open_alike(&job.settings, job.settings.texts("data"), labels(&job.settings)?)?;
         let train = predictor.evaluate(&learnt_from, TRAIN_ROWS)?;
         let test = job.test.as_ref().map(|test| predictor.evaluate(test, u64::MAX)).transpose()?.flatten();
@@ -80,8 +80,8 @@ impl<'a> Report<'a> {
 
     fn chart(&self) -> Chart {
         let Shape { servers, workers } = self.job.shape();
-        let name = self.job.program.name();
-        let loss = if self.job.program.task() == Task::Regression { "squared loss" } else { "log-loss" };
+        let name = self.job.method.name();
+        let loss = if self.job.method.task() == Task::Regression { "squared loss" } else { "log-loss" };
         let slack = match self.job.training.consistency.bound() {
             Some(slack) => format!("slack {slack}"),
             None => "asynchronous".to_owned(),
@@ -104,7 +104,7 @@ impl<'a> Report<'a> {
         let features: serde_json::Map<String, Value> =
             self.features.iter().map(|(name, count)| (name.clone(), (*count).into())).collect();
         json!({
-            "program": self.job.program.name(),
+            "program": self.job.method.name(),
             "settings": settings,
             "stopped": self.stopped,
             "seconds": totals.seconds,
@@ -157,7 +157,7 @@ impl fmt::Display for Report<'_> {
         let totals = Totals::of(&self.workers);
         let Shape { servers, workers } = self.job.shape();
         let mut line = |name: &str, cell: String| writeln!(f, "{name:<40}  {cell}");
-        line("program", format!("{}, {workers} workers, {servers} servers", self.job.program.name()))?;
+        line("program", format!("{}, {workers} workers, {servers} servers", self.job.method.name()))?;
         let ended = if self.stopped { ", stopped early" } else { "" };
         line("rows learnt from", format!("{}{ended}", grouped(self.account.rows as u64)))?;
         if self.account.bad_rows > 0.0 {

@@ -48,15 +48,15 @@ pub enum Preset {
 pub enum Of {
     /// The model's: every program has it.
     Model,
-    /// The model's: only this program has it.
-    Program(&'static str),
+    /// The model's: only these programs have it.
+    Programs(&'static [&'static str]),
     /// The shape of a run in one process. In a run of processes, the run says.
     Shape,
     /// The report's: it changes nothing in the model, and is not kept in it.
     Report,
 }
 
-pub const PROGRAMS: [&str; 4] = ["logistic", "linear", "softmax", "fm"];
+pub const PROGRAMS: [&str; 5] = ["logistic", "linear", "softmax", "fm", "mlp"];
 pub const FORMATS: [&str; 8] = ["auto", "libsvm", "libffm", "vw", "criteo", "csv", "parquet", "idx"];
 pub const UPDATERS: [&str; 5] = ["ftrl", "adagrad", "adam", "sgd", "proximal"];
 /// The words that stand in place of a number.
@@ -66,7 +66,7 @@ pub const OFF: &str = "off";
 const ANY: u64 = u64::MAX >> 1;
 
 use Kind::{Count, CountOr, Number, Switch, Text, Texts, Word};
-use Of::{Model, Program, Report, Shape};
+use Of::{Model, Programs, Report, Shape};
 use Preset::{Absent, Depends, Is};
 
 const fn setting(name: &'static str, kind: Kind, default: Preset, of: Of, help: &'static str) -> Setting {
@@ -75,7 +75,7 @@ const fn setting(name: &'static str, kind: Kind, default: Preset, of: Of, help: 
 
 /// Every setting, in the order in which they are shown. The first is the program, which is no flag: it stands by itself.
 #[rustfmt::skip]
-pub const SETTINGS: [Setting; 37] = [
+pub const SETTINGS: [Setting; 39] = [
     setting("program", Word(&PROGRAMS), Absent, Model, "What is learnt."),
     setting("data", Texts("FILE"), Absent, Model, "Files to learn from, or patterns of files: plain, .gz or .zst."),
     setting("test", Texts("FILE"), Absent, Model, "Files to say how well the model predicts rows it has not learnt from."),
@@ -91,8 +91,8 @@ pub const SETTINGS: [Setting; 37] = [
     setting("workers", Count("COUNT", 1, 256), Is("1"), Shape, "How many workers train."),
     setting("servers", Count("COUNT", 1, 256), Is("1"), Shape, "How many servers hold the weights."),
     setting("slack", CountOr("CLOCKS", ASYNC), Is("0"), Model, "How many clocks a worker may run ahead of the slowest; `async` waits for nobody."),
-    setting("updater", Word(&UPDATERS), Is("ftrl"), Model, "How weights follow gradients."),
-    setting("rate", Number(0.0), Depends("ftrl 0.1, adagrad 0.1, adam 0.01, sgd 0.1, proximal its own"), Model, "The learning rate."),
+    setting("updater", Word(&UPDATERS), Depends("ftrl, mlp adam"), Model, "How weights follow gradients."),
+    setting("rate", Number(0.0), Depends("adam 0.01, others 0.1, for mlp a tenth; proximal its own"), Model, "The learning rate."),
     setting("beta", Number(0.0), Is("1"), Model, "ftrl's β: how slowly its first steps begin."),
     setting("l1", Number(0.0), Is("0"), Model, "λ1 of mean loss + λ1 |w| + λ2 w²/2, for ftrl and proximal."),
     setting("l2", Number(0.0), Is("0"), Model, "λ2 of the same."),
@@ -104,11 +104,13 @@ pub const SETTINGS: [Setting; 37] = [
     setting("blocks", Count("COUNT", 1, 1 << 20), Is("64"), Model, "proximal: the features are taken in so many blocks, a block a clock."),
     setting("tolerance", Number(0.0), Is("0.001"), Model, "proximal: ends when the objective is within this share of the optimum."),
     setting("standardise", Switch, Is("false"), Model, "Bring every feature to mean 0 and variance 1 first."),
-    setting("classes", Count("COUNT", 2, 1 << 20), Absent, Program("softmax"), "How many classes there are."),
-    setting("first-class", Count("LABEL", 0, 1 << 24), Is("0"), Program("softmax"), "The label of the first class: 1 where files count from one."),
-    setting("factors", Count("COUNT", 1, 4096), Is("8"), Program("fm"), "How many factors a feature has."),
-    setting("factor-l2", Number(0.0), Is("0"), Program("fm"), "λ2 of the factors."),
-    setting("factor-spread", Number(0.0), Is("0.05"), Program("fm"), "The standard deviation of what factors start from."),
+    setting("classes", Count("COUNT", 2, 1 << 20), Depends("for images, what their labels say"), Programs(&["softmax", "mlp"]), "How many classes there are."),
+    setting("first-class", Count("LABEL", 0, 1 << 24), Is("0"), Programs(&["softmax", "mlp"]), "The label of the first class: 1 where files count from one."),
+    setting("factors", Count("COUNT", 1, 4096), Is("8"), Programs(&["fm"]), "How many factors a feature has."),
+    setting("factor-l2", Number(0.0), Is("0"), Programs(&["fm"]), "λ2 of the factors."),
+    setting("factor-spread", Number(0.0), Is("0.05"), Programs(&["fm"]), "The standard deviation of what factors start from."),
+    setting("hidden", Text("NEURONS,…"), Is("256,128"), Programs(&["mlp"]), "How many neurons each hidden layer has; `none` for no such layer."),
+    setting("inputs", Count("COUNT", 1, 1 << 24), Depends("for images, their pixels"), Programs(&["mlp"]), "How many features there are, with keys from 0."),
     setting("out", Text("MODEL"), Absent, Report, "Where to write the model (safetensors)."),
     setting("plot", Text("SVG"), Absent, Report, "Where to draw the loss over time."),
     setting("metrics", Text("ADDRESS:PORT"), Absent, Report, "Where to serve metrics for Prometheus; in a run of processes, at this port + the worker's number."),
@@ -155,7 +157,7 @@ mod tests {
                 Number(least) => format!("a number from {least}"),
             };
             let whose = match of {
-                Program(program) => format!(" ({program} alone)"),
+                Programs(programs) => format!(" ({} alone)", programs.join(" and ")),
                 _ => String::new(),
             };
             let default = find(name).map_or("", Setting::default_in_words);

@@ -83,14 +83,14 @@ impl Settings {
         let program = self.text("program").context("the job file names no `program`")?.to_owned();
         for (setting, _, origin) in self.iter() {
             match setting.of {
-                Of::Program(its) if its != program && origin != Origin::Default => {
-                    bail!("`{}` is a setting of {its}, and this is {program}", setting.name)
+                Of::Programs(its) if !its.contains(&program.as_str()) && origin != Origin::Default => {
+                    bail!("`{}` is a setting of {}, and this is {program}", setting.name, its.join(" and "))
                 }
                 _ => {}
             }
         }
         for setting in &SETTINGS {
-            if matches!(setting.of, Of::Program(its) if its != program) {
+            if matches!(setting.of, Of::Programs(its) if !its.contains(&program.as_str())) {
                 self.0.remove(setting.name);
             }
         }
@@ -135,7 +135,7 @@ impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let program = self.text("program");
         for setting in &SETTINGS {
-            if matches!(setting.of, Of::Program(its) if Some(its) != program) {
+            if matches!(setting.of, Of::Programs(its) if !program.is_some_and(|program| its.contains(&program))) {
                 continue;
             }
             let line = match (self.0.get(setting.name), setting.default) {
