@@ -256,6 +256,7 @@ pub struct MlpPredictor {
     mlp: Mlp,
     layers: Vec<(Layer, Vec<f32>)>,
     matrix: Matrix,
+    known_features: u64,
 }
 
 impl MlpPredictor {
@@ -268,7 +269,7 @@ impl MlpPredictor {
             fits.then(|| (layer, whole(layer, table))).ok_or_else(missing)
         };
         let layers = mlp.layers().into_iter().zip(mlp.tables()).map(rows_of).collect::<Result<_, _>>()?;
-        Ok(Self { mlp: mlp.clone(), layers, matrix: Matrix::default() })
+        Ok(Self { mlp: mlp.clone(), layers, matrix: Matrix::default(), known_features: 0 })
     }
 }
 
@@ -286,8 +287,13 @@ impl Predict for MlpPredictor {
         Task::Classes { count: self.mlp.classes }
     }
 
+    fn known_features(&self) -> u64 {
+        self.known_features
+    }
+
     fn predict(&mut self, batch: &Minibatch, predictions: &mut Vec<f32>) {
         self.matrix.fill(batch, self.mlp.inputs);
+        self.known_features += batch.keys().iter().filter(|key| **key < self.mlp.inputs as u64).count() as u64;
         let (mut input, mut output) = (std::mem::take(&mut self.matrix.numbers), Vec::new());
         for (number, (layer, weights)) in self.layers.iter().enumerate() {
             forward(*layer, weights, &input, batch.rows(), &mut output);

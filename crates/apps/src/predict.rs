@@ -1,7 +1,7 @@
 //! What a model predicts, and how well.
 
 use crate::figures::{Fit, Quality};
-use crate::gather::{Gather, Gathered};
+use crate::gather::{BIAS, Gather, Gathered};
 use crate::model::{Model, ModelError, ModelTable};
 use crate::program::{Program, Task};
 use data::{DataError, Minibatch, Reader};
@@ -15,6 +15,9 @@ pub trait Predict {
 
     /// Appends the prediction of each example.
     fn predict(&mut self, batch: &Minibatch, predictions: &mut Vec<f32>);
+
+    /// How many features of the examples so far the model has weights for.
+    fn known_features(&self) -> u64;
 
     /// How well the model predicts the first `limit` rows of some data; nothing if there are none.
     fn evaluate(&mut self, reader: &Reader, limit: u64) -> Result<Option<Quality>, DataError> {
@@ -50,6 +53,7 @@ pub struct Predictor<'a> {
     gather: Gather,
     gathered: Gathered,
     weights: Vec<Vec<f32>>,
+    known_features: u64,
 }
 
 impl<'a> Predictor<'a> {
@@ -59,13 +63,17 @@ impl<'a> Predictor<'a> {
         let tables: Vec<_> = program.tables().iter().map(|weights| table(weights.name)).collect::<Result<_, _>>()?;
         let weights = vec![Vec::new(); tables.len()];
         let gather = Gather::new(Placement::Ordered, bias, None);
-        Ok(Self { program, tables, gather, gathered: Gathered::default(), weights })
+        Ok(Self { program, tables, gather, gathered: Gathered::default(), weights, known_features: 0 })
     }
 }
 
 impl Predict for Predictor<'_> {
     fn task(&self) -> Task {
         self.program.task()
+    }
+
+    fn known_features(&self) -> u64 {
+        self.known_features
     }
 
     fn predict(&mut self, batch: &Minibatch, predictions: &mut Vec<f32>) {
@@ -76,6 +84,7 @@ impl Predict for Predictor<'_> {
             weights.resize(examples.keys.len() * table.width, 0.0);
             for (key, row) in examples.keys.ids().zip(weights.chunks_exact_mut(table.width)) {
                 if let Some(place) = index.get(&key) {
+                    self.known_features += u64::from(key != BIAS);
                     row.copy_from_slice(&table.values[*place as usize * table.width..][..table.width]);
                 }
             }

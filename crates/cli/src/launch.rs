@@ -19,6 +19,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::logs::Form;
 use crate::process::{Limits, Program, Way};
+use crate::train;
 
 /// How often the children are looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -48,6 +49,11 @@ pub struct Options {
 pub fn run(options: &Options, log_form: Form) -> anyhow::Result<()> {
     // Settings that make no sense are refused here, once, rather than by every worker.
     let program = Program::parse(&options.program);
+    if let Program::Train(train::InRun(given)) = &program
+        && given.show
+    {
+        return train::show(given);
+    }
     let stop = Arc::new(AtomicUsize::new(0));
     for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
         signal_hook::flag::register_usize(signal, stop.clone(), signal as usize)

@@ -37,6 +37,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let shown = || options.model.display().to_string();
     let settings = Settings::of_model(&model.settings).with_context(shown)?;
     let method = train::method(&settings).with_context(shown)?;
+    let needed = [&data::files(&options.data)?[..], std::slice::from_ref(&options.model)].concat();
+    train::check_output("out", options.out.as_deref(), &needed)?;
     let (reader, labelled) = open(&settings, options)?;
     let mut out: Option<Box<dyn Write>> = match &options.out {
         Some(path) => {
@@ -67,6 +69,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         }
     }
     out.as_mut().map_or(Ok(()), |out| out.flush())?;
+    if rows > 0 && predictor.known_features() == 0 {
+        eprintln!(
+            "warning: no feature of these rows is in the model, so all predictions are the same: is this the right file?"
+        );
+    }
     drop(out);
     let quality = fit.quality().filter(|_| labelled);
     let bad_rows = batches.progress().bad_rows;
@@ -112,10 +119,23 @@ fn open(settings: &Settings, options: &Options) -> anyhow::Result<(Reader, bool)
         Ok(reader) => Ok((reader, true)),
         // There is no such column: whatever else is wrong, there are no labels.
         Err(error) if matches!(error.downcast_ref(), Some(DataError::Columns { .. })) => Ok((without()?, false)),
+        // A label that is there and wrong is to be mended, or passed over on purpose.
+        Err(error) if has_bad_label(&error) => Err(error.context("--no-labels passes over labels")),
         // If it does not help to look past the label, what was wrong at first is what is to be mended.
         Err(error) => match without() {
             Ok(reader) if first_row(&reader).is_ok() => Ok((reader, false)),
             _ => Err(error),
         },
+    }
+}
+
+/// Whether what is wrong is a label, rather than that there is none: then a feature stands in its place, or nothing.
+fn has_bad_label(error: &anyhow::Error) -> bool {
+    match error.downcast_ref() {
+        Some(DataError::Malformed { fault, .. }) => {
+            let of_label = fault.expected.contains("label") || fault.expected.contains("class");
+            of_label && fault.found != "nothing" && !fault.found.contains([':', '|'])
+        }
+        _ => false,
     }
 }

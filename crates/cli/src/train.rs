@@ -19,7 +19,7 @@ pub use reading::{labels, open_alike};
 pub use report::{quality_json, quality_line};
 pub use settings::Settings;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use apps::model::Model;
 use apps::train::TrainError;
 use interrupt::Interrupt;
@@ -27,10 +27,11 @@ use job::Job;
 use learn::{Learned, learn};
 use observe::{Exporter, Metrics};
 use report::{Report, Run};
-use slackwater::{Session, Shape};
+use slackwater::{Consistency, NumberType, Refusal, Session, Shape, TableSpec};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use watch::{Account, Display, Watch};
 
@@ -45,14 +46,14 @@ pub fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
     let learnt = AtomicU64::new(0);
     let sessions = Session::embedded(job.shape())?;
     let worked: Vec<anyhow::Result<()>> = std::thread::scope(|scope| {
-        let work = |session| scope.spawn(|| work_on(session, job, interrupt, metrics, &learnt));
+        let work = |session| scope.spawn(|| see_through(session, job, interrupt, metrics, &learnt));
         let threads: Vec<_> = sessions.into_iter().map(work).collect();
         let joined = threads.into_iter().map(|thread| thread.join());
         joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
     // The worker that says why comes before those that only know that another one does.
     let mut failures: Vec<anyhow::Error> = worked.into_iter().filter_map(Result::err).collect();
-    failures.sort_by_key(|failure| matches!(failure.downcast_ref(), Some(TrainError::Other)));
+    failures.sort_by_key(is_of_another);
     failures.into_iter().next().map_or(Ok(()), Err)
 }
 
@@ -63,7 +64,7 @@ pub fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>) -> an
         return Ok(());
     }
     let interrupt = Interrupt::listen()?;
-    let session = join()?;
+    let session = interrupt.unless_told(join)?;
     let begin = || {
         let job = prepare(given, Some(session.shape()))?.context("a job")?;
         let metrics = job.settings.text("metrics").map(|address| serve_metrics(address, session.rank())).transpose()?;
@@ -71,32 +72,119 @@ pub fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>) -> an
     };
     match begin() {
         Ok((job, metrics)) => {
-            work_on(session, &job, &interrupt, metrics.as_ref().map(|(metrics, _)| metrics), &AtomicU64::new(0))
+            see_through(session, &job, &interrupt, metrics.as_ref().map(|(metrics, _)| metrics), &AtomicU64::new(0))
         }
         Err(error) => {
-            // Gone without a goodbye: so the others do not take it for one that has finished.
-            std::mem::forget(session);
+            session.abandon(&format!("{error:#}"));
             Err(error)
         }
     }
 }
 
+/// Prints what the settings come to, and where each is from.
+pub fn show(given: &Given) -> anyhow::Result<()> {
+    Ok(write!(std::io::stdout(), "{}", given.settle()?)?)
+}
+
 /// What is to be done, all checked; nothing if the settings were only to be shown.
 fn prepare(given: &Given, run: Option<Shape>) -> anyhow::Result<Option<Job>> {
-    let settings = given.settle()?;
     if given.show {
-        write!(std::io::stdout(), "{settings}")?;
-        return Ok(None);
+        return show(given).map(|()| None);
     }
-    let job = Job::new(settings, run)?;
-    // Hours later would be a bad time to find that there is no such folder.
-    for name in ["out", "plot"] {
-        let folder = job.settings.text(name).and_then(|file| Path::new(file).parent());
-        if let Some(folder) = folder.filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
-            bail!("--{name} names a file in {}, and there is no such folder", folder.display());
+    let job = Job::new(given.settle()?, run)?;
+    let inputs = ["data", "test"].map(|name| job.settings.texts(name)).concat();
+    let inputs = if inputs.is_empty() { Vec::new() } else { data::files(&inputs)? };
+    let (out, plot) = (job.settings.text("out").map(Path::new), job.settings.text("plot").map(Path::new));
+    check_output("out", out, &inputs)?;
+    check_output("plot", plot, &[&inputs[..], &out.map(Path::to_path_buf).into_iter().collect::<Vec<_>>()].concat())?;
+    Ok(Some(job))
+}
+
+/// Refuses to write where nothing can be written, or over a file that is needed. Hours later would be a bad time to find out.
+pub fn check_output(flag: &str, file: Option<&Path>, needed: &[PathBuf]) -> anyhow::Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        bail!("--{flag} names a file in {}, and there is no such folder", folder.display());
+    }
+    if file.is_dir() {
+        bail!("--{flag} names {}, which is a folder; name a file in it", file.display());
+    }
+    let same = |other: &&PathBuf| {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        real(other) == real(file)
+    };
+    match needed.iter().find(same) {
+        Some(other) => bail!("--{flag} would overwrite {}, which is needed; name another file", other.display()),
+        None => Ok(()),
+    }
+}
+
+/// Whether a failure only says that another worker's is the reason.
+fn is_of_another(failure: &anyhow::Error) -> bool {
+    use slackwater::{Error, NodeError};
+    let lost = |error: &Error| matches!(error, Error::Run(NodeError::Lost { .. }));
+    match failure.downcast_ref() {
+        Some(TrainError::Other) => true,
+        Some(TrainError::Cluster(error)) => lost(error),
+        _ => failure.downcast_ref().is_some_and(lost),
+    }
+}
+
+/// One worker's work. If it fails, the others are told why rather than left to think that this one has finished.
+fn see_through(
+    session: Session,
+    job: &Job,
+    interrupt: &Interrupt,
+    metrics: Option<&Metrics>,
+    learnt_here: &AtomicU64,
+) -> anyhow::Result<()> {
+    match work_on(&session, job, interrupt, metrics, learnt_here) {
+        Ok(outcome) => {
+            session.close()?;
+            outcome.map_or(Ok(()), |outcome| outcome.give(job))
+        }
+        Err(error) => {
+            session.abandon(&format!("{error:#}"));
+            Err(error)
         }
     }
-    Ok(Some(job))
+}
+
+/// Makes sure that all workers were told to do the same.
+fn agree(session: &Session, job: &Job) -> anyhow::Result<()> {
+    let spec = TableSpec::dense("settings", session.shape().workers.into(), 1).number(NumberType::I64);
+    let table = session.table::<i64>(spec.consistency(Consistency::Unbounded))?;
+    let mut hasher = DefaultHasher::new();
+    job.settings.kept().hash(&mut hasher);
+    let rank = u64::from(session.rank());
+    table.push_range(rank..rank + 1, vec![hasher.finish() as i64])?.wait()?;
+    session.barrier()?;
+    let all = table.pull_range(0..session.shape().workers.into())?.wait()?;
+    match all.values().iter().position(|other| *other != all.values()[0]) {
+        Some(other) => {
+            bail!("worker {other} was told to do something else than worker 0: give all the same words after `--`")
+        }
+        None => Ok(()),
+    }
+}
+
+/// What the first worker has to show for it.
+struct Outcome {
+    model: Model,
+    run: Run,
+}
+
+impl Outcome {
+    fn give(self, job: &Job) -> anyhow::Result<()> {
+        if let Some(out) = job.settings.text("out") {
+            self.model.write(Path::new(out))?;
+            if self.run.stopped {
+                eprintln!("stopped early: what was learnt so far is written to {out}");
+            }
+        }
+        Report::new(job, &self.model, self.run)?.give()
+    }
 }
 
 /// Serves the metrics of this process, `step` ports after the one given.
@@ -122,20 +210,26 @@ fn serve_metrics(address: &str, step: u32) -> anyhow::Result<(Metrics, Exporter)
     Ok((metrics, exporter))
 }
 
+/// Returns the outcome to the first worker.
 fn work_on(
-    session: Session,
+    session: &Session,
     job: &Job,
     interrupt: &Interrupt,
     metrics: Option<&Metrics>,
     learnt_here: &AtomicU64,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<Outcome>> {
     let (rank, Shape { workers, .. }) = (session.rank(), session.shape());
+    agree(session, job)?;
     let reader = job.data.for_worker(rank, workers)?;
     let display = (rank == 0).then(|| Display::start(job.method.name(), reader.settings().epochs));
-    let mut watch = Watch::new(&session, interrupt, learnt_here, metrics.map(|metrics| metrics.worker(rank)), display);
-    let learned = learn(&session, job, &reader, &mut watch);
-    if matches!(learned, Err(TrainError::Cluster(slackwater::Error::Refused { .. }))) {
+    let mut watch = Watch::new(session, interrupt, learnt_here, metrics.map(|metrics| metrics.worker(rank)), display);
+    let learned = learn(session, job, &reader, &mut watch);
+    if let Err(TrainError::Cluster(slackwater::Error::Refused { refusal, .. })) = &learned {
         watch.refused();
+        if matches!(refusal, Refusal::NotFinite { .. }) {
+            let hint = "the loss is no number any more; take a smaller --rate, or bring features to one scale by --standardise";
+            return Err(learned.err().map_or_else(|| anyhow!(hint), |error| anyhow!(error).context(hint)));
+        }
     }
     let Learned { tables, stopped, progress, gap } = learned?;
     let (figures, account, curve) = watch.finish(progress);
@@ -146,22 +240,21 @@ fn work_on(
     // Behind the barrier everybody's figures are in their tables.
     session.barrier()?;
     if rank != 0 {
-        return Ok(session.close()?);
+        return Ok(None);
     }
     let rows = figures_table.pull_range(0..workers.into())?.wait()?;
     let figures = rows.values().chunks(Figures::width(workers as usize)).map(Figures::from_row).collect();
     let rows = accounts_table.pull_range(0..workers.into())?.wait()?;
     let (account, curve) = Account::together(rows.values());
-    session.close()?;
+    if account.rows == 0.0 && gap.is_none() && !stopped {
+        bail!(
+            "there are no rows in {}: nothing was learnt, and no model is written",
+            job.settings.texts("data").join(", ")
+        );
+    }
     let mut settings = job.settings.kept();
     settings.insert("learnt-rows".to_owned(), account.rows.to_string());
     settings.insert("stopped".to_owned(), stopped.to_string());
     let model = Model { settings, tables };
-    if let Some(out) = job.settings.text("out") {
-        model.write(Path::new(out))?;
-        if stopped {
-            eprintln!("stopped early: what was learnt so far is written to {out}");
-        }
-    }
-    Report::new(job, &model, Run { workers: figures, account, curve, stopped, gap })?.give()
+    Ok(Some(Outcome { model, run: Run { workers: figures, account, curve, stopped, gap } }))
 }

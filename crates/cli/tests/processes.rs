@@ -171,6 +171,24 @@ fn launch_takes_its_processes_with_it_when_it_is_told_to_stop() {
 }
 
 #[test]
+fn workers_that_were_told_different_things_end_and_say_so() {
+    let data = std::env::temp_dir().join(format!("slackwater-{}-different.libsvm", std::process::id()));
+    std::fs::write(&data, "1 1:1\n0 2:1\n").unwrap();
+    let (meet, data_name) = (free_address(), data.to_str().unwrap());
+    let server = ["server", "--meet", &meet, "--coordinate", "--servers", "1", "--workers", "2"];
+    let worker = |program, place| {
+        let words = ["worker", "--meet", &meet, "--place", place, "--", "train", program, "--data", data_name];
+        start(&format!("worker {place}"), &words)
+    };
+    // One learns a probability, the other a number, from tables that look alike.
+    let run = [start("server", &server), worker("logistic", "0"), worker("linear", "1")];
+    for mut process in run {
+        process.fails_saying("worker 1 was told to do something else than worker 0");
+    }
+    std::fs::remove_file(&data).unwrap();
+}
+
+#[test]
 fn a_process_that_waits_in_vain_says_for_whom() {
     let nobody = free_address();
     let worker = ["worker", "--meet", &nobody, "--join-limit", "1", "--", "demo"];

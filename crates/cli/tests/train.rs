@@ -315,6 +315,35 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
 }
 
 #[test]
+fn nothing_that_is_needed_is_overwritten_and_nothing_is_learnt_from_nothing() {
+    let folder = Folder::new("outputs");
+    let data = folder.write("a.libsvm", &made_up(0..300));
+    let (model, empty) = (folder.path("model"), folder.write("empty.libsvm", ""));
+    fails(&["train", "logistic", "--data", &data, "--out", &data], "would overwrite");
+    fails(&["train", "logistic", "--data", &data, "--out", &model, "--plot", &model], "would overwrite");
+    fails(&["train", "logistic", "--data", &data, "--out", &folder.path("")], "which is a folder");
+    fails(&["train", "logistic", "--data", &empty, "--out", &model], "there are no rows in");
+    assert!(!std::path::Path::new(&model).exists());
+    run(&["train", "logistic", "--data", &data, "--out", &model]);
+    for needed in [&data, &model] {
+        fails(&["predict", "--model", &model, "--data", &data, "--out", needed], "would overwrite");
+    }
+    let bad = folder.write("bad.libsvm", "2 1:1\n1 1:1\n");
+    fails(&["predict", "--model", &model, "--data", &bad], ":1:1: expected a label of -1, 0 or 1, found `2`");
+    let others = folder.write("others.libsvm", "1 900:1\n");
+    let output = Command::new(env!("CARGO_BIN_EXE_slackwater"))
+        .args(["predict", "--model", &model, "--data", &others])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("no feature of these rows is in the model"), "{said}");
+    let shown = run(&["launch", "--", "train", "logistic", "--data", &data, "--show-settings"]);
+    assert!(shown.starts_with("program = \"logistic\""), "{shown}");
+    let wild = ["train", "linear", "--data", &data, "--updater", "sgd", "--rate", "1e6", "--epochs", "50"];
+    fails(&wild, "take a smaller --rate");
+}
+
+#[test]
 fn malformed_lines_are_skipped_and_counted_up_to_a_number() {
     let folder = Folder::new("bad");
     let mut text = made_up(0..300);

@@ -39,12 +39,11 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<
         patience: PATIENCE,
         // Nothing is lost between threads.
         farewell: Duration::ZERO,
+        linger: Duration::ZERO,
         ..CoordinatorSettings::new(shape.into())
     };
     threads.push(spawn("coordinator".to_owned(), move || {
-        if let Err(error) = run_coordinator(transport, waiter, settings, None) {
-            tracing::error!(%error, "the run ended early");
-        }
+        report(run_coordinator(transport, waiter, settings, None));
     })?);
     for index in 0..shape.servers {
         let settings = ServerSettings {
@@ -59,9 +58,7 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<
         // A place under a name of its own until the coordinator gives one.
         let (transport, waiter) = exchange.join(NodeId::Server((1 << 29) - 1 - index));
         threads.push(spawn(format!("server {index}"), move || {
-            if let Err(error) = run_server(transport, waiter, settings, None) {
-                tracing::error!(%error, "a server ended early");
-            }
+            report(run_server(transport, waiter, settings, None));
         })?);
     }
     let joining: Vec<JoinHandle<Result<_, NodeError>>> = (0..shape.workers)
@@ -86,6 +83,14 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<
     }
     sessions.sort_by_key(Session::rank);
     Ok(sessions)
+}
+
+/// Says why a thread ended early, unless every session says so itself.
+fn report<R>(result: Result<R, NodeError>) {
+    match result {
+        Ok(_) | Err(NodeError::Lost { .. }) => {}
+        Err(error) => tracing::error!(%error, "the run ended early"),
+    }
 }
 
 /// Starts a thread with a name, which debuggers and profilers show.

@@ -22,7 +22,7 @@ use wire::{KeyError, Refusal};
 /// # session.close()?;
 /// # Ok::<(), slackwater::Error>(())
 /// ```
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 pub enum Error {
     /// The run is over for this node: it could not be joined, or a node was lost. Start again.
     #[error(transparent)]
@@ -66,4 +66,11 @@ pub enum Error {
         /// In words.
         reason: String,
     },
+}
+
+/// In words, as [`Display`](std::fmt::Display): this is what is shown where `main` returns it, or an `expect` meets it.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
 }

@@ -12,11 +12,14 @@
 //! let spec = TableSpec::sparse("weights", 1).consistency(Consistency::slack(3));
 //! let weights = session.table::<f32>(spec)?;
 //!
+//! // Keys are put in the table's order, each once. Values go in that order: the order of `keys.ids()`.
 //! let keys = weights.keys(&[7, 42, 1_000_000]);
-//! weights.push(&keys, vec![1.0, 2.0, 3.0])?.wait()?;
+//! let values: Vec<f32> = keys.ids().map(|id| if id == 42 { 2.0 } else { 1.0 }).collect();
+//! weights.push(&keys, values)?.wait()?;
 //! session.clock()?;
 //! let rows = weights.pull(&keys)?.wait()?;
-//! assert_eq!(rows.values().iter().sum::<f32>(), 6.0);
+//! let of_42 = keys.ids().zip(rows.values()).find(|(id, _)| *id == 42);
+//! assert_eq!(of_42, Some((42, &2.0)));
 //! session.close()?;
 //! # Ok::<(), slackwater::Error>(())
 //! ```

@@ -473,6 +473,24 @@ impl Session {
         self.shared.driver.traffic()
     }
 
+    /// Leaves as one that cannot go on: the run ends for everybody, and they are told who it was and why. Whoever leaves by
+    /// [`close`](Self::close) or by dropping its session is taken for one that has finished. Does not block.
+    ///
+    /// ```
+    /// use slackwater::{Session, Shape};
+    ///
+    /// let mut sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// sessions.remove(1).abandon("its data is missing");
+    /// let error = sessions[0].barrier().expect_err("nobody else will come to it");
+    /// assert!(error.to_string().contains("lost worker 1: it could not go on: its data is missing"), "{error}");
+    /// # std::mem::forget(sessions);
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn abandon(mut self, reason: &str) {
+        self.closed = true;
+        self.shared.driver.abandon(reason);
+    }
+
     /// Flushes, blocks until everything is acknowledged, and leaves the run: nobody waits for this worker any more. Fails if
     /// a push whose ticket was dropped was refused since the last clock, or if the run is lost. Tables and tickets of the session
     /// fail from then on.
@@ -497,7 +515,7 @@ impl Session {
         let left = absorbed.and_then(|()| Ok(self.shared.driver.leave()?));
         if left.is_err() {
             // Others must not wait for a worker that cannot say goodbye.
-            self.shared.driver.abandon();
+            self.shared.driver.abandon("it could not leave in good order");
         }
         left.and_then(|()| self.shared.unreported())
     }
@@ -507,10 +525,11 @@ impl Drop for Session {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // Others must not take a worker that fell over for one that finished.
-            self.shared.driver.abandon();
+            if !self.closed {
+                self.shared.driver.abandon("its program panicked");
+            }
         } else if let Err(error) = self.leave() {
             tracing::warn!(%error, "left without a goodbye");
-            self.shared.driver.abandon();
         }
     }
 }

@@ -145,6 +145,7 @@ impl Coordinator {
             Control::TableAdded { table, problem } => self.table_added(from, table, problem, out),
             Control::Barrier { number } => self.barrier(now, from, number, out),
             Control::Bye => self.bye(from, out),
+            Control::Fail { reason } => self.declare_lost(from, format!("it could not go on: {reason}"), out),
             Control::Left { worker } => {
                 self.unheard.remove(&(from, worker));
             }

@@ -8,9 +8,6 @@ use net::{Event, Transport, Waiter};
 use std::time::{Duration, Instant};
 use types::{Span, Time};
 
-/// After a loss the coordinator stays this long to tell everybody who asks.
-const LINGER: Duration = Duration::from_secs(3);
-
 /// How a coordinator is run.
 #[derive(Clone, Copy, Debug)]
 pub struct CoordinatorSettings {
@@ -22,6 +19,8 @@ pub struct CoordinatorSettings {
     pub patience: Duration,
     /// When everybody has said goodbye it stays this long to repeat its own, which a broken connection may have lost.
     pub farewell: Duration,
+    /// After a loss it stays this long to tell everybody who asks.
+    pub linger: Duration,
 }
 
 impl CoordinatorSettings {
@@ -29,7 +28,8 @@ impl CoordinatorSettings {
     #[must_use]
     pub fn new(size: Size) -> Self {
         let usual = Duration::from_secs(30);
-        Self { size, join_limit: usual, patience: usual, farewell: Duration::from_millis(200) }
+        let (farewell, linger) = (Duration::from_millis(200), Duration::from_secs(3));
+        Self { size, join_limit: usual, patience: usual, farewell, linger }
     }
 }
 
@@ -40,7 +40,7 @@ pub fn run_coordinator(
     settings: CoordinatorSettings,
     mut recorder: Option<Recorder>,
 ) -> Result<(), NodeError> {
-    let CoordinatorSettings { size, join_limit, patience, farewell } = settings;
+    let CoordinatorSettings { size, join_limit, patience, farewell, linger } = settings;
     let patience = Span(patience.as_nanos() as u64);
     let start = Instant::now();
     let mut machine = Coordinator::new(size, patience);
@@ -81,7 +81,7 @@ pub fn run_coordinator(
         if over && ending.is_none() {
             ending = Some(Instant::now());
         }
-        let stay = if machine.lost().is_some() { LINGER } else { farewell };
+        let stay = if machine.lost().is_some() { linger } else { farewell };
         if ending.is_some_and(|ending| ending.elapsed() >= stay) {
             return match machine.lost() {
                 Some((node, reason)) => Err(NodeError::Lost { node, reason: reason.to_owned() }),

@@ -25,6 +25,8 @@ const GOODBYE: Duration = Duration::from_secs(2);
 const TELL_AFTER: Duration = Duration::from_secs(3);
 /// A broken connection is tried again after this long.
 const RETRY: Duration = Duration::from_millis(50);
+/// How much of a reason the others are told.
+const REASON: usize = 500;
 
 /// How a worker's shell behaves.
 #[derive(Clone, Copy, Debug)]
@@ -278,8 +280,11 @@ impl Driver {
         Ok(())
     }
 
-    /// Stops without a word, as a crash would: the others will notice.
-    pub fn abandon(&self) {
+    /// Stops, and tells the coordinator that this worker cannot go on: so the run ends, and everybody hears why.
+    pub fn abandon(&self, reason: &str) {
+        // Enough to know what to look for; the rest is in this process's own words.
+        let reason = reason.chars().take(REASON).collect();
+        self.call(|worker, _, out| worker.fail(reason, out));
         self.stop();
     }
 }

@@ -4,9 +4,14 @@ use anyhow::Context;
 use signal_hook::consts::SIGINT;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// What a process that was interrupted twice ends with, as shells have it.
 const STATUS: i32 = 128 + SIGINT;
+
+/// How often a waiting process looks whether it is told to stop, and after how many looks it does.
+const LOOK: Duration = Duration::from_millis(100);
+const MOMENT: u32 = 10;
 
 /// Whether the process was told to stop.
 #[derive(Clone)]
@@ -21,6 +26,27 @@ impl Interrupt {
             .and_then(|_| signal_hook::flag::register(SIGINT, told.clone()))
             .context("cannot listen for signals")?;
         Ok(Self(told))
+    }
+
+    /// Does something that may wait for long and cannot end early. If the process is told to stop meanwhile, it ends a moment
+    /// later.
+    pub fn unless_told<R>(&self, work: impl FnOnce() -> R) -> R {
+        let (done, waiting) = std::sync::mpsc::channel::<()>();
+        let told = self.clone();
+        std::thread::spawn(move || {
+            let mut since_told = 0;
+            // The sender is dropped when the work is done.
+            while waiting.recv_timeout(LOOK) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                since_told += u32::from(told.is_told());
+                if since_told > MOMENT {
+                    eprintln!("interrupted before the run had begun");
+                    std::process::exit(STATUS);
+                }
+            }
+        });
+        let result = work();
+        drop(done);
+        result
     }
 
     pub fn is_told(&self) -> bool {

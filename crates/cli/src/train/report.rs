@@ -157,7 +157,9 @@ impl fmt::Display for Report<'_> {
         let totals = Totals::of(&self.workers);
         let Shape { servers, workers } = self.job.shape();
         let mut line = |name: &str, cell: String| writeln!(f, "{name:<40}  {cell}");
-        line("program", format!("{}, {workers} workers, {servers} servers", self.job.method.name()))?;
+        let of = |count: u32, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let (workers, servers) = (of(workers, "worker"), of(servers, "server"));
+        line("program", format!("{}, {workers}, {servers}", self.job.method.name()))?;
         let ended = if self.stopped { ", stopped early" } else { "" };
         line("rows learnt from", format!("{}{ended}", grouped(self.account.rows as u64)))?;
         if self.account.bad_rows > 0.0 {

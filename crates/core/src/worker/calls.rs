@@ -177,6 +177,12 @@ impl Worker {
         self.left = true;
         self.control(Control::Bye, out);
     }
+
+    /// Says that it cannot go on, and why.
+    pub fn fail(&mut self, reason: String, out: &mut Outbox) {
+        self.left = true;
+        self.control(Control::Fail { reason }, out);
+    }
 }
 
 fn unfit(spec: &TableSpec, refusal: Refusal) -> TableFailure {

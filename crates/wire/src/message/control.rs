@@ -126,6 +126,11 @@ pub enum Control {
     },
     /// Coordinator to servers: every worker has left.
     Finish,
+    /// Node to coordinator: I cannot go on, and why.
+    Fail {
+        /// In words.
+        reason: String,
+    },
 }
 
 variants!(Role { 0 => Server, 1 => Worker });
@@ -148,4 +153,5 @@ variants!(Control {
     14 => Lost { node, reason },
     15 => Finish,
     16 => Left { worker },
+    17 => Fail { reason },
 });
