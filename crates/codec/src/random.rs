@@ -63,4 +63,20 @@ mod tests {
         let covariance = (0..n).map(product).sum::<f64>() / f64::from(n);
         assert!(covariance.abs() < 5.0 / 12.0 / f64::from(n).sqrt(), "{covariance}");
     }
+
+    #[test]
+    fn every_bit_of_an_index_flips_every_bit_of_its_number_half_the_time() {
+        let number = |key: BlockKey, index| (key.uniform(index) * 16_777_216.0) as u32;
+        let keys: Vec<BlockKey> = (0..2000).map(|sequence| BlockKey::new(5, sequence, 9)).collect();
+        for bit in 0..9 {
+            let mut flips = [0; 24];
+            for (place, key) in keys.iter().enumerate() {
+                let index = place as u32 % 512;
+                let changed = number(*key, index) ^ number(*key, index ^ 1 << bit);
+                flips.iter_mut().enumerate().for_each(|(place, flips)| *flips += changed >> place & 1);
+            }
+            // Six standard deviations of 2000 tosses.
+            assert!(flips.iter().all(|flips| (866..=1134).contains(flips)), "bit {bit}: {flips:?}");
+        }
+    }
 }
