@@ -134,20 +134,31 @@ fn draw_signs(values: &[f32], step: f32, key: BlockKey, levels: &mut [u16]) {
     }
 }
 
-/// A stream of `width` bits each: four to a word first, as they lie, then the words.
+/// A stream of `width` bits each: as many to a word as there is room for first, four or eight, then the words.
 #[inline(always)]
 fn pack(levels: &[u16], width: u32, out: &mut [u8]) {
+    if width <= 8 { pack_by::<8>(levels, width, out) } else { pack_by::<4>(levels, width, out) }
+}
+
+#[inline(always)]
+fn pack_by<const TOGETHER: usize>(levels: &[u16], width: u32, out: &mut [u8]) {
     let mut words = [0; WORDS];
-    let (fours, rest) = levels.as_chunks::<4>();
-    for (word, four) in words.iter_mut().zip(fours) {
-        *word = squeeze(*four, width);
+    let (whole, rest) = levels.as_chunks::<TOGETHER>();
+    for (word, levels) in words.iter_mut().zip(whole) {
+        *word = word_of(*levels, width);
     }
     if !rest.is_empty() {
-        let mut four = [0; 4];
-        four[..rest.len()].copy_from_slice(rest);
-        words[fours.len()] = squeeze(four, width);
+        let mut levels = [0; TOGETHER];
+        levels[..rest.len()].copy_from_slice(rest);
+        words[whole.len()] = word_of(levels, width);
     }
-    pack_stream(&words[..levels.len().div_ceil(4)], 4 * width, out);
+    pack_stream(&words[..levels.len().div_ceil(TOGETHER)], TOGETHER as u32 * width, out);
+}
+
+#[inline(always)]
+fn word_of<const TOGETHER: usize>(levels: [u16; TOGETHER], width: u32) -> u64 {
+    let fours = levels.as_chunks::<4>().0.iter().enumerate();
+    fours.fold(0, |word, (place, four)| word | squeeze(*four, width) << (4 * place as u32 * width))
 }
 
 #[inline(always)]

@@ -69,10 +69,9 @@ pub(crate) fn gathered(masks: [u32; EIGHT]) -> u8 {
     bits.iter().fold(0, |byte, bit| byte | bit) as u8
 }
 
-/// The mean of `count` numbers by their sum in lanes; 0 of none.
+/// The sum of all lanes, in one order on every machine.
 #[inline(always)]
-pub(crate) fn mean(lanes: [f64; EIGHT], count: u32) -> f32 {
+pub(crate) fn total(lanes: [f64; EIGHT]) -> f64 {
     let [a, b, c, d, e, f, g, h] = lanes;
-    let sum = ((a + e) + (c + g)) + ((b + f) + (d + h));
-    (sum / f64::from(count.max(1))) as f32
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
 }

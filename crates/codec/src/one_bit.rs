@@ -9,7 +9,7 @@ use crate::{
     DecodeError,
     error::expect_length,
     group::{EIGHT, bit_mask, grouped_bytes, negative, select},
-    sides::side_means,
+    sides::sides,
     twin::twin,
 };
 
@@ -50,7 +50,7 @@ fn encode_groups(values: &[f32], residual: &mut [f32], group: usize, out: &mut [
     let groups = values.chunks(group).zip(residual.chunks_mut(group)).zip(out.chunks_mut(group_bytes(group)));
     for ((values, residual), out) in groups {
         let (head, signs) = out.split_at_mut(HEAD);
-        let means = side_means(values, residual, signs);
+        let means = sides(values, residual, signs).means();
         let finite = means.iter().all(|mean| mean.is_finite());
         let means = if finite { means } else { [f32::NAN; 2] };
         head.copy_from_slice(bytemuck::must_cast_slice(&means.map(f32::to_le_bytes)));
