@@ -2,11 +2,13 @@
 //!
 //!     cargo run --release -p slackwater-codec --example speed [VALUES [ROUNDS]]
 //!
-//! Each round runs memcpy and every codec once over buffers that no cache holds; the medians are printed.
+//! Each round runs memcpy and every codec once over buffers that no cache holds. The medians are printed, by the clock and by
+//! the thread's processor time: they are alike on a quiet machine, and the second says more on one that others use.
 
 use std::{env, hint::black_box, time::Instant};
 
 use codec::{bf16, f16, fixed, keys, one_bit, sparse, threshold, top_k, two_bit};
+use rustix::time::{ClockId, clock_gettime};
 
 /// 64 MiB of f32.
 const VALUES: usize = 16 << 20;
@@ -27,13 +29,21 @@ struct Buffers {
     scratch: top_k::Scratch,
 }
 
+/// Seconds of each round.
+#[derive(Default)]
+struct Times {
+    clock: Vec<f64>,
+    processor: Vec<f64>,
+}
+
 type Work = Box<dyn FnMut(&mut Buffers)>;
 
 struct Measure {
     name: String,
     encode: Work,
     decode: Work,
-    seconds: [Vec<f64>; 2],
+    encode_times: Times,
+    decode_times: Times,
     bytes: usize,
 }
 
@@ -42,36 +52,47 @@ fn main() {
     let (values, rounds) = (argument(1, VALUES), argument(2, ROUNDS));
     let mut buffers = Buffers::new(values);
     let mut measures = measures();
-    let mut copies = Vec::new();
+    let mut copies = Times::default();
     for _ in 0..rounds {
         for measure in &mut measures {
-            copies.push(seconds(|| buffers.decoded.copy_from_slice(&buffers.values)));
-            measure.seconds[0].push(seconds(|| (measure.encode)(&mut buffers)));
+            copies.time(|| buffers.decoded.copy_from_slice(&buffers.values));
+            measure.encode_times.time(|| (measure.encode)(&mut buffers));
             measure.bytes = buffers.encoded.len();
-            measure.seconds[1].push(seconds(|| (measure.decode)(&mut buffers)));
+            measure.decode_times.time(|| (measure.decode)(&mut buffers));
         }
     }
-    let rate = |seconds: &mut Vec<f64>| values as f64 / median(seconds);
-    // Sorted by then: what a busy machine can do when it is left alone.
-    let best = |seconds: &Vec<f64>| values as f64 / seconds[0];
-    let copy = rate(&mut copies);
-    println!("memcpy           {:6.2} GB/s, at best {:.2}", 4e-9 * copy, 4e-9 * best(&copies));
-    println!("codec            encode  decode   over memcpy   bytes   best of all rounds");
+    let copy = copies.rates(values);
+    println!("                   by the clock   over memcpy   by processor time   over memcpy    bytes");
+    println!("memcpy           {:6.2}                        {:6.2}", 4e-9 * copy[0], 4e-9 * copy[1]);
     for measure in &mut measures {
-        let [encode, decode] = measure.seconds.each_mut().map(rate);
         let unit = if measure.name.starts_with("keys") { 1e-6 } else { 4e-9 };
-        let (over, share) = ([encode / copy, decode / copy], measure.bytes as f64 / (4 * values) as f64);
-        let name = &measure.name;
-        println!(
-            "{name:16} {:6.2}  {:6.2}   {:.2}   {:.2}   {share:.4}   {:6.2}  {:6.2}",
-            unit * encode,
-            unit * decode,
-            over[0],
-            over[1],
-            unit * best(&measure.seconds[0]),
-            unit * best(&measure.seconds[1]),
-        );
+        let (encode, decode) = (measure.encode_times.rates(values), measure.decode_times.rates(values));
+        print!("{:16}", measure.name);
+        for clock in 0..2 {
+            print!(" {:6.2} {:6.2}", unit * encode[clock], unit * decode[clock]);
+            print!("   {:5.2} {:5.2}  ", encode[clock] / copy[clock], decode[clock] / copy[clock]);
+        }
+        println!("  {:.4}", measure.bytes as f64 / (4 * values) as f64);
     }
+}
+
+impl Times {
+    fn time(&mut self, work: impl FnOnce()) {
+        let (clock, processor) = (Instant::now(), processor_seconds());
+        work();
+        self.processor.push(processor_seconds() - processor);
+        self.clock.push(black_box(clock.elapsed().as_secs_f64()));
+    }
+
+    /// Values a second, by the clock and by processor time.
+    fn rates(&mut self, values: usize) -> [f64; 2] {
+        [&mut self.clock, &mut self.processor].map(|seconds| values as f64 / median(seconds))
+    }
+}
+
+fn processor_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
 impl Buffers {
@@ -103,8 +124,14 @@ fn measure(
     encode: impl FnMut(&mut Buffers) + 'static,
     decode: impl FnMut(&mut Buffers) + 'static,
 ) -> Measure {
-    let seconds = [Vec::new(), Vec::new()];
-    Measure { name: name.into(), encode: Box::new(encode), decode: Box::new(decode), seconds, bytes: 0 }
+    Measure {
+        name: name.into(),
+        encode: Box::new(encode),
+        decode: Box::new(decode),
+        encode_times: Times::default(),
+        decode_times: Times::default(),
+        bytes: 0,
+    }
 }
 
 fn measures() -> Vec<Measure> {
@@ -158,12 +185,6 @@ fn measures() -> Vec<Measure> {
         |b| keys::decode(&b.encoded, &mut b.keys_decoded).expect("as encoded"),
     ));
     measures
-}
-
-fn seconds(work: impl FnOnce()) -> f64 {
-    let start = Instant::now();
-    work();
-    black_box(start.elapsed().as_secs_f64())
 }
 
 fn median(seconds: &mut [f64]) -> f64 {

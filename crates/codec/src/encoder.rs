@@ -4,12 +4,14 @@ use crate::{
     DecodeError, Meter, bf16,
     codec::ValueCodec,
     f16,
-    fixed::{self, Draw},
+    fixed::{self, Bits, Draw},
     format::ValueFormat,
     group::group_values,
     one_bit,
     residuals::{Residuals, Rows},
-    threshold, top_k, two_bit, zeros,
+    threshold::{self, Least},
+    top_k::{self, Share},
+    two_bit, zeros,
 };
 
 /// Encodes the values of one table, batch after batch.
@@ -26,18 +28,24 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct ValueEncoder {
+    codec: ValueCodec,
     width: usize,
-    seed: u64,
     kind: Kind,
     places: Vec<u64>,
     scratch: top_k::Scratch,
 }
 
-/// What there is to remember goes with the codec.
+/// What there is to remember goes with the codec that remembers it.
 #[derive(Debug)]
 enum Kind {
-    Stateless(ValueCodec),
-    Feedback(ValueCodec, Residuals),
+    Bf16,
+    F16,
+    Fixed(Bits, u64),
+    Zeros,
+    OneBit(Residuals),
+    TwoBit(Residuals),
+    TopK(Share, Residuals),
+    Threshold(Least, Residuals),
 }
 
 impl ValueEncoder {
@@ -45,53 +53,66 @@ impl ValueEncoder {
     /// numbers, from `seed`.
     #[must_use]
     pub fn new(codec: ValueCodec, width: usize, max_rows: usize, seed: u64) -> Self {
-        let kind = if codec.keeps_residual() {
-            Kind::Feedback(codec, Residuals::new(width, max_rows))
-        } else {
-            Kind::Stateless(codec)
+        let residuals = || Residuals::new(width, max_rows);
+        let kind = match codec {
+            ValueCodec::Bf16 => Kind::Bf16,
+            ValueCodec::F16 => Kind::F16,
+            ValueCodec::Fixed(bits) => Kind::Fixed(bits, seed),
+            ValueCodec::Zeros => Kind::Zeros,
+            ValueCodec::OneBit => Kind::OneBit(residuals()),
+            ValueCodec::TwoBit => Kind::TwoBit(residuals()),
+            ValueCodec::TopK(share) => Kind::TopK(share, residuals()),
+            ValueCodec::Threshold(least) => Kind::Threshold(least, residuals()),
         };
-        Self { width, seed, kind, places: Vec::new(), scratch: top_k::Scratch::default() }
+        Self { codec, width, kind, places: Vec::new(), scratch: top_k::Scratch::default() }
     }
 
     /// The codec.
     #[must_use]
     pub fn codec(&self) -> ValueCodec {
-        let (Kind::Stateless(codec) | Kind::Feedback(codec, _)) = self.kind;
-        codec
+        self.codec
     }
 
     /// What is not sent yet, where the codec keeps it.
     #[must_use]
     pub fn residuals(&self) -> Option<&Residuals> {
-        if let Kind::Feedback(_, residuals) = &self.kind { Some(residuals) } else { None }
+        match &self.kind {
+            Kind::Bf16 | Kind::F16 | Kind::Fixed(..) | Kind::Zeros => None,
+            Kind::OneBit(residuals) | Kind::TwoBit(residuals) => Some(residuals),
+            Kind::TopK(_, residuals) | Kind::Threshold(_, residuals) => Some(residuals),
+        }
     }
 
     /// The same, to add what a checkpoint held.
     pub fn residuals_mut(&mut self) -> Option<&mut Residuals> {
-        if let Kind::Feedback(_, residuals) = &mut self.kind { Some(residuals) } else { None }
+        match &mut self.kind {
+            Kind::Bf16 | Kind::F16 | Kind::Fixed(..) | Kind::Zeros => None,
+            Kind::OneBit(residuals) | Kind::TwoBit(residuals) => Some(residuals),
+            Kind::TopK(_, residuals) | Kind::Threshold(_, residuals) => Some(residuals),
+        }
     }
 
     /// Replaces `out` by the encoded `values` of `rows`. `sequence` is this batch's own among all that are encoded from one
     /// seed: the same one draws the same random numbers.
     ///
     /// # Panics
-    /// If there are not `width` values for every row, or more than 2³² in all.
+    /// With feedback, if there are not `width` values for every row, or more than 2³² in all.
     pub fn encode(&mut self, rows: Rows<'_>, values: &[f32], sequence: u64, out: &mut Vec<u8>) {
-        let Self { width, seed, kind, places, scratch } = self;
+        let Self { width, kind, places, scratch, .. } = self;
         let group = group_values(*width);
         match kind {
-            Kind::Stateless(ValueCodec::Bf16) => bf16::encode(values, out),
-            Kind::Stateless(ValueCodec::F16) => f16::encode(values, out),
-            Kind::Stateless(ValueCodec::Fixed(bits)) => {
-                fixed::encode(values, *bits, Draw { seed: *seed, sequence }, out);
+            Kind::Bf16 => bf16::encode(values, out),
+            Kind::F16 => f16::encode(values, out),
+            Kind::Fixed(bits, seed) => fixed::encode(values, *bits, Draw { seed: *seed, sequence }, out),
+            Kind::Zeros => zeros::encode(values, places, out),
+            Kind::OneBit(residuals) => residuals.with(rows, |kept| one_bit::encode(values, kept, group, out)),
+            Kind::TwoBit(residuals) => residuals.with(rows, |kept| two_bit::encode(values, kept, group, out)),
+            Kind::TopK(share, residuals) => {
+                residuals.with(rows, |kept| top_k::encode(values, kept, *share, scratch, out));
             }
-            Kind::Stateless(_) => zeros::encode(values, places, out),
-            Kind::Feedback(codec, residuals) => residuals.with(rows, |residual| match *codec {
-                ValueCodec::TwoBit => two_bit::encode(values, residual, group, out),
-                ValueCodec::TopK(share) => top_k::encode(values, residual, share, scratch, out),
-                ValueCodec::Threshold(least) => threshold::encode(values, residual, least, places, out),
-                _ => one_bit::encode(values, residual, group, out),
-            }),
+            Kind::Threshold(least, residuals) => {
+                residuals.with(rows, |kept| threshold::encode(values, kept, *least, places, out));
+            }
         }
     }
 
@@ -106,10 +127,10 @@ impl ValueEncoder {
     ) -> Result<(), DecodeError> {
         let mut decoded = vec![0.0; values.len()];
         ValueFormat::of(self.codec()).decode(encoded, self.width, &mut decoded)?;
-        match &mut self.kind {
-            Kind::Stateless(_) => meter.compare(values, &decoded),
-            Kind::Feedback(_, residuals) => residuals.with(rows, |residual| {
-                let x: Vec<f32> = decoded.iter().zip(residual.iter()).map(|(sent, left)| sent + left).collect();
+        match self.residuals_mut() {
+            None => meter.compare(values, &decoded),
+            Some(residuals) => residuals.with(rows, |kept| {
+                let x: Vec<f32> = decoded.iter().zip(kept.iter()).map(|(sent, left)| sent + left).collect();
                 meter.compare(&x, &decoded);
             }),
         }
