@@ -175,7 +175,7 @@ impl Residuals {
     /// Joins whatever overlaps `first`…`last` into one range that covers it. False where there is no room.
     fn make_run(&mut self, first: u64, last: u64) -> bool {
         let width = self.width;
-        let end_of = |first: u64, values: &Vec<f32>| first + (values.len() / width) as u64 - 1;
+        let end_of = |first: u64, values: &Vec<f32>| first + (values.len() / width - 1) as u64;
         let before = self.runs.range(..first).next_back().filter(|&(&start, values)| end_of(start, values) >= first);
         let within = self.runs.range(first..=last);
         let joined: Vec<u64> = before.into_iter().chain(within).map(|(&start, _)| start).collect();
@@ -362,6 +362,19 @@ mod tests {
         }
         assert_eq!(read(&mut residuals, Rows::List(&[1, 2])), [5.0, 5.0]);
         assert_eq!(residuals.dropped().rows, 88);
+    }
+
+    #[test]
+    fn a_range_may_end_at_the_last_position() {
+        let mut residuals = Residuals::new(1, 100);
+        for (first, count) in [(u64::MAX - 31, 32), (u64::MAX - 31, 32), (u64::MAX - 40, 41)] {
+            residuals.with(run(first, count), |residual| residual.iter_mut().for_each(|value| *value += 1.0));
+        }
+        assert_eq!(read(&mut residuals, Rows::List(&[u64::MAX - 40, u64::MAX])), [1.0, 3.0]);
+        let exported = residuals.export();
+        assert_eq!((exported.len(), exported[0].values.len()), (1, 41));
+        residuals.absorb(&exported).unwrap();
+        assert_eq!(read(&mut residuals, run(u64::MAX - 1, 2)), [6.0, 6.0]);
     }
 
     #[test]
