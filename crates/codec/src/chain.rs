@@ -1,0 +1,271 @@
+//! The codecs of a table in one direction, in order, and whether they go together.
+
+use std::fmt;
+
+use types::{NumberType, UpdaterSpec};
+
+use crate::{
+    bytes::ByteCodec,
+    codec::{Codec, ErrorBound, ValueCodec},
+    format::{Format, ValueFormat},
+    name::NameError,
+};
+
+/// Codecs that go together: keys first, then at most one for values, then at most one for bytes. Any may be missing.
+///
+/// ```
+/// let chain = codec::Chain::parse(["keys", "bf16", "lz4"]).unwrap();
+/// assert_eq!(chain.to_string(), "keys, bf16, lz4");
+/// assert!(codec::Chain::parse(["lz4", "bf16"]).is_err());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Chain {
+    /// In order; [`Chain::new`] saw to it.
+    codecs: Vec<Codec>,
+}
+
+/// Why codecs do not go together, or not with a table.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ChainError {
+    /// One has no codec's name.
+    Name(NameError),
+    /// Two do the same kind of thing.
+    Two {
+        /// The one before.
+        first: Codec,
+        /// The one after.
+        second: Codec,
+    },
+    /// One comes after another that must come last of the two.
+    Order {
+        /// The one before.
+        first: Codec,
+        /// The one after.
+        second: Codec,
+    },
+    /// The table's numbers are not f32.
+    Number {
+        /// The codec.
+        codec: ValueCodec,
+        /// What the table holds.
+        number: NumberType,
+    },
+}
+
+/// What a table can do but had better not.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ChainWarning {
+    /// What error feedback sends late does not have the effect that it would have had in time.
+    FeedbackIntoUpdater {
+        /// The codec with the feedback.
+        codec: ValueCodec,
+        /// The updater whose steps do not follow the sum of what arrives.
+        updater: String,
+    },
+}
+
+impl Chain {
+    /// Checks that the codecs go together.
+    pub fn new(codecs: Vec<Codec>) -> Result<Self, ChainError> {
+        for pair in codecs.windows(2) {
+            let (first, second) = (pair[0], pair[1]);
+            match rank(first).cmp(&rank(second)) {
+                std::cmp::Ordering::Less => {}
+                std::cmp::Ordering::Equal => return Err(ChainError::Two { first, second }),
+                std::cmp::Ordering::Greater => return Err(ChainError::Order { first, second }),
+            }
+        }
+        Ok(Self { codecs })
+    }
+
+    /// The chain of these names.
+    pub fn parse<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, ChainError> {
+        let codecs = names.into_iter().map(|name| name.trim().parse().map_err(ChainError::Name));
+        Self::new(codecs.collect::<Result<_, _>>()?)
+    }
+
+    /// All of them, in order.
+    #[must_use]
+    pub fn codecs(&self) -> &[Codec] {
+        &self.codecs
+    }
+
+    /// Whether key lists are shortened.
+    #[must_use]
+    pub fn shortens_keys(&self) -> bool {
+        self.codecs.contains(&Codec::Keys)
+    }
+
+    /// What happens to values.
+    #[must_use]
+    pub fn values(&self) -> Option<ValueCodec> {
+        self.codecs.iter().find_map(|codec| if let Codec::Values(codec) = codec { Some(*codec) } else { None })
+    }
+
+    /// What happens to bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Option<ByteCodec> {
+        self.codecs.iter().find_map(|codec| if let Codec::Bytes(codec) = codec { Some(*codec) } else { None })
+    }
+
+    /// What a receiver is told: a number for each, in order, then zeros.
+    #[must_use]
+    pub fn ids(&self) -> [u8; 8] {
+        let mut ids = [0; 8];
+        for (id, codec) in ids.iter_mut().zip(&self.codecs) {
+            *id = match codec {
+                Codec::Keys => Format::Keys,
+                Codec::Values(codec) => Format::Values(ValueFormat::of(*codec)),
+                Codec::Bytes(_) => Format::Bytes,
+            }
+            .id();
+        }
+        ids
+    }
+
+    /// Whether they go with a table that holds `number`s and applies gradients by `updater`.
+    pub fn check(&self, number: NumberType, updater: &UpdaterSpec) -> Result<Option<ChainWarning>, ChainError> {
+        let Some(codec) = self.values() else { return Ok(None) };
+        if number != NumberType::F32 && codec.error(1) != ErrorBound::Exact {
+            return Err(ChainError::Number { codec, number });
+        }
+        let late = codec.keeps_residual() && !follows_the_sum(updater);
+        Ok(late.then(|| ChainWarning::FeedbackIntoUpdater { codec, updater: updater.to_string() }))
+    }
+}
+
+/// Where a codec stands in a chain.
+fn rank(codec: Codec) -> u8 {
+    match codec {
+        Codec::Keys => 0,
+        Codec::Values(_) => 1,
+        Codec::Bytes(_) => 2,
+    }
+}
+
+/// Whether, at a constant rate, what arrives late moves the weights in the end as if it had come in time: so wherever a step is
+/// linear in the gradient. Elsewhere steps depend on squares or signs of what arrives together.
+fn follows_the_sum(updater: &UpdaterSpec) -> bool {
+    match updater {
+        UpdaterSpec::Sum | UpdaterSpec::Sgd { .. } | UpdaterSpec::Momentum { .. } => true,
+        UpdaterSpec::Assign
+        | UpdaterSpec::Adagrad { .. }
+        | UpdaterSpec::Adam { .. }
+        | UpdaterSpec::Ftrl { .. }
+        | UpdaterSpec::Proximal { .. }
+        | UpdaterSpec::Custom { .. } => false,
+    }
+}
+
+impl fmt::Display for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, codec) in self.codecs.iter().enumerate() {
+            write!(f, "{}{codec}", if place == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ChainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(error) => error.fmt(f),
+            Self::Two { first, second } => write!(f, "{first} and {second} do not go together: leave one out"),
+            Self::Order { first, second } => {
+                write!(f, "{second} cannot come after {first}: keys come first, then values, then lz4 or zstd")
+            }
+            Self::Number { codec, number } => {
+                write!(f, "{codec} is for tables of f32, and this one holds {number:?}: zeros, lz4 and zstd would do")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ChainError {}
+
+impl fmt::Display for ChainWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FeedbackIntoUpdater { codec, updater } => write!(
+                f,
+                "{codec} sends late what it leaves out, and {updater} takes it otherwise than it would have in time: expect \
+                 to learn less, or use sum, sgd or momentum"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_are_checked_case_by_case() {
+        let table: [(&[&str], &str); 15] = [
+            (&[], "ok"),
+            (&["keys"], "ok"),
+            (&["bf16"], "ok"),
+            (&["lz4"], "ok"),
+            (&["keys", "bf16", "lz4"], "ok"),
+            (&["keys", "zstd=3"], "ok"),
+            (&["1bit", "zstd"], "ok"),
+            (&["keys", "keys"], "keys and keys do not go together"),
+            (&["bf16", "topk=1%"], "bf16 and topk=1% do not go together"),
+            (&["zeros", "f16"], "zeros and f16 do not go together"),
+            (&["lz4", "zstd"], "lz4 and zstd do not go together"),
+            (&["bf16", "keys"], "keys cannot come after bf16"),
+            (&["lz4", "bf16"], "bf16 cannot come after lz4"),
+            (&["keys", "lz4", "keys"], "keys cannot come after lz4"),
+            (&["keys", "lz5"], "there is no codec 'lz5'"),
+        ];
+        for (names, said) in table {
+            let result = Chain::parse(names.iter().copied());
+            let text = result.as_ref().map_or_else(ToString::to_string, |_| "ok".to_owned());
+            assert!(text.starts_with(said), "{names:?}: {text}");
+            if let Ok(chain) = result {
+                let again = chain.to_string();
+                assert_eq!(Chain::parse(again.split(',').filter(|name| !name.is_empty())), Ok(chain));
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_is_refused_or_warned_case_by_case() {
+        let rate = 0.1;
+        let adagrad = UpdaterSpec::Adagrad { rate, epsilon: 1e-8 };
+        let table = [
+            ("bf16", NumberType::F32, UpdaterSpec::Sum, "ok"),
+            ("bf16", NumberType::F32, adagrad.clone(), "ok"),
+            ("fixed8", NumberType::F32, adagrad.clone(), "ok"),
+            ("1bit", NumberType::F32, UpdaterSpec::Sum, "ok"),
+            ("1bit", NumberType::F32, UpdaterSpec::Sgd { rate }, "ok"),
+            ("topk=1%", NumberType::F32, UpdaterSpec::Momentum { rate, momentum: 0.9 }, "ok"),
+            ("1bit", NumberType::F32, adagrad.clone(), "1bit sends late"),
+            ("2bit", NumberType::F32, UpdaterSpec::Assign, "2bit sends late"),
+            ("topk=1%", NumberType::F32, UpdaterSpec::Proximal { rate, l1: 1.0 }, "topk=1% sends late"),
+            ("threshold=1", NumberType::F32, adagrad.clone(), "threshold=1 sends late"),
+            ("zeros", NumberType::I64, UpdaterSpec::Sum, "ok"),
+            ("zeros", NumberType::F64, adagrad.clone(), "ok"),
+            ("lz4", NumberType::I64, UpdaterSpec::Sum, "ok"),
+            ("keys", NumberType::F64, adagrad, "ok"),
+            ("bf16", NumberType::F64, UpdaterSpec::Sum, "bf16 is for tables of f32"),
+            ("topk=1%", NumberType::I64, UpdaterSpec::Sum, "topk=1% is for tables of f32"),
+        ];
+        for (name, number, updater, said) in table {
+            let text = match Chain::parse([name]).unwrap().check(number, &updater) {
+                Ok(None) => "ok".to_owned(),
+                Ok(Some(warning)) => warning.to_string(),
+                Err(error) => error.to_string(),
+            };
+            assert!(text.starts_with(said), "{name} with {number:?} and {updater}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_receiver_is_told_what_to_undo() {
+        let ids = Chain::parse(["keys", "fixed5", "zstd"]).unwrap().ids();
+        let formats: Vec<_> = ids.iter().take_while(|&&id| id != 0).map(|&id| Format::from_id(id)).collect();
+        let fixed = crate::fixed::Bits::new(5).map(|bits| Format::Values(ValueFormat::Fixed(bits)));
+        assert_eq!(formats, [Some(Format::Keys), fixed, Some(Format::Bytes)]);
+    }
+}

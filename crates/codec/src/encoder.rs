@@ -1,0 +1,191 @@
+//! One value codec at work on a table: batches in, bytes out, and what it remembers in between.
+
+use crate::{
+    DecodeError, Meter, bf16,
+    codec::ValueCodec,
+    f16,
+    fixed::{self, Bits, Draw},
+    format::ValueFormat,
+    group::group_values,
+    one_bit,
+    residuals::{Residuals, Rows},
+    threshold::{self, Least},
+    top_k::{self, Share},
+    two_bit, zeros,
+};
+
+/// Encodes the values of one table, batch after batch.
+///
+/// ```
+/// use codec::{Residuals, Rows, ValueCodec, ValueEncoder, ValueFormat};
+/// let mut encoder = ValueEncoder::new(ValueCodec::OneBit, 2, 1000, 7);
+/// let (mut bytes, mut sent) = (Vec::new(), [0.0; 4]);
+/// encoder.encode(Rows::List(&[3, 9]), &[1.0, 3.0, -2.0, -2.0], 0, &mut bytes);
+/// ValueFormat::OneBit.decode(&bytes, 2, &mut sent)?;
+/// assert_eq!(sent, [2.0, 2.0, -2.0, -2.0]);
+/// assert_eq!(encoder.residuals().map(Residuals::rows), Some(1));
+/// # Ok::<(), codec::DecodeError>(())
+/// ```
+#[derive(Debug)]
+pub struct ValueEncoder {
+    codec: ValueCodec,
+    width: usize,
+    kind: Kind,
+    places: Vec<u64>,
+    scratch: top_k::Scratch,
+}
+
+/// What there is to remember goes with the codec that remembers it.
+#[derive(Debug)]
+enum Kind {
+    Bf16,
+    F16,
+    Fixed(Bits, u64),
+    Zeros,
+    OneBit(Residuals),
+    TwoBit(Residuals),
+    TopK(Share, Residuals),
+    Threshold(Least, Residuals),
+}
+
+impl ValueEncoder {
+    /// For rows that are `width` wide. Where the codec keeps residuals, of at most `max_rows` rows; where it draws random
+    /// numbers, from `seed`.
+    #[must_use]
+    pub fn new(codec: ValueCodec, width: usize, max_rows: usize, seed: u64) -> Self {
+        let residuals = || Residuals::new(width, max_rows);
+        let kind = match codec {
+            ValueCodec::Bf16 => Kind::Bf16,
+            ValueCodec::F16 => Kind::F16,
+            ValueCodec::Fixed(bits) => Kind::Fixed(bits, seed),
+            ValueCodec::Zeros => Kind::Zeros,
+            ValueCodec::OneBit => Kind::OneBit(residuals()),
+            ValueCodec::TwoBit => Kind::TwoBit(residuals()),
+            ValueCodec::TopK(share) => Kind::TopK(share, residuals()),
+            ValueCodec::Threshold(least) => Kind::Threshold(least, residuals()),
+        };
+        Self { codec, width, kind, places: Vec::new(), scratch: top_k::Scratch::default() }
+    }
+
+    /// The codec.
+    #[must_use]
+    pub fn codec(&self) -> ValueCodec {
+        self.codec
+    }
+
+    /// What is not sent yet, where the codec keeps it.
+    #[must_use]
+    pub fn residuals(&self) -> Option<&Residuals> {
+        match &self.kind {
+            Kind::Bf16 | Kind::F16 | Kind::Fixed(..) | Kind::Zeros => None,
+            Kind::OneBit(residuals) | Kind::TwoBit(residuals) => Some(residuals),
+            Kind::TopK(_, residuals) | Kind::Threshold(_, residuals) => Some(residuals),
+        }
+    }
+
+    /// The same, to add what a checkpoint held.
+    pub fn residuals_mut(&mut self) -> Option<&mut Residuals> {
+        match &mut self.kind {
+            Kind::Bf16 | Kind::F16 | Kind::Fixed(..) | Kind::Zeros => None,
+            Kind::OneBit(residuals) | Kind::TwoBit(residuals) => Some(residuals),
+            Kind::TopK(_, residuals) | Kind::Threshold(_, residuals) => Some(residuals),
+        }
+    }
+
+    /// Replaces `out` by the encoded `values` of `rows`. `sequence` is this batch's own among all that are encoded from one
+    /// seed: the same one draws the same random numbers.
+    ///
+    /// # Panics
+    /// With feedback, if there are not `width` values for every row, or more than 2³² in all.
+    pub fn encode(&mut self, rows: Rows<'_>, values: &[f32], sequence: u64, out: &mut Vec<u8>) {
+        let Self { width, kind, places, scratch, .. } = self;
+        let group = group_values(*width);
+        match kind {
+            Kind::Bf16 => bf16::encode(values, out),
+            Kind::F16 => f16::encode(values, out),
+            Kind::Fixed(bits, seed) => fixed::encode(values, *bits, Draw { seed: *seed, sequence }, out),
+            Kind::Zeros => zeros::encode(values, places, out),
+            Kind::OneBit(residuals) => residuals.with(rows, |kept| one_bit::encode(values, kept, group, out)),
+            Kind::TwoBit(residuals) => residuals.with(rows, |kept| two_bit::encode(values, kept, group, out)),
+            Kind::TopK(share, residuals) => {
+                residuals.with(rows, |kept| top_k::encode(values, kept, *share, scratch, out));
+            }
+            Kind::Threshold(least, residuals) => {
+                residuals.with(rows, |kept| threshold::encode(values, kept, *least, places, out));
+            }
+        }
+    }
+
+    /// Counts in `meter` how far `encoded`, which `values` of `rows` were just encoded to, lies from what it stands for: the
+    /// values, or with feedback x = g + e, which is what was sent and what is left. Costs a decoding; a sample will do.
+    pub fn measure(
+        &mut self,
+        rows: Rows<'_>,
+        values: &[f32],
+        encoded: &[u8],
+        meter: &mut Meter,
+    ) -> Result<(), DecodeError> {
+        let mut decoded = vec![0.0; values.len()];
+        ValueFormat::of(self.codec()).decode(encoded, self.width, &mut decoded)?;
+        match self.residuals_mut() {
+            None => meter.compare(values, &decoded),
+            Some(residuals) => residuals.with(rows, |kept| {
+                let x: Vec<f32> = decoded.iter().zip(kept.iter()).map(|(sent, left)| sent + left).collect();
+                meter.compare(&x, &decoded);
+            }),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Codec, testing::noise};
+
+    fn codec(name: &str) -> ValueCodec {
+        match name.parse() {
+            Ok(Codec::Values(codec)) => codec,
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+
+    #[test]
+    fn only_feedback_remembers_and_it_gets_everything_through() {
+        let (rows, values) = (Rows::List(&[2, 5, 9]), noise(3 * 70, 1));
+        for name in ["bf16", "f16", "fixed8", "1bit", "2bit", "topk=10%", "threshold=0.7", "zeros"] {
+            let mut encoder = ValueEncoder::new(codec(name), 70, 10, 1);
+            let (mut bytes, mut sent, mut total) = (Vec::new(), vec![0.0; values.len()], vec![0f64; values.len()]);
+            let rounds = 400;
+            for sequence in 0..rounds {
+                encoder.encode(rows, &values, sequence, &mut bytes);
+                ValueFormat::of(encoder.codec()).decode(&bytes, 70, &mut sent).unwrap();
+                total.iter_mut().zip(&sent).for_each(|(total, sent)| *total += f64::from(*sent));
+            }
+            assert_eq!(
+                encoder.residuals().map(Residuals::rows),
+                encoder.codec().keeps_residual().then_some(3),
+                "{name}"
+            );
+            // Feedback is late by a bounded amount, random rounding by the root of the rounds.
+            for (total, value) in total.iter().zip(&values) {
+                let mean = total / rounds as f64;
+                assert!((mean - f64::from(*value)).abs() < 0.08, "{name}: {value} arrives as {mean}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_measured_is_the_error() {
+        let values = noise(1000, 1);
+        for (name, from, to) in [("zeros", 0.0, 0.0), ("bf16", 1e-4, 4e-3), ("1bit", 0.3, 0.7), ("topk=10%", 0.7, 0.95)]
+        {
+            let (mut encoder, mut meter) = (ValueEncoder::new(codec(name), 100, 100, 1), Meter::default());
+            let (mut bytes, rows) = (Vec::new(), Rows::List(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]));
+            encoder.encode(rows, &values, 0, &mut bytes);
+            encoder.measure(rows, &values, &bytes, &mut meter).unwrap();
+            let error = meter.relative_error().unwrap();
+            assert!((from..=to).contains(&error), "{name}: {error}");
+        }
+    }
+}

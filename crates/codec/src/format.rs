@@ -1,0 +1,113 @@
+//! How encoded bytes are to be read: what a receiver must know of the codecs that made them.
+
+use crate::{
+    DecodeError, bf16,
+    codec::ValueCodec,
+    f16,
+    fixed::{self, Bits},
+    group::group_values,
+    one_bit, sparse, two_bit,
+};
+
+/// The form of one payload. Several codecs may share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// [`crate::keys`].
+    Keys,
+    /// Encoded values.
+    Values(ValueFormat),
+    /// [`crate::bytes`].
+    Bytes,
+}
+
+/// The form of encoded values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueFormat {
+    /// [`crate::bf16`].
+    Bf16,
+    /// [`crate::f16`].
+    F16,
+    /// [`crate::fixed`].
+    Fixed(Bits),
+    /// [`crate::one_bit`].
+    OneBit,
+    /// [`crate::two_bit`].
+    TwoBit,
+    /// [`crate::sparse`]: top-k, threshold and zero elision.
+    Sparse,
+}
+
+/// Fixed point of b bits has this plus b.
+const FIXED: u8 = 16;
+
+impl Format {
+    /// Its number in a frame; never 0.
+    #[must_use]
+    pub fn id(self) -> u8 {
+        match self {
+            Self::Keys => 1,
+            Self::Values(ValueFormat::Bf16) => 2,
+            Self::Values(ValueFormat::F16) => 3,
+            Self::Values(ValueFormat::OneBit) => 4,
+            Self::Values(ValueFormat::TwoBit) => 5,
+            Self::Values(ValueFormat::Sparse) => 6,
+            Self::Bytes => 7,
+            Self::Values(ValueFormat::Fixed(bits)) => FIXED + bits.get(),
+        }
+    }
+
+    /// What has that number.
+    #[must_use]
+    pub fn from_id(id: u8) -> Option<Self> {
+        match id {
+            1 => Some(Self::Keys),
+            2 => Some(Self::Values(ValueFormat::Bf16)),
+            3 => Some(Self::Values(ValueFormat::F16)),
+            4 => Some(Self::Values(ValueFormat::OneBit)),
+            5 => Some(Self::Values(ValueFormat::TwoBit)),
+            6 => Some(Self::Values(ValueFormat::Sparse)),
+            7 => Some(Self::Bytes),
+            _ => Bits::new(id.checked_sub(FIXED)?).map(|bits| Self::Values(ValueFormat::Fixed(bits))),
+        }
+    }
+}
+
+impl ValueFormat {
+    /// The form that `codec` writes.
+    #[must_use]
+    pub fn of(codec: ValueCodec) -> Self {
+        match codec {
+            ValueCodec::Bf16 => Self::Bf16,
+            ValueCodec::F16 => Self::F16,
+            ValueCodec::Fixed(bits) => Self::Fixed(bits),
+            ValueCodec::OneBit => Self::OneBit,
+            ValueCodec::TwoBit => Self::TwoBit,
+            ValueCodec::TopK(_) | ValueCodec::Threshold(_) | ValueCodec::Zeros => Self::Sparse,
+        }
+    }
+
+    /// Decodes as many values as `out` is long, of rows that are `width` wide. Allocates at most twice the encoded bytes, and
+    /// that for sparse values only.
+    pub fn decode(self, bytes: &[u8], width: usize, out: &mut [f32]) -> Result<(), DecodeError> {
+        match self {
+            Self::Bf16 => bf16::decode(bytes, out),
+            Self::F16 => f16::decode(bytes, out),
+            Self::Fixed(bits) => fixed::decode(bytes, bits, out),
+            Self::OneBit => one_bit::decode(bytes, group_values(width), out),
+            Self::TwoBit => two_bit::decode(bytes, group_values(width), out),
+            Self::Sparse => sparse::decode(bytes, out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_is_that_of_what_it_names() {
+        let known: Vec<u8> = (0..=u8::MAX).filter(|&id| Format::from_id(id).is_some()).collect();
+        assert_eq!(known, (1..=7).chain(17..=32).collect::<Vec<_>>());
+        assert!(known.iter().all(|&id| Format::from_id(id).map(Format::id) == Some(id)));
+    }
+}

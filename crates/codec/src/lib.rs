@@ -1,0 +1,61 @@
+//! What shrinks a message.
+//!
+//! A [`Codec`] is one step: for keys, for values or for bytes. A [`Chain`] is the steps of a table in one direction, in order,
+//! checked to go together. Each step has a module of pure functions, `encode` and `decode`, and says there what its bytes are; a
+//! [`ValueEncoder`] holds what a value codec remembers, a [`Meter`] what it costs. A decoder never panics and allocates no more
+//! than the encoded bytes warrant: how many values there are is told from outside, as the length of its output.
+//!
+//! # Names
+//! | name | what is sent | bytes for n values | error feedback |
+//! | --- | --- | --- | --- |
+//! | `keys` | sorted keys as gaps of few bits, runs as ranges | | |
+//! | `bf16`, `f16` | half an f32 | 2 n | |
+//! | `fixed1` … `fixed16` | so many bits, rounded at random without bias | n b / 8 + n / 128 | |
+//! | `1bit`, `2bit` | the side of each value and the means of the sides | n / 8, n / 4, and 8 or 16 a row | yes |
+//! | `topk=1%` | the largest values | about 5 a value sent | yes |
+//! | `threshold=0.01` | values of at least that magnitude | about 5 a value sent | yes |
+//! | `zeros` | values that are not zero, exactly | about 5 a value sent | |
+//! | `lz4`, `zstd`, `zstd=3` | whatever came before, compressed where a sample says it pays | | |
+//!
+//! Nothing here does I/O, reads a clock or draws a random number that its caller did not seed.
+
+pub mod bf16;
+mod bits;
+pub mod bytes;
+mod chain;
+mod codec;
+mod encoder;
+mod error;
+pub mod f16;
+pub mod fixed;
+mod format;
+mod group;
+pub mod keys;
+mod meter;
+mod name;
+pub mod one_bit;
+mod places;
+mod random;
+mod residuals;
+mod sides;
+mod single_rows;
+pub mod sparse;
+#[cfg(test)]
+mod testing;
+pub mod threshold;
+pub mod top_k;
+mod twin;
+pub mod two_bit;
+pub mod zeros;
+
+pub use bytes::{ByteCodec, BytesDecoder, BytesEncoder};
+pub use chain::{Chain, ChainError, ChainWarning};
+pub use codec::{Codec, ErrorBound, Sums, ValueCodec};
+pub use encoder::ValueEncoder;
+pub use error::DecodeError;
+pub use format::{Format, ValueFormat};
+pub use group::group_values;
+pub use meter::Meter;
+pub use name::NameError;
+pub use places::Word;
+pub use residuals::{AbsorbError, Dropped, ResidualRun, Residuals, Rows};

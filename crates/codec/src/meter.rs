@@ -1,0 +1,100 @@
+//! What a codec costs and gains, counted: its ratio, its relative error, its time.
+
+/// Counts for one codec of one table and direction. Nothing here reads a clock: whoever encodes says how long it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Meter {
+    /// Bytes before encoding.
+    pub bytes_in: u64,
+    /// Bytes after it.
+    pub bytes_out: u64,
+    /// Nanoseconds of a processor spent encoding.
+    pub encode_ns: u64,
+    /// Bytes after decoding.
+    pub bytes_decoded: u64,
+    /// Nanoseconds of a processor spent decoding.
+    pub decode_ns: u64,
+    /// Σ (x − decoded)² over what was compared.
+    pub squared_error: f64,
+    /// Σ x² over the same.
+    pub squared_norm: f64,
+}
+
+impl Meter {
+    /// Counts a batch that was encoded.
+    pub fn encoded(&mut self, bytes_in: usize, bytes_out: usize, took_ns: u64) {
+        self.bytes_in += bytes_in as u64;
+        self.bytes_out += bytes_out as u64;
+        self.encode_ns += took_ns;
+    }
+
+    /// Counts a batch that was decoded.
+    pub fn decoded(&mut self, bytes: usize, took_ns: u64) {
+        self.bytes_decoded += bytes as u64;
+        self.decode_ns += took_ns;
+    }
+
+    /// Counts how far `decoded` lies from `x`. A sample of all batches is enough.
+    pub fn compare(&mut self, x: &[f32], decoded: &[f32]) {
+        for (&x, &decoded) in x.iter().zip(decoded) {
+            let (x, error) = (f64::from(x), f64::from(x) - f64::from(decoded));
+            self.squared_error += error * error;
+            self.squared_norm += x * x;
+        }
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Self) {
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.encode_ns += other.encode_ns;
+        self.bytes_decoded += other.bytes_decoded;
+        self.decode_ns += other.decode_ns;
+        self.squared_error += other.squared_error;
+        self.squared_norm += other.squared_norm;
+    }
+
+    /// How many times fewer bytes, where there were any.
+    #[must_use]
+    pub fn ratio(&self) -> Option<f64> {
+        (self.bytes_out > 0).then(|| self.bytes_in as f64 / self.bytes_out as f64)
+    }
+
+    /// ‖x − decoded‖ / ‖x‖, where anything but zeros was compared.
+    #[must_use]
+    pub fn relative_error(&self) -> Option<f64> {
+        (self.squared_norm > 0.0).then(|| (self.squared_error / self.squared_norm).sqrt())
+    }
+
+    /// Nanoseconds a megabyte of input, where there was any.
+    #[must_use]
+    pub fn encode_ns_per_megabyte(&self) -> Option<f64> {
+        (self.bytes_in > 0).then(|| self.encode_ns as f64 * 1e6 / self.bytes_in as f64)
+    }
+
+    /// Nanoseconds a megabyte of output, where there was any.
+    #[must_use]
+    pub fn decode_ns_per_megabyte(&self) -> Option<f64> {
+        (self.bytes_decoded > 0).then(|| self.decode_ns as f64 * 1e6 / self.bytes_decoded as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_become_ratios_and_nothing_becomes_none() {
+        let mut meter = Meter::default();
+        let rates = [Meter::ratio, Meter::relative_error, Meter::encode_ns_per_megabyte, Meter::decode_ns_per_megabyte];
+        assert_eq!(rates.map(|rate| rate(&meter)), [None; 4]);
+        meter.encoded(4000, 1000, 20);
+        meter.decoded(2000, 30);
+        meter.compare(&[3.0, 4.0], &[3.0, 1.0]);
+        let mut twice = meter;
+        twice.add(&meter);
+        for meter in [meter, twice] {
+            assert_eq!(rates.map(|rate| rate(&meter)), [Some(4.0), Some(0.6), Some(5000.0), Some(15_000.0)]);
+        }
+        assert_eq!(twice.bytes_in, 8000);
+    }
+}

@@ -1,0 +1,109 @@
+//! Which of many values are worth sending: the pass that finds their places.
+
+use bytemuck::Pod;
+
+use crate::twin::twin;
+
+/// Values counted at once: where none counts, nothing else is done with them.
+const LOOK: usize = 32;
+
+/// A number that a table holds, as far as zero elision needs to know it.
+pub trait Word: Pod {
+    /// Appends the places of those whose bits are not all zero. −0 is not zero here: it comes back as it was.
+    fn append_occupied(values: &[Self], places: &mut Vec<u64>);
+}
+
+impl Word for f32 {
+    fn append_occupied(values: &[Self], places: &mut Vec<u64>) {
+        occupied_short(bytemuck::must_cast_slice(values), places);
+    }
+}
+
+impl Word for f64 {
+    fn append_occupied(values: &[Self], places: &mut Vec<u64>) {
+        occupied_long(bytemuck::must_cast_slice(values), places);
+    }
+}
+
+impl Word for i64 {
+    fn append_occupied(values: &[Self], places: &mut Vec<u64>) {
+        occupied_long(bytemuck::must_cast_slice(values), places);
+    }
+}
+
+twin! {
+fn occupied_short, occupied_short_plain(values: &[u32], places: &mut Vec<u64>) {
+    append(values, |bits| bits != 0, places);
+}
+}
+
+twin! {
+fn occupied_long, occupied_long_plain(values: &[u64], places: &mut Vec<u64>) {
+    append(values, |bits| bits != 0, places);
+}
+}
+
+twin! {
+/// Appends the places of those whose magnitude, as bits without the sign, is at least `least`; every NaN's is.
+pub(crate) fn append_large, append_large_plain(values: &[f32], least: u32, places: &mut Vec<u64>) {
+    append(values, |value| magnitude(value) >= least, places);
+}
+}
+
+/// The bits without the sign: ordered as the magnitudes are, NaNs on top.
+#[inline(always)]
+pub(crate) fn magnitude(value: f32) -> u32 {
+    value.to_bits() & 0x7FFF_FFFF
+}
+
+#[inline(always)]
+fn append<T: Copy>(values: &[T], wanted: impl Fn(T) -> bool, places: &mut Vec<u64>) {
+    for (look, values) in values.chunks(LOOK).enumerate() {
+        let count: u32 = values.iter().map(|&value| u32::from(wanted(value))).sum();
+        if count == 0 {
+            continue;
+        }
+        // One slot to spare: every value writes its place, and only a wanted one moves on.
+        let mut next = places.len();
+        places.resize(next + count as usize + 1, 0);
+        for (place, &value) in (look * LOOK..).zip(values) {
+            places[next] = place as u64;
+            next += usize::from(wanted(value));
+        }
+        places.truncate(next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{awkward, noise};
+
+    #[test]
+    fn both_twins_find_the_places_that_a_plain_filter_finds() {
+        for length in [0, 1, 31, 32, 33, 1000] {
+            for mut values in [noise(length, 1), awkward(length, 2)] {
+                values.iter_mut().step_by(3).for_each(|value| *value = 0.0);
+                for least in [1, 0.5f32.to_bits(), 1.2f32.to_bits(), u32::MAX] {
+                    let filter = |place: &usize| magnitude(values[*place]) >= least;
+                    let expected: Vec<u64> = (0..length).filter(filter).map(|place| place as u64).collect();
+                    let (mut wide, mut plain) = (Vec::new(), Vec::new());
+                    append_large(&values, least, &mut wide);
+                    append_large_plain(&values, least, &mut plain);
+                    assert_eq!((&wide, &plain), (&expected, &expected));
+                }
+                let expected: Vec<u64> =
+                    (0..length).filter(|&place| values[place].to_bits() != 0).map(|place| place as u64).collect();
+                let (mut wide, mut plain) = (Vec::new(), Vec::new());
+                f32::append_occupied(&values, &mut wide);
+                occupied_short_plain(bytemuck::must_cast_slice(&values), &mut plain);
+                assert_eq!((&wide, &plain), (&expected, &expected));
+                let (mut wide, mut plain) = (Vec::new(), Vec::new());
+                let long: Vec<u64> = values.iter().map(|value| u64::from(value.to_bits()) << 32).collect();
+                occupied_long(&long, &mut wide);
+                occupied_long_plain(&long, &mut plain);
+                assert_eq!((&wide, &plain), (&expected, &expected));
+            }
+        }
+    }
+}
