@@ -181,7 +181,7 @@ mod tests {
             ["cargo xtask fuzz --target frame --runs 2000000", "cargo xtask fuzz --target message --runs 2000000"]
         );
         assert_eq!(of("SLACKWATER_SEEDS"), ["SLACKWATER_SEEDS=\"5000\" cargo test --release -p slackwater-sim"]);
-        assert_eq!(of("bench ").len(), 3);
+        assert_eq!(of("bench ").len(), 4);
     }
 
     #[test]
