@@ -4,6 +4,7 @@
 //! whoever is still there after that is ended by process id. The processes are in groups of their own, so that what a
 //! terminal says to stop reaches this process alone, which tells the others.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -114,7 +115,24 @@ fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<
 struct Children {
     running: Vec<Running>,
     /// Threads that pass on what the children say.
-    mouths: Vec<JoinHandle<()>>,
+    mouths: Vec<(String, JoinHandle<Option<String>>)>,
+}
+
+/// A child that did not end well.
+struct Death {
+    name: String,
+    obituary: String,
+    by_signal: bool,
+}
+
+/// The death that the others followed from, as far as can be told: one that was killed, or that speaks of itself.
+fn cause<'a>(deaths: &'a [Death], last_words: &BTreeMap<String, String>) -> Option<&'a Death> {
+    let blames_another = |death: &&Death| {
+        let words = last_words.get(&death.name).map_or("", String::as_str);
+        words.contains("lost ") || words.contains("another worker could not go on")
+    };
+    let killed = deaths.iter().find(|death| death.by_signal);
+    killed.or_else(|| deaths.iter().find(|death| !blames_another(death))).or(deaths.first())
 }
 
 struct Running {
@@ -142,7 +160,7 @@ impl Children {
         let said = child.stdout.take().map(|said| std::thread::spawn(move || pass_on(said, io::stdout(), &prefix)));
         let prefix = format!("{name} | ");
         let logged = child.stderr.take().map(|said| std::thread::spawn(move || pass_on(said, io::stderr(), &prefix)));
-        self.mouths.extend(said.into_iter().chain(logged));
+        self.mouths.extend(said.into_iter().chain(logged).map(|mouth| (name.clone(), mouth)));
         tracing::info!(process = child.id(), "started {name}");
         self.running.push(Running { name, child });
         Ok(())
@@ -150,14 +168,14 @@ impl Children {
 
     /// Waits until every child has ended; once one has died, or a signal came, not for ever.
     fn see_through(mut self, stop: &AtomicUsize, mut patience: Patience) -> anyhow::Result<()> {
-        let mut deaths: Vec<String> = Vec::new();
+        let mut deaths: Vec<Death> = Vec::new();
         let mut first_death: Option<Instant> = None;
         while !self.running.is_empty() {
             for (running, status) in self.reap()? {
                 if !status.success() {
                     let obituary = running.obituary(status);
                     eprintln!("launch | {obituary}");
-                    deaths.push(obituary);
+                    deaths.push(Death { name: running.name, obituary, by_signal: status.code().is_none() });
                     first_death.get_or_insert_with(Instant::now);
                 }
             }
@@ -181,10 +199,16 @@ impl Children {
             std::thread::sleep(LOOK);
         }
         // Everything said is passed on before the last word.
-        self.mouths.drain(..).for_each(|mouth| drop(mouth.join()));
-        match deaths.first() {
+        let mut last_words: BTreeMap<String, String> = BTreeMap::new();
+        for (name, mouth) in self.mouths.drain(..) {
+            last_words.extend(mouth.join().ok().flatten().map(|words| (name, words)));
+        }
+        match cause(&deaths, &last_words) {
             None => Ok(()),
-            Some(first) => bail!("the run failed: {first}"),
+            Some(Death { name, obituary, .. }) => match last_words.get(name) {
+                Some(words) => bail!("the run failed: {obituary}, saying: {words}"),
+                None => bail!("the run failed: {obituary}"),
+            },
         }
     }
 
@@ -237,16 +261,21 @@ fn in_words(status: ExitStatus) -> String {
     status.code().map_or("died".to_owned(), |code| format!("failed: exit status {code}"))
 }
 
-/// Passes on a child's lines, each in one piece behind its prefix, until the child closes its end.
-fn pass_on(said: impl Read, mut to: impl Write, prefix: &str) {
+/// Passes on a child's lines, each in one piece behind its prefix, until the child closes its end. Returns the last error
+/// that it spoke of.
+fn pass_on(said: impl Read, mut to: impl Write, prefix: &str) -> Option<String> {
     let mut said = BufReader::new(said);
     let mut line = Vec::new();
+    let mut error = None;
     loop {
         line.clear();
         line.extend_from_slice(prefix.as_bytes());
         match said.read_until(b'\n', &mut line) {
             Ok(read) if read > 0 => {}
-            _ => return,
+            _ => return error,
+        }
+        if let Some(words) = line[prefix.len()..].strip_prefix(b"error: ") {
+            error = Some(String::from_utf8_lossy(words.trim_ascii()).into_owned());
         }
         if !line.ends_with(b"\n") {
             line.push(b'\n');
@@ -264,9 +293,25 @@ mod tests {
     fn every_line_is_passed_on_in_one_piece_behind_its_prefix() {
         for (said, expected) in [("", ""), ("a\nb\n", "w | a\nw | b\n"), ("a\n\nno end", "w | a\nw | \nw | no end\n")] {
             let mut heard = Vec::new();
-            pass_on(said.as_bytes(), &mut heard, "w | ");
+            assert_eq!(pass_on(said.as_bytes(), &mut heard, "w | "), None);
             assert_eq!(String::from_utf8(heard).unwrap(), expected);
         }
+        let said = "error: a\nerror: b \nno error: c\n";
+        assert_eq!(pass_on(said.as_bytes(), Vec::new(), "w | ").as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn the_cause_is_whoever_was_killed_or_speaks_of_itself() {
+        let death = |name: &str, by_signal| Death { name: name.to_owned(), obituary: String::new(), by_signal };
+        let words = |words: &[(&str, &str)]| {
+            words.iter().map(|(name, said)| ((*name).to_owned(), (*said).to_owned())).collect()
+        };
+        let deaths = [death("a", false), death("b", false), death("c", true)];
+        let found = |deaths, said: &[(&str, &str)]| cause(deaths, &words(said)).map(|death| death.name.clone());
+        assert_eq!(found(&deaths[..0], &[]), None);
+        assert_eq!(found(&deaths, &[]).as_deref(), Some("c"));
+        assert_eq!(found(&deaths[..2], &[("a", "lost b: it could not go on"), ("b", "no file")]).as_deref(), Some("b"));
+        assert_eq!(found(&deaths[..2], &[("a", "lost x"), ("b", "lost x")]).as_deref(), Some("a"));
     }
 
     #[test]
