@@ -29,7 +29,7 @@ pub struct ModelTable {
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// The file cannot be read or written.
-    #[error("{path}: {error}")]
+    #[error("the model {path} cannot be read or written: {error}")]
     File {
         /// Which.
         path: String,

@@ -135,6 +135,9 @@ pub fn files(patterns: &[impl AsRef<str>]) -> Result<Vec<PathBuf>, DataError> {
                 files.push(path);
             }
         }
+        if Path::new(pattern).is_dir() {
+            return Err(wrong(format!("it is a folder; `{}/*` is all its files", pattern.trim_end_matches('/'))));
+        }
         if files.len() == before {
             return Err(DataError::NoFile { pattern: pattern.to_owned() });
         }
