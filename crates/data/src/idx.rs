@@ -272,7 +272,10 @@ mod tests {
         out.finish().unwrap()
     }
 
-    fn read(images: &Path, labels: Labels) -> Result<Vec<(Vec<u64>, Vec<f32>, Option<f32>)>, DataError> {
+    /// Keys, values and label.
+    type Image = (Vec<u64>, Vec<f32>, Option<f32>);
+
+    fn read(images: &Path, labels: Labels) -> Result<Vec<Image>, DataError> {
         let reader = Reader::open(&[images.to_str().unwrap()], Settings::new(Format::Idx, labels))?;
         let mut rows = Vec::new();
         for batch in reader.batches()? {
