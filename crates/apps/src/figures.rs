@@ -1,13 +1,27 @@
 //! How well predictions fit: sums that grow by one example at a time, in memory that does not grow at all.
 
+use crate::logistic::log_loss;
 use crate::program::Task;
 
 /// No probability is taken to be nearer to 0 than this when its logarithm is taken: a model that was sure and wrong loses
 /// much, not everything.
 const LEAST_PROBABILITY: f64 = 1e-15;
-/// Probabilities are ranked by their leading bits: two that agree in 11 of them after the first count as equal.
+/// Log-odds are ranked by their sign and leading bits: two that agree in 11 of them after the first count as equal.
 const RANK_SHIFT: u32 = 12;
-const RANKS: usize = (1f32.to_bits() >> RANK_SHIFT) as usize + 1;
+/// The least and the largest magnitudes that are told apart.
+const LEAST_ODDS: f32 = 1.0 / 65_536.0;
+const LARGEST_ODDS: f32 = 1024.0;
+/// Ranks of one sign.
+const RANKS: usize = ((LARGEST_ODDS.to_bits() - LEAST_ODDS.to_bits()) >> RANK_SHIFT) as usize + 1;
+
+/// The rank of an example's log-odds among all: more for higher ones.
+fn rank(log_odds: f32) -> usize {
+    let magnitude = log_odds.abs().clamp(LEAST_ODDS, LARGEST_ODDS).to_bits();
+    // What is no number has some rank; the loss shows that it is none.
+    let rank = ((magnitude.saturating_sub(LEAST_ODDS.to_bits())) >> RANK_SHIFT) as usize;
+    let rank = rank.min(RANKS - 1);
+    if log_odds < 0.0 { RANKS - 1 - rank } else { RANKS + rank }
+}
 
 /// How well predictions fit so far.
 pub struct Fit {
@@ -18,7 +32,7 @@ pub struct Fit {
     correct: f64,
     label: f64,
     label_squared: f64,
-    /// For two classes: how many examples of either label have a probability of each rank.
+    /// For two classes: how many examples of either label have log-odds of each rank.
     ranks: Vec<[f64; 2]>,
 }
 
@@ -69,7 +83,7 @@ impl Fit {
     /// Nothing predicted yet.
     #[must_use]
     pub fn new(task: Task) -> Self {
-        let ranks = if task == Task::Binary { RANKS } else { 0 };
+        let ranks = if task == Task::Binary { 2 * RANKS } else { 0 };
         let ranks = vec![[0.0; 2]; ranks];
         Self { task, examples: 0.0, loss: 0.0, correct: 0.0, label: 0.0, label_squared: 0.0, ranks }
     }
@@ -84,12 +98,10 @@ impl Fit {
         self.examples += importance;
         match self.task {
             Task::Binary => {
-                let (one, probability) = (label > 0.5, f64::from(prediction[0]));
-                let of_label = if one { probability } else { 1.0 - probability };
-                self.loss -= importance * of_label.max(LEAST_PROBABILITY).ln();
-                self.correct += if (probability > 0.5) == one { importance } else { 0.0 };
-                let rank = (prediction[0].clamp(0.0, 1.0).to_bits() >> RANK_SHIFT) as usize;
-                self.ranks[rank][usize::from(one)] += importance;
+                let (one, log_odds) = (label > 0.5, prediction[0]);
+                self.loss += importance * log_loss(f64::from(log_odds), label);
+                self.correct += if (log_odds > 0.0) == one { importance } else { 0.0 };
+                self.ranks[rank(log_odds)][usize::from(one)] += importance;
             }
             Task::Classes { .. } => {
                 let class = label as usize;
@@ -145,7 +157,8 @@ mod tests {
         let mut fit = Fit::new(Task::Binary);
         assert_eq!(fit.quality(), None);
         for (label, probability) in [(1.0, 0.9), (0.0, 0.6), (1.0, 0.6), (0.0, 0.1)] {
-            fit.add(label, 1.0, &[probability]);
+            let odds: f64 = probability / (1.0 - probability);
+            fit.add(label, 1.0, &[odds.ln() as f32]);
         }
         let Some(Quality::Binary { log_loss, accuracy, auc }) = fit.quality() else { panic!("of two classes") };
         let expected = -(0.9f64.ln() + 0.4f64.ln() + 0.6f64.ln() + 0.9f64.ln()) / 4.0;
@@ -158,9 +171,14 @@ mod tests {
     #[test]
     fn a_sure_mistake_is_dear_and_finite() {
         let mut fit = Fit::new(Task::Binary);
-        fit.add(1.0, 1.0, &[0.0]);
+        fit.add(1.0, 1.0, &[-1e4]);
         let Some(Quality::Binary { log_loss, auc, .. }) = fit.quality() else { panic!("of two classes") };
-        assert!((log_loss - 34.538).abs() < 1e-2 && auc.is_nan());
+        assert!(log_loss == 1e4 && auc.is_nan());
+        // However sure, the surer one ranks higher.
+        for (low, high) in [(9.0, 10.0), (-0.1, 0.1), (-30.0, -29.0), (1e-4, 2e-4), (f32::MIN, f32::MAX)] {
+            assert!(rank(low) < rank(high), "{low} and {high}");
+        }
+        assert!(rank(f32::NAN) < 2 * RANKS && rank(f32::MAX) < 2 * RANKS);
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Program for FactorisationMachine {
 
     fn predict(&self, examples: &Examples<'_>, weights: &[&[f32]], predictions: &mut Vec<f32>) {
         let mut sums = Vec::new();
-        predictions.extend(examples.iter().map(|example| sigmoid(self.score(&example, weights, &mut sums)) as f32));
+        predictions.extend(examples.iter().map(|example| self.score(&example, weights, &mut sums) as f32));
     }
 }
 

@@ -58,7 +58,7 @@ impl Program for Logistic {
     }
 
     fn predict(&self, examples: &Examples<'_>, weights: &[&[f32]], predictions: &mut Vec<f32>) {
-        predictions.extend(examples.iter().map(|example| sigmoid(example.score(weights[0])) as f32));
+        predictions.extend(examples.iter().map(|example| example.score(weights[0]) as f32));
     }
 }
 

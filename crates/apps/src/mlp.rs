@@ -263,8 +263,8 @@ impl MlpPredictor {
     /// A model that was learnt as this perceptron.
     pub fn new(mlp: &Mlp, model: &Model) -> Result<Self, ModelError> {
         let rows_of = |(layer, name): (Layer, String)| {
-            let table = table_of(model, &name, "mlp")?;
-            let fits = table.width == layer.width() && table.keys.last().is_none_or(|key| *key < layer.neurons as u64);
+            let table = table_of(model, &name, "mlp", layer.width())?;
+            let fits = table.keys.last().is_none_or(|key| *key < layer.neurons as u64);
             let missing = || ModelError::NoTable { table: name.clone(), program: "mlp".to_owned() };
             fits.then(|| (layer, whole(layer, table))).ok_or_else(missing)
         };

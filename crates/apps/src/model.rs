@@ -45,7 +45,7 @@ pub enum ModelError {
         problem: String,
     },
     /// The model has no such table.
-    #[error("the model has no table '{table}', which the program {program} needs")]
+    #[error("the model has no table '{table}' of the width that the program {program} needs")]
     NoTable {
         /// Which.
         table: String,
@@ -127,6 +127,9 @@ impl Model {
                 .chunks_exact(8)
                 .map(|b| u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
                 .collect();
+            if *width == 0 || ids.windows(2).any(|pair| pair[0] >= pair[1]) {
+                return Err(wrong(format!("table '{name}' has rows without numbers, or keys that do not rise")));
+            }
             tables.insert(name.to_owned(), ModelTable { keys: ids, width: *width, values: numbers(values.data()) });
         }
         if tables.is_empty() {

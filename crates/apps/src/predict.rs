@@ -3,7 +3,7 @@
 use crate::figures::{Fit, Quality};
 use crate::gather::{BIAS, Gather, Gathered};
 use crate::model::{Model, ModelError, ModelTable};
-use crate::program::{Program, Task};
+use crate::program::{Program, Task, Weights};
 use data::{DataError, Minibatch, Reader};
 use slackwater::Placement;
 use std::collections::HashMap;
@@ -40,10 +40,15 @@ pub trait Predict {
     }
 }
 
-/// One of a model's tables, if it is there.
-pub(crate) fn table_of<'a>(model: &'a Model, name: &str, program: &str) -> Result<&'a ModelTable, ModelError> {
+/// One of a model's tables, if it is there and as wide as it should be.
+pub(crate) fn table_of<'a>(
+    model: &'a Model,
+    name: &str,
+    program: &str,
+    width: usize,
+) -> Result<&'a ModelTable, ModelError> {
     let missing = || ModelError::NoTable { table: name.to_owned(), program: program.to_owned() };
-    model.tables.get(name).ok_or_else(missing)
+    model.tables.get(name).filter(|table| table.width == width).ok_or_else(missing)
 }
 
 /// Predicts with a program of sparse examples.
@@ -59,8 +64,11 @@ pub struct Predictor<'a> {
 impl<'a> Predictor<'a> {
     /// A model as the program that learnt it sees it; `bias` says whether it learnt a constant term.
     pub fn new(program: &'a dyn Program, model: &'a Model, bias: bool) -> Result<Self, ModelError> {
-        let table = |name: &'static str| table_of(model, name, program.name()).map(|table| (table, table.index()));
-        let tables: Vec<_> = program.tables().iter().map(|weights| table(weights.name)).collect::<Result<_, _>>()?;
+        let table = |its: &Weights| {
+            let table = table_of(model, its.name, program.name(), its.width as usize)?;
+            Ok::<_, ModelError>((table, table.index()))
+        };
+        let tables: Vec<_> = program.tables().iter().map(table).collect::<Result<_, _>>()?;
         let weights = vec![Vec::new(); tables.len()];
         let gather = Gather::new(Placement::Ordered, bias, None);
         Ok(Self { program, tables, gather, gathered: Gathered::default(), weights, known_features: 0 })
@@ -91,5 +99,24 @@ impl Predict for Predictor<'_> {
         }
         let views: Vec<&[f32]> = self.weights.iter().map(Vec::as_slice).collect();
         self.program.predict(&examples, &views, predictions);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logistic::Logistic;
+
+    #[test]
+    fn a_model_of_another_width_is_none_of_this_program() {
+        let program = Logistic { l2: 0.0 };
+        let model = |width: usize| {
+            let table = ModelTable { keys: vec![1], width, values: vec![0.5; width] };
+            Model { tables: [("weights".to_owned(), table)].into(), ..Model::default() }
+        };
+        assert!(Predictor::new(&program, &model(1), true).is_ok());
+        for width in [0, 2] {
+            assert!(Predictor::new(&program, &model(width), true).is_err());
+        }
     }
 }

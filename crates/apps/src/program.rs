@@ -6,7 +6,8 @@ use slackwater::Initial;
 /// What is predicted, and so how well can be said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// The probability of a label of 1.
+    /// The log-odds of a label of 1: with these as z, its probability is 1 / (1 + e^−z). A probability itself would tell
+    /// sure predictions apart no longer.
     Binary,
     /// The probability of each class.
     Classes {

@@ -34,6 +34,8 @@ pub struct Learnt {
     pub epoch: u32,
     /// Examples of the minibatch.
     pub examples: u64,
+    /// How many ordinary examples they count for: the loss is a sum over as many.
+    pub weight: f64,
     /// Their summed loss under the weights that were pulled, before they were learnt from.
     pub loss: f64,
     /// How many clocks the worker was ahead of what it read.
@@ -98,7 +100,9 @@ pub fn make_rounds<P: Default + Send + 'static>(
             let Lesson { loss, staleness, parked } = learn(&batch)?;
             session.clock()?;
             let (epoch, examples, progress) = (batch.epoch(), batch.rows() as u64, batches.progress());
-            if stop.after(watch(Learnt { epoch, examples, loss, staleness, parked, progress }))? == Go::Stop {
+            let sum = |importances: &[f32]| importances.iter().map(|importance| f64::from(*importance)).sum();
+            let weight = batch.importances().map_or(examples as f64, sum);
+            if stop.after(watch(Learnt { epoch, examples, weight, loss, staleness, parked, progress }))? == Go::Stop {
                 break;
             }
         }

@@ -61,9 +61,16 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         writeln!(out, "{name:<20} {value}")?;
     }
     for (table_name, table) in &model.tables {
-        writeln!(out, "\n{table_name}: {} features, {} numbers each; the heaviest are", table.keys.len(), table.width)?;
+        let is_layer = table_name.starts_with("layer");
+        let rows = if is_layer { "neurons" } else { "features" };
+        writeln!(out, "\n{table_name}: {} {rows}, {} numbers each; the heaviest are", table.keys.len(), table.width)?;
         for heavy in heaviest(table, table_name, options.top) {
-            let class = heavy.place.map_or(String::new(), |place| format!("  class {}", place + first_class));
+            let class = match heavy.place {
+                Some(place) if is_layer && place + 1 == table.width => "  bias".to_owned(),
+                Some(place) if is_layer => format!("  input {place}"),
+                Some(place) => format!("  class {}", place + first_class),
+                None => String::new(),
+            };
             writeln!(out, "{:>12.5}  {}{class}", heavy.weight, name(heavy.key))?;
         }
     }

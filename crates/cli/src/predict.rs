@@ -3,6 +3,7 @@
 use crate::train::{self, Settings};
 use anyhow::Context;
 use apps::figures::Fit;
+use apps::logistic::sigmoid;
 use apps::model::Model;
 use apps::program::Task;
 use data::{DataError, Labels, Minibatch, Reader};
@@ -82,7 +83,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         writeln!(std::io::stdout(), "{}", json!({ "rows": rows, "bad_rows": bad_rows, "figures": figures }))?;
     } else {
         let figures = quality.as_ref().map_or("no labels, so no figures".to_owned(), train::quality_line);
-        let line = format!("{rows} rows: {figures}");
+        let skipped = if bad_rows > 0 { format!(", {bad_rows} malformed lines skipped") } else { String::new() };
+        let line = format!("{rows} rows{skipped}: {figures}");
         // Where predictions stand on standard output, nothing else does.
         match options.out {
             Some(_) => writeln!(std::io::stdout(), "{line}")?,
@@ -94,7 +96,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 
 fn write_prediction(out: &mut impl Write, task: Task, first_class: u64, prediction: &[f32]) -> std::io::Result<()> {
     match task {
-        Task::Binary | Task::Regression => writeln!(out, "{}", prediction[0]),
+        Task::Binary => writeln!(out, "{}", sigmoid(f64::from(prediction[0])) as f32),
+        Task::Regression => writeln!(out, "{}", prediction[0]),
         Task::Classes { .. } => {
             let likeliest = (0..prediction.len()).max_by(|a, b| prediction[*a].total_cmp(&prediction[*b]));
             let class = likeliest.unwrap_or_default();
@@ -111,7 +114,7 @@ fn open(settings: &Settings, options: &Options) -> anyhow::Result<(Reader, bool)
         return Ok((without()?, false));
     }
     let first_row = |reader: &Reader| {
-        let settings = data::Settings { minibatch_rows: 1, skip_bad: 0, ..reader.settings().clone() };
+        let settings = data::Settings { minibatch_rows: 1, ..reader.settings().clone() };
         Reader::open(&options.data, settings).and_then(|one| one.source().fill(&mut Minibatch::new()))
     };
     let with = train::open_alike(settings, &options.data, labels);

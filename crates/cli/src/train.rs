@@ -246,6 +246,14 @@ fn work_on(
     let figures = rows.values().chunks(Figures::width(workers as usize)).map(Figures::from_row).collect();
     let rows = accounts_table.pull_range(0..workers.into())?.wait()?;
     let (account, curve) = Account::together(rows.values());
+    let (allowed, epochs) = (job.settings.count("skip-bad").unwrap_or(0), job.settings.count("epochs").unwrap_or(1));
+    // Each worker minds its own part; what all of them have skipped is known only now.
+    if account.bad_rows > allowed as f64 * if gap.is_some() { 1.0 } else { epochs as f64 } {
+        bail!(
+            "{} malformed lines were skipped in {epochs} epochs, and --skip-bad allows {allowed} in each; no model is written",
+            account.bad_rows
+        );
+    }
     if account.rows == 0.0 && gap.is_none() && !stopped {
         bail!(
             "there are no rows in {}: nothing was learnt, and no model is written",

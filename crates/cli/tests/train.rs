@@ -381,6 +381,38 @@ fn malformed_lines_are_skipped_and_counted_up_to_a_number() {
 }
 
 #[test]
+fn malformed_lines_of_all_workers_count_together() {
+    let folder = Folder::new("bad-parts");
+    // Enough text for each of two workers to have several blocks of it, and a bad line in each of those.
+    let block = made_up(0..1000) + "1 2:3 x\n";
+    let data = folder.write("a.libsvm", &block.repeat(8));
+    let out = folder.path("model");
+    let train = ["train", "logistic", "--data", &data, "--workers=2", "--out", &out];
+    fails(
+        &[&train[..], &["--skip-bad=7"]].concat(),
+        "malformed lines were skipped in 1 epochs, and --skip-bad allows 7",
+    );
+    assert!(!std::path::Path::new(&out).exists());
+    let trained = run_json(&[&train[..], &["--skip-bad=8", "--epochs=2"]].concat());
+    assert_eq!(trained["bad_rows"], 16);
+    let solved = run_json(&[&train[..], &["--skip-bad=8", "--updater=proximal", "--l1=0.01", "--epochs=20"]].concat());
+    assert_eq!(solved["bad_rows"], 8);
+    let predicted = run_json(&["predict", "--model", &out, "--data", &data]);
+    assert_eq!((&predicted["rows"], &predicted["bad_rows"]), (&8000.into(), &8.into()));
+}
+
+#[test]
+fn importances_count_in_the_loss_and_proximal_steps_refuse_them() {
+    let folder = Folder::new("importances");
+    let rows: String = (0..400).map(|row| format!("{} 3 | a{}\n", row % 2 * 2 - 1, row % 7)).collect();
+    let data = folder.write("a.vw", &rows);
+    let trained = run_json(&["train", "logistic", "--data", &data, "--minibatch=100"]);
+    let first = trained["seconds_and_loss"][0][1].as_f64().unwrap();
+    assert!((first - 2f64.ln()).abs() < 1e-6, "nothing is known at first, whatever rows count for: {first}");
+    fails(&["train", "logistic", "--data", &data, "--updater=proximal", "--l1=0.01"], "take every row for one example");
+}
+
+#[test]
 fn one_worker_and_the_same_seed_give_the_same_file() {
     let folder = Folder::new("same");
     let data = folder.write("a.libsvm", &made_up(0..3000));

@@ -1,6 +1,6 @@
 //! A worker's examples by column, in blocks of features: what a method needs that moves one block of weights at a time.
 
-use data::{DataError, Reader};
+use data::{DataError, Progress, Reader};
 use std::ops::Range;
 
 /// A worker's examples, all in memory.
@@ -24,11 +24,18 @@ fn block_of(key: u64, blocks: usize) -> usize {
 
 impl Columns {
     /// Reads everything. Entries of one row and key are added up.
-    pub fn read(reader: &Reader, blocks: usize) -> Result<Self, DataError> {
+    pub fn read(reader: &Reader, blocks: usize) -> Result<(Self, Progress), DataError> {
         let mut labels = Vec::new();
         let mut entries: Vec<(u32, u64, u32, f32)> = Vec::new();
-        for batch in reader.batches()? {
-            for row in batch?.iter() {
+        let mut batches = reader.batches()?;
+        for batch in &mut batches {
+            let batch = batch?;
+            if batch.importances().is_some() {
+                let problem = "proximal steps take every row for one example, and some rows here count for more or less; \
+                               take ftrl, or leave their importances out";
+                return Err(DataError::Setting { problem: problem.to_owned() });
+            }
+            for row in batch.iter() {
                 let number = labels.len() as u32;
                 labels.push(if row.label.is_some_and(|label| label > 0.5) { 1.0 } else { -1.0 });
                 let entry = |(key, value): (&u64, &f32)| (block_of(*key, blocks) as u32, *key, number, *value);
@@ -64,7 +71,7 @@ impl Columns {
         }
         columns.offsets.push(columns.rows.len());
         columns.blocks.resize(blocks + 1, columns.keys.len());
-        Ok(columns)
+        Ok((columns, batches.progress()))
     }
 
     /// The columns of a block.
@@ -91,7 +98,7 @@ mod tests {
         let name = path.to_str().expect("a path in UTF-8").to_owned();
         let reader = Reader::open(&[name], Settings::new(Format::LibSvm, Labels::Binary)).expect("it is there");
         for blocks in [1, 2, 7] {
-            let columns = Columns::read(&reader, blocks).expect("it is sound");
+            let (columns, _) = Columns::read(&reader, blocks).expect("it is sound");
             assert_eq!(columns.labels, [1.0, -1.0, 1.0, -1.0]);
             let mut found: Vec<(u64, Vec<(usize, f32)>)> = (0..blocks)
                 .flat_map(|block| columns.block(block))

@@ -59,6 +59,10 @@ pub struct State {
     pub examples: u64,
     /// The summed loss of as many examples, under the weights at hand.
     pub loss: f64,
+    /// The most clocks that it was ahead of what it read, since the last time.
+    pub staleness: u64,
+    /// Reads that were held back until another worker had ended its clock, since the last time.
+    pub parked: u64,
     /// The objective, and how far it is from the optimum.
     pub gap: Gap,
 }
@@ -82,6 +86,8 @@ pub struct Solved {
     pub gap: Gap,
     /// Whether some worker was told to stop before that was near enough.
     pub stopped: bool,
+    /// How much this worker has read, in the one pass that it needs.
+    pub progress: data::Progress,
 }
 
 /// One worker's part. `watch` is called after each pass, with how the worker stands where that was computed, and may end it
@@ -93,7 +99,7 @@ pub fn train(
     mut watch: impl FnMut(Option<State>) -> Go,
 ) -> Result<Solved, TrainError> {
     let blocks = proximal.blocks.max(1);
-    let columns = Columns::read(reader, blocks)?;
+    let (columns, progress) = Columns::read(reader, blocks)?;
     let examples = count_examples(session, columns.labels.len())?;
     let slack = proximal.slack.min(blocks as u64 - 1);
     let l1 = proximal.l1 * examples;
@@ -132,7 +138,8 @@ pub fn train(
             last = pass + 1;
             let own: f64 = worker.scores.iter().zip(&columns.labels).map(|(z, y)| log_loss(*z, *y)).sum();
             let examples = passes * columns.labels.len() as u64;
-            go = watch(Some(State { pass: pass + 1, examples, loss: own * passes as f64, gap }));
+            let (staleness, parked) = (std::mem::take(&mut worker.staleness), std::mem::take(&mut worker.parked));
+            go = watch(Some(State { pass: pass + 1, examples, loss: own * passes as f64, staleness, parked, gap }));
             // Everybody knows the same, so everybody ends alike.
             if stopped || gap.relative() <= proximal.tolerance {
                 break;
@@ -142,7 +149,7 @@ pub fn train(
         }
     }
     session.barrier()?;
-    Ok(Solved { table, gap, stopped })
+    Ok(Solved { table, gap, stopped, progress })
 }
 
 /// How workers tell each other to stop: a row for each pass, of how many were told to before it.
@@ -197,6 +204,9 @@ struct Worker<'a> {
     together: usize,
     /// Whether `loads` holds a whole window.
     loaded: bool,
+    /// Since the last check: the most clocks that a read was behind, and how many were held back.
+    staleness: u64,
+    parked: u64,
 }
 
 impl<'a> Worker<'a> {
@@ -221,6 +231,8 @@ impl<'a> Worker<'a> {
             loads: vec![0.0; rows],
             together: together.min(blocks),
             loaded: false,
+            staleness: 0,
+            parked: 0,
         };
         worker.find_slopes();
         worker
@@ -264,6 +276,8 @@ impl<'a> Worker<'a> {
     fn read(&mut self, block: usize) -> Result<(), slackwater::Error> {
         let (keys, order) = &self.keys[block];
         let rows = self.table.pull(keys)?.wait()?;
+        self.staleness = self.staleness.max(rows.staleness());
+        self.parked += u64::from(rows.waited_for().is_some());
         for (&column, row) in order.iter().zip(rows.values().chunks_exact(2)) {
             let change = f64::from(row[0]) - f64::from(self.weights[column]);
             if change != 0.0 {

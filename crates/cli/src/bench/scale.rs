@@ -74,7 +74,7 @@ fn training(rounds: u32, report: &mut Report) -> anyhow::Result<()> {
     let scratch = Scratch::new()?;
     let text = |features: u64| {
         let path = scratch.path(&format!("{features}.libsvm"));
-        write_rows(&path, features).map(|()| path)
+        write_rows(&path, features).map(|distinct| (path, distinct))
     };
     let mut measure = |name: &str, path: &Path, workers: u32, minibatch: usize| {
         let reader = open(path, minibatch)?;
@@ -85,31 +85,41 @@ fn training(rounds: u32, report: &mut Report) -> anyhow::Result<()> {
         report.number(name, median(&mut speeds));
         anyhow::Ok(())
     };
-    let usual = text(FEATURES)?;
+    let (usual, _) = text(FEATURES)?;
     for workers in [1, 2, 4, 8] {
         measure(&format!("training_{workers}_workers_rows_per_s"), &usual, workers, MINIBATCH)?;
     }
     for minibatch in [10, 100, 1000, 10_000] {
         measure(&format!("training_minibatch_{minibatch}_rows_per_s"), &usual, 1, minibatch)?;
     }
+    let mut distinct = Vec::new();
     for features in [1_000, 10_000, 100_000, 1_000_000, 10_000_000] {
-        measure(&format!("training_{features}_features_rows_per_s"), &text(features)?, 1, MINIBATCH)?;
+        let (path, met) = text(features)?;
+        measure(&format!("training_{features}_features_rows_per_s"), &path, 1, MINIBATCH)?;
+        distinct.push((features, met));
+    }
+    for (features, met) in distinct {
+        report.number(&format!("training_{features}_features_met"), met as f64);
     }
     Ok(())
 }
 
-/// Rows of 20 features each, the k-th feature as often as 1 / k says.
-fn write_rows(path: &Path, features: u64) -> anyhow::Result<()> {
+/// Rows of 20 features each, the k-th feature as often as 1 / k says. Returns how many of them there are.
+fn write_rows(path: &Path, features: u64) -> anyhow::Result<u64> {
     let mut out = BufWriter::new(File::create(path)?);
     let mut random = Random::new(3);
+    let mut seen = vec![false; features as usize + 1];
     for _ in 0..TRAINING_ROWS {
         write!(out, "{}", random.below(2))?;
         for _ in 0..20 {
-            write!(out, " {}", (random.unit() * (features as f64).ln()).exp() as u64)?;
+            let key = (random.unit() * (features as f64).ln()).exp() as u64;
+            seen[key as usize] = true;
+            write!(out, " {key}")?;
         }
         writeln!(out)?;
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    Ok(seen.iter().filter(|seen| **seen).count() as u64)
 }
 
 /// The same small batches on ever larger tables.

@@ -39,9 +39,8 @@ impl Default for Curve {
 }
 
 impl Curve {
-    /// A minibatch whose examples' losses add up to `loss`.
-    pub fn add(&mut self, seconds: f64, examples: u64, loss: f64) {
-        let examples = examples as f64;
+    /// A minibatch that counts for so many examples, whose losses add up to `loss`.
+    pub fn add(&mut self, seconds: f64, examples: f64, loss: f64) {
         let point = Point { examples, seconds: examples * seconds, loss };
         match self.points.last_mut() {
             Some(last) if self.last < self.each => {
@@ -95,8 +94,8 @@ mod tests {
             let mut curves = [Curve::default(), Curve::default()];
             for minibatch in 0..count {
                 // The second worker is half a second behind and loses one more.
-                curves[0].add(f64::from(minibatch), 10, f64::from(minibatch));
-                curves[1].add(f64::from(minibatch) + 0.5, 10, f64::from(minibatch) + 10.0);
+                curves[0].add(f64::from(minibatch), 10.0, f64::from(minibatch));
+                curves[1].add(f64::from(minibatch) + 0.5, 10.0, f64::from(minibatch) + 10.0);
             }
             let rows = curves.map(|curve| curve.to_row());
             let sum = |place: usize| rows.iter().flat_map(|row| row.iter().skip(place).step_by(3)).sum::<f64>();

@@ -111,6 +111,11 @@ pub fn method(settings: &Settings) -> anyhow::Result<Method> {
             factor_l2: number("factor-l2"),
         }),
         Some("mlp") => {
+            if settings.text("updater") == Some("ftrl") || settings.switch("no-bias") {
+                bail!(
+                    "a perceptron's weights cannot start from zero, as ftrl's do, and its neurons have biases: take adam, adagrad or sgd"
+                );
+            }
             let hidden = hidden(settings.text("hidden").unwrap_or("none"))?;
             let (inputs, classes) = (count("inputs")? as usize, count("classes")? as usize);
             return Ok(Method::Mlp(Mlp { inputs, hidden, classes, seed, l2 }));

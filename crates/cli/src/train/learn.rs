@@ -27,9 +27,10 @@ pub fn learn(session: &Session, job: &Job, reader: &Reader, watch: &mut Watch<'_
             Some(state) => watch.see(Learnt {
                 epoch: state.pass - 1,
                 examples: state.examples,
+                weight: state.examples as f64,
                 loss: state.loss,
-                staleness: 0,
-                parked: 0,
+                staleness: state.staleness,
+                parked: state.parked,
                 progress: Progress::default(),
             }),
             None => watch.go(),
@@ -39,7 +40,7 @@ pub fn learn(session: &Session, job: &Job, reader: &Reader, watch: &mut Watch<'_
             tables.insert("weights".to_owned(), apps::proximal::weights(&solved.table)?);
         }
         let (stopped, gap) = (solved.stopped, Some(solved.gap));
-        return Ok(Learned { tables, stopped, progress: Progress::default(), gap });
+        return Ok(Learned { tables, stopped, progress: solved.progress, gap });
     }
     let see = |learnt| watch.see(learnt);
     let mut scaling = None;

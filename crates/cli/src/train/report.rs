@@ -168,7 +168,8 @@ impl fmt::Display for Report<'_> {
         line("seconds", format!("{:.2}", totals.seconds))?;
         line("rows per second", grouped(self.rows_per_second() as u64))?;
         for (name, count) in &self.features {
-            line(&format!("features with {name} that are not zero"), grouped(*count as u64))?;
+            let what = if name.starts_with("layer") { "neurons of" } else { "features with" };
+            line(&format!("{what} {name} that are not zero"), grouped(*count as u64))?;
         }
         if let Some(gap) = self.gap {
             let (objective, above) = (gap.objective / gap.examples, 100.0 * gap.relative());

@@ -50,6 +50,8 @@ struct Since {
     rows: u64,
     rows_here: u64,
     loss: f64,
+    /// Ordinary examples that the loss is a sum over.
+    weight: f64,
     staleness: u64,
     minibatches: u64,
 }
@@ -121,7 +123,7 @@ impl<'a> Watch<'a> {
         let begun = Instant::now();
         let (ledger, traffic) = (session.ledger(), session.traffic());
         let figures = Figures::new(session.shape().workers as usize);
-        let since = Since { time: begun, rows: 0, rows_here: 0, loss: 0.0, staleness: 0, minibatches: 0 };
+        let since = Since { time: begun, rows: 0, rows_here: 0, loss: 0.0, weight: 0.0, staleness: 0, minibatches: 0 };
         Self {
             session,
             interrupt,
@@ -146,13 +148,14 @@ impl<'a> Watch<'a> {
         self.minibatches += 1;
         self.learnt_here.fetch_add(learnt.examples, Ordering::Relaxed);
         self.figures.count_read(learnt.staleness);
-        self.curve.add(self.begun.elapsed().as_secs_f64(), learnt.examples, learnt.loss);
+        self.curve.add(self.begun.elapsed().as_secs_f64(), learnt.weight, learnt.loss);
         self.since.rows += learnt.examples;
         self.since.loss += learnt.loss;
+        self.since.weight += learnt.weight;
         self.since.staleness += learnt.staleness;
         self.since.minibatches += 1;
         if let Some(metrics) = &self.metrics {
-            metrics.learnt(learnt.examples, learnt.loss / learnt.examples as f64, learnt.staleness, learnt.parked);
+            metrics.learnt(learnt.examples, learnt.loss / learnt.weight, learnt.staleness, learnt.parked);
         }
         if self.since.time.elapsed() >= LOOK {
             self.look(&learnt);
@@ -172,7 +175,7 @@ impl<'a> Watch<'a> {
     /// Brings the display and the metrics up to date.
     fn look(&mut self, learnt: &Learnt) {
         let here = self.learnt_here.load(Ordering::Relaxed);
-        let Since { time, rows, rows_here, loss, staleness, minibatches } = &self.since;
+        let Since { time, rows, rows_here, loss, weight, staleness, minibatches } = &self.since;
         let seconds = time.elapsed().as_secs_f64();
         if let Some(metrics) = &self.metrics {
             metrics.speed(*rows as f64 / seconds);
@@ -183,13 +186,21 @@ impl<'a> Watch<'a> {
             let now = Now {
                 share: display.share(learnt, self.rows),
                 time: self.begun.elapsed(),
-                loss: loss / *rows as f64,
+                loss: loss / weight,
                 rows_per_second: (here - rows_here) as f64 / seconds,
                 staleness: *staleness as f64 / *minibatches as f64,
             };
             display.progress.show(&now);
         }
-        self.since = Since { time: Instant::now(), rows: 0, rows_here: here, loss: 0.0, staleness: 0, minibatches: 0 };
+        self.since = Since {
+            time: Instant::now(),
+            rows: 0,
+            rows_here: here,
+            loss: 0.0,
+            weight: 0.0,
+            staleness: 0,
+            minibatches: 0,
+        };
     }
 
     /// Says, once, that it was told to stop.
@@ -197,7 +208,9 @@ impl<'a> Watch<'a> {
         if !std::mem::replace(&mut self.told, true)
             && let Some(display) = &self.display
         {
-            display.progress.say("interrupted: this clock is the last; once more ends at once");
+            display
+                .progress
+                .say("interrupted: this clock is the last (of proximal steps, the next pass); once more ends at once");
         }
     }
 
@@ -262,7 +275,7 @@ mod tests {
         ] {
             rows += 100;
             let progress = data::Progress { bytes, bytes_total: 1800, rows_read, rows, bad_rows: 0 };
-            let learnt = Learnt { epoch, examples: 100, loss: 1.0, staleness: 0, parked: 0, progress };
+            let learnt = Learnt { epoch, examples: 100, weight: 100.0, loss: 1.0, staleness: 0, parked: 0, progress };
             let share = display.share(&learnt, rows);
             assert!((share - expected).abs() < 1e-9, "{share} after {rows} rows");
         }

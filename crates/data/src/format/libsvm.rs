@@ -1,6 +1,6 @@
 //! LibSVM text: `label index:value index:value …`.
 
-use super::{end_row, is_blank, leading_label, skip_blanks};
+use super::{RESERVED, end_row, is_blank, leading_label, skip_blanks};
 use crate::number::{number, unsigned};
 use crate::{Fault, Labels, Minibatch};
 
@@ -23,7 +23,9 @@ impl LibSvm {
             if matches!(line.get(at), None | Some(b'#')) {
                 break;
             }
-            let Some((index, end)) = unsigned(line, at) else { return Err(Fault::word(line, at, "`index:value`")) };
+            let Some((index, end)) = unsigned(line, at).filter(|(index, _)| *index < RESERVED) else {
+                return Err(Fault::word(line, at, "`index:value`"));
+            };
             let value;
             (value, at) = match line.get(end).copied() {
                 Some(b':') => number(line, end + 1, is_blank)
@@ -56,7 +58,8 @@ mod tests {
                 ("1", "1"),
                 ("1 5 7:2 0", "1 5:1 7:2 0:1"),
                 ("1 9:1 3:1 9:2 4:0", "1 9:1 3:1 9:2 4:0"),
-                ("1 18446744073709551615:1", "1 18446744073709551615:1"),
+                ("1 18446744073709551613:1", "1 18446744073709551613:1"),
+                ("1 18446744073709551614:1", "3: expected `index:value`, found `18446744073709551614:1`"),
                 ("1 3:1 # a comment 4:x", "1 3:1"),
                 ("# only a comment", ""),
                 ("", ""),
@@ -99,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read_back(features in prop::collection::vec((any::<u64>(), -1e30f32..1e30), 0..20), label in any::<bool>()) {
+        fn what_was_written_is_read_back(features in prop::collection::vec((0..u64::MAX - 2, -1e30f32..1e30), 0..20), label in any::<bool>()) {
             let mut line = String::from(if label { "+1" } else { "-1" });
             for (index, value) in &features {
                 line += &format!(" {index}:{value}");

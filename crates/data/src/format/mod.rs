@@ -14,6 +14,9 @@ pub use csv::{Csv, Header};
 use crate::number::number;
 use crate::{Fault, FeatureHash, Labels, Minibatch};
 
+/// Keys from here on are no features': programs use them for what they learn besides, such as a constant term.
+pub const RESERVED: u64 = u64::MAX - 1;
+
 /// How files are to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
