@@ -306,7 +306,7 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         (&["train", "nowhere.toml"], "cannot read nowhere.toml"),
         (&["launch", "--", "train", "logistic", "--data", &data, "--workers=3"], "'--workers'"),
         (&["predict", "--model", &not_a_model, "--data", &data], "is not a model that `slackwater train` wrote"),
-        (&["predict", "--model", "nowhere", "--data", &data], "nowhere: "),
+        (&["predict", "--model", "nowhere", "--data", &data], "the model nowhere cannot be read"),
         (&["inspect", &not_a_model], "is not a model"),
     ] {
         fails(arguments, words);
