@@ -210,6 +210,16 @@ fn serve_metrics(address: &str, step: u32) -> anyhow::Result<(Metrics, Exporter)
     Ok((metrics, exporter))
 }
 
+/// What to do about a failure that has a usual reason.
+fn with_advice(error: TrainError) -> anyhow::Error {
+    match &error {
+        TrainError::Cluster(slackwater::Error::Refused { refusal: Refusal::NotFinite { .. }, .. }) => anyhow!(error).context(
+            "the loss is no number any more; take a smaller --rate, or bring features to one scale by --standardise",
+        ),
+        _ => error.into(),
+    }
+}
+
 /// Returns the outcome to the first worker.
 fn work_on(
     session: &Session,
@@ -223,15 +233,15 @@ fn work_on(
     let reader = job.data.for_worker(rank, workers)?;
     let display = (rank == 0).then(|| Display::start(job.method.name(), reader.settings().epochs));
     let mut watch = Watch::new(session, interrupt, learnt_here, metrics.map(|metrics| metrics.worker(rank)), display);
-    let learned = learn(session, job, &reader, &mut watch);
-    if let Err(TrainError::Cluster(slackwater::Error::Refused { refusal, .. })) = &learned {
-        watch.refused();
-        if matches!(refusal, Refusal::NotFinite { .. }) {
-            let hint = "the loss is no number any more; take a smaller --rate, or bring features to one scale by --standardise";
-            return Err(learned.err().map_or_else(|| anyhow!(hint), |error| anyhow!(error).context(hint)));
+    let Learned { tables, stopped, progress, gap } = match learn(session, job, &reader, &mut watch) {
+        Ok(learned) => learned,
+        Err(error) => {
+            if matches!(&error, TrainError::Cluster(slackwater::Error::Refused { .. })) {
+                watch.refused();
+            }
+            return Err(with_advice(error));
         }
-    }
-    let Learned { tables, stopped, progress, gap } = learned?;
+    };
     let (figures, account, curve) = watch.finish(progress);
     let figures_table = session.table::<f64>(Figures::table(1, workers as usize))?;
     let accounts_table = session.table::<f64>(Account::table(workers))?;

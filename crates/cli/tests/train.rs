@@ -220,6 +220,9 @@ fn a_perceptron_learns_images_alone_and_together() {
         assert_eq!((&trained["settings"]["inputs"], &trained["settings"]["classes"]), (&36.into(), &6.into()));
         let predicted = run_json(&["predict", "--model", &model, "--data", &test]);
         assert_eq!(predicted["figures"], trained["test"]);
+        let tables = &run_json(&["inspect", &model])["tables"];
+        let widths = ["layer 1", "layer 2", "layer 3"].map(|name| tables[name]["width"].as_u64().unwrap());
+        assert_eq!(widths, [37, 17, 9], "each layer takes in the one before and a bias");
     }
     let printed = run(&["predict", "--model", &model, "--data", &test]);
     assert!(printed.lines().nth(1).unwrap().starts_with("1 "), "the second image is of class 1: {printed}");

@@ -483,7 +483,6 @@ impl Session {
     /// sessions.remove(1).abandon("its data is missing");
     /// let error = sessions[0].barrier().expect_err("nobody else will come to it");
     /// assert!(error.to_string().contains("lost worker 1: it could not go on: its data is missing"), "{error}");
-    /// # std::mem::forget(sessions);
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn abandon(mut self, reason: &str) {
