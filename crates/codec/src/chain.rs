@@ -7,11 +7,12 @@ use types::{NumberType, UpdaterSpec};
 use crate::{
     bytes::ByteCodec,
     codec::{Codec, ErrorBound, ValueCodec},
-    format::{Format, ValueFormat},
     name::NameError,
+    top_k::Share,
 };
 
-/// Codecs that go together: keys first, then at most one for values, then at most one for bytes. Any may be missing.
+/// Codecs that go together: keys first, then what is left out, then at most one for values, then at most one for bytes. Any
+/// may be missing.
 ///
 /// ```
 /// let chain = codec::Chain::parse(["keys", "bf16", "lz4"]).unwrap();
@@ -96,6 +97,36 @@ impl Chain {
         self.codecs.contains(&Codec::Keys)
     }
 
+    /// Whether key lists are spelt out in every message.
+    #[must_use]
+    pub fn spells_keys(&self) -> bool {
+        self.codecs.contains(&Codec::Spelt)
+    }
+
+    /// Whether the shard says which coordinates are active.
+    #[must_use]
+    pub fn filters_by_kkt(&self) -> bool {
+        self.codecs.contains(&Codec::Kkt)
+    }
+
+    /// The share of pulls that may be answered by older copies.
+    #[must_use]
+    pub fn skips(&self) -> Option<Share> {
+        self.codecs.iter().find_map(|codec| if let Codec::Skip(share) = codec { Some(*share) } else { None })
+    }
+
+    /// Whether what error feedback would keep is dropped.
+    #[must_use]
+    pub fn drops_residuals(&self) -> bool {
+        self.codecs.contains(&Codec::NoResidual)
+    }
+
+    /// Whether what arrives may differ from what was sent.
+    #[must_use]
+    pub fn is_lossy(&self) -> bool {
+        self.values().is_some_and(|codec| codec.error(1) != ErrorBound::Exact)
+    }
+
     /// What happens to values.
     #[must_use]
     pub fn values(&self) -> Option<ValueCodec> {
@@ -108,28 +139,13 @@ impl Chain {
         self.codecs.iter().find_map(|codec| if let Codec::Bytes(codec) = codec { Some(*codec) } else { None })
     }
 
-    /// What a receiver is told: a number for each, in order, then zeros.
-    #[must_use]
-    pub fn ids(&self) -> [u8; 8] {
-        let mut ids = [0; 8];
-        for (id, codec) in ids.iter_mut().zip(&self.codecs) {
-            *id = match codec {
-                Codec::Keys => Format::Keys,
-                Codec::Values(codec) => Format::Values(ValueFormat::of(*codec)),
-                Codec::Bytes(_) => Format::Bytes,
-            }
-            .id();
-        }
-        ids
-    }
-
     /// Whether they go with a table that holds `number`s and applies gradients by `updater`.
     pub fn check(&self, number: NumberType, updater: &UpdaterSpec) -> Result<Option<ChainWarning>, ChainError> {
         let Some(codec) = self.values() else { return Ok(None) };
         if number != NumberType::F32 && codec.error(1) != ErrorBound::Exact {
             return Err(ChainError::Number { codec, number });
         }
-        let late = codec.keeps_residual() && !follows_the_sum(updater);
+        let late = codec.keeps_residual() && !self.drops_residuals() && !follows_the_sum(updater);
         Ok(late.then(|| ChainWarning::FeedbackIntoUpdater { codec, updater: updater.to_string() }))
     }
 }
@@ -137,15 +153,18 @@ impl Chain {
 /// Where a codec stands in a chain.
 fn rank(codec: Codec) -> u8 {
     match codec {
-        Codec::Keys => 0,
-        Codec::Values(_) => 1,
-        Codec::Bytes(_) => 2,
+        Codec::Keys | Codec::Spelt => 0,
+        Codec::Kkt => 1,
+        Codec::Skip(_) => 2,
+        Codec::Values(_) => 3,
+        Codec::NoResidual => 4,
+        Codec::Bytes(_) => 5,
     }
 }
 
 /// Whether, at a constant rate, what arrives late moves the weights in the end as if it had come in time: so wherever a step is
 /// linear in the gradient. Elsewhere steps depend on squares or signs of what arrives together.
-fn follows_the_sum(updater: &UpdaterSpec) -> bool {
+pub(crate) fn follows_the_sum(updater: &UpdaterSpec) -> bool {
     match updater {
         UpdaterSpec::Sum | UpdaterSpec::Sgd { .. } | UpdaterSpec::Momentum { .. } => true,
         UpdaterSpec::Assign
@@ -172,7 +191,7 @@ impl fmt::Display for ChainError {
             Self::Name(error) => error.fmt(f),
             Self::Two { first, second } => write!(f, "{first} and {second} do not go together: leave one out"),
             Self::Order { first, second } => {
-                write!(f, "{second} cannot come after {first}: keys come first, then values, then lz4 or zstd")
+                write!(f, "{second} cannot come after {first}: keys come first, then kkt, skip, values, lz4 or zstd")
             }
             Self::Number { codec, number } => {
                 write!(f, "{codec} is for tables of f32, and this one holds {number:?}: zeros, lz4 and zstd would do")
@@ -201,7 +220,7 @@ mod tests {
 
     #[test]
     fn chains_are_checked_case_by_case() {
-        let table: [(&[&str], &str); 15] = [
+        let table: [(&[&str], &str); 19] = [
             (&[], "ok"),
             (&["keys"], "ok"),
             (&["bf16"], "ok"),
@@ -216,6 +235,10 @@ mod tests {
             (&["bf16", "keys"], "keys cannot come after bf16"),
             (&["lz4", "bf16"], "bf16 cannot come after lz4"),
             (&["keys", "lz4", "keys"], "keys cannot come after lz4"),
+            (&["keys", "kkt", "fixed8", "zstd"], "ok"),
+            (&["spelt", "skip=50%", "1bit", "noresidual"], "ok"),
+            (&["keys", "spelt"], "keys and spelt do not go together"),
+            (&["fixed8", "kkt"], "kkt cannot come after fixed8"),
             (&["keys", "lz5"], "there is no codec 'lz5'"),
         ];
         for (names, said) in table {
@@ -259,13 +282,5 @@ mod tests {
             };
             assert!(text.starts_with(said), "{name} with {number:?} and {updater}: {text}");
         }
-    }
-
-    #[test]
-    fn the_receiver_is_told_what_to_undo() {
-        let ids = Chain::parse(["keys", "fixed5", "zstd"]).unwrap().ids();
-        let formats: Vec<_> = ids.iter().take_while(|&&id| id != 0).map(|&id| Format::from_id(id)).collect();
-        let fixed = crate::fixed::Bits::new(5).map(|bits| Format::Values(ValueFormat::Fixed(bits)));
-        assert_eq!(formats, [Some(Format::Keys), fixed, Some(Format::Bytes)]);
     }
 }

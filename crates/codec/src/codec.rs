@@ -19,8 +19,16 @@ use crate::{
 pub enum Codec {
     /// Sorted keys as gaps of few bits, runs as ranges.
     Keys,
+    /// Key lists in full in every message, 8 bytes a key: what others are compared with.
+    Spelt,
+    /// Coordinates of an ℓ1 problem that stay at zero for now are left out, as the shard says.
+    Kkt,
+    /// A share of the pulls, drawn at random, is answered by the copies that the last ones left.
+    Skip(Share),
     /// What happens to the values.
     Values(ValueCodec),
+    /// Error feedback is left out: what is not sent is lost. For experiments.
+    NoResidual,
     /// What happens to the bytes that the others made.
     Bytes(ByteCodec),
 }

@@ -16,6 +16,12 @@
 //! | `threshold=0.01` | values of at least that magnitude | about 5 a value sent | yes |
 //! | `zeros` | values that are not zero, exactly | about 5 a value sent | |
 //! | `lz4`, `zstd`, `zstd=3` | whatever came before, compressed where a sample says it pays | | |
+//! | `kkt` | only coordinates that an ℓ1 problem may still move, as the shard says | | |
+//! | `skip=50%` | that share of pulls is not sent: older copies answer | | |
+//! | `spelt` | keys in full in every message: what the others are compared with | 8 a key | |
+//! | `noresidual` | what error feedback would keep is lost, for experiments | | |
+//!
+//! `auto` alone stands for what the measured link makes worth while.
 //!
 //! Nothing here does I/O, reads a clock or draws a random number that its caller did not seed.
 
@@ -34,12 +40,15 @@ pub mod keys;
 mod meter;
 mod name;
 pub mod one_bit;
+mod payload;
 mod places;
 mod random;
 mod residuals;
 mod sides;
+mod signatures;
 mod single_rows;
 pub mod sparse;
+mod table;
 #[cfg(test)]
 mod testing;
 pub mod threshold;
@@ -57,5 +66,8 @@ pub use format::{Format, ValueFormat};
 pub use group::group_values;
 pub use meter::Meter;
 pub use name::NameError;
+pub use payload::{Formats, PayloadDecoder, PayloadEncoder, Stopwatch};
 pub use places::Word;
 pub use residuals::{AbsorbError, Dropped, ResidualRun, Residuals, Rows};
+pub use signatures::Signatures;
+pub use table::{Choice, TableCodecs};

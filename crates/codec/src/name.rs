@@ -33,7 +33,7 @@ impl fmt::Display for NameError {
             Self::Unknown { name } => write!(
                 f,
                 "there is no codec '{name}': choose from keys, bf16, f16, fixed1 … fixed16, 1bit, 2bit, topk=1%, \
-                 threshold=0.01, zeros, lz4, zstd"
+                 threshold=0.01, zeros, lz4, zstd, kkt, skip=50%, spelt"
             ),
             Self::Number { name, wanted } => write!(f, "'{name}' does not name a codec: write {wanted}"),
         }
@@ -48,6 +48,9 @@ impl FromStr for Codec {
     fn from_str(name: &str) -> Result<Self, NameError> {
         let plain = match name {
             "keys" => Some(Self::Keys),
+            "spelt" => Some(Self::Spelt),
+            "kkt" => Some(Self::Kkt),
+            "noresidual" => Some(Self::NoResidual),
             "bf16" => Some(Self::Values(ValueCodec::Bf16)),
             "f16" => Some(Self::Values(ValueCodec::F16)),
             "1bit" => Some(Self::Values(ValueCodec::OneBit)),
@@ -69,6 +72,10 @@ fn with_number(name: &str) -> Result<Codec, NameError> {
         let share = share.strip_prefix('=').and_then(|share| share.strip_suffix('%'));
         let share = share.and_then(number).and_then(Share::from_percent);
         (share.map(|share| Codec::Values(ValueCodec::TopK(share))), "a share above 0% and up to 100%, as in topk=1.5%")
+    } else if let Some(share) = name.strip_prefix("skip") {
+        let share = share.strip_prefix('=').and_then(|share| share.strip_suffix('%'));
+        let share = share.and_then(number).and_then(Share::from_percent).filter(|share| share.percent() < 100.0);
+        (share.map(Codec::Skip), "a share above 0% and below 100%, as in skip=50%")
     } else if let Some(least) = name.strip_prefix("threshold") {
         let least = least.strip_prefix('=').and_then(number).and_then(Least::new);
         (least.map(|least| Codec::Values(ValueCodec::Threshold(least))), "a positive number, as in threshold=0.01")
@@ -90,6 +97,10 @@ impl fmt::Display for Codec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Keys => write!(f, "keys"),
+            Self::Spelt => write!(f, "spelt"),
+            Self::Kkt => write!(f, "kkt"),
+            Self::Skip(share) => write!(f, "skip={}%", share.percent()),
+            Self::NoResidual => write!(f, "noresidual"),
             Self::Values(codec) => codec.fmt(f),
             Self::Bytes(codec) => codec.fmt(f),
         }
@@ -138,6 +149,10 @@ mod tests {
             "lz4",
             "zstd",
             "zstd=19",
+            "spelt",
+            "kkt",
+            "noresidual",
+            "skip=50%",
             "topk=1%",
             "topk=1.5%",
             "topk=0.0000001%",
@@ -168,6 +183,7 @@ mod tests {
             ("topk=0%", "above 0%"),
             ("topk=101%", "up to 100%"),
             ("topk=nan%", "above 0%"),
+            ("skip=100%", "below 100%"),
             ("threshold=0", "a positive number"),
             ("threshold=-1", "a positive number"),
             ("threshold=inf", "a positive number"),

@@ -3,6 +3,7 @@
 //! Nothing here does I/O, allocates threads or depends on another crate. Every other crate speaks in these terms.
 
 mod clock;
+mod codecs;
 mod id;
 mod key;
 mod plan;
@@ -11,6 +12,7 @@ mod spec;
 mod updater;
 
 pub use clock::{Clock, Span, Time};
+pub use codecs::Codecs;
 pub use id::{NodeId, PlanNumber, ShardId, Source, TableId, WorkerId};
 pub use key::{Key, Placement, Position, PositionRange};
 pub use plan::{Placed, Plan};

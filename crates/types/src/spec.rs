@@ -1,6 +1,6 @@
 //! What a table is: its shape and its policies, checked when the table is made.
 
-use crate::{Combine, Consistency, Placement, Position, PositionRange, UpdaterSpec};
+use crate::{Codecs, Combine, Consistency, Placement, Position, PositionRange, UpdaterSpec};
 use std::fmt;
 
 /// At most this many bytes of values travel in one part.
@@ -139,6 +139,8 @@ pub struct TableSpec {
     pub updater: UpdaterSpec,
     /// Whether workers keep copies of rows.
     pub cache: CacheSpec,
+    /// What shrinks its messages.
+    pub codecs: Codecs,
 }
 
 impl TableSpec {
@@ -166,6 +168,7 @@ impl TableSpec {
             combine: Combine::Each,
             updater: UpdaterSpec::Sum,
             cache: CacheSpec::Off,
+            codecs: Codecs::default(),
         }
     }
 
@@ -208,6 +211,20 @@ impl TableSpec {
     #[must_use]
     pub fn cached(mut self, max_rows: u64) -> Self {
         self.cache = CacheSpec::Rows { max_rows };
+        self
+    }
+
+    /// With codecs that shrink its messages: the names go in the order keys, values, bytes.
+    /// Whether they go together, and with this table, is checked when the table is made.
+    ///
+    /// ```
+    /// use types::{Codecs, TableSpec};
+    /// let spec = TableSpec::dense("layer", 256, 785).codecs(Codecs::up(["1bit"]));
+    /// assert_eq!(spec.codecs.up, ["1bit"]);
+    /// ```
+    #[must_use]
+    pub fn codecs(mut self, codecs: Codecs) -> Self {
+        self.codecs = codecs;
         self
     }
 
@@ -298,11 +315,13 @@ impl TableSpec {
         {
             return refuse("ftrl computes its weights from sums of gradients".into(), "start from zero");
         }
+        let skips = self.codecs.up.iter().any(|name| name.starts_with("skip"));
         if matches!(self.consistency, Consistency::Unbounded | Consistency::Delay { .. })
             && self.cache != CacheSpec::Off
+            && !skips
         {
             let problem = format!("{} admits any copy, so a cache would never be refreshed", self.consistency);
-            return refuse(problem, "bound the slack, or switch the cache off");
+            return refuse(problem, "bound the slack, switch the cache off, or skip only some pulls, as with skip=50%");
         }
         if self.consistency.is_eager() && matches!(self.updater, UpdaterSpec::Ftrl { .. }) {
             let problem =
@@ -330,6 +349,7 @@ impl TableSpec {
             .or_else(|| says("combine", &self.combine, &other.combine))
             .or_else(|| says("updater", &self.updater, &other.updater))
             .or_else(|| says("cache", &self.cache, &other.cache))
+            .or_else(|| says("codecs", &self.codecs, &other.codecs))
     }
 
     fn bad_setting(&self) -> Option<String> {

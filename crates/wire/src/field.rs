@@ -2,7 +2,7 @@
 
 use crate::frame::WireError;
 use types::{
-    CacheSpec, Clock, Combine, Consistency, Initial, NodeId, NumberType, Placement, Plan, PlanNumber, Position, Reduce,
+    CacheSpec, Clock, Codecs, Combine, Consistency, Initial, NodeId, NumberType, Placement, Plan, PlanNumber, Position, Reduce,
     Setting, Shape, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
 };
 
@@ -194,7 +194,8 @@ variants!(UpdaterSpec {
     7 => Custom { name, settings },
     8 => Proximal { rate, l1 },
 });
-fields!(TableSpec { name, number, shape, width, initial, consistency, combine, updater, cache });
+fields!(TableSpec { name, number, shape, width, initial, consistency, combine, updater, cache, codecs });
+fields!(Codecs { up, down });
 fields!(Plan { number, servers, workers });
 
 impl Field for Combine {

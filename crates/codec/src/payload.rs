@@ -1,0 +1,324 @@
+//! A table's chain at work on whole payloads: raw numbers in, encoded bytes and their formats out, and back.
+
+use types::NumberType;
+
+use crate::{
+    ByteCodec, BytesDecoder, BytesEncoder, Chain, DecodeError, Format, Meter, Rows, ValueCodec, ValueEncoder,
+    ValueFormat, sparse, zeros,
+};
+
+/// Batches between two whose error is measured: measuring costs a decoding.
+const MEASURED: u64 = 64;
+
+/// Reads a clock for the meters, in nanoseconds. What is encoded never depends on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(pub fn() -> u64);
+
+impl Default for Stopwatch {
+    /// One that stands still.
+    fn default() -> Self {
+        Self(|| 0)
+    }
+}
+
+/// What a payload went through, in order; zero means none follow. A receiver needs nothing else to undo it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Formats(pub [u8; 8]);
+
+impl Formats {
+    /// With one more at the end.
+    #[must_use]
+    pub fn then(mut self, format: Format) -> Self {
+        if let Some(free) = self.0.iter_mut().find(|id| **id == 0) {
+            *free = format.id();
+        }
+        self
+    }
+
+    /// How values are to be read, and whether they were compressed. What is said of keys is for them alone.
+    fn of_values(self) -> Result<(Option<ValueFormat>, bool), DecodeError> {
+        let mut found = (None, false);
+        for id in self.0.into_iter().take_while(|id| *id != 0) {
+            match (Format::from_id(id).ok_or(DecodeError::Tag(id))?, found) {
+                (Format::Keys, (None, false)) => {}
+                (Format::Values(format), (None, false)) => found.0 = Some(format),
+                (Format::Bytes, (_, false)) => found.1 = true,
+                _ => return Err(DecodeError::Tag(id)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether values are plain.
+    #[must_use]
+    pub fn leaves_values(self) -> bool {
+        self.of_values() == Ok((None, false))
+    }
+}
+
+/// Encodes the values of one table in one direction, batch after batch.
+///
+/// ```
+/// use codec::{Chain, PayloadDecoder, PayloadEncoder, Rows, Stopwatch};
+/// use types::NumberType;
+/// let mut encoder = PayloadEncoder::new(&Chain::parse(["bf16"]).unwrap(), NumberType::F32, 2, 7, Stopwatch::default());
+/// let values = [1.0f32, 0.5, -2.0, 4.0];
+/// let (bytes, formats) = encoder.encode(Rows::List(&[3, 9]), bytemuck::cast_slice(&values)).expect("shrinks");
+/// assert_eq!(bytes.len(), 8);
+/// let mut again = [0f32; 4];
+/// PayloadDecoder::default().decode(formats, &bytes, NumberType::F32, 2, bytemuck::cast_slice_mut(&mut again)).unwrap();
+/// assert_eq!(again, values);
+/// ```
+pub struct PayloadEncoder {
+    number: NumberType,
+    width: usize,
+    values: Option<Values>,
+    bytes: Option<BytesEncoder>,
+    /// Batches so far.
+    sequence: u64,
+    meter: Meter,
+    stopwatch: Stopwatch,
+    scratch: Vec<u8>,
+    places: Vec<u64>,
+}
+
+enum Values {
+    /// With what it remembers.
+    Encoder(ValueEncoder),
+    /// Nothing is remembered: residuals are dropped after each batch.
+    Forgetful(ValueCodec, u64),
+    /// Zero elision, for any number.
+    Zeros,
+}
+
+/// Rows whose residuals an encoder keeps at most.
+const RESIDUAL_ROWS: usize = 1 << 24;
+
+impl PayloadEncoder {
+    /// For rows that are `width` wide. Random numbers are drawn from `seed`.
+    #[must_use]
+    pub fn new(chain: &Chain, number: NumberType, width: usize, seed: u64, stopwatch: Stopwatch) -> Self {
+        let values = chain.values().map(|codec| match codec {
+            ValueCodec::Zeros => Values::Zeros,
+            codec if chain.drops_residuals() => Values::Forgetful(codec, seed),
+            codec => Values::Encoder(ValueEncoder::new(codec, width, RESIDUAL_ROWS, seed)),
+        });
+        let bytes = chain.bytes().map(|codec: ByteCodec| BytesEncoder::new(codec));
+        let (scratch, places) = (Vec::new(), Vec::new());
+        Self { number, width, values, bytes, sequence: 0, meter: Meter::default(), stopwatch, scratch, places }
+    }
+
+    /// What it has cost and gained so far.
+    #[must_use]
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Counts what the other end of the same table and direction has cost.
+    pub fn meter_mut(&mut self) -> &mut Meter {
+        &mut self.meter
+    }
+
+    /// What is remembered, for a checkpoint or to be flushed.
+    #[must_use]
+    pub fn value_encoder(&self) -> Option<&ValueEncoder> {
+        match &self.values {
+            Some(Values::Encoder(encoder)) => Some(encoder),
+            _ => None,
+        }
+    }
+
+    /// The same, to add what a checkpoint held.
+    pub fn value_encoder_mut(&mut self) -> Option<&mut ValueEncoder> {
+        match &mut self.values {
+            Some(Values::Encoder(encoder)) => Some(encoder),
+            _ => None,
+        }
+    }
+
+    /// Encodes `values`, the raw numbers of `rows`. `None` where the chain leaves values as they are.
+    pub fn encode(&mut self, rows: Rows<'_>, values: &[u8]) -> Option<(Vec<u8>, Formats)> {
+        let Self { number, width, values: codec, bytes, sequence, meter, stopwatch, scratch, places } = self;
+        if codec.is_none() && bytes.is_none() {
+            return None;
+        }
+        *sequence += 1;
+        let began = (stopwatch.0)();
+        let (mut out, mut formats) = (Vec::new(), Formats::default());
+        if let Some(codec) = codec {
+            formats = formats.then(Format::Values(match codec {
+                Values::Zeros => {
+                    match number {
+                        NumberType::F32 => zeros::encode::<f32>(bytemuck::cast_slice(values), places, &mut out),
+                        NumberType::F64 => zeros::encode::<f64>(bytemuck::cast_slice(values), places, &mut out),
+                        NumberType::I64 => zeros::encode::<i64>(bytemuck::cast_slice(values), places, &mut out),
+                    }
+                    ValueFormat::Sparse
+                }
+                Values::Encoder(encoder) => {
+                    encoder.encode(rows, bytemuck::cast_slice(values), *sequence, &mut out);
+                    ValueFormat::of(encoder.codec())
+                }
+                Values::Forgetful(codec, seed) => {
+                    let mut once = ValueEncoder::new(*codec, *width, RESIDUAL_ROWS, *seed);
+                    once.encode(rows, bytemuck::cast_slice(values), *sequence, &mut out);
+                    ValueFormat::of(*codec)
+                }
+            }));
+            // The sample is not part of the cost.
+            if let (Values::Encoder(encoder), true) = (codec, *sequence % MEASURED == 1) {
+                let before = (stopwatch.0)();
+                // What was just encoded is readable.
+                encoder.measure(rows, bytemuck::cast_slice(values), &out, meter).ok();
+                meter.encode_ns = meter.encode_ns.saturating_sub((stopwatch.0)().saturating_sub(before));
+            }
+        }
+        if let Some(bytes) = bytes {
+            let before = if formats == Formats::default() { values } else { &out };
+            bytes.encode(before, scratch);
+            std::mem::swap(&mut out, scratch);
+            formats = formats.then(Format::Bytes);
+        }
+        meter.encoded(values.len(), out.len(), (stopwatch.0)().saturating_sub(began));
+        Some((out, formats))
+    }
+
+    /// `values` with what error feedback has kept back of these rows, which is then no longer owed. `None` where nothing is.
+    pub fn with_owed(&mut self, rows: Rows<'_>, values: &[u8]) -> Option<Vec<f32>> {
+        let residuals = self.value_encoder_mut()?.residuals_mut().filter(|residuals| residuals.rows() > 0)?;
+        let mut sums: Vec<f32> = bytemuck::cast_slice(values).to_vec();
+        residuals.with(rows, |kept| {
+            sums.iter_mut().zip(kept).for_each(|(sum, kept)| *sum += std::mem::take(kept));
+        });
+        Some(sums)
+    }
+}
+
+/// Undoes what any [`PayloadEncoder`] did.
+#[derive(Default)]
+pub struct PayloadDecoder {
+    bytes: BytesDecoder,
+    scratch: Vec<u8>,
+}
+
+impl PayloadDecoder {
+    /// Fills `out`, raw numbers of rows that are `width` wide, with what `bytes` stand for.
+    pub fn decode(
+        &mut self,
+        formats: Formats,
+        bytes: &[u8],
+        number: NumberType,
+        width: usize,
+        out: &mut [u8],
+    ) -> Result<(), DecodeError> {
+        let (format, compressed) = formats.of_values()?;
+        let bytes = if compressed {
+            // Sparse values take at most a tag and a place more than the numbers themselves.
+            self.bytes.decode(bytes, 4 * out.len() + 64, &mut self.scratch)?;
+            &self.scratch
+        } else {
+            bytes
+        };
+        match (format, number) {
+            (None, _) if bytes.len() == out.len() => out.copy_from_slice(bytes),
+            (None, _) => return Err(DecodeError::Length { expected: out.len(), found: bytes.len() }),
+            (Some(format), NumberType::F32) => format.decode(bytes, width, numbers(out)?)?,
+            (Some(ValueFormat::Sparse), NumberType::F64) => sparse::decode::<f64>(bytes, numbers(out)?)?,
+            (Some(ValueFormat::Sparse), NumberType::I64) => sparse::decode::<i64>(bytes, numbers(out)?)?,
+            (Some(format), _) => return Err(DecodeError::Tag(Format::Values(format).id())),
+        }
+        Ok(())
+    }
+}
+
+fn numbers<T: bytemuck::Pod>(bytes: &mut [u8]) -> Result<&mut [T], DecodeError> {
+    let found = bytes.len();
+    bytemuck::try_cast_slice_mut(bytes).map_err(|_| DecodeError::Length { expected: found / size_of::<T>(), found })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::noise;
+
+    fn encoder(names: &[&str], number: NumberType, width: usize) -> PayloadEncoder {
+        let chain = Chain::parse(names.iter().copied()).expect("a chain");
+        PayloadEncoder::new(&chain, number, width, 1, Stopwatch::default())
+    }
+
+    #[test]
+    fn every_chain_comes_back_as_its_codec_declares() {
+        let values = noise(6 * 70, 3);
+        let rows = [2, 3, 5, 8, 9, 40];
+        // (chain, the largest error that is expected)
+        let cases: [(&[&str], f32); 8] = [
+            (&["zeros"], 0.0),
+            (&["lz4"], 0.0),
+            (&["zeros", "zstd"], 0.0),
+            (&["bf16", "lz4"], 0.02),
+            (&["keys", "f16"], 0.01),
+            (&["fixed12", "zstd"], 0.01),
+            (&["1bit"], 4.0),
+            (&["topk=10%", "lz4"], 4.0),
+        ];
+        for (names, most) in cases {
+            let (bytes, formats) = encoder(names, NumberType::F32, 70)
+                .encode(Rows::List(&rows), bytemuck::cast_slice(&values))
+                .expect("on");
+            let mut again = vec![0f32; values.len()];
+            let out = bytemuck::cast_slice_mut(&mut again);
+            PayloadDecoder::default().decode(formats, &bytes, NumberType::F32, 70, out).expect("readable");
+            let worst = values.iter().zip(&again).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst <= most, "{names:?}: {worst}");
+        }
+        assert!(encoder(&["keys"], NumberType::F32, 1).encode(Rows::List(&[1]), &[0; 4]).is_none());
+    }
+
+    #[test]
+    fn integers_and_doubles_are_elided_and_compressed_exactly() {
+        let integers = [0i64, 5, 0, 0, -7, 0, 0, i64::MAX];
+        let doubles = [0f64, -0.0, 1e300, 0.0, 0.0, 5e-324, 0.0, 0.0];
+        for names in [&["zeros"][..], &["zstd"], &["zeros", "lz4"]] {
+            for (number, raw) in [
+                (NumberType::I64, bytemuck::cast_slice::<i64, u8>(&integers)),
+                (NumberType::F64, bytemuck::cast_slice::<f64, u8>(&doubles)),
+            ] {
+                let (bytes, formats) = encoder(names, number, 1).encode(Rows::List(&[0; 8]), raw).expect("on");
+                let mut again = [0u64; 8];
+                let out = bytemuck::cast_slice_mut(&mut again);
+                PayloadDecoder::default().decode(formats, &bytes, number, 1, out).expect("readable");
+                assert_eq!(bytemuck::cast_slice::<u64, u8>(&again), raw, "{names:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn formats_that_no_chain_has_are_refused() {
+        let mut out = [0f32; 2];
+        let (keys, bf16, bytes) = (1, 2, 7);
+        for ids in [[bytes, bf16, 0], [bf16, bf16, 0], [bytes, bytes, 0], [bf16, keys, 0], [99, 0, 0]] {
+            let mut formats = Formats::default();
+            formats.0[..3].copy_from_slice(&ids);
+            let out = bytemuck::cast_slice_mut(&mut out);
+            let error = PayloadDecoder::default().decode(formats, &[0; 8], NumberType::F32, 1, out);
+            assert!(matches!(error, Err(DecodeError::Tag(_))), "{ids:?}: {error:?}");
+        }
+        let f64s = bytemuck::cast_slice_mut(&mut out);
+        let formats = Formats::default().then(Format::Values(ValueFormat::Bf16));
+        assert!(PayloadDecoder::default().decode(formats, &[0; 8], NumberType::F64, 1, f64s).is_err());
+    }
+
+    #[test]
+    fn what_is_owed_can_be_paid_at_once_and_without_a_residual_nothing_is() {
+        let values = [1.0f32, 3.0, -2.0, -4.0];
+        let rows = Rows::List(&[4, 7]);
+        let mut feedback = encoder(&["1bit"], NumberType::F32, 2);
+        feedback.encode(rows, bytemuck::cast_slice(&values)).expect("on");
+        assert_eq!(feedback.with_owed(rows, bytemuck::cast_slice(&[0f32; 4])), Some(vec![-1.0, 1.0, 1.0, -1.0]));
+        assert_eq!(feedback.with_owed(rows, bytemuck::cast_slice(&[0f32; 4])), Some(vec![0.0; 4]), "paid");
+        let mut forgetful = encoder(&["1bit", "noresidual"], NumberType::F32, 2);
+        let once = forgetful.encode(rows, bytemuck::cast_slice(&values));
+        assert_eq!(forgetful.encode(rows, bytemuck::cast_slice(&values)), once, "each time the same");
+        assert_eq!(forgetful.with_owed(rows, bytemuck::cast_slice(&values)), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! The codecs of a table, read from its spec and checked against the rest of it.
+
+use std::fmt;
+
+use types::{CacheSpec, Codecs, Combine, Consistency, NumberType, SpecError, TableSpec, UpdaterSpec};
+
+use crate::chain::{Chain, ChainError, ChainWarning};
+
+/// What shrinks messages in one direction.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Choice {
+    /// These codecs.
+    Chain(Chain),
+    /// Whatever the measured link makes worth while.
+    Auto,
+}
+
+impl Choice {
+    /// The chain, where one was named.
+    #[must_use]
+    pub fn chain(&self) -> Option<&Chain> {
+        match self {
+            Self::Chain(chain) => Some(chain),
+            Self::Auto => None,
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Chain(chain) if chain.codecs().is_empty() => f.write_str("none"),
+            Self::Chain(chain) => chain.fmt(f),
+            Self::Auto => f.write_str(Codecs::AUTO),
+        }
+    }
+}
+
+/// The codecs of one table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableCodecs {
+    /// From workers to shards.
+    pub up: Choice,
+    /// From shards to workers.
+    pub down: Choice,
+    /// What the table can do but had better not.
+    pub warning: Option<ChainWarning>,
+}
+
+impl TableCodecs {
+    /// The codecs that a spec names, if they go together and with the table.
+    ///
+    /// ```
+    /// use types::{Codecs, TableSpec};
+    /// let spec = TableSpec::dense("layer", 10, 100).codecs(Codecs::up(["1bit"]));
+    /// assert!(codec::TableCodecs::of(&spec).is_ok());
+    /// let error = codec::TableCodecs::of(&spec.codecs(Codecs::both(["1bit"]))).unwrap_err();
+    /// assert!(error.to_string().contains("combine by clock"));
+    /// ```
+    pub fn of(spec: &TableSpec) -> Result<Self, SpecError> {
+        let refuse = |problem: String, remedy: &'static str| SpecError { table: spec.name.clone(), problem, remedy };
+        let read = |names: &[String]| match names {
+            [name] if name == Codecs::AUTO => Ok(Choice::Auto),
+            names => Chain::parse(names.iter().map(String::as_str)).map(Choice::Chain),
+        };
+        let wrong = |error: ChainError| refuse(error.to_string(), "name other codecs, or none");
+        let (up, down) = (read(&spec.codecs.up).map_err(wrong)?, read(&spec.codecs.down).map_err(wrong)?);
+        let mut warning = None;
+        if let Some(chain) = up.chain() {
+            warning = chain.check(spec.number, &spec.updater).map_err(wrong)?;
+            if chain.filters_by_kkt() && !matches!(spec.updater, UpdaterSpec::Proximal { .. }) {
+                let problem =
+                    format!("kkt knows when a coordinate of {} stays at zero for no other updater", "proximal");
+                return Err(refuse(problem, "leave kkt out, or use the updater proximal"));
+            }
+            if chain.skips().is_some() && (spec.consistency.bound().is_some() || spec.cache == CacheSpec::Off) {
+                let problem = "skip answers pulls by older copies: a bound on slack uses all that it admits already, and \
+                               without a cache there are none";
+                return Err(refuse(problem.into(), "use skip on an unbounded table with a cache"));
+            }
+        }
+        if let Some(chain) = down.chain() {
+            chain.check(spec.number, &UpdaterSpec::Sum).map_err(wrong)?;
+            if chain.skips().is_some() {
+                return Err(refuse("skip leaves out pulls, which go up".into(), "name it among the codecs upward"));
+            }
+            if chain.is_lossy() && !Self::can_step(spec) {
+                let problem = "downward, a lossy codec sends the changes of each clock, for caches to add up".into();
+                return Err(refuse(
+                    problem,
+                    "bound the slack, combine by clock and give it .cached(rows), or shrink upward only",
+                ));
+            }
+        }
+        Ok(Self { up, down, warning })
+    }
+
+    /// Whether shards can tell workers what a clock has changed, instead of rows: where rows change by clock, and workers keep
+    /// copies to add that to.
+    #[must_use]
+    pub fn can_step(spec: &TableSpec) -> bool {
+        matches!(spec.consistency, Consistency::Bounded { eager: false, .. })
+            && matches!(spec.combine, Combine::Clock(_))
+            && spec.cache != CacheSpec::Off
+            && spec.number == NumberType::F32
+            && !matches!(spec.updater, UpdaterSpec::Ftrl { .. })
+    }
+}
