@@ -1,124 +1,21 @@
-//! A worker's place in a run.
+//! A worker's place in a run: who it is, its tables, its clock, and how it leaves.
+
+mod open;
+mod shared;
 
 use crate::log::Logs;
-use crate::meeting::{Meeting, Place};
 use crate::table::{Table, TargetNumber};
-use crate::{Connect, Error, Ledger, embedded};
-use machine::{Failure, Size, WorkerCounts};
+use crate::{Error, Ledger, embedded};
+use machine::WorkerCounts;
 use net::{Traffic, lock};
-use node::{Driver, DriverSettings, Wait, join};
-use std::any::Any;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-use types::{Clock, NodeId, Placement, TableId, TableSpec, WorkerId};
-use update::Registry;
-use wire::{Member, Pool, Role};
-
-/// Pushed bytes that may be unacknowledged before a push blocks.
-const UNACKNOWLEDGED: usize = 256 << 20;
-
-/// How many servers and workers a run has. Both must be at least one.
-///
-/// ```
-/// use slackwater::{Session, Shape};
-///
-/// let sessions = Session::embedded(Shape { servers: 2, workers: 3 })?;
-/// assert_eq!(sessions.len(), 3);
-/// assert!(sessions.iter().all(|session| session.shape() == Shape { servers: 2, workers: 3 }));
-/// assert!(Session::embedded(Shape { servers: 0, workers: 3 }).is_err());
-/// # Ok::<(), slackwater::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Threads that hold shards.
-    pub servers: u32,
-    /// Programs that compute.
-    pub workers: u32,
-}
-
-impl Shape {
-    pub(crate) fn check(self) -> Result<Self, Error> {
-        if self.servers == 0 || self.workers == 0 { Err(Error::Shape(self)) } else { Ok(self) }
-    }
-}
-
-impl From<Shape> for Size {
-    fn from(shape: Shape) -> Self {
-        Self { servers: shape.servers, workers: shape.workers }
-    }
-}
-
-pub(crate) struct Shared {
-    pub driver: Arc<Driver>,
-    /// Where values of the caller's are copied to.
-    pub pool: Pool,
-    shape: Shape,
-    rank: WorkerId,
-    members: Vec<Member>,
-    opened: Instant,
-    ledger: Mutex<Ledger>,
-    /// The logs of every table, however often it was opened, and how to send them at the end of a clock.
-    logs: Mutex<BTreeMap<TableId, TableLogs>>,
-    turns: AtomicU64,
-}
-
-/// One table's logs, of whatever number type, and how to send them.
-struct TableLogs {
-    logs: Arc<dyn Any + Send + Sync>,
-    absorb: Box<dyn Fn() -> Result<(), Error> + Send>,
-}
-
-impl Shared {
-    pub fn refused(&self, table: TableId, failure: &Failure) -> Error {
-        let named = |spec: &TableSpec| (spec.name.clone(), spec.shape.placement());
-        let named = self.driver.call(|worker, _, _| worker.spec(table).map(named));
-        let (table, placement) = named.unwrap_or_else(|| (format!("number {}", table.0), Placement::Ordered));
-        Error::Refused { worker: self.rank, table, placement, refusal: failure.refusal.clone() }
-    }
-
-    /// Sends what the logs of every table hold.
-    fn absorb_logs(&self) -> Result<(), Error> {
-        lock(&self.logs).values().try_for_each(|table| (table.absorb)())
-    }
-
-    /// Fails if a push whose ticket was dropped was refused since this was last asked.
-    fn unreported(&self) -> Result<(), Error> {
-        match self.driver.call(|worker, _, _| worker.take_unreported()).first() {
-            Some((table, failure)) => Err(self.refused(*table, failure)),
-            None => Ok(()),
-        }
-    }
-
-    pub fn account(&self, released_by: Option<WorkerId>, time: Duration) {
-        let mut ledger = lock(&self.ledger);
-        match released_by {
-            Some(worker) => *ledger.bound.entry(worker).or_default() += time,
-            None => ledger.network += time,
-        }
-    }
-
-    /// Runs a push or a pull; blocks first while too much is under way.
-    pub fn push<R>(
-        &self,
-        push: impl FnOnce(&mut machine::Worker, types::Time, &mut machine::Outbox) -> R,
-    ) -> Result<R, Error> {
-        let has_room = |worker: &machine::Worker| worker.unacknowledged_bytes() < UNACKNOWLEDGED && worker.may_read();
-        let mut push = Some(push);
-        let now = self.driver.call(|worker, now, out| {
-            has_room(worker).then(|| push.take().map(|push| push(worker, now, out))).flatten()
-        });
-        if let Some(result) = now {
-            return Ok(result);
-        }
-        let Some(push) = push else { unreachable!("a push that was not run is still there") };
-        let begin = Instant::now();
-        let result = self.driver.call_when(has_room, push)?;
-        self.account(None, begin.elapsed());
-        Ok(result)
-    }
-}
+pub use open::Shape;
+pub(crate) use open::token;
+pub(crate) use shared::Shared;
+use shared::TableLogs;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use types::{Clock, NodeId, TableSpec};
 
 /// A worker's place in a run. Threads of a program may share it.
 ///
@@ -132,109 +29,6 @@ pub struct Session {
 }
 
 impl Session {
-    /// A whole run in this process: a session for each worker, by rank, to be moved into threads. Blocks until all have begun.
-    /// Fails if there are no servers or no workers ([`Error::Shape`]).
-    ///
-    /// ```
-    /// # use slackwater::{Session, Shape};
-    /// for session in Session::embedded(Shape { servers: 2, workers: 4 })? {
-    ///     std::thread::spawn(move || {
-    ///         println!("worker {} of {}", session.rank(), session.shape().workers);
-    ///         session.close()
-    ///     });
-    /// }
-    /// # Ok::<(), slackwater::Error>(())
-    /// ```
-    pub fn embedded(shape: Shape) -> Result<Vec<Self>, Error> {
-        Self::embedded_with(shape, Registry::builtin(), Wait::BLOCKING)
-    }
-
-    /// As [`Session::embedded`], with updaters of the program's own and another way of waiting.
-    ///
-    /// ```
-    /// use slackwater::{Wait, Registry, Session, Shape, Step, TableSpec, Updater, UpdaterSpec};
-    ///
-    /// struct Max;
-    /// impl Updater<f32> for Max {
-    ///     fn state(&self, _width: usize) -> usize { 0 }
-    ///     fn update(&self, _: &Step, _width: usize, row: &mut [f32], gradient: &[f32]) {
-    ///         row.iter_mut().zip(gradient).for_each(|(w, g)| *w = w.max(*g));
-    ///     }
-    /// }
-    ///
-    /// let mut registry = Registry::builtin();
-    /// registry.register::<f32>("max", |_settings| Box::new(Max));
-    /// let shape = Shape { servers: 1, workers: 1 };
-    /// let session = Session::embedded_with(shape, registry, Wait::BLOCKING)?.remove(0);
-    /// let max = UpdaterSpec::Custom { name: "max".into(), settings: vec![] };
-    /// let table = session.table::<f32>(TableSpec::dense("highest", 1, 1).updater(max))?;
-    /// let rows = table.push_pull(&table.keys(&[0]), vec![3.0])?.wait()?;
-    /// assert_eq!(rows.values(), [3.0]);
-    /// # session.close()?;
-    /// # Ok::<(), slackwater::Error>(())
-    /// ```
-    pub fn embedded_with(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<Self>, Error> {
-        embedded::start(shape.check()?, registry, wait)
-    }
-
-    /// Joins a run of several processes as a worker. Blocks until everybody has joined, at most `connect.join_limit`. Fails
-    /// if an address is none or cannot be used ([`Error::Address`]), or if the coordinator is not there, has no room, or not
-    /// everybody comes ([`Error::Run`]).
-    ///
-    /// ```
-    /// use slackwater::{Connect, Serve, Session, Shape, TableSpec};
-    ///
-    /// // A server with the coordinator, which would be a process of its own.
-    /// let meet = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
-    /// let connect = Connect::to(&meet.to_string());
-    /// let serve = Serve { coordinate: Some(Shape { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
-    /// let server = std::thread::spawn(move || serve.run());
-    ///
-    /// let session = Session::connect(&connect)?;
-    /// let table = session.table::<f64>(TableSpec::dense("t", 2, 1).number(slackwater::NumberType::F64))?;
-    /// assert_eq!(table.push_pull_range(0..2, vec![1.0, 2.0])?.wait()?.values(), [1.0, 2.0]);
-    /// session.close()?;
-    /// assert_eq!(server.join().expect("no panic")?.len(), 1);
-    /// # Ok::<(), slackwater::Error>(())
-    /// ```
-    pub fn connect(connect: &Connect) -> Result<Self, Error> {
-        let pool = Pool::new();
-        let meeting = Meeting::of(connect)?;
-        let Place { mut transport, mut waiter, address } = meeting.open(connect, 0, false, &pool)?;
-        let joined =
-            join(&mut transport, &mut waiter, (Role::Worker, connect.place), &address, token(), connect.join_limit)?;
-        let settings = DriverSettings { wait: connect.wait, patience: connect.patience };
-        Ok(Self::begin(joined, Box::new(transport), Box::new(waiter), settings, None))
-    }
-
-    pub(crate) fn begin(
-        joined: node::Joined,
-        transport: Box<dyn net::Transport>,
-        waiter: Box<dyn net::Waiter>,
-        settings: DriverSettings,
-        embedded: Option<Arc<embedded::Threads>>,
-    ) -> Self {
-        let shape = Shape { servers: joined.plan.servers, workers: joined.plan.workers.len() as u32 };
-        let rank = match joined.node {
-            NodeId::Worker(rank) => WorkerId(rank),
-            _ => WorkerId(0),
-        };
-        let members = joined.members.clone();
-        let driver = Driver::start(joined, transport, waiter, settings);
-        let shared = Arc::new(Shared {
-            driver,
-            pool: Pool::new(),
-            shape,
-            rank,
-            members,
-            opened: Instant::now(),
-            ledger: Mutex::new(Ledger::default()),
-            logs: Mutex::new(BTreeMap::new()),
-            turns: AtomicU64::new(0),
-        });
-        Self { shared, _embedded: embedded, closed: false }
-    }
-
     /// This worker's rank: 0 to n − 1. Another worker never has the same.
     ///
     /// ```
@@ -531,11 +325,4 @@ impl Drop for Session {
             tracing::warn!(%error, "left without a goodbye");
         }
     }
-}
-
-/// Distinct for every node that is started anywhere: the time, the process and a count.
-pub(crate) fn token() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    RandomState::new().hash_one((std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
 }

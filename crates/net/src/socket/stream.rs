@@ -1,6 +1,6 @@
 //! What a connection's bytes go through: a TCP socket, or memory shared with a process of the same host.
 
-use super::Noticed;
+use super::waiter::Noticed;
 use crate::shared::{SharedStream, Watched};
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};

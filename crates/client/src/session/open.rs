@@ -1,0 +1,137 @@
+//! How a session begins: in one process, or among several.
+
+use super::{Session, Shared};
+use crate::meeting::{Meeting, Place};
+use crate::{Connect, Error, embedded};
+use machine::Size;
+use node::{DriverSettings, Wait, join};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use update::Registry;
+use wire::{Pool, Role};
+
+/// How many servers and workers a run has. Both must be at least one.
+///
+/// ```
+/// use slackwater::{Session, Shape};
+///
+/// let sessions = Session::embedded(Shape { servers: 2, workers: 3 })?;
+/// assert_eq!(sessions.len(), 3);
+/// assert!(sessions.iter().all(|session| session.shape() == Shape { servers: 2, workers: 3 }));
+/// assert!(Session::embedded(Shape { servers: 0, workers: 3 }).is_err());
+/// # Ok::<(), slackwater::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Threads that hold shards.
+    pub servers: u32,
+    /// Programs that compute.
+    pub workers: u32,
+}
+
+impl Shape {
+    pub(crate) fn check(self) -> Result<Self, Error> {
+        if self.servers == 0 || self.workers == 0 { Err(Error::Shape(self)) } else { Ok(self) }
+    }
+}
+
+impl From<Shape> for Size {
+    fn from(shape: Shape) -> Self {
+        Self { servers: shape.servers, workers: shape.workers }
+    }
+}
+
+impl Session {
+    /// A whole run in this process: a session for each worker, by rank, to be moved into threads. Blocks until all have begun.
+    /// Fails if there are no servers or no workers ([`Error::Shape`]).
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// for session in Session::embedded(Shape { servers: 2, workers: 4 })? {
+    ///     std::thread::spawn(move || {
+    ///         println!("worker {} of {}", session.rank(), session.shape().workers);
+    ///         session.close()
+    ///     });
+    /// }
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn embedded(shape: Shape) -> Result<Vec<Self>, Error> {
+        Self::embedded_with(shape, Registry::builtin(), Wait::BLOCKING)
+    }
+
+    /// As [`Session::embedded`], with updaters of the program's own and another way of waiting.
+    ///
+    /// ```
+    /// use slackwater::{Wait, Registry, Session, Shape, Step, TableSpec, Updater, UpdaterSpec};
+    ///
+    /// struct Max;
+    /// impl Updater<f32> for Max {
+    ///     fn state(&self, _width: usize) -> usize { 0 }
+    ///     fn update(&self, _: &Step, _width: usize, row: &mut [f32], gradient: &[f32]) {
+    ///         row.iter_mut().zip(gradient).for_each(|(w, g)| *w = w.max(*g));
+    ///     }
+    /// }
+    ///
+    /// let mut registry = Registry::builtin();
+    /// registry.register::<f32>("max", |_settings| Box::new(Max));
+    /// let shape = Shape { servers: 1, workers: 1 };
+    /// let session = Session::embedded_with(shape, registry, Wait::BLOCKING)?.remove(0);
+    /// let max = UpdaterSpec::Custom { name: "max".into(), settings: vec![] };
+    /// let table = session.table::<f32>(TableSpec::dense("highest", 1, 1).updater(max))?;
+    /// let rows = table.push_pull(&table.keys(&[0]), vec![3.0])?.wait()?;
+    /// assert_eq!(rows.values(), [3.0]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn embedded_with(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<Self>, Error> {
+        embedded::start(shape.check()?, registry, wait)
+    }
+
+    /// Joins a run of several processes as a worker. Blocks until everybody has joined, at most `connect.join_limit`. Fails
+    /// if an address is none or cannot be used ([`Error::Address`]), or if the coordinator is not there, has no room, or not
+    /// everybody comes ([`Error::Run`]).
+    ///
+    /// ```
+    /// use slackwater::{Connect, Serve, Session, Shape, TableSpec};
+    ///
+    /// // A server with the coordinator, which would be a process of its own.
+    /// let meet = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    /// let connect = Connect::to(&meet.to_string());
+    /// let serve = Serve { coordinate: Some(Shape { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
+    /// let server = std::thread::spawn(move || serve.run());
+    ///
+    /// let session = Session::connect(&connect)?;
+    /// let table = session.table::<f64>(TableSpec::dense("t", 2, 1).number(slackwater::NumberType::F64))?;
+    /// assert_eq!(table.push_pull_range(0..2, vec![1.0, 2.0])?.wait()?.values(), [1.0, 2.0]);
+    /// session.close()?;
+    /// assert_eq!(server.join().expect("no panic")?.len(), 1);
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn connect(connect: &Connect) -> Result<Self, Error> {
+        let pool = Pool::new();
+        let meeting = Meeting::of(connect)?;
+        let Place { mut transport, mut waiter, address } = meeting.open(connect, 0, false, &pool)?;
+        let joined =
+            join(&mut transport, &mut waiter, (Role::Worker, connect.place), &address, token(), connect.join_limit)?;
+        let settings = DriverSettings { wait: connect.wait, patience: connect.patience };
+        Ok(Self::begin(joined, Box::new(transport), Box::new(waiter), settings, None))
+    }
+
+    pub(crate) fn begin(
+        joined: node::Joined,
+        transport: Box<dyn net::Transport>,
+        waiter: Box<dyn net::Waiter>,
+        settings: DriverSettings,
+        embedded: Option<Arc<embedded::Threads>>,
+    ) -> Self {
+        let shared = Arc::new(Shared::start(joined, transport, waiter, settings));
+        Self { shared, _embedded: embedded, closed: false }
+    }
+}
+
+/// Distinct for every node that is started anywhere: the time, the process and a count.
+pub(crate) fn token() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    RandomState::new().hash_one((std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
+}

@@ -1,0 +1,113 @@
+//! What a session shares with its tables and tickets.
+
+use super::Shape;
+use crate::{Error, Ledger};
+use machine::Failure;
+use net::lock;
+use node::{Driver, DriverSettings};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use types::{NodeId, Placement, TableId, TableSpec, WorkerId};
+use wire::{Member, Pool};
+
+/// Pushed bytes that may be unacknowledged before a push blocks.
+const UNACKNOWLEDGED: usize = 256 << 20;
+
+pub(crate) struct Shared {
+    pub driver: Arc<Driver>,
+    /// Where values of the caller's are copied to.
+    pub pool: Pool,
+    pub(super) shape: Shape,
+    pub(super) rank: WorkerId,
+    pub(super) members: Vec<Member>,
+    pub(super) opened: Instant,
+    pub(super) ledger: Mutex<Ledger>,
+    /// The logs of every table, however often it was opened, and how to send them at the end of a clock.
+    pub(super) logs: Mutex<BTreeMap<TableId, TableLogs>>,
+    pub(super) turns: AtomicU64,
+}
+
+/// One table's logs, of whatever number type, and how to send them.
+pub(super) struct TableLogs {
+    pub logs: Arc<dyn Any + Send + Sync>,
+    pub absorb: Box<dyn Fn() -> Result<(), Error> + Send>,
+}
+
+impl Shared {
+    /// A worker that has joined, and the thread that keeps its things moving.
+    pub fn start(
+        joined: node::Joined,
+        transport: Box<dyn net::Transport>,
+        waiter: Box<dyn net::Waiter>,
+        settings: DriverSettings,
+    ) -> Self {
+        let shape = Shape { servers: joined.plan.servers, workers: joined.plan.workers.len() as u32 };
+        let rank = match joined.node {
+            NodeId::Worker(rank) => WorkerId(rank),
+            _ => WorkerId(0),
+        };
+        let members = joined.members.clone();
+        Self {
+            driver: Driver::start(joined, transport, waiter, settings),
+            pool: Pool::new(),
+            shape,
+            rank,
+            members,
+            opened: Instant::now(),
+            ledger: Mutex::new(Ledger::default()),
+            logs: Mutex::new(BTreeMap::new()),
+            turns: AtomicU64::new(0),
+        }
+    }
+
+    pub fn refused(&self, table: TableId, failure: &Failure) -> Error {
+        let named = |spec: &TableSpec| (spec.name.clone(), spec.shape.placement());
+        let named = self.driver.call(|worker, _, _| worker.spec(table).map(named));
+        let (table, placement) = named.unwrap_or_else(|| (format!("number {}", table.0), Placement::Ordered));
+        Error::Refused { worker: self.rank, table, placement, refusal: failure.refusal.clone() }
+    }
+
+    /// Sends what the logs of every table hold.
+    pub(super) fn absorb_logs(&self) -> Result<(), Error> {
+        lock(&self.logs).values().try_for_each(|table| (table.absorb)())
+    }
+
+    /// Fails if a push whose ticket was dropped was refused since this was last asked.
+    pub(super) fn unreported(&self) -> Result<(), Error> {
+        match self.driver.call(|worker, _, _| worker.take_unreported()).first() {
+            Some((table, failure)) => Err(self.refused(*table, failure)),
+            None => Ok(()),
+        }
+    }
+
+    pub fn account(&self, released_by: Option<WorkerId>, time: Duration) {
+        let mut ledger = lock(&self.ledger);
+        match released_by {
+            Some(worker) => *ledger.bound.entry(worker).or_default() += time,
+            None => ledger.network += time,
+        }
+    }
+
+    /// Runs a push or a pull; blocks first while too much is under way.
+    pub fn push<R>(
+        &self,
+        push: impl FnOnce(&mut machine::Worker, types::Time, &mut machine::Outbox) -> R,
+    ) -> Result<R, Error> {
+        let has_room = |worker: &machine::Worker| worker.unacknowledged_bytes() < UNACKNOWLEDGED && worker.may_read();
+        let mut push = Some(push);
+        let now = self.driver.call(|worker, now, out| {
+            has_room(worker).then(|| push.take().map(|push| push(worker, now, out))).flatten()
+        });
+        if let Some(result) = now {
+            return Ok(result);
+        }
+        let Some(push) = push else { unreachable!("a push that was not run is still there") };
+        let begin = Instant::now();
+        let result = self.driver.call_when(has_room, push)?;
+        self.account(None, begin.elapsed());
+        Ok(result)
+    }
+}

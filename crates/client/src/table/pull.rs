@@ -1,0 +1,123 @@
+//! Pulls: of keys, of a range, and of everything.
+
+use super::{Table, TargetNumber};
+use crate::Error;
+use crate::ticket::{Rows, Ticket, Tickets};
+use machine::TableFailure;
+use std::ops::Range;
+use types::{Position, PositionRange};
+use wire::{Keys, Refusal};
+
+impl<T: TargetNumber> Table<T> {
+    /// Pulls the rows of `keys`. Returns at once, unless thousands of reads are open already: then it blocks until one of
+    /// them is answered. [`Ticket::wait`] gives the rows, as fresh as the table's consistency
+    /// asks, and blocks until the slowest worker allows that. A key that was never written reads as zero, or as its
+    /// initial row where the table has an initialiser.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
+    /// let rows = table.pull(&table.keys(&[1, 2, 3]))?.wait()?;
+    /// assert_eq!(rows.values(), [0.0; 3]);
+    /// assert_eq!(rows.staleness(), 0);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn pull(&self, keys: &Keys) -> Result<Ticket<Rows<T>>, Error> {
+        self.pull_into(keys, self.room_for(keys)?, &Tickets::none())
+    }
+
+    /// Memory for the rows of `keys`, unless they are more than the table has or the machine can hold.
+    pub(super) fn room_for(&self, keys: &Keys) -> Result<Vec<T>, Error> {
+        let (table, placement) = (self.spec.name.clone(), self.spec.shape.placement());
+        let last = keys.len().checked_sub(1).map(|last| keys.position(last));
+        if let Some(position) = last.filter(|last| *last > self.spec.shape.extent().last) {
+            return Err(TableFailure::Unfit { table, placement, refusal: Refusal::OutOfRange { position } }.into());
+        }
+        let count = keys.len().saturating_mul(self.spec.width as usize);
+        if Vec::<T>::new().try_reserve_exact(count).is_err() {
+            let expected = (keys.len() as u64).saturating_mul(self.spec.row_bytes() as u64);
+            return Err(
+                TableFailure::Unfit { table, placement, refusal: Refusal::WrongLength { expected, found: 0 } }.into()
+            );
+        }
+        Ok(vec![T::ZERO; count])
+    }
+
+    /// As [`Table::pull`] into memory of the caller's, which [`Rows::into_values`] gives back, after other tickets are done. Fails
+    /// if `target` has not room for exactly the rows.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
+    /// let keys = table.keys(&[0, 1]);
+    /// let push = table.push(&keys, vec![1.0, 2.0])?;
+    /// let mut memory = vec![0.0; 2];
+    /// for _ in 0..3 {
+    ///     memory = table.pull_into(&keys, memory, &Tickets::none().and(&push))?.wait()?.into_values();
+    ///     assert_eq!(memory, [1.0, 2.0]);
+    /// }
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn pull_into(&self, keys: &Keys, target: Vec<T>, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
+        self.absorb_logs()?;
+        if self.spec.consistency.is_eager() {
+            // Refreshes that have arrived must not wait in a queue while the cache says no.
+            self.shared.driver.catch_up();
+        }
+        let target = T::to_target(target);
+        let call = |worker: &mut machine::Worker, now, out: &mut machine::Outbox| {
+            worker.pull(now, self.id, keys.clone(), target, &after.0, out)
+        };
+        let number = self.shared.push(call)??;
+        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+    }
+
+    /// Pulls neighbouring rows of a dense table, or whatever rows an ordered one has in a range ([`Rows::ids`] tells), as
+    /// [`Table::pull`] does; fails for any other.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 1).ordered())?;
+    /// table.push(&table.keys(&[5, 900]), vec![1.0, 2.0])?.wait()?;
+    /// let rows = table.pull_range(0..1000)?.wait()?;
+    /// assert_eq!((rows.ids(), rows.values()), (&[5, 900][..], &[1.0, 2.0][..]));
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn pull_range(&self, ids: Range<u64>) -> Result<Ticket<Rows<T>>, Error> {
+        if matches!(self.spec.shape, types::Shape::Dense { .. }) || ids.is_empty() {
+            return self.pull(&Keys::run(ids));
+        }
+        self.absorb_logs()?;
+        let range = PositionRange { first: Position(ids.start), last: Position(ids.end - 1) };
+        let number = self.shared.push(|worker, now, out| worker.scan(now, self.id, range, &[], out))??;
+        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+    }
+
+    /// Pulls every row there is; [`Rows::ids`] tells which they are. The rows come shard by shard in parts, each as fresh as
+    /// the table's consistency asks; behind a [`Session::barrier`](crate::Session::barrier), with nobody pushing, they are
+    /// the table as it stands. Needs memory for all of them. A `clock` table may name keys whose first clock is still
+    /// held, with what a pull of them reads.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
+    /// table.push(&table.keys(&[900]), vec![2.0])?.wait()?;
+    /// let rows = table.pull_all()?.wait()?;
+    /// assert_eq!((rows.ids(), rows.values()), (&[900][..], &[2.0][..]));
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn pull_all(&self) -> Result<Ticket<Rows<T>>, Error> {
+        self.absorb_logs()?;
+        let all = PositionRange::ALL;
+        let number = self.shared.push(|worker, now, out| worker.scan(now, self.id, all, &[], out))??;
+        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+    }
+}

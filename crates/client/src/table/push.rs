@@ -1,0 +1,189 @@
+//! Pushes, by themselves and with a pull of the same rows.
+
+use super::{PushValues, Table, TargetNumber};
+use crate::Error;
+use crate::ticket::{Rows, Ticket, Tickets};
+use machine::{Batch, Values};
+use std::ops::Range;
+use wire::Keys;
+
+/// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to stay in a cache.
+const COPIED_BYTES: usize = 4 << 20;
+
+impl<T: TargetNumber> Table<T> {
+    /// Pushes `values`, row after row in the order of `keys`. Returns at once, unless too much is under way already: then
+    /// it blocks until some of it has been acknowledged. Fails, before anything is sent, if the batch does not fit.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 2))?;
+    /// let keys = table.keys(&[3, 1, 2]);
+    /// let ticket = table.push(&keys, vec![0.5; 6])?;   // three rows of two
+    /// ticket.wait()?;
+    /// assert!(table.push(&keys, vec![0.5; 5]).is_err());
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn push<'v>(&self, keys: &Keys, values: impl Into<PushValues<'v, T>>) -> Result<Ticket<()>, Error> {
+        self.push_after(keys, values, 1, &Tickets::none())
+    }
+
+    /// As [`Table::push`], computed from `examples` examples, after other tickets are done.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
+    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// let (first, second) = (session.table::<f32>(TableSpec::dense("first", 1, 1))?, session.table::<f32>(TableSpec::dense("second", 1, 1))?);
+    /// let ticket = first.push_range(0..1, vec![1.0])?;
+    /// let after = Tickets::none().and(&ticket);
+    /// second.push_after(&second.keys(&[0]), vec![2.0], 1, &after)?.wait()?;
+    /// assert!(ticket.is_done());
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn push_after<'v>(
+        &self,
+        keys: &Keys,
+        values: impl Into<PushValues<'v, T>>,
+        examples: u64,
+        after: &Tickets,
+    ) -> Result<Ticket<()>, Error> {
+        let bytes = match values.into() {
+            PushValues::Owned(payload) => payload,
+            PushValues::Borrowed(values) => {
+                let whole = values.len() == keys.len() * self.spec.width as usize;
+                if after.0.is_empty()
+                    && whole
+                    && let Some(ticket) = self.push_copies(keys, values, examples)?
+                {
+                    return Ok(ticket);
+                }
+                self.shared.pool.copy(values)
+            }
+        };
+        let values = Values { number: T::TYPE, bytes };
+        let batch = Batch { keys: keys.clone(), values, examples };
+        let number = self.shared.push(|worker, now, out| worker.push(now, self.id, batch, &after.0, out))??;
+        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+    }
+
+    /// Pushes part by part from copies that few buffers take in turn. Nothing if the push must wait for others first.
+    fn push_copies(&self, keys: &Keys, values: &[T], examples: u64) -> Result<Option<Ticket<()>>, Error> {
+        let driver = &self.shared.driver;
+        let begun = driver.call(|worker, _, _| {
+            let ticket = worker.begin_push(self.id, keys, examples)?;
+            Ok::<_, Error>(ticket.map(|ticket| (ticket, worker.parts(self.id, keys))))
+        })?;
+        let Some((ticket, parts)) = begun else { return Ok(None) };
+        let width = self.spec.width as usize;
+        for rows in parts {
+            let copy = self.shared.pool.copy(&values[rows.start * width..rows.end * width]);
+            let under_way = driver.call(|worker, now, out| {
+                worker.push_rows(now, ticket, self.id, keys, rows, copy, out);
+                worker.unacknowledged_bytes()
+            });
+            if under_way > COPIED_BYTES {
+                let room = |worker: &mut machine::Worker| worker.unacknowledged_bytes() <= COPIED_BYTES / 2;
+                // A run that is lost fails every wait; the push is over then, too.
+                driver.wait_until(|worker| room(worker).then_some(())).inspect_err(|_| {
+                    driver.call(|worker, _, _| worker.end_push(ticket));
+                })?;
+            }
+        }
+        driver.call(|worker, _, _| worker.end_push(ticket));
+        Ok(Some(Ticket::new(self.shared.clone(), ticket, self.spec.shape.placement())))
+    }
+
+    /// Pushes to neighbouring ids of a dense or ordered table, as [`Table::push`] does; fails for any other. With examples or
+    /// tickets to run after, use [`Table::push_after`] with [`Keys::run`].
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 4, 1))?;
+    /// table.push_range(1..3, vec![1.0, 2.0])?.wait()?;
+    /// assert_eq!(table.pull_range(0..4)?.wait()?.values(), [0.0, 1.0, 2.0, 0.0]);
+    /// let spread = session.table::<f32>(TableSpec::sparse("spread", 1))?;
+    /// assert!(spread.push_range(1..3, vec![1.0, 2.0]).is_err());
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn push_range<'v>(&self, ids: Range<u64>, values: impl Into<PushValues<'v, T>>) -> Result<Ticket<()>, Error> {
+        self.push(&Keys::run(ids), values)
+    }
+
+    /// Pushes, then pulls the same rows, as one task: the rows hold the push (in a `clock` table, once its clock is
+    /// applied), and the ticket fails if any part of the push is refused. One round trip.
+    ///
+    /// ```
+    /// # use slackwater::{Consistency, Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 1).consistency(Consistency::Unbounded))?;
+    /// let rows = table.push_pull(&table.keys(&[9]), vec![2.5])?.wait()?;
+    /// assert_eq!(rows.values(), [2.5]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn push_pull<'v>(&self, keys: &Keys, values: impl Into<PushValues<'v, T>>) -> Result<Ticket<Rows<T>>, Error>
+    where
+        T: 'v,
+    {
+        self.push_pull_after(keys, values, 1, &Tickets::none())
+    }
+
+    /// As [`Table::push_pull`], computed from `examples` examples, after other tickets are done.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+    /// let keys = table.keys(&[0]);
+    /// let first = table.push(&keys, vec![1.0])?;
+    /// let rows = table.push_pull_after(&keys, vec![2.0], 32, &Tickets::none().and(&first))?.wait()?;
+    /// assert_eq!(rows.values(), [3.0]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn push_pull_after<'v>(
+        &self,
+        keys: &Keys,
+        values: impl Into<PushValues<'v, T>>,
+        examples: u64,
+        after: &Tickets,
+    ) -> Result<Ticket<Rows<T>>, Error>
+    where
+        T: 'v,
+    {
+        self.absorb_logs()?;
+        let bytes = match values.into() {
+            PushValues::Owned(payload) => payload,
+            PushValues::Borrowed(values) => self.shared.pool.copy(values),
+        };
+        let batch = Batch { keys: keys.clone(), values: Values { number: T::TYPE, bytes }, examples };
+        let target = T::to_target(self.room_for(keys)?);
+        let call = |worker: &mut machine::Worker, now, out: &mut machine::Outbox| {
+            worker.push_pull(now, self.id, batch, target, &after.0, out)
+        };
+        let number = self.shared.push(call)??;
+        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+    }
+
+    /// Pushes to neighbouring ids of a dense or ordered table, then pulls them, as [`Table::push_pull`] does; fails for any other.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 4, 1))?;
+    /// assert_eq!(table.push_pull_range(0..2, vec![1.0, 2.0])?.wait()?.values(), [1.0, 2.0]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn push_pull_range<'v>(
+        &self,
+        ids: Range<u64>,
+        values: impl Into<PushValues<'v, T>>,
+    ) -> Result<Ticket<Rows<T>>, Error> {
+        self.push_pull(&Keys::run(ids), values)
+    }
+}

@@ -1,0 +1,82 @@
+//! The numbers that tables hold, and the memory that they are pushed from.
+
+use machine::PullTarget;
+use std::sync::Arc;
+use update::Number;
+use wire::Payload;
+
+/// A number that tables can hold: `f32`, `f64` or `i64`. A program never needs to implement it.
+pub trait TargetNumber: Number {
+    #[doc(hidden)]
+    fn to_target(values: Vec<Self>) -> PullTarget;
+    #[doc(hidden)]
+    fn from_target(target: PullTarget) -> Vec<Self>;
+}
+
+macro_rules! target_numbers {
+    ($($kind:ty => $variant:ident),*) => {$(
+        impl TargetNumber for $kind {
+            fn to_target(values: Vec<Self>) -> PullTarget {
+                PullTarget::$variant(values)
+            }
+            fn from_target(target: PullTarget) -> Vec<Self> {
+                match target {
+                    PullTarget::$variant(values) => values,
+                    _ => unreachable!("a table brings its own numbers"),
+                }
+            }
+        }
+    )*};
+}
+target_numbers!(f32 => F32, f64 => F64, i64 => I64);
+
+/// Values to push: owned memory travels as it is, borrowed memory is copied once, part by part.
+///
+/// ```
+/// # use slackwater::{Session, Shape, TableSpec};
+/// # use std::sync::Arc;
+/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
+/// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;                        // given away
+/// table.push_range(0..2, Arc::<[f32]>::from([1.0, 2.0]))?.wait()?;        // shared, and not to be changed
+/// table.push_range(0..2, &[1.0, 2.0])?.wait()?;                           // kept, and free again when the push returns
+/// assert_eq!(table.pull_range(0..2)?.wait()?.values(), [3.0, 6.0]);
+/// # session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
+pub enum PushValues<'a, T> {
+    /// Memory that nobody changes any more.
+    Owned(Payload),
+    /// Memory that the caller keeps; it may be changed as soon as the push returns.
+    Borrowed(&'a [T]),
+}
+
+impl<T: Number> From<Vec<T>> for PushValues<'_, T> {
+    fn from(values: Vec<T>) -> Self {
+        Self::Owned(Payload::new(values))
+    }
+}
+
+impl<T: Number> From<Arc<[T]>> for PushValues<'_, T> {
+    fn from(values: Arc<[T]>) -> Self {
+        Self::Owned(Payload::new(values))
+    }
+}
+
+impl<'a, T: Number> From<&'a [T]> for PushValues<'a, T> {
+    fn from(values: &'a [T]) -> Self {
+        Self::Borrowed(values)
+    }
+}
+
+impl<'a, T: Number, const N: usize> From<&'a [T; N]> for PushValues<'a, T> {
+    fn from(values: &'a [T; N]) -> Self {
+        Self::Borrowed(values)
+    }
+}
+
+impl<'a, T: Number> From<&'a Vec<T>> for PushValues<'a, T> {
+    fn from(values: &'a Vec<T>) -> Self {
+        Self::Borrowed(values)
+    }
+}

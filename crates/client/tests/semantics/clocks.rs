@@ -1,0 +1,156 @@
+//! What belongs to a clock, and who waits at a barrier.
+
+use crate::{alone, counts, dawdle, done, run};
+use slackwater::{Combine, Consistency, NumberType, Reduce, TableSpec, UpdaterSpec};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+#[test]
+fn a_clock_of_sums_or_means_is_exact_and_alike_for_everybody() {
+    const WORKERS: u32 = 3;
+    for (reduce, shares) in [(Reduce::Sum, 1), (Reduce::Mean, WORKERS)] {
+        let seen = run(2, WORKERS, |session| {
+            let spec = TableSpec::dense("gradients", 4, 1).number(NumberType::F64).combine(Combine::Clock(reduce));
+            let table = session.table::<f64>(spec).expect("made");
+            let mut seen = Vec::new();
+            for clock in 0..12u64 {
+                // Worker 2 has nothing to say in odd clocks: a mean divides by the workers all the same.
+                if session.rank() < 2 || clock.is_multiple_of(2) {
+                    done(table.push_range(0..4, vec![3.0 * f64::from(session.rank() + 1); 4]));
+                }
+                dawdle(session.rank(), clock);
+                session.clock().expect("ended");
+                let rows = read!(table.pull_range(0..4));
+                assert_eq!(rows.clock().0, clock + 1, "exactly the clocks below the frontier");
+                seen.push(rows.into_values());
+            }
+            seen
+        });
+        let per_clock = |clock: u64| if clock.is_multiple_of(2) { 18.0 } else { 9.0 } / f64::from(shares);
+        let mut total = 0.0;
+        for clock in 0..12 {
+            total += per_clock(clock);
+            for of_worker in &seen {
+                assert_eq!(of_worker[clock as usize], vec![total; 4], "{reduce:?} after clock {clock}");
+            }
+        }
+    }
+}
+
+#[test]
+fn logs_of_threads_meet_at_a_read_or_a_clock() {
+    const THREADS: usize = 4;
+    let totals = run(2, 2, |session| {
+        let table = session.table::<i64>(counts("logged", 8)).expect("made");
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS as u64 {
+                let mut log = table.log();
+                let keys = table.keys(&[thread, thread + 1]);
+                scope.spawn(move || (0..50).for_each(|_| log.add(&keys, &[1, 1], 1).expect("fits")));
+            }
+        });
+        let own = read!(table.pull_range(0..8));
+        assert!(own.values()[1] >= 100, "a read sees the logs: {:?}", own.values());
+        let mut log = table.log();
+        log.add(&table.keys(&[7]), &[5], 1).expect("fits");
+        session.clock().expect("ended");
+        read!(table.pull_range(0..8)).into_values()
+    });
+    for total in totals {
+        assert_eq!(total, [100, 200, 200, 200, 100, 0, 0, 10], "a clock sends the logs");
+    }
+}
+
+#[test]
+fn logs_of_a_table_opened_twice_meet() {
+    run(1, 1, |session| {
+        let open = || session.table::<i64>(TableSpec::dense("t", 1, 1).number(NumberType::I64)).expect("made");
+        let (one, two) = (open(), open());
+        one.log().add(&one.keys(&[0]), &[5], 1).expect("fits");
+        assert_eq!(read!(two.pull_range(0..1)).values(), [5]);
+    });
+}
+
+/// Every thread's `clock()` ends a clock that holds what the thread pushed and noted before, whoever collects the logs.
+#[test]
+fn threads_that_end_clocks_at_once_end_one_each_with_all_that_was_theirs() {
+    const THREADS: u64 = 3;
+    const CLOCKS: u64 = 400;
+    let summed = counts("summed", 2 * THREADS).combine(Combine::Clock(Reduce::Sum)).consistency(Consistency::slack(0));
+    alone(|session| {
+        let table = session.table::<i64>(summed.clone()).expect("made");
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (table, mut log) = (table.clone(), table.log());
+                scope.spawn(move || {
+                    let (noted, pushed) = (table.keys(&[thread]), table.keys(&[THREADS + thread]));
+                    for clock in 1..=CLOCKS as i64 {
+                        log.add(&noted, &[1], 1).expect("noted");
+                        drop(table.push(&pushed, vec![1]).expect("sent"));
+                        session.clock().expect("ended");
+                        for keys in [&noted, &pushed] {
+                            assert_eq!(read!(table.pull(keys)).values(), [clock], "thread {thread}");
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(session.now().0, THREADS * CLOCKS);
+    });
+}
+
+#[test]
+fn a_learning_rate_changes_for_the_clocks_from_then_on() {
+    alone(|session| {
+        let sgd = UpdaterSpec::Sgd { rate: 1.0 };
+        for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
+            let spec = TableSpec::dense(&format!("{combine:?}"), 2, 1).updater(sgd.clone()).combine(combine);
+            let table = session.table::<f32>(spec).expect("made");
+            let mut expected = 0.0;
+            for rate in [1.0, 0.5, 0.25, 0.0, 2.0] {
+                if rate != 1.0 {
+                    drop(table.set_rate(rate).expect("sent"));
+                }
+                drop(table.push_range(0..2, vec![4.0; 2]).expect("sent"));
+                session.clock().expect("ended");
+                expected -= 4.0 * rate as f32;
+                assert_eq!(read!(table.pull_range(0..2)).values(), [expected; 2], "{combine:?} at rate {rate}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_table_made_in_the_middle_of_a_run_has_missed_nothing() {
+    run(2, 3, |session| {
+        let first = session.table::<i64>(counts("first", 3)).expect("made");
+        for _ in 0..5 {
+            drop(first.push_range(0..3, vec![1; 3]).expect("sent"));
+            session.clock().expect("ended");
+        }
+        // The workers get here at clocks of their own.
+        let late = session.table::<i64>(counts("late", 3)).expect("made");
+        for clock in 5..10 {
+            drop(late.push_range(0..3, vec![1; 3]).expect("sent"));
+            session.clock().expect("ended");
+            let rows = read!(late.pull_range(0..3));
+            assert!(rows.values().iter().all(|count| *count >= 3 * (clock - 4)), "{:?} after {clock}", rows.values());
+        }
+        session.barrier().expect("all done");
+        assert_eq!(read!(late.pull_range(0..3)).values(), [15; 3]);
+    });
+}
+
+#[test]
+fn a_barrier_lets_nobody_pass_before_all_are_there() {
+    let arrived = AtomicI64::new(0);
+    run(1, 4, |session| {
+        for round in 1..=10 {
+            dawdle(session.rank(), round);
+            arrived.fetch_add(1, Ordering::SeqCst);
+            session.barrier().expect("passed");
+            assert!(arrived.load(Ordering::SeqCst) >= round as i64 * 4, "round {round}");
+        }
+        assert!(session.ledger().barrier > Duration::ZERO);
+    });
+}

@@ -1,0 +1,94 @@
+//! What the tables promise, through the public client and with real threads.
+
+macro_rules! read {
+    ($ticket:expr) => {
+        $ticket.expect("asked").wait().expect("read")
+    };
+}
+
+mod clocks;
+mod freshness;
+#[path = "../../../net/tests/logged/mod.rs"]
+mod logged;
+mod rows;
+mod tasks;
+
+use logged::Log;
+use slackwater::{NumberType, Session, Shape, Table, TableSpec, Ticket};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Runs `program` as every worker of an embedded run; results by rank.
+fn run<R: Send>(servers: u32, workers: u32, program: impl Fn(&Session) -> R + Sync) -> Vec<R> {
+    let sessions = Session::embedded(Shape { servers, workers }).expect("a run");
+    std::thread::scope(|scope| {
+        let program = &program;
+        let threads: Vec<_> = sessions
+            .into_iter()
+            .map(|session| {
+                scope.spawn(move || {
+                    let result = program(&session);
+                    session.close().expect("left");
+                    result
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
+fn alone<R: Send>(program: impl Fn(&Session) -> R + Sync) -> R {
+    run(2, 1, program).remove(0)
+}
+
+fn done(ticket: Result<Ticket<()>, slackwater::Error>) {
+    ticket.expect("sent").wait().expect("done");
+}
+
+fn counts(name: &str, rows: u64) -> TableSpec {
+    TableSpec::dense(name, rows, 1).number(NumberType::I64)
+}
+
+/// Uneven work, from a seed.
+fn dawdle(rank: u32, clock: u64) {
+    let mix = (u64::from(rank) * 31 + clock * 17 + 7).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60;
+    std::thread::sleep(Duration::from_micros(mix * 150));
+}
+
+#[test]
+fn nothing_waits_in_silence() {
+    let log = Log::default();
+    let logger = tracing_subscriber::fmt().with_ansi(false).with_writer(Mutex::new(log.clone())).finish();
+    // For all threads: the shell logs from its own. No other test here sets one.
+    tracing::subscriber::set_global_default(logger).expect("the only one");
+    run(1, 3, |session| {
+        let table: Table<i64> = session.table(counts("shared", 1)).expect("made");
+        if session.rank() == 2 {
+            std::thread::sleep(Duration::from_millis(3_600));
+        }
+        session.clock().expect("ended");
+        read!(table.pull_range(0..1));
+        let ledger = session.ledger();
+        if session.rank() == 0 {
+            assert_eq!(ledger.slowest().map(|(worker, _)| worker.0), Some(2), "{ledger:?}");
+            assert!(ledger.waited_for_others() > Duration::from_secs(2), "{ledger:?}");
+        }
+        if session.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(3_600));
+        }
+        session.barrier().expect("passed");
+    });
+    let text = log.text();
+    let says = |words: &[&str]| text.lines().any(|line| words.iter().all(|word| line.contains(word)));
+    assert!(says(&["WARN", "a read waits", "shared", "worker 2"]), "{text}");
+    assert!(says(&["WARN", "barrier waits", "worker 1"]), "{text}");
+}
+
+#[test]
+fn a_closed_session_says_so() {
+    let session = Session::embedded(Shape { servers: 1, workers: 1 }).expect("started").remove(0);
+    let table = session.table::<f32>(TableSpec::dense("t", 1, 1)).expect("made");
+    session.close().expect("closed");
+    let error = table.push_range(0..1, vec![1.0]).err().expect("refused");
+    assert!(error.to_string().contains("left the run"), "{error}");
+}

@@ -1,0 +1,76 @@
+//! The order of a worker's tasks.
+
+use crate::{alone, counts, run};
+use slackwater::{Consistency, Keys, TableSpec, Tickets, UpdaterSpec};
+
+#[test]
+fn a_push_pull_holds_its_own_push_under_any_consistency() {
+    let rules = [Consistency::LOCK_STEP, Consistency::slack(2), Consistency::Unbounded, Consistency::Delay { tau: 3 }];
+    alone(|session| {
+        for rule in rules {
+            let table = session.table::<i64>(counts(&rule.to_string(), 6).consistency(rule)).expect("made");
+            for time in 1..=5 {
+                assert_eq!(read!(table.push_pull_range(0..6, vec![1; 6])).values(), [time; 6], "{rule}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_push_pull_is_one_task_and_fails_with_its_push() {
+    run(2, 1, |session| {
+        for consistency in [Consistency::LOCK_STEP, Consistency::Unbounded, Consistency::Delay { tau: 0 }] {
+            let spec = TableSpec::dense(&consistency.to_string(), 8, 1).consistency(consistency);
+            let table = session.table::<f32>(spec).expect("made");
+            for round in 1..=20 {
+                let rows = read!(table.push_pull_range(0..8, vec![1.0; 8]));
+                assert_eq!(rows.values(), [round as f32; 8], "{consistency}");
+            }
+            let failed = table.push_pull_range(0..8, vec![f32::NAN; 8]).expect("sent").wait();
+            assert!(failed.is_err_and(|error| error.to_string().contains("not finite")), "{consistency}");
+        }
+    });
+}
+
+#[test]
+fn a_task_runs_after_the_tickets_it_names() {
+    alone(|session| {
+        let assign = |name: &str| {
+            let spec = counts(name, 1_000).consistency(Consistency::Unbounded).updater(UpdaterSpec::Assign);
+            session.table::<i64>(spec).expect("made")
+        };
+        let (one, two) = (assign("one"), assign("two"));
+        for value in 1..=30 {
+            let first = one.push_range(0..1_000, vec![value; 1_000]).expect("sent");
+            let after = Tickets::none().and(&first);
+            let second = two.push_after(&Keys::run(0..1_000), vec![value; 1_000], 1, &after).expect("sent");
+            let read =
+                one.pull_into(&Keys::run(0..1_000), vec![0; 1_000], &Tickets::none().and(&second)).expect("asked");
+            // The last of the three is done, so all are, and in that order.
+            assert_eq!(read.wait().expect("read").values(), [value; 1_000]);
+            assert!(first.is_done() && second.is_done());
+        }
+    });
+}
+
+#[test]
+fn a_delay_of_nothing_is_sequential_and_a_long_one_loses_nothing() {
+    run(2, 2, |session| {
+        for tau in [0, 1, 8, u64::MAX] {
+            let name = format!("delay {tau}");
+            let table = session.table::<i64>(counts(&name, 50).consistency(Consistency::Delay { tau })).expect("made");
+            let mut tickets = Vec::new();
+            for task in 0..40u64 {
+                tickets.push(table.push_range(0..50, vec![1; 50]).expect("sent"));
+                if let Some(old) = (task.checked_sub(tau)).and_then(|old| old.checked_sub(1)) {
+                    let rows = read!(table.pull_range(0..1));
+                    // The pull is a task, too, so all before it but τ are acknowledged.
+                    assert!(rows.values()[0] > old as i64, "{name}: {:?} after {task} pushes", rows.values());
+                }
+            }
+            tickets.into_iter().for_each(|ticket| ticket.wait().expect("pushed"));
+            session.barrier().expect("all done");
+            assert_eq!(read!(table.pull_range(0..50)).values(), [80; 50], "{name}");
+        }
+    });
+}

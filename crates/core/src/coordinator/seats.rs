@@ -1,0 +1,104 @@
+//! Who sits where, and when the run begins.
+
+use super::Coordinator;
+use crate::Outbox;
+use types::{NodeId, Source, Time};
+use wire::{Control, Member, Role};
+
+pub(super) struct Seat {
+    pub address: String,
+    /// The incarnation that sits here. Every seat that is given has one of its own, for ever.
+    pub source: Source,
+    /// Whether the node has spoken under the name it was given.
+    pub ready: bool,
+    pub heard: Time,
+    pub gone: bool,
+}
+
+impl Coordinator {
+    pub(super) fn join(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        (role, place): (Role, Option<u32>),
+        address: String,
+        token: u64,
+        out: &mut Outbox,
+    ) {
+        if let Some((node, reason)) = &self.lost {
+            let reason = format!("the run has lost {node} ({reason}); start a new one");
+            return Self::say(from, Control::Turned { reason, token }, out);
+        }
+        let node = match self.tokens.get(&token) {
+            // It missed an answer: its next beat is taken for the first again.
+            Some(node) => {
+                if let Some(seat) = self.seats.get_mut(node) {
+                    seat.ready = false;
+                }
+                *node
+            }
+            None => {
+                let node = match self.free_place(role, place) {
+                    Ok(node) => node,
+                    Err(reason) => return Self::say(from, Control::Turned { reason, token }, out),
+                };
+                self.tokens.insert(token, node);
+                self.given += 1;
+                let source = Source(self.given);
+                self.seats.insert(node, Seat { address, source, ready: false, heard: now, gone: false });
+                node
+            }
+        };
+        let Some(source) = self.seats.get(&node).map(|seat| seat.source) else { return };
+        Self::say(from, Control::Welcome { node, source, token }, out);
+    }
+
+    /// The place asked for, or the first that is free; otherwise why there is none.
+    fn free_place(&self, role: Role, place: Option<u32>) -> Result<NodeId, String> {
+        let (name, most): (fn(u32) -> NodeId, u32) = match role {
+            Role::Server => (NodeId::Server, self.size.servers),
+            Role::Worker => (NodeId::Worker, self.size.workers),
+        };
+        let is_free = |node: &NodeId| !self.seats.contains_key(node);
+        match place {
+            None => {
+                let full = || format!("the run has its {most} already; start it with room for more");
+                (0..most).map(name).find(is_free).ok_or_else(full)
+            }
+            Some(place) if place >= most => Err(format!("there is no {}: the run has {most}, from 0", name(place))),
+            Some(place) if is_free(&name(place)) => Ok(name(place)),
+            Some(place) => Err(format!("another process is {} already; give each its own place, or none", name(place))),
+        }
+    }
+
+    pub(super) fn beat(&mut self, from: NodeId, out: &mut Outbox) {
+        let Some(seat) = self.seats.get_mut(&from) else { return };
+        let first = !std::mem::replace(&mut seat.ready, true);
+        if let Some((node, reason)) = &self.lost {
+            // Said again to whoever missed it.
+            return Self::say(from, Control::Lost { node: *node, reason: reason.clone() }, out);
+        }
+        let complete = self.seats.len() as u32 == self.size.servers + self.size.workers;
+        if complete && !self.begun && self.seats.values().all(|seat| seat.ready) {
+            self.begun = true;
+            self.seats.keys().for_each(|node| self.begin(*node, out));
+        } else if self.begun && first {
+            self.begin(from, out);
+        } else {
+            Self::say(from, Control::Beat, out);
+        }
+    }
+
+    fn begin(&self, to: NodeId, out: &mut Outbox) {
+        let member = |(node, seat): (&NodeId, &Seat)| Member { node: *node, address: seat.address.clone() };
+        let members = self.seats.iter().map(member).collect();
+        Self::say(to, Control::Begin { plan: self.plan(), members }, out);
+    }
+
+    /// Before the run begins a place is kept only for those who are there: people may take their time to start every process.
+    pub(super) fn vacate_silent(&mut self, now: Time) {
+        let patience = self.patience;
+        self.seats.retain(|_, seat| now.since(seat.heard) <= patience);
+        self.tokens.retain(|_, node| self.seats.contains_key(node));
+    }
+}

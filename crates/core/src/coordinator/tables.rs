@@ -1,0 +1,96 @@
+//! Which tables exist: made on all servers before any worker hears of them.
+
+use super::{ASK_AGAIN_AFTER, Coordinator};
+use crate::Outbox;
+use std::collections::BTreeSet;
+use types::{NodeId, TableId, TableSpec, Time};
+use wire::Control;
+
+pub(super) struct Table {
+    id: TableId,
+    spec: TableSpec,
+    /// Servers that have not answered yet.
+    pending: BTreeSet<NodeId>,
+    problem: Option<String>,
+    askers: BTreeSet<NodeId>,
+    /// Workers that have not said that they know of it: the frontier counts all of them, whether they use it or not.
+    untold: BTreeSet<NodeId>,
+    asked: Time,
+}
+
+impl Coordinator {
+    pub(super) fn make_table(&mut self, now: Time, from: NodeId, spec: TableSpec, out: &mut Outbox) {
+        let name = spec.name.clone();
+        if let Err(error) = spec.check() {
+            return Self::say(from, Control::TableRefused { name, problem: error.to_string() }, out);
+        }
+        let id = TableId(self.tables.len() as u32);
+        let servers: BTreeSet<NodeId> = (0..self.size.servers).map(NodeId::Server).collect();
+        let workers = self.live_workers().map(NodeId::from).collect();
+        let table = self.tables.entry(name.clone()).or_insert_with(|| {
+            for server in &servers {
+                Self::say(*server, Control::AddTable { table: id, spec: spec.clone() }, out);
+            }
+            Table {
+                id,
+                spec: spec.clone(),
+                pending: servers,
+                problem: None,
+                askers: BTreeSet::new(),
+                untold: workers,
+                asked: now,
+            }
+        });
+        if let Some(difference) = table.spec.difference(&spec) {
+            let problem = format!("two specs for one name '{name}': {difference}; use the same spec in every worker");
+            return Self::say(from, Control::TableRefused { name, problem }, out);
+        }
+        table.askers.insert(from);
+        Self::answer_askers(&name, table, out);
+    }
+
+    pub(super) fn table_added(&mut self, from: NodeId, id: TableId, problem: Option<String>, out: &mut Outbox) {
+        let Some((name, table)) = self.tables.iter_mut().find(|(_, table)| table.id == id) else { return };
+        if table.untold.remove(&from) || !table.pending.remove(&from) {
+            return;
+        }
+        table.problem = table.problem.take().or(problem.map(|problem| format!("{from}: {problem}")));
+        if table.pending.is_empty() && table.problem.is_none() {
+            Self::tell_workers(table, out);
+        }
+        Self::answer_askers(name, table, out);
+    }
+
+    fn tell_workers(table: &Table, out: &mut Outbox) {
+        for worker in &table.untold {
+            Self::say(*worker, Control::AddTable { table: table.id, spec: table.spec.clone() }, out);
+        }
+    }
+
+    fn answer_askers(name: &str, table: &mut Table, out: &mut Outbox) {
+        if !table.pending.is_empty() {
+            return;
+        }
+        for asker in std::mem::take(&mut table.askers) {
+            let name = name.to_owned();
+            let answer = match &table.problem {
+                None => Control::TableMade { table: table.id, name },
+                Some(problem) => Control::TableRefused { name, problem: problem.clone() },
+            };
+            Self::say(asker, answer, out);
+        }
+    }
+
+    /// Says again what servers and workers have not answered.
+    pub(super) fn ask_servers_again(&mut self, now: Time, out: &mut Outbox) {
+        for table in self.tables.values_mut().filter(|table| now.since(table.asked) >= ASK_AGAIN_AFTER) {
+            table.asked = now;
+            for server in &table.pending {
+                Self::say(*server, Control::AddTable { table: table.id, spec: table.spec.clone() }, out);
+            }
+            if table.pending.is_empty() && table.problem.is_none() {
+                Self::tell_workers(table, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+use super::barrier::{NAMED, NOTICE_AFTER};
+use super::*;
+use types::Source;
+use wire::Role;
+
+#[test]
+fn a_place_asked_for_is_given_if_there_is_one_and_it_is_free() {
+    // (who asks, the place asked for, the name given or a word of the refusal)
+    let (server, worker) = (Role::Server, Role::Worker);
+    let cases: [(Role, Option<u32>, Result<NodeId, &str>); 8] = [
+        (worker, Some(1), Ok(NodeId::Worker(1))),
+        (worker, None, Ok(NodeId::Worker(0))),
+        (worker, None, Ok(NodeId::Worker(2))),
+        (worker, None, Err("has its 3 already")),
+        (worker, Some(1), Err("another process is worker 1")),
+        (worker, Some(3), Err("there is no worker 3")),
+        (server, Some(0), Ok(NodeId::Server(0))),
+        (server, None, Err("has its 1 already")),
+    ];
+    let mut coordinator = Coordinator::new(Size { servers: 1, workers: 3 }, Span::from_secs(1));
+    for (token, (role, place, expected)) in (0u64..).zip(cases) {
+        let mut out = Outbox::new();
+        let from = NodeId::Worker(1000 + token as u32);
+        let message = Message::Control(Control::Join { role, address: String::new(), token, place });
+        let frame = Frame { head: Head::plain(from, NodeId::Coordinator), message };
+        coordinator.handle(Time(0), frame, &mut out);
+        let answer = out.drain().next().unwrap().message;
+        match (answer, expected) {
+            (Message::Control(Control::Welcome { node, .. }), Ok(expected)) => assert_eq!(node, expected),
+            (Message::Control(Control::Turned { reason, .. }), Err(words)) => {
+                assert!(reason.contains(words), "{reason}");
+            }
+            (answer, expected) => panic!("{expected:?} became {answer:?}"),
+        }
+    }
+}
+
+fn said(coordinator: &mut Coordinator, now: Time, from: NodeId, source: Source, control: Control) -> Vec<Control> {
+    let mut out = Outbox::new();
+    let mut head = Head::plain(from, NodeId::Coordinator);
+    head.source = source;
+    coordinator.handle(now, Frame { head, message: Message::Control(control) }, &mut out);
+    controls(&mut out)
+}
+
+fn controls(out: &mut Outbox) -> Vec<Control> {
+    let control = |frame: Frame| match frame.message {
+        Message::Control(control) => Some(control),
+        _ => None,
+    };
+    out.drain().filter_map(control).collect()
+}
+
+/// Joins as a worker; the name and the source given, if there is a place.
+fn join(coordinator: &mut Coordinator, now: Time, role: Role, token: u64) -> Option<(NodeId, Source)> {
+    let control = Control::Join { role, address: String::new(), token, place: None };
+    let answer = said(coordinator, now, NodeId::Worker(1000), Source(0), control);
+    answer.into_iter().find_map(|answer| match answer {
+        Control::Welcome { node, source, .. } => Some((node, source)),
+        _ => None,
+    })
+}
+
+#[test]
+fn no_two_incarnations_share_a_source() {
+    let mut coordinator = Coordinator::new(Size { servers: 1, workers: 2 }, Span::from_secs(5));
+    let (_, server) = join(&mut coordinator, Time(0), Role::Server, 10).expect("a place");
+    let (name, old) = join(&mut coordinator, Time(0), Role::Worker, 1).expect("a place");
+    assert_eq!(join(&mut coordinator, Time(0), Role::Worker, 1), Some((name, old)), "the same process, the same one");
+    let (_, other) = join(&mut coordinator, Time(0), Role::Worker, 2).expect("a place");
+    // The first falls silent; whoever comes next gets its rank, and a source of its own.
+    let later = Time(0) + Span::from_secs(4);
+    for (node, source) in [(NodeId::Server(0), server), (NodeId::Worker(1), other)] {
+        said(&mut coordinator, later, node, source, Control::Beat);
+    }
+    let much_later = Time(0) + Span::from_secs(6);
+    coordinator.tick(much_later, &mut Outbox::new());
+    let (again, new) = join(&mut coordinator, much_later, Role::Worker, 3).expect("a place");
+    assert_eq!(again, name);
+    assert!(new != old && new != other && other != old);
+    assert_eq!(coordinator.plan().workers, [new, other]);
+    // The old one is not taken for the new one, whatever it says.
+    let begins = |said: Vec<Control>| said.iter().any(|control| matches!(control, Control::Begin { .. }));
+    assert!(!begins(said(&mut coordinator, much_later, name, old, Control::Beat)));
+    assert!(begins(said(&mut coordinator, much_later, name, new, Control::Beat)));
+    assert!(said(&mut coordinator, much_later, name, old, Control::Bye).is_empty());
+    assert!(!coordinator.seats[&name].gone);
+}
+
+/// A run of one server and this many workers that has begun.
+fn begun(workers: u32) -> Coordinator {
+    let mut coordinator = Coordinator::new(Size { servers: 1, workers }, Span::from_secs(1_000));
+    let server = join(&mut coordinator, Time(0), Role::Server, 0);
+    let others = (1..=u64::from(workers)).map(|token| join(&mut coordinator, Time(0), Role::Worker, token));
+    let members: Vec<_> = others.chain([server]).map(|member| member.expect("a place")).collect();
+    for (node, source) in members {
+        said(&mut coordinator, Time(0), node, source, Control::Beat);
+    }
+    assert!(coordinator.has_begun());
+    coordinator
+}
+
+#[test]
+fn what_is_said_of_a_barrier_grows_with_the_workers_and_not_with_their_square() {
+    let workers = 1_000;
+    let mut coordinator = begun(workers);
+    for rank in 0..workers / 2 {
+        let node = NodeId::Worker(rank);
+        let source = coordinator.seats[&node].source;
+        assert!(said(&mut coordinator, Time(0), node, source, Control::Barrier { number: 1 }).is_empty());
+    }
+    let mut out = Outbox::new();
+    coordinator.tick(Time(0) + NOTICE_AFTER, &mut out);
+    let told: Vec<_> = controls(&mut out);
+    assert_eq!(told.len(), workers as usize / 2);
+    let expected: Vec<_> = (workers / 2..).map(WorkerId).take(NAMED).collect();
+    assert!(told.iter().all(|told| matches!(told, Control::BarrierWaiting { on, .. } if *on == expected)));
+}
+
+#[test]
+fn a_barrier_counts_those_who_have_not_left() {
+    let mut coordinator = begun(3);
+    let mut say = |rank: u32, control: Control| {
+        let source = coordinator.seats[&NodeId::Worker(rank)].source;
+        let said = said(&mut coordinator, Time(0), NodeId::Worker(rank), source, control);
+        said.iter().filter(|said| matches!(said, Control::BarrierPassed { .. })).count()
+    };
+    // (who, what, how many hear that it is passed)
+    let cases = [
+        (0, Control::Barrier { number: 1 }, 0),
+        (0, Control::Barrier { number: 1 }, 0), // said twice
+        (1, Control::Bye, 0),
+        (1, Control::Barrier { number: 1 }, 0), // late
+        (2, Control::Barrier { number: 1 }, 2),
+        (2, Control::Barrier { number: 1 }, 1), // the answer was lost
+        (0, Control::Barrier { number: 2 }, 0),
+        (2, Control::Bye, 1),
+    ];
+    for (step, (rank, control, expected)) in cases.into_iter().enumerate() {
+        assert_eq!(say(rank, control), expected, "step {step}");
+    }
+}
+
+#[test]
+fn a_place_whose_node_fell_silent_before_the_run_began_is_free_again() {
+    let mut coordinator = Coordinator::new(Size { servers: 1, workers: 1 }, Span::from_secs(5));
+    let mut out = Outbox::new();
+    let mut join = |coordinator: &mut Coordinator, now: Time, token: u64| {
+        let control = Control::Join { role: Role::Worker, address: String::new(), token, place: None };
+        let head = Head::plain(NodeId::Worker(1000), NodeId::Coordinator);
+        coordinator.handle(now, Frame { head, message: Message::Control(control) }, &mut out);
+        out.drain().next().map(|frame| frame.message)
+    };
+    let welcomed = |answer| matches!(answer, Some(Message::Control(Control::Welcome { .. })));
+    assert!(welcomed(join(&mut coordinator, Time(0), 1)));
+    let later = Time(0) + Span::from_secs(4);
+    coordinator.tick(later, &mut Outbox::new());
+    assert!(!welcomed(join(&mut coordinator, later, 2)), "the first may still be there");
+    let much_later = Time(0) + Span::from_secs(6);
+    coordinator.tick(much_later, &mut Outbox::new());
+    assert!(welcomed(join(&mut coordinator, much_later, 2)));
+}

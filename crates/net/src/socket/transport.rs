@@ -1,0 +1,385 @@
+//! One node's connections: made, accepted, read, written and closed.
+
+use super::addresses::{Addresses, Way};
+use super::connection::{Connection, Origin};
+use super::inbox::Ended;
+use super::stream::Stream;
+use super::waiter::Ready;
+use super::{DOOR, FIRST_CONNECTION, LISTENER, SameHost, SocketSettings, WAKER};
+use crate::shared::{Door, Watch, call};
+use crate::{Event, Traffic, Transport, lock};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use types::NodeId;
+use wire::{Frame, Member};
+
+/// A peer that is sent this much without reading it gets no more of its requests served until it has read some.
+const PAUSE_ABOVE: usize = 4 << 20;
+/// TCP connections up to which reading them all is cheaper than asking which can be read.
+const GLANCE_AT: usize = 3;
+/// Connections of any kind up to which that is so: looking into shared memory costs next to nothing.
+const GLANCE_AT_SHARED: usize = 32;
+/// Queued bytes that are written at once rather than with the next flush.
+const WRITE_ABOVE: usize = 256 << 10;
+
+/// One node's connections.
+pub struct SocketTransport {
+    registry: Registry,
+    listener: TcpListener,
+    /// Where nodes of this host call; none where they are to use TCP.
+    door: Option<Door>,
+    /// Rings that whoever waits has to look into.
+    watch: Watch,
+    ready: Arc<Mutex<Vec<Ready>>>,
+    settings: SocketSettings,
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    /// Connections so far.
+    serials: u64,
+    /// The connection that a node last used.
+    by_node: BTreeMap<NodeId, usize>,
+    addresses: Addresses,
+    /// Nodes that did not answer through shared memory.
+    over_tcp_next: BTreeSet<NodeId>,
+    readable: VecDeque<usize>,
+    unflushed: Vec<usize>,
+    disconnected: VecDeque<NodeId>,
+    /// A connection could not be accepted.
+    turned_away: bool,
+    traffic: Traffic,
+}
+
+impl SocketTransport {
+    /// Takes whoever calls at `listener` or at the door, as `ready` tells.
+    pub(super) fn new(
+        registry: Registry,
+        listener: TcpListener,
+        door: Option<Door>,
+        watch: Watch,
+        ready: Arc<Mutex<Vec<Ready>>>,
+        settings: SocketSettings,
+    ) -> Self {
+        Self {
+            registry,
+            listener,
+            door,
+            watch,
+            ready,
+            settings,
+            connections: Vec::new(),
+            free: Vec::new(),
+            serials: 0,
+            by_node: BTreeMap::new(),
+            addresses: Addresses::new(),
+            over_tcp_next: BTreeSet::new(),
+            readable: VecDeque::new(),
+            unflushed: Vec::new(),
+            disconnected: VecDeque::new(),
+            turned_away: false,
+            traffic: Traffic::default(),
+        }
+    }
+
+    /// `node` listens at these addresses, to be tried in turn.
+    pub fn know_at(&mut self, node: NodeId, addresses: Vec<SocketAddr>) {
+        self.addresses.know_at(node, addresses);
+    }
+
+    /// Connects to `node` at `address` without waiting for it.
+    fn dial(&mut self, node: NodeId, address: SocketAddr) -> std::io::Result<usize> {
+        let stream = match self.call_here(node, address) {
+            Some(stream) => stream,
+            None => Stream::Tcp(TcpStream::connect(address)?),
+        };
+        let index = self.add(stream, Origin::Called)?;
+        if let Some(connection) = &mut self.connections[index] {
+            connection.peer = Some(node);
+        }
+        self.by_node.insert(node, index);
+        Ok(index)
+    }
+
+    /// A connection through shared memory, if `node` can be had that way.
+    fn call_here(&mut self, node: NodeId, address: SocketAddr) -> Option<Stream> {
+        if self.settings.same_host == SameHost::Tcp || self.over_tcp_next.remove(&node) {
+            return None;
+        }
+        match call(address) {
+            Ok(stream) => stream.map(Stream::Shared),
+            Err(error) => {
+                tracing::debug!(%node, %address, %error, "cannot share memory; calling over TCP");
+                None
+            }
+        }
+    }
+
+    fn add(&mut self, mut stream: Stream, origin: Origin) -> std::io::Result<usize> {
+        stream.prepare();
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.registry.register(&mut stream, Token(index + FIRST_CONNECTION), interest)?;
+        self.serials += 1;
+        self.connections[index] = Some(Connection::new(stream, self.serials, origin));
+        Ok(index)
+    }
+
+    fn accept(&mut self) {
+        loop {
+            let accepted = match self.listener.accept() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => match &self.door {
+                    Some(door) => door.accept().map(|(socket, _)| Stream::accept_here(socket)),
+                    None => return,
+                },
+                tcp => tcp.map(|(stream, _)| Ok(Stream::Tcp(stream))),
+            };
+            match accepted {
+                Ok(stream) => match stream.and_then(|stream| self.add(stream, Origin::Accepted)) {
+                    Ok(index) => self.queue_read(index),
+                    Err(error) => tracing::warn!(%error, "cannot take a connection"),
+                },
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // Out of file descriptors, most likely: those who are connected are still served, and whoever waits
+                    // at the door is asked in when one of them leaves.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    self.turned_away = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn queue_read(&mut self, index: usize) {
+        if let Some(Some(connection)) = self.connections.get_mut(index) {
+            connection.inbox.may_have_more = true;
+            if !std::mem::replace(&mut connection.queued_to_read, true) {
+                self.readable.push_back(index);
+            }
+        }
+    }
+
+    fn take_ready(&mut self) {
+        let ready = std::mem::take(&mut *lock(&self.ready));
+        for Ready { token, source, writable, peer_ended } in ready {
+            match token {
+                LISTENER | DOOR => self.accept(),
+                WAKER => {}
+                Token(token) => {
+                    let index = token - FIRST_CONNECTION;
+                    let mut may_write = writable;
+                    if let Some(Some(connection)) = self.connections.get_mut(index) {
+                        connection.inbox.peer_ended |= peer_ended;
+                        may_write |= connection.stream.hear(source, peer_ended);
+                    }
+                    if may_write {
+                        self.flush_one(index);
+                    }
+                    self.queue_read(index);
+                }
+            }
+        }
+    }
+
+    fn flush_one(&mut self, index: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(index) else { return };
+        if connection.outbox.waiting > 0 {
+            if let Err(error) = connection.outbox.flush(&mut connection.stream) {
+                if error.kind() == ErrorKind::InvalidData {
+                    self.refuse(index, &error);
+                }
+                return self.close(index);
+            }
+            connection.stream.watched().wants_room(connection.outbox.waiting > 0);
+        }
+        if connection.paused && connection.outbox.waiting < PAUSE_ABOVE / 2 {
+            connection.paused = false;
+            connection.stream.watched().pause(false);
+            self.queue_read(index);
+        }
+    }
+
+    /// Counts and tells of a peer whose connection is about to be closed for what it sent.
+    fn refuse(&mut self, index: usize, error: &dyn std::fmt::Display) {
+        let Some(Some(connection)) = self.connections.get(index) else { return };
+        self.traffic.refused += 1;
+        let address = connection.stream.address();
+        let peer = connection.peer.map_or("unknown".to_owned(), |peer| peer.to_string());
+        tracing::warn!(address, peer, %error, "closed a connection");
+    }
+
+    fn close(&mut self, index: usize) {
+        let Some(mut connection) = self.connections[index].take() else { return };
+        connection.count(&mut self.traffic);
+        self.registry.deregister(&mut connection.stream).ok();
+        self.free.push(index);
+        let peer = connection.peer;
+        if let Some(peer) = peer.filter(|_| connection.origin == Origin::Called && !connection.heard) {
+            match connection.stream {
+                Stream::Tcp(_) => self.addresses.failed(peer),
+                Stream::Shared(_) => drop(self.over_tcp_next.insert(peer)),
+            }
+        }
+        drop(connection);
+        if std::mem::take(&mut self.turned_away) {
+            self.accept();
+        }
+        let Some(peer) = peer else { return };
+        tracing::debug!(%peer, "connection closed");
+        // Reported even where a newer connection is in use: what was sent on this one may be lost.
+        self.disconnected.push_back(peer);
+        if self.by_node.get(&peer) == Some(&index) {
+            self.by_node.remove(&peer);
+        }
+    }
+
+    /// A node calls only when it has no connection left, so one that calls anew has given up those it used before; what
+    /// is still under way on them it will send again. One that this node made and that the peer has not used may be on its
+    /// way while the peer's own is: both stay, or each end would close the other's.
+    fn close_replaced(&mut self, peer: NodeId, by: usize) {
+        let Some(newer) = self.connections[by].as_ref().map(|connection| connection.serial) else { return };
+        for index in 0..self.connections.len() {
+            let is_replaced = |old: &Connection| old.peer == Some(peer) && old.heard && old.serial < newer;
+            if self.connections[index].as_ref().is_some_and(is_replaced) {
+                tracing::debug!(%peer, "called anew; its older connection is closed");
+                self.close(index);
+            }
+        }
+    }
+
+    fn receive(&mut self, index: usize) -> Option<Event> {
+        let connection = self.connections.get_mut(index)?.as_mut()?;
+        connection.queued_to_read = false;
+        if self.settings.pauses && connection.outbox.waiting > PAUSE_ABOVE {
+            if connection.stream.has_ended() {
+                // Nobody will read what waits, so it would wait for ever.
+                self.close(index);
+                return None;
+            }
+            connection.paused = true;
+            connection.stream.watched().pause(true);
+            return None;
+        }
+        match connection.inbox.next(&mut connection.stream, &self.settings.pool) {
+            Ok(Some(frame)) => {
+                connection.queued_to_read = true;
+                self.readable.push_back(index);
+                self.traffic.frames_in += 1;
+                let (from, origin) = (frame.head.from, connection.origin);
+                connection.heard = true;
+                if connection.peer != Some(from) {
+                    let before = connection.peer.replace(from);
+                    // The name it had before the coordinator gave it one must not lead here for ever.
+                    if let Some(before) = before.filter(|before| self.by_node.get(before) == Some(&index)) {
+                        self.by_node.remove(&before);
+                    }
+                    if origin == Origin::Accepted {
+                        self.close_replaced(from, index);
+                    }
+                    self.by_node.insert(from, index);
+                }
+                Some(Event::Frame(frame))
+            }
+            Ok(None) => {
+                connection.stream.watched().look(&self.watch, Token(index + FIRST_CONNECTION));
+                None
+            }
+            Err(ended) => {
+                match ended {
+                    Ended::Closed => {}
+                    Ended::Refused(error) => self.refuse(index, &error),
+                    Ended::Broken(error) => self.refuse(index, &error),
+                }
+                self.close(index);
+                None
+            }
+        }
+    }
+}
+
+impl Transport for SocketTransport {
+    fn send(&mut self, frame: Frame) {
+        let to = frame.head.to;
+        let index = match self.by_node.get(&to) {
+            Some(index) => *index,
+            None => {
+                let address = match self.addresses.way(to) {
+                    Way::At(address) => address,
+                    Way::NotYet => return self.disconnected.push_back(to),
+                    Way::Unknown => return,
+                };
+                match self.dial(to, address) {
+                    Ok(index) => index,
+                    Err(error) => {
+                        tracing::debug!(%to, %address, %error, "cannot connect");
+                        self.addresses.failed(to);
+                        return self.disconnected.push_back(to);
+                    }
+                }
+            }
+        };
+        let Some(Some(connection)) = self.connections.get_mut(index) else { return };
+        connection.outbox.push(&frame);
+        self.traffic.frames_out += 1;
+        if connection.outbox.waiting > WRITE_ABOVE {
+            self.flush_one(index);
+        } else if !std::mem::replace(&mut connection.queued_to_flush, true) {
+            self.unflushed.push(index);
+        }
+    }
+
+    fn flush(&mut self) {
+        for index in std::mem::take(&mut self.unflushed) {
+            if let Some(Some(connection)) = self.connections.get_mut(index) {
+                connection.queued_to_flush = false;
+            }
+            self.flush_one(index);
+        }
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        self.take_ready();
+        loop {
+            if let Some(node) = self.disconnected.pop_front() {
+                return Some(Event::Disconnected(node));
+            }
+            let index = self.readable.pop_front()?;
+            if let Some(event) = self.receive(index) {
+                return Some(event);
+            }
+        }
+    }
+
+    fn glance(&mut self) -> bool {
+        let over_tcp = |connection: &&Connection| matches!(connection.stream, Stream::Tcp(_));
+        let few = self.connections.len() <= GLANCE_AT_SHARED
+            && self.connections.iter().flatten().filter(over_tcp).count() <= GLANCE_AT;
+        if few {
+            (0..self.connections.len()).for_each(|index| self.queue_read(index));
+        }
+        few
+    }
+
+    fn know(&mut self, members: &[Member]) {
+        members.iter().for_each(|member| self.addresses.know(member.node, &member.address));
+    }
+
+    fn rename(&mut self, _: NodeId) {}
+
+    fn backlog(&self) -> usize {
+        self.connections.iter().flatten().map(|connection| connection.outbox.waiting).sum()
+    }
+
+    fn traffic(&self) -> Traffic {
+        let mut traffic = self.traffic;
+        self.connections.iter().flatten().for_each(|connection| connection.count(&mut traffic));
+        traffic
+    }
+}
