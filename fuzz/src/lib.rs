@@ -4,12 +4,12 @@
 use data::{Minibatch, TextParser};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use types::{
-    CacheSpec, Clock, Combine, Consistency, Initial, NodeId, NumberType, Plan, PlanNumber, Position, PositionRange,
+    CacheSpec, Clock, Codecs, Combine, Consistency, Initial, NodeId, NumberType, Plan, PlanNumber, Position, PositionRange,
     Reduce, Setting, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
 };
 use wire::{
     Acked, Control, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, Marker, Message, Payload, Pool, Pull,
-    PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, Resend, ResendReason, Signature, Tune, Waiting,
+    PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, Resend, ResendReason, Signature, Step, Tune, Waiting,
     WireError, decode, encode,
 };
 
@@ -39,6 +39,10 @@ pub fn specs() -> Vec<TableSpec> {
         TableSpec::sparse("ftrl", 1).updater(ftrl).consistency(Consistency::Unbounded),
         TableSpec::sparse("delay", 1).ordered().cached(8).consistency(eager).updater(UpdaterSpec::Assign),
         TableSpec::sparse("late", 1).consistency(Consistency::Delay { tau: 1 }),
+        TableSpec::dense("steps", 9, 2)
+            .combine(Combine::Clock(Reduce::Sum))
+            .cached(8)
+            .codecs(Codecs::both(["keys", "fixed4", "lz4"])),
     ]
     .into_iter()
     .map(|mut spec| {
@@ -124,7 +128,16 @@ fn values(input: &mut Unstructured, count: u64, number: NumberType) -> Result<Pa
 fn keys(input: &mut Unstructured) -> Result<KeyPart> {
     let signature = Signature(u128::from(input.int_in_range(0u8..=2)?));
     let start = number(input)?;
-    Ok(match input.int_in_range(0..=5)? {
+    Ok(match input.int_in_range(0..=6)? {
+        5 => {
+            let list = positions(input)?;
+            let mut packed = Vec::new();
+            codec::keys::encode(list.numbers().filter(|list| list.is_sorted_by(|a, b| a < b)).unwrap_or(&[]), &mut packed);
+            if input.ratio(1, 4)? {
+                packed = bytes(input, 40)?;
+            }
+            KeyPart::Packed { signature, start, count: (list.len() / 8) as u32, packed: Payload::new(packed) }
+        }
         0 | 1 => KeyPart::Run { first: Position(number(input)?), count: number(input)? },
         2 | 3 => KeyPart::List { signature, start, positions: positions(input)? },
         4 => KeyPart::Known { signature, start, count: number(input)? as u32 },
@@ -171,10 +184,16 @@ fn control(input: &mut Unstructured) -> Result<Control> {
 
 /// Any message, about tables that exist more often than not.
 pub fn message(input: &mut Unstructured) -> Result<Message> {
-    let table = TableId(input.int_in_range(0..=8)?);
+    let table = TableId(input.int_in_range(0..=9)?);
     let shard = ShardId(input.int_in_range(0..=2)?);
     let request = number(input)?;
-    Ok(match input.int_in_range(0..=14)? {
+    Ok(match input.int_in_range(0..=15)? {
+        14 => {
+            let (chain, keys) = (input.int_in_range(0..=2)?, keys(input)?);
+            let values = values(input, keys.count().unwrap_or(1), NumberType::F32)?;
+            let reaches = if input.arbitrary()? { Some(Clock(number(input)?)) } else { None };
+            Message::Step(Step { table, shard, chain, number: number(input)?, reaches, keys, values })
+        }
         0..=2 => {
             let (keys, kind) = (keys(input)?, number_type(input)?);
             let values = values(input, keys.count().unwrap_or(1), kind)?;
@@ -198,7 +217,8 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
         8 | 9 => {
             let (after, frontier) = (number(input)?, Clock(number(input)?));
             let (subscribe, keys) = (input.arbitrary()?, keys(input)?);
-            Message::Pull(Pull { table, shard, request, after, frontier, subscribe, keys })
+            let steps = if input.arbitrary()? { Some(number(input)?) } else { None };
+            Message::Pull(Pull { table, shard, request, after, frontier, subscribe, steps, keys })
         }
         10 => {
             let failed = |input: &mut Unstructured| {
@@ -252,6 +272,10 @@ pub fn frame(input: &mut Unstructured, from: NodeId, to: NodeId) -> Result<Frame
     head.number = number(input)?;
     head.clock = Clock(number(input)?);
     head.examples = number(input)?;
+    if input.ratio(1, 4)? {
+        head.codecs.0[0] = input.int_in_range(0..=33)?;
+        head.codecs.0[1] = *input.choose(&[0, 0, 7])?;
+    }
     Ok(Frame { head, message: message(input)? })
 }
 

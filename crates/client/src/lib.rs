@@ -39,7 +39,7 @@ pub use connect::Connect;
 pub use error::Error;
 pub use ledger::Ledger;
 pub use log::Log;
-pub use machine::{ServerCounts, ShardCounts, TableFailure, WorkerCounts};
+pub use machine::{Meter, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
 pub use net::{SameHost, Traffic};
 pub use node::{NodeError, ServerReport, Wait};
 pub use serve::Serve;
@@ -47,8 +47,8 @@ pub use session::{Session, Shape};
 pub use table::{PushValues, Table, TargetNumber};
 pub use ticket::{After, FromOutcome, Rows, Ticket, Tickets};
 pub use types::{
-    CacheSpec, Clock, Combine, Consistency, Initial, Key, NodeId, NumberType, Placement, Position, Reduce, Setting,
-    SpecError, TableSpec, UpdaterSpec, WorkerId,
+    CacheSpec, Clock, Codecs, Combine, Consistency, Initial, Key, NodeId, NumberType, Placement, Position, Reduce,
+    Setting, SpecError, TableSpec, UpdaterSpec, WorkerId,
 };
 pub use update::{Number, Registry, Step, Updater};
 pub use wire::{FailedClock, KeyError, Keys, Refusal};

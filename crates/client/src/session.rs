@@ -123,7 +123,9 @@ impl Session {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn table<T: TargetNumber>(&self, spec: TableSpec) -> Result<Table<T>, Error> {
-        spec.check()?;
+        if let Some(warning) = machine::check(&spec)?.warning {
+            tracing::warn!(table = spec.name, "{warning}");
+        }
         if spec.number != T::TYPE {
             let problem = format!("table '{}' holds {}, not {}; write .number(…)", spec.name, spec.number, T::TYPE);
             return Err(Error::Table { problem });

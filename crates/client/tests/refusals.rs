@@ -358,6 +358,7 @@ impl Raw {
             after: 0,
             frontier: types::Clock(0),
             subscribe: true,
+            steps: None,
             keys,
         };
         self.say(Frame { head: self.head(source, 0), message: Message::Pull(pull) });

@@ -71,3 +71,4 @@ pub use places::Word;
 pub use residuals::{AbsorbError, Dropped, ResidualRun, Residuals, Rows};
 pub use signatures::Signatures;
 pub use table::{Choice, TableCodecs};
+pub use top_k::Share;

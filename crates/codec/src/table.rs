@@ -95,6 +95,12 @@ impl TableCodecs {
         Ok(Self { up, down, warning })
     }
 
+    /// None, in both directions.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { up: Choice::Chain(Chain::default()), down: Choice::Chain(Chain::default()), warning: None }
+    }
+
     /// Whether shards can tell workers what a clock has changed, instead of rows: where rows change by clock, and workers keep
     /// copies to add that to.
     #[must_use]

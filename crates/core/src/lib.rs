@@ -5,6 +5,7 @@
 //! inputs a machine says the same bytes, so a recorded run can be fed back.
 
 mod bounds;
+mod check;
 mod coordinator;
 mod outbox;
 mod rows;
@@ -13,6 +14,8 @@ mod shard;
 mod worker;
 
 pub use bounds::{HELD_CLOCKS, OPEN_READS, READS_AT_ONCE};
+pub use check::check;
+pub use codec::{ChainWarning, Choice, Meter, Stopwatch, TableCodecs};
 pub use coordinator::{Coordinator, Size};
 pub use outbox::Outbox;
 pub use server::{Server, ServerCounts};

@@ -2,16 +2,21 @@
 
 use crate::Outbox;
 use crate::shard::{AnyShard, LIST_BYTES, ShardCounts, Terms, make};
+use codec::{Meter, Stopwatch};
 use std::collections::BTreeMap;
 use types::{NodeId, Plan, ShardId, TableId, TableSpec, Time, WorkerId};
 use update::Registry;
 use wire::{Acked, Control, Frame, Head, Message, Pool, PullRefused, Refusal, Refused};
 
 /// What a server has done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServerCounts {
     /// Over all its shards.
     pub shards: ShardCounts,
+    /// What decoding what is pushed has cost.
+    pub upward: Meter,
+    /// What encoding what is read has cost and gained.
+    pub downward: Meter,
     /// Frames that made no sense here: for another node, or of a kind that servers do not take.
     pub misdirected: u64,
 }
@@ -23,6 +28,7 @@ pub struct Server {
     registry: Registry,
     pool: Pool,
     list_bytes: usize,
+    stopwatch: Stopwatch,
     shards: BTreeMap<(TableId, ShardId), Box<dyn AnyShard>>,
     /// Shards that may have something to acknowledge.
     touched: Vec<(TableId, ShardId)>,
@@ -42,6 +48,7 @@ impl Server {
             registry,
             pool,
             list_bytes: LIST_BYTES,
+            stopwatch: Stopwatch::default(),
             shards: BTreeMap::new(),
             touched: Vec::new(),
             left: Vec::new(),
@@ -54,6 +61,13 @@ impl Server {
     #[must_use]
     pub fn list_bytes(mut self, bytes: usize) -> Self {
         self.list_bytes = bytes;
+        self
+    }
+
+    /// With a clock for the meters of codecs.
+    #[must_use]
+    pub fn stopwatch(mut self, stopwatch: Stopwatch) -> Self {
+        self.stopwatch = stopwatch;
         self
     }
 
@@ -78,7 +92,12 @@ impl Server {
             sum.failed_clocks += counts.failed_clocks;
             sum.rows += counts.rows;
         }
-        ServerCounts { shards: sum, misdirected: self.misdirected }
+        let (mut upward, mut downward) = (Meter::default(), Meter::default());
+        for [up, down] in self.shards.values().map(|shard| shard.meters()) {
+            upward.add(&up);
+            downward.add(&down);
+        }
+        ServerCounts { shards: sum, upward, downward, misdirected: self.misdirected }
     }
 
     /// Takes what arrived.
@@ -146,12 +165,13 @@ impl Server {
     }
 
     fn add_table(&mut self, table: TableId, spec: &TableSpec, out: &mut Outbox) -> Result<(), String> {
-        spec.check().map_err(|error| error.to_string())?;
+        crate::check(spec).map_err(|error| error.to_string())?;
         for placed in self.plan.shards(spec.shape).into_iter().filter(|placed| placed.owner == self.node) {
             let name = (table, placed.shard);
             if !self.shards.contains_key(&name) {
-                let terms =
-                    Terms { plan: &self.plan, registry: &self.registry, pool: &self.pool, list_bytes: self.list_bytes };
+                let (plan, registry, pool) = (&self.plan, &self.registry, &self.pool);
+                let (list_bytes, stopwatch) = (self.list_bytes, self.stopwatch);
+                let terms = Terms { plan, registry, pool, list_bytes, stopwatch };
                 let shard = make(placed, table, spec, &terms);
                 let mut shard = shard.map_err(|error| error.to_string())?;
                 self.left.iter().for_each(|worker| shard.leave(*worker, out));
@@ -238,7 +258,8 @@ mod tests {
         let (table, shard, keys) = (TableId(0), ShardId(0), KeyPart::Run { first: Position(0), count: 1 });
         let pull = |request| {
             let keys = keys.clone();
-            let pull = Pull { table, shard, request, after: 0, frontier: Clock(0), subscribe: false, keys };
+            let pull =
+                Pull { table, shard, request, after: 0, frontier: Clock(0), subscribe: false, steps: None, keys };
             (9, Message::Pull(pull))
         };
         let within = PARKED_READS as u64;
@@ -337,6 +358,7 @@ mod tests {
                     after: 0,
                     frontier: Clock(0),
                     subscribe: true,
+                    steps: None,
                     keys: run(7, 1),
                 }),
             ];

@@ -1,6 +1,7 @@
 //! A worker's machine, shared by the program's threads: whoever waits drives it.
 
 use crate::server::BEAT;
+use crate::stopwatch::STOPWATCH;
 use crate::wait::Turns;
 use crate::{Joined, NodeError, Wait};
 use machine::{Notice, Outbox, Worker, WorkerSettings};
@@ -83,7 +84,12 @@ impl Driver {
         let servers = joined.plan.servers;
         let now = Instant::now();
         let mut state = State {
-            worker: Worker::new(rank, joined.source, joined.plan, WorkerSettings::default()),
+            worker: Worker::new(
+                rank,
+                joined.source,
+                joined.plan,
+                WorkerSettings { stopwatch: STOPWATCH, ..WorkerSettings::default() },
+            ),
             transport,
             out: Outbox::new(),
             start: now,
@@ -400,6 +406,14 @@ impl State {
                 Notice::Read { table, on } => tracing::warn!(table, on = names(&on), "a read waits for slower workers"),
                 Notice::Push { table, on } => {
                     tracing::warn!(table, on = names(&on), "a push waits for workers that are many clocks behind");
+                }
+                Notice::Codec { table, chain, bytes_per_second } => {
+                    let megabytes_per_second = bytes_per_second / 1_000_000;
+                    tracing::warn!(
+                        table,
+                        megabytes_per_second,
+                        "{chain} costs more time than it saves on this link; leave it out, or let auto choose"
+                    );
                 }
                 Notice::Barrier { on } => tracing::warn!(on = names(&on), "the barrier waits"),
             }

@@ -9,6 +9,7 @@ mod driver;
 mod join;
 mod record;
 mod server;
+mod stopwatch;
 mod wait;
 
 pub use coordinator::{CoordinatorSettings, run_coordinator};

@@ -1,6 +1,7 @@
 //! The thread that runs a server: it owns the machine and the sockets and runs each request to its end.
 
 use crate::record::{Recorder, Subject};
+use crate::stopwatch::STOPWATCH;
 use crate::wait::Turns;
 use crate::{NodeError, Wait, join};
 use machine::{Outbox, Server, ServerCounts};
@@ -81,8 +82,9 @@ pub fn run_server(
     let node = joined.node;
     tracing::info!(%node, "serving");
     let start = Instant::now();
-    let mut machine =
-        Server::new(node, joined.plan.clone(), settings.registry, settings.pool).list_bytes(settings.list_bytes);
+    let mut machine = Server::new(node, joined.plan.clone(), settings.registry, settings.pool)
+        .list_bytes(settings.list_bytes)
+        .stopwatch(STOPWATCH);
     if let Some(recorder) = &mut recorder {
         recorder.begin(Subject::Server { node, plan: joined.plan, list_bytes: settings.list_bytes });
     }

@@ -140,7 +140,7 @@ impl Cluster {
             coordinator.handle(Time(0), beat, &mut out);
         }
         let loses = faults.loss > 0.0 || faults.reordering > 0.0;
-        let settings = WorkerSettings { resend_after: loses.then_some(RESEND_AFTER) };
+        let settings = WorkerSettings { resend_after: loses.then_some(RESEND_AFTER), ..WorkerSettings::default() };
         let server = |index| Server::new(NodeId::Server(index), plan.clone(), Registry::builtin(), Pool::new());
         Self {
             network: Network::new(seed, faults),
@@ -218,6 +218,20 @@ impl Cluster {
     #[must_use]
     pub fn worker_counts(&self, worker: u32) -> &machine::WorkerCounts {
         self.actors[worker as usize].worker.counts()
+    }
+
+    /// The codecs that a worker uses for what it pushes to a table, now.
+    #[must_use]
+    pub fn chosen_codecs(&self, worker: u32, table: TableIndex) -> String {
+        let worker = &self.actors[worker as usize].worker;
+        let id = worker.table(&self.history.specs[table.0].name).and_then(|made| made.as_ref().ok());
+        id.and_then(|id| worker.meters(*id)).map_or_else(String::new, |(chain, _)| chain)
+    }
+
+    /// How fast a worker believes its way to the servers to be, in bytes a second.
+    #[must_use]
+    pub fn link_rate(&self, worker: u32) -> Option<f64> {
+        self.actors[worker as usize].worker.link_rate()
     }
 
     /// What a server's machine counted.

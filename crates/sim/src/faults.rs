@@ -22,6 +22,8 @@ pub struct Faults {
     pub disconnection: f64,
     /// How often a key list that travels as a signature meets a shard that has forgotten it.
     pub forgetting: f64,
+    /// Bytes a second that a node sends, if that is bounded.
+    pub bytes_per_second: Option<u64>,
 }
 
 impl Faults {
@@ -34,6 +36,7 @@ impl Faults {
         reordering: 0.0,
         disconnection: 0.0,
         forgetting: 0.0,
+        bytes_per_second: None,
     };
 
     /// Everything at once.
@@ -45,6 +48,7 @@ impl Faults {
         reordering: 0.1,
         disconnection: 0.3,
         forgetting: 0.05,
+        bytes_per_second: None,
     };
 
     /// What a connection of the ordinary kind does: it delays, keeps the order, and sometimes breaks.

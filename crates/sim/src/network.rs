@@ -29,6 +29,12 @@ impl Packed {
         Self { front, payloads: frame.message.payloads().map(|payload| payload.bytes().to_vec()) }
     }
 
+    /// How many they are.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.front.len() + self.payloads.iter().map(Vec::len).sum::<usize>()
+    }
+
     /// The frame they spell. What a machine says can always be read.
     #[must_use]
     pub fn frame(&self) -> Frame {
@@ -76,6 +82,8 @@ pub struct Network {
     ways: BTreeMap<(NodeId, NodeId), Way>,
     connections: BTreeMap<(NodeId, NodeId), Connection>,
     forgotten: BTreeSet<u128>,
+    /// Until when each node is busy sending.
+    busy: BTreeMap<NodeId, Time>,
 }
 
 fn pair(one: NodeId, other: NodeId) -> (NodeId, NodeId) {
@@ -91,6 +99,7 @@ impl Network {
             ways: BTreeMap::new(),
             connections: BTreeMap::new(),
             forgotten: BTreeSet::new(),
+            busy: BTreeMap::new(),
         }
     }
 
@@ -111,6 +120,8 @@ impl Network {
         let spread = faults.most_delay.0.saturating_sub(faults.least_delay.0);
         let delay = faults.least_delay.0 + if spread > 0 { self.random.below(spread + 1) } else { 0 };
         self.counts.delayed += u64::from(delay > faults.least_delay.0);
+        let packed = Packed::new(&frame);
+        let now = self.departure(now, from, packed.bytes());
         let way = self.ways.entry((from, to)).or_default();
         way.sent += 1;
         let place = way.sent;
@@ -121,7 +132,6 @@ impl Network {
             way.last_arrival
         };
         let parcel = |packed| Parcel { from, to, packed, connection: number, place };
-        let packed = Packed::new(&frame);
         let mut arrivals = Vec::new();
         if self.random.chance(faults.duplication) {
             self.counts.duplicated += 1;
@@ -129,6 +139,14 @@ impl Network {
         }
         arrivals.push((arrival, parcel(packed)));
         arrivals
+    }
+
+    /// When the last byte has left its sender.
+    fn departure(&mut self, now: Time, from: NodeId, bytes: usize) -> Time {
+        let Some(rate) = self.faults.bytes_per_second else { return now };
+        let busy = self.busy.entry(from).or_default();
+        *busy = now.max(*busy) + Span(bytes as u64 * 1_000_000_000 / rate.max(1));
+        *busy
     }
 
     /// The frame of a parcel that arrives, unless its connection has broken since.

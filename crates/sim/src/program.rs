@@ -18,6 +18,8 @@ pub enum Write {
         /// The row.
         key: u64,
     },
+    /// 1 for every number: what any codec sends as it is, so that a row tells how many pushes it holds.
+    Ones,
     /// These numbers, row after row in the order the keys are given.
     Numbers(Vec<f64>),
 }
@@ -118,11 +120,13 @@ pub struct Work {
     pub waits: f64,
     /// How often a push holds a NaN.
     pub nan: f64,
+    /// What the other pushes carry.
+    pub write: Write,
 }
 
 impl Default for Work {
     fn default() -> Self {
-        Self { clocks: 5, tasks: 4, keys: (0..8).collect(), waits: 0.7, nan: 0.0 }
+        Self { clocks: 5, tasks: 4, keys: (0..8).collect(), waits: 0.7, nan: 0.0, write: Write::Marks }
     }
 }
 
@@ -137,7 +141,7 @@ impl Work {
                 let write = if random.chance(self.nan) {
                     Write::MarksWithNan { key: keys[random.below(keys.len() as u64) as usize] }
                 } else {
-                    Write::Marks
+                    self.write.clone()
                 };
                 steps.push(Step::push(table, &keys, write));
             } else if random.chance(self.waits) {

@@ -1,14 +1,24 @@
 //! A machine that is given the same inputs says the same bytes.
 
 use sim::*;
-use types::{Consistency, NodeId, NumberType, TableSpec};
+use types::{Codecs, Combine, Consistency, NodeId, NumberType, Reduce, TableSpec};
 
 const SHAPE: Shape = Shape { servers: 2, workers: 3 };
 
+/// Every other run with codecs that draw, remember and send steps.
+fn spec(seed: u64) -> TableSpec {
+    let eager = Consistency::Bounded { slack: 1, eager: true };
+    let spec = TableSpec::sparse("t", SHAPE.workers).cached(20);
+    if seed.is_multiple_of(2) {
+        return spec.number(NumberType::F64).consistency(eager);
+    }
+    let codecs = Codecs::up(["keys", if seed % 4 == 1 { "fixed4" } else { "1bit" }, "lz4"]).down(["keys", "fixed3"]);
+    spec.consistency(Consistency::slack(1)).combine(Combine::Clock(Reduce::Sum)).codecs(codecs)
+}
+
 fn recorded(seed: u64) -> Cluster {
     let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
-    let eager = Consistency::Bounded { slack: 1, eager: true };
-    let spec = TableSpec::sparse("t", SHAPE.workers).number(NumberType::F64).consistency(eager).cached(20);
+    let spec = spec(seed);
     let table = cluster.table(spec.clone());
     cluster.programs(Work { nan: 0.1, ..Work::default() }.programs(seed, SHAPE, table, &spec));
     cluster.record();

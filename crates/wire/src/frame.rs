@@ -233,9 +233,6 @@ pub fn decode(header: &Header, body: &[u8], payloads: [Payload; 2]) -> Result<Fr
     }
     let mut codecs = [0; 8];
     codecs.copy_from_slice(&header.bytes[72..80]);
-    if codecs != [0; 8] {
-        return Err(WireError::Malformed("a codec that this release does not have"));
-    }
     let head = Head {
         from: node(parties & 0xFFFF_FFFF)?,
         to: node(parties >> 32)?,

@@ -21,5 +21,5 @@ pub use frame::{
 pub use keys::{KeyError, KeyPart, Keys, Signature, Slice};
 pub use message::{
     Acked, Control, FailedClock, Marker, Member, Message, Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal,
-    Refused, Resend, ResendReason, Role, Tune, Waiting,
+    Refused, Resend, ResendReason, Role, Step, Tune, Waiting,
 };

@@ -6,7 +6,7 @@ mod refusal;
 mod stream;
 
 pub use control::{Control, Member, Role};
-pub use read::{FailedClock, Pull, PullRefused, Pulled, Refresh, Refreshed, Waiting};
+pub use read::{FailedClock, Pull, PullRefused, Pulled, Refresh, Refreshed, Step, Waiting};
 pub use refusal::Refusal;
 pub use stream::{Acked, Marker, Push, Refused, Resend, ResendReason, Tune};
 
@@ -39,6 +39,8 @@ pub enum Message {
     Refresh(Refresh),
     /// Worker to shard: a refresh has arrived.
     Refreshed(Refreshed),
+    /// Shard to worker: what published rows change by.
+    Step(Step),
     /// Everything about membership, tables and barriers.
     Control(Control),
 }
@@ -59,6 +61,7 @@ impl Message {
             Self::Refresh(_) => 9,
             Self::Refreshed(_) => 10,
             Self::Control(_) => 11,
+            Self::Step(_) => 12,
         }
     }
 
@@ -71,6 +74,7 @@ impl Message {
             Self::Pull(pull) => [pull.keys.payload().unwrap_or(NONE), NONE],
             Self::Pulled(pulled) => [&pulled.positions, &pulled.values],
             Self::Refresh(refresh) => [&refresh.positions, &refresh.values],
+            Self::Step(step) => [step.keys.payload().unwrap_or(NONE), &step.values],
             _ => [NONE, NONE],
         }
     }
@@ -89,6 +93,7 @@ impl Message {
             Self::Refresh(refresh) => refresh.put(out),
             Self::Refreshed(refreshed) => refreshed.put(out),
             Self::Control(control) => control.put(out),
+            Self::Step(step) => step.put(out),
         }
     }
 
@@ -108,6 +113,7 @@ impl Message {
             9 => Self::Refresh(Refresh::get(input, payloads)?),
             10 => Self::Refreshed(Field::get(input)?),
             11 => Self::Control(Field::get(input)?),
+            12 => Self::Step(Step::get(input, payloads)?),
             _ => return Err(WireError::Malformed("an unknown kind of message")),
         };
         if !input.0.is_empty() {

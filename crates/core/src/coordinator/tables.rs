@@ -21,7 +21,7 @@ pub(super) struct Table {
 impl Coordinator {
     pub(super) fn make_table(&mut self, now: Time, from: NodeId, spec: TableSpec, out: &mut Outbox) {
         let name = spec.name.clone();
-        if let Err(error) = spec.check() {
+        if let Err(error) = crate::check(&spec) {
             return Self::say(from, Control::TableRefused { name, problem: error.to_string() }, out);
         }
         let id = TableId(self.tables.len() as u32);

@@ -23,6 +23,9 @@ pub enum RowsError {
         /// How many there would be on this server.
         rows: u64,
     },
+    /// Its codecs do not go together, or not with the table.
+    #[error("{0}")]
+    Codecs(String),
 }
 
 /// The slots of some keys, in key order.

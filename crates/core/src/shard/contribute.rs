@@ -62,7 +62,7 @@ impl<T: Number> Shard<T> {
                 let held = self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new()));
                 if let Held::Sum(sum) = held {
                     sum.add(self.rows.width(), self.rows.len(), &resolved, values);
-                    if self.spec.consistency.is_eager() {
+                    if self.spec.consistency.is_eager() || self.published.is_some() {
                         // They change when the clock is applied, which may be several moves of the frontier away.
                         let changes = self.held_changes.entry(clock).or_default();
                         changes.extend(rows_of(&push.keys, positions.as_ref(), &resolved));
@@ -117,6 +117,7 @@ impl<T: Number> Shard<T> {
         if self.spec.consistency.is_eager() {
             self.refresh(out);
         }
+        self.publish();
         for read in self.parked.take_admitted(frontier) {
             self.try_read(read, Some(by), out);
         }
@@ -130,6 +131,9 @@ impl<T: Number> Shard<T> {
                 self.rows.count_examples(examples);
                 let (slots, sums) = sum.finish(reduce, self.frontier.ended(clock));
                 self.rows.apply(clock, as_slots(&slots), &sums);
+                if let Some(published) = &mut self.published {
+                    published.changed(&changes);
+                }
                 self.subscribers.changed(changes.into_iter());
             }
             (Held::Failed(failed), _) => {

@@ -2,10 +2,12 @@
 
 mod combine;
 mod contribute;
+mod decode;
 mod frontier;
 mod gate;
 mod lists;
 mod parked;
+mod published;
 mod reads;
 mod refresh;
 mod resolve;
@@ -15,11 +17,14 @@ mod unborn;
 
 use crate::Outbox;
 use crate::rows::{Rows, RowsError};
+use codec::{Meter, PayloadDecoder, PayloadEncoder, Stopwatch, TableCodecs};
 use combine::Held;
+use decode::unpacked;
 use frontier::Frontier;
 use lists::KeyLists;
 pub use lists::LIST_BYTES;
 use parked::{Parked, ParkedRead};
+use published::Published;
 use resolve::Stop;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stream::Stream;
@@ -80,6 +85,8 @@ pub trait AnyShard: Send {
     fn tick(&mut self, now: Time, out: &mut Outbox);
     /// What it has done so far.
     fn counts(&self) -> ShardCounts;
+    /// What codecs have cost and gained here: decoding what is pushed, and encoding what is read.
+    fn meters(&self) -> [Meter; 2];
 }
 
 /// What all shards of a server have in common.
@@ -92,6 +99,8 @@ pub struct Terms<'a> {
     pub pool: &'a Pool,
     /// What a shard remembers of key lists.
     pub list_bytes: usize,
+    /// For the meters of codecs.
+    pub stopwatch: Stopwatch,
 }
 
 /// Makes the shard that `placed` describes, of the table's number type.
@@ -131,6 +140,14 @@ struct Shard<T: Number> {
     failed: VecDeque<FailedClock>,
     lists: KeyLists,
     subscribers: Subscribers,
+    /// Where a lossy codec shrinks what is read.
+    published: Option<Published>,
+    /// Where an exact one does.
+    encoder: Option<PayloadEncoder>,
+    decoder: PayloadDecoder,
+    stopwatch: Stopwatch,
+    /// What decoding pushes has cost.
+    decoded: Meter,
     pool: Pool,
     counts: ShardCounts,
 }
@@ -139,6 +156,11 @@ impl<T: Number> Shard<T> {
     fn new(placed: Placed, table: TableId, spec: &TableSpec, terms: &Terms<'_>) -> Result<Self, RowsError> {
         let plan = terms.plan;
         let workers = plan.workers.len();
+        let codecs = TableCodecs::of(spec).map_err(|error| RowsError::Codecs(error.to_string()))?;
+        let seed = (u64::from(table.0) << 32) | u64::from(placed.shard.0);
+        let exact = codecs.down.chain().filter(|chain| !chain.is_lossy());
+        let exact = exact.filter(|chain| chain.values().is_some() || chain.bytes().is_some());
+        let width = spec.width as usize;
         Ok(Self {
             placed,
             table,
@@ -159,6 +181,11 @@ impl<T: Number> Shard<T> {
             failed: VecDeque::new(),
             lists: KeyLists::new(terms.list_bytes),
             subscribers: Subscribers::default(),
+            published: Published::new(spec, &codecs, workers, seed, terms.stopwatch),
+            encoder: exact.map(|chain| PayloadEncoder::new(chain, spec.number, width, seed, terms.stopwatch)),
+            decoder: PayloadDecoder::default(),
+            stopwatch: terms.stopwatch,
+            decoded: Meter::default(),
             pool: terms.pool.clone(),
             counts: ShardCounts::default(),
         })
@@ -172,6 +199,11 @@ impl<T: Number> Shard<T> {
         head
     }
 
+    /// Whether it has to be known which rows a clock changes.
+    fn tracks_changes(&self) -> bool {
+        self.spec.consistency.is_eager() || self.published.is_some()
+    }
+
     fn say(&self, to: WorkerId, message: Message, out: &mut Outbox) {
         out.send(Frame { head: self.head(to), message });
     }
@@ -181,6 +213,9 @@ impl<T: Number> Shard<T> {
         let Some(moves) = self.rows.put_in_order() else { return };
         self.lists.renumber(&moves);
         self.subscribers.renumber(&moves);
+        if let Some(published) = &mut self.published {
+            published.renumber(&moves);
+        }
         for held in self.held.values_mut() {
             if let Held::Sum(sum) = held {
                 sum.renumber(&moves);
@@ -195,7 +230,7 @@ impl<T: Number> Shard<T> {
 impl<T: Number> AnyShard for Shard<T> {
     fn push(&mut self, _now: Time, head: &Head, push: Push, out: &mut Outbox) {
         let Some(worker) = self.gate(head, push.settled, out) else { return };
-        match self.contribute(worker, head, &push) {
+        match self.decode(head.codecs, push).and_then(|push| self.contribute(worker, head, &push)) {
             Ok(()) => {
                 self.counts.parts += 1;
                 self.finish(worker, None, out);
@@ -254,7 +289,17 @@ impl<T: Number> AnyShard for Shard<T> {
             out.send(Frame { head: Head::plain(self.placed.owner, head.from), message: Message::PullRefused(refused) });
             return;
         };
-        self.try_read(ParkedRead { worker, clock: head.clock, since: now, pull }, None, out);
+        let (request, keys) = (pull.request, unpacked(pull.keys));
+        match keys {
+            Ok(keys) => {
+                let pull = Pull { keys, ..pull };
+                self.try_read(ParkedRead { worker, clock: head.clock, since: now, pull }, None, out);
+            }
+            Err(refusal) => {
+                let refused = PullRefused { table: self.table, shard: self.placed.shard, request, refusal };
+                self.say(worker, Message::PullRefused(refused), out);
+            }
+        }
     }
 
     fn refreshed(&mut self, head: &Head, receipt: &Refreshed) {
@@ -279,6 +324,13 @@ impl<T: Number> AnyShard for Shard<T> {
             let waiting = Waiting { table: self.table, shard: self.placed.shard, request, on };
             self.say(worker, Message::Waiting(waiting), out);
         }
+    }
+
+    fn meters(&self) -> [Meter; 2] {
+        let mut downward = Meter::default();
+        self.published.iter().for_each(|published| downward.add(published.meter()));
+        self.encoder.iter().for_each(|encoder| downward.add(encoder.meter()));
+        [self.decoded, downward]
     }
 
     fn counts(&self) -> ShardCounts {

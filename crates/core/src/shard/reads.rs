@@ -9,7 +9,7 @@ use crate::rows::Resolved;
 use std::sync::Arc;
 use types::{CacheSpec, Clock, PART_BYTES, WorkerId};
 use update::Number;
-use wire::{FailedClock, KeyPart, Message, Payload, PullRefused, Pulled, Refusal};
+use wire::{CodecChain, FailedClock, Frame, KeyPart, Message, Payload, PullRefused, Pulled, Refusal};
 
 impl<T: Number> Shard<T> {
     /// Answers a read, or parks it until the frontier and the reader's own pushes allow an answer.
@@ -39,8 +39,15 @@ impl<T: Number> Shard<T> {
     }
 
     fn answer(&mut self, read: &ParkedRead, released_by: Option<WorkerId>, out: &mut Outbox) {
+        let mut head = self.head(read.worker);
         let message = match self.collect(read, released_by) {
-            Ok(pulled) => Message::Pulled(pulled),
+            Ok(mut pulled) => {
+                if let (Some(step), Some(0)) = (read.pull.steps, read.pull.keys.count()) {
+                    pulled.chain = self.send_steps(read.worker, step, out);
+                }
+                head.codecs = self.encode(&mut pulled);
+                Message::Pulled(pulled)
+            }
             Err(stop) => {
                 let refusal = match stop {
                     Stop::Refuse(refusal) => refusal,
@@ -50,7 +57,20 @@ impl<T: Number> Shard<T> {
                 Message::PullRefused(PullRefused { table: self.table, shard: self.placed.shard, request, refusal })
             }
         };
-        self.say(read.worker, message, out);
+        out.send(Frame { head, message });
+    }
+
+    /// Encodes what is read, where the table has an exact codec for that. What a scan finds goes as it is.
+    fn encode(&mut self, pulled: &mut Pulled) -> CodecChain {
+        let Some(encoder) = self.encoder.as_mut().filter(|_| pulled.positions.is_empty()) else {
+            return CodecChain::default();
+        };
+        // Exact codecs remember nothing, so it does not matter which rows these are.
+        let encoded = encoder.encode(codec::Rows::List(&[]), pulled.values.bytes());
+        encoded.map_or_else(CodecChain::default, |(bytes, formats)| {
+            pulled.values = Payload::new(bytes);
+            CodecChain(formats.0)
+        })
     }
 
     fn collect(&mut self, read: &ParkedRead, released_by: Option<WorkerId>) -> Result<Pulled, Stop> {
@@ -59,6 +79,7 @@ impl<T: Number> Shard<T> {
         let mut positions = Payload::EMPTY;
         let mut more = None;
         let subscribes = pull.subscribe && self.spec.consistency.is_eager() && pull.keys.count().is_some();
+        let joins = pull.steps.is_some() && self.published.is_some() && pull.keys.count().is_some();
         let mut read_rows = Vec::new();
         let (resolved, count) = match &pull.keys {
             KeyPart::Scan { range } => {
@@ -87,7 +108,7 @@ impl<T: Number> Shard<T> {
                 if create {
                     self.unborn.read(rows_of(keys, list.as_ref(), &resolved).map(|(position, _)| position));
                 }
-                if subscribes {
+                if subscribes || joins {
                     read_rows = rows_of(keys, list.as_ref(), &resolved).collect();
                 }
                 (resolved, count as usize)
@@ -96,6 +117,12 @@ impl<T: Number> Shard<T> {
         let mut values = self.pool.take(count * row_bytes);
         self.rows.read(self.frontier.value(), resolved.slots(), values.numbers_mut::<T>());
         let chain = match self.spec.cache {
+            _ if joins => self.published.as_mut().map(|published| {
+                // Only tables of f32 are published.
+                let positions: Vec<u64> = read_rows.iter().map(|(position, _)| *position).collect();
+                published.join(&positions, bytemuck::cast_slice_mut(values.numbers_mut::<T>()));
+                published.last()
+            }),
             CacheSpec::Rows { max_rows } if subscribes => {
                 self.subscribers.subscribe(read.worker, self.frontier.value(), &read_rows, max_rows)
             }

@@ -48,6 +48,8 @@ impl<T: Number> Shard<T> {
                 return Ok((Arc::new(self.rows.resolve_run(*first, *count, create)?), None));
             }
             KeyPart::Scan { .. } => return Err(Refusal::NotOrdered.into()),
+            // Undone before it comes here.
+            KeyPart::Packed { .. } => return Err(Refusal::Undecodable.into()),
             KeyPart::Known { signature, start, count } => {
                 let name = (*signature, *start, *count);
                 let known = self.lists.get(name).ok_or(Stop::UnknownKeys(signature.0))?;
@@ -87,7 +89,7 @@ impl<T: Number> Shard<T> {
         let resolved = Arc::new(resolved);
         let absent = matches!(&*resolved, Resolved::List(slots) if slots.contains(&ABSENT));
         let incomplete_at = absent.then(|| self.rows.len());
-        let needed_again = absent || self.spec.consistency.is_eager() || self.unborn.are_kept();
+        let needed_again = absent || self.tracks_changes() || self.unborn.are_kept();
         let kept = needed_again.then(|| positions.clone());
         self.lists.put(name, Known { positions: kept, resolved: resolved.clone(), incomplete_at });
         Ok((resolved, Some(positions)))
@@ -112,7 +114,7 @@ impl<T: Number> Shard<T> {
                 let known = self.lists.get((*signature, *start, *count))?;
                 known.positions?.numbers::<u64>()?.get(index).copied().map(Position)
             }
-            KeyPart::Scan { .. } => None,
+            KeyPart::Scan { .. } | KeyPart::Packed { .. } => None,
         }
     }
 }

@@ -1,13 +1,16 @@
 //! What a worker does with what arrives, and what it sends again.
 
 use super::cache::Arrival;
-use super::stream::{ItemKind, ReadKeys};
+use super::stream::{ItemKind, ReadKeys, Reading};
 use super::ticket::PendingRead;
 use super::{Notice, PART_COST, ShardLink, Worker, touch};
 use crate::Outbox;
+use codec::{Formats, Meter, PayloadDecoder, Stopwatch};
 use std::collections::BTreeSet;
-use types::{Clock, Combine, NodeId, TableId, Time};
-use wire::{Control, Frame, Head, Keys, Message, Payload, Pulled, Refreshed, Refusal, ResendReason, Signature};
+use types::{Clock, Combine, NodeId, PART_BYTES, TableId, TableSpec, Time};
+use wire::{
+    Control, Frame, Head, KeyPart, Keys, Message, Payload, Pulled, Refreshed, Refusal, ResendReason, Signature, Step,
+};
 
 impl Worker {
     /// Takes what arrived.
@@ -18,7 +21,12 @@ impl Worker {
                 let Some(link) = self.link(acked.table, acked.shard) else { return };
                 touch(link, now);
                 link.reaches(head.clock);
-                for item in link.finish(acked.through) {
+                let finished = link.finish(acked.through);
+                let bytes: usize = finished.iter().map(|item| item.kind.bytes()).sum();
+                if self.rate.arrived(now, bytes as u64) {
+                    self.rate_changed();
+                }
+                for item in finished {
                     let refusal = acked.refused.iter().find(|refused| refused.number == item.number);
                     if let (Some(_), ItemKind::Push { keys, .. }) = (refusal, &item.kind)
                         && let Some(cache) = self.tables.get_mut(&acked.table).and_then(|table| table.cache.as_mut())
@@ -64,6 +72,7 @@ impl Worker {
                 });
             }
             Message::Refresh(refresh) => self.refreshed(&head, &refresh, out),
+            Message::Step(step) => self.stepped(&head, &step),
             Message::Control(control) => self.controlled(control, out),
             Message::Push(_) | Message::Marker(_) | Message::Tune(_) | Message::Pull(_) | Message::Refreshed(_) => {}
         }
@@ -76,8 +85,8 @@ impl Worker {
 
     fn item_done(&mut self, kind: ItemKind, refusal: Option<Refusal>) {
         match kind {
-            ItemKind::Push { ticket, values, .. } => {
-                self.unacknowledged_bytes -= values.len() + PART_COST;
+            ItemKind::Push { ticket, .. } => {
+                self.unacknowledged_bytes -= kind.kept() + PART_COST;
                 self.part_done(ticket, refusal);
             }
             ItemKind::Tune { ticket, .. } => self.part_done(ticket, refusal),
@@ -108,15 +117,34 @@ impl Worker {
             return;
         }
         let Some(mut reading) = link.take_read(pulled.request) else { return };
+        if let ReadKeys::Steps { .. } = reading.keys {
+            return self.caught_up(now, head, pulled, reading, out);
+        }
         let row_bytes = table.spec.row_bytes();
         let rows = reading.keys.slice().map_or(pulled.positions.len() / 8, wire::Slice::len);
+        let decoded = decoded(
+            &mut self.decoder,
+            &mut table.decoded,
+            self.settings.stopwatch,
+            &table.spec,
+            head,
+            &pulled.values,
+            rows,
+        );
+        let pulled = &decoded.map_or_else(|| pulled.clone(), |values| Pulled { values, ..pulled.clone() });
         if pulled.values.len() != rows * row_bytes {
             let refusal =
                 Refusal::WrongLength { expected: (rows * row_bytes) as u64, found: pulled.values.len() as u64 };
             link.next_read(sender).into_iter().for_each(|frame| out.send(frame));
             return self.part_done(reading.ticket, Some(refusal));
         }
-        if let (Some(cache), Some(keys)) = (&mut table.cache, reading.keys.slice())
+        let shard = pulled.shard.0 as usize;
+        if let (Some(copies), Some(at), Some(keys)) = (&mut table.copies, pulled.chain, reading.keys.slice())
+            && reading.steps.is_some()
+            && let Some(values) = pulled.values.numbers::<f32>()
+        {
+            copies.keep(shard, head.clock, at, keys, values);
+        } else if let (Some(cache), Some(keys)) = (&mut table.cache, reading.keys.slice())
             && pulled.contains >= link.acknowledged
         {
             let arrival = arrival(link, head.clock, keys, &pulled.values, pulled.contains, table.spec.combine);
@@ -164,6 +192,95 @@ impl Worker {
         let keys = keys.slice(0..keys.len());
         let arrival = arrival(link, head.clock, &keys, &refresh.values, refresh.contains, table.spec.combine);
         cache.refresh(&arrival, refresh.chain, refresh.link, refresh.contains >= link.acknowledged);
+    }
+
+    /// A step arrives: copies add it if it is the next one. Others are asked for again when they are missed.
+    fn stepped(&mut self, head: &Head, step: &Step) {
+        let Some(table) = self.tables.get_mut(&step.table) else { return };
+        let shard = step.shard.0 as usize;
+        let (Some(copies), Some(link)) = (&mut table.copies, table.links.get(shard)) else { return };
+        let most = PART_BYTES / table.spec.row_bytes().max(1);
+        let count = step.keys.count().and_then(|count| usize::try_from(count).ok()).filter(|count| *count <= most);
+        let (Some(count), true) = (count, copies.follows(shard, step.chain, step.number)) else { return };
+        let mut positions = vec![0u64; count];
+        match &step.keys {
+            KeyPart::Run { first, .. } => {
+                positions.iter_mut().zip(0..).for_each(|(position, index)| *position = first.0.saturating_add(index));
+            }
+            KeyPart::Packed { packed, .. } if codec::keys::decode(packed.bytes(), &mut positions).is_ok() => {}
+            _ => return,
+        }
+        let owned = |position: &u64| link.placed.range.contains(types::Position(*position));
+        if !positions.first().is_none_or(owned) || !positions.last().is_none_or(owned) {
+            return;
+        }
+        let stopwatch = self.settings.stopwatch;
+        let plain = decoded(&mut self.decoder, &mut table.decoded, stopwatch, &table.spec, head, &step.values, count);
+        let values = plain.as_ref().unwrap_or(&step.values);
+        if let Some(changes) =
+            values.numbers::<f32>().filter(|changes| changes.len() * 4 == count * table.spec.row_bytes())
+        {
+            let changes = changes.to_vec();
+            copies.add(shard, positions, changes, step.reaches);
+            self.counts.steps += 1;
+        }
+    }
+
+    /// The steps that a reader asked for have been sent: its copies are fresh if they have all arrived.
+    fn caught_up(&mut self, now: Time, head: &Head, pulled: &Pulled, reading: Reading, out: &mut Outbox) {
+        let sender = self.head();
+        let Some(table) = self.tables.get_mut(&pulled.table) else { return };
+        let shard = pulled.shard.0 as usize;
+        let (Some(copies), Some(link)) = (&mut table.copies, table.links.get_mut(shard)) else { return };
+        let ReadKeys::Steps { keys, rows } = &reading.keys else { return };
+        let missing = match pulled.chain {
+            Some((chain, step)) if copies.reach(shard, head.clock, chain, step) => {
+                let Some(read) = self.pending.get_mut(&reading.ticket).and_then(|pending| pending.read.as_mut()) else {
+                    return;
+                };
+                read.released_by = pulled.released_by.or(read.released_by);
+                let new = |failed: &&wire::FailedClock| read.failed.iter().all(|known| known.clock != failed.clock);
+                let new: Vec<_> = pulled.failed.iter().filter(new).cloned().collect();
+                read.failed.extend(new);
+                let (clock, gone) = copies.fill(keys, rows, read.target.bytes_mut());
+                read.clock = read.clock.min(clock.unwrap_or(read.clock));
+                gone
+            }
+            Some((chain, _)) if copies.is_of(shard, chain) => {
+                // Some were lost on the way. From the last that arrived, once more.
+                self.requests += 1;
+                let reading = Reading { steps: Some(copies.step(shard)), ..reading };
+                link.read(sender, self.requests, reading).into_iter().for_each(|frame| out.send(frame));
+                return;
+            }
+            _ => {
+                copies.lose(shard);
+                (0..keys.len() as u32).collect()
+            }
+        };
+        // What is not there any more is read whole.
+        let positions: Vec<u64> = missing.iter().map(|index| keys.position(*index as usize).0).collect();
+        let places: Vec<u32> = missing.iter().map(|index| rows[*index as usize]).collect();
+        let mut parts = 0;
+        if let Ok(keys) = Keys::at(table.spec.shape.placement(), &positions) {
+            let rows_per_part = keys.rows_per_part(table.spec.number, table.spec.width);
+            for start in (0..keys.len()).step_by(rows_per_part) {
+                let end = keys.len().min(start + rows_per_part);
+                self.requests += 1;
+                let keys = ReadKeys::Scattered { keys: keys.slice(start..end), rows: places[start..end].to_vec() };
+                let (ticket, clock, after, subscribe) =
+                    (reading.ticket, reading.clock, reading.after, reading.subscribe);
+                let reading = Reading { ticket, clock, after, subscribe, steps: Some(0), keys };
+                touch(link, now);
+                link.read(sender, self.requests, reading).into_iter().for_each(|frame| out.send(frame));
+                parts += 1;
+            }
+        }
+        link.next_read(sender).into_iter().for_each(|frame| out.send(frame));
+        if let Some(pending) = self.pending.get_mut(&reading.ticket) {
+            pending.parts += parts;
+        }
+        self.part_done(reading.ticket, None);
     }
 
     fn controlled(&mut self, control: Control, out: &mut Outbox) {
@@ -243,10 +360,34 @@ fn arrival<'a>(
 ) -> Arrival<'a> {
     let later = link.unacknowledged.iter().filter(|item| item.number > contains && combine == Combine::Each);
     let later = later.filter_map(|item| match &item.kind {
-        ItemKind::Push { keys, values, .. } => Some((keys, values)),
+        ItemKind::Push { keys, values, plain, .. } => Some((keys, plain.as_ref().unwrap_or(values))),
         _ => None,
     });
     Arrival { shard: link.placed.shard.0 as usize, frontier, keys, values, later: later.collect() }
+}
+
+/// Values as they were before they were encoded; `None` where they were not.
+fn decoded(
+    decoder: &mut PayloadDecoder,
+    meter: &mut Meter,
+    stopwatch: Stopwatch,
+    spec: &TableSpec,
+    head: &Head,
+    values: &Payload,
+    rows: usize,
+) -> Option<Payload> {
+    let formats = Formats(head.codecs.0);
+    if formats.leaves_values() {
+        return None;
+    }
+    let bytes = rows.checked_mul(spec.row_bytes()).filter(|bytes| *bytes <= PART_BYTES)?;
+    let began = (stopwatch.0)();
+    let mut numbers = vec![0u64; bytes.div_ceil(8)];
+    let out = &mut bytemuck::cast_slice_mut(&mut numbers)[..bytes];
+    // What cannot be read has the wrong length, too, and is refused for that.
+    decoder.decode(formats, values.bytes(), spec.number, spec.width as usize, out).ok()?;
+    meter.decoded(bytes, (stopwatch.0)().saturating_sub(began));
+    Some(Payload::new(numbers).slice(0..bytes))
 }
 
 /// Puts the rows of one part where the caller wants them.
@@ -263,6 +404,8 @@ fn fill(read: &mut PendingRead, keys: &ReadKeys, pulled: &Pulled) {
                 target[*row as usize * row_bytes..][..row_bytes].copy_from_slice(value);
             }
         }
+        // Those come from the copies.
+        ReadKeys::Steps { .. } => {}
         ReadKeys::Scan { shard, .. } => {
             if let Some((positions, rows)) = read.found.get_mut(*shard) {
                 positions.extend(pulled.positions.numbers::<u64>().unwrap_or(&[]));

@@ -201,7 +201,7 @@ impl<T: Number> Cache<T> {
 }
 
 /// A dense table that fits is kept as it is; of a larger one, whatever rows are read.
-fn index_for(spec: &TableSpec, max_rows: u64) -> Index {
+pub(super) fn index_for(spec: &TableSpec, max_rows: u64) -> Index {
     let shape = match spec.shape {
         Shape::Dense { rows } if rows > max_rows => Shape::Sparse { placement: Placement::Ordered, max_rows },
         shape => shape,
@@ -209,7 +209,7 @@ fn index_for(spec: &TableSpec, max_rows: u64) -> Index {
     Index::new(shape, spec.shape.extent())
 }
 
-fn positions(keys: &Slice) -> Vec<u64> {
+pub(super) fn positions(keys: &Slice) -> Vec<u64> {
     keys.sorted().map_or_else(|| (0..keys.len()).map(|index| keys.position(index).0).collect(), <[u64]>::to_vec)
 }
 

@@ -3,19 +3,26 @@
 mod arrivals;
 mod cache;
 mod calls;
+mod copies;
+mod link_rate;
 mod queue;
 mod stream;
 mod tasks;
 mod ticket;
+mod upward;
 
 use crate::Outbox;
 use cache::AnyCache;
+use codec::{Choice, Meter, PayloadDecoder, Share, Stopwatch, TableCodecs};
+use copies::Copies;
+use link_rate::{Cost, LinkRate};
 use queue::Queue;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stream::{ItemKind, ShardLink};
 use ticket::Pending;
 pub use ticket::{Failure, Notice, Outcome, PullTarget, ReadRows, Ticket};
 use types::{CacheSpec, Clock, NodeId, NumberType, Plan, Source, Span, TableId, TableSpec, Time, WorkerId};
+use upward::Upward;
 use wire::{Control, FailedClock, Frame, Head, Keys, Message, Payload, Refusal};
 
 /// What an unacknowledged part costs beside its values, in bytes, so that many tiny ones are bounded too.
@@ -49,6 +56,8 @@ pub struct Batch {
 pub struct WorkerSettings {
     /// Send again what was not answered for this long. `None` where the transport loses nothing while it is connected.
     pub resend_after: Option<Span>,
+    /// For the meters of codecs.
+    pub stopwatch: Stopwatch,
 }
 
 /// What a worker has done so far.
@@ -64,6 +73,8 @@ pub struct WorkerCounts {
     pub rows_cached: u64,
     /// Refreshes that arrived.
     pub refreshes: u64,
+    /// Steps that were added to copies.
+    pub steps: u64,
     /// Reads by how many clocks the reader was ahead of what it read; the last counts all that are further.
     pub staleness: [u64; 16],
 }
@@ -93,6 +104,17 @@ struct Table {
     spec: TableSpec,
     links: Vec<ShardLink>,
     cache: Option<Box<dyn AnyCache>>,
+    /// What encodes pushes.
+    upward: Upward,
+    /// Where shards send steps instead of rows.
+    copies: Option<Copies>,
+    /// Whether they are asked to: where the link decides, only if it is slow.
+    steps: Choice,
+    /// The share of pulls that older copies may answer, and how many pulls there were.
+    skips: Option<Share>,
+    pulls: u64,
+    /// What decoding has cost.
+    decoded: Meter,
     /// Clocks that were failed for all workers alike, the last of them: reads from the cache must tell, too.
     failed: VecDeque<FailedClock>,
     /// For a table with a delay: tasks issued or queued so far, and those not finished.
@@ -129,6 +151,8 @@ pub struct Worker {
     barrier_passed: u64,
     asked_control: Time,
     notices: Vec<Notice>,
+    rate: LinkRate,
+    decoder: PayloadDecoder,
     counts: WorkerCounts,
 }
 
@@ -160,6 +184,8 @@ impl Worker {
             barrier_passed: 0,
             asked_control: Time(0),
             notices: Vec::new(),
+            rate: LinkRate::default(),
+            decoder: PayloadDecoder::default(),
             counts: WorkerCounts::default(),
         }
     }
@@ -216,18 +242,17 @@ impl Worker {
     /// Takes part in a table. Only what the program asked for gets a cache.
     fn attach(&mut self, id: TableId, spec: TableSpec, asked: bool, out: &mut Outbox) {
         if let Some(table) = self.tables.get_mut(&id) {
-            if let (CacheSpec::Rows { max_rows }, None, true) = (table.spec.cache, &table.cache, asked) {
-                table.cache = Some(cache::make(&table.spec, max_rows, table.links.len()));
+            if asked {
+                table.keep_copies();
             }
             return;
         }
-        let placed = self.plan.shards(spec.shape);
-        let cache = match spec.cache {
-            CacheSpec::Rows { max_rows } if asked => Some(cache::make(&spec, max_rows, placed.len())),
-            _ => None,
-        };
-        let links = placed.into_iter().map(|placed| ShardLink::new(placed, id, spec.number)).collect();
-        let mut table = Table { spec, links, cache, failed: VecDeque::new(), tasks: 0, unfinished: BTreeSet::new() };
+        let placed = self.plan.shards(spec.shape).into_iter();
+        let links = placed.map(|placed| ShardLink::new(placed, id, spec.number)).collect();
+        let mut table = Table::new(spec, links, self.source, id, self.settings.stopwatch);
+        if asked {
+            table.keep_copies();
+        }
         // A table made in the middle of a run: nothing of the earlier clocks is missing from it.
         if let Some(last) = self.clock.0.checked_sub(1) {
             let mut head = self.head();
@@ -235,6 +260,35 @@ impl Worker {
             table.links.iter_mut().for_each(|link| out.send(link.append(head, ItemKind::Marker)));
         }
         self.tables.insert(id, table);
+    }
+
+    /// What the codecs of a table have cost and gained: upward, and downward at this end.
+    #[must_use]
+    pub fn meters(&self, table: TableId) -> Option<(String, [Meter; 2])> {
+        let table = self.tables.get(&table)?;
+        Some((table.upward.chain().to_string(), [table.upward.meter(), table.decoded]))
+    }
+
+    /// How fast the way to the servers is, in bytes a second, once enough was sent to tell.
+    #[must_use]
+    pub fn link_rate(&self) -> Option<f64> {
+        self.rate.bytes_per_second()
+    }
+
+    /// The link was measured: codecs that follow it are chosen anew, and those that do not pay are named.
+    fn rate_changed(&mut self) {
+        let Some(rate) = self.rate.bytes_per_second() else { return };
+        for table in self.tables.values_mut() {
+            table.upward.follow(rate);
+            let key_form = table.upward.key_form();
+            table.links.iter_mut().for_each(|link| link.key_form = key_form);
+            let chain = table.upward.chain();
+            if !table.upward.is_auto() && !table.upward.warned && Cost::does_not_pay(chain, rate) {
+                let (name, chain) = (table.spec.name.clone(), chain.to_string());
+                self.notices.push(Notice::Codec { table: name, chain, bytes_per_second: rate as u64 });
+                table.upward.warned = true;
+            }
+        }
     }
 
     /// Stands at the next barrier; [`Worker::barrier_passed`] tells when everybody does.
@@ -322,6 +376,46 @@ impl Worker {
 }
 
 impl Table {
+    fn new(spec: TableSpec, mut links: Vec<ShardLink>, source: Source, id: TableId, stopwatch: Stopwatch) -> Self {
+        // Checked before the table was made.
+        let codecs = TableCodecs::of(&spec).unwrap_or_else(|_| TableCodecs::none());
+        let upward = Upward::new(&spec, &codecs, source.0 ^ (u64::from(id.0) << 48), stopwatch);
+        links.iter_mut().for_each(|link| link.key_form = upward.key_form());
+        Self {
+            skips: codecs.up.chain().and_then(codec::Chain::skips),
+            steps: codecs.down,
+            spec,
+            links,
+            cache: None,
+            upward,
+            copies: None,
+            pulls: 0,
+            decoded: Meter::default(),
+            failed: VecDeque::new(),
+            tasks: 0,
+            unfinished: BTreeSet::new(),
+        }
+    }
+
+    /// Keeps copies of rows, where the spec says so.
+    fn keep_copies(&mut self) {
+        let CacheSpec::Rows { max_rows } = self.spec.cache else { return };
+        let shards = self.links.len();
+        self.cache.get_or_insert_with(|| cache::make(&self.spec, max_rows, shards));
+        let lossy = match &self.steps {
+            Choice::Chain(chain) => chain.is_lossy(),
+            Choice::Auto => TableCodecs::can_step(&self.spec),
+        };
+        if lossy {
+            self.copies.get_or_insert_with(|| Copies::new(&self.spec, max_rows, shards));
+        }
+    }
+
+    /// Whether reads ask for steps now.
+    fn follows_steps(&self) -> bool {
+        self.copies.is_some() && (self.steps != Choice::Auto || self.upward.chain().is_lossy())
+    }
+
     /// Remembers failed clocks that a shard has told of.
     fn note_failed(&mut self, failed: &[FailedClock]) {
         for failed in failed {

@@ -1,13 +1,15 @@
 //! What a worker has sent to one shard and not yet seen acknowledged, and what it knows of that shard.
 
 use super::Ticket;
+use super::upward::KeyForm;
 use crate::bounds::READS_AT_ONCE;
+use codec::{Format, Formats, Signatures};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, NumberType, Placed, Setting, TableId};
-use wire::{Frame, Head, KeyPart, Marker, Message, Payload, Pull, Push, Signature, Slice, Tune};
+use wire::{CodecChain, Frame, Head, KeyPart, Marker, Message, Payload, Pull, Push, Signature, Slice, Tune};
 
-/// Lists that a worker believes a shard to remember. Past this it forgets all and spells them out again.
-const KNOWN_LISTS: usize = 1 << 16;
+/// What a frame takes on the wire beside its payloads, about.
+const FRAME_BYTES: usize = 128;
 
 /// One numbered message of the stream, kept as first made until it is acknowledged.
 pub struct Item {
@@ -18,9 +20,39 @@ pub struct Item {
 }
 
 pub enum ItemKind {
-    Push { ticket: Ticket, keys: Slice, values: Payload },
+    Push {
+        ticket: Ticket,
+        keys: Slice,
+        /// As they travel.
+        values: Payload,
+        formats: Formats,
+        /// What the shard will make of them, where copies need to know and it is not the same.
+        plain: Option<Payload>,
+    },
     Marker,
-    Tune { ticket: Ticket, at: Clock, setting: Setting },
+    Tune {
+        ticket: Ticket,
+        at: Clock,
+        setting: Setting,
+    },
+}
+
+impl ItemKind {
+    /// Bytes on the wire by which the link is measured: those of pushes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Push { values, .. } => values.len() + FRAME_BYTES,
+            Self::Marker | Self::Tune { .. } => 0,
+        }
+    }
+
+    /// Bytes that a worker keeps of it until it is acknowledged.
+    pub fn kept(&self) -> usize {
+        match self {
+            Self::Push { values, plain, .. } => values.len() + plain.as_ref().map_or(0, Payload::len),
+            Self::Marker | Self::Tune { .. } => 0,
+        }
+    }
 }
 
 /// One part of a read under way.
@@ -29,6 +61,8 @@ pub struct Reading {
     pub clock: Clock,
     pub after: u64,
     pub subscribe: bool,
+    /// Where copies grow by steps: the last one they have.
+    pub steps: Option<u64>,
     pub keys: ReadKeys,
 }
 
@@ -38,6 +72,8 @@ pub enum ReadKeys {
     Straight { keys: Slice, row: usize },
     /// Rows of the target at these places.
     Scattered { keys: Slice, rows: Vec<u32> },
+    /// No rows, but the steps that bring the copies of these up to date; then they go to these places of the target.
+    Steps { keys: Slice, rows: Vec<u32> },
     /// A scan: whatever is found is collected, shard by shard.
     Scan { range: types::PositionRange, shard: usize },
 }
@@ -46,7 +82,7 @@ impl ReadKeys {
     pub fn slice(&self) -> Option<&Slice> {
         match self {
             Self::Straight { keys, .. } | Self::Scattered { keys, .. } => Some(keys),
-            Self::Scan { .. } => None,
+            Self::Scan { .. } | Self::Steps { .. } => None,
         }
     }
 }
@@ -73,7 +109,9 @@ pub struct ShardLink {
     frontier: Clock,
     /// A request to be told when the frontier is far enough for another push.
     room: Option<Room>,
-    known: BTreeSet<(Signature, u64, u32)>,
+    known: Signatures,
+    /// How key lists are spelt out.
+    pub key_form: KeyForm,
     /// Examples that the shard has not been told of.
     pub untold: u64,
     /// When something was last sent or heard, for resending.
@@ -93,7 +131,8 @@ impl ShardLink {
             unsent: BTreeSet::new(),
             frontier: Clock(0),
             room: None,
-            known: BTreeSet::new(),
+            known: Signatures::default(),
+            key_form: KeyForm::Plain,
             untold: 0,
             moved: types::Time::default(),
         }
@@ -150,7 +189,16 @@ impl ShardLink {
         head.clock = Clock(0);
         Frame {
             head,
-            message: Message::Pull(Pull { table, shard, request, after: 0, frontier, subscribe: false, keys }),
+            message: Message::Pull(Pull {
+                table,
+                shard,
+                request,
+                after: 0,
+                frontier,
+                subscribe: false,
+                steps: None,
+                keys,
+            }),
         }
     }
 
@@ -199,14 +247,11 @@ impl ShardLink {
         head.examples = item.examples;
         let (table, shard, settled) = (self.table, self.placed.shard, self.acknowledged);
         let message = match &item.kind {
-            ItemKind::Push { keys, values, .. } => Message::Push(Push {
-                table,
-                shard,
-                settled,
-                number: self.number,
-                keys: self.key_part(keys),
-                values: values.clone(),
-            }),
+            ItemKind::Push { keys, values, formats, .. } => {
+                let keys = self.key_part(keys);
+                head.codecs = chain_of(&keys, *formats);
+                Message::Push(Push { table, shard, settled, number: self.number, keys, values: values.clone() })
+            }
             ItemKind::Marker => Message::Marker(Marker { table, shard, settled }),
             ItemKind::Tune { at, setting, .. } => {
                 Message::Tune(Tune { table, shard, settled, at: *at, setting: *setting })
@@ -218,16 +263,13 @@ impl ShardLink {
     /// A list goes in full the first time and by signature from then on.
     fn key_part(&mut self, keys: &Slice) -> KeyPart {
         let Some(signature) = keys.signature() else { return keys.by_signature() };
-        if self.known.len() >= KNOWN_LISTS {
-            self.known.clear();
-        }
-        let name = (signature, keys.range().start as u64, keys.len() as u32);
-        if self.known.insert(name) { keys.in_full() } else { keys.by_signature() }
+        let is_new = self.known.is_new(signature.0, keys.range().start as u64, keys.len() as u32);
+        if is_new || self.key_form == KeyForm::Spelt { self.key_form.in_full(keys) } else { keys.by_signature() }
     }
 
     /// The shard has forgotten a list.
     pub fn forget(&mut self, signature: Signature) {
-        self.known.retain(|(known, _, _)| *known != signature);
+        self.known.forget(signature.0);
     }
 
     /// The frame of a read.
@@ -237,7 +279,9 @@ impl ShardLink {
         let keys = match &reading.keys {
             ReadKeys::Scan { range, .. } => KeyPart::Scan { range: *range },
             ReadKeys::Straight { keys, .. } | ReadKeys::Scattered { keys, .. } => self.key_part(keys),
+            ReadKeys::Steps { .. } => KeyPart::Run { first: self.placed.range.first, count: 0 },
         };
+        head.codecs = chain_of(&keys, Formats::default());
         let pull = Pull {
             table: self.table,
             shard: self.placed.shard,
@@ -245,6 +289,7 @@ impl ShardLink {
             after: reading.after,
             frontier: Clock(0),
             subscribe: reading.subscribe,
+            steps: reading.steps,
             keys,
         };
         Frame { head, message: Message::Pull(pull) }
@@ -275,4 +320,16 @@ impl ShardLink {
         let done = self.unacknowledged.partition_point(|item| item.number <= through);
         self.unacknowledged.drain(..done).collect()
     }
+}
+
+/// What the head says that payloads went through.
+fn chain_of(keys: &KeyPart, values: Formats) -> CodecChain {
+    let mut chain =
+        if let KeyPart::Packed { .. } = keys { Formats::default().then(Format::Keys) } else { Formats::default() };
+    for id in values.0.into_iter().take_while(|id| *id != 0) {
+        if let Some(format) = Format::from_id(id) {
+            chain = chain.then(format);
+        }
+    }
+    CodecChain(chain.0)
 }

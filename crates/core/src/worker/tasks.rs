@@ -1,14 +1,17 @@
 //! Tasks: what must happen before each, and how it is cut into parts and sent.
 
 use super::calls::check_keys;
+use super::copies::Answer;
 use super::queue::Obstacle;
 use super::stream::{ItemKind, ReadKeys, Reading};
 use super::ticket::{Pending, PendingRead};
+use super::upward::Encoded;
 use super::{Batch, PART_COST, PullTarget, ShardLink, Table, TableFailure, Ticket, Worker, touch};
 use crate::Outbox;
 use crate::bounds::HELD_CLOCKS;
+use codec::Share;
 use std::ops::Range;
-use types::{Clock, Combine, Consistency, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
+use types::{Clock, Combine, Consistency, NumberType, PositionRange, Setting, Source, TableId, TableSpec, Time};
 use wire::{Keys, Payload};
 
 /// One thing a program asked for.
@@ -245,13 +248,21 @@ impl Worker {
         let first = keys.position(rows.start);
         let Some(link) = table.links.iter_mut().find(|link| link.placed.range.contains(first)) else { return };
         let keys = keys.slice(rows);
+        let encoded = table.upward.encode(&keys, values);
+        let mut plain = None;
         if let (Some(cache), Combine::Each) = (&mut table.cache, table.spec.combine) {
-            cache.pushed(&keys, &values);
+            if !encoded.formats.leaves_values() {
+                plain = table.upward.decode(&encoded, keys.len());
+            }
+            cache.pushed(&keys, plain.as_ref().unwrap_or(&encoded.values));
         }
-        self.unacknowledged_bytes += values.len() + PART_COST;
+        let Encoded { values, formats } = encoded;
+        let item = ItemKind::Push { ticket, keys, values, formats, plain };
+        self.unacknowledged_bytes += item.kept() + PART_COST;
         self.counts.parts += 1;
+        self.rate.sent(now, item.bytes() as u64);
         touch(link, now);
-        out.send(link.append(head, ItemKind::Push { ticket, keys, values }));
+        out.send(link.append(head, item));
         if let Some(pending) = self.pending.get_mut(&ticket) {
             pending.parts += 1;
         }
@@ -290,36 +301,40 @@ impl Worker {
         let pushes = self.pending.get(&ticket).is_some_and(|pending| pending.parts > 0);
         let Some(table) = self.tables.get_mut(&id) else { return };
         let row_bytes = table.spec.row_bytes();
-        let mut misses = Vec::new();
-        let mut clock = Clock(u64::MAX);
-        if let Some(cache) = &table.cache {
-            clock = cache.read(keys, reader, target.bytes_mut(), &mut misses).unwrap_or(clock);
-        }
-        let missed = if table.cache.is_some() { misses.len() } else { keys.len() };
-        // A few misses are asked for by themselves; with many, the whole list goes by its signature.
-        let some = table.cache.is_some() && missed * 4 <= keys.len();
-        let cached_rows = if some { keys.len() - missed } else { 0 };
-        if !some {
-            clock = Clock(u64::MAX);
-        }
-        let failed = if cached_rows > 0 { table.failed_in_view(reader) } else { Vec::new() };
+        let Known { clock, misses, stale } = table.answer(self.source, keys, reader, &mut target);
+        let failed =
+            if clock < Clock(u64::MAX) || !stale.is_empty() { table.failed_in_view(reader) } else { Vec::new() };
+        let missed = misses.as_ref().map_or(keys.len(), Vec::len);
+        // Those that steps bring up to date are copies, too, but cost a round trip.
+        let cached_rows = keys.len() - missed;
         self.counts.rows_read += keys.len() as u64;
-        self.counts.rows_cached += cached_rows as u64;
-        let wanted = if some { keys.select(&misses) } else { keys.clone() };
-        let rows_per_part = wanted.rows_per_part(table.spec.number, table.spec.width);
+        self.counts.rows_cached += (cached_rows - stale.len()) as u64;
+        let steps = table.follows_steps();
         let mut parts = 0;
-        for link in &mut table.links {
+        let wanted = misses.as_ref().map_or_else(|| keys.clone(), |misses| keys.select(misses));
+        let overdue = keys.select(&stale);
+        let rows_per_part = wanted.rows_per_part(table.spec.number, table.spec.width);
+        for (shard, link) in table.links.iter_mut().enumerate() {
+            let mut readings = Vec::new();
+            let late = overdue.within(link.placed.range);
+            if let (Some(copies), false) = (&table.copies, late.is_empty()) {
+                let keys = ReadKeys::Steps { keys: overdue.slice(late.clone()), rows: stale[late].to_vec() };
+                readings.push((keys, Some(copies.step(shard))));
+            }
             let within = wanted.within(link.placed.range);
             for start in within.clone().step_by(rows_per_part) {
                 let rows = start..within.end.min(start + rows_per_part);
                 let slice = wanted.slice(rows.clone());
-                let keys = if some {
-                    ReadKeys::Scattered { keys: slice, rows: misses[rows].to_vec() }
-                } else {
-                    ReadKeys::Straight { keys: slice, row: start }
+                let keys = match &misses {
+                    Some(misses) => ReadKeys::Scattered { keys: slice, rows: misses[rows].to_vec() },
+                    None => ReadKeys::Straight { keys: slice, row: start },
                 };
+                readings.push((keys, steps.then_some(0)));
+            }
+            for (keys, steps) in readings {
                 self.requests += 1;
                 let mut reading = read_of(&table.spec, link, ticket, reader, keys);
+                reading.steps = steps;
                 if pushes && table.spec.combine == Combine::Each {
                     reading.after = link.last();
                 }
@@ -385,9 +400,53 @@ impl Worker {
     }
 }
 
+/// What copies say to a read: what they have put into its target is not part of it.
+struct Known {
+    /// The smallest frontier among those rows.
+    clock: Clock,
+    /// By place, rows to be read; `None` for all.
+    misses: Option<Vec<u32>>,
+    /// By place, copies that steps will bring up to date.
+    stale: Vec<u32>,
+}
+
+impl Table {
+    /// Answers a read from copies as far as the table's rule admits.
+    fn answer(&mut self, source: Source, keys: &Keys, reader: Clock, target: &mut PullTarget) -> Known {
+        let nothing = || Known { clock: Clock(u64::MAX), misses: None, stale: Vec::new() };
+        self.pulls += 1;
+        if let (Some(copies), true) = (&self.copies, self.follows_steps()) {
+            let Answer { clock, stale, absent } = copies.read(keys, reader, target.bytes_mut());
+            let misses = (absent.len() < keys.len()).then_some(absent);
+            return Known { clock: clock.unwrap_or(Clock(u64::MAX)), misses, stale };
+        }
+        let Some(cache) = &self.cache else { return nothing() };
+        if let Some(share) = self.skips
+            && !skips(source, self.pulls, share)
+        {
+            return nothing();
+        }
+        let mut misses = Vec::new();
+        let clock = cache.read(keys, reader, target.bytes_mut(), &mut misses);
+        // A few misses are asked for by themselves; with many, the whole list goes by its signature.
+        if misses.len() * 4 > keys.len() {
+            return nothing();
+        }
+        Known { clock: clock.unwrap_or(Clock(u64::MAX)), misses: Some(misses), stale: Vec::new() }
+    }
+}
+
+/// Whether this pull is one of the share that older copies may answer: a draw of its own for each.
+fn skips(source: Source, pull: u64, share: Share) -> bool {
+    let mut bits = source.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ pull.wrapping_mul(0xD1B5_4A32_D192_ED03);
+    bits = (bits ^ (bits >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    bits ^= bits >> 32;
+    ((bits >> 11) as f64) < share.percent() / 100.0 * (1u64 << 53) as f64
+}
+
 /// A part of a read at `reader`'s clock. Where the rule promises read-my-writes, it follows what was pushed before it.
 fn read_of(spec: &TableSpec, link: &ShardLink, ticket: Ticket, reader: Clock, keys: ReadKeys) -> Reading {
     let own = matches!((spec.consistency, spec.combine), (Consistency::Bounded { .. }, Combine::Each));
     let after = if own { link.last() } else { 0 };
-    Reading { ticket, clock: reader, after, subscribe: spec.consistency.is_eager(), keys }
+    Reading { ticket, clock: reader, after, subscribe: spec.consistency.is_eager(), steps: None, keys }
 }

@@ -137,6 +137,15 @@ pub enum Notice {
         /// The workers it waits for.
         on: Vec<WorkerId>,
     },
+    /// A codec that the program asked for takes longer than it saves on this link.
+    Codec {
+        /// The table's name.
+        table: String,
+        /// The codecs.
+        chain: String,
+        /// What was measured of the link.
+        bytes_per_second: u64,
+    },
     /// A barrier is not complete.
     Barrier {
         /// The workers that are missing.

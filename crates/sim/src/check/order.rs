@@ -179,7 +179,7 @@ pub fn no_silent_wait(patience: Span) -> Checker {
                 }
                 Event::Noticed(notice) => {
                     let (on, barrier) = match notice {
-                        Notice::Push { .. } => continue,
+                        Notice::Push { .. } | Notice::Codec { .. } => continue,
                         Notice::Read { on, .. } => (on, false),
                         Notice::Barrier { on } => (on, true),
                     };

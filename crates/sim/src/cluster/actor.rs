@@ -103,6 +103,10 @@ impl Actor {
                 values.copy_from_slice(&numbers[place * width..][..width]);
                 continue;
             }
+            if *write == Write::Ones {
+                values.fill(1.0);
+                continue;
+            }
             let mark = self.marks.entry((table, id)).or_default();
             assert!(*mark < MOST_MARKS, "worker {own} pushes too often to {}", Key(id));
             values[own] = if *write == (Write::MarksWithNan { key: id }) { f64::NAN } else { 4f64.powi(*mark as i32) };

@@ -106,6 +106,17 @@ pub enum KeyPart {
         /// u64 each.
         positions: Payload,
     },
+    /// As `List`, with the positions shortened by the crate `codec`.
+    Packed {
+        /// Of the whole list.
+        signature: Signature,
+        /// Where in the whole list this piece starts.
+        start: u64,
+        /// How many keys of it.
+        count: u32,
+        /// What stands for the positions.
+        packed: Payload,
+    },
     /// Keys `start` to `start + count` of a list that the shard has seen.
     Known {
         /// Of the whole list.
@@ -129,7 +140,7 @@ impl KeyPart {
         match self {
             Self::Run { count, .. } => Some(*count),
             Self::List { positions, .. } => Some(positions.len() as u64 / 8),
-            Self::Known { count, .. } => Some(u64::from(*count)),
+            Self::Known { count, .. } | Self::Packed { count, .. } => Some(u64::from(*count)),
             Self::Scan { .. } => None,
         }
     }
@@ -137,6 +148,7 @@ impl KeyPart {
     pub(crate) fn payload(&self) -> Option<&Payload> {
         match self {
             Self::List { positions, .. } => Some(positions),
+            Self::Packed { packed, .. } => Some(packed),
             _ => None,
         }
     }
@@ -155,6 +167,12 @@ impl KeyPart {
             }
             Self::Known { signature, start, count } => {
                 2u8.put(out);
+                signature.0.put(out);
+                start.put(out);
+                count.put(out);
+            }
+            Self::Packed { signature, start, count, .. } => {
+                4u8.put(out);
                 signature.0.put(out);
                 start.put(out);
                 count.put(out);
@@ -180,6 +198,12 @@ impl KeyPart {
                 signature: Signature(Field::get(input)?),
                 start: Field::get(input)?,
                 count: Field::get(input)?,
+            },
+            4 => Self::Packed {
+                signature: Signature(Field::get(input)?),
+                start: Field::get(input)?,
+                count: Field::get(input)?,
+                packed: positions,
             },
             3 => Self::Scan { range: PositionRange { first: Field::get(input)?, last: Field::get(input)? } },
             _ => return Err(WireError::Malformed("an unknown kind of key list")),

@@ -21,6 +21,9 @@ pub struct Pull {
     pub frontier: Clock,
     /// Whether later changes of these rows shall be sent by themselves.
     pub subscribe: bool,
+    /// Where the reader adds steps to its copies: the last one that it has, 0 before the first. The answer is rows that steps
+    /// can be added to; without keys, the steps that follow come before it.
+    pub steps: Option<u64>,
     /// Which rows.
     pub keys: KeyPart,
 }
@@ -36,7 +39,7 @@ pub struct Pulled {
     pub request: u64,
     /// The highest number of the reader's own stream that the rows hold.
     pub contains: u64,
-    /// The chain of refreshes that keeps these rows fresh, if there is one, and its last link so far.
+    /// The chain of refreshes or steps that keeps these rows fresh, if there is one, and its last link so far.
     pub chain: Option<(u64, u64)>,
     /// Where the read was parked: whose marker let it go.
     pub released_by: Option<WorkerId>,
@@ -110,6 +113,26 @@ pub struct Refresh {
     pub values: Payload,
 }
 
+/// What published rows change by, encoded once for all readers. Copies add them in order, and hold what the shard calls
+/// published then; the next ones make up for what codecs left out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// The table.
+    pub table: TableId,
+    /// The shard of it.
+    pub shard: ShardId,
+    /// The chain of steps it belongs to; a new one starts when copies have to be read anew.
+    pub chain: u64,
+    /// Its number in the chain, from 1.
+    pub number: u64,
+    /// On the last piece of what one move of the frontier changed: where that took it. Copies change then, not before.
+    pub reaches: Option<Clock>,
+    /// Which rows.
+    pub keys: KeyPart,
+    /// What they change by, as the head's codecs say.
+    pub values: Payload,
+}
+
 /// Receipt of a refresh: a subscriber that falls too many behind is dropped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refreshed {
@@ -127,7 +150,7 @@ fields!(FailedClock { clock, worker, refusal });
 fields!(PullRefused { table, shard, request, refusal });
 fields!(Waiting { table, shard, request, on });
 fields!(Refreshed { table, shard, chain, link });
-fields_and_payloads!(Pull { table, shard, request, after, frontier, subscribe } keys, |input, [positions, _]| {
+fields_and_payloads!(Pull { table, shard, request, after, frontier, subscribe, steps } keys, |input, [positions, _]| {
     keys: KeyPart::get(input, positions)?,
 });
 fields_and_payloads!(
@@ -138,3 +161,7 @@ fields_and_payloads!(
     Refresh { table, shard, chain, link, from, failed, contains },
     |input, [positions, values]| { positions, values }
 );
+fields_and_payloads!(Step { table, shard, chain, number, reaches } keys, |input, [positions, values]| {
+    keys: KeyPart::get(input, positions)?,
+    values,
+});

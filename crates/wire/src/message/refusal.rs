@@ -65,6 +65,8 @@ pub enum Refusal {
     },
     /// A setting of the updater that makes no sense.
     BadSetting,
+    /// What the codecs made of it cannot be read.
+    Undecodable,
 }
 
 impl Refusal {
@@ -98,6 +100,9 @@ impl Refusal {
             Self::TooManyReads { most } => {
                 format!("{most} reads of table '{table}' wait already; wait for some of them first")
             }
+            Self::Undecodable => {
+                format!("an encoded message to table '{table}' cannot be read; run the same release everywhere")
+            }
             Self::BadSetting => format!("table '{table}' needs a learning rate that is finite and not negative"),
         }
     }
@@ -118,4 +123,5 @@ variants!(Refusal {
     11 => FarAhead { most },
     12 => TooManyReads { most },
     13 => BadSetting,
+    14 => Undecodable,
 });

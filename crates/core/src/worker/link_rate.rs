@@ -1,0 +1,164 @@
+//! How fast the way to the servers is, as acknowledgements show, and which codecs pay at that rate.
+
+use codec::{Chain, ValueCodec};
+use std::collections::VecDeque;
+use types::{NumberType, TableSpec, Time};
+
+/// Fewer bytes than this say more of latency than of the rate.
+const SAMPLE_BYTES: u64 = 32 << 10;
+/// Samples that are remembered. The best of them counts: a link is at least as fast as it once was.
+const SAMPLES: usize = 16;
+/// Samples before anything is decided.
+const ENOUGH: usize = 3;
+
+/// Measures bytes acknowledged while some were under way.
+#[derive(Debug, Default)]
+pub struct LinkRate {
+    under_way: u64,
+    since: Time,
+    acknowledged: u64,
+    samples: VecDeque<f64>,
+}
+
+impl LinkRate {
+    /// So many bytes go out.
+    pub fn sent(&mut self, now: Time, bytes: u64) {
+        if self.under_way == 0 {
+            self.since = now;
+            self.acknowledged = 0;
+        }
+        self.under_way += bytes;
+    }
+
+    /// So many bytes have arrived. Returns whether there is something new to decide by.
+    pub fn arrived(&mut self, now: Time, bytes: u64) -> bool {
+        self.under_way = self.under_way.saturating_sub(bytes);
+        self.acknowledged += bytes;
+        let seconds = now.since(self.since).as_secs_f64();
+        if self.acknowledged < SAMPLE_BYTES || seconds <= 0.0 {
+            return false;
+        }
+        if self.samples.len() == SAMPLES {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(self.acknowledged as f64 / seconds);
+        // Something else may be under way: the next sample starts here.
+        (self.since, self.acknowledged) = (now, 0);
+        self.samples.len() >= ENOUGH
+    }
+
+    /// Bytes a second, once enough was seen.
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        (self.samples.len() >= ENOUGH).then(|| self.samples.iter().copied().fold(0.0, f64::max))
+    }
+}
+
+/// What it takes to move a megabyte of f32 through a codec, in seconds: the link, both ends' processors, and how much longer
+/// learning takes for what the codec leaves out.
+pub struct Cost;
+
+/// Faster than this, nothing lossy is taken without being asked for.
+const FAST: f64 = 250e6;
+/// What is taken must be better than what is in use by this much.
+const BETTER: f64 = 0.8;
+
+impl Cost {
+    /// Of `chain` at this rate. The processor times are those of decision 13; the factors for what is left out are
+    /// judgements, on the careful side.
+    pub fn of(chain: &Chain, bytes_per_second: f64) -> f64 {
+        let (share, processor, longer) = match chain.values() {
+            None => (1.0, 0.0, 1.0),
+            Some(ValueCodec::Bf16 | ValueCodec::F16) => (0.5, 0.2e-3, 1.1),
+            Some(ValueCodec::Fixed(bits)) => (f64::from(bits.get()) / 32.0 + 0.003, 0.5e-3, 1.2),
+            Some(ValueCodec::OneBit) => (0.034, 0.25e-3, 1.5),
+            Some(ValueCodec::TwoBit) => (0.066, 0.45e-3, 1.4),
+            Some(ValueCodec::TopK(kept)) => (kept.percent() / 100.0 * 1.3, 0.6e-3, 1.5),
+            Some(ValueCodec::Threshold(_) | ValueCodec::Zeros) => (0.5, 0.3e-3, 1.0),
+        };
+        let compressing = if chain.bytes().is_some() { 2e-3 } else { 0.0 };
+        (share * 1e6 / bytes_per_second + processor + compressing) * longer
+    }
+
+    /// The best chain for a table at this rate; the one in use, unless another is clearly better.
+    pub fn best(bytes_per_second: f64, spec: &TableSpec, in_use: &Chain) -> Chain {
+        let mut candidates = vec![&[][..]];
+        if spec.number == NumberType::F32 && bytes_per_second < FAST {
+            // Feedback only where what comes late counts as if it had come in time.
+            candidates.extend([&["keys", "bf16"][..], &["keys", "fixed8"], &["keys", "1bit"]]);
+        }
+        let chains = candidates.into_iter().filter_map(|names| Chain::parse(names.iter().copied()).ok());
+        let fits = |chain: &Chain| matches!(chain.check(spec.number, &spec.updater), Ok(None));
+        let best = chains
+            .filter(fits)
+            .min_by(|a, b| Self::of(a, bytes_per_second).total_cmp(&Self::of(b, bytes_per_second)))
+            .unwrap_or_default();
+        let usable = bytes_per_second < FAST || !in_use.is_lossy();
+        let clearly = Self::of(&best, bytes_per_second) < BETTER * Self::of(in_use, bytes_per_second);
+        if clearly || !usable { best } else { in_use.clone() }
+    }
+
+    /// Whether a lossy chain that was asked for takes longer than sending everything as it is.
+    pub fn does_not_pay(chain: &Chain, bytes_per_second: f64) -> bool {
+        chain.is_lossy() && Self::of(chain, bytes_per_second) > Self::of(&Chain::default(), bytes_per_second)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Span, UpdaterSpec};
+
+    fn rate(bytes: u64, milliseconds: u64) -> Option<f64> {
+        let mut rate = LinkRate::default();
+        for sample in 0..ENOUGH as u64 {
+            let start = Time(0) + Span::from_millis(sample * 10_000);
+            rate.sent(start, bytes / 2);
+            rate.sent(start, bytes / 2);
+            rate.arrived(start + Span::from_millis(milliseconds / 2), bytes / 2);
+            rate.arrived(start + Span::from_millis(milliseconds), bytes / 2);
+        }
+        rate.bytes_per_second()
+    }
+
+    #[test]
+    fn a_rate_is_what_was_acknowledged_while_something_was_under_way() {
+        assert_eq!(rate(1_000_000, 80), Some(12_500_000.0));
+        assert_eq!(rate(1_000, 80), None, "too little to say");
+    }
+
+    #[test]
+    fn what_pays_by_rate_and_updater() {
+        let sgd = TableSpec::dense("t", 10, 100).updater(UpdaterSpec::Sgd { rate: 0.1 });
+        let adagrad = sgd.clone().updater(UpdaterSpec::Adagrad { rate: 0.1, epsilon: 1e-8 });
+        let none = Chain::default();
+        // (bytes a second, with a linear updater, with another)
+        for (rate, linear, other) in [
+            (12.5e6, "keys, 1bit", "keys, fixed8"),
+            (125e6, "keys, 1bit", "keys, fixed8"),
+            (1e9, "", ""),
+            (5e9, "", ""),
+        ] {
+            assert_eq!(Cost::best(rate, &sgd, &none).to_string(), linear, "{rate}");
+            assert_eq!(Cost::best(rate, &adagrad, &none).to_string(), other, "{rate}");
+        }
+        let i64s = TableSpec::dense("t", 10, 100).number(NumberType::I64);
+        assert_eq!(Cost::best(1e6, &i64s, &none), none);
+        let one_bit = Chain::parse(["keys", "1bit"]).expect("a chain");
+        assert_eq!(Cost::best(12.5e6, &sgd, &one_bit), one_bit, "what is in use stays");
+        assert_eq!(Cost::best(5e9, &sgd, &one_bit), none, "a link that turns out fast");
+    }
+
+    #[test]
+    fn what_does_not_pay_is_known() {
+        let chain = |name| Chain::parse([name]).expect("a chain");
+        for (name, rate, expected) in [
+            ("1bit", 12.5e6, false),
+            ("1bit", 5e9, true),
+            ("fixed8", 5e9, true),
+            ("lz4", 5e9, false),
+            ("bf16", 1e8, false),
+        ] {
+            assert_eq!(Cost::does_not_pay(&chain(name), rate), expected, "{name} at {rate}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What a worker pushes to one table, encoded: by the chain that its spec names, or by whatever the link makes worth while.
+
+use super::link_rate::Cost;
+use codec::{Chain, Choice, Formats, Meter, PayloadDecoder, PayloadEncoder, Rows, Stopwatch, TableCodecs};
+use types::{Position, TableSpec};
+use update::first_not_finite;
+use wire::{KeyPart, Payload, Slice};
+
+/// How lists of keys travel the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyForm {
+    /// 8 bytes a key; from then on by signature.
+    Plain,
+    /// Shortened; from then on by signature.
+    Packed,
+    /// 8 bytes a key, every time.
+    Spelt,
+}
+
+impl KeyForm {
+    /// A list in full.
+    pub fn in_full(self, keys: &Slice) -> KeyPart {
+        match keys.in_full() {
+            KeyPart::List { signature, start, positions } if self == Self::Packed => {
+                let count = keys.len() as u32;
+                let mut packed = Vec::new();
+                codec::keys::encode(positions.numbers().unwrap_or(&[]), &mut packed);
+                if packed.len() < positions.len() {
+                    KeyPart::Packed { signature, start, count, packed: Payload::new(packed) }
+                } else {
+                    KeyPart::List { signature, start, positions }
+                }
+            }
+            part => part,
+        }
+    }
+}
+
+/// The values of one part, as they travel.
+pub struct Encoded {
+    pub values: Payload,
+    pub formats: Formats,
+}
+
+/// A table's codecs on their way up.
+pub struct Upward {
+    spec: TableSpec,
+    choice: Choice,
+    seed: u64,
+    stopwatch: Stopwatch,
+    /// What is in use now.
+    chain: Chain,
+    encoder: Option<PayloadEncoder>,
+    /// What was in use before: it may owe something.
+    owing: Option<PayloadEncoder>,
+    /// What encoders that are gone have cost.
+    spent: Meter,
+    decoder: PayloadDecoder,
+    /// Whether the program has been told that its choice does not pay.
+    pub warned: bool,
+}
+
+impl Upward {
+    pub fn new(spec: &TableSpec, codecs: &TableCodecs, seed: u64, stopwatch: Stopwatch) -> Self {
+        let chain = codecs.up.chain().cloned().unwrap_or_default();
+        let mut upward = Self {
+            spec: spec.clone(),
+            choice: codecs.up.clone(),
+            seed,
+            stopwatch,
+            chain: Chain::default(),
+            encoder: None,
+            owing: None,
+            spent: Meter::default(),
+            decoder: PayloadDecoder::default(),
+            warned: false,
+        };
+        upward.use_chain(chain);
+        upward
+    }
+
+    /// What is in use now.
+    pub fn chain(&self) -> &Chain {
+        &self.chain
+    }
+
+    /// Whether the link decides.
+    pub fn is_auto(&self) -> bool {
+        self.choice == Choice::Auto
+    }
+
+    pub fn key_form(&self) -> KeyForm {
+        match (self.chain.spells_keys(), self.chain.shortens_keys()) {
+            (true, _) => KeyForm::Spelt,
+            (_, true) => KeyForm::Packed,
+            _ => KeyForm::Plain,
+        }
+    }
+
+    /// What it has cost and gained so far.
+    pub fn meter(&self) -> Meter {
+        let mut sum = self.spent;
+        self.encoder.iter().chain(&self.owing).for_each(|encoder| sum.add(encoder.meter()));
+        sum
+    }
+
+    /// Where the link decides: takes what pays at this rate.
+    pub fn follow(&mut self, bytes_per_second: f64) {
+        if !self.is_auto() {
+            return;
+        }
+        let best = Cost::best(bytes_per_second, &self.spec, &self.chain);
+        if best != self.chain {
+            self.use_chain(best);
+        }
+    }
+
+    fn use_chain(&mut self, chain: Chain) {
+        let works = chain.values().is_some() || chain.bytes().is_some();
+        let (number, width) = (self.spec.number, self.spec.width as usize);
+        let new = works.then(|| PayloadEncoder::new(&chain, number, width, self.seed, self.stopwatch));
+        if let Some(old) = std::mem::replace(&mut self.encoder, new) {
+            // Two changes in a row: what the first one owes goes along with the second.
+            if let Some(older) = self.owing.replace(old) {
+                self.spent.add(older.meter());
+                let owed = older.value_encoder().and_then(|encoder| encoder.residuals()).map(codec::Residuals::export);
+                let residuals = self.owing.as_mut().and_then(PayloadEncoder::value_encoder_mut);
+                if let (Some(owed), Some(residuals)) = (owed, residuals.and_then(|encoder| encoder.residuals_mut())) {
+                    // Exported by a residual of the same width: it fits.
+                    residuals.absorb(&owed).ok();
+                }
+            }
+        }
+        self.chain = chain;
+    }
+
+    /// Encodes one part. What is not finite goes as it is, for the shard to refuse and to name.
+    pub fn encode(&mut self, keys: &Slice, values: Payload) -> Encoded {
+        let plain = |values| Encoded { values, formats: Formats::default() };
+        let is_finite = match values.numbers::<f32>() {
+            Some(numbers) if self.chain.is_lossy() || self.owing.is_some() => first_not_finite(numbers).is_none(),
+            _ => true,
+        };
+        if !is_finite || (self.encoder.is_none() && self.owing.is_none()) {
+            return plain(values);
+        }
+        let rows = rows_of(keys);
+        let owed = self.owing.as_mut().and_then(|owing| owing.with_owed(rows, values.bytes()));
+        let values = owed.map_or(values, Payload::new);
+        let Some(encoder) = &mut self.encoder else { return plain(values) };
+        match encoder.encode(rows, values.bytes()) {
+            Some((bytes, formats)) => Encoded { values: Payload::new(bytes), formats },
+            None => plain(encoder.with_owed(rows, values.bytes()).map_or(values, Payload::new)),
+        }
+    }
+
+    /// What a shard will make of an encoded part: for copies that hold it already.
+    pub fn decode(&mut self, encoded: &Encoded, rows: usize) -> Option<Payload> {
+        let mut numbers = vec![0u64; (rows * self.spec.row_bytes()).div_ceil(8)];
+        let bytes = &mut bytemuck::cast_slice_mut(&mut numbers)[..rows * self.spec.row_bytes()];
+        let (number, width) = (self.spec.number, self.spec.width as usize);
+        self.decoder.decode(encoded.formats, encoded.values.bytes(), number, width, bytes).ok()?;
+        Some(Payload::new(numbers).slice(0..rows * self.spec.row_bytes()))
+    }
+}
+
+/// The rows of a part, as residuals are kept by.
+fn rows_of(keys: &Slice) -> Rows<'_> {
+    match keys.sorted() {
+        Some(positions) => Rows::List(positions),
+        None if keys.is_empty() => Rows::Run { first: Position(0), count: 0 },
+        None => Rows::Run { first: keys.position(0), count: keys.len() },
+    }
+}

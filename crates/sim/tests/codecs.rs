@@ -1,0 +1,193 @@
+//! Codecs change how many bytes travel, and no promise: the checkers hold with each of them on.
+
+use sim::*;
+use types::{Codecs, Combine, Consistency, NumberType, Reduce, TableSpec, UpdaterSpec};
+
+const SHAPE: Shape = Shape { servers: 2, workers: 3 };
+
+fn run(seed: u64, faults: Faults, spec: &TableSpec, work: &Work) -> Cluster {
+    let mut cluster = Cluster::new(seed, SHAPE, faults);
+    let table = cluster.table(spec.clone());
+    cluster.programs(work.programs(seed, SHAPE, table, spec));
+    cluster.run();
+    cluster.check(all_finished());
+    assert_made(&cluster);
+    cluster
+}
+
+fn assert_made(cluster: &Cluster) {
+    let refused = cluster.history().entries.iter().find(|entry| matches!(entry.event, Event::TableRefused { .. }));
+    assert_eq!(refused, None);
+}
+
+fn marks() -> Work {
+    Work { clocks: 4, ..Work::default() }
+}
+
+fn ones() -> Work {
+    Work { write: Write::Ones, ..marks() }
+}
+
+/// A table whose rows tell which pushes they hold, in numbers that f32 holds exactly.
+fn marked(number: NumberType) -> TableSpec {
+    TableSpec::sparse("t", SHAPE.workers).number(number).consistency(Consistency::slack(1))
+}
+
+/// Rows that change at clocks, with copies that steps are added to.
+fn stepping(spec: TableSpec) -> TableSpec {
+    spec.combine(Combine::Clock(Reduce::Sum)).cached(50)
+}
+
+fn names(chain: &str) -> Vec<String> {
+    chain.split('+').map(str::to_owned).collect()
+}
+
+/// What marks survive exactly, so that a row tells which pushes it holds: every checker applies.
+#[test]
+fn exact_codecs_keep_every_promise() {
+    for (number, chain) in [
+        (NumberType::I64, "keys"),
+        (NumberType::I64, "spelt"),
+        (NumberType::I64, "zeros"),
+        (NumberType::F64, "keys+zeros+zstd"),
+        (NumberType::I64, "lz4"),
+    ] {
+        let spec = marked(number).codecs(Codecs::both(names(chain))).cached(50);
+        for_seeds(&format!("{chain} both ways, {number}"), |seed| {
+            let cluster = run(
+                seed,
+                Faults::ALL,
+                &spec,
+                &Work { nan: if number == NumberType::F64 { 0.1 } else { 0.0 }, ..marks() },
+            );
+            cluster.check(no_acknowledged_push_lost_or_doubled());
+            cluster.check(staleness_at_most(1));
+            cluster.check(reads_own_writes());
+            cluster.check(fifo_per_worker());
+            cluster.check(not_finite_is_refused());
+            cluster
+        });
+    }
+}
+
+/// Powers of four, one in a row, are sent as they are by these, feedback and all.
+#[test]
+fn lossy_codecs_upward_keep_every_promise() {
+    for chain in ["bf16", "keys+topk=50%", "threshold=0.5+lz4"] {
+        let spec = marked(NumberType::F32).codecs(Codecs::up(names(chain)));
+        for_seeds(&format!("{chain} upward"), |seed| {
+            let cluster = run(seed, Faults::ALL, &spec, &Work { nan: 0.1, ..marks() });
+            cluster.check(no_acknowledged_push_lost_or_doubled());
+            cluster.check(staleness_at_most(1));
+            cluster.check(reads_own_writes());
+            cluster.check(fifo_per_worker());
+            cluster.check(not_finite_is_refused());
+            cluster
+        });
+    }
+}
+
+/// Rows of equal numbers are sent as they are by the others.
+#[test]
+fn rounding_codecs_count_every_push_once() {
+    let wide = |consistency| TableSpec::sparse("t", 64).consistency(consistency);
+    for chain in ["f16", "fixed1", "fixed8", "fixed12+zstd", "1bit", "keys+2bit"] {
+        for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
+            let spec = wide(Consistency::slack(1)).combine(combine).codecs(Codecs::up(names(chain)));
+            for_seeds(&format!("{chain} upward, {combine:?}"), |seed| {
+                let cluster = run(seed, Faults::ALL, &spec, &ones());
+                cluster.check(pushes_are_counted_once());
+                cluster
+            });
+        }
+    }
+}
+
+/// Downward, copies grow by steps: they hold exactly the clocks below the one that is reported.
+#[test]
+fn steps_keep_every_promise() {
+    for (chain, slack) in [("bf16", 0), ("keys+bf16+lz4", 1), ("threshold=0.5+zstd", 2)] {
+        let spec = stepping(marked(NumberType::F32).consistency(Consistency::slack(slack)));
+        let spec = spec.codecs(Codecs::both(["keys"]).down(names(chain)));
+        for_seeds(&format!("{chain} downward, slack {slack}"), |seed| {
+            let cluster = run(seed, Faults::ALL, &spec, &Work { waits: 0.5, ..marks() });
+            cluster.check(no_acknowledged_push_lost_or_doubled());
+            cluster.check(staleness_at_most(slack));
+            cluster.check(reported_clock_is_true());
+            cluster.check(reads_hold_exactly_the_clocks_below_the_reported_one());
+            cluster
+        });
+    }
+}
+
+/// With few copies to keep, they are given up and read again now and then.
+#[test]
+fn steps_survive_small_caches_and_connections_that_break() {
+    let spec = stepping(marked(NumberType::F32)).cached(5).codecs(Codecs::up(["keys"]).down(["bf16"]));
+    for_seeds("bf16 downward, five copies", |seed| {
+        let cluster = run(seed, Faults::CONNECTIONS, &spec, &marks());
+        cluster.check(no_acknowledged_push_lost_or_doubled());
+        cluster.check(staleness_at_most(1));
+        cluster.check(reads_hold_exactly_the_clocks_below_the_reported_one());
+        cluster
+    });
+}
+
+#[test]
+fn rounded_steps_count_every_push_once() {
+    for chain in ["1bit", "2bit", "fixed16"] {
+        let spec = stepping(TableSpec::sparse("t", 64).consistency(Consistency::slack(1)));
+        let spec = spec.codecs(Codecs::both(names(chain)));
+        for_seeds(&format!("{chain} both ways"), |seed| {
+            let cluster = run(seed, Faults::ALL, &spec, &ones());
+            cluster.check(pushes_are_counted_once());
+            assert!((0..SHAPE.workers).any(|worker| cluster.worker_counts(worker).steps > 0), "no step was sent");
+            cluster
+        });
+    }
+}
+
+/// Copies that may be old answer some of the pulls of a table without a bound.
+#[test]
+fn skipped_pulls_lose_nothing() {
+    let spec = TableSpec::sparse("t", SHAPE.workers).number(NumberType::I64).consistency(Consistency::Unbounded);
+    let spec = spec.cached(50).codecs(Codecs::up(["skip=50%"]));
+    let mut skipped = 0;
+    for seed in 0..50 {
+        let cluster = run(seed, Faults::ALL, &spec, &marks());
+        cluster.check(fifo_per_worker());
+        skipped += (0..SHAPE.workers).map(|worker| cluster.worker_counts(worker).rows_cached).sum::<u64>();
+    }
+    assert!(skipped > 0, "no pull was skipped");
+}
+
+/// What the link decides: on a slow one pushes are encoded, on a fast one nothing is.
+#[test]
+fn auto_follows_the_link() {
+    let spec = TableSpec::dense("layer", 64, 1024).updater(UpdaterSpec::Sgd { rate: 0.1 }).codecs(Codecs::auto());
+    let spec = stepping(spec.consistency(Consistency::LOCK_STEP)).cached(64);
+    let keys: Vec<u64> = (0..64).collect();
+    for (rate, chosen) in [(12_500_000, "keys, 1bit"), (2_000_000_000, "")] {
+        let faults = Faults { least_delay: types::Span(20_000), most_delay: types::Span(20_000), ..Faults::NONE };
+        let mut cluster =
+            Cluster::new(1, Shape { servers: 1, workers: 2 }, Faults { bytes_per_second: Some(rate), ..faults });
+        let table = cluster.table(spec.clone());
+        let mut program = vec![Step::MakeTable(table)];
+        for _ in 0..20 {
+            program.extend([Step::pull(table, &keys), Step::push(table, &keys, Write::Ones), Step::EndClock]);
+        }
+        cluster.programs(vec![program.clone(), program]);
+        cluster.run();
+        cluster.check(all_finished());
+        assert_made(&cluster);
+        for worker in 0..2 {
+            assert_eq!(
+                cluster.chosen_codecs(worker, table),
+                chosen,
+                "at {rate} bytes a second, {:?}",
+                cluster.link_rate(worker)
+            );
+            assert_eq!(cluster.worker_counts(worker).steps > 0, !chosen.is_empty());
+        }
+    }
+}
