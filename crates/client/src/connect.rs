@@ -3,6 +3,7 @@
 use net::SameHost;
 use node::Wait;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How to reach a run of several processes. Those of one host talk through shared memory, others over TCP.
@@ -29,6 +30,8 @@ pub struct Connect {
     pub wait: Wait,
     /// How this node talks to those of its own host.
     pub same_host: SameHost,
+    /// Where everything that this node is told and says is recorded, in a file named after it; nowhere without.
+    pub record: Option<PathBuf>,
 }
 
 impl Connect {
@@ -54,6 +57,7 @@ impl Connect {
             patience: Duration::from_secs(5),
             wait: Wait::BLOCKING,
             same_host: SameHost::SharedMemory,
+            record: None,
         }
     }
 }

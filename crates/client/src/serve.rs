@@ -3,7 +3,7 @@
 use crate::meeting::{Meeting, Place};
 use crate::session::token;
 use crate::{Connect, Error, Shape};
-use node::{CoordinatorSettings, ServerReport, ServerSettings, run_coordinator, run_server};
+use node::{CoordinatorSettings, Recorder, ServerReport, ServerSettings, run_coordinator, run_server};
 use update::Registry;
 use wire::Pool;
 
@@ -61,6 +61,7 @@ impl Serve {
         let pool = Pool::new();
         let servers: Vec<_> = (0..self.threads)
             .map(|index| {
+                let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
                 let Place { transport, waiter, address } = meeting.open(connect, index, true, &pool)?;
                 let settings = ServerSettings {
                     address,
@@ -73,7 +74,7 @@ impl Serve {
                     pool: pool.clone(),
                     list_bytes: self.list_bytes,
                 };
-                Ok(std::thread::spawn(move || run_server(transport, waiter, settings, None)))
+                Ok(std::thread::spawn(move || run_server(transport, waiter, settings, recorder)))
             })
             .collect::<Result<_, Error>>()?;
         let mut reports = Vec::new();
@@ -99,8 +100,9 @@ impl Serve {
 type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
 
 fn coordinate_at(meeting: &Meeting, connect: &Connect, shape: Shape) -> Result<CoordinatorThread, Error> {
+    let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
     let (transport, waiter) = meeting.host(connect.same_host)?;
     let Connect { join_limit, patience, .. } = *connect;
     let settings = CoordinatorSettings { join_limit, patience, ..CoordinatorSettings::new(shape.into()) };
-    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, settings, None)))
+    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, settings, recorder)))
 }

@@ -84,7 +84,7 @@ impl Session {
     /// ```
     #[must_use]
     pub fn now(&self) -> Clock {
-        self.shared.driver.call(|worker, _, _| worker.clock())
+        self.shared.driver.call(|worker| worker.clock())
     }
 
     /// How often this was called before on this session. Workers that call it at the same points of the same program get the
@@ -129,7 +129,7 @@ impl Session {
             return Err(Error::Table { problem });
         }
         let name = spec.name.clone();
-        self.shared.driver.call(|worker, _, out| worker.make_table(spec.clone(), out));
+        self.shared.driver.call(|worker| worker.make_table(spec.clone()));
         let made = self.shared.driver.wait_until(|worker| worker.table(&name).cloned())?;
         let id = made.map_err(|problem| Error::Table { problem })?;
         let spec = Arc::new(spec);
@@ -174,7 +174,7 @@ impl Session {
     pub fn clock(&self) -> Result<(), Error> {
         self.shared.absorb_logs()?;
         // As one step: a push that another thread begins between the two would be divided.
-        self.shared.driver.call_when(machine::Worker::is_flushed, machine::Worker::end_clock)?;
+        self.shared.driver.call_when(machine::Worker::is_flushed, |worker| worker.end_clock())?;
         self.shared.unreported()
     }
 
@@ -193,7 +193,7 @@ impl Session {
     /// ```
     pub fn barrier(&self) -> Result<(), Error> {
         let begin = Instant::now();
-        let number = self.shared.driver.call(|worker, _, out| worker.barrier(out));
+        let number = self.shared.driver.call(|worker| worker.barrier());
         self.shared.driver.wait_until(|worker| worker.barrier_passed(number).then_some(()))?;
         lock(&self.shared.ledger).barrier += begin.elapsed();
         Ok(())
@@ -232,7 +232,7 @@ impl Session {
     /// ```
     #[must_use]
     pub fn counts(&self) -> WorkerCounts {
-        self.shared.driver.call(|worker, _, _| worker.counts().clone())
+        self.shared.driver.call(|worker| worker.counts().clone())
     }
 
     /// Bytes of pushes that are not acknowledged yet. Does not block.
@@ -248,7 +248,7 @@ impl Session {
     /// ```
     #[must_use]
     pub fn unacknowledged_bytes(&self) -> usize {
-        self.shared.driver.call(|worker, _, _| worker.unacknowledged_bytes())
+        self.shared.driver.call(|worker| worker.unacknowledged_bytes())
     }
 
     /// What this worker has sent and received so far; in one process, about what it would have been over TCP. Does not block.

@@ -102,7 +102,7 @@ impl<T: TargetNumber> Table<T> {
             return Err(Error::Table { problem });
         }
         let setting = Setting::Rate(rate);
-        let number = self.shared.driver.call(|worker, now, out| worker.tune(now, self.id, setting, out))?;
+        let number = self.shared.driver.call(|worker| worker.tune(self.id, setting))?;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 

@@ -99,14 +99,14 @@ impl<R: FromOutcome> Ticket<R> {
     #[must_use]
     pub fn is_done(&self) -> bool {
         let number = self.number;
-        self.shared.driver.call(|worker, _, _| worker.is_finished(number))
+        self.shared.driver.call(|worker| worker.is_finished(number))
     }
 }
 
 impl<R: FromOutcome> Drop for Ticket<R> {
     fn drop(&mut self) {
         if self.open {
-            self.shared.driver.call(|worker, _, _| worker.detach(self.number));
+            self.shared.driver.call(|worker| worker.detach(self.number));
         }
     }
 }

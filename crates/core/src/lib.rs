@@ -6,6 +6,7 @@
 
 mod bounds;
 mod coordinator;
+mod inputs;
 mod outbox;
 mod rows;
 mod server;
@@ -14,6 +15,7 @@ mod worker;
 
 pub use bounds::{HELD_CLOCKS, OPEN_READS, READS_AT_ONCE};
 pub use coordinator::{Coordinator, Size};
+pub use inputs::{Answer, CoordinatorInput, Lists, RowsOfPush, ServerInput, WorkerInput};
 pub use outbox::Outbox;
 pub use server::{Server, ServerCounts};
 pub use shard::{LIST_BYTES, ShardCounts};

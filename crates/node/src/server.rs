@@ -1,9 +1,10 @@
 //! The thread that runs a server: it owns the machine and the sockets and runs each request to its end.
 
+use crate::driver::say_failed;
 use crate::record::{Recorder, Subject};
 use crate::wait::Turns;
 use crate::{NodeError, Wait, join};
-use machine::{Outbox, Server, ServerCounts};
+use machine::{Outbox, Server, ServerCounts, ServerInput};
 use net::{Event, Traffic, Transport, Waiter};
 use std::time::{Duration, Instant};
 use types::{NodeId, Time};
@@ -84,7 +85,8 @@ pub fn run_server(
     let mut machine =
         Server::new(node, joined.plan.clone(), settings.registry, settings.pool).list_bytes(settings.list_bytes);
     if let Some(recorder) = &mut recorder {
-        recorder.begin(Subject::Server { node, plan: joined.plan, list_bytes: settings.list_bytes });
+        let subject = Subject::Server { node, plan: joined.plan, list_bytes: settings.list_bytes };
+        recorder.begin(subject).inspect_err(|error| say_failed(&mut transport, (node, joined.source), error))?;
     }
     let mut out = Outbox::new();
     let mut early = joined.early.into_iter();
@@ -127,28 +129,28 @@ pub fn run_server(
                 transport.send(Frame { head, message: frame.message });
                 continue;
             }
-            if let Some(recorder) = &mut recorder {
-                recorder.input(now, &frame);
+            if let Some(recorder) = &recorder {
+                recorder.input(ServerInput::Frame(now, Box::new(frame.clone())));
             }
             busy = true;
             machine.handle(now, frame, &mut out);
-            forward(&mut out, &mut transport, &mut recorder);
+            forward(&mut out, &mut transport, recorder.as_ref());
         }
         if busy {
             worked = read;
-            if let Some(recorder) = &mut recorder {
-                recorder.settle();
+            if let Some(recorder) = &recorder {
+                recorder.input(ServerInput::Settle);
             }
             machine.settle(&mut out);
         }
         if read - ticked >= TICK {
             ticked = read;
-            if let Some(recorder) = &mut recorder {
-                recorder.tick(now);
+            if let Some(recorder) = &recorder {
+                recorder.input(ServerInput::Tick(now));
             }
             machine.tick(now, &mut out);
         }
-        forward(&mut out, &mut transport, &mut recorder);
+        forward(&mut out, &mut transport, recorder.as_ref());
         if read - beat >= BEAT {
             beat = read;
             let head = Head::plain(node, NodeId::Coordinator);
@@ -182,7 +184,7 @@ fn say_goodbye(transport: &mut impl Transport, waiter: &mut impl Waiter, node: N
     }
 }
 
-pub(crate) fn forward(out: &mut Outbox, transport: &mut impl Transport, recorder: &mut Option<Recorder>) {
+pub(crate) fn forward(out: &mut Outbox, transport: &mut impl Transport, recorder: Option<&Recorder>) {
     for frame in out.drain() {
         if let Some(recorder) = recorder {
             recorder.output(&frame);

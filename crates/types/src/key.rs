@@ -21,7 +21,7 @@ impl fmt::Display for Key {
 }
 
 /// The order in which a table places and sorts its keys.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placement {
     /// By a fixed mix of the key: even load whatever the ids look like.
     #[default]

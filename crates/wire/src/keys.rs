@@ -182,7 +182,8 @@ impl Keys {
         (0..self.len()).map(|index| self.placement.key(self.position(index)).0)
     }
 
-    fn sorted(&self) -> &[u64] {
+    /// The positions of a sorted list; nothing for a run.
+    pub(crate) fn sorted(&self) -> &[u64] {
         match &self.list {
             List::Run { .. } => &[],
             List::Sorted { positions, .. } => positions.numbers().unwrap_or(&[]),
@@ -190,7 +191,8 @@ impl Keys {
     }
 
     /// The signature of a sorted list, computed at first use. Runs need none.
-    fn signature(&self) -> Option<Signature> {
+    #[must_use]
+    pub fn signature(&self) -> Option<Signature> {
         match &self.list {
             List::Run { .. } => None,
             List::Sorted { positions, signature } => {
