@@ -24,7 +24,8 @@ fn with_driver(program: impl FnOnce(&Driver)) {
     let (mut transport, mut waiter) = exchange.join(NodeId::Worker(99));
     let joined = join(&mut transport, &mut waiter, (Role::Worker, None), "", 2, LIMIT).expect("joined");
     let settings = DriverSettings { wait: Wait::BLOCKING, patience: LIMIT };
-    let driver: Arc<Driver> = Driver::start(joined, Box::new(transport), Box::new(waiter), settings, None).expect("nothing to record");
+    let driver: Arc<Driver> =
+        Driver::start(joined, Box::new(transport), Box::new(waiter), settings, None).expect("nothing to record");
     program(&driver);
     driver.leave().expect("a good end");
     server.join().expect("no panic").expect("a good end");

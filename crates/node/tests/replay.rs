@@ -10,7 +10,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use types::{Combine, Consistency, NodeId, NumberType, PositionRange, Reduce, Setting, TableId, TableSpec, UpdaterSpec};
+use types::{
+    Combine, Consistency, NodeId, NumberType, PositionRange, Reduce, Setting, TableId, TableSpec, UpdaterSpec,
+};
 use update::Registry;
 use wire::{Keys, Member, Payload, Pool, Role};
 
