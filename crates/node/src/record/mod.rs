@@ -6,7 +6,7 @@ mod replay;
 
 pub(crate) use entry::{Entry, Input, Subject};
 pub use file::RecordingError;
-pub use replay::{Replayed, replay, replay_file};
+pub use replay::{Replayed, replay, replay_file, replay_from};
 
 use crate::NodeError;
 use std::path::PathBuf;

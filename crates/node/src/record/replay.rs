@@ -150,7 +150,8 @@ pub fn replay_file(path: &Path, registry: &Registry) -> Result<Replayed, Recordi
     replay_from(File::open(path)?, registry)
 }
 
-fn replay_from(from: impl Read, registry: &Registry) -> Result<Replayed, RecordingError> {
+/// As [`replay_file`], from whatever can be read.
+pub fn replay_from(from: impl Read, registry: &Registry) -> Result<Replayed, RecordingError> {
     let mut entries = Entries::open(from)?;
     let mut replay = Replay::new(registry);
     while let Some(entry) = entries.next()? {
