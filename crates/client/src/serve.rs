@@ -52,7 +52,22 @@ impl Serve {
 
     /// Serves until every worker has left, and blocks for as long. Returns what each server did. Fails if the shape makes no
     /// sense ([`Error::Shape`]), if an address cannot be used ([`Error::Address`]), if the run does not begin in time, or if a
-    /// node is lost ([`Error::Run`], which names it). [`crate::Session::connect`] has an example that runs.
+    /// node is lost ([`Error::Run`], which names it).
+    ///
+    /// ```
+    /// use slackwater::{Connect, Serve, Session, Shape};
+    ///
+    /// let meet = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    /// let connect = Connect::to(&meet.to_string());
+    /// let nobody = Serve { coordinate: Some(Shape { servers: 1, workers: 0 }), ..Serve::new(connect.clone()) };
+    /// assert!(nobody.run().is_err());
+    ///
+    /// let serve = Serve { threads: 2, coordinate: Some(Shape { servers: 2, workers: 1 }), ..Serve::new(connect.clone()) };
+    /// let server = std::thread::spawn(move || serve.run());
+    /// Session::connect(&connect)?.close()?;
+    /// assert_eq!(server.join().expect("no panic")?.len(), 2);
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn run(self) -> Result<Vec<ServerReport>, Error> {
         let connect = &self.connect;
         self.coordinate.map(Shape::check).transpose()?;

@@ -21,6 +21,22 @@ use types::{Clock, NodeId, TableSpec};
 ///
 /// Dropping it leaves the run as [`Session::close`] does, and logs what goes wrong; dropped by a panic it leaves without a word,
 /// so that the others notice and end.
+///
+/// ```
+/// use slackwater::{Session, Shape, TableSpec};
+///
+/// let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// let table = session.table::<f32>(TableSpec::dense("weights", 3, 1))?;
+/// for _ in 0..10 {
+///     let weights = table.pull_range(0..3)?.wait()?;     // as fresh as the table asks
+///     let gradient: Vec<f32> = weights.values().iter().map(|weight| 0.1 * (1.0 - weight)).collect();
+///     drop(table.push_range(0..3, gradient)?);           // a failure would show at the clock
+///     session.clock()?;
+/// }
+/// assert_eq!(session.now().0, 10);
+/// session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 pub struct Session {
     shared: Arc<Shared>,
     /// Threads of an embedded run, ended with its last session.

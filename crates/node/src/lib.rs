@@ -23,6 +23,14 @@ pub use wait::Wait;
 use types::NodeId;
 
 /// Why a node cannot go on.
+///
+/// ```
+/// use node::NodeError;
+/// use types::NodeId;
+///
+/// let error = NodeError::Lost { node: NodeId::Worker(3), reason: "nothing heard from it for 5.0 s".into() };
+/// assert!(error.to_string().starts_with("lost worker 3: nothing heard from it"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
     /// The coordinator has no place for this node.

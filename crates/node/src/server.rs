@@ -60,6 +60,17 @@ impl ServerSettings {
 }
 
 /// What a server did.
+///
+/// ```
+/// use node::ServerReport;
+///
+/// fn line(report: &ServerReport) -> String {
+///     format!("{} applied {} parts of {} bytes", report.node, report.counts.shards.parts, report.traffic.bytes_in)
+/// }
+/// # use {machine::ServerCounts, net::Traffic, types::NodeId};
+/// let report = ServerReport { node: NodeId::Server(0), counts: ServerCounts::default(), traffic: Traffic::default() };
+/// assert_eq!(line(&report), "server 0 applied 0 parts of 0 bytes");
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ServerReport {
     /// Its name.

@@ -43,6 +43,14 @@ const OUTPUT: u8 = 2;
 const END: u8 = 3;
 
 /// Why a file is no recording.
+///
+/// ```
+/// use node::{RecordingError, replay_from};
+/// use update::Registry;
+///
+/// let error = replay_from(&b"something else"[..], &Registry::builtin()).expect_err("no recording");
+/// assert!(matches!(error, RecordingError::NotARecording));
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// It cannot be read.

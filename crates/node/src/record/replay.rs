@@ -13,6 +13,13 @@ use update::Registry;
 use wire::Pool;
 
 /// What came of feeding a recording back.
+///
+/// ```
+/// use node::Replayed;
+///
+/// let replayed = Replayed { inputs: 10, frames: 7, first_difference: None, cut: false };
+/// assert!(replayed.first_difference.is_none() && !replayed.cut);    // the whole of it, byte for byte
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
     /// Inputs fed.
@@ -146,11 +153,28 @@ pub fn replay(recording: Recording, registry: &Registry) -> Replayed {
 }
 
 /// As [`replay`], from a file. Fails if it is no recording, or damaged.
+///
+/// ```
+/// use node::{RecordingError, replay_file};
+/// use std::path::Path;
+/// use update::Registry;
+///
+/// let error = replay_file(Path::new("there is no such file"), &Registry::builtin()).expect_err("nothing to read");
+/// assert!(matches!(error, RecordingError::Unreadable(_)));
+/// ```
 pub fn replay_file(path: &Path, registry: &Registry) -> Result<Replayed, RecordingError> {
     replay_from(File::open(path)?, registry)
 }
 
 /// As [`replay_file`], from whatever can be read.
+///
+/// ```
+/// use node::{RecordingError, replay_from};
+/// use update::Registry;
+///
+/// let error = replay_from(&b"GET / HTTP/1.1"[..], &Registry::builtin()).expect_err("no recording");
+/// assert!(matches!(error, RecordingError::NotARecording));
+/// ```
 pub fn replay_from(from: impl Read, registry: &Registry) -> Result<Replayed, RecordingError> {
     let mut entries = Entries::open(from)?;
     let mut replay = Replay::new(registry);
