@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::logs::Form;
 use crate::process::{Limits, Program, Way};
-use crate::train;
+use crate::{replay, train};
 
 /// How often the children are looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -39,6 +40,9 @@ pub struct Options {
     /// How the processes talk: through shared memory, or over TCP as those of different hosts do.
     #[arg(long, value_name = "WAY", default_value = "shared-memory")]
     same_host: Way,
+    /// Record everything that each process is told and says, in files of this folder that `slackwater replay` feeds back.
+    #[arg(long, value_name = "FOLDER")]
+    record: Option<PathBuf>,
     #[command(flatten)]
     limits: Limits,
     /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`; `-- train --help` lists them.
@@ -55,6 +59,7 @@ pub fn run(options: &Options, log_form: Form) -> anyhow::Result<()> {
     {
         return train::show(given);
     }
+    options.record.as_deref().map(replay::check_folder).transpose()?;
     let stop = Arc::new(AtomicUsize::new(0));
     for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
         signal_hook::flag::register_usize(signal, stop.clone(), signal as usize)
@@ -86,24 +91,27 @@ fn free_address() -> anyhow::Result<String> {
 
 /// The name and the arguments of every process of the run.
 fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<OsString>)> {
-    let Options { servers, workers, same_host, limits, program } = options;
+    let Options { servers, workers, same_host, record, limits, program } = options;
     let common = |kind: &str, place: u32| {
         let mut arguments = vec![kind.to_owned(), format!("--meet={meet}"), format!("--place={place}")];
         arguments.extend([format!("--join-limit={}", limits.join_limit), format!("--patience={}", limits.patience)]);
         arguments.push(format!("--same-host={}", same_host.word()));
         arguments.extend((log_form == Form::Json).then(|| "--log-json".to_owned()));
+        let mut arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
+        // As words of its own: the name of a folder need not be text.
+        arguments.extend(record.iter().flat_map(|folder| ["--record".into(), folder.clone().into_os_string()]));
         arguments
     };
     let server = |place| {
         let mut arguments = common("server", place);
         if place == 0 {
-            arguments.push("--coordinate".to_owned());
-            arguments.extend([format!("--servers={servers}"), format!("--workers={workers}")]);
+            let shape = ["--coordinate".to_owned(), format!("--servers={servers}"), format!("--workers={workers}")];
+            arguments.extend(shape.map(OsString::from));
         }
-        (format!("server {place}"), arguments.into_iter().map(OsString::from).collect())
+        (format!("server {place}"), arguments)
     };
     let worker = |place| {
-        let arguments = common("worker", place).into_iter().map(OsString::from);
+        let arguments = common("worker", place).into_iter();
         let arguments = arguments.chain([OsString::from("--")]).chain(program.iter().cloned());
         (format!("worker {place}"), arguments.collect())
     };
@@ -318,7 +326,7 @@ mod tests {
     fn one_process_coordinates_and_every_process_has_its_place() {
         let limits = Limits { join_limit: 7, patience: 2 };
         let program = vec![OsString::from("demo"), OsString::from("--json")];
-        let options = Options { servers: 2, workers: 3, same_host: Way::Tcp, limits, program };
+        let options = Options { servers: 2, workers: 3, same_host: Way::Tcp, record: None, limits, program };
         let processes = processes(&options, "here:1", Form::Json);
         let names: Vec<&str> = processes.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["server 0", "server 1", "worker 0", "worker 1", "worker 2"]);

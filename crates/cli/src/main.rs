@@ -9,6 +9,7 @@ mod launch;
 mod logs;
 mod predict;
 mod process;
+mod replay;
 mod totals;
 mod train;
 
@@ -77,7 +78,19 @@ Examples:
   The same for a program to read; log lines and progress are on standard error:
     slackwater launch -- demo --json > figures.json
 Lines on standard error begin with the name of the process that said them. If a process dies, the others say so and end,
-and `launch` ends with an error that names it.";
+and `launch` ends with an error that names it.
+  With a recording of everything that every process is told and says, to be fed back:
+    slackwater launch --record recorded -- demo && slackwater replay recorded";
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  Record a run, and see that every node of it, told the same again, says the same bytes:
+    slackwater launch --record recorded -- demo
+    slackwater replay recorded
+  Only one of them, for a program to read:
+    slackwater replay recorded/worker-0.recording --json
+A recording is of one node: all frames, ticks, reconnections and calls, and every frame that it said. One of a process that was
+killed ends there, and is compared as far as it goes. Updaters of a program's own are not known here.";
 
 const TRAIN_EXAMPLES: &str = "\
 Examples:
@@ -128,6 +141,9 @@ enum Command {
     /// Start a whole run on this host, each server and worker a process of its own.
     #[command(after_help = LAUNCH_EXAMPLES)]
     Launch(launch::Options),
+    /// Feed recordings back, and say of each whether the same was said again.
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(replay::Options),
     /// Measure this machine, and Slackwater against it.
     #[command(subcommand)]
     Bench(Bench),
@@ -195,6 +211,7 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
         Command::Server(options) => process::run_server(&options),
         Command::Worker(options) => process::run_worker(&options),
         Command::Launch(options) => launch::run(&options, log_form),
+        Command::Replay(options) => replay::run(&options),
         Command::Bench(Bench::Raw(options)) => bench::raw::run(&options),
         Command::Bench(Bench::Wire(options)) => bench::wire::run(&options),
         Command::Bench(Bench::Embedded(options)) => bench::embedded::run(&options),

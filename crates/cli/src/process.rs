@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -31,6 +32,9 @@ pub struct Meeting {
     /// How this process talks to those of its own host: through shared memory wherever both ends can, or over TCP as to any other.
     #[arg(long, value_name = "WAY", default_value = "shared-memory")]
     same_host: Way,
+    /// Record everything that this process is told and says, in files of this folder that `slackwater replay` feeds back.
+    #[arg(long, value_name = "FOLDER")]
+    record: Option<PathBuf>,
     #[command(flatten)]
     limits: Limits,
 }
@@ -65,12 +69,13 @@ pub struct Limits {
 
 impl Meeting {
     fn connect(&self) -> Connect {
-        let Self { meet, place, listen, advertise, same_host, limits } = self;
+        let Self { meet, place, listen, advertise, same_host, record, limits } = self;
         let default = Connect::to(meet);
         Connect {
             place: *place,
             listen: *listen,
             advertise: advertise.clone(),
+            record: record.clone(),
             join_limit: Duration::from_secs(limits.join_limit),
             patience: Duration::from_secs(limits.patience),
             same_host: match same_host {

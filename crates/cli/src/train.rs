@@ -27,7 +27,7 @@ use job::Job;
 use learn::{Learned, learn};
 use observe::{Exporter, Metrics};
 use report::{Report, Run};
-use slackwater::{Consistency, NumberType, Refusal, Session, Shape, TableSpec};
+use slackwater::{Consistency, NumberType, Refusal, Registry, Session, Shape, TableSpec, Wait};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -36,6 +36,7 @@ use std::sync::atomic::AtomicU64;
 use watch::{Account, Display, Watch};
 
 use crate::figures::Figures;
+use crate::replay;
 
 /// The command `train`: servers and workers are threads of this process.
 pub fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
@@ -44,7 +45,13 @@ pub fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
     let interrupt = Interrupt::listen()?;
     let (job, interrupt, metrics) = (&job, &interrupt, metrics.as_ref().map(|(metrics, _)| metrics));
     let learnt = AtomicU64::new(0);
-    let sessions = Session::embedded(job.shape())?;
+    let sessions = match job.settings.text("record").map(Path::new) {
+        Some(folder) => {
+            replay::check_folder(folder)?;
+            Session::embedded_recorded(job.shape(), Registry::builtin(), Wait::BLOCKING, folder)?
+        }
+        None => Session::embedded(job.shape())?,
+    };
     let worked: Vec<anyhow::Result<()>> = std::thread::scope(|scope| {
         let work = |session| scope.spawn(|| see_through(session, job, interrupt, metrics, &learnt));
         let threads: Vec<_> = sessions.into_iter().map(work).collect();
@@ -91,7 +98,11 @@ fn prepare(given: &Given, run: Option<Shape>) -> anyhow::Result<Option<Job>> {
     if given.show {
         return show(given).map(|()| None);
     }
-    let job = Job::new(given.settle()?, run)?;
+    let settings = given.settle()?;
+    if run.is_some() && settings.text("record").is_some() {
+        bail!("`record` is said to `launch`, `server` and `worker` in a run of processes, before the `--`");
+    }
+    let job = Job::new(settings, run)?;
     let inputs = ["data", "test"].map(|name| job.settings.texts(name)).concat();
     let inputs = if inputs.is_empty() { Vec::new() } else { data::files(&inputs)? };
     let (out, plot) = (job.settings.text("out").map(Path::new), job.settings.text("plot").map(Path::new));

@@ -3,9 +3,23 @@
 use net::SameHost;
 use node::Wait;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How to reach a run of several processes. Those of one host talk through shared memory, others over TCP.
+///
+/// ```
+/// use slackwater::{Connect, SameHost, Wait};
+/// use std::time::Duration;
+///
+/// let connect = Connect {
+///     place: Some(0),                                    // be worker 0, which prints the result
+///     advertise: Some("10.0.0.7".to_owned()),            // as the others know this host
+///     patience: Duration::from_secs(30),
+///     ..Connect::to("head:7000")
+/// };
+/// assert_eq!((connect.same_host, connect.wait), (SameHost::SharedMemory, Wait::BLOCKING));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Connect {
     /// Where to meet: the coordinator's `host:port`, the same for every process of the run. Where the coordinator itself runs,
@@ -29,6 +43,8 @@ pub struct Connect {
     pub wait: Wait,
     /// How this node talks to those of its own host.
     pub same_host: SameHost,
+    /// Where everything that this node is told and says is recorded, in a file named after it; nowhere without.
+    pub record: Option<PathBuf>,
 }
 
 impl Connect {
@@ -54,6 +70,7 @@ impl Connect {
             patience: Duration::from_secs(5),
             wait: Wait::BLOCKING,
             same_host: SameHost::SharedMemory,
+            record: None,
         }
     }
 }

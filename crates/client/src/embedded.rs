@@ -3,7 +3,10 @@
 use crate::session::token;
 use crate::{Error, Session, Shape};
 use net::{Exchange, lock};
-use node::{CoordinatorSettings, DriverSettings, NodeError, ServerSettings, Wait, join, run_coordinator, run_server};
+use node::{
+    CoordinatorSettings, DriverSettings, NodeError, Recorder, ServerSettings, Wait, join, run_coordinator, run_server,
+};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -29,7 +32,13 @@ impl Drop for Threads {
     }
 }
 
-pub(crate) fn start(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<Session>, Error> {
+pub(crate) fn start(
+    shape: Shape,
+    registry: Registry,
+    wait: Wait,
+    record: Option<&Path>,
+) -> Result<Vec<Session>, Error> {
+    let recorder = || record.map(Recorder::in_folder).transpose();
     let exchange = Exchange::new();
     let pool = Pool::new();
     let mut threads = Vec::new();
@@ -42,8 +51,9 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<
         linger: Duration::ZERO,
         ..CoordinatorSettings::new(shape.into())
     };
+    let recording = recorder()?;
     threads.push(spawn("coordinator".to_owned(), move || {
-        report(run_coordinator(transport, waiter, settings, None));
+        report(run_coordinator(transport, waiter, settings, recording));
     })?);
     for index in 0..shape.servers {
         let settings = ServerSettings {
@@ -57,8 +67,9 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<
         };
         // A place under a name of its own until the coordinator gives one.
         let (transport, waiter) = exchange.join(NodeId::Server((1 << 29) - 1 - index));
+        let recording = recorder()?;
         threads.push(spawn(format!("server {index}"), move || {
-            report(run_server(transport, waiter, settings, None));
+            report(run_server(transport, waiter, settings, recording));
         })?);
     }
     let joining: Vec<JoinHandle<Result<_, NodeError>>> = (0..shape.workers)
@@ -79,7 +90,7 @@ pub(crate) fn start(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<
         };
         let settings = DriverSettings { wait, patience: PATIENCE };
         let threads = Some(threads.clone());
-        sessions.push(Session::begin(joined, Box::new(transport), Box::new(waiter), settings, threads));
+        sessions.push(Session::begin(joined, Box::new(transport), Box::new(waiter), settings, recorder()?, threads)?);
     }
     sessions.sort_by_key(Session::rank);
     Ok(sessions)

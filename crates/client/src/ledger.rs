@@ -32,18 +32,43 @@ pub struct Ledger {
 
 impl Ledger {
     /// Time that the bound cost, for whomever.
+    ///
+    /// ```
+    /// use slackwater::{Ledger, WorkerId};
+    /// use std::time::Duration;
+    ///
+    /// let bound = [(WorkerId(1), Duration::from_secs(3)), (WorkerId(2), Duration::from_secs(1))].into();
+    /// assert_eq!(Ledger { bound, ..Ledger::default() }.waited_for_others(), Duration::from_secs(4));
+    /// ```
     #[must_use]
     pub fn waited_for_others(&self) -> Duration {
         self.bound.values().sum()
     }
 
     /// Time left for the program itself.
+    ///
+    /// ```
+    /// use slackwater::Ledger;
+    /// use std::time::Duration;
+    ///
+    /// let ledger = Ledger { total: Duration::from_secs(10), network: Duration::from_secs(4), ..Ledger::default() };
+    /// assert_eq!(ledger.compute(), Duration::from_secs(6));
+    /// ```
     #[must_use]
     pub fn compute(&self) -> Duration {
         self.total.saturating_sub(self.waited_for_others() + self.network + self.barrier)
     }
 
     /// The worker that was waited for longest.
+    ///
+    /// ```
+    /// use slackwater::{Ledger, WorkerId};
+    /// use std::time::Duration;
+    ///
+    /// let bound = [(WorkerId(1), Duration::from_secs(3)), (WorkerId(2), Duration::from_secs(1))].into();
+    /// assert_eq!(Ledger { bound, ..Ledger::default() }.slowest(), Some((WorkerId(1), Duration::from_secs(3))));
+    /// assert_eq!(Ledger::default().slowest(), None);         // it waited for nobody
+    /// ```
     #[must_use]
     pub fn slowest(&self) -> Option<(WorkerId, Duration)> {
         self.bound.iter().map(|(worker, time)| (*worker, *time)).max_by_key(|(_, time)| *time)

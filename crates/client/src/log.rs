@@ -13,6 +13,20 @@ const FOLD_ROWS: usize = 1 << 16;
 
 /// One thread's updates to a table since they were last collected. Noting one takes no lock that another thread wants. Made
 /// by [`crate::Table::log`]; what it holds when it is dropped is sent all the same.
+///
+/// ```
+/// # use slackwater::{Session, Shape, TableSpec};
+/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+/// let mut log = table.log();
+/// log.add(&table.keys(&[0]), &[1.0], 1)?;
+/// log.add(&table.keys(&[0]), &[2.0], 1)?;
+/// assert_eq!(session.counts().parts, 0);                 // nothing is sent yet
+/// assert_eq!(table.pull_range(0..1)?.wait()?.values(), [3.0]);
+/// assert_eq!(session.counts().parts, 1);                 // both went as one
+/// # session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 pub struct Log<T: Number> {
     entries: Arc<Mutex<Entries<T>>>,
     placement: Placement,

@@ -3,7 +3,7 @@
 use crate::meeting::{Meeting, Place};
 use crate::session::token;
 use crate::{Connect, Error, Shape};
-use node::{CoordinatorSettings, ServerReport, ServerSettings, run_coordinator, run_server};
+use node::{CoordinatorSettings, Recorder, ServerReport, ServerSettings, run_coordinator, run_server};
 use update::Registry;
 use wire::Pool;
 
@@ -52,7 +52,22 @@ impl Serve {
 
     /// Serves until every worker has left, and blocks for as long. Returns what each server did. Fails if the shape makes no
     /// sense ([`Error::Shape`]), if an address cannot be used ([`Error::Address`]), if the run does not begin in time, or if a
-    /// node is lost ([`Error::Run`], which names it). [`crate::Session::connect`] has an example that runs.
+    /// node is lost ([`Error::Run`], which names it).
+    ///
+    /// ```
+    /// use slackwater::{Connect, Serve, Session, Shape};
+    ///
+    /// let meet = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    /// let connect = Connect::to(&meet.to_string());
+    /// let nobody = Serve { coordinate: Some(Shape { servers: 1, workers: 0 }), ..Serve::new(connect.clone()) };
+    /// assert!(nobody.run().is_err());
+    ///
+    /// let serve = Serve { threads: 2, coordinate: Some(Shape { servers: 2, workers: 1 }), ..Serve::new(connect.clone()) };
+    /// let server = std::thread::spawn(move || serve.run());
+    /// Session::connect(&connect)?.close()?;
+    /// assert_eq!(server.join().expect("no panic")?.len(), 2);
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     pub fn run(self) -> Result<Vec<ServerReport>, Error> {
         let connect = &self.connect;
         self.coordinate.map(Shape::check).transpose()?;
@@ -61,6 +76,7 @@ impl Serve {
         let pool = Pool::new();
         let servers: Vec<_> = (0..self.threads)
             .map(|index| {
+                let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
                 let Place { transport, waiter, address } = meeting.open(connect, index, true, &pool)?;
                 let settings = ServerSettings {
                     address,
@@ -73,7 +89,7 @@ impl Serve {
                     pool: pool.clone(),
                     list_bytes: self.list_bytes,
                 };
-                Ok(std::thread::spawn(move || run_server(transport, waiter, settings, None)))
+                Ok(std::thread::spawn(move || run_server(transport, waiter, settings, recorder)))
             })
             .collect::<Result<_, Error>>()?;
         let mut reports = Vec::new();
@@ -99,8 +115,9 @@ impl Serve {
 type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
 
 fn coordinate_at(meeting: &Meeting, connect: &Connect, shape: Shape) -> Result<CoordinatorThread, Error> {
+    let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
     let (transport, waiter) = meeting.host(connect.same_host)?;
     let Connect { join_limit, patience, .. } = *connect;
     let settings = CoordinatorSettings { join_limit, patience, ..CoordinatorSettings::new(shape.into()) };
-    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, settings, None)))
+    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, settings, recorder)))
 }

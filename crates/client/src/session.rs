@@ -21,6 +21,22 @@ use types::{Clock, NodeId, TableSpec};
 ///
 /// Dropping it leaves the run as [`Session::close`] does, and logs what goes wrong; dropped by a panic it leaves without a word,
 /// so that the others notice and end.
+///
+/// ```
+/// use slackwater::{Session, Shape, TableSpec};
+///
+/// let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// let table = session.table::<f32>(TableSpec::dense("weights", 3, 1))?;
+/// for _ in 0..10 {
+///     let weights = table.pull_range(0..3)?.wait()?;     // as fresh as the table asks
+///     let gradient: Vec<f32> = weights.values().iter().map(|weight| 0.1 * (1.0 - weight)).collect();
+///     drop(table.push_range(0..3, gradient)?);           // a failure would show at the clock
+///     session.clock()?;
+/// }
+/// assert_eq!(session.now().0, 10);
+/// session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 pub struct Session {
     shared: Arc<Shared>,
     /// Threads of an embedded run, ended with its last session.
@@ -84,7 +100,7 @@ impl Session {
     /// ```
     #[must_use]
     pub fn now(&self) -> Clock {
-        self.shared.driver.call(|worker, _, _| worker.clock())
+        self.shared.driver.call(|worker| worker.clock())
     }
 
     /// How often this was called before on this session. Workers that call it at the same points of the same program get the
@@ -131,7 +147,7 @@ impl Session {
             return Err(Error::Table { problem });
         }
         let name = spec.name.clone();
-        self.shared.driver.call(|worker, _, out| worker.make_table(spec.clone(), out));
+        self.shared.driver.call(|worker| worker.make_table(spec.clone()));
         let made = self.shared.driver.wait_until(|worker| worker.table(&name).cloned())?;
         let id = made.map_err(|problem| Error::Table { problem })?;
         let spec = Arc::new(spec);
@@ -176,7 +192,7 @@ impl Session {
     pub fn clock(&self) -> Result<(), Error> {
         self.shared.absorb_logs()?;
         // As one step: a push that another thread begins between the two would be divided.
-        self.shared.driver.call_when(machine::Worker::is_flushed, machine::Worker::end_clock)?;
+        self.shared.driver.call_when(machine::Worker::is_flushed, |worker| worker.end_clock())?;
         self.shared.unreported()
     }
 
@@ -195,7 +211,7 @@ impl Session {
     /// ```
     pub fn barrier(&self) -> Result<(), Error> {
         let begin = Instant::now();
-        let number = self.shared.driver.call(|worker, _, out| worker.barrier(out));
+        let number = self.shared.driver.call(|worker| worker.barrier());
         self.shared.driver.wait_until(|worker| worker.barrier_passed(number).then_some(()))?;
         lock(&self.shared.ledger).barrier += begin.elapsed();
         Ok(())
@@ -234,7 +250,7 @@ impl Session {
     /// ```
     #[must_use]
     pub fn counts(&self) -> WorkerCounts {
-        self.shared.driver.call(|worker, _, _| worker.counts().clone())
+        self.shared.driver.call(|worker| worker.counts().clone())
     }
 
     /// Bytes of pushes that are not acknowledged yet. Does not block.
@@ -250,7 +266,7 @@ impl Session {
     /// ```
     #[must_use]
     pub fn unacknowledged_bytes(&self) -> usize {
-        self.shared.driver.call(|worker, _, _| worker.unacknowledged_bytes())
+        self.shared.driver.call(|worker| worker.unacknowledged_bytes())
     }
 
     /// What this worker has sent and received so far; in one process, about what it would have been over TCP. Does not block.

@@ -17,6 +17,19 @@ use wire::Keys;
 ///
 /// Pushes and pulls return a [`Ticket`] at once. They fail at once if the batch does not fit ([`Error::Batch`]: nothing was
 /// sent) or if the run is over ([`Error::Run`]); what a shard refuses fails the ticket.
+///
+/// ```
+/// # use slackwater::{Session, Shape, TableSpec};
+/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// let table = session.table::<f32>(TableSpec::sparse("t", 2))?;
+/// let keys = table.keys(&[3, 8]);
+/// let push = table.push(&keys, vec![1.0; 4])?;           // a row of two for each key; under way
+/// let pull = table.pull(&keys)?;                         // under way, too, behind the push
+/// assert_eq!(pull.wait()?.values(), [1.0; 4]);
+/// push.wait()?;
+/// # session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Table<T: TargetNumber> {
     pub(crate) shared: Arc<Shared>,
@@ -102,7 +115,7 @@ impl<T: TargetNumber> Table<T> {
             return Err(Error::Table { problem });
         }
         let setting = Setting::Rate(rate);
-        let number = self.shared.driver.call(|worker, now, out| worker.tune(now, self.id, setting, out))?;
+        let number = self.shared.driver.call(|worker| worker.tune(self.id, setting))?;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 

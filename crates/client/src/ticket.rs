@@ -35,6 +35,22 @@ pub struct Ticket<R: FromOutcome> {
 }
 
 /// What a ticket can bring: nothing, for a push, or [`Rows`]. A program never needs to implement it.
+///
+/// ```
+/// use slackwater::{Error, FromOutcome, Ticket};
+///
+/// /// Waits for all of them, whatever they bring.
+/// fn all<R: FromOutcome>(tickets: Vec<Ticket<R>>) -> Result<Vec<R>, Error> {
+///     tickets.into_iter().map(Ticket::wait).collect()
+/// }
+/// # use slackwater::{Session, Shape, TableSpec};
+/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+/// all(vec![table.push_range(0..1, vec![1.0])?, table.push_range(0..1, vec![1.0])?])?;
+/// assert_eq!(all(vec![table.pull_range(0..1)?])?[0].values(), [2.0]);
+/// # session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 pub trait FromOutcome: Sized {
     #[doc(hidden)]
     fn from_outcome(outcome: Outcome, placement: Placement) -> Self;
@@ -99,19 +115,35 @@ impl<R: FromOutcome> Ticket<R> {
     #[must_use]
     pub fn is_done(&self) -> bool {
         let number = self.number;
-        self.shared.driver.call(|worker, _, _| worker.is_finished(number))
+        self.shared.driver.call(|worker| worker.is_finished(number))
     }
 }
 
 impl<R: FromOutcome> Drop for Ticket<R> {
     fn drop(&mut self) {
         if self.open {
-            self.shared.driver.call(|worker, _, _| worker.detach(self.number));
+            self.shared.driver.call(|worker| worker.detach(self.number));
         }
     }
 }
 
 /// Anything that a later push or pull can run after: a [`Ticket`], whatever it brings. A program never needs to implement it.
+///
+/// ```
+/// use slackwater::{After, Tickets};
+///
+/// fn both(first: &impl After, second: &impl After) -> Tickets {
+///     Tickets::none().and(first).and(second)
+/// }
+/// # use slackwater::{Session, Shape, TableSpec};
+/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+/// let (push, pull) = (table.push_range(0..1, vec![1.0])?, table.pull_range(0..1)?);
+/// table.push_after(&table.keys(&[0]), vec![1.0], 1, &both(&push, &pull))?.wait()?;
+/// assert!(push.is_done() && pull.is_done());
+/// # session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 pub trait After {
     #[doc(hidden)]
     fn number(&self) -> TicketNumber;
@@ -141,13 +173,33 @@ impl<R: FromOutcome> After for Ticket<R> {
 pub struct Tickets(pub(crate) Vec<TicketNumber>);
 
 impl Tickets {
-    /// None: run at once. [`Tickets`] has an example.
+    /// None: run at once.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+    /// table.push_after(&table.keys(&[0]), vec![1.0], 32, &Tickets::none())?.wait()?;   // from 32 examples, at once
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
     /// And after this one too. The ticket stays the caller's, to be waited for.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+    /// let push = table.push_range(0..1, vec![1.0])?;
+    /// let rows = table.pull_into(&table.keys(&[0]), vec![0.0], &Tickets::none().and(&push))?.wait()?;
+    /// assert!(push.is_done() && rows.values() == [1.0]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn and(mut self, ticket: &impl After) -> Self {
         self.0.push(ticket.number());
@@ -189,48 +241,142 @@ struct ReadFacts {
 
 impl<T> Rows<T> {
     /// Row after row, in the order of the keys.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
+    /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;
+    /// assert_eq!(table.pull_range(0..2)?.wait()?.values(), [1.0, 2.0]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn values(&self) -> &[T] {
         &self.values
     }
 
     /// The memory itself, to be used again as the target of the next pull: see [`crate::Table::pull_into`].
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
+    /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;
+    /// let values: Vec<f32> = table.pull_range(0..2)?.wait()?.into_values();
+    /// assert_eq!(values, [1.0, 2.0]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn into_values(self) -> Vec<T> {
         self.values
     }
 
     /// For a range of a sparse table: the ids of the rows found. Empty for other pulls, whose keys the caller has.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 1).ordered())?;
+    /// table.push(&table.keys(&[3, 8]), vec![1.0, 2.0])?.wait()?;
+    /// assert_eq!(table.pull_range(0..5)?.wait()?.ids(), [3]);
+    /// assert!(table.pull(&table.keys(&[3]))?.wait()?.ids().is_empty());   // the caller has them
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn ids(&self) -> &[u64] {
         &self.ids
     }
 
     /// Every update of clocks below this one is in.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
+    /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;
+    /// assert_eq!(table.pull_range(0..2)?.wait()?.clock().0, 0);
+    /// session.clock()?;
+    /// assert_eq!(table.pull_range(0..2)?.wait()?.clock().0, 1);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.rows.clock
     }
 
     /// How many clocks the reader was ahead of what it read.
+    ///
+    /// ```
+    /// use slackwater::{Consistency, Session, Shape, TableSpec};
+    ///
+    /// let sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// let spec = TableSpec::dense("t", 1, 1).consistency(Consistency::slack(1));
+    /// let table = sessions[0].table::<f32>(spec)?;
+    /// sessions[0].clock()?;                                  // worker 1 is still in clock 0
+    /// assert_eq!(table.pull_range(0..1)?.wait()?.staleness(), 1);
+    /// # for session in sessions { session.close()?; }
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn staleness(&self) -> u64 {
         self.rows.reader.0.saturating_sub(self.rows.clock.0)
     }
 
     /// The worker whose clock let this read go, if it was held back by the bound.
+    ///
+    /// ```
+    /// use slackwater::{Session, Shape, TableSpec, WorkerId};
+    ///
+    /// let mut sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// let (slow, fast) = (sessions.remove(1), sessions.remove(0));
+    /// let table = fast.table::<f32>(TableSpec::dense("t", 1, 1))?;
+    /// fast.clock()?;
+    /// let read = table.pull_range(0..1)?;                    // held back until worker 1 has ended clock 0
+    /// slow.clock()?;
+    /// assert!(matches!(read.wait()?.waited_for(), Some(WorkerId(1)) | None));    // none, if that came first
+    /// # slow.close()?;
+    /// # fast.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn waited_for(&self) -> Option<WorkerId> {
         self.rows.released_by
     }
 
     /// Clocks in view that were failed for all workers alike, because somebody's contribution was refused.
+    ///
+    /// ```
+    /// use slackwater::{Combine, Reduce, Session, Shape, TableSpec};
+    ///
+    /// let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1).combine(Combine::Clock(Reduce::Sum)))?;
+    /// assert!(table.push_range(0..1, vec![f32::NAN])?.wait().is_err());
+    /// session.clock()?;
+    /// let rows = table.pull_range(0..1)?.wait()?;
+    /// assert_eq!((rows.values(), rows.failed_clocks()[0].clock.0), (&[0.0][..], 0));
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn failed_clocks(&self) -> &[FailedClock] {
         &self.rows.failed
     }
 
     /// How many of the rows came from this worker's cache.
+    ///
+    /// ```
+    /// # use slackwater::{Consistency, Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1).consistency(Consistency::slack(1)).cached(2))?;
+    /// assert_eq!(table.pull_range(0..2)?.wait()?.cached_rows(), 0);
+    /// assert_eq!(table.pull_range(0..2)?.wait()?.cached_rows(), 2);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn cached_rows(&self) -> usize {
         self.rows.cached_rows

@@ -7,6 +7,7 @@
 mod bounds;
 mod check;
 mod coordinator;
+mod inputs;
 mod outbox;
 mod rows;
 mod server;
@@ -17,6 +18,7 @@ pub use bounds::{HELD_CLOCKS, OPEN_READS, READS_AT_ONCE};
 pub use check::check;
 pub use codec::{ChainWarning, Choice, Meter, Stopwatch, TableCodecs};
 pub use coordinator::{Coordinator, Size};
+pub use inputs::{Answer, CoordinatorInput, Lists, RowsOfPush, ServerInput, WorkerInput};
 pub use outbox::Outbox;
 pub use server::{Server, ServerCounts};
 pub use shard::{LIST_BYTES, ShardCounts};

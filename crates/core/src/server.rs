@@ -9,6 +9,12 @@ use update::Registry;
 use wire::{Acked, Control, Frame, Head, Message, Pool, PullRefused, Refusal, Refused};
 
 /// What a server has done so far.
+///
+/// ```
+/// use machine::ServerCounts;
+///
+/// assert_eq!(ServerCounts::default().shards.parts, 0);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServerCounts {
     /// Over all its shards.

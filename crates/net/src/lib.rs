@@ -78,6 +78,13 @@ impl Waker {
 }
 
 /// What a transport has moved.
+///
+/// ```
+/// use net::Traffic;
+///
+/// let traffic = Traffic { bytes_out: 300, bytes_in: 100, bytes_shared: 400, ..Traffic::default() };
+/// assert_eq!(traffic.bytes_shared, traffic.bytes_out + traffic.bytes_in);    // all of it within one host
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes sent, headers included.

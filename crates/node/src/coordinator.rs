@@ -3,7 +3,7 @@
 use crate::NodeError;
 use crate::record::{Recorder, Subject};
 use crate::server::forward;
-use machine::{Coordinator, Outbox, Size};
+use machine::{Coordinator, CoordinatorInput, Outbox, Size};
 use net::{Event, Transport, Waiter};
 use std::time::{Duration, Instant};
 use types::{Span, Time};
@@ -45,7 +45,7 @@ pub fn run_coordinator(
     let start = Instant::now();
     let mut machine = Coordinator::new(size, patience);
     if let Some(recorder) = &mut recorder {
-        recorder.begin(Subject::Coordinator { size, patience });
+        recorder.begin(Subject::Coordinator { size, patience })?;
     }
     let mut out = Outbox::new();
     let mut ending: Option<Instant> = None;
@@ -56,18 +56,18 @@ pub fn run_coordinator(
         while let Some(event) = transport.next() {
             // A broken connection is not a dead node: it has until the end of everybody's patience to call again.
             if let Event::Frame(frame) = event {
-                if let Some(recorder) = &mut recorder {
-                    recorder.input(now, &frame);
+                if let Some(recorder) = &recorder {
+                    recorder.input(CoordinatorInput::Frame(now, Box::new(frame.clone())));
                 }
                 machine.handle(now, frame, &mut out);
-                forward(&mut out, &mut transport, &mut recorder);
+                forward(&mut out, &mut transport, recorder.as_ref());
             }
         }
-        if let Some(recorder) = &mut recorder {
-            recorder.tick(now);
+        if let Some(recorder) = &recorder {
+            recorder.input(CoordinatorInput::Tick(now));
         }
         machine.tick(now, &mut out);
-        forward(&mut out, &mut transport, &mut recorder);
+        forward(&mut out, &mut transport, recorder.as_ref());
         transport.flush();
         if let Some(missing) = machine.missing().filter(|_| said.elapsed() > Duration::from_secs(5)) {
             said = Instant::now();

@@ -1,9 +1,10 @@
 //! A worker's machine, shared by the program's threads: whoever waits drives it.
 
+use crate::record::{Recorder, Subject};
 use crate::server::BEAT;
 use crate::stopwatch::STOPWATCH;
 use crate::wait::Turns;
-use crate::{Joined, NodeError, Wait};
+use crate::{Calls, Joined, NodeError, Wait};
 use machine::{Notice, Outbox, Worker, WorkerSettings};
 use net::{Event, Traffic, Transport, Waiter, Waker, lock};
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use types::{NodeId, Time, WorkerId};
+use types::{NodeId, Source, WorkerId};
 use wire::{Control, Frame, Head, Message};
 
 /// The background thread looks after the network this often while the program computes.
@@ -42,6 +43,7 @@ struct State {
     worker: Worker,
     transport: Box<dyn Transport>,
     out: Outbox,
+    recorder: Option<Recorder>,
     start: Instant,
     heard: Instant,
     beat: Instant,
@@ -70,28 +72,31 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Drives the worker that has joined.
+    /// Drives the worker that has joined. Fails if it is to be recorded and cannot be; the run is then over for everybody.
     pub fn start(
         joined: Joined,
-        transport: Box<dyn Transport>,
+        mut transport: Box<dyn Transport>,
         waiter: Box<dyn Waiter>,
         settings: DriverSettings,
-    ) -> Arc<Self> {
+        mut recorder: Option<Recorder>,
+    ) -> Result<Arc<Self>, NodeError> {
         let rank = match joined.node {
             NodeId::Worker(rank) => WorkerId(rank),
             _ => WorkerId(0),
         };
         let servers = joined.plan.servers;
         let now = Instant::now();
+        let source = joined.source;
+        let machine = WorkerSettings { stopwatch: STOPWATCH, ..WorkerSettings::default() };
+        if let Some(recorder) = &mut recorder {
+            let subject = Subject::Worker { id: rank, source, plan: joined.plan.clone(), settings: machine };
+            recorder.begin(subject).inspect_err(|error| say_failed(&mut *transport, (joined.node, source), error))?;
+        }
         let mut state = State {
-            worker: Worker::new(
-                rank,
-                joined.source,
-                joined.plan,
-                WorkerSettings { stopwatch: STOPWATCH, ..WorkerSettings::default() },
-            ),
+            worker: Worker::new(rank, source, joined.plan, machine),
             transport,
             out: Outbox::new(),
+            recorder,
             start: now,
             heard: now,
             beat: now,
@@ -123,15 +128,13 @@ impl Driver {
             }
         });
         *lock(&driver.background) = background.ok();
-        driver
+        Ok(driver)
     }
 
     /// Runs `call` on the machine and sends what it says.
-    pub fn call<R>(&self, call: impl FnOnce(&mut Worker, Time, &mut Outbox) -> R) -> R {
+    pub fn call<R>(&self, call: impl FnOnce(&mut Calls<'_>) -> R) -> R {
         let mut state = lock(&self.state);
-        let now = state.now();
-        let State { worker, out, .. } = &mut *state;
-        let result = call(worker, now, out);
+        let result = call(&mut state.calls());
         state.send();
         let backlog = state.transport.backlog();
         drop(state);
@@ -160,8 +163,8 @@ impl Driver {
     }
 
     /// Blocks until `done` gives something, driving the network meanwhile. Fails if the run is lost.
-    pub fn wait_until<R>(&self, mut done: impl FnMut(&mut Worker) -> Option<R>) -> Result<R, NodeError> {
-        self.drive(|state| done(&mut state.worker))
+    pub fn wait_until<R>(&self, mut done: impl FnMut(&mut Calls<'_>) -> Option<R>) -> Result<R, NodeError> {
+        self.drive(|state| done(&mut state.calls()))
     }
 
     /// Blocks until the machine is `ready`, driving the network meanwhile, and then runs `call` on it before any other thread
@@ -169,13 +172,12 @@ impl Driver {
     pub fn call_when<R>(
         &self,
         mut ready: impl FnMut(&Worker) -> bool,
-        call: impl FnOnce(&mut Worker, Time, &mut Outbox) -> R,
+        call: impl FnOnce(&mut Calls<'_>) -> R,
     ) -> Result<R, NodeError> {
         let mut call = Some(call);
         self.drive(|state| {
             let call = if ready(&state.worker) { call.take() } else { None }?;
-            let now = state.now();
-            let result = call(&mut state.worker, now, &mut state.out);
+            let result = call(&mut state.calls());
             state.send();
             Some(result)
         })
@@ -253,9 +255,14 @@ impl Driver {
         lock(&self.state).transport.traffic()
     }
 
-    /// Breaks nothing, but ends whatever blocks: for shutting down.
+    /// Breaks nothing, but ends whatever blocks: for shutting down. A recording is whole when this returns.
     fn stop(&self) {
-        lock(&self.state).farewell = true;
+        let recorder = {
+            let mut state = lock(&self.state);
+            state.farewell = true;
+            state.recorder.take()
+        };
+        drop(recorder);
         self.waker.wake();
         let background = lock(&self.background).take();
         if let Some(background) = background {
@@ -275,7 +282,7 @@ impl Driver {
         while !lock(&self.state).said_goodbye && begin.elapsed() < GOODBYE {
             if said.is_none_or(|said| said.elapsed() > GOODBYE / 10) {
                 said = Some(Instant::now());
-                self.call(|worker, _, out| worker.leave(out));
+                self.call(|worker| worker.leave());
             }
             if let Ok(mut waiter) = self.waiter.try_lock() {
                 waiter.wait(Some(LOOK));
@@ -290,18 +297,28 @@ impl Driver {
     pub fn abandon(&self, reason: &str) {
         // Enough to know what to look for; the rest is in this process's own words.
         let reason = reason.chars().take(REASON).collect();
-        self.call(|worker, _, out| worker.fail(reason, out));
+        self.call(|worker| worker.fail(reason));
         self.stop();
     }
 }
 
 impl State {
-    fn now(&self) -> Time {
-        Time(self.start.elapsed().as_nanos() as u64)
+    fn calls(&mut self) -> Calls<'_> {
+        let Self { worker, out, recorder, start, .. } = self;
+        Calls { worker, start: *start, out, recorder: recorder.as_ref() }
+    }
+
+    fn hand_on(&mut self) {
+        for frame in self.out.drain() {
+            if let Some(recorder) = &self.recorder {
+                recorder.output(&frame);
+            }
+            self.transport.send(frame);
+        }
     }
 
     fn send(&mut self) {
-        self.out.drain().for_each(|frame| self.transport.send(frame));
+        self.hand_on();
         self.transport.flush();
     }
 
@@ -311,7 +328,7 @@ impl State {
         while let Some(event) = self.transport.next() {
             any = true;
             self.take(event);
-            self.out.drain().for_each(|frame| self.transport.send(frame));
+            self.hand_on();
         }
         self.send();
         if any {
@@ -321,7 +338,6 @@ impl State {
     }
 
     fn take(&mut self, event: Event) {
-        let now = self.now();
         match event {
             Event::Disconnected(node) => {
                 let now = Instant::now();
@@ -342,7 +358,7 @@ impl State {
                         _ => {}
                     }
                 }
-                self.worker.handle(now, frame, &mut self.out);
+                self.calls().handle(frame);
             }
         }
     }
@@ -354,7 +370,7 @@ impl State {
         for node in (0..self.servers).map(NodeId::Server).filter(|node| self.worker.waits_for(*node)) {
             self.silent.entry(node).or_insert((now, now));
             let head = Head::plain(self.worker.id().into(), node);
-            self.out.send(Frame { head, message: Message::Control(Control::Beat) });
+            self.transport.send(Frame { head, message: Message::Control(Control::Beat) });
         }
     }
 
@@ -376,7 +392,6 @@ impl State {
 
     /// Beats, ticks, and calls again where a connection broke.
     fn keep_up(&mut self, patience: Duration) {
-        let now = self.now();
         if self.heard.elapsed() > patience && self.lost.is_none() && !self.said_goodbye {
             let reason = format!("nothing heard from it for {:.1} s", self.heard.elapsed().as_secs_f64());
             self.lost = Some(NodeError::Lost { node: NodeId::Coordinator, reason });
@@ -384,13 +399,13 @@ impl State {
         let due: Vec<NodeId> = self.retry_at.iter().filter(|(_, at)| **at <= Instant::now()).map(|(n, _)| *n).collect();
         for node in due {
             self.retry_at.remove(&node);
-            self.worker.reconnected(now, node, &mut self.out);
+            self.calls().reconnected(node);
         }
         self.mind_silent(patience);
-        self.worker.tick(now, &mut self.out);
+        self.calls().tick();
         if self.beat.elapsed() >= BEAT && self.lost.is_none() {
             self.beat = Instant::now();
-            self.worker.beat(&mut self.out);
+            self.calls().beat();
             self.ask_servers();
         }
         self.send();
@@ -398,7 +413,7 @@ impl State {
 
     fn report(&mut self) {
         let names = |on: &[WorkerId]| on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        for notice in self.worker.take_notices() {
+        for notice in self.calls().take_notices() {
             match notice {
                 Notice::Read { table, on } if on.is_empty() => {
                     tracing::warn!(table, "a read waits for this worker's own pushes to arrive");
@@ -419,4 +434,12 @@ impl State {
             }
         }
     }
+}
+
+/// Tells the coordinator that a node which has joined cannot go on, so that nobody waits for it.
+pub(crate) fn say_failed(transport: &mut dyn Transport, (node, source): (NodeId, Source), error: &NodeError) {
+    let head = Head { source, ..Head::plain(node, NodeId::Coordinator) };
+    let reason = error.to_string().chars().take(REASON).collect();
+    transport.send(Frame { head, message: Message::Control(Control::Fail { reason }) });
+    transport.flush();
 }

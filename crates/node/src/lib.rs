@@ -4,6 +4,7 @@
 //! program's threads: whoever waits also drives the network, so that an answer reaches the caller without passing
 //! through another thread, and a background thread keeps things moving while the program computes.
 
+mod calls;
 mod coordinator;
 mod driver;
 mod join;
@@ -12,16 +13,25 @@ mod server;
 mod stopwatch;
 mod wait;
 
+pub use calls::Calls;
 pub use coordinator::{CoordinatorSettings, run_coordinator};
 pub use driver::{Driver, DriverSettings};
 pub use join::{Joined, join};
-pub use record::{RECORDING_BYTES, Recorder, Recording, Replayed, replay};
+pub use record::{RECORDING_BYTES, Recorder, Recording, RecordingError, Replayed, replay, replay_file, replay_from};
 pub use server::{ServerReport, ServerSettings, run_server};
 pub use wait::Wait;
 
 use types::NodeId;
 
 /// Why a node cannot go on.
+///
+/// ```
+/// use node::NodeError;
+/// use types::NodeId;
+///
+/// let error = NodeError::Lost { node: NodeId::Worker(3), reason: "nothing heard from it for 5.0 s".into() };
+/// assert!(error.to_string().starts_with("lost worker 3: nothing heard from it"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
     /// The coordinator has no place for this node.
@@ -43,6 +53,14 @@ pub enum NodeError {
     NoThread {
         /// What it was for.
         name: String,
+        /// As the system says.
+        reason: String,
+    },
+    /// What it is told and says was to be recorded, and cannot be.
+    #[error("cannot record to {path}: {reason}; give a folder that can be written and holds no recordings")]
+    NotRecorded {
+        /// The file or the folder.
+        path: String,
         /// As the system says.
         reason: String,
     },

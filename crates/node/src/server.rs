@@ -1,10 +1,11 @@
 //! The thread that runs a server: it owns the machine and the sockets and runs each request to its end.
 
+use crate::driver::say_failed;
 use crate::record::{Recorder, Subject};
 use crate::stopwatch::STOPWATCH;
 use crate::wait::Turns;
 use crate::{NodeError, Wait, join};
-use machine::{Outbox, Server, ServerCounts};
+use machine::{Outbox, Server, ServerCounts, ServerInput};
 use net::{Event, Traffic, Transport, Waiter};
 use std::time::{Duration, Instant};
 use types::{NodeId, Time};
@@ -60,6 +61,17 @@ impl ServerSettings {
 }
 
 /// What a server did.
+///
+/// ```
+/// use node::ServerReport;
+///
+/// fn line(report: &ServerReport) -> String {
+///     format!("{} applied {} parts of {} bytes", report.node, report.counts.shards.parts, report.traffic.bytes_in)
+/// }
+/// # use {machine::ServerCounts, net::Traffic, types::NodeId};
+/// let report = ServerReport { node: NodeId::Server(0), counts: ServerCounts::default(), traffic: Traffic::default() };
+/// assert_eq!(line(&report), "server 0 applied 0 parts of 0 bytes");
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ServerReport {
     /// Its name.
@@ -86,7 +98,8 @@ pub fn run_server(
         .list_bytes(settings.list_bytes)
         .stopwatch(STOPWATCH);
     if let Some(recorder) = &mut recorder {
-        recorder.begin(Subject::Server { node, plan: joined.plan, list_bytes: settings.list_bytes });
+        let subject = Subject::Server { node, plan: joined.plan, list_bytes: settings.list_bytes };
+        recorder.begin(subject).inspect_err(|error| say_failed(&mut transport, (node, joined.source), error))?;
     }
     let mut out = Outbox::new();
     let mut early = joined.early.into_iter();
@@ -129,28 +142,28 @@ pub fn run_server(
                 transport.send(Frame { head, message: frame.message });
                 continue;
             }
-            if let Some(recorder) = &mut recorder {
-                recorder.input(now, &frame);
+            if let Some(recorder) = &recorder {
+                recorder.input(ServerInput::Frame(now, Box::new(frame.clone())));
             }
             busy = true;
             machine.handle(now, frame, &mut out);
-            forward(&mut out, &mut transport, &mut recorder);
+            forward(&mut out, &mut transport, recorder.as_ref());
         }
         if busy {
             worked = read;
-            if let Some(recorder) = &mut recorder {
-                recorder.settle();
+            if let Some(recorder) = &recorder {
+                recorder.input(ServerInput::Settle);
             }
             machine.settle(&mut out);
         }
         if read - ticked >= TICK {
             ticked = read;
-            if let Some(recorder) = &mut recorder {
-                recorder.tick(now);
+            if let Some(recorder) = &recorder {
+                recorder.input(ServerInput::Tick(now));
             }
             machine.tick(now, &mut out);
         }
-        forward(&mut out, &mut transport, &mut recorder);
+        forward(&mut out, &mut transport, recorder.as_ref());
         if read - beat >= BEAT {
             beat = read;
             let head = Head::plain(node, NodeId::Coordinator);
@@ -184,7 +197,7 @@ fn say_goodbye(transport: &mut impl Transport, waiter: &mut impl Waiter, node: N
     }
 }
 
-pub(crate) fn forward(out: &mut Outbox, transport: &mut impl Transport, recorder: &mut Option<Recorder>) {
+pub(crate) fn forward(out: &mut Outbox, transport: &mut impl Transport, recorder: Option<&Recorder>) {
     for frame in out.drain() {
         if let Some(recorder) = recorder {
             recorder.output(&frame);

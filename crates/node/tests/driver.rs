@@ -24,7 +24,8 @@ fn with_driver(program: impl FnOnce(&Driver)) {
     let (mut transport, mut waiter) = exchange.join(NodeId::Worker(99));
     let joined = join(&mut transport, &mut waiter, (Role::Worker, None), "", 2, LIMIT).expect("joined");
     let settings = DriverSettings { wait: Wait::BLOCKING, patience: LIMIT };
-    let driver: Arc<Driver> = Driver::start(joined, Box::new(transport), Box::new(waiter), settings);
+    let driver: Arc<Driver> =
+        Driver::start(joined, Box::new(transport), Box::new(waiter), settings, None).expect("nothing to record");
     program(&driver);
     driver.leave().expect("a good end");
     server.join().expect("no panic").expect("a good end");
@@ -42,7 +43,7 @@ fn no_other_thread_comes_between_being_ready_and_the_call() {
                     scope.spawn(|| {
                         let mut came_between = 0;
                         while !over.load(Ordering::SeqCst) {
-                            came_between += usize::from(driver.call(|_, _, _| ready.load(Ordering::SeqCst)));
+                            came_between += usize::from(driver.call(|_| ready.load(Ordering::SeqCst)));
                         }
                         came_between
                     })
@@ -53,7 +54,7 @@ fn no_other_thread_comes_between_being_ready_and_the_call() {
                     ready.store(true, Ordering::SeqCst);
                     true
                 };
-                driver.call_when(is_ready, |_, _, _| ready.store(false, Ordering::SeqCst)).expect("a live run");
+                driver.call_when(is_ready, |_| ready.store(false, Ordering::SeqCst)).expect("a live run");
             }
             over.store(true, Ordering::SeqCst);
             others.into_iter().map(|other| other.join().expect("no panic")).sum::<usize>()

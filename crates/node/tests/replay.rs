@@ -1,15 +1,18 @@
-//! A recorded server or coordinator, fed back, says the same bytes: with real threads, over both transports.
+//! A recorded node, fed back, says the same bytes: with real threads, over both transports, from memory and from files.
 
-use machine::{Batch, Outcome, PullTarget, Size, Values};
+use machine::{Batch, Outcome, PullTarget, RowsOfPush, Size, Values};
 use net::{Exchange, LocalTransport, LocalWaiter, SameHost, SocketSettings, Transport, Waiter, listen};
 use node::{
-    CoordinatorSettings, Driver, DriverSettings, NodeError, RECORDING_BYTES, Recorder, Replayed, ServerSettings, Wait,
-    join, replay, run_coordinator, run_server,
+    CoordinatorSettings, Driver, DriverSettings, NodeError, RECORDING_BYTES, Recorder, Recording, RecordingError,
+    Replayed, ServerSettings, Wait, join, replay, replay_file, run_coordinator, run_server,
 };
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use types::{Combine, Consistency, NodeId, NumberType, Reduce, TableId, TableSpec, UpdaterSpec};
+use types::{
+    Combine, Consistency, NodeId, NumberType, PositionRange, Reduce, Setting, TableId, TableSpec, UpdaterSpec,
+};
 use update::Registry;
 use wire::{Keys, Member, Payload, Pool, Role};
 
@@ -30,19 +33,42 @@ fn specs() -> [TableSpec; 4] {
     ]
 }
 
-fn pull(driver: &Driver, table: TableId, keys: &Keys, numbers: usize) -> Result<(), NodeError> {
-    let target = PullTarget::F32(vec![0.0; numbers]);
-    let ticket =
-        driver.call(|worker, now, out| worker.pull(now, table, keys.clone(), target, &[], out)).expect("it fits");
+fn rows(driver: &Driver, ticket: machine::Ticket) -> Result<(), NodeError> {
     let outcome = driver.wait_until(|worker| worker.take(ticket))?.expect("not refused");
     assert!(matches!(outcome, Outcome::Rows(_)));
     Ok(())
 }
 
+fn pull(driver: &Driver, table: TableId, keys: &Keys, numbers: usize) -> Result<(), NodeError> {
+    let short = PullTarget::F32(vec![0.0; numbers - 1]);
+    assert!(driver.call(|worker| worker.pull(table, keys.clone(), short, &[])).is_err(), "no room for the rows");
+    let target = PullTarget::F32(vec![0.0; numbers]);
+    let ticket = driver.call(|worker| worker.pull(table, keys.clone(), target, &[])).expect("it fits");
+    rows(driver, ticket)
+}
+
+/// Hands over a push in parts, as from memory that the program keeps; if there is nothing in its way.
+fn push_in_parts(driver: &Driver, table: TableId, keys: &Keys, width: usize) {
+    let begun = driver.call(|worker| {
+        let ticket = worker.begin_push(table, keys, 3).expect("it fits")?;
+        Some((ticket, worker.parts(table, keys)))
+    });
+    let Some((ticket, parts)) = begun else { return };
+    for rows in parts {
+        let values = Payload::new(vec![0.5f32; rows.len() * width]);
+        driver.call(|worker| worker.push_rows(RowsOfPush { ticket, table, keys: keys.clone(), rows, values }));
+    }
+    driver.call(|worker| {
+        worker.end_push(ticket);
+        worker.detach(ticket);
+    });
+}
+
+/// Everything that a program can ask for.
 fn work(driver: &Arc<Driver>) -> Result<(), NodeError> {
     let mut tables = Vec::new();
     for spec in specs() {
-        driver.call(|worker, _, out| worker.make_table(spec.clone(), out));
+        driver.call(|worker| worker.make_table(spec.clone()));
         let made = driver.wait_until(|worker| worker.table(&spec.name).cloned())?;
         tables.push((made.expect("made"), spec));
     }
@@ -55,35 +81,48 @@ fn work(driver: &Arc<Driver>) -> Result<(), NodeError> {
             let numbers = keys.len() * spec.width as usize;
             let values = Values { number: NumberType::F32, bytes: Payload::new(vec![value; numbers]) };
             let batch = Batch { keys: keys.clone(), values, examples: 1 };
-            let push = driver.call(|worker, now, out| worker.push(now, *table, batch, &[], out)).expect("it fits");
-            driver.call(|worker, _, _| worker.detach(push));
+            let push = driver.call(|worker| worker.push(*table, batch.clone(), &[])).expect("it fits");
+            driver.call(|worker| worker.detach(push));
+            push_in_parts(driver, *table, &keys, spec.width as usize);
             pull(driver, *table, &keys, numbers)?;
+            if clock % 5 == 1 {
+                let scan = driver.call(|worker| worker.scan(*table, PositionRange::ALL)).expect("it fits");
+                let target = PullTarget::F32(vec![0.0; numbers]);
+                let both = driver.call(|worker| worker.push_pull(*table, batch, target, &[scan])).expect("it fits");
+                rows(driver, scan)?;
+                driver.call(|worker| worker.detach(both));
+            }
         }
-        driver.call(|worker, now, out| {
-            worker.end_clock(now, out);
+        let (adagrad, _) = tables[3];
+        let tune = driver.call(|worker| worker.tune(adagrad, Setting::Rate(0.2))).expect("it is there");
+        driver.wait_until(|worker| worker.take(tune))?.expect("not refused");
+        driver.call_when(machine::Worker::is_flushed, |worker| {
+            worker.end_clock();
             worker.take_unreported();
-        });
+        })?;
+        if clock % 10 == 3 {
+            let number = driver.call(|worker| worker.barrier());
+            driver.wait_until(|worker| worker.barrier_passed(number).then_some(()))?;
+        }
     }
     driver.leave()
 }
 
-/// Runs three workers against one server, of which each shard remembers `list_bytes` of key lists, and a coordinator, both
-/// recorded, the server in at most `most_bytes`. Feeds both recordings back and returns what came of the server's. `place` gives
-/// a node its two halves and the address it can be called at.
-fn records_and_replays<T, W>(
+/// Runs three workers against one server, of which each shard remembers `list_bytes` of key lists, and a coordinator, with
+/// recorders from `recorder`. `place` gives a node its two halves and the address it can be called at.
+fn run<T, W>(
     list_bytes: usize,
-    most_bytes: usize,
+    mut recorder: impl FnMut(NodeId) -> Recorder,
     mut place: impl FnMut(NodeId) -> (T, W, String),
-) -> Replayed
-where
+) where
     T: Transport + 'static,
     W: Waiter + 'static,
 {
     let (transport, waiter, meet) = place(NodeId::Coordinator);
     let size = Size { servers: 1, workers: WORKERS };
-    let (recorder, coordinated) = Recorder::new();
+    let recorded = Some(recorder(NodeId::Coordinator));
     let coordinator =
-        std::thread::spawn(move || run_coordinator(transport, waiter, CoordinatorSettings::new(size), Some(recorder)));
+        std::thread::spawn(move || run_coordinator(transport, waiter, CoordinatorSettings::new(size), recorded));
     let mut place_at_meeting = |node: NodeId| {
         let (mut transport, waiter, address) = place(node);
         transport.know(&[Member { node: NodeId::Coordinator, address: meet.clone() }]);
@@ -91,16 +130,17 @@ where
     };
     let (transport, waiter, address) = place_at_meeting(NodeId::Server(99));
     let settings = ServerSettings { address, list_bytes, ..ServerSettings::new(99) };
-    let (recorder, recording) = Recorder::of_at_most(most_bytes);
-    let server = std::thread::spawn(move || run_server(transport, waiter, settings, Some(recorder)));
+    let recorded = Some(recorder(NodeId::Server(0)));
+    let server = std::thread::spawn(move || run_server(transport, waiter, settings, recorded));
     let workers: Vec<_> = (0..WORKERS)
         .map(|index| {
             let (mut transport, mut waiter, address) = place_at_meeting(NodeId::Worker(100 + index));
+            let recorded = Some(recorder(NodeId::Worker(index)));
             std::thread::spawn(move || {
                 let token = u64::from(index);
                 let joined = join(&mut transport, &mut waiter, (Role::Worker, None), &address, token, LIMIT)?;
                 let settings = DriverSettings { wait: Wait::BLOCKING, patience: LIMIT };
-                work(&Driver::start(joined, Box::new(transport), Box::new(waiter), settings))
+                work(&Driver::start(joined, Box::new(transport), Box::new(waiter), settings, recorded)?)
             })
         })
         .collect();
@@ -112,18 +152,49 @@ where
     let expected = u64::from(WORKERS) * CLOCKS * specs().len() as u64;
     assert!(report.counts.shards.parts + report.counts.shards.refused >= expected, "{:?}", report.counts);
     assert!(report.counts.shards.refused > 0 && report.counts.shards.refreshes > 0, "{:?}", report.counts);
-    let again = replay(coordinated, &Registry::builtin());
-    assert!(again.frames > specs().len() && again.first_difference.is_none() && !again.cut, "{again:?}");
-    let replayed = replay(recording, &Registry::builtin());
-    assert_eq!(replayed.first_difference, None, "{replayed:?}");
-    replayed
 }
 
-/// The whole of it was fed and compared.
-fn is_whole(replayed: Replayed) {
-    let expected = u64::from(WORKERS) * CLOCKS * specs().len() as u64;
-    assert!(replayed.inputs as u64 >= expected && replayed.frames as u64 >= expected, "{replayed:?}");
-    assert!(!replayed.cut, "{replayed:?}");
+/// Runs with recordings in memory, the server's and the workers' of at most `most_bytes`. Feeds all of them back and
+/// returns what came of each.
+fn records_and_replays<T, W>(
+    list_bytes: usize,
+    most_bytes: usize,
+    place: impl FnMut(NodeId) -> (T, W, String),
+) -> Vec<(NodeId, Replayed)>
+where
+    T: Transport + 'static,
+    W: Waiter + 'static,
+{
+    let mut recordings: Vec<(NodeId, Recording)> = Vec::new();
+    let recorder = |node| {
+        let (recorder, recording) = match node {
+            NodeId::Coordinator => Recorder::new(),
+            _ => Recorder::of_at_most(most_bytes),
+        };
+        recordings.push((node, recording));
+        recorder
+    };
+    run(list_bytes, recorder, place);
+    let all: Vec<_> =
+        recordings.into_iter().map(|(node, recording)| (node, replay(recording, &Registry::builtin()))).collect();
+    for (node, replayed) in &all {
+        assert_eq!(replayed.first_difference, None, "{node}: {replayed:?}");
+    }
+    all
+}
+
+/// The whole of each was fed and compared.
+fn are_whole(all: &[(NodeId, Replayed)]) {
+    for (node, replayed) in all {
+        let expected = match node {
+            NodeId::Coordinator => specs().len(),
+            NodeId::Server(_) => WORKERS as usize * CLOCKS as usize * specs().len(),
+            NodeId::Worker(_) => CLOCKS as usize * specs().len(),
+        };
+        assert!(replayed.inputs >= expected && replayed.frames >= expected, "{node}: {replayed:?}");
+        assert!(!replayed.cut, "{node}: {replayed:?}");
+    }
+    assert_eq!(all.len(), WORKERS as usize + 2);
 }
 
 /// Threads of one process.
@@ -137,12 +208,12 @@ fn threads() -> impl FnMut(NodeId) -> (LocalTransport, LocalWaiter, String) {
 
 #[test]
 fn a_recorded_run_of_threads_feeds_back_to_the_same_bytes() {
-    is_whole(records_and_replays(machine::LIST_BYTES, RECORDING_BYTES, threads()));
+    are_whole(&records_and_replays(machine::LIST_BYTES, RECORDING_BYTES, threads()));
 }
 
 #[test]
 fn a_recorded_run_over_tcp_feeds_back_to_the_same_bytes() {
-    is_whole(records_and_replays(machine::LIST_BYTES, RECORDING_BYTES, |node| {
+    are_whole(&records_and_replays(machine::LIST_BYTES, RECORDING_BYTES, |node| {
         let pauses = !matches!(node, NodeId::Worker(_));
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let (transport, waiter, address) =
@@ -155,13 +226,113 @@ fn a_recorded_run_over_tcp_feeds_back_to_the_same_bytes() {
 /// A server that forgets key lists says so in its own words: fed back with another memory it would not.
 #[test]
 fn a_server_that_remembers_little_feeds_back_to_the_same_bytes() {
-    is_whole(records_and_replays(300, RECORDING_BYTES, threads()));
+    are_whole(&records_and_replays(300, RECORDING_BYTES, threads()));
 }
 
 #[test]
 fn a_recording_that_is_full_ends_and_says_so_and_the_run_goes_on() {
     const ROOM: usize = 50_000;
-    let replayed = records_and_replays(machine::LIST_BYTES, ROOM, threads());
-    assert!(replayed.cut && replayed.inputs > 0, "{replayed:?}");
-    assert!(replayed.inputs + replayed.frames < ROOM / 100, "{replayed:?}");
+    for (node, replayed) in records_and_replays(machine::LIST_BYTES, ROOM, threads()) {
+        if node != NodeId::Coordinator {
+            assert!(replayed.cut && replayed.inputs > 0, "{node}: {replayed:?}");
+            assert!(replayed.inputs + replayed.frames < ROOM / 100, "{node}: {replayed:?}");
+        }
+    }
+}
+
+/// A folder that is gone when the test is over.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("slackwater-{name}-{}", std::process::id())))
+    }
+
+    fn file(&self, node: NodeId) -> PathBuf {
+        self.0.join(format!("{node}.recording").replace(' ', "-"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn nodes() -> impl Iterator<Item = NodeId> {
+    [NodeId::Coordinator, NodeId::Server(0)].into_iter().chain((0..WORKERS).map(NodeId::Worker))
+}
+
+fn fed_back(path: &Path) -> Result<Replayed, RecordingError> {
+    replay_file(path, &Registry::builtin())
+}
+
+#[test]
+fn recordings_in_files_feed_back_to_the_same_bytes_and_damaged_ones_are_refused() {
+    let folder = Folder::new("recorded");
+    let recorder = |_| Recorder::in_folder(&folder.0).expect("a folder");
+    run(machine::LIST_BYTES, recorder, threads());
+    let all: Vec<_> = nodes().map(|node| (node, fed_back(&folder.file(node)).expect("a recording"))).collect();
+    assert!(all.iter().all(|(_, replayed)| replayed.first_difference.is_none()), "{all:?}");
+    are_whole(&all);
+
+    let damaged = folder.0.join("damaged");
+    for (node, whole) in all {
+        let bytes = std::fs::read(folder.file(node)).expect("it is there");
+        // A bit here and there, near the beginning and far from it.
+        let places = (0..200.min(bytes.len())).chain((1..40).map(|n| bytes.len() * n / 40)).chain([bytes.len() - 1]);
+        for place in places {
+            let mut other = bytes.clone();
+            other[place] ^= 1 << (place % 8);
+            std::fs::write(&damaged, other).expect("written");
+            match fed_back(&damaged) {
+                Err(_) => {}
+                // A length that reaches past the end cannot be told from a file that was cut off.
+                Ok(replayed) => assert!(replayed.cut && replayed.inputs < whole.inputs, "{node}, byte {place}"),
+            }
+        }
+        for length in [bytes.len() - 1, bytes.len() / 2, 100, 12] {
+            std::fs::write(&damaged, &bytes[..length]).expect("written");
+            let replayed = fed_back(&damaged).expect("the beginning of a recording is one");
+            assert!(replayed.cut && replayed.first_difference.is_none(), "{node}, {length} bytes: {replayed:?}");
+        }
+        for (bytes, words) in [(&bytes[..11], "no recording"), (b"hello world, hello", "no recording")] {
+            std::fs::write(&damaged, bytes).expect("written");
+            assert!(fed_back(&damaged).is_err_and(|error| error.to_string().contains(words)));
+        }
+        let mut older = bytes.clone();
+        older[8] = 0;
+        std::fs::write(&damaged, older).expect("written");
+        assert!(fed_back(&damaged).is_err_and(|error| error.to_string().contains("version 0")));
+        let mut longer = bytes;
+        longer.push(0);
+        std::fs::write(&damaged, longer).expect("written");
+        assert!(fed_back(&damaged).is_err_and(|error| error.to_string().contains("follows the end")));
+    }
+}
+
+#[test]
+fn a_node_whose_recording_is_there_already_says_so_and_ends_the_run() {
+    let folder = Folder::new("again");
+    let exchange = Exchange::new();
+    std::fs::create_dir_all(&folder.0).expect("made");
+    std::fs::write(folder.file(NodeId::Server(0)), "what somebody keeps").expect("written");
+    let (transport, waiter) = exchange.join(NodeId::Coordinator);
+    let settings = CoordinatorSettings::new(Size { servers: 1, workers: 1 });
+    let coordinator = std::thread::spawn(move || run_coordinator(transport, waiter, settings, None));
+    let (transport, waiter) = exchange.join(NodeId::Server(99));
+    let recorder = Recorder::in_folder(&folder.0).expect("a folder");
+    let server = std::thread::spawn(|| run_server(transport, waiter, ServerSettings::new(1), Some(recorder)));
+    let (mut transport, mut waiter) = exchange.join(NodeId::Worker(99));
+    let joined = join(&mut transport, &mut waiter, (Role::Worker, None), "", 2, LIMIT).expect("a place");
+    let settings = DriverSettings { wait: Wait::BLOCKING, patience: LIMIT };
+    let driver =
+        Driver::start(joined, Box::new(transport), Box::new(waiter), settings, None).expect("nothing to record");
+    let error = server.join().expect("no panic").expect_err("it cannot be recorded").to_string();
+    assert!(error.contains("server-0.recording") && error.contains("there is one already"), "{error}");
+    let number = driver.call(|worker| worker.barrier());
+    let lost = driver.wait_until(|worker| worker.barrier_passed(number + 1).then_some(())).expect_err("it is lost");
+    assert!(lost.to_string().contains("lost server 0: it could not go on: cannot record"), "{lost}");
+    assert!(coordinator.join().expect("no panic").is_err());
+    assert_eq!(std::fs::read(folder.file(NodeId::Server(0))).expect("kept"), b"what somebody keeps");
 }

@@ -5,13 +5,13 @@ mod actor;
 use crate::check::{Checker, Violation};
 use crate::faults::Faults;
 use crate::history::{Event, History};
-use crate::inputs::{Output, ServerInput, WorkerInput, packed};
-use crate::network::{Network, Packed, Parcel};
+use crate::inputs::{Output, packed};
+use crate::network::{Network, Parcel};
 use crate::program::{Step, TableIndex};
 use crate::random::Random;
 use crate::sabotage::{Sabotage, Streams};
 use actor::{Actor, Standing};
-use machine::{Coordinator, Outbox, Server, Size, WorkerSettings};
+use machine::{Answer, Coordinator, Outbox, Server, ServerInput, Size, WorkerInput, WorkerSettings};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
@@ -345,7 +345,7 @@ impl Cluster {
             }
             NodeId::Server(index) => {
                 let server = index as usize;
-                self.drive_server(server, ServerInput::Frame(self.now, Packed::new(&frame)));
+                self.drive_server(server, ServerInput::Frame(self.now, Box::new(frame)));
                 if !std::mem::replace(&mut self.server_settles[server], true) {
                     let after = Span(self.random.below(SETTLE_WITHIN));
                     self.later(after, Happening::Settle(server));
@@ -357,7 +357,7 @@ impl Cluster {
                     self.actors[worker].standing = Standing::Gone;
                 }
                 self.note_answers(rank, &frame);
-                self.drive_worker(worker, WorkerInput::Frame(self.now, Packed::new(&frame)));
+                self.drive_worker(worker, WorkerInput::Frame(self.now, Box::new(frame)));
                 self.advance(worker);
             }
         }
@@ -393,9 +393,7 @@ impl Cluster {
             }
             NodeId::Worker(rank) => match self.actors[rank as usize].standing {
                 Standing::Working => {
-                    let mut out = Outbox::new();
-                    self.actors[rank as usize].worker.beat(&mut out);
-                    self.dispatch(out.drain().collect());
+                    self.drive_worker(rank as usize, WorkerInput::Beat);
                 }
                 Standing::Leaving => {
                     self.drive_worker(rank as usize, WorkerInput::Leave);
@@ -408,24 +406,26 @@ impl Cluster {
 
     fn drive_server(&mut self, server: usize, input: ServerInput) {
         let mut out = Outbox::new();
+        let kept = self.recording.then(|| input.clone());
         input.apply(&mut self.servers[server], &mut out);
         let frames: Vec<Frame> = out.drain().collect();
-        if self.recording {
-            self.server_inputs[server].push((input, packed(&frames)));
-        }
+        self.server_inputs[server].extend(kept.map(|input| (input, packed(&frames))));
         self.dispatch(frames);
     }
 
     fn drive_worker(&mut self, worker: usize, input: WorkerInput) -> Option<u64> {
         let mut out = Outbox::new();
-        let name = input.apply(&mut self.actors[worker].worker, &mut out);
+        let kept = self.recording.then(|| input.clone());
+        let answer = input.apply(&mut self.actors[worker].worker, &mut out).expect("the program fits its tables");
         let frames: Vec<Frame> = out.drain().collect();
-        if self.recording {
-            self.worker_inputs[worker].push((input, packed(&frames)));
-        }
+        self.worker_inputs[worker].extend(kept.map(|input| (input, packed(&frames))));
         frames.iter().for_each(|frame| self.note_task(worker as u32, frame));
         self.dispatch(frames);
-        name
+        match answer {
+            Answer::Nothing => None,
+            Answer::Ticket(ticket) => Some(ticket.0),
+            Answer::Barrier(number) => Some(number),
+        }
     }
 
     fn dispatch(&mut self, frames: Vec<Frame>) {
@@ -433,7 +433,7 @@ impl Cluster {
             if let Some(sabotage) = self.sabotage {
                 let (sent, heard) = sabotage.meddle(&mut frame, &mut self.streams);
                 if let (Some(heard), NodeId::Worker(rank)) = (heard, frame.head.from) {
-                    self.drive_worker(rank as usize, WorkerInput::Frame(self.now, Packed::new(&heard)));
+                    self.drive_worker(rank as usize, WorkerInput::Frame(self.now, Box::new(heard)));
                     self.later(Span(0), Happening::Wake(rank as usize));
                 }
                 if !sent {

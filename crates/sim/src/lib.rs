@@ -42,7 +42,7 @@ pub use check::{
 pub use cluster::{Cluster, Shape, Stuck};
 pub use faults::{FaultCounts, Faults};
 pub use history::{Entry, Event, History, Read};
-pub use inputs::{Output, ServerInput, WorkerInput, replay_server, replay_worker};
+pub use inputs::{Output, replay_server, replay_worker};
 pub use network::Packed;
 pub use program::{Step, TableIndex, Work, Write};
 pub use random::Random;

@@ -10,6 +10,7 @@
 //! | `?` | reads row 0 (`?1`: row 1, `?*`: both) and goes on when it is there |
 //! | `.` | ends the clock |
 //! | `~` | computes for 100 ms, in which everything under way arrives |
+//! | `-` | computes for 1 ms, in which a message arrives and its answer does not |
 //!
 //! What it sees is a word for each read: the row, `@` the frontier it is said to reflect, `c` if it came from the worker's
 //! cache, and `!k` for each clock k that it was told had failed. A program that is over leaves.
@@ -27,6 +28,7 @@ fn step(word: &str, table: TableIndex) -> Step {
     match word {
         "." => Step::EndClock,
         "~" => Step::Compute(Span::from_millis(100)),
+        "-" => Step::Compute(Span::from_millis(1)),
         "?" => Step::pull(table, &[0]),
         "?1" => Step::pull(table, &[1]),
         "?*" => Step::pull(table, &[0, 1]),
@@ -107,6 +109,7 @@ impl Case {
 #[rustfmt::skip] // A row per case.
 fn what_a_reader_sees_by_cases() {
     let slack = Consistency::slack;
+    let delay = |tau| Consistency::Delay { tau };
     let sgd = || UpdaterSpec::Sgd { rate: 1.0 };
     let cases = [
         // When a read is allowed: Bounded.
@@ -120,8 +123,12 @@ fn what_a_reader_sees_by_cases() {
         case("everybody sees the same clocks", slack(0), EACH, ["+1 . ~ ?", "+2 . ~ ?"], ["3@1", "3@1"]),
         // Unbounded and Delay.
         case("unbounded waits for nobody", Consistency::Unbounded, EACH, ["+1 . . . . ?", "~ ~"], ["1@0", ""]),
-        case("delay 0 is sequential", Consistency::Delay { tau: 0 }, EACH, ["+1 +1 ? . . ?", "~"], ["2@0 2@0", ""]),
-        case("delay bounds no reads", Consistency::Delay { tau: 9 }, EACH, [". . . ~ ?", "+2 ~ ~"], ["2@0", ""]),
+        // The other worker's push reaches row 1 after a read that is sent at once, and before one that waits for an answer.
+        case("delay 0 is sequential", delay(0), EACH, ["+1 ?1", "- +2/1 ~"], ["2@0", ""]),
+        case("delay 1 lets a task overtake the one before it", delay(1), EACH, ["+1 ?1", "- +2/1 ~"], ["0@0", ""]),
+        case("delay 1 waits for the one before that", delay(1), EACH, ["+1 +1 ?1", "- +2/1 ~"], ["2@0", ""]),
+        case("delay 0 reads what was pushed", delay(0), EACH, ["+1 +1 ? . . ?", "~"], ["2@0 2@0", ""]),
+        case("delay bounds no reads", delay(9), EACH, [". . . ~ ?", "+2 ~ ~"], ["2@0", ""]),
         // How contributions meet: each.
         case("each applies in arrival order", slack(9), EACH, ["+1 ~ ~ ?", "~ +2 ~"], ["2@0", ""]).updater(UpdaterSpec::Assign),
         case("each applies a worker's pushes in its order", slack(0), EACH, ["+1 +2 ?", "~"], ["2@0", ""]).updater(UpdaterSpec::Assign),

@@ -1,7 +1,9 @@
-//! A machine that is given the same inputs says the same bytes.
+//! A machine that is given the same inputs says the same bytes, and so it does when they were written down between.
 
+use machine::{Lists, ServerInput, WorkerInput};
 use sim::*;
 use types::{Codecs, Combine, Consistency, NodeId, NumberType, Reduce, TableSpec};
+use wire::{Field, Reader};
 
 const SHAPE: Shape = Shape { servers: 2, workers: 3 };
 
@@ -26,6 +28,25 @@ fn recorded(seed: u64) -> Cluster {
     cluster
 }
 
+/// As it comes back from a file.
+fn server_input(input: &ServerInput) -> ServerInput {
+    let mut bytes = Vec::new();
+    input.put(&mut bytes);
+    let mut read = Reader(&bytes);
+    let again = ServerInput::get(&mut read).expect("what was written");
+    assert!(read.0.is_empty());
+    again
+}
+
+fn worker_input(input: &WorkerInput, [written, read]: &mut [Lists; 2]) -> WorkerInput {
+    let mut bytes = Vec::new();
+    input.put(written, &mut bytes);
+    let mut reader = Reader(&bytes);
+    let again = WorkerInput::get(&mut reader, read).expect("what was written");
+    assert!(reader.0.is_empty());
+    again
+}
+
 #[test]
 fn a_recorded_run_can_be_fed_back() {
     for_seeds("replay of servers and workers", |seed| {
@@ -33,13 +54,14 @@ fn a_recorded_run_can_be_fed_back() {
         let plan = &cluster.history().plan;
         for server in 0..SHAPE.servers {
             let record = cluster.server_record(server);
-            let said = replay_server(NodeId::Server(server), plan, record.iter().map(|(input, _)| input));
+            let said = replay_server(NodeId::Server(server), plan, record.iter().map(|(input, _)| server_input(input)));
             assert!(record.iter().map(|(_, said)| said).eq(&said), "seed {seed}: server {server} said otherwise");
             assert!(said.iter().flatten().count() > 0);
         }
         for worker in 0..SHAPE.workers {
             let record = cluster.worker_record(worker);
-            let inputs = record.iter().map(|(input, _)| input);
+            let mut lists = <[Lists; 2]>::default();
+            let inputs = record.iter().map(|(input, _)| worker_input(input, &mut lists));
             let said = replay_worker(worker, plan, cluster.worker_settings(), inputs);
             assert!(record.iter().map(|(_, said)| said).eq(&said), "seed {seed}: worker {worker} said otherwise");
         }

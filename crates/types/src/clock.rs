@@ -3,11 +3,25 @@
 use std::fmt;
 
 /// A worker's count of finished units of work, or a frontier: the number of clocks that everybody has finished.
+///
+/// ```
+/// use types::Clock;
+///
+/// assert!(Clock(3) < Clock(4) && Clock::default() == Clock(0));
+/// assert_eq!(Clock(3).to_string(), "clock 3");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Clock(pub u64);
 
 impl Clock {
     /// The clock after this one. The last there can be is followed by itself: clocks also come from outside.
+    ///
+    /// ```
+    /// use types::Clock;
+    ///
+    /// assert_eq!(Clock(3).next(), Clock(4));
+    /// assert_eq!(Clock(u64::MAX).next(), Clock(u64::MAX));
+    /// ```
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))

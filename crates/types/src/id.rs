@@ -3,10 +3,24 @@
 use std::fmt;
 
 /// A worker's rank: 0 to n − 1 in the plan.
+///
+/// ```
+/// use types::{NodeId, WorkerId};
+///
+/// assert_eq!(NodeId::from(WorkerId(2)), NodeId::Worker(2));
+/// assert_eq!(WorkerId(2).to_string(), "worker 2");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u32);
 
 /// Any party that can be addressed. Each thread that owns shards is a server of its own.
+///
+/// ```
+/// use types::NodeId;
+///
+/// let nodes = [NodeId::Coordinator, NodeId::Server(0), NodeId::Worker(1)];
+/// assert_eq!(nodes.map(|node| node.to_string()), ["coordinator", "server 0", "worker 1"]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeId {
     /// Keeps membership and the plan.
@@ -21,6 +35,12 @@ impl NodeId {
     const KIND_SHIFT: u32 = 30;
 
     /// The name as it travels: two bits of kind, thirty of index.
+    ///
+    /// ```
+    /// use types::NodeId;
+    ///
+    /// assert_eq!(NodeId::Server(5).to_bits(), 1 << 30 | 5);
+    /// ```
     #[must_use]
     pub fn to_bits(self) -> u32 {
         match self {
@@ -31,6 +51,13 @@ impl NodeId {
     }
 
     /// The name that `bits` spell, if they spell one.
+    ///
+    /// ```
+    /// use types::NodeId;
+    ///
+    /// assert_eq!(NodeId::from_bits(2 << 30 | 7), Some(NodeId::Worker(7)));
+    /// assert_eq!(NodeId::from_bits(3 << 30), None);
+    /// ```
     #[must_use]
     pub fn from_bits(bits: u32) -> Option<Self> {
         let index = bits & ((1 << Self::KIND_SHIFT) - 1);

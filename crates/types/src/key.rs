@@ -7,10 +7,22 @@
 use std::fmt;
 
 /// A row's name in a learning program.
+///
+/// ```
+/// use types::Key;
+///
+/// assert_eq!(Key(42).to_string(), "key 42");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub u64);
 
 /// Where a key stands in its table's order.
+///
+/// ```
+/// use types::{Key, Placement, Position};
+///
+/// assert_eq!(Placement::Ordered.position(Key(42)), Position(42));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
@@ -21,7 +33,14 @@ impl fmt::Display for Key {
 }
 
 /// The order in which a table places and sorts its keys.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// ```
+/// use types::{Key, Placement};
+///
+/// let far_apart = |placement: Placement| placement.position(Key(1)).0.abs_diff(placement.position(Key(2)).0) > 1 << 32;
+/// assert!(far_apart(Placement::Spread) && !far_apart(Placement::Ordered));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placement {
     /// By a fixed mix of the key: even load whatever the ids look like.
     #[default]
@@ -47,6 +66,13 @@ const fn inverse(odd: u64) -> u64 {
 
 impl Placement {
     /// Where `key` stands.
+    ///
+    /// ```
+    /// use types::{Key, Placement, Position};
+    ///
+    /// assert_eq!(Placement::Ordered.position(Key(9)), Position(9));
+    /// assert_ne!(Placement::Spread.position(Key(9)), Position(9));
+    /// ```
     #[inline]
     #[must_use]
     pub fn position(self, key: Key) -> Position {
@@ -62,6 +88,14 @@ impl Placement {
     }
 
     /// Which key stands at `position`: the inverse of [`Placement::position`].
+    ///
+    /// ```
+    /// use types::{Key, Placement};
+    ///
+    /// for placement in [Placement::Spread, Placement::Ordered] {
+    ///     assert_eq!(placement.key(placement.position(Key(9))), Key(9));
+    /// }
+    /// ```
     #[inline]
     #[must_use]
     pub fn key(self, position: Position) -> Key {

@@ -4,6 +4,13 @@ use crate::Clock;
 use std::fmt;
 
 /// When a read is allowed.
+///
+/// ```
+/// use types::Consistency;
+///
+/// let rules = [Consistency::LOCK_STEP, Consistency::Bounded { slack: 3, eager: true }, Consistency::Unbounded, Consistency::Delay { tau: 2 }];
+/// assert_eq!(rules.map(|rule| rule.to_string()), ["slack 0", "slack 3, eager", "unbounded", "delay 2"]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
     /// A worker at clock c reads rows that hold every update of clocks ≤ c − slack − 1, and its own pushes.
@@ -27,12 +34,28 @@ impl Consistency {
     pub const LOCK_STEP: Self = Self::Bounded { slack: 0, eager: false };
 
     /// A bound of `slack` clocks, refreshed on demand.
+    ///
+    /// ```
+    /// use types::Consistency;
+    ///
+    /// assert_eq!(Consistency::slack(3), Consistency::Bounded { slack: 3, eager: false });
+    /// assert_eq!(Consistency::slack(0), Consistency::LOCK_STEP);
+    /// ```
     #[must_use]
     pub const fn slack(slack: u64) -> Self {
         Self::Bounded { slack, eager: false }
     }
 
     /// May a worker at clock `reader` read rows that reflect every update of clocks below `frontier`?
+    ///
+    /// ```
+    /// use types::{Clock, Consistency};
+    ///
+    /// let rule = Consistency::slack(2);
+    /// assert!(rule.admits(Clock(5), Clock(3)));              // two clocks ahead
+    /// assert!(!rule.admits(Clock(6), Clock(3)));             // three
+    /// assert!(Consistency::Unbounded.admits(Clock(6), Clock(0)));
+    /// ```
     #[inline]
     #[must_use]
     pub fn admits(self, reader: Clock, frontier: Clock) -> bool {
@@ -43,6 +66,12 @@ impl Consistency {
     }
 
     /// How many clocks a reader may be ahead, where there is a bound.
+    ///
+    /// ```
+    /// use types::Consistency;
+    ///
+    /// assert_eq!((Consistency::slack(2).bound(), Consistency::Unbounded.bound()), (Some(2), None));
+    /// ```
     #[must_use]
     pub fn bound(self) -> Option<u64> {
         match self {
@@ -52,6 +81,12 @@ impl Consistency {
     }
 
     /// Whether shards send changed rows to their readers by themselves.
+    ///
+    /// ```
+    /// use types::Consistency;
+    ///
+    /// assert!(Consistency::Bounded { slack: 2, eager: true }.is_eager() && !Consistency::slack(2).is_eager());
+    /// ```
     #[must_use]
     pub fn is_eager(self) -> bool {
         matches!(self, Self::Bounded { eager: true, .. })
@@ -70,6 +105,13 @@ impl fmt::Display for Consistency {
 }
 
 /// How contributions to one row meet.
+///
+/// ```
+/// use types::{Combine, Reduce};
+///
+/// assert_eq!(Combine::default(), Combine::Each);
+/// assert_ne!(Combine::Clock(Reduce::Sum), Combine::Clock(Reduce::Mean));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Combine {
     /// Every push is applied by itself, in arrival order.
@@ -81,6 +123,13 @@ pub enum Combine {
 }
 
 /// What a clock's contributions become.
+///
+/// ```
+/// use types::{Combine, Reduce, TableSpec};
+///
+/// let gradients = TableSpec::dense("gradients", 10, 1).combine(Combine::Clock(Reduce::Mean));
+/// assert!(gradients.check().is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduce {
     /// Their sum.

@@ -7,6 +7,13 @@ use std::fmt;
 pub const PART_BYTES: usize = 1 << 20;
 
 /// The type of a table's numbers.
+///
+/// ```
+/// use types::{NumberType, TableSpec};
+///
+/// assert_eq!(TableSpec::dense("t", 1, 1).number, NumberType::F32);
+/// assert_eq!(NumberType::I64.to_string(), "i64");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NumberType {
     /// 32-bit floating point.
@@ -20,6 +27,12 @@ pub enum NumberType {
 
 impl NumberType {
     /// Bytes of one number.
+    ///
+    /// ```
+    /// use types::NumberType;
+    ///
+    /// assert_eq!((NumberType::F32.bytes(), NumberType::F64.bytes(), NumberType::I64.bytes()), (4, 8, 8));
+    /// ```
     #[must_use]
     pub fn bytes(self) -> usize {
         match self {
@@ -77,6 +90,13 @@ impl Shape {
 }
 
 /// What a row holds before the first update.
+///
+/// ```
+/// use types::{Initial, TableSpec};
+///
+/// let factors = TableSpec::sparse("factors", 8).initial(Initial::Normal { seed: 1, scale: 0.05 });
+/// assert!(factors.check().is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Initial {
     /// Zeros; a sparse key that was never written reads as zero and takes no memory.
@@ -99,6 +119,13 @@ pub enum Initial {
 }
 
 /// Whether a worker keeps copies of the rows it has read.
+///
+/// ```
+/// use types::{CacheSpec, TableSpec};
+///
+/// let spec = TableSpec::sparse("t", 1);
+/// assert_eq!((spec.cache, spec.cached(100).cache), (CacheSpec::Off, CacheSpec::Rows { max_rows: 100 }));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheSpec {
     /// Every pull goes to the shards.
@@ -145,6 +172,13 @@ pub struct TableSpec {
 
 impl TableSpec {
     /// A table of any 64-bit key, `width` f32 numbers a row, summed, in lock-step, without a cache.
+    ///
+    /// ```
+    /// use types::{Placement, TableSpec};
+    ///
+    /// let spec = TableSpec::sparse("weights", 2);
+    /// assert_eq!((spec.width, spec.shape.placement()), (2, Placement::Spread));
+    /// ```
     #[must_use]
     pub fn sparse(name: &str, width: u32) -> Self {
         let shape = Shape::Sparse { placement: Placement::Spread, max_rows: u64::from(u32::MAX) - 1 };
@@ -152,6 +186,12 @@ impl TableSpec {
     }
 
     /// A table of rows 0 to `rows` − 1, `width` f32 numbers each, summed, in lock-step, without a cache.
+    ///
+    /// ```
+    /// use types::{Shape, TableSpec};
+    ///
+    /// assert_eq!(TableSpec::dense("layer", 10, 3).shape, Shape::Dense { rows: 10 });
+    /// ```
     #[must_use]
     pub fn dense(name: &str, rows: u64, width: u32) -> Self {
         Self::new(name, Shape::Dense { rows }, width)
@@ -173,6 +213,12 @@ impl TableSpec {
     }
 
     /// With numbers of another type.
+    ///
+    /// ```
+    /// use types::{NumberType, TableSpec};
+    ///
+    /// assert_eq!(TableSpec::dense("counts", 10, 1).number(NumberType::I64).row_bytes(), 8);
+    /// ```
     #[must_use]
     pub fn number(mut self, number: NumberType) -> Self {
         self.number = number;
@@ -180,6 +226,14 @@ impl TableSpec {
     }
 
     /// With rows that start from something else than zero.
+    ///
+    /// ```
+    /// use types::{Initial, NumberType, TableSpec};
+    ///
+    /// let spec = TableSpec::sparse("factors", 8).initial(Initial::Uniform { seed: 1, scale: 0.1 });
+    /// assert!(spec.check().is_ok());
+    /// assert!(spec.number(NumberType::I64).check().is_err());   // there is no such i64
+    /// ```
     #[must_use]
     pub fn initial(mut self, initial: Initial) -> Self {
         self.initial = initial;
@@ -187,6 +241,14 @@ impl TableSpec {
     }
 
     /// With another rule for reads.
+    ///
+    /// ```
+    /// use types::{Consistency, TableSpec};
+    ///
+    /// let spec = TableSpec::sparse("t", 1);
+    /// assert_eq!(spec.consistency, Consistency::LOCK_STEP);
+    /// assert_eq!(spec.consistency(Consistency::slack(3)).consistency.bound(), Some(3));
+    /// ```
     #[must_use]
     pub fn consistency(mut self, consistency: Consistency) -> Self {
         self.consistency = consistency;
@@ -194,6 +256,13 @@ impl TableSpec {
     }
 
     /// With another rule for contributions.
+    ///
+    /// ```
+    /// use types::{Combine, Reduce, TableSpec};
+    ///
+    /// let spec = TableSpec::dense("gradients", 10, 1).combine(Combine::Clock(Reduce::Sum));
+    /// assert_eq!(spec.combine, Combine::Clock(Reduce::Sum));
+    /// ```
     #[must_use]
     pub fn combine(mut self, combine: Combine) -> Self {
         self.combine = combine;
@@ -201,6 +270,13 @@ impl TableSpec {
     }
 
     /// With another updater.
+    ///
+    /// ```
+    /// use types::{TableSpec, UpdaterSpec};
+    ///
+    /// let spec = TableSpec::dense("weights", 10, 1).updater(UpdaterSpec::Momentum { rate: 0.1, momentum: 0.9 });
+    /// assert_eq!(spec.updater.to_string(), "momentum(rate 0.1, momentum 0.9)");
+    /// ```
     #[must_use]
     pub fn updater(mut self, updater: UpdaterSpec) -> Self {
         self.updater = updater;
@@ -208,6 +284,14 @@ impl TableSpec {
     }
 
     /// With a cache of up to `max_rows` rows in each worker.
+    ///
+    /// ```
+    /// use types::{Consistency, TableSpec};
+    ///
+    /// let spec = TableSpec::sparse("t", 1).cached(1_000);
+    /// assert!(spec.clone().consistency(Consistency::slack(2)).check().is_ok());
+    /// assert!(spec.consistency(Consistency::Unbounded).check().is_err());   // nothing would ever refresh it
+    /// ```
     #[must_use]
     pub fn cached(mut self, max_rows: u64) -> Self {
         self.cache = CacheSpec::Rows { max_rows };
@@ -229,6 +313,12 @@ impl TableSpec {
     }
 
     /// With keys in their own order, so that range calls are possible. No effect on a dense table, which has them.
+    ///
+    /// ```
+    /// use types::{Placement, TableSpec};
+    ///
+    /// assert_eq!(TableSpec::sparse("t", 1).ordered().shape.placement(), Placement::Ordered);
+    /// ```
     #[must_use]
     pub fn ordered(mut self) -> Self {
         if let Shape::Sparse { placement, .. } = &mut self.shape {
@@ -238,6 +328,13 @@ impl TableSpec {
     }
 
     /// With at most this many rows in each shard of a sparse table.
+    ///
+    /// ```
+    /// use types::TableSpec;
+    ///
+    /// assert!(TableSpec::sparse("t", 1).max_rows(1_000_000).check().is_ok());
+    /// assert!(TableSpec::sparse("t", 1).max_rows(0).check().is_err());
+    /// ```
     #[must_use]
     pub fn max_rows(mut self, rows: u64) -> Self {
         if let Shape::Sparse { max_rows, .. } = &mut self.shape {
@@ -247,12 +344,26 @@ impl TableSpec {
     }
 
     /// Bytes of one row's values.
+    ///
+    /// ```
+    /// use types::TableSpec;
+    ///
+    /// assert_eq!(TableSpec::sparse("t", 3).row_bytes(), 12);
+    /// ```
     #[must_use]
     pub fn row_bytes(&self) -> usize {
         self.width as usize * self.number.bytes()
     }
 
     /// Whether the policies fit the shape and each other. Every refusal says what to change.
+    ///
+    /// ```
+    /// use types::TableSpec;
+    ///
+    /// assert!(TableSpec::sparse("t", 1).check().is_ok());
+    /// let error = TableSpec::sparse("t", 0).check().expect_err("rows of nothing");
+    /// assert_eq!(error.to_string(), "table 't' cannot be made: its rows are 0 numbers wide; give it a width of at least 1");
+    /// ```
     pub fn check(&self) -> Result<(), SpecError> {
         let refuse =
             |problem: String, remedy: &'static str| Err(SpecError { table: self.name.clone(), problem, remedy });
@@ -335,6 +446,14 @@ impl TableSpec {
     }
 
     /// The first policy in which another spec of the same name differs, in words.
+    ///
+    /// ```
+    /// use types::TableSpec;
+    ///
+    /// let spec = TableSpec::dense("t", 10, 1);
+    /// assert_eq!(spec.difference(&spec.clone()), None);
+    /// assert_eq!(spec.difference(&TableSpec::dense("t", 10, 2)).as_deref(), Some("width is 1 in one and 2 in the other"));
+    /// ```
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<String> {
         let says = |what: &str, ours: &dyn fmt::Debug, theirs: &dyn fmt::Debug| {
@@ -379,6 +498,13 @@ impl TableSpec {
 }
 
 /// Why a spec cannot be a table.
+///
+/// ```
+/// use types::TableSpec;
+///
+/// let error = TableSpec::dense("t", 0, 1).check().expect_err("a table of nothing");
+/// assert_eq!((error.problem.as_str(), error.remedy), ("it has no rows", "give it at least one row"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError {
     /// The table's name.

@@ -3,6 +3,15 @@
 use std::fmt;
 
 /// What a shard does with an incoming gradient.
+///
+/// ```
+/// use types::{TableSpec, UpdaterSpec};
+///
+/// let ftrl = UpdaterSpec::Ftrl { rate: 0.1, beta: 1.0, l1: 1e-4, l2: 0.0 };
+/// assert!(TableSpec::sparse("weights", 1).updater(ftrl).check().is_ok());
+/// let wrong = TableSpec::sparse("weights", 1).updater(UpdaterSpec::Sgd { rate: f64::NAN });
+/// assert!(wrong.check().is_err());
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum UpdaterSpec {
     /// w += g.
@@ -70,6 +79,12 @@ pub enum UpdaterSpec {
 impl UpdaterSpec {
     /// Whether applying g₁ and then g₂ equals applying g₁ + g₂, and w changes by exactly that sum: caches may then add a
     /// worker's own pushes, and logs may merge them. Workers ask this, so it cannot depend on what only servers know.
+    ///
+    /// ```
+    /// use types::UpdaterSpec;
+    ///
+    /// assert!(UpdaterSpec::Sum.is_additive() && !UpdaterSpec::Sgd { rate: 1.0 }.is_additive());
+    /// ```
     #[must_use]
     pub fn is_additive(&self) -> bool {
         matches!(self, Self::Sum)
@@ -93,6 +108,13 @@ impl fmt::Display for UpdaterSpec {
 }
 
 /// A change to an updater's settings, which takes effect for updates made in a clock and those after it.
+///
+/// ```
+/// use types::Setting;
+///
+/// let Setting::Rate(rate) = Setting::Rate(0.05);
+/// assert_eq!(rate, 0.05);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Setting {
     /// The learning rate η (for ftrl, α).

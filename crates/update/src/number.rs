@@ -6,6 +6,16 @@ use std::fmt::Debug;
 use types::{NumberType, UpdaterSpec};
 
 /// A table's number: f32, f64 or i64.
+///
+/// ```
+/// use update::Number;
+///
+/// fn total<T: Number>(values: &[T]) -> T {
+///     values.iter().fold(T::ZERO, |sum, value| sum.plus(*value))
+/// }
+/// assert_eq!(total(&[1.5f32, 2.5]), 4.0);
+/// assert_eq!(total(&[i64::MAX, 1]), i64::MIN);           // integers wrap
+/// ```
 pub trait Number: bytemuck::Pod + Send + Sync + PartialEq + PartialOrd + Default + Debug + Sealed {
     /// Its name in a table's spec.
     const TYPE: NumberType;

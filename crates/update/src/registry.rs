@@ -59,12 +59,39 @@ pub type Makers<T> = BTreeMap<String, Arc<dyn Fn(&[f64]) -> Box<dyn Updater<T>> 
 
 impl Registry {
     /// With the built-in updaters and nothing else.
+    ///
+    /// ```
+    /// use types::UpdaterSpec;
+    /// use update::Registry;
+    ///
+    /// let registry = Registry::builtin();
+    /// assert!(registry.make::<f32>(&UpdaterSpec::Sum).is_ok());
+    /// assert!(registry.make::<i64>(&UpdaterSpec::Sgd { rate: 0.1 }).is_err());   // it needs real numbers
+    /// ```
     #[must_use]
     pub fn builtin() -> Self {
         Self::default()
     }
 
     /// Adds an updater for tables of `T`, made from the settings in the spec. A later one of the same name replaces it.
+    ///
+    /// ```
+    /// use types::UpdaterSpec;
+    /// use update::{Registry, Step, Updater};
+    ///
+    /// struct Sign;
+    /// impl Updater<f32> for Sign {
+    ///     fn state(&self, _width: usize) -> usize { 0 }
+    ///     fn update(&self, _: &Step, _width: usize, row: &mut [f32], gradient: &[f32]) {
+    ///         row.iter_mut().zip(gradient).for_each(|(weight, value)| *weight -= 0.1 * value.signum());
+    ///     }
+    /// }
+    ///
+    /// let mut registry = Registry::builtin();
+    /// registry.register::<f32>("sign", |_settings| Box::new(Sign));
+    /// let sign = UpdaterSpec::Custom { name: "sign".into(), settings: vec![] };
+    /// assert!(registry.make::<f32>(&sign).is_ok() && registry.make::<f64>(&sign).is_err());
+    /// ```
     pub fn register<T: Number>(
         &mut self,
         name: &str,
@@ -74,6 +101,16 @@ impl Registry {
     }
 
     /// The updater that a spec asks for, for tables of `T`.
+    ///
+    /// ```
+    /// use types::UpdaterSpec;
+    /// use update::{Registry, Slots, Step};
+    ///
+    /// let sgd = Registry::builtin().make::<f32>(&UpdaterSpec::Sgd { rate: 0.5 }).expect("a built-in one");
+    /// let mut slab = [1.0];
+    /// sgd.update_rows(&Step::default(), 1, &mut slab, Slots::List(&[0]), &[1.0]);
+    /// assert_eq!(slab, [0.5]);
+    /// ```
     pub fn make<T: Number>(&self, spec: &UpdaterSpec) -> Result<Box<dyn Updater<T>>, UnknownUpdater> {
         let makers = T::makers(self);
         let made = match spec {

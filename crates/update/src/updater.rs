@@ -4,6 +4,16 @@ use crate::rows::{AHEAD, check_length, fetch, row, row_mut};
 use crate::{ABSENT, Number, Slots};
 
 /// What an update needs to know beside the rows.
+///
+/// ```
+/// use types::UpdaterSpec;
+/// use update::{Registry, Step};
+///
+/// let sgd = Registry::builtin().make::<f32>(&UpdaterSpec::Sgd { rate: 0.5 }).expect("a built-in one");
+/// let mut row = [0.0];
+/// sgd.update(&Step { rate: Some(0.1), examples: 32 }, 1, &mut row, &[1.0]);
+/// assert_eq!(row, [-0.1]);                               // the rate that is in force, not the spec's
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Step {
     /// The learning rate in force, if it was changed since the spec. Finite and not negative.
@@ -17,6 +27,29 @@ pub struct Step {
 /// A table's rows lie one after another in a slab, each `width` weights followed by the updater's state. An updater
 /// holds settings only: the same rows, step and gradients give the same bits, on every replica and in every replay.
 /// [`Registry`](crate::Registry) shows how to add one.
+///
+/// ```
+/// use update::{Step, Updater};
+///
+/// /// The mean of everything pushed: the state beside a weight counts.
+/// struct Mean;
+/// impl Updater<f64> for Mean {
+///     fn state(&self, width: usize) -> usize { width }
+///     fn update(&self, _: &Step, width: usize, row: &mut [f64], gradient: &[f64]) {
+///         let (weights, counts) = row.split_at_mut(width);
+///         for ((weight, count), value) in weights.iter_mut().zip(counts).zip(gradient) {
+///             *count += 1.0;
+///             *weight += (value - *weight) / *count;
+///         }
+///     }
+/// }
+///
+/// let mut row = [0.0, 0.0];
+/// for value in [2.0, 4.0, 6.0] {
+///     Mean.update(&Step::default(), 1, &mut row, &[value]);
+/// }
+/// assert_eq!(row[0], 4.0);
+/// ```
 pub trait Updater<T: Number>: Send + Sync {
     /// Numbers kept beside a row's `width` weights. They start as zeros.
     fn state(&self, width: usize) -> usize;

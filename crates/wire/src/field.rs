@@ -6,17 +6,20 @@ use types::{
     Reduce, Setting, Shape, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
 };
 
-/// Something that can be part of a message's body.
-pub(crate) trait Field: Sized {
+/// Something that can be part of a message's body, or of a recording.
+pub trait Field: Sized {
+    /// Appends it to `out`.
     fn put(&self, out: &mut Vec<u8>);
+    /// Reads it from the beginning of `input`, which may hold anything.
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError>;
 }
 
 /// What is left of a body.
-pub(crate) struct Reader<'a>(pub &'a [u8]);
+pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, bytes: usize) -> Result<&'a [u8], WireError> {
+    /// The next so many bytes, if there are.
+    pub fn take(&mut self, bytes: usize) -> Result<&'a [u8], WireError> {
         let (head, tail) = self.0.split_at_checked(bytes).ok_or(WireError::Malformed("a body ends too early"))?;
         self.0 = tail;
         Ok(head)

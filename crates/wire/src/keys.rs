@@ -22,6 +22,16 @@ impl fmt::Display for Signature {
 
 /// The keys of a batch in their table's order, each once. Cloning is cheap; make it once and use it often, because a
 /// list that was sent before travels as a signature. A program makes it with its table's `keys`, or with [`Keys::run`].
+///
+/// ```
+/// use types::Placement;
+/// use wire::Keys;
+///
+/// let keys = Keys::distinct(Placement::Spread, &[9, 4, 9]);
+/// assert_eq!(keys.len(), 2);
+/// let values: Vec<f32> = keys.ids().map(|id| id as f32).collect();    // in this order, whatever it is
+/// # assert_eq!(values.iter().sum::<f32>(), 13.0);
+/// ```
 #[derive(Clone)]
 pub struct Keys {
     placement: Placement,
@@ -35,6 +45,14 @@ enum List {
 }
 
 /// Why ids are not a key list.
+///
+/// ```
+/// use types::{Key, Placement};
+/// use wire::{KeyError, Keys};
+///
+/// let error = Keys::in_order(Placement::Ordered, &[4, 2]).expect_err("2 is not after 4");
+/// assert_eq!(error, KeyError::Unsorted { index: 1, key: Key(2) });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
     /// The id at `index` does not come after the one before it in the table's order.
@@ -131,6 +149,13 @@ impl Keys {
     }
 
     /// Positions that are sorted and unique, such as a shard sends.
+    ///
+    /// ```
+    /// use types::Placement;
+    /// use wire::Keys;
+    ///
+    /// assert!(Keys::at(Placement::Ordered, &[4, 9]).is_ok() && Keys::at(Placement::Ordered, &[9, 4]).is_err());
+    /// ```
     pub fn at(placement: Placement, positions: &[u64]) -> Result<Self, KeyError> {
         let key = |index: usize| placement.key(Position(positions[index]));
         match first_disorder(positions) {
@@ -148,6 +173,12 @@ impl Keys {
     }
 
     /// How many keys there are.
+    ///
+    /// ```
+    /// use wire::Keys;
+    ///
+    /// assert_eq!(Keys::run(3..8).len(), 5);
+    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.list {
@@ -157,18 +188,38 @@ impl Keys {
     }
 
     /// Whether there are none.
+    ///
+    /// ```
+    /// use wire::Keys;
+    ///
+    /// assert!(Keys::run(3..3).is_empty() && !Keys::run(3..4).is_empty());
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The order they are in.
+    ///
+    /// ```
+    /// use types::Placement;
+    /// use wire::Keys;
+    ///
+    /// assert_eq!(Keys::distinct(Placement::Spread, &[1]).placement(), Placement::Spread);
+    /// ```
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placement
     }
 
     /// The position of the key at `index`. Panics if there are not so many.
+    ///
+    /// ```
+    /// use types::Position;
+    /// use wire::Keys;
+    ///
+    /// assert_eq!(Keys::run(3..8).position(2), Position(5));
+    /// ```
     #[must_use]
     pub fn position(&self, index: usize) -> Position {
         match &self.list {
@@ -178,11 +229,19 @@ impl Keys {
     }
 
     /// The program's ids, in the table's order: values of a batch go row after row in this order.
+    ///
+    /// ```
+    /// use types::Placement;
+    /// use wire::Keys;
+    ///
+    /// assert!(Keys::distinct(Placement::Ordered, &[9, 4]).ids().eq([4, 9]));
+    /// ```
     pub fn ids(&self) -> impl Iterator<Item = u64> + '_ {
         (0..self.len()).map(|index| self.placement.key(self.position(index)).0)
     }
 
-    fn sorted(&self) -> &[u64] {
+    /// The positions of a sorted list; nothing for a run.
+    pub(crate) fn sorted(&self) -> &[u64] {
         match &self.list {
             List::Run { .. } => &[],
             List::Sorted { positions, .. } => positions.numbers().unwrap_or(&[]),
@@ -190,7 +249,18 @@ impl Keys {
     }
 
     /// The signature of a sorted list, computed at first use. Runs need none.
-    fn signature(&self) -> Option<Signature> {
+    ///
+    /// ```
+    /// use types::Placement;
+    /// use wire::Keys;
+    ///
+    /// let list = |ids: &[u64]| Keys::distinct(Placement::Ordered, ids);
+    /// assert_eq!(list(&[1, 2]).signature(), list(&[2, 1]).signature());
+    /// assert_ne!(list(&[1, 2]).signature(), list(&[1, 3]).signature());
+    /// assert_eq!(Keys::run(1..3).signature(), None);
+    /// ```
+    #[must_use]
+    pub fn signature(&self) -> Option<Signature> {
         match &self.list {
             List::Run { .. } => None,
             List::Sorted { positions, signature } => {
@@ -200,6 +270,14 @@ impl Keys {
     }
 
     /// Which of these keys lie in `range`, as indices.
+    ///
+    /// ```
+    /// use types::{Position, PositionRange};
+    /// use wire::Keys;
+    ///
+    /// let range = PositionRange { first: Position(5), last: Position(6) };
+    /// assert_eq!(Keys::run(3..8).within(range), 2..4);
+    /// ```
     #[must_use]
     pub fn within(&self, range: PositionRange) -> Range<usize> {
         match &self.list {
@@ -219,6 +297,13 @@ impl Keys {
     }
 
     /// Rows of `width` numbers that fit one part together with their keys.
+    ///
+    /// ```
+    /// use types::{NumberType, PART_BYTES};
+    /// use wire::Keys;
+    ///
+    /// assert_eq!(Keys::run(0..9).rows_per_part(NumberType::F32, 1), PART_BYTES / 4);
+    /// ```
     #[must_use]
     pub fn rows_per_part(&self, number: NumberType, width: u32) -> usize {
         let key_bytes = match &self.list {
@@ -229,6 +314,12 @@ impl Keys {
     }
 
     /// The keys at `indices` (rising), as a list of its own.
+    ///
+    /// ```
+    /// use wire::Keys;
+    ///
+    /// assert!(Keys::run(3..8).select(&[0, 4]).ids().eq([3, 7]));
+    /// ```
     #[must_use]
     pub fn select(&self, indices: &[u32]) -> Self {
         let positions = indices.iter().map(|&index| self.position(index as usize).0).collect();

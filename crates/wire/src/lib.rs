@@ -11,8 +11,10 @@ mod frame;
 mod keys;
 mod message;
 mod order;
+mod whole;
 
 pub use buffer::{Backing, Fresh, MemoryKind, Payload, Pool};
+pub use field::{Field, Reader};
 #[doc(hidden)]
 pub use frame::seal;
 pub use frame::{

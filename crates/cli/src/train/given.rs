@@ -40,7 +40,7 @@ impl Given {
         let (shorthand, of, value) = SHORTHAND;
         let shorthand = Arg::new(shorthand).long(shorthand).action(ArgAction::SetTrue).conflicts_with(of);
         let shorthand = shorthand.help(format!("The same as --{of} {value}"));
-        let shown = SETTINGS[1..].iter().filter(|setting| with_shape || setting.of != Of::Shape);
+        let shown = SETTINGS[1..].iter().filter(|setting| with_shape || !matches!(setting.of, Of::Shape | Of::Process));
         let command = shown.fold(command.arg(what), |command, setting| command.arg(setting.argument()));
         command.arg(shorthand).arg(show)
     }

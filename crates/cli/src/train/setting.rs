@@ -54,6 +54,8 @@ pub enum Of {
     Shape,
     /// The report's: it changes nothing in the model, and is not kept in it.
     Report,
+    /// A run's in one process, and not kept either. In a run of processes, it is said to `launch`, `server` and `worker`.
+    Process,
 }
 
 pub const PROGRAMS: [&str; 5] = ["logistic", "linear", "softmax", "fm", "mlp"];
@@ -66,7 +68,7 @@ pub const OFF: &str = "off";
 const ANY: u64 = u64::MAX >> 1;
 
 use Kind::{Count, CountOr, Number, Switch, Text, Texts, Word};
-use Of::{Model, Programs, Report, Shape};
+use Of::{Model, Process, Programs, Report, Shape};
 use Preset::{Absent, Depends, Is};
 
 const fn setting(name: &'static str, kind: Kind, default: Preset, of: Of, help: &'static str) -> Setting {
@@ -75,7 +77,7 @@ const fn setting(name: &'static str, kind: Kind, default: Preset, of: Of, help: 
 
 /// Every setting, in the order in which they are shown. The first is the program, which is no flag: it stands by itself.
 #[rustfmt::skip]
-pub const SETTINGS: [Setting; 39] = [
+pub const SETTINGS: [Setting; 40] = [
     setting("program", Word(&PROGRAMS), Absent, Model, "What is learnt."),
     setting("data", Texts("FILE"), Absent, Model, "Files to learn from, or patterns of files: plain, .gz or .zst."),
     setting("test", Texts("FILE"), Absent, Model, "Files to say how well the model predicts rows it has not learnt from."),
@@ -114,6 +116,7 @@ pub const SETTINGS: [Setting; 39] = [
     setting("out", Text("MODEL"), Absent, Report, "Where to write the model (safetensors)."),
     setting("plot", Text("SVG"), Absent, Report, "Where to draw the loss over time."),
     setting("metrics", Text("ADDRESS:PORT"), Absent, Report, "Where to serve metrics for Prometheus; in a run of processes, at this port + the worker's number."),
+    setting("record", Text("FOLDER"), Absent, Process, "Where to record what every server and worker is told and says, for `slackwater replay`."),
     setting("json", Switch, Is("false"), Report, "Print every figure as JSON, rather than a table."),
 ];
 
@@ -125,7 +128,7 @@ pub fn find(name: &str) -> Option<&'static Setting> {
 impl Setting {
     /// Whether a model keeps it.
     pub fn is_kept(&self) -> bool {
-        self.of != Report
+        !matches!(self.of, Report | Process)
     }
 
     /// Its default, in words.

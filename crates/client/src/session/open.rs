@@ -4,7 +4,8 @@ use super::{Session, Shared};
 use crate::meeting::{Meeting, Place};
 use crate::{Connect, Error, embedded};
 use machine::Size;
-use node::{DriverSettings, Wait, join};
+use node::{DriverSettings, Recorder, Wait, join};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use update::Registry;
@@ -84,7 +85,31 @@ impl Session {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn embedded_with(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<Self>, Error> {
-        embedded::start(shape.check()?, registry, wait)
+        embedded::start(shape.check()?, registry, wait, None)
+    }
+
+    /// As [`Session::embedded_with`], and everything that the coordinator, each server and each worker is told and says is
+    /// recorded, in a file each of `folder`, which is made if it is not there: `worker-0.recording` and so on. They are whole
+    /// when the last session is gone; `slackwater replay` feeds them back. Fails if the folder cannot be written or
+    /// holds such recordings already ([`Error::Run`]).
+    ///
+    /// ```
+    /// use slackwater::{Registry, Session, Shape, TableSpec, Wait};
+    ///
+    /// let folder = std::env::temp_dir().join(format!("slackwater-recorded-{}", std::process::id()));
+    /// let shape = Shape { servers: 1, workers: 1 };
+    /// let session = Session::embedded_recorded(shape, Registry::builtin(), Wait::BLOCKING, &folder)?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
+    /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;
+    /// session.close()?;
+    /// let replayed = slackwater::replay_file(&folder.join("worker-0.recording"), &Registry::builtin()).expect("a recording");
+    /// assert!(replayed.inputs > 0 && replayed.frames > 0);
+    /// assert_eq!(replayed.first_difference, None);
+    /// # std::fs::remove_dir_all(folder).expect("it is there");
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn embedded_recorded(shape: Shape, registry: Registry, wait: Wait, folder: &Path) -> Result<Vec<Self>, Error> {
+        embedded::start(shape.check()?, registry, wait, Some(folder))
     }
 
     /// Joins a run of several processes as a worker. Blocks until everybody has joined, at most `connect.join_limit`. Fails
@@ -109,12 +134,13 @@ impl Session {
     /// ```
     pub fn connect(connect: &Connect) -> Result<Self, Error> {
         let pool = Pool::new();
+        let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
         let meeting = Meeting::of(connect)?;
         let Place { mut transport, mut waiter, address } = meeting.open(connect, 0, false, &pool)?;
         let joined =
             join(&mut transport, &mut waiter, (Role::Worker, connect.place), &address, token(), connect.join_limit)?;
         let settings = DriverSettings { wait: connect.wait, patience: connect.patience };
-        Ok(Self::begin(joined, Box::new(transport), Box::new(waiter), settings, None))
+        Self::begin(joined, Box::new(transport), Box::new(waiter), settings, recorder, None)
     }
 
     pub(crate) fn begin(
@@ -122,10 +148,11 @@ impl Session {
         transport: Box<dyn net::Transport>,
         waiter: Box<dyn net::Waiter>,
         settings: DriverSettings,
+        recorder: Option<Recorder>,
         embedded: Option<Arc<embedded::Threads>>,
-    ) -> Self {
-        let shared = Arc::new(Shared::start(joined, transport, waiter, settings));
-        Self { shared, _embedded: embedded, closed: false }
+    ) -> Result<Self, Error> {
+        let shared = Arc::new(Shared::start(joined, transport, waiter, settings, recorder)?);
+        Ok(Self { shared, _embedded: embedded, closed: false })
     }
 }
 

@@ -4,7 +4,7 @@ use super::Shape;
 use crate::{Error, Ledger};
 use machine::Failure;
 use net::lock;
-use node::{Driver, DriverSettings};
+use node::{Calls, Driver, DriverSettings, NodeError, Recorder};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -43,15 +43,16 @@ impl Shared {
         transport: Box<dyn net::Transport>,
         waiter: Box<dyn net::Waiter>,
         settings: DriverSettings,
-    ) -> Self {
+        recorder: Option<Recorder>,
+    ) -> Result<Self, NodeError> {
         let shape = Shape { servers: joined.plan.servers, workers: joined.plan.workers.len() as u32 };
         let rank = match joined.node {
             NodeId::Worker(rank) => WorkerId(rank),
             _ => WorkerId(0),
         };
         let members = joined.members.clone();
-        Self {
-            driver: Driver::start(joined, transport, waiter, settings),
+        Ok(Self {
+            driver: Driver::start(joined, transport, waiter, settings, recorder)?,
             pool: Pool::new(),
             shape,
             rank,
@@ -60,12 +61,12 @@ impl Shared {
             ledger: Mutex::new(Ledger::default()),
             logs: Mutex::new(BTreeMap::new()),
             turns: AtomicU64::new(0),
-        }
+        })
     }
 
     pub fn refused(&self, table: TableId, failure: &Failure) -> Error {
         let named = |spec: &TableSpec| (spec.name.clone(), spec.shape.placement());
-        let named = self.driver.call(|worker, _, _| worker.spec(table).map(named));
+        let named = self.driver.call(|worker| worker.spec(table).map(named));
         let (table, placement) = named.unwrap_or_else(|| (format!("number {}", table.0), Placement::Ordered));
         Error::Refused { worker: self.rank, table, placement, refusal: failure.refusal.clone() }
     }
@@ -77,7 +78,7 @@ impl Shared {
 
     /// Fails if a push whose ticket was dropped was refused since this was last asked.
     pub(super) fn unreported(&self) -> Result<(), Error> {
-        match self.driver.call(|worker, _, _| worker.take_unreported()).first() {
+        match self.driver.call(|worker| worker.take_unreported()).first() {
             Some((table, failure)) => Err(self.refused(*table, failure)),
             None => Ok(()),
         }
@@ -92,15 +93,10 @@ impl Shared {
     }
 
     /// Runs a push or a pull; blocks first while too much is under way.
-    pub fn push<R>(
-        &self,
-        push: impl FnOnce(&mut machine::Worker, types::Time, &mut machine::Outbox) -> R,
-    ) -> Result<R, Error> {
+    pub fn push<R>(&self, push: impl FnOnce(&mut Calls<'_>) -> R) -> Result<R, Error> {
         let has_room = |worker: &machine::Worker| worker.unacknowledged_bytes() < UNACKNOWLEDGED && worker.may_read();
         let mut push = Some(push);
-        let now = self.driver.call(|worker, now, out| {
-            has_room(worker).then(|| push.take().map(|push| push(worker, now, out))).flatten()
-        });
+        let now = self.driver.call(|worker| has_room(worker).then(|| push.take().map(|push| push(worker))).flatten());
         if let Some(result) = now {
             return Ok(result);
         }

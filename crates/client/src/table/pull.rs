@@ -69,10 +69,7 @@ impl<T: TargetNumber> Table<T> {
             self.shared.driver.catch_up();
         }
         let target = T::to_target(target);
-        let call = |worker: &mut machine::Worker, now, out: &mut machine::Outbox| {
-            worker.pull(now, self.id, keys.clone(), target, &after.0, out)
-        };
-        let number = self.shared.push(call)??;
+        let number = self.shared.push(|worker| worker.pull(self.id, keys.clone(), target, &after.0))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 
@@ -95,7 +92,7 @@ impl<T: TargetNumber> Table<T> {
         }
         self.absorb_logs()?;
         let range = PositionRange { first: Position(ids.start), last: Position(ids.end - 1) };
-        let number = self.shared.push(|worker, now, out| worker.scan(now, self.id, range, &[], out))??;
+        let number = self.shared.push(|worker| worker.scan(self.id, range))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 
@@ -116,8 +113,7 @@ impl<T: TargetNumber> Table<T> {
     /// ```
     pub fn pull_all(&self) -> Result<Ticket<Rows<T>>, Error> {
         self.absorb_logs()?;
-        let all = PositionRange::ALL;
-        let number = self.shared.push(|worker, now, out| worker.scan(now, self.id, all, &[], out))??;
+        let number = self.shared.push(|worker| worker.scan(self.id, PositionRange::ALL))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 }

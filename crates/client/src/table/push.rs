@@ -3,7 +3,7 @@
 use super::{PushValues, Table, TargetNumber};
 use crate::Error;
 use crate::ticket::{Rows, Ticket, Tickets};
-use machine::{Batch, Values};
+use machine::{Batch, RowsOfPush, Values};
 use std::ops::Range;
 use wire::Keys;
 
@@ -64,14 +64,14 @@ impl<T: TargetNumber> Table<T> {
         };
         let values = Values { number: T::TYPE, bytes };
         let batch = Batch { keys: keys.clone(), values, examples };
-        let number = self.shared.push(|worker, now, out| worker.push(now, self.id, batch, &after.0, out))??;
+        let number = self.shared.push(|worker| worker.push(self.id, batch, &after.0))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 
     /// Pushes part by part from copies that few buffers take in turn. Nothing if the push must wait for others first.
     fn push_copies(&self, keys: &Keys, values: &[T], examples: u64) -> Result<Option<Ticket<()>>, Error> {
         let driver = &self.shared.driver;
-        let begun = driver.call(|worker, _, _| {
+        let begun = driver.call(|worker| {
             let ticket = worker.begin_push(self.id, keys, examples)?;
             Ok::<_, Error>(ticket.map(|ticket| (ticket, worker.parts(self.id, keys))))
         })?;
@@ -79,19 +79,20 @@ impl<T: TargetNumber> Table<T> {
         let width = self.spec.width as usize;
         for rows in parts {
             let copy = self.shared.pool.copy(&values[rows.start * width..rows.end * width]);
-            let under_way = driver.call(|worker, now, out| {
-                worker.push_rows(now, ticket, self.id, keys, rows, copy, out);
+            let part = RowsOfPush { ticket, table: self.id, keys: keys.clone(), rows, values: copy };
+            let under_way = driver.call(|worker| {
+                worker.push_rows(part);
                 worker.unacknowledged_bytes()
             });
             if under_way > COPIED_BYTES {
-                let room = |worker: &mut machine::Worker| worker.unacknowledged_bytes() <= COPIED_BYTES / 2;
+                let room = |worker: &machine::Worker| worker.unacknowledged_bytes() <= COPIED_BYTES / 2;
                 // A run that is lost fails every wait; the push is over then, too.
                 driver.wait_until(|worker| room(worker).then_some(())).inspect_err(|_| {
-                    driver.call(|worker, _, _| worker.end_push(ticket));
+                    driver.call(|worker| worker.end_push(ticket));
                 })?;
             }
         }
-        driver.call(|worker, _, _| worker.end_push(ticket));
+        driver.call(|worker| worker.end_push(ticket));
         Ok(Some(Ticket::new(self.shared.clone(), ticket, self.spec.shape.placement())))
     }
 
@@ -162,10 +163,7 @@ impl<T: TargetNumber> Table<T> {
         };
         let batch = Batch { keys: keys.clone(), values: Values { number: T::TYPE, bytes }, examples };
         let target = T::to_target(self.room_for(keys)?);
-        let call = |worker: &mut machine::Worker, now, out: &mut machine::Outbox| {
-            worker.push_pull(now, self.id, batch, target, &after.0, out)
-        };
-        let number = self.shared.push(call)??;
+        let number = self.shared.push(|worker| worker.push_pull(self.id, batch, target, &after.0))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 

@@ -6,6 +6,21 @@ use update::Number;
 use wire::Payload;
 
 /// A number that tables can hold: `f32`, `f64` or `i64`. A program never needs to implement it.
+///
+/// ```
+/// use slackwater::{Error, Table, TargetNumber};
+///
+/// /// The first number of a table of any type.
+/// fn first<T: TargetNumber>(table: &Table<T>) -> Result<T, Error> {
+///     Ok(table.pull_range(0..1)?.wait()?.values()[0])
+/// }
+/// # use slackwater::{NumberType, Session, Shape, TableSpec};
+/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// let table = session.table::<i64>(TableSpec::dense("t", 1, 1).number(NumberType::I64))?;
+/// assert_eq!(first(&table)?, 0);
+/// # session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 pub trait TargetNumber: Number {
     #[doc(hidden)]
     fn to_target(values: Vec<Self>) -> PullTarget;

@@ -43,6 +43,13 @@ const NOTICE_AFTER: Span = Span::from_secs(3);
 const NAMED: usize = 8;
 
 /// What a shard has done so far.
+///
+/// ```
+/// use machine::ShardCounts;
+///
+/// let counts = ShardCounts { reads: 10, parked: 4, ..ShardCounts::default() };
+/// assert_eq!(counts.parked as f64 / counts.reads as f64, 0.4);    // the share of reads that had to wait
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardCounts {
     /// Parts applied, or held for their clock.

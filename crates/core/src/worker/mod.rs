@@ -56,11 +56,20 @@ pub struct Batch {
 pub struct WorkerSettings {
     /// Send again what was not answered for this long. `None` where the transport loses nothing while it is connected.
     pub resend_after: Option<Span>,
+    /// Sends no more than this many bytes a second, if that is bounded.
+    pub bytes_per_second: Option<u64>,
     /// For the meters of codecs.
     pub stopwatch: Stopwatch,
 }
 
 /// What a worker has done so far.
+///
+/// ```
+/// use machine::WorkerCounts;
+///
+/// let counts = WorkerCounts { rows_read: 10, rows_cached: 9, ..WorkerCounts::default() };
+/// assert_eq!(counts.rows_cached as f64 / counts.rows_read as f64, 0.9);    // the hit rate
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCounts {
     /// Parts of pushes sent for the first time.
@@ -80,6 +89,12 @@ pub struct WorkerCounts {
 }
 
 /// Why a call is refused before anything is sent.
+///
+/// ```
+/// use machine::TableFailure;
+///
+/// assert!(TableFailure::Left.to_string().contains("open a new session"));
+/// ```
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TableFailure {
     /// The keys were put in another order than the table's.

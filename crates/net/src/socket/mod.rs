@@ -32,6 +32,12 @@ const FIRST_CONNECTION: usize = 3;
 const BACKLOG: i32 = 1024;
 
 /// How nodes of one host talk to each other.
+///
+/// ```
+/// use net::SameHost;
+///
+/// assert_eq!(SameHost::default(), SameHost::SharedMemory);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SameHost {
     /// Through shared memory, wherever both ends can, and over TCP elsewhere.

@@ -2,10 +2,9 @@
 
 use super::{Cluster, Happening};
 use crate::history::{Event, Read};
-use crate::inputs::WorkerInput;
 use crate::program::{Step, TableIndex, Write};
 use crate::sabotage::Sabotage;
-use machine::{Batch, Outcome, PullTarget, Ticket, Values, Worker, WorkerSettings};
+use machine::{Batch, Outcome, PullTarget, Ticket, Values, Worker, WorkerInput, WorkerSettings};
 use std::collections::BTreeMap;
 use types::{Key, NumberType, Plan, Setting, TableId, TableSpec, Time, WorkerId};
 use wire::{Keys, Payload};

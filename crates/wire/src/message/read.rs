@@ -54,6 +54,15 @@ pub struct Pulled {
 }
 
 /// A clock whose update was skipped because a contribution to it was refused.
+///
+/// ```
+/// use types::{Clock, Position, WorkerId};
+/// use wire::{FailedClock, Refusal};
+///
+/// let refusal = Refusal::NotFinite { position: Position(3) };
+/// let failed = FailedClock { clock: Clock(7), worker: WorkerId(1), refusal };
+/// assert_eq!(format!("{} by {}", failed.clock, failed.worker), "clock 7 by worker 1");
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct FailedClock {
     /// The clock.

@@ -4,6 +4,14 @@ use crate::field::variants;
 use types::{Key, NumberType, Placement, Position};
 
 /// Why a part was not applied, or a read not answered. Nothing of the part was applied.
+///
+/// ```
+/// use types::{Placement, Position};
+/// use wire::Refusal;
+///
+/// let refusal = Refusal::OutOfRange { position: Position(12) };
+/// assert_eq!(refusal.describe("layer", Placement::Ordered), "table 'layer' has no key 12");
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
     /// A value is NaN or infinite.
@@ -71,6 +79,14 @@ pub enum Refusal {
 
 impl Refusal {
     /// The refusal in words, with the row named as the program knows it.
+    ///
+    /// ```
+    /// use types::Placement;
+    /// use wire::Refusal;
+    ///
+    /// let words = Refusal::TooManyRows { max_rows: 100 }.describe("weights", Placement::Spread);
+    /// assert!(words.contains("holds its 100 rows already; raise max_rows or add servers"));
+    /// ```
     #[must_use]
     pub fn describe(&self, table: &str, placement: Placement) -> String {
         let key = |position: &Position| -> Key { placement.key(*position) };

@@ -1,0 +1,93 @@
+//! `replay`: feeds recordings back to fresh machines and says whether they say the same.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use slackwater::{Registry, Replayed, replay_file};
+
+/// How the name of a recording ends.
+const EXTENSION: &str = "recording";
+
+/// The settings of `replay`.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Recordings, or folders of recordings.
+    #[arg(required = true, value_name = "FILE|FOLDER")]
+    files: Vec<PathBuf>,
+    /// Print a JSON object a line, rather than words.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The command `replay`: fails if anything differs or cannot be read, after saying so of each.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let mut files = Vec::new();
+    for file in &options.files {
+        if file.is_dir() {
+            let found = recordings_in(file)?;
+            if found.is_empty() {
+                bail!("there are no recordings in {}; name the folder that was given to --record", file.display());
+            }
+            files.extend(found);
+        } else {
+            files.push(file.clone());
+        }
+    }
+    let (mut differing, mut out) = (0, std::io::stdout().lock());
+    for file in &files {
+        let outcome = replay_file(file, &Registry::builtin()).map_err(|error| error.to_string());
+        differing += usize::from(!matches!(&outcome, Ok(Replayed { first_difference: None, .. })));
+        let name = file.display();
+        match (options.json, outcome) {
+            (false, Ok(replayed)) => writeln!(out, "{name}: {}", in_words(replayed))?,
+            (false, Err(reason)) => writeln!(out, "{name} {reason}")?,
+            (true, Ok(Replayed { inputs, frames, first_difference, cut })) => writeln!(
+                out,
+                "{}",
+                serde_json::json!({
+                    "file": file, "inputs": inputs, "frames": frames, "first_difference": first_difference, "cut": cut
+                })
+            )?,
+            (true, Err(reason)) => writeln!(out, "{}", serde_json::json!({ "file": file, "error": reason }))?,
+        }
+    }
+    match differing {
+        0 => Ok(()),
+        _ => bail!("{differing} of {} recordings did not give the same bytes again", files.len()),
+    }
+}
+
+fn in_words(replayed: Replayed) -> String {
+    let Replayed { inputs, frames, first_difference, cut } = replayed;
+    let verdict = match first_difference {
+        None => "identical".to_owned(),
+        Some(frame) => format!("frame {} is the first that differs", frame + 1),
+    };
+    let extent = if cut { ", and the recording ends before the run did" } else { "" };
+    format!("{inputs} inputs, {frames} frames, {verdict}{extent}")
+}
+
+/// The recordings in a folder, by name.
+fn recordings_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let read = || format!("cannot read the folder {}", folder.display());
+    let mut found = Vec::new();
+    for entry in folder.read_dir().with_context(read)? {
+        let path = entry.with_context(read)?.path();
+        if path.extension().is_some_and(|extension| extension == EXTENSION) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Refuses a folder that holds recordings already, before any process of a run is started.
+pub fn check_folder(folder: &Path) -> anyhow::Result<()> {
+    if folder.is_dir()
+        && let Some(found) = recordings_in(folder)?.first()
+    {
+        bail!("--record would add to {}: name a folder without recordings", found.display());
+    }
+    Ok(())
+}

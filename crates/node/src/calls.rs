@@ -1,0 +1,190 @@
+//! A worker's machine as its shell and its program see it: every call is taken down, where the worker is recorded, and made.
+
+use crate::Recorder;
+use machine::{
+    Batch, Failure, Notice, Outbox, Outcome, PullTarget, RowsOfPush, TableFailure, Ticket, Worker, WorkerInput,
+};
+use std::ops::Deref;
+use std::time::Instant;
+use types::{NodeId, PositionRange, Setting, TableId, TableSpec, Time};
+use wire::{Frame, Keys};
+
+/// A worker at one moment. Whatever can be asked of it without changing it is asked of the [`Worker`] itself.
+pub struct Calls<'a> {
+    pub(crate) worker: &'a mut Worker,
+    /// When its time began.
+    pub(crate) start: Instant,
+    pub(crate) out: &'a mut Outbox,
+    pub(crate) recorder: Option<&'a Recorder>,
+}
+
+impl Deref for Calls<'_> {
+    type Target = Worker;
+
+    fn deref(&self) -> &Worker {
+        self.worker
+    }
+}
+
+impl Calls<'_> {
+    fn now(&self) -> Time {
+        Time(self.start.elapsed().as_nanos() as u64)
+    }
+
+    fn note(&self, input: impl FnOnce() -> WorkerInput) {
+        if let Some(recorder) = self.recorder {
+            recorder.input(input());
+        }
+    }
+
+    /// See [`Worker::make_table`].
+    pub fn make_table(&mut self, spec: TableSpec) {
+        self.note(|| WorkerInput::MakeTable(spec.clone()));
+        self.worker.make_table(spec, self.out);
+    }
+
+    /// See [`Worker::push`].
+    pub fn push(&mut self, table: TableId, batch: Batch, after: &[Ticket]) -> Result<Ticket, TableFailure> {
+        let now = self.now();
+        self.note(|| WorkerInput::Push(now, table, batch.clone(), after.to_vec()));
+        self.worker.push(now, table, batch, after, self.out)
+    }
+
+    /// See [`Worker::pull`].
+    pub fn pull(
+        &mut self,
+        table: TableId,
+        keys: Keys,
+        target: PullTarget,
+        after: &[Ticket],
+    ) -> Result<Ticket, TableFailure> {
+        let now = self.now();
+        let asked = self.recorder.map(|_| keys.clone());
+        let ticket = self.worker.pull(now, table, keys, target, after, self.out)?;
+        // Only what was taken: a replay has room for exactly the rows, which the program may not have had.
+        if let Some(keys) = asked {
+            self.note(|| WorkerInput::Pull(now, table, keys, after.to_vec()));
+        }
+        Ok(ticket)
+    }
+
+    /// See [`Worker::push_pull`].
+    pub fn push_pull(
+        &mut self,
+        table: TableId,
+        batch: Batch,
+        target: PullTarget,
+        after: &[Ticket],
+    ) -> Result<Ticket, TableFailure> {
+        let now = self.now();
+        let asked = self.recorder.map(|_| batch.clone());
+        let ticket = self.worker.push_pull(now, table, batch, target, after, self.out)?;
+        if let Some(batch) = asked {
+            self.note(|| WorkerInput::PushPull(now, table, batch, after.to_vec()));
+        }
+        Ok(ticket)
+    }
+
+    /// See [`Worker::begin_push`].
+    pub fn begin_push(&mut self, table: TableId, keys: &Keys, examples: u64) -> Result<Option<Ticket>, TableFailure> {
+        self.note(|| WorkerInput::BeginPush(table, keys.clone(), examples));
+        self.worker.begin_push(table, keys, examples)
+    }
+
+    /// See [`Worker::push_rows`].
+    pub fn push_rows(&mut self, part: RowsOfPush) {
+        let now = self.now();
+        self.note(|| WorkerInput::PushRows(now, part.clone()));
+        let RowsOfPush { ticket, table, keys, rows, values } = part;
+        self.worker.push_rows(now, ticket, table, &keys, rows, values, self.out);
+    }
+
+    /// See [`Worker::end_push`].
+    pub fn end_push(&mut self, ticket: Ticket) {
+        self.note(|| WorkerInput::EndPush(ticket));
+        self.worker.end_push(ticket);
+    }
+
+    /// See [`Worker::scan`].
+    pub fn scan(&mut self, table: TableId, range: PositionRange) -> Result<Ticket, TableFailure> {
+        let now = self.now();
+        self.note(|| WorkerInput::Scan(now, table, range));
+        self.worker.scan(now, table, range, &[], self.out)
+    }
+
+    /// See [`Worker::tune`].
+    pub fn tune(&mut self, table: TableId, setting: Setting) -> Result<Ticket, TableFailure> {
+        let now = self.now();
+        self.note(|| WorkerInput::Tune(now, table, setting));
+        self.worker.tune(now, table, setting, self.out)
+    }
+
+    /// See [`Worker::end_clock`].
+    pub fn end_clock(&mut self) {
+        let now = self.now();
+        self.note(|| WorkerInput::EndClock(now));
+        self.worker.end_clock(now, self.out);
+    }
+
+    /// See [`Worker::barrier`].
+    pub fn barrier(&mut self) -> u64 {
+        self.note(|| WorkerInput::Barrier);
+        self.worker.barrier(self.out)
+    }
+
+    /// See [`Worker::leave`].
+    pub fn leave(&mut self) {
+        self.note(|| WorkerInput::Leave);
+        self.worker.leave(self.out);
+    }
+
+    /// See [`Worker::fail`].
+    pub fn fail(&mut self, reason: String) {
+        self.note(|| WorkerInput::Fail(reason.clone()));
+        self.worker.fail(reason, self.out);
+    }
+
+    pub(crate) fn handle(&mut self, frame: Frame) {
+        let now = self.now();
+        self.note(|| WorkerInput::Frame(now, Box::new(frame.clone())));
+        self.worker.handle(now, frame, self.out);
+    }
+
+    pub(crate) fn tick(&mut self) {
+        let now = self.now();
+        self.note(|| WorkerInput::Tick(now));
+        self.worker.tick(now, self.out);
+    }
+
+    pub(crate) fn reconnected(&mut self, node: NodeId) {
+        let now = self.now();
+        self.note(|| WorkerInput::Reconnected(now, node));
+        self.worker.reconnected(now, node, self.out);
+    }
+
+    pub(crate) fn beat(&mut self) {
+        self.note(|| WorkerInput::Beat);
+        self.worker.beat(self.out);
+    }
+
+    // What the program takes away or leaves changes nothing that the worker will say, and is not taken down.
+
+    /// See [`Worker::take`].
+    pub fn take(&mut self, ticket: Ticket) -> Option<Result<Outcome, (TableId, Failure)>> {
+        self.worker.take(ticket)
+    }
+
+    /// See [`Worker::detach`].
+    pub fn detach(&mut self, ticket: Ticket) {
+        self.worker.detach(ticket);
+    }
+
+    /// See [`Worker::take_unreported`].
+    pub fn take_unreported(&mut self) -> Vec<(TableId, Failure)> {
+        self.worker.take_unreported()
+    }
+
+    pub(crate) fn take_notices(&mut self) -> Vec<Notice> {
+        self.worker.take_notices()
+    }
+}

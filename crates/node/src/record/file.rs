@@ -1,0 +1,277 @@
+//! A recording as a file.
+//!
+//! | bytes | field |
+//! | --- | --- |
+//! | 0–7 | magic `SLKWREC` and a zero |
+//! | 8–9, 10–11 | version of this format, version of the wire's |
+//!
+//! and then, entry after entry:
+//!
+//! | bytes | field |
+//! | --- | --- |
+//! | 8 | bytes of the body |
+//! | 1 | kind: 0 what is recorded, 1 something it was told, 2 a frame it said, 3 the end |
+//! | … | the body |
+//! | 8 | check over kind and body |
+//!
+//! Integers are little-endian. A file without an end is of a node that was killed or whose recording was full: what is whole of
+//! it is its beginning. One whose checks do not match is refused.
+
+use super::{Entry, Input, Recording, Subject};
+use crate::NodeError;
+use machine::Lists;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::TryRecvError;
+use std::thread::JoinHandle;
+use wire::{Field, Reader, WireError};
+use xxhash_rust::xxh3::Xxh3;
+
+const MAGIC: [u8; 8] = *b"SLKWREC\0";
+/// The version of this format. Files of another version are refused.
+const VERSION: u16 = 1;
+/// A file is at most this long; what comes after that is not recorded.
+const FILE_BYTES: u64 = 16 << 30;
+/// No entry is longer: a program can hardly push more at once.
+const ENTRY_BYTES: u64 = 8 << 30;
+
+const BEGIN: u8 = 0;
+const INPUT: u8 = 1;
+const OUTPUT: u8 = 2;
+const END: u8 = 3;
+
+/// Why a file is no recording.
+///
+/// ```
+/// use node::{RecordingError, replay_from};
+/// use update::Registry;
+///
+/// let error = replay_from(&b"something else"[..], &Registry::builtin()).expect_err("no recording");
+/// assert!(matches!(error, RecordingError::NotARecording));
+/// ```
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// It cannot be read.
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] std::io::Error),
+    /// It does not begin like one.
+    #[error("is no recording; give files that --record has made")]
+    NotARecording,
+    /// It was made by another release.
+    #[error(
+        "is of version {file} of recordings and {wire} of the protocol, and this is {VERSION} and {}; use the release that made it",
+        wire::VERSION
+    )]
+    Version {
+        /// Of the recording.
+        file: u16,
+        /// Of the frames in it.
+        wire: u16,
+    },
+    /// Its bytes are not those that were written.
+    #[error("is damaged {at} bytes from its beginning: {reason}")]
+    Damaged {
+        /// Where the entry begins that cannot be right.
+        at: u64,
+        /// In words.
+        reason: &'static str,
+    },
+}
+
+impl NodeError {
+    pub(crate) fn not_recorded(path: &Path, error: &std::io::Error) -> Self {
+        let reason = match error.kind() {
+            std::io::ErrorKind::AlreadyExists => "there is one already".to_owned(),
+            _ => error.to_string(),
+        };
+        Self::NotRecorded { path: path.display().to_string(), reason }
+    }
+}
+
+fn check(kind: u8, body: &[u8]) -> u64 {
+    let mut check = Xxh3::new();
+    check.update(&[kind]);
+    check.update(body);
+    check.digest()
+}
+
+/// Writes what is recorded into a new file, as it comes, from a thread of its own.
+pub(super) fn start(path: &Path, recording: Recording) -> std::io::Result<JoinHandle<()>> {
+    let file = File::create_new(path)?;
+    let path = path.display().to_string();
+    std::thread::Builder::new().name("recording".to_owned()).spawn(move || {
+        let cut = &recording.shared.cut;
+        if let Err(error) = write(&recording, BufWriter::with_capacity(1 << 20, file)) {
+            cut.store(true, Ordering::Relaxed);
+            tracing::error!(path, %error, "the recording cannot be written; what comes now is not recorded");
+        }
+    })
+}
+
+struct Writer<W> {
+    to: W,
+    written: u64,
+}
+
+impl<W: Write> Writer<W> {
+    fn put(&mut self, kind: u8, body: &[u8]) -> std::io::Result<()> {
+        self.written += 17 + body.len() as u64;
+        if self.written > FILE_BYTES || body.len() as u64 > ENTRY_BYTES {
+            return Err(std::io::Error::other(format!("it has grown to {FILE_BYTES} bytes")));
+        }
+        self.to.write_all(&(body.len() as u64).to_le_bytes())?;
+        self.to.write_all(&[kind])?;
+        self.to.write_all(body)?;
+        self.to.write_all(&check(kind, body).to_le_bytes())
+    }
+}
+
+fn write(recording: &Recording, mut to: impl Write) -> std::io::Result<()> {
+    to.write_all(&MAGIC)?;
+    to.write_all(&VERSION.to_le_bytes())?;
+    to.write_all(&wire::VERSION.to_le_bytes())?;
+    let mut writer = Writer { to, written: 12 };
+    let mut lists = Lists::default();
+    let mut body = Vec::new();
+    loop {
+        let entry = match recording.entries.try_recv() {
+            Ok(entry) => entry,
+            Err(TryRecvError::Disconnected) => break,
+            Err(TryRecvError::Empty) => {
+                // Nothing else to do: should the process be killed, this much is there.
+                writer.to.flush()?;
+                match recording.entries.recv() {
+                    Ok(entry) => entry,
+                    Err(_) => break,
+                }
+            }
+        };
+        body.clear();
+        match &entry {
+            Entry::Begin(subject) => {
+                subject.put(&mut body);
+                writer.put(BEGIN, &body)?;
+            }
+            Entry::Input(input) => {
+                input.put(&mut lists, &mut body);
+                writer.put(INPUT, &body)?;
+            }
+            Entry::Output(bytes) => writer.put(OUTPUT, bytes)?,
+        }
+        recording.shared.held.fetch_sub(entry.cost(), Ordering::Relaxed);
+    }
+    if !recording.shared.cut.load(Ordering::Relaxed) {
+        writer.put(END, &[])?;
+    }
+    writer.to.flush()
+}
+
+/// The entries of a file, one after the other.
+pub(super) struct Entries<R> {
+    from: BufReader<R>,
+    at: u64,
+    subject: Option<Subject>,
+    lists: Lists,
+    body: Vec<u8>,
+    /// Whether the end has been read.
+    pub ended: bool,
+}
+
+impl<R: Read> Entries<R> {
+    pub fn open(from: R) -> Result<Self, RecordingError> {
+        let mut from = BufReader::with_capacity(1 << 20, from);
+        let mut front = [0; 12];
+        let read = fill(&mut from, &mut front)?;
+        if read < front.len() || front[..8] != MAGIC {
+            return Err(RecordingError::NotARecording);
+        }
+        let (file, wire) = (u16::from_le_bytes([front[8], front[9]]), u16::from_le_bytes([front[10], front[11]]));
+        if (file, wire) != (VERSION, wire::VERSION) {
+            return Err(RecordingError::Version { file, wire });
+        }
+        let (at, lists, body) = (front.len() as u64, Lists::default(), Vec::new());
+        Ok(Self { from, at, subject: None, lists, body, ended: false })
+    }
+
+    fn damaged(&self, reason: &'static str) -> RecordingError {
+        RecordingError::Damaged { at: self.at, reason }
+    }
+
+    /// The next entry; none at the end, or where the file ends in the middle of one.
+    pub fn next(&mut self) -> Result<Option<Entry>, RecordingError> {
+        let mut front = [0; 9];
+        match fill(&mut self.from, &mut front)? {
+            9 => {}
+            0 if self.ended => return Ok(None),
+            _ if self.ended => return Err(self.damaged("something follows the end")),
+            _ => return Ok(None),
+        }
+        if self.ended {
+            return Err(self.damaged("something follows the end"));
+        }
+        let [length @ .., kind] = front;
+        let length = u64::from_le_bytes(length);
+        if length > ENTRY_BYTES {
+            return Err(self.damaged("an entry is longer than any can be"));
+        }
+        // Read as far as there is something: a made-up length costs no memory.
+        self.body.clear();
+        let read = (&mut self.from).take(length).read_to_end(&mut self.body)? as u64;
+        let mut sum = [0; 8];
+        if read < length || fill(&mut self.from, &mut sum)? < sum.len() {
+            return Ok(None);
+        }
+        if check(kind, &self.body) != u64::from_le_bytes(sum) {
+            return Err(self.damaged("its check does not match"));
+        }
+        let entry = self.parse(kind)?;
+        self.at += 17 + length;
+        if entry.is_none() {
+            self.ended = true;
+            return self.next();
+        }
+        Ok(entry)
+    }
+
+    fn parse(&mut self, kind: u8) -> Result<Option<Entry>, RecordingError> {
+        let body = std::mem::take(&mut self.body);
+        let mut input = Reader(&body);
+        let entry = match (kind, &self.subject) {
+            (BEGIN, None) => Subject::get(&mut input).map(|subject| {
+                self.subject = Some(subject.clone());
+                Some(Entry::Begin(subject))
+            }),
+            (INPUT, Some(subject)) => {
+                Input::get(subject, &mut input, &mut self.lists).map(|input| Some(Entry::Input(input)))
+            }
+            (OUTPUT, Some(_)) => return Ok(Some(Entry::Output(body))),
+            (END, Some(_)) => Ok(None),
+            _ => Err(WireError::Malformed("an entry of an unknown kind, or out of place")),
+        };
+        match entry {
+            Ok(entry) if input.0.is_empty() => {
+                self.body = body;
+                Ok(entry)
+            }
+            Ok(_) => Err(self.damaged("an entry is longer than what it says")),
+            Err(WireError::Malformed(reason)) => Err(self.damaged(reason)),
+            Err(_) => Err(self.damaged("a frame in it cannot be read")),
+        }
+    }
+}
+
+/// Reads until `bytes` is full or there is no more. Returns how much there was.
+fn fill(from: &mut impl Read, bytes: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match from.read(&mut bytes[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

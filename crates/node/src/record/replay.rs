@@ -1,0 +1,185 @@
+//! Feeding a recording back: a fresh machine is told the same, and every byte that it says is compared.
+
+use super::file::Entries;
+use super::{Entry, Input, Recording, RecordingError, Subject, bytes_of};
+use machine::{Answer, Coordinator, Outbox, Server, Worker, WorkerInput};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use types::TableId;
+use update::Registry;
+use wire::Pool;
+
+/// What came of feeding a recording back.
+///
+/// ```
+/// use node::Replayed;
+///
+/// let replayed = Replayed { inputs: 10, frames: 7, first_difference: None, cut: false };
+/// assert!(replayed.first_difference.is_none() && !replayed.cut);    // the whole of it, byte for byte
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// Inputs fed.
+    pub inputs: usize,
+    /// Frames that the machine said, in the recording and again.
+    pub frames: usize,
+    /// The first frame that differs, if one does.
+    pub first_difference: Option<usize>,
+    /// Whether the recording ends before the run did, so that only its beginning was compared.
+    pub cut: bool,
+}
+
+enum Machine {
+    Server(Box<Server>),
+    Coordinator(Box<Coordinator>),
+    /// With the pushes that are being handed over part by part.
+    Worker(Box<Worker>, BTreeMap<machine::Ticket, TableId>),
+}
+
+impl Machine {
+    fn new(subject: Subject, registry: &Registry) -> Self {
+        match subject {
+            Subject::Server { node, plan, list_bytes } => {
+                let server = Server::new(node, plan, registry.clone(), Pool::new()).list_bytes(list_bytes);
+                Self::Server(Box::new(server))
+            }
+            Subject::Coordinator { size, patience } => Self::Coordinator(Box::new(Coordinator::new(size, patience))),
+            Subject::Worker { id, source, plan, settings } => {
+                Self::Worker(Box::new(Worker::new(id, source, plan, settings)), BTreeMap::new())
+            }
+        }
+    }
+
+    fn feed(&mut self, input: Input, out: &mut Outbox) {
+        match (self, input) {
+            (Self::Server(server), Input::Server(input)) => input.apply(server, out),
+            (Self::Coordinator(coordinator), Input::Coordinator(input)) => input.apply(coordinator, out),
+            (Self::Worker(worker, begun), Input::Worker(input)) => feed_worker(worker, begun, input, out),
+            _ => unreachable!("a recording holds inputs of the machine that it begins with"),
+        }
+    }
+}
+
+fn feed_worker(
+    worker: &mut Worker,
+    begun: &mut BTreeMap<machine::Ticket, TableId>,
+    input: WorkerInput,
+    out: &mut Outbox,
+) {
+    let begins = match &input {
+        WorkerInput::BeginPush(table, ..) => Some(*table),
+        // Of what a file says, a worker takes only parts that fit a push that was begun.
+        WorkerInput::PushRows(_, part) => {
+            let row_bytes = worker.spec(part.table).map(types::TableSpec::row_bytes);
+            let bytes = row_bytes.map(|row_bytes| row_bytes.saturating_mul(part.rows.len()));
+            if begun.get(&part.ticket) != Some(&part.table) || bytes != Some(part.values.len()) {
+                return;
+            }
+            None
+        }
+        WorkerInput::EndPush(ticket) => match begun.remove(ticket) {
+            Some(_) => None,
+            None => return,
+        },
+        _ => None,
+    };
+    // What did not fit then does not fit now, and was said to the program alone.
+    if let Ok(Answer::Ticket(ticket)) = input.apply(worker, out) {
+        begun.extend(begins.map(|table| (ticket, table)));
+        // Nobody asks for what it brings.
+        worker.detach(ticket);
+    }
+    worker.take_unreported();
+    worker.take_notices();
+}
+
+struct Replay<'a> {
+    registry: &'a Registry,
+    machine: Option<Machine>,
+    /// Said again, and not yet found in the recording.
+    said: VecDeque<Vec<u8>>,
+    out: Outbox,
+    replayed: Replayed,
+}
+
+impl<'a> Replay<'a> {
+    fn new(registry: &'a Registry) -> Self {
+        let replayed = Replayed { inputs: 0, frames: 0, first_difference: None, cut: false };
+        Self { registry, machine: None, said: VecDeque::new(), out: Outbox::new(), replayed }
+    }
+
+    fn take(&mut self, entry: Entry) {
+        match entry {
+            Entry::Begin(subject) => self.machine = Some(Machine::new(subject, self.registry)),
+            Entry::Output(bytes) => {
+                if self.said.pop_front() != Some(bytes) {
+                    self.replayed.first_difference.get_or_insert(self.replayed.frames);
+                }
+                self.replayed.frames += 1;
+            }
+            Entry::Input(input) => {
+                let Some(machine) = &mut self.machine else { return };
+                self.replayed.inputs += 1;
+                machine.feed(input, &mut self.out);
+                self.said.extend(self.out.drain().map(|frame| bytes_of(&frame)));
+            }
+        }
+    }
+
+    fn finish(mut self, cut: bool) -> Replayed {
+        self.replayed.cut = cut;
+        // What was said to the last inputs may not have found room.
+        if !cut && !self.said.is_empty() {
+            self.replayed.first_difference.get_or_insert(self.replayed.frames);
+        }
+        self.replayed
+    }
+}
+
+/// Feeds a recording to a fresh machine of its kind, with the updaters of `registry`, and compares every byte it says. Takes
+/// what is recorded as it comes, and returns when the recorded node has ended.
+#[must_use]
+pub fn replay(recording: Recording, registry: &Registry) -> Replayed {
+    let mut replay = Replay::new(registry);
+    let Recording { entries, shared } = recording;
+    for entry in entries {
+        shared.held.fetch_sub(entry.cost(), Ordering::Relaxed);
+        replay.take(entry);
+    }
+    replay.finish(shared.cut.load(Ordering::Relaxed))
+}
+
+/// As [`replay`], from a file. Fails if it is no recording, or damaged.
+///
+/// ```
+/// use node::{RecordingError, replay_file};
+/// use std::path::Path;
+/// use update::Registry;
+///
+/// let error = replay_file(Path::new("there is no such file"), &Registry::builtin()).expect_err("nothing to read");
+/// assert!(matches!(error, RecordingError::Unreadable(_)));
+/// ```
+pub fn replay_file(path: &Path, registry: &Registry) -> Result<Replayed, RecordingError> {
+    replay_from(File::open(path)?, registry)
+}
+
+/// As [`replay_file`], from whatever can be read.
+///
+/// ```
+/// use node::{RecordingError, replay_from};
+/// use update::Registry;
+///
+/// let error = replay_from(&b"GET / HTTP/1.1"[..], &Registry::builtin()).expect_err("no recording");
+/// assert!(matches!(error, RecordingError::NotARecording));
+/// ```
+pub fn replay_from(from: impl Read, registry: &Registry) -> Result<Replayed, RecordingError> {
+    let mut entries = Entries::open(from)?;
+    let mut replay = Replay::new(registry);
+    while let Some(entry) = entries.next()? {
+        replay.take(entry);
+    }
+    Ok(replay.finish(!entries.ended))
+}

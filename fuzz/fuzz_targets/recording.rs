@@ -1,0 +1,149 @@
+//! Whatever a file of a recording says, it is fed back or refused.
+#![no_main]
+
+use inputs::{SERVER, WORKER, frame, number, plan, specs};
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use machine::{Batch, CoordinatorInput, Lists, RowsOfPush, ServerInput, Ticket, Values, WorkerInput};
+use node::replay_from;
+use types::{NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, TableId, Time, WorkerId};
+use update::Registry;
+use wire::{Control, Field, Frame, Head, Keys, Message, Pool};
+
+/// An entry with the right check.
+fn put(file: &mut Vec<u8>, kind: u8, body: &[u8]) {
+    file.extend_from_slice(&(body.len() as u64).to_le_bytes());
+    let start = file.len();
+    file.push(kind);
+    file.extend_from_slice(body);
+    let check = xxhash_rust::xxh3::xxh3_64(&file[start..]);
+    file.extend_from_slice(&check.to_le_bytes());
+}
+
+fn time(input: &mut Unstructured) -> Result<Time> {
+    Ok(Time(number(input)?))
+}
+
+fn keys(input: &mut Unstructured) -> Result<Keys> {
+    if input.ratio(1, 3)? {
+        let first = number(input)?;
+        return Ok(Keys::run(first..first.saturating_add(number(input)?)));
+    }
+    let ids = (0..input.int_in_range(0..=4)?).map(|_| number(input)).collect::<Result<Vec<u64>>>()?;
+    Ok(Keys::distinct(*input.choose(&[Placement::Spread, Placement::Ordered])?, &ids))
+}
+
+fn batch(input: &mut Unstructured) -> Result<Batch> {
+    let keys = keys(input)?;
+    let number_type = *input.choose(&[NumberType::F32, NumberType::F64, NumberType::I64])?;
+    let width = input.int_in_range(0..=2)?;
+    let bytes = Pool::new().copy(&vec![0u8; keys.len().min(20) * width * number_type.bytes()]);
+    Ok(Batch { keys, values: Values { number: number_type, bytes }, examples: number(input)? })
+}
+
+fn worker_input(input: &mut Unstructured) -> Result<WorkerInput> {
+    let table = TableId(input.int_in_range(0..=9)?);
+    let ticket = Ticket(input.int_in_range(0..=6)?);
+    Ok(match input.int_in_range(0..=15)? {
+        0 | 1 => WorkerInput::Frame(time(input)?, Box::new(frame(input, SERVER, WORKER)?)),
+        2 => WorkerInput::Tick(time(input)?),
+        3 => WorkerInput::Reconnected(time(input)?, *input.choose(&[NodeId::Coordinator, SERVER])?),
+        4 => WorkerInput::MakeTable(input.choose(&specs())?.clone()),
+        5 => WorkerInput::Push(time(input)?, table, batch(input)?, vec![ticket]),
+        6 => WorkerInput::Pull(time(input)?, table, keys(input)?, vec![]),
+        7 => WorkerInput::PushPull(time(input)?, table, batch(input)?, vec![]),
+        8 | 9 => WorkerInput::BeginPush(table, keys(input)?, number(input)?),
+        10 | 11 => {
+            let Batch { keys, values, .. } = batch(input)?;
+            let (start, end) = (number(input)? as usize, number(input)? as usize);
+            WorkerInput::PushRows(
+                time(input)?,
+                RowsOfPush { ticket, table, keys, rows: start..end, values: values.bytes },
+            )
+        }
+        12 => WorkerInput::EndPush(ticket),
+        13 => {
+            let range = PositionRange { first: Position(number(input)?), last: Position(number(input)?) };
+            WorkerInput::Scan(time(input)?, table, range)
+        }
+        14 => WorkerInput::Tune(time(input)?, table, Setting::Rate(0.5)),
+        _ => input.choose(&[WorkerInput::EndClock(Time(9)), WorkerInput::Barrier, WorkerInput::Leave])?.clone(),
+    })
+}
+
+fn run(input: &mut Unstructured) -> Result<()> {
+    let mut file = b"SLKWREC\0".to_vec();
+    file.extend_from_slice(&[1, 0]);
+    file.extend_from_slice(&wire::VERSION.to_le_bytes());
+    let which = input.int_in_range(0u8..=2)?;
+    let mut body = vec![which];
+    match which {
+        0 => {
+            SERVER.put(&mut body);
+            plan().put(&mut body);
+            number(input)?.put(&mut body);
+        }
+        1 => {
+            (2u32, 2u32).put(&mut body);
+            number(input)?.put(&mut body);
+        }
+        _ => {
+            WorkerId(0).put(&mut body);
+            Source(1).put(&mut body);
+            plan().put(&mut body);
+            Some(number(input)?).put(&mut body);
+        }
+    }
+    put(&mut file, 0, &body);
+    let mut lists = Lists::default();
+    for (table, spec) in (0..).map(TableId).zip(specs()) {
+        let head = Head::plain(NodeId::Coordinator, if which == 0 { SERVER } else { WORKER });
+        let made = Frame { head, message: Message::Control(Control::AddTable { table, spec }) };
+        body.clear();
+        match which {
+            0 => ServerInput::Frame(Time(0), Box::new(made)).put(&mut body),
+            1 => continue,
+            _ => WorkerInput::Frame(Time(0), Box::new(made)).put(&mut lists, &mut body),
+        }
+        put(&mut file, 1, &body);
+    }
+    while !input.is_empty() {
+        body.clear();
+        let kind = match (input.int_in_range(0..=9)?, which) {
+            (0, _) => {
+                let length = input.int_in_range(0..=40)?.min(input.len());
+                body.extend_from_slice(input.bytes(length)?);
+                input.int_in_range(0..=4)?
+            }
+            (_, 0) => {
+                let told = match input.int_in_range(0..=3)? {
+                    0 => ServerInput::Settle,
+                    1 => ServerInput::Tick(time(input)?),
+                    _ => ServerInput::Frame(time(input)?, Box::new(frame(input, WORKER, SERVER)?)),
+                };
+                told.put(&mut body);
+                1
+            }
+            (_, 1) => {
+                let told = match input.int_in_range(0..=3)? {
+                    0 => CoordinatorInput::Tick(time(input)?),
+                    _ => CoordinatorInput::Frame(time(input)?, Box::new(frame(input, WORKER, NodeId::Coordinator)?)),
+                };
+                told.put(&mut body);
+                1
+            }
+            _ => {
+                worker_input(input)?.put(&mut lists, &mut body);
+                1
+            }
+        };
+        put(&mut file, kind, &body);
+    }
+    replay_from(&file[..], &Registry::builtin()).ok();
+    Ok(())
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    run(&mut Unstructured::new(bytes)).ok();
+    replay_from(bytes, &Registry::builtin()).ok();
+});
