@@ -47,8 +47,8 @@ pub use session::{Session, Shape};
 pub use table::{PushValues, Table, TargetNumber};
 pub use ticket::{After, FromOutcome, Rows, Ticket, Tickets};
 pub use types::{
-    CacheSpec, Clock, Codecs, Combine, Consistency, Initial, Key, NodeId, NumberType, Placement, Position, Reduce,
-    Setting, SpecError, TableSpec, UpdaterSpec, WorkerId,
+    Bandwidth, BandwidthError, CacheSpec, Clock, Codecs, Combine, Consistency, Initial, Key, NodeId, NumberType,
+    Placement, Position, Reduce, Setting, SpecError, TableSpec, UpdaterSpec, WorkerId,
 };
 pub use update::{Number, Registry, Step, Updater};
 pub use wire::{FailedClock, KeyError, Keys, Refusal};

@@ -15,7 +15,7 @@ use shared::TableLogs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use types::{Clock, NodeId, TableSpec};
+use types::{Bandwidth, Clock, NodeId, TableSpec};
 
 /// A worker's place in a run. Threads of a program may share it.
 ///
@@ -120,6 +120,22 @@ impl Session {
     #[must_use]
     pub fn turn(&self) -> u64 {
         self.shared.turns.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sends no more than this to all servers together, from now on; `None` lifts the limit. Returns at once. Pushes then wait
+    /// for their turn: those of clocks that have ended go first, of the others those that change their rows most. A read that
+    /// must hold the worker's own pushes sends them at once, and what follows pays for it.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// session.limit("100mbit".parse().ok());
+    /// session.limit(None);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn limit(&self, bandwidth: Option<Bandwidth>) {
+        self.shared.driver.call(|worker| worker.limit(bandwidth));
     }
 
     /// Makes a table, or finds it if another worker has made it with the same spec. Blocks until every server holds its part

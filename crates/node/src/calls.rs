@@ -6,7 +6,7 @@ use machine::{
 };
 use std::ops::Deref;
 use std::time::Instant;
-use types::{NodeId, PositionRange, Setting, TableId, TableSpec, Time};
+use types::{Bandwidth, NodeId, PositionRange, Setting, TableId, TableSpec, Time};
 use wire::{Frame, Keys};
 
 /// A worker at one moment. Whatever can be asked of it without changing it is asked of the [`Worker`] itself.
@@ -117,6 +117,13 @@ impl Calls<'_> {
         let now = self.now();
         self.note(|| WorkerInput::Tune(now, table, setting));
         self.worker.tune(now, table, setting, self.out)
+    }
+
+    /// See [`Worker::limit`].
+    pub fn limit(&mut self, bandwidth: Option<Bandwidth>) {
+        let now = self.now();
+        self.note(|| WorkerInput::Limit(now, bandwidth));
+        self.worker.limit(now, bandwidth, self.out);
     }
 
     /// See [`Worker::end_clock`].

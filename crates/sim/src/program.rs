@@ -2,7 +2,7 @@
 
 use crate::cluster::Shape;
 use crate::random::Random;
-use types::{Consistency, Span, TableSpec};
+use types::{Bandwidth, Consistency, Span, TableSpec};
 
 /// A table of the cluster, in the order they were named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +73,8 @@ pub enum Step {
         /// The new rate.
         rate: f64,
     },
+    /// Bounds what the worker sends, or lifts the bound.
+    Limit(Option<Bandwidth>),
     /// Ends the clock, once everything asked for has been sent.
     EndClock,
     /// Waits until everything is answered.

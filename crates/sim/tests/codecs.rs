@@ -1,7 +1,7 @@
 //! Codecs change how many bytes travel, and no promise: the checkers hold with each of them on.
 
 use sim::*;
-use types::{Codecs, Combine, Consistency, NumberType, Reduce, TableSpec, UpdaterSpec};
+use types::{Bandwidth, Codecs, Combine, Consistency, NumberType, Reduce, TableSpec, UpdaterSpec};
 
 const SHAPE: Shape = Shape { servers: 2, workers: 3 };
 
@@ -190,4 +190,57 @@ fn auto_follows_the_link() {
             assert_eq!(cluster.worker_counts(worker).steps > 0, !chosen.is_empty());
         }
     }
+}
+
+/// Pushes that wait for their turn overtake each other within a clock, and nothing else: what is due is there when it is due.
+#[test]
+fn bounded_bandwidth_breaks_no_promise() {
+    let limit = Step::Limit(Some(Bandwidth::from_bytes_per_second(200_000)));
+    for (what, combine, slack) in
+        [("each, slack 1", Combine::Each, 1), ("by clock, slack 0", Combine::Clock(Reduce::Sum), 0)]
+    {
+        let spec = marked(NumberType::I64).consistency(Consistency::slack(slack)).combine(combine);
+        for_seeds(&format!("200 kB/s, {what}"), |seed| {
+            let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+            let table = cluster.table(spec.clone());
+            let mut programs = marks().programs(seed, SHAPE, table, &spec);
+            programs.iter_mut().for_each(|program| program.insert(1, limit.clone()));
+            cluster.programs(programs);
+            cluster.run();
+            cluster.check(all_finished());
+            assert_made(&cluster);
+            cluster.check(no_acknowledged_push_lost_or_doubled());
+            cluster.check(staleness_at_most(slack));
+            cluster.check(reads_own_writes());
+            cluster.check(reported_clock_is_true());
+            cluster
+        });
+    }
+}
+
+/// A worker that may send little sends no more than that, and the largest changes first.
+#[test]
+fn with_little_bandwidth_the_largest_changes_go_first() {
+    let spec = TableSpec::dense("t", 40, 1024).consistency(Consistency::slack(3)).combine(Combine::Clock(Reduce::Sum));
+    let mut cluster = Cluster::new(1, Shape { servers: 1, workers: 1 }, Faults::NONE);
+    let table = cluster.table(spec);
+    let rate = 400_000;
+    let row = |key: u64| vec![key as f64; 1024];
+    let mut program = vec![Step::MakeTable(table), Step::Limit(Some(Bandwidth::from_bytes_per_second(rate)))];
+    program.extend((0..40).map(|key| Step::push(table, &[key], Write::Numbers(row(key)))));
+    program.extend([Step::Compute(types::Span::from_secs(2)), Step::EndClock, Step::WaitUntilIdle]);
+    cluster.programs(vec![program]);
+    cluster.run();
+    cluster.check(all_finished());
+    let sent: Vec<(types::Time, u64)> = (cluster.history().entries.iter())
+        .filter_map(|entry| match entry.event {
+            Event::TaskSent { row, .. } => Some((entry.at, row)),
+            _ => None,
+        })
+        .collect();
+    let rows: Vec<u64> = sent.iter().map(|(_, row)| *row).collect();
+    assert_eq!(rows, (0..40).rev().collect::<Vec<u64>>(), "the largest first, each once");
+    let seconds = sent[39].0.since(sent[0].0).as_secs_f64();
+    let bytes = 39.0 * 4096.0;
+    assert!(bytes / seconds < rate as f64 * 1.3, "{bytes} bytes in {seconds} s");
 }

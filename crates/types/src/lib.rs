@@ -2,6 +2,7 @@
 //!
 //! Nothing here does I/O, allocates threads or depends on another crate. Every other crate speaks in these terms.
 
+mod bandwidth;
 mod clock;
 mod codecs;
 mod id;
@@ -11,6 +12,7 @@ mod policy;
 mod spec;
 mod updater;
 
+pub use bandwidth::{Bandwidth, BandwidthError};
 pub use clock::{Clock, Span, Time};
 pub use codecs::Codecs;
 pub use id::{NodeId, PlanNumber, ShardId, Source, TableId, WorkerId};

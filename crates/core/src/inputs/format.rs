@@ -2,7 +2,7 @@
 
 use super::{CoordinatorInput, Lists, RowsOfPush, ServerInput, WorkerInput};
 use crate::{Batch, Ticket, Values};
-use types::{TableId, Time};
+use types::{Bandwidth, TableId, Time};
 use wire::{Field, Frame, Reader, WireError};
 
 impl Field for ServerInput {
@@ -93,6 +93,10 @@ impl WorkerInput {
                 setting.put(out);
             }
             Self::EndClock(now) => put_time(14, *now, out),
+            Self::Limit(now, bandwidth) => {
+                put_time(18, *now, out);
+                bandwidth.map(Bandwidth::bytes_per_second).put(out);
+            }
             Self::Barrier => out.push(15),
             Self::Leave => out.push(16),
             Self::Fail(reason) => {
@@ -119,6 +123,7 @@ impl WorkerInput {
             12 => Self::Scan(time(input)?, Field::get(input)?, Field::get(input)?),
             13 => Self::Tune(time(input)?, Field::get(input)?, Field::get(input)?),
             14 => Self::EndClock(time(input)?),
+            18 => Self::Limit(time(input)?, Option::get(input)?.map(Bandwidth::from_bytes_per_second)),
             15 => Self::Barrier,
             16 => Self::Leave,
             17 => Self::Fail(Field::get(input)?),

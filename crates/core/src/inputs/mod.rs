@@ -6,7 +6,7 @@ mod lists;
 use crate::{Batch, Coordinator, Outbox, PullTarget, Server, TableFailure, Ticket, Worker};
 pub use lists::Lists;
 use std::ops::Range;
-use types::{NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
+use types::{Bandwidth, NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
 use wire::{Frame, Keys, Payload};
 
 /// One input of a server.
@@ -79,6 +79,8 @@ pub enum WorkerInput {
     Scan(Time, TableId, PositionRange),
     /// The program changes a setting.
     Tune(Time, TableId, Setting),
+    /// The program bounds what is sent, or lifts the bound.
+    Limit(Time, Option<Bandwidth>),
     /// The program ends its clock.
     EndClock(Time),
     /// The program stands at a barrier.
@@ -148,6 +150,7 @@ impl WorkerInput {
         match self {
             Self::Frame(now, frame) => worker.handle(now, *frame, out),
             Self::Tick(now) => worker.tick(now, out),
+            Self::Limit(now, bandwidth) => worker.limit(now, bandwidth, out),
             Self::Reconnected(now, node) => worker.reconnected(now, node, out),
             Self::Beat => worker.beat(out),
             Self::MakeTable(spec) => worker.make_table(spec, out),

@@ -77,6 +77,7 @@ impl Worker {
             Message::Push(_) | Message::Marker(_) | Message::Tune(_) | Message::Pull(_) | Message::Refreshed(_) => {}
         }
         self.start_queued(now, out);
+        self.send_paced(now, out);
     }
 
     fn link(&mut self, table: TableId, shard: types::ShardId) -> Option<&mut ShardLink> {
@@ -102,6 +103,9 @@ impl Worker {
             link.forget(Signature(signature));
         }
         let frames = link.resend(head, resend.next);
+        if let Some(pacer) = &mut self.pacer {
+            pacer.charge(&frames);
+        }
         self.counts.resent += frames.len() as u64;
         frames.into_iter().for_each(|frame| out.send(frame));
     }
@@ -315,6 +319,9 @@ impl Worker {
             touch(link, now);
             let mut frames = link.resend(head, 0);
             frames.extend(link.resend_reads(head));
+            if let Some(pacer) = &mut self.pacer {
+                pacer.charge(&frames);
+            }
             self.counts.resent += frames.len() as u64;
             frames.into_iter().for_each(|frame| out.send(frame));
         }
@@ -331,6 +338,7 @@ impl Worker {
 
     /// Time has passed: over a transport that loses messages, what was not answered is sent again.
     pub fn tick(&mut self, now: Time, out: &mut Outbox) {
+        self.send_paced(now, out);
         let Some(after) = self.settings.resend_after else { return };
         if now.since(self.asked_control) >= after {
             self.asked_control = now;

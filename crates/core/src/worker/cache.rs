@@ -62,6 +62,8 @@ pub trait AnyCache: Send {
     fn store(&mut self, arrival: &Arrival<'_>, chain: Option<(u64, u64)>);
     /// Keeps what a refresh brought, if it follows the one before; else lets the chain go.
     fn refresh(&mut self, arrival: &Arrival<'_>, chain: u64, link: u64, intact: bool);
+    /// The sum of squares of those rows that there are copies of, however old.
+    fn squares(&self, keys: &Slice) -> Option<f64>;
     /// The worker itself pushes to these rows.
     fn pushed(&mut self, keys: &Slice, values: &Payload);
     /// The shard refused what the worker pushed to these rows: copies that hold it are given up.
@@ -248,6 +250,15 @@ impl<T: Number> AnyCache for Cache<T> {
             let life = state.life;
             self.keep(arrival, Some(life));
         }
+    }
+
+    fn squares(&self, keys: &Slice) -> Option<f64> {
+        let width = self.width();
+        let slots = self.slots(&positions(keys));
+        let copied = slots.into_iter().filter(|slot| self.tags.get(*slot as usize).copied().flatten().is_some());
+        let rows = copied.flat_map(|slot| &self.slab[slot as usize * width..][..width]);
+        let squares: Vec<f64> = rows.map(|value| value.to_f64() * value.to_f64()).collect();
+        (!squares.is_empty()).then(|| squares.iter().sum())
     }
 
     fn pushed(&mut self, keys: &Slice, values: &Payload) {

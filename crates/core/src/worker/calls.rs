@@ -141,17 +141,25 @@ impl Worker {
     /// Ends the clock: a marker goes to every shard of every table. Call when [`Worker::is_flushed`].
     pub fn end_clock(&mut self, now: Time, out: &mut Outbox) {
         let head = self.head();
-        for link in self.tables.values_mut().flat_map(|table| &mut table.links) {
-            touch(link, now);
-            out.send(link.append(head, ItemKind::Marker));
+        for (id, table) in &mut self.tables {
+            for (shard, link) in table.links.iter_mut().enumerate() {
+                if self.pacer.as_mut().is_some_and(|pacer| pacer.end_clock(*id, shard, head)) {
+                    continue;
+                }
+                touch(link, now);
+                out.send(link.append(head, ItemKind::Marker));
+            }
         }
         self.clock = self.clock.next();
+        self.send_paced(now, out);
     }
 
     /// Whether every push, marker and read has been answered.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.tables.values().flat_map(|table| &table.links).all(ShardLink::is_idle)
+        self.queue.is_empty()
+            && self.pacer.as_ref().is_none_or(|pacer| pacer.is_empty())
+            && self.tables.values().flat_map(|table| &table.links).all(ShardLink::is_idle)
     }
 
     /// Bytes of pushes that are not acknowledged, or wait to be sent: what a caller should bound.

@@ -5,6 +5,7 @@ mod cache;
 mod calls;
 mod copies;
 mod link_rate;
+mod pacing;
 mod queue;
 mod stream;
 mod tasks;
@@ -16,6 +17,7 @@ use cache::AnyCache;
 use codec::{Choice, Meter, PayloadDecoder, Share, Stopwatch, TableCodecs};
 use copies::Copies;
 use link_rate::{Cost, LinkRate};
+use pacing::Pacer;
 use queue::Queue;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stream::{ItemKind, ShardLink};
@@ -56,8 +58,6 @@ pub struct Batch {
 pub struct WorkerSettings {
     /// Send again what was not answered for this long. `None` where the transport loses nothing while it is connected.
     pub resend_after: Option<Span>,
-    /// Sends no more than this many bytes a second, if that is bounded.
-    pub bytes_per_second: Option<u64>,
     /// For the meters of codecs.
     pub stopwatch: Stopwatch,
 }
@@ -167,6 +167,8 @@ pub struct Worker {
     asked_control: Time,
     notices: Vec<Notice>,
     rate: LinkRate,
+    /// Where bandwidth is bounded.
+    pacer: Option<Pacer>,
     decoder: PayloadDecoder,
     counts: WorkerCounts,
 }
@@ -200,6 +202,7 @@ impl Worker {
             asked_control: Time(0),
             notices: Vec::new(),
             rate: LinkRate::default(),
+            pacer: None,
             decoder: PayloadDecoder::default(),
             counts: WorkerCounts::default(),
         }

@@ -2,6 +2,7 @@
 
 use super::calls::check_keys;
 use super::copies::Answer;
+use super::pacing::{Held, PACED_BYTES};
 use super::queue::Obstacle;
 use super::stream::{ItemKind, ReadKeys, Reading};
 use super::ticket::{Pending, PendingRead};
@@ -204,7 +205,10 @@ impl Worker {
     #[must_use]
     pub fn parts(&self, table: TableId, keys: &Keys) -> Vec<Range<usize>> {
         let Some(table) = self.tables.get(&table) else { return Vec::new() };
-        let rows = keys.rows_per_part(table.spec.number, table.spec.width);
+        let mut rows = keys.rows_per_part(table.spec.number, table.spec.width);
+        if self.pacer.is_some() {
+            rows = rows.min((PACED_BYTES / table.spec.row_bytes()).max(1));
+        }
         let cut = |link: &ShardLink| {
             let within = keys.within(link.placed.range);
             within.clone().step_by(rows).map(move |start| start..within.end.min(start + rows))
@@ -237,17 +241,18 @@ impl Worker {
         &mut self,
         now: Time,
         ticket: Ticket,
-        table: TableId,
+        id: TableId,
         keys: &Keys,
         rows: Range<usize>,
         values: Payload,
         out: &mut Outbox,
     ) {
         let head = self.head();
-        let Some(table) = self.tables.get_mut(&table) else { return };
+        let Some(table) = self.tables.get_mut(&id) else { return };
         let first = keys.position(rows.start);
-        let Some(link) = table.links.iter_mut().find(|link| link.placed.range.contains(first)) else { return };
+        let Some(shard) = table.links.iter().position(|link| link.placed.range.contains(first)) else { return };
         let keys = keys.slice(rows);
+        let significance = if self.pacer.is_some() { table.significance(&keys, &values) } else { 0.0 };
         let encoded = table.upward.encode(&keys, values);
         let mut plain = None;
         if let (Some(cache), Combine::Each) = (&mut table.cache, table.spec.combine) {
@@ -260,12 +265,17 @@ impl Worker {
         let item = ItemKind::Push { ticket, keys, values, formats, plain };
         self.unacknowledged_bytes += item.kept() + PART_COST;
         self.counts.parts += 1;
-        self.rate.sent(now, item.bytes() as u64);
-        touch(link, now);
-        out.send(link.append(head, item));
         if let Some(pending) = self.pending.get_mut(&ticket) {
             pending.parts += 1;
         }
+        if let Some(pacer) = &mut self.pacer {
+            pacer.hold(Held { table: id, shard, head, item, significance });
+            return self.send_paced(now, out);
+        }
+        let link = &mut table.links[shard];
+        self.rate.sent(now, item.bytes() as u64);
+        touch(link, now);
+        out.send(link.append(head, item));
     }
 
     /// Every part of a push that was begun has been handed over.
@@ -299,6 +309,11 @@ impl Worker {
         let head = self.head();
         // Parts of its own push are under way: whatever the rule for reads, this one follows them.
         let pushes = self.pending.get(&ticket).is_some_and(|pending| pending.parts > 0);
+        let follows =
+            |spec: &TableSpec| spec.combine == Combine::Each && (pushes || spec.consistency.bound().is_some());
+        if self.spec(id).is_some_and(follows) {
+            self.release_table(now, id, out);
+        }
         let Some(table) = self.tables.get_mut(&id) else { return };
         let row_bytes = table.spec.row_bytes();
         let Known { clock, misses, stale } = table.answer(self.source, keys, reader, &mut target);
@@ -339,7 +354,12 @@ impl Worker {
                     reading.after = link.last();
                 }
                 touch(link, now);
-                link.read(head, self.requests, reading).into_iter().for_each(|frame| out.send(frame));
+                if let Some(frame) = link.read(head, self.requests, reading) {
+                    if let Some(pacer) = &mut self.pacer {
+                        pacer.charge([&frame]);
+                    }
+                    out.send(frame);
+                }
                 parts += 1;
             }
         }

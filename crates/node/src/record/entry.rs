@@ -128,7 +128,6 @@ impl Field for Subject {
                 source.put(out);
                 plan.put(out);
                 settings.resend_after.map(|span| span.0).put(out);
-                settings.bytes_per_second.put(out);
             }
         }
     }
@@ -146,9 +145,8 @@ impl Field for Subject {
             2 => {
                 let (id, source, plan) = (Field::get(input)?, Field::get(input)?, plan(input)?);
                 let resend_after = Option::<u64>::get(input)?.map(Span);
-                let bytes_per_second = Field::get(input)?;
                 // The meters of codecs stand still in a replay: what a machine says never depends on them.
-                let settings = WorkerSettings { resend_after, bytes_per_second, ..WorkerSettings::default() };
+                let settings = WorkerSettings { resend_after, ..WorkerSettings::default() };
                 Self::Worker { id, source, plan, settings }
             }
             _ => return Err(WireError::Malformed("a recording of an unknown machine")),

@@ -229,6 +229,9 @@ impl Cluster {
                 self.actors[worker].outstanding.extend(ticket.map(|ticket| (Ticket(ticket), Task::Tune)));
                 self.note(worker as u32, Event::Tuned { table, clock, rate });
             }
+            Step::Limit(bandwidth) => {
+                self.drive_worker(worker, WorkerInput::Limit(now, bandwidth));
+            }
             Step::EndClock => {
                 let clock = self.actors[worker].worker.clock();
                 self.note(worker as u32, Event::ClockEnded { clock });

@@ -1,0 +1,90 @@
+//! How much may be sent in a second, in the words of networks: `100mbit`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A rate, at least one byte a second.
+///
+/// ```
+/// use types::Bandwidth;
+/// let rate: Bandwidth = "100mbit".parse().unwrap();
+/// assert_eq!((rate.bytes_per_second(), rate.to_string()), (12_500_000, "100mbit".to_owned()));
+/// assert!("fast".parse::<Bandwidth>().is_err());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bandwidth(u64);
+
+/// Units by their names, the largest first, in bits a second.
+const UNITS: [(&str, u64); 4] = [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1_000), ("bit", 1)];
+
+/// Why a text is no rate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BandwidthError(String);
+
+impl fmt::Display for BandwidthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is no rate; write a number and kbit, mbit or gbit, as in 100mbit", self.0)
+    }
+}
+
+impl std::error::Error for BandwidthError {}
+
+impl Bandwidth {
+    /// So many bytes a second, at least one.
+    #[must_use]
+    pub fn from_bytes_per_second(bytes: u64) -> Self {
+        Self(bytes.max(1))
+    }
+
+    /// In bytes a second.
+    #[must_use]
+    pub fn bytes_per_second(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for Bandwidth {
+    type Err = BandwidthError;
+
+    fn from_str(text: &str) -> Result<Self, BandwidthError> {
+        let wrong = || BandwidthError(text.to_owned());
+        let lower = text.trim().to_ascii_lowercase();
+        let (number, unit) = UNITS
+            .iter()
+            .find_map(|(name, bits)| lower.strip_suffix(name).map(|number| (number.trim_end(), *bits)))
+            .ok_or_else(wrong)?;
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        let bytes = number * unit as f64 / 8.0;
+        if bytes >= 1.0 && bytes < 1e18 { Ok(Self(bytes as u64)) } else { Err(wrong()) }
+    }
+}
+
+impl fmt::Display for Bandwidth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bits = self.0.saturating_mul(8);
+        let (name, unit) = UNITS.into_iter().find(|(_, unit)| bits >= *unit).unwrap_or(UNITS[3]);
+        write!(f, "{}{name}", bits as f64 / unit as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_and_printed_case_by_case() {
+        for (text, bytes, printed) in [
+            ("100mbit", 12_500_000, "100mbit"),
+            ("1 Gbit", 125_000_000, "1gbit"),
+            ("2.5gbit", 312_500_000, "2.5gbit"),
+            ("8bit", 1, "8bit"),
+            ("64kbit", 8_000, "64kbit"),
+        ] {
+            let rate: Bandwidth = text.parse().expect(text);
+            assert_eq!((rate.bytes_per_second(), rate.to_string().as_str()), (bytes, printed), "{text}");
+        }
+        for text in ["", "100", "mbit", "-1mbit", "nanmbit", "0mbit", "infgbit", "100 parsecs", "1e300gbit"] {
+            assert!(text.parse::<Bandwidth>().is_err(), "{text}");
+        }
+    }
+}
