@@ -77,6 +77,9 @@ impl Transport for LocalTransport {
         self.traffic.bytes_out += wire_bytes(&frame);
         self.traffic.frames_out += 1;
         let mut state = lock(&mailbox.state);
+        if state.closed {
+            return;
+        }
         state.frames.push_back(frame);
         let wake = std::mem::take(&mut state.waiting);
         drop(state);
@@ -117,7 +120,12 @@ impl Transport for LocalTransport {
 
 impl Drop for LocalTransport {
     fn drop(&mut self) {
-        lock(&self.mailbox.state).closed = true;
+        let mut state = lock(&self.mailbox.state);
+        state.closed = true;
+        // Others may hold on to the mailbox; whoever lent what is in it must have that back.
+        let unread = std::mem::take(&mut state.frames);
+        drop(state);
+        drop(unread);
         lock(&self.exchange.boxes).retain(|_, mailbox| !Arc::ptr_eq(mailbox, &self.mailbox));
     }
 }

@@ -151,6 +151,11 @@ impl Calls<'_> {
         self.worker.fail(reason, self.out);
     }
 
+    /// See [`Worker::let_go`].
+    pub fn let_go(&mut self) {
+        self.worker.let_go();
+    }
+
     pub(crate) fn handle(&mut self, frame: Frame) {
         let now = self.now();
         self.note(|| WorkerInput::Frame(now, Box::new(frame.clone())));

@@ -37,6 +37,8 @@ pub struct DriverSettings {
     pub wait: Wait,
     /// A coordinator that is silent for this long is lost.
     pub patience: Duration,
+    /// Whether everybody is a thread of this process.
+    pub embedded: bool,
 }
 
 struct State {
@@ -142,6 +144,12 @@ impl Driver {
             self.wake_background();
         }
         result
+    }
+
+    /// Whether what is pushed is used and then let go within this process, and may therefore be lent: nobody else keeps it, neither a
+    /// connection nor a recording.
+    pub fn lends(&self) -> bool {
+        self.settings.embedded && lock(&self.state).recorder.is_none()
     }
 
     /// Handles what has arrived, without waiting for more.

@@ -9,6 +9,7 @@ mod buffer;
 mod field;
 mod frame;
 mod keys;
+mod loan;
 mod message;
 mod order;
 mod whole;
@@ -21,6 +22,7 @@ pub use frame::{
     CodecChain, Frame, HEADER_BYTES, Head, Header, MAX_BODY_BYTES, Stage, VERSION, WireError, decode, encode,
 };
 pub use keys::{KeyError, KeyPart, Keys, Signature, Slice};
+pub use loan::lend;
 pub use message::{
     Acked, Control, FailedClock, Marker, Member, Message, Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal,
     Refused, Resend, ResendReason, Role, Step, Tune, Waiting,

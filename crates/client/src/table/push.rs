@@ -5,9 +5,10 @@ use crate::Error;
 use crate::ticket::{Rows, Ticket, Tickets};
 use machine::{Batch, RowsOfPush, Values};
 use std::ops::Range;
-use wire::Keys;
+use wire::{Keys, lend};
 
-/// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to stay in a cache.
+/// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to stay in a cache. What is larger
+/// holds its caller in any case, and is lent within one process.
 const COPIED_BYTES: usize = 4 << 20;
 
 impl<T: TargetNumber> Table<T> {
@@ -53,11 +54,16 @@ impl<T: TargetNumber> Table<T> {
             PushValues::Owned(payload) => payload,
             PushValues::Borrowed(values) => {
                 let whole = values.len() == keys.len() * self.spec.width as usize;
-                if after.0.is_empty()
-                    && whole
-                    && let Some(ticket) = self.push_copies(keys, values, examples)?
-                {
-                    return Ok(ticket);
+                if after.0.is_empty() && whole {
+                    let is_large = size_of_val(values) > COPIED_BYTES;
+                    let begun = if is_large && self.shared.driver.lends() {
+                        self.push_lent(keys, values, examples)?
+                    } else {
+                        self.push_copies(keys, values, examples)?
+                    };
+                    if let Some(ticket) = begun {
+                        return Ok(ticket);
+                    }
                 }
                 self.shared.pool.copy(values)
             }
@@ -66,6 +72,30 @@ impl<T: TargetNumber> Table<T> {
         let batch = Batch { keys: keys.clone(), values, examples };
         let number = self.shared.push(|worker| worker.push(self.id, batch, &after.0))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+    }
+
+    /// Pushes the values from where they are and blocks until every shard has taken them. Nothing if the push must wait for
+    /// others first. For large pushes: copying them would hold the caller as long.
+    fn push_lent(&self, keys: &Keys, values: &[T], examples: u64) -> Result<Option<Ticket<()>>, Error> {
+        let driver = &self.shared.driver;
+        let (table, row_bytes) = (self.id, self.spec.row_bytes());
+        lend(values, |lent| {
+            let ticket = driver.call(|worker| {
+                let Some(ticket) = worker.begin_push(table, keys, examples)? else { return Ok(None) };
+                for rows in worker.parts(table, keys) {
+                    let values = lent.slice(rows.start * row_bytes..rows.end * row_bytes);
+                    worker.push_rows(RowsOfPush { ticket, table, keys: keys.clone(), rows, values });
+                }
+                worker.end_push(ticket);
+                Ok::<_, Error>(Some(ticket))
+            })?;
+            let Some(ticket) = ticket else { return Ok(None) };
+            drop(lent);
+            // Of a run that is lost nobody will say that it is done with the memory.
+            let taken = driver.wait_until(|worker| worker.is_finished(ticket).then_some(()));
+            taken.inspect_err(|_| driver.call(|worker| worker.let_go()))?;
+            Ok(Some(Ticket::new(self.shared.clone(), ticket, self.spec.shape.placement())))
+        })
     }
 
     /// Pushes part by part from copies that few buffers take in turn. Nothing if the push must wait for others first.

@@ -10,6 +10,7 @@ mod clocks;
 mod freshness;
 #[path = "../../../net/tests/logged/mod.rs"]
 mod logged;
+mod memory;
 mod rows;
 mod tasks;
 

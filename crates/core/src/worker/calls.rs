@@ -6,7 +6,7 @@ use super::{Batch, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
 use crate::Outbox;
 use crate::bounds::OPEN_READS;
 use types::{NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
-use wire::{Control, Keys, Refusal};
+use wire::{Control, Keys, Payload, Refusal};
 
 impl Worker {
     /// Pushes a batch, after the tickets named.
@@ -178,6 +178,18 @@ impl Worker {
     /// Tells the coordinator that it lives.
     pub fn beat(&self, out: &mut Outbox) {
         self.control(Control::Beat, out);
+    }
+
+    /// The run is over for this worker, without a goodbye: the memory of what it has pushed is let go.
+    pub fn let_go(&mut self) {
+        self.left = true;
+        for item in
+            self.tables.values_mut().flat_map(|table| &mut table.links).flat_map(|link| &mut link.unacknowledged)
+        {
+            if let ItemKind::Push { values, plain, .. } = &mut item.kind {
+                (*values, *plain) = (Payload::EMPTY, None);
+            }
+        }
     }
 
     /// Says goodbye. Call when idle.

@@ -194,7 +194,7 @@ impl Worker {
     fn start_push(&mut self, now: Time, ticket: Ticket, id: TableId, batch: &Batch, out: &mut Outbox) {
         let Some(table) = self.tables.get_mut(&id) else { return };
         let row_bytes = table.spec.row_bytes();
-        table.links.iter_mut().for_each(|link| link.untold += batch.examples);
+        table.links.iter_mut().for_each(|link| link.untold = link.untold.saturating_add(batch.examples));
         for rows in self.parts(id, &batch.keys) {
             let values = batch.values.bytes.slice(rows.start * row_bytes..rows.end * row_bytes);
             self.push_rows(now, ticket, id, &batch.keys, rows, values, out);
@@ -230,7 +230,7 @@ impl Worker {
         let ticket = Ticket(self.tickets);
         self.pending.insert(ticket, Pending { parts: 1, failure: None, read: None, table, reads: false, place: None });
         if let Some(table) = self.tables.get_mut(&table) {
-            table.links.iter_mut().for_each(|link| link.untold += examples);
+            table.links.iter_mut().for_each(|link| link.untold = link.untold.saturating_add(examples));
         }
         Ok(Some(ticket))
     }

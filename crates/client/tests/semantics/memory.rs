@@ -1,0 +1,115 @@
+//! Whose memory pushed values are in: the caller's is its own again as soon as the push returns, however large it was.
+
+use crate::{alone, done};
+use slackwater::{
+    Combine, Consistency, Keys, Number, Reduce, Registry, Session, Shape, Step, TableSpec, Tickets, Updater,
+    UpdaterSpec, Wait,
+};
+use std::sync::{Arc, Condvar, Mutex};
+
+/// Larger than what is copied rather than lent, and than a part; and smaller.
+const ROWS: [u64; 3] = [3_000_000, 1_500_000, 10];
+
+#[test]
+fn kept_memory_may_change_as_soon_as_the_push_returns() {
+    alone(|session| {
+        let rules = [Consistency::slack(0), Consistency::Unbounded, Consistency::Delay { tau: 2 }];
+        for (rows, consistency) in ROWS.into_iter().flat_map(|rows| rules.map(|rule| (rows, rule))) {
+            let name = format!("{rows} rows, {consistency}");
+            let table = session.table::<f32>(TableSpec::dense(&name, rows, 1).consistency(consistency)).expect("made");
+            let mut values = vec![1.0f32; rows as usize];
+            let mut pushes = Vec::new();
+            for _ in 0..3 {
+                pushes.push(table.push_range(0..rows, &values).expect("sent"));
+                values.fill(f32::NAN);
+                values.fill(1.0);
+            }
+            pushes.into_iter().for_each(|push| push.wait().expect("every number was finite"));
+            let sums = table.pull_range(0..rows).expect("asked").wait().expect("read");
+            assert!(sums.values().iter().all(|sum| *sum == 3.0), "{name}");
+        }
+    });
+}
+
+#[test]
+fn kept_memory_that_is_refused_is_told_by_the_ticket() {
+    alone(|session| {
+        let spec = TableSpec::dense("sums", ROWS[0], 1).combine(Combine::Clock(Reduce::Sum));
+        let table = session.table::<f32>(spec).expect("made");
+        let mut values = vec![1.0f32; ROWS[0] as usize];
+        values[2_000_000] = f32::INFINITY;
+        let ticket = table.push_range(0..ROWS[0], &values).expect("sent");
+        assert!(ticket.is_done());
+        let error = ticket.wait().expect_err("one is not finite");
+        assert!(error.to_string().contains("key 2000000"), "{error}");
+        let keys = Keys::run(0..ROWS[0]);
+        let short = &values[1..];
+        assert!(table.push(&keys, short).is_err(), "a number too few");
+        session.clock().expect("ended");
+        values[2_000_000] = 1.0;
+        done(table.push_after(&keys, &values, 5, &Tickets::none()));
+    });
+}
+
+/// Opens once.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<[bool; 2]>, Condvar)>);
+
+impl Gate {
+    const REACHED: usize = 0;
+    const OPEN: usize = 1;
+
+    fn set(&self, which: usize) {
+        self.0.0.lock().expect("no panic")[which] = true;
+        self.0.1.notify_all();
+    }
+
+    fn wait(&self, which: usize) {
+        let state = self.0.0.lock().expect("no panic");
+        drop(self.0.1.wait_while(state, |state| !state[which]).expect("no panic"));
+    }
+}
+
+/// A sum that waits at a gate.
+struct Gated(Gate);
+
+impl<T: Number> Updater<T> for Gated {
+    fn state(&self, _width: usize) -> usize {
+        0
+    }
+    fn update(&self, _: &Step, _width: usize, row: &mut [T], gradient: &[T]) {
+        self.0.set(Gate::REACHED);
+        self.0.wait(Gate::OPEN);
+        row.iter_mut().zip(gradient).for_each(|(sum, value)| *sum = sum.plus(*value));
+    }
+}
+
+#[test]
+fn kept_memory_comes_back_from_a_run_that_is_lost_in_the_middle_of_the_push() {
+    let gate = Gate::default();
+    let mut registry = Registry::builtin();
+    let gated = gate.clone();
+    registry.register::<f32>("gated", move |_| Box::new(Gated(gated.clone())));
+    let shape = Shape { servers: 1, workers: 2 };
+    let mut sessions = Session::embedded_with(shape, registry, Wait::BLOCKING).expect("a run");
+    let (other, session) = (sessions.remove(1), sessions.remove(0));
+    let updater = UpdaterSpec::Custom { name: "gated".into(), settings: vec![] };
+    let table = session.table::<f32>(TableSpec::dense("t", ROWS[1], 1).updater(updater)).expect("made");
+    let pushing = std::thread::spawn(move || {
+        let mut values = vec![1.0f32; ROWS[1] as usize];
+        let error = table.push_range(0..ROWS[1], &values).err().expect("the run is lost");
+        values.fill(2.0);
+        let again = table.push_range(0..ROWS[1], &values).err().expect("the run is still lost");
+        drop(session);
+        (error.to_string(), again.to_string())
+    });
+    gate.wait(Gate::REACHED);
+    other.abandon("enough");
+    // The server is in the middle of the caller's memory, and stays there for a while.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert!(!pushing.is_finished());
+    gate.set(Gate::OPEN);
+    let (error, again) = pushing.join().expect("no panic");
+    assert!(error.contains("lost worker 1: it could not go on: enough"), "{error}");
+    assert!(again.contains("left the run"), "{again}");
+}
