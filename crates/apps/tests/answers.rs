@@ -15,7 +15,7 @@ use apps::predict::{Predict, Predictor};
 use apps::program::Program;
 use apps::proximal::Proximal;
 use apps::softmax::Softmax;
-use apps::train::{Go, Rule, Training};
+use apps::train::{Go, Rate, Rule, Training};
 use common::{Scratch, Way, folder, learn, lib_svm, on_workers, open};
 use data::{Csv, Format, Labels, Reader, Settings, Shuffle, Weighting, bag_of_words};
 use slackwater::Consistency;
@@ -167,7 +167,8 @@ fn census(ways: &[Way]) {
     let test = open(&folder.join("census_148d_test.dummy.gz"), lib_svm(Labels::Binary));
     let program = FactorisationMachine { factors: 8, seed: 1, spread: 0.05, l2: 1e-5, factor_l2: 1e-3 };
     for &(workers, consistency) in ways {
-        let training = Training { rule: Rule::Adagrad { rate: 0.05 }, l1: 0.0, consistency, bias: true };
+        let training =
+            Training { rule: Rule::Adagrad { rate: Rate::Constant(0.05) }, l1: 0.0, consistency, bias: true };
         let found = quality(&program, &learn(&program, &training, None, &train, workers), &test);
         println!("census, {workers} workers, {consistency}: {found:?}");
         let Quality::Binary { log_loss, accuracy, auc } = found else { panic!("of two classes") };
@@ -222,15 +223,16 @@ fn housing(ways: &[Way]) {
     let scratch = Scratch::new("housing");
     let (train, test) = halves(&folder.join("cal_housing_full.data.gz"), &scratch);
     let settings = Settings::new(Format::Csv(Csv::new("medianHouseValue")), Labels::Real);
-    let train = open(&train, shuffled(settings.clone(), 500, 2000));
+    let train = open(&train, shuffled(settings.clone(), 400, 250));
     let test = open(&test, settings);
     let program = Linear { l2: 0.0 };
     for &(workers, consistency) in ways {
-        let training = Training { rule: Rule::Adagrad { rate: 0.1 }, l1: 0.0, consistency, bias: true };
+        let training = Training { rule: Rule::Adam { rate: Rate::Falling(0.002) }, l1: 0.0, consistency, bias: true };
         let found = quality(&program, &learn(&program, &training, Some(program.task()), &train, workers), &test);
         println!("cal-housing, {workers} workers, {consistency}: {found:?}");
         let Quality::Regression { rmse, r2 } = found else { panic!("of numbers") };
-        assert!(rmse <= 69_413.0 * 1.001 && r2 >= 0.6352 * 0.999);
+        // To the digits that the reference shows.
+        assert!(rmse.round() <= 69_413.0 && (r2 * 1e4).round() >= 6352.0);
     }
 }
 
@@ -269,7 +271,11 @@ fn one_worker_and_one_seed_give_the_same_model_bit_for_bit() {
     let Some(folder) = folder("a9a") else { return };
     let train = open(&folder.join("a9a.gz"), shuffled(lib_svm(Labels::Binary), 2, 100));
     let program = FactorisationMachine { factors: 4, seed: 3, spread: 0.05, l2: 1e-4, factor_l2: 1e-4 };
-    for rule in [Rule::Ftrl { rate: 0.1, beta: 1.0 }, Rule::Adam { rate: 0.01 }, Rule::Sgd { rate: 0.1 }] {
+    for rule in [
+        Rule::Ftrl { rate: 0.1, beta: 1.0 },
+        Rule::Adam { rate: Rate::Constant(0.01) },
+        Rule::Sgd { rate: Rate::Constant(0.1) },
+    ] {
         let training = Training { rule, l1: 0.0, consistency: SLACK, bias: true };
         let [one, other] = [(); 2].map(|()| learn(&program, &training, None, &train, 1));
         assert!(one == other && !one.tables["weights"].keys.is_empty(), "{rule:?}");
@@ -286,7 +292,7 @@ fn fashion_by_a_perceptron_of_two_hidden_layers_is_as_good_as_others() {
     let test = open(&part("t10k"), settings);
     let mlp = Mlp { inputs: 784, hidden: vec![256, 128], classes: 10, seed: 1, l2: 0.0 };
     for (workers, consistency) in [ALONE, (4, SLACK)] {
-        let training = Training { rule: Rule::Adam { rate: 1e-3 }, l1: 0.0, consistency, bias: true };
+        let training = Training { rule: Rule::Adam { rate: Rate::Constant(1e-3) }, l1: 0.0, consistency, bias: true };
         let models = on_workers(&train, workers, |session, share| {
             let trained = apps::mlp::train(session, &mlp, &training, share, |_| Go::On).expect("it trains");
             let pull = |table| apps::model::ModelTable::pull(table).expect("the weights can be read");

@@ -12,7 +12,7 @@ use apps::logistic::Logistic;
 use apps::program::Program;
 use apps::proximal::Proximal;
 use apps::softmax::Softmax;
-use apps::train::{Go, Rule, Training, train};
+use apps::train::{Go, Rate, Rule, Training, train};
 use common::{Scratch, lib_svm, on_workers, open};
 use data::{Labels, Reader};
 use slackwater::Consistency;
@@ -86,8 +86,8 @@ fn every_program_learns_as_it_always_has() {
     let softmax = Softmax { classes: 5, l2: 0.01 };
     let machine = FactorisationMachine { factors: 4, seed: 1, spread: 0.1, l2: 0.01, factor_l2: 0.01 };
     let classes = Labels::Classes { first: 0, count: 5 };
-    let (ftrl, adagrad) = (Rule::Ftrl { rate: 0.1, beta: 1.0 }, Rule::Adagrad { rate: 0.1 });
-    let (adam, sgd) = (Rule::Adam { rate: 0.05 }, Rule::Sgd { rate: 0.05 });
+    let (ftrl, adagrad) = (Rule::Ftrl { rate: 0.1, beta: 1.0 }, Rule::Adagrad { rate: Rate::Constant(0.1) });
+    let (adam, sgd) = (Rule::Adam { rate: Rate::Constant(0.05) }, Rule::Sgd { rate: Rate::Constant(0.05) });
     let programs: [Case<'_>; 7] = [
         (
             "logistic by ftrl",

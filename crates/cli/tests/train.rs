@@ -684,3 +684,19 @@ fn standardised_features_of_any_scale_are_learnt() {
     assert!(r2(&[]).is_none_or(|r2| r2 < 0.9), "the scales matter");
     fails(&[&all[..], &["--standardise", "--no-bias"]].concat(), "`standardise` is for");
 }
+
+#[test]
+fn a_rate_that_falls_closes_in_on_the_best_weights() {
+    let folder = Folder::new("decay");
+    // A line with noise that no minibatch of ten rows sees alike.
+    let row = |row: u64| format!("{} 1:{}\n", (row % 7) as f64 + (row * 37 % 11) as f64, (row % 7) as f64);
+    let data = folder.write("a.libsvm", &(0..1_001).map(row).collect::<String>());
+    let all = ["train", "linear", "--data", &data, "--epochs=20", "--minibatch=10", "--rate=0.05"];
+    // What the best line leaves is the noise, of √10.
+    let beyond_best =
+        |more: &[&str]| run_json(&[&all[..], more].concat())["train"]["rmse"].as_f64().unwrap() - 10f64.sqrt();
+    let (level, falling) = (beyond_best(&["--updater=sgd"]), beyond_best(&["--updater=sgd", "--decay=linear"]));
+    assert!((0.0..level / 4.0).contains(&falling), "{level} and {falling}");
+    fails(&[&all[..], &["--decay=linear"]].concat(), "the steps of ftrl shrink by themselves");
+    fails(&["train", "linear", "--data", &data, "--updater=sgd", "--decay=linear"], "`decay` goes epoch by epoch");
+}

@@ -13,7 +13,7 @@ use apps::predict::{Predict, Predictor};
 use apps::program::{Program, Task};
 use apps::proximal::Proximal;
 use apps::softmax::Softmax;
-use apps::train::{Rule, Training};
+use apps::train::{Rate, Rule, Training};
 use data::Reader;
 use slackwater::{Consistency, Shape};
 
@@ -174,13 +174,21 @@ fn training(settings: &Settings) -> anyhow::Result<Training> {
         bail!("a `rate` of 0 learns nothing");
     }
     let (beta, l1) = (settings.number("beta").unwrap_or(1.0), settings.number("l1").unwrap_or(0.0));
+    let falls = settings.text("decay") == Some("linear");
+    if falls && matches!(updater, "ftrl" | "proximal") {
+        bail!("the steps of {updater} shrink by themselves: `decay` is for adagrad, adam and sgd");
+    }
+    if falls && settings.count("epochs") == Some(1) {
+        bail!("`decay` goes epoch by epoch, and there is one: ask for more `epochs`, or leave it out");
+    }
+    let by_epoch = if falls { Rate::Falling(rate) } else { Rate::Constant(rate) };
     let rule = match updater {
         "ftrl" => Rule::Ftrl { rate, beta },
-        "adagrad" => Rule::Adagrad { rate },
-        "adam" => Rule::Adam { rate },
-        "sgd" => Rule::Sgd { rate },
+        "adagrad" => Rule::Adagrad { rate: by_epoch },
+        "adam" => Rule::Adam { rate: by_epoch },
+        "sgd" => Rule::Sgd { rate: by_epoch },
         // It has steps of its own; what follows serves its tables and its predictions.
-        "proximal" => Rule::Sgd { rate },
+        "proximal" => Rule::Sgd { rate: by_epoch },
         other => bail!("there is no updater `{other}`"),
     };
     if l1 > 0.0 && !matches!(updater, "ftrl" | "proximal") {
