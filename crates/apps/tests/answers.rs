@@ -103,18 +103,18 @@ impl Known {
         }
     }
 
-    fn by_proximal(&self, ways: &[(u32, u64)], blocks: usize, passes: u32) {
+    fn by_proximal(&self, ways: &[Way], blocks: usize, passes: u32) {
         let Some(folder) = folder(self.folder) else { return };
         let train = open(&folder.join(self.file), lib_svm(Labels::Binary));
-        for &(workers, slack) in ways {
-            let proximal = Proximal { l1: self.l1(), blocks, slack, passes, tolerance: 5e-4 };
+        for &(workers, consistency) in ways {
+            let proximal = Proximal { l1: self.l1(), blocks, consistency, passes, tolerance: 5e-4 };
             let results = on_workers(&train, workers, |session, share| {
                 let solved = apps::proximal::train(session, &proximal, share, |_| Go::On).expect("it trains");
                 let rows = solved.table.pull_all().and_then(|pull| pull.wait()).expect("the weights can be read");
                 (solved.gap, rows.values().chunks_exact(2).filter(|row| row[0] != 0.0).count())
             });
             let (gap, non_zeros) = results[0];
-            let what = format!("by proximal steps, {workers} workers, slack {slack}, gap {:.1e}", gap.relative());
+            let what = format!("by proximal steps, {workers} workers, {consistency}, gap {:.1e}", gap.relative());
             self.check(&what, C * gap.objective, non_zeros, 0.001);
             assert!(C * gap.bound <= self.objective * 1.0001, "the bound {} is above the optimum", C * gap.bound);
         }
@@ -150,15 +150,14 @@ fn l1_by_ftrl_comes_near_the_exact_optimum_in_every_way() {
 
 #[test]
 fn l1_by_proximal_steps_reaches_the_exact_optimum_and_bounds_it() {
-    A9A.by_proximal(&[(1, 0)], 32, 1000);
+    A9A.by_proximal(&[ALONE], 32, 1000);
 }
 
 #[test]
 #[ignore = "every way: minutes"]
 fn l1_by_proximal_steps_reaches_the_exact_optimum_in_every_way() {
-    // Asynchronous here means a delay that is bounded by a quarter of a pass: without a bound, no step would be safe.
-    A9A.by_proximal(&[(1, 0), (1, 3), (1, 8), (4, 0), (4, 3), (4, 8)], 32, 1000);
-    IMDB.by_proximal(&[(1, 0), (1, 3), (1, 16), (4, 0), (4, 3), (4, 16)], 64, 500);
+    A9A.by_proximal(&WAYS, 32, 1000);
+    IMDB.by_proximal(&WAYS, 64, 500);
 }
 
 fn census(ways: &[Way]) {

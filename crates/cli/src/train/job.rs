@@ -152,16 +152,10 @@ fn proximal(settings: &Settings) -> anyhow::Result<Option<Proximal>> {
     if settings.number("l2").unwrap_or(0.0) > 0.0 {
         bail!("proximal steps are for `l1` alone; take ftrl for `l2`");
     }
-    let blocks = settings.count("blocks").unwrap_or(64);
-    let slack = match settings.get("slack") {
-        Some(Value::Count(slack)) => *slack,
-        // No step is safe without a bound on how many others it does not know of.
-        _ => blocks / 4,
-    };
     Ok(Some(Proximal {
         l1: settings.number("l1").unwrap_or(0.0),
-        blocks: blocks as usize,
-        slack,
+        blocks: settings.count("blocks").unwrap_or(64) as usize,
+        consistency: consistency(settings),
         passes: settings.count("epochs").unwrap_or(1) as u32,
         tolerance: settings.number("tolerance").unwrap_or(0.0),
     }))
@@ -194,10 +188,13 @@ fn training(settings: &Settings) -> anyhow::Result<Training> {
     if l1 > 0.0 && !matches!(updater, "ftrl" | "proximal") {
         bail!("{updater} cannot keep weights at zero: `l1` is for ftrl and proximal");
     }
-    let consistency = match settings.get("slack") {
+    let bias = !settings.switch("no-bias") && updater != "proximal";
+    Ok(Training { rule, l1, consistency: consistency(settings), bias })
+}
+
+fn consistency(settings: &Settings) -> Consistency {
+    match settings.get("slack") {
         Some(Value::Count(slack)) => Consistency::slack(*slack),
         _ => Consistency::Unbounded,
-    };
-    let bias = !settings.switch("no-bias") && updater != "proximal";
-    Ok(Training { rule, l1, consistency, bias })
+    }
 }
