@@ -13,9 +13,9 @@ use crate::product::{View, multiply};
 use crate::program::Task;
 use crate::rounds::{Ended, Go, Learnt, Lesson, TrainError, make_rounds};
 use crate::softmax::normalise;
-use crate::train::{Trained, Training};
+use crate::train::{Pace, Trained, Training, to_mean};
 use data::{Loan, Minibatch, Reader};
-use slackwater::{Initial, Keys, Rows, Session, Table, TableSpec, Ticket, Tickets, UpdaterSpec};
+use slackwater::{Initial, Keys, Rows, Session, Table, TableSpec, Ticket, Tickets};
 
 /// The program.
 #[derive(Clone, Debug, PartialEq)]
@@ -158,7 +158,11 @@ pub fn train(
     let inputs = mlp.inputs;
     let prepare = move |batch: &Minibatch, matrix: &mut Matrix| matrix.fill(batch, inputs);
     let mut learner = Learner::new(mlp, &tables);
-    let learn = |batch: &Loan<Matrix>| learner.learn(batch);
+    let mut pace = Pace::new(session, training.rule, &tables, reader);
+    let learn = |batch: &Loan<Matrix>| {
+        pace.reach(batch.epoch())?;
+        learner.learn(batch)
+    };
     let Ended { stopped, progress } = make_rounds(session, training.consistency, reader, prepare, learn, watch)?;
     Ok(Trained { tables, stopped, progress })
 }
@@ -168,6 +172,8 @@ struct Learner<'a> {
     layers: Vec<Layer>,
     tables: &'a [Table<f32>],
     keys: Vec<Keys>,
+    /// Rows of the largest minibatch so far.
+    largest: usize,
     /// Of each layer, in memory that is used again: its rows, what came out of it, and its gradient.
     weights: Vec<Vec<f32>>,
     outputs: Vec<Vec<f32>>,
@@ -179,7 +185,7 @@ impl<'a> Learner<'a> {
         let layers = mlp.layers();
         let none = || vec![Vec::new(); layers.len()];
         let keys = layers.iter().map(|layer| Keys::run(0..layer.neurons as u64)).collect();
-        Self { mlp, tables, keys, weights: none(), outputs: none(), gradients: none(), layers }
+        Self { mlp, tables, keys, largest: 0, weights: none(), outputs: none(), gradients: none(), layers }
     }
 
     fn pull(&mut self, layer: usize) -> Result<Ticket<Rows<f32>>, slackwater::Error> {
@@ -194,6 +200,7 @@ impl<'a> Learner<'a> {
             return Err(TrainError::Unfit { key, inputs });
         }
         let examples = batch.rows();
+        self.largest = examples.max(self.largest);
         let mut lesson = Lesson::default();
         let mut pulled = Some(self.pull(0)?);
         for layer in 0..self.layers.len() {
@@ -216,14 +223,11 @@ impl<'a> Learner<'a> {
         for layer in (0..self.layers.len()).rev() {
             let input = self.outputs.get(layer.wrapping_sub(1)).unwrap_or(&matrix.numbers);
             gradient_of(self.layers[layer], input, &slopes, examples, &mut self.gradients[layer]);
-            push(
-                &self.tables[layer],
-                &self.keys[layer],
-                &self.weights[layer],
-                &mut self.gradients[layer],
-                examples,
-                self.mlp.l2,
-            )?;
+            let (table, keys) = (&self.tables[layer], &self.keys[layer]);
+            let (weights, gradient) = (&self.weights[layer], &mut self.gradients[layer]);
+            to_mean(gradient, weights, self.mlp.l2, examples, self.largest);
+            // A refused push is told by the end of the clock.
+            drop(table.push_after(keys, gradient.as_slice(), examples as u64, &Tickets::none())?);
             if layer > 0 {
                 backward(self.layers[layer], &self.weights[layer], input, &slopes, examples, &mut before);
                 std::mem::swap(&mut slopes, &mut before);
@@ -232,23 +236,6 @@ impl<'a> Learner<'a> {
         self.outputs.push(before);
         Ok(lesson)
     }
-}
-
-/// Pushes a layer's gradient: the mean over the examples, as every updater but ftrl wants it.
-fn push(
-    table: &Table<f32>,
-    keys: &Keys,
-    weights: &[f32],
-    gradient: &mut [f32],
-    examples: usize,
-    l2: f64,
-) -> Result<(), slackwater::Error> {
-    if !matches!(table.spec().updater, UpdaterSpec::Ftrl { .. }) {
-        let (share, l2) = (1.0 / examples as f32, l2 as f32);
-        gradient.iter_mut().zip(weights).for_each(|(gradient, weight)| *gradient = *gradient * share + l2 * weight);
-    }
-    // A refused push is told by the end of the clock.
-    table.push_after(keys, &*gradient, examples as u64, &Tickets::none()).map(drop)
 }
 
 /// Predicts with a perceptron.

@@ -21,18 +21,39 @@ pub enum Rule {
     /// Steps that shrink with the gradients a weight has seen. Learns from means over the minibatch, as the next two do.
     Adagrad {
         /// η
-        rate: f64,
+        rate: Rate,
     },
     /// Steps along running means.
     Adam {
         /// η
-        rate: f64,
+        rate: Rate,
     },
     /// Plain steps.
     Sgd {
         /// η
-        rate: f64,
+        rate: Rate,
     },
+}
+
+/// A learning rate, epoch by epoch. Ftrl has none: its steps shrink by themselves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// The same in all of them.
+    Constant(f64),
+    /// From this in the first, by equal steps, towards nothing after the last. Steps that stay as long as they were keep circling
+    /// the best weights, as far off as their minibatches differ; these close in on them.
+    Falling(f64),
+}
+
+impl Rate {
+    /// What it is in one of so many epochs.
+    #[must_use]
+    pub fn at(self, epoch: u32, epochs: u32) -> f64 {
+        match self {
+            Self::Constant(rate) => rate,
+            Self::Falling(rate) => rate * (1.0 - f64::from(epoch) / f64::from(epochs.max(1))),
+        }
+    }
 }
 
 /// What all programs have to be told.
@@ -54,13 +75,14 @@ impl Training {
     #[must_use]
     pub fn updater(&self, initial: Initial, l2: f64) -> UpdaterSpec {
         let adagrad = |rate| UpdaterSpec::Adagrad { rate, epsilon: 1e-8 };
+        let first = |rate: Rate| rate.at(0, 1);
         match self.rule {
             // Its weights are computed from sums of gradients, so they cannot start from anything but zero.
             Rule::Ftrl { rate, .. } if initial != Initial::Zero => adagrad(rate),
             Rule::Ftrl { rate, beta } => UpdaterSpec::Ftrl { rate, beta, l1: self.l1, l2 },
-            Rule::Adagrad { rate } => adagrad(rate),
-            Rule::Adam { rate } => UpdaterSpec::Adam { rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 },
-            Rule::Sgd { rate } => UpdaterSpec::Sgd { rate },
+            Rule::Adagrad { rate } => adagrad(first(rate)),
+            Rule::Adam { rate } => UpdaterSpec::Adam { rate: first(rate), beta1: 0.9, beta2: 0.999, epsilon: 1e-8 },
+            Rule::Sgd { rate } => UpdaterSpec::Sgd { rate: first(rate) },
         }
     }
 
@@ -103,15 +125,56 @@ pub fn train(
     let mut gather = Gather::new(tables[0].spec().shape.placement(), training.bias, scaling);
     let prepare = move |batch: &Minibatch, gathered: &mut Gathered| gather.gather(batch, gathered);
     let mut learner = Learner::new(program, &tables);
-    let learn = |batch: &Loan<Gathered>| Ok(learner.learn(batch)?);
+    let mut pace = Pace::new(session, training.rule, &tables, reader);
+    let learn = |batch: &Loan<Gathered>| {
+        pace.reach(batch.epoch())?;
+        Ok(learner.learn(batch)?)
+    };
     let Ended { stopped, progress } = make_rounds(session, training.consistency, reader, prepare, learn, watch)?;
     Ok(Trained { tables, stopped, progress })
+}
+
+/// Sets the rate of each epoch, for all workers.
+pub(crate) struct Pace<'a> {
+    tables: &'a [Table<f32>],
+    /// The first worker's alone.
+    rate: Option<Rate>,
+    /// What was last set, and for which epoch. A session that trains again may find anything.
+    set: Option<(u32, f64)>,
+    epochs: u32,
+}
+
+impl<'a> Pace<'a> {
+    pub fn new(session: &Session, rule: Rule, tables: &'a [Table<f32>], reader: &Reader) -> Self {
+        let rate = match rule {
+            Rule::Adagrad { rate } | Rule::Adam { rate } | Rule::Sgd { rate } => Some(rate),
+            Rule::Ftrl { .. } => None,
+        };
+        Self { tables, rate: rate.filter(|_| session.rank() == 0), set: None, epochs: reader.settings().epochs }
+    }
+
+    /// What comes next is of this epoch.
+    pub fn reach(&mut self, epoch: u32) -> Result<(), slackwater::Error> {
+        if let Some(rate) = self.rate
+            && self.set.is_none_or(|(of, _)| of != epoch)
+        {
+            let rate = rate.at(epoch, self.epochs);
+            if self.set.is_none_or(|(_, known)| known != rate) {
+                // Nobody needs to wait until every shard knows.
+                self.tables.iter().try_for_each(|table| table.set_rate(rate).map(drop))?;
+            }
+            self.set = Some((epoch, rate));
+        }
+        Ok(())
+    }
 }
 
 struct Learner<'a> {
     program: &'a dyn Program,
     tables: &'a [Table<f32>],
     shapes: Vec<Weights>,
+    /// Rows of the largest minibatch so far.
+    largest: usize,
     /// Of each table, in memory that is used again.
     weights: Vec<Vec<f32>>,
     gradients: Vec<Vec<f32>>,
@@ -120,12 +183,13 @@ struct Learner<'a> {
 impl<'a> Learner<'a> {
     fn new(program: &'a dyn Program, tables: &'a [Table<f32>]) -> Self {
         let none = || vec![Vec::new(); tables.len()];
-        Self { program, tables, shapes: program.tables(), weights: none(), gradients: none() }
+        Self { program, tables, shapes: program.tables(), largest: 0, weights: none(), gradients: none() }
     }
 
     fn learn(&mut self, batch: &Loan<Gathered>) -> Result<Lesson, slackwater::Error> {
-        let Self { program, tables, shapes, weights, gradients } = self;
+        let Self { program, tables, shapes, largest, weights, gradients } = self;
         let examples = batch.prepared().examples(batch);
+        *largest = examples.len().max(*largest);
         let mut pulls = Vec::new();
         for ((table, weights), shape) in tables.iter().zip(weights.iter_mut()).zip(shapes.iter()) {
             weights.resize(examples.keys.len() * shape.width as usize, 0.0);
@@ -147,12 +211,71 @@ impl<'a> Learner<'a> {
         let count = examples.len() as u64;
         for (((table, gradients), weights), shape) in tables.iter().zip(gradients).zip(weights).zip(shapes) {
             if !matches!(table.spec().updater, UpdaterSpec::Ftrl { .. }) {
-                let (share, l2) = (1.0 / count as f32, shape.l2 as f32);
-                gradients.iter_mut().zip(weights).for_each(|(gradient, w)| *gradient = *gradient * share + l2 * *w);
+                to_mean(gradients, weights, shape.l2, examples.len(), *largest);
             }
             // A refused push is told by the end of the clock.
             drop(table.push_after(examples.keys, gradients.as_slice(), count, &Tickets::none())?);
         }
         Ok(lesson)
+    }
+}
+
+/// Makes a sum of gradients over `examples` a mean, with λ₂ of the weights. An epoch's last minibatch is mostly shorter than the
+/// others; its mean is pushed for the share of a whole one that it is, so that every row counts alike.
+pub(crate) fn to_mean(gradients: &mut [f32], weights: &[f32], l2: f64, examples: usize, largest: usize) {
+    let share = 1.0 / largest as f32;
+    let l2 = (l2 * examples as f64 / largest as f64) as f32;
+    gradients.iter_mut().zip(weights).for_each(|(gradient, w)| *gradient = *gradient * share + l2 * *w);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linear::Linear;
+    use data::{Format, Labels, Settings};
+    use slackwater::Shape;
+
+    #[test]
+    fn however_rows_are_cut_into_minibatches_each_counts_alike() {
+        let rows = [3.0f32, -1.0, 2.0, 5.0, 0.5];
+        let (weights, l2) = ([2.0], 0.25);
+        let learnt = |cut: &[usize]| {
+            let (mut rest, mut sum) = (&rows[..], 0.0);
+            for &examples in cut {
+                let (batch, others) = rest.split_at(examples);
+                let mut gradient = [batch.iter().sum::<f32>()];
+                to_mean(&mut gradient, &weights, l2, examples, 2);
+                (rest, sum) = (others, sum + gradient[0]);
+            }
+            sum
+        };
+        assert_eq!(learnt(&[2, 2, 1]), (9.5 + 5.0 * 0.5) / 2.0);
+        assert_eq!(learnt(&[1, 2, 2]), learnt(&[2, 2, 1]));
+    }
+
+    #[test]
+    fn a_falling_rate_falls_by_equal_steps_towards_nothing() {
+        let rates = |rate: Rate| [0, 1, 2, 3].map(|epoch| rate.at(epoch, 4));
+        assert_eq!(rates(Rate::Falling(0.8)), [0.8, 0.8 * 0.75, 0.4, 0.2]);
+        assert_eq!(rates(Rate::Constant(0.8)), [0.8; 4]);
+    }
+
+    #[test]
+    fn each_epoch_steps_at_its_own_rate() {
+        let path = std::env::temp_dir().join(format!("slackwater-rates-{}.libsvm", std::process::id()));
+        std::fs::write(&path, "1 7:1\n").expect("a file can be written");
+        let settings = Settings { epochs: 2, ..Settings::new(Format::LibSvm, Labels::Real) };
+        let reader = Reader::open(&[path.to_str().expect("a path in UTF-8")], settings).expect("it is there");
+        for (rate, expected) in [(Rate::Constant(0.5), 0.75), (Rate::Falling(0.5), 0.625)] {
+            let session = Session::embedded(Shape { servers: 2, workers: 1 }).expect("a cluster").remove(0);
+            let consistency = Consistency::LOCK_STEP;
+            let training = Training { rule: Rule::Sgd { rate }, l1: 0.0, consistency, bias: false };
+            let trained = train(&session, &Linear { l2: 0.0 }, &training, None, &reader, |_| Go::On);
+            let table = &trained.expect("it trains").tables[0];
+            let weight = table.pull(&table.keys(&[7])).and_then(slackwater::Ticket::wait).expect("it can be read");
+            // From 0 to 1/2; then half of what is left, or a quarter.
+            assert_eq!(weight.values(), [expected], "{rate:?}");
+        }
+        std::fs::remove_file(&path).expect("it was there");
     }
 }

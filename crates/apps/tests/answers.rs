@@ -15,7 +15,7 @@ use apps::predict::{Predict, Predictor};
 use apps::program::Program;
 use apps::proximal::Proximal;
 use apps::softmax::Softmax;
-use apps::train::{Go, Rule, Training};
+use apps::train::{Go, Rate, Rule, Training};
 use common::{Scratch, Way, folder, learn, lib_svm, on_workers, open};
 use data::{Csv, Format, Labels, Reader, Settings, Shuffle, Weighting, bag_of_words};
 use slackwater::Consistency;
@@ -103,18 +103,18 @@ impl Known {
         }
     }
 
-    fn by_proximal(&self, ways: &[(u32, u64)], blocks: usize, passes: u32) {
+    fn by_proximal(&self, ways: &[Way], blocks: usize, passes: u32) {
         let Some(folder) = folder(self.folder) else { return };
         let train = open(&folder.join(self.file), lib_svm(Labels::Binary));
-        for &(workers, slack) in ways {
-            let proximal = Proximal { l1: self.l1(), blocks, slack, passes, tolerance: 5e-4 };
+        for &(workers, consistency) in ways {
+            let proximal = Proximal { l1: self.l1(), blocks, consistency, passes, tolerance: 5e-4 };
             let results = on_workers(&train, workers, |session, share| {
                 let solved = apps::proximal::train(session, &proximal, share, |_| Go::On).expect("it trains");
                 let rows = solved.table.pull_all().and_then(|pull| pull.wait()).expect("the weights can be read");
                 (solved.gap, rows.values().chunks_exact(2).filter(|row| row[0] != 0.0).count())
             });
             let (gap, non_zeros) = results[0];
-            let what = format!("by proximal steps, {workers} workers, slack {slack}, gap {:.1e}", gap.relative());
+            let what = format!("by proximal steps, {workers} workers, {consistency}, gap {:.1e}", gap.relative());
             self.check(&what, C * gap.objective, non_zeros, 0.001);
             assert!(C * gap.bound <= self.objective * 1.0001, "the bound {} is above the optimum", C * gap.bound);
         }
@@ -150,15 +150,14 @@ fn l1_by_ftrl_comes_near_the_exact_optimum_in_every_way() {
 
 #[test]
 fn l1_by_proximal_steps_reaches_the_exact_optimum_and_bounds_it() {
-    A9A.by_proximal(&[(1, 0)], 32, 1000);
+    A9A.by_proximal(&[ALONE], 32, 1000);
 }
 
 #[test]
 #[ignore = "every way: minutes"]
 fn l1_by_proximal_steps_reaches_the_exact_optimum_in_every_way() {
-    // Asynchronous here means a delay that is bounded by a quarter of a pass: without a bound, no step would be safe.
-    A9A.by_proximal(&[(1, 0), (1, 3), (1, 8), (4, 0), (4, 3), (4, 8)], 32, 1000);
-    IMDB.by_proximal(&[(1, 0), (1, 3), (1, 16), (4, 0), (4, 3), (4, 16)], 64, 500);
+    A9A.by_proximal(&WAYS, 32, 1000);
+    IMDB.by_proximal(&WAYS, 64, 500);
 }
 
 fn census(ways: &[Way]) {
@@ -167,7 +166,8 @@ fn census(ways: &[Way]) {
     let test = open(&folder.join("census_148d_test.dummy.gz"), lib_svm(Labels::Binary));
     let program = FactorisationMachine { factors: 8, seed: 1, spread: 0.05, l2: 1e-5, factor_l2: 1e-3 };
     for &(workers, consistency) in ways {
-        let training = Training { rule: Rule::Adagrad { rate: 0.05 }, l1: 0.0, consistency, bias: true };
+        let training =
+            Training { rule: Rule::Adagrad { rate: Rate::Constant(0.05) }, l1: 0.0, consistency, bias: true };
         let found = quality(&program, &learn(&program, &training, None, &train, workers), &test);
         println!("census, {workers} workers, {consistency}: {found:?}");
         let Quality::Binary { log_loss, accuracy, auc } = found else { panic!("of two classes") };
@@ -222,15 +222,16 @@ fn housing(ways: &[Way]) {
     let scratch = Scratch::new("housing");
     let (train, test) = halves(&folder.join("cal_housing_full.data.gz"), &scratch);
     let settings = Settings::new(Format::Csv(Csv::new("medianHouseValue")), Labels::Real);
-    let train = open(&train, shuffled(settings.clone(), 500, 2000));
+    let train = open(&train, shuffled(settings.clone(), 400, 250));
     let test = open(&test, settings);
     let program = Linear { l2: 0.0 };
     for &(workers, consistency) in ways {
-        let training = Training { rule: Rule::Adagrad { rate: 0.1 }, l1: 0.0, consistency, bias: true };
+        let training = Training { rule: Rule::Adam { rate: Rate::Falling(0.002) }, l1: 0.0, consistency, bias: true };
         let found = quality(&program, &learn(&program, &training, Some(program.task()), &train, workers), &test);
         println!("cal-housing, {workers} workers, {consistency}: {found:?}");
         let Quality::Regression { rmse, r2 } = found else { panic!("of numbers") };
-        assert!(rmse <= 69_413.0 * 1.001 && r2 >= 0.6352 * 0.999);
+        // To the digits that the reference shows.
+        assert!(rmse.round() <= 69_413.0 && (r2 * 1e4).round() >= 6352.0);
     }
 }
 
@@ -269,7 +270,11 @@ fn one_worker_and_one_seed_give_the_same_model_bit_for_bit() {
     let Some(folder) = folder("a9a") else { return };
     let train = open(&folder.join("a9a.gz"), shuffled(lib_svm(Labels::Binary), 2, 100));
     let program = FactorisationMachine { factors: 4, seed: 3, spread: 0.05, l2: 1e-4, factor_l2: 1e-4 };
-    for rule in [Rule::Ftrl { rate: 0.1, beta: 1.0 }, Rule::Adam { rate: 0.01 }, Rule::Sgd { rate: 0.1 }] {
+    for rule in [
+        Rule::Ftrl { rate: 0.1, beta: 1.0 },
+        Rule::Adam { rate: Rate::Constant(0.01) },
+        Rule::Sgd { rate: Rate::Constant(0.1) },
+    ] {
         let training = Training { rule, l1: 0.0, consistency: SLACK, bias: true };
         let [one, other] = [(); 2].map(|()| learn(&program, &training, None, &train, 1));
         assert!(one == other && !one.tables["weights"].keys.is_empty(), "{rule:?}");
@@ -286,7 +291,7 @@ fn fashion_by_a_perceptron_of_two_hidden_layers_is_as_good_as_others() {
     let test = open(&part("t10k"), settings);
     let mlp = Mlp { inputs: 784, hidden: vec![256, 128], classes: 10, seed: 1, l2: 0.0 };
     for (workers, consistency) in [ALONE, (4, SLACK)] {
-        let training = Training { rule: Rule::Adam { rate: 1e-3 }, l1: 0.0, consistency, bias: true };
+        let training = Training { rule: Rule::Adam { rate: Rate::Constant(1e-3) }, l1: 0.0, consistency, bias: true };
         let models = on_workers(&train, workers, |session, share| {
             let trained = apps::mlp::train(session, &mlp, &training, share, |_| Go::On).expect("it trains");
             let pull = |table| apps::model::ModelTable::pull(table).expect("the weights can be read");

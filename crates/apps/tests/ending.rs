@@ -121,32 +121,42 @@ fn a_session_can_train_again_and_goes_on_with_what_it_has_learnt() {
     std::fs::remove_file(&path).unwrap();
 }
 
-#[test]
-fn when_one_worker_is_told_to_stop_proximal_steps_end_for_all_after_the_same_pass() {
-    let path = rows("proximal", "");
+/// Three workers make proximal steps, in eight blocks, for ever. Returns whether each stopped, and after how many clocks.
+fn proximal_steps(name: &str, consistency: Consistency, watch: impl Fn(u32, u64) -> Go + Sync) -> Vec<(bool, u64)> {
+    let path = rows(name, "");
     let reader = Reader::open(&[path.to_str().unwrap()], Settings::new(Format::LibSvm, Labels::Binary)).unwrap();
-    for slack in [0, 3] {
-        // Without the word it would last for days: no gap is less than nothing.
-        let proximal = Proximal { l1: 1e-4, blocks: 8, slack, passes: u32::MAX, tolerance: -1.0 };
-        let sessions = Session::embedded(Shape { servers: 2, workers: 3 }).unwrap();
-        let ended: Vec<(bool, u32)> = std::thread::scope(|scope| {
-            let work = |session: Session| {
-                let (reader, proximal) = (&reader, &proximal);
-                scope.spawn(move || {
-                    let share = reader.for_worker(session.rank(), 3).unwrap();
-                    let mut passes = 0;
-                    let solved = apps::proximal::train(&session, proximal, &share, |_| {
-                        passes += 1;
-                        if (session.rank(), passes) == (1, 3) { Go::Stop } else { Go::On }
-                    });
-                    session.close().unwrap();
-                    (solved.unwrap().stopped, passes)
-                })
-            };
-            let workers: Vec<_> = sessions.into_iter().map(work).collect();
-            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
-        });
-        assert_eq!(ended, [(true, 4); 3], "slack {slack}: told after the third pass, all hear it in the fourth");
-    }
+    // No gap is less than nothing.
+    let proximal = Proximal { l1: 1e-4, blocks: 8, consistency, passes: u32::MAX, tolerance: -1.0 };
+    let sessions = Session::embedded(Shape { servers: 2, workers: 3 }).unwrap();
+    let ended = std::thread::scope(|scope| {
+        let work = |session: Session| {
+            let (reader, proximal, watch) = (&reader, &proximal, &watch);
+            scope.spawn(move || {
+                let share = reader.for_worker(session.rank(), 3).unwrap();
+                let mut clocks = 0;
+                let solved = apps::proximal::train(&session, proximal, &share, |state| {
+                    clocks += u64::from(state.is_none());
+                    watch(session.rank(), clocks)
+                });
+                session.close().unwrap();
+                (solved.unwrap().stopped, clocks)
+            })
+        };
+        let workers: Vec<_> = sessions.into_iter().map(work).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    });
     std::fs::remove_file(&path).unwrap();
+    ended
+}
+
+#[test]
+fn when_one_worker_is_told_to_stop_proximal_steps_end_for_all_after_the_same_clock() {
+    for (consistency, most) in [(Consistency::LOCK_STEP, 6), (Consistency::slack(3), 9), (Consistency::Unbounded, 79)] {
+        // In the middle of the first pass.
+        let stop = |rank, clocks| if (rank, clocks) == (1, 3) { Go::Stop } else { Go::On };
+        let ended = proximal_steps("proximal", consistency, stop);
+        assert!(ended.iter().all(|(stopped, clocks)| *stopped && *clocks == ended[0].1), "{consistency}: {ended:?}");
+        // Who is ahead is by slack + 2 clocks at most, and hears of it in that one or in the next. The first check comes with clock 80.
+        assert!((3..=most).contains(&ended[0].1), "{consistency}: {ended:?}");
+    }
 }

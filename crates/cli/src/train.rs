@@ -247,9 +247,8 @@ fn work_on(
     let Learned { tables, stopped, progress, gap } = match learn(session, job, &reader, &mut watch) {
         Ok(learned) => learned,
         Err(error) => {
-            if matches!(&error, TrainError::Cluster(slackwater::Error::Refused { .. })) {
-                watch.refused();
-            }
+            // What it came to is asked for all the more where it fails.
+            watch.refresh();
             return Err(with_advice(error));
         }
     };

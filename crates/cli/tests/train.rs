@@ -450,6 +450,13 @@ fn processes_learn_as_well_as_threads() {
 
 /// The first figures of metrics that are served, once some rows have been learnt from.
 fn scrape(address: &str) -> String {
+    let has = |body: &str, name: &str| figure(body, &format!("slackwater_{name}{{worker=\"0\"}}")) > 0.0;
+    scrape_until(address, |body| has(body, "rows_total") && has(body, "sent_bytes_total"))
+}
+
+/// The first metrics served that are as they should be.
+fn scrape_until(address: &str, are_wanted: impl Fn(&str) -> bool) -> String {
+    let mut last = String::new();
     for _ in 0..600 {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(process::LIMIT)).unwrap();
@@ -458,14 +465,13 @@ fn scrape(address: &str) -> String {
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
-        if figure(body, "slackwater_rows_total{worker=\"0\"}") > 0.0
-            && figure(body, "slackwater_sent_bytes_total{worker=\"0\"}") > 0.0
-        {
+        if are_wanted(body) {
             return body.to_owned();
         }
+        last = body.to_owned();
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("no rows are learnt from");
+    panic!("these metrics never become what they should be:\n{last}");
 }
 
 fn figure(body: &str, name: &str) -> f64 {
@@ -565,6 +571,29 @@ fn an_interrupt_finishes_the_clock_and_writes_a_model_that_can_be_used() {
     let predicted = run_json(&["predict", "--model", &out, "--data", &data]);
     assert_eq!(predicted["figures"], figures["train"], "the model is there and whole");
     assert!(run(&["inspect", &out]).contains("stopped              true"));
+}
+
+#[test]
+fn an_interrupt_ends_proximal_steps_after_the_clock_and_not_the_pass() {
+    let folder = Folder::new("interrupt-proximal");
+    let (data, out) = (folder.write("a.libsvm", &made_up(0..2_000)), folder.path("model"));
+    // A pass of a million clocks, which nobody waits for.
+    let program = ["train", "logistic", "--data", &data, "--updater=proximal", "--l1=0.001", "--blocks=1000000"];
+    for consistency in ["--slack=0", "--slack=3", "--async"] {
+        let more = ["--epochs=1000", "--workers=2", "--json", "--metrics=127.0.0.1:0", "--out", &out, consistency];
+        let mut train = start("train", &[&program[..], &more].concat());
+        scrape_until(&served_at(&mut train), |body| figure(body, "slackwater_clock{worker=\"1\"}") > 100.0);
+        interrupt(&train);
+        assert!(train.end(), "{}", train.stderr());
+        assert!(train.stderr().contains("interrupted: this clock is the last"), "{}", train.stderr());
+        assert!(train.stderr().contains("what was learnt so far is written to"), "{}", train.stderr());
+        let figures: Value = serde_json::from_str(&train.stdout()).unwrap();
+        assert_eq!(figures["stopped"], true);
+        assert!(figures["rows"].as_u64().unwrap() < 2_000, "less than a pass: {figures}");
+        let predicted = run_json(&["predict", "--model", &out, "--data", &data]);
+        assert_eq!(predicted["figures"], figures["train"], "the model is there and whole");
+        std::fs::remove_file(&out).unwrap();
+    }
 }
 
 #[test]
@@ -683,4 +712,20 @@ fn standardised_features_of_any_scale_are_learnt() {
     assert!(r2(&["--standardise"]).unwrap() > 0.99);
     assert!(r2(&[]).is_none_or(|r2| r2 < 0.9), "the scales matter");
     fails(&[&all[..], &["--standardise", "--no-bias"]].concat(), "`standardise` is for");
+}
+
+#[test]
+fn a_rate_that_falls_closes_in_on_the_best_weights() {
+    let folder = Folder::new("decay");
+    // A line with noise that no minibatch of ten rows sees alike.
+    let row = |row: u64| format!("{} 1:{}\n", (row % 7) as f64 + (row * 37 % 11) as f64, (row % 7) as f64);
+    let data = folder.write("a.libsvm", &(0..1_001).map(row).collect::<String>());
+    let all = ["train", "linear", "--data", &data, "--epochs=20", "--minibatch=10", "--rate=0.05"];
+    // What the best line leaves is the noise, of √10.
+    let beyond_best =
+        |more: &[&str]| run_json(&[&all[..], more].concat())["train"]["rmse"].as_f64().unwrap() - 10f64.sqrt();
+    let (level, falling) = (beyond_best(&["--updater=sgd"]), beyond_best(&["--updater=sgd", "--decay=linear"]));
+    assert!((0.0..level / 4.0).contains(&falling), "{level} and {falling}");
+    fails(&[&all[..], &["--decay=linear"]].concat(), "the steps of ftrl shrink by themselves");
+    fails(&["train", "linear", "--data", &data, "--updater=sgd", "--decay=linear"], "`decay` goes epoch by epoch");
 }

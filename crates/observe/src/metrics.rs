@@ -51,6 +51,8 @@ pub struct State {
     pub bytes_sent: u64,
     /// Bytes received.
     pub bytes_received: u64,
+    /// Parts of its pushes that a server refused.
+    pub refused_parts: u64,
     /// Connections closed because of what came over them.
     pub refused_connections: u64,
     /// Malformed lines that were skipped.
@@ -198,11 +200,6 @@ impl Worker {
         self.loss.set(mean_loss);
     }
 
-    /// A server refused a part of what it pushed.
-    pub fn refused(&self) {
-        self.refused_parts.inc();
-    }
-
     /// How fast it has learnt lately.
     pub fn speed(&self, rows_per_second: f64) {
         self.rows_per_second.set(rows_per_second);
@@ -213,6 +210,7 @@ impl Worker {
         let total = |counter: &Counter, total| counter.inner().store(total, Ordering::Relaxed);
         total(&self.sent, state.bytes_sent);
         total(&self.received, state.bytes_received);
+        total(&self.refused_parts, state.refused_parts);
         total(&self.refused_connections, state.refused_connections);
         total(&self.bad_rows, state.bad_rows);
         for (counter, seconds) in self.waited.iter().zip(state.waited_seconds) {

@@ -22,9 +22,15 @@ fn metrics_are_served_to_who_asks_rightly_and_nobody_else_does_harm() {
     let metrics = Metrics::new();
     let worker = metrics.worker(3);
     worker.learnt(500, 0.25, 2, 1);
-    worker.refused();
     worker.speed(1500.5);
-    worker.state(&State { bytes_sent: 7, bad_rows: 2, waited_seconds: [0.5, 0.0, 1.0], clock: 9, ..State::default() });
+    worker.state(&State {
+        bytes_sent: 7,
+        refused_parts: 1,
+        bad_rows: 2,
+        waited_seconds: [0.5, 0.0, 1.0],
+        clock: 9,
+        ..State::default()
+    });
     let exporter = Exporter::start("127.0.0.1:0", metrics).unwrap();
     let address = exporter.address();
     let long = [&b"GET /metrics HTTP/1.1\r\nX: "[..], &[b'a'; 20_000], b"\r\n\r\n"].concat();

@@ -13,7 +13,7 @@ use apps::predict::{Predict, Predictor};
 use apps::program::{Program, Task};
 use apps::proximal::Proximal;
 use apps::softmax::Softmax;
-use apps::train::{Rule, Training};
+use apps::train::{Rate, Rule, Training};
 use data::Reader;
 use slackwater::{Consistency, Shape};
 
@@ -152,16 +152,10 @@ fn proximal(settings: &Settings) -> anyhow::Result<Option<Proximal>> {
     if settings.number("l2").unwrap_or(0.0) > 0.0 {
         bail!("proximal steps are for `l1` alone; take ftrl for `l2`");
     }
-    let blocks = settings.count("blocks").unwrap_or(64);
-    let slack = match settings.get("slack") {
-        Some(Value::Count(slack)) => *slack,
-        // No step is safe without a bound on how many others it does not know of.
-        _ => blocks / 4,
-    };
     Ok(Some(Proximal {
         l1: settings.number("l1").unwrap_or(0.0),
-        blocks: blocks as usize,
-        slack,
+        blocks: settings.count("blocks").unwrap_or(64) as usize,
+        consistency: consistency(settings),
         passes: settings.count("epochs").unwrap_or(1) as u32,
         tolerance: settings.number("tolerance").unwrap_or(0.0),
     }))
@@ -174,22 +168,33 @@ fn training(settings: &Settings) -> anyhow::Result<Training> {
         bail!("a `rate` of 0 learns nothing");
     }
     let (beta, l1) = (settings.number("beta").unwrap_or(1.0), settings.number("l1").unwrap_or(0.0));
+    let falls = settings.text("decay") == Some("linear");
+    if falls && matches!(updater, "ftrl" | "proximal") {
+        bail!("the steps of {updater} shrink by themselves: `decay` is for adagrad, adam and sgd");
+    }
+    if falls && settings.count("epochs") == Some(1) {
+        bail!("`decay` goes epoch by epoch, and there is one: ask for more `epochs`, or leave it out");
+    }
+    let by_epoch = if falls { Rate::Falling(rate) } else { Rate::Constant(rate) };
     let rule = match updater {
         "ftrl" => Rule::Ftrl { rate, beta },
-        "adagrad" => Rule::Adagrad { rate },
-        "adam" => Rule::Adam { rate },
-        "sgd" => Rule::Sgd { rate },
+        "adagrad" => Rule::Adagrad { rate: by_epoch },
+        "adam" => Rule::Adam { rate: by_epoch },
+        "sgd" => Rule::Sgd { rate: by_epoch },
         // It has steps of its own; what follows serves its tables and its predictions.
-        "proximal" => Rule::Sgd { rate },
+        "proximal" => Rule::Sgd { rate: by_epoch },
         other => bail!("there is no updater `{other}`"),
     };
     if l1 > 0.0 && !matches!(updater, "ftrl" | "proximal") {
         bail!("{updater} cannot keep weights at zero: `l1` is for ftrl and proximal");
     }
-    let consistency = match settings.get("slack") {
+    let bias = !settings.switch("no-bias") && updater != "proximal";
+    Ok(Training { rule, l1, consistency: consistency(settings), bias })
+}
+
+fn consistency(settings: &Settings) -> Consistency {
+    match settings.get("slack") {
         Some(Value::Count(slack)) => Consistency::slack(*slack),
         _ => Consistency::Unbounded,
-    };
-    let bias = !settings.switch("no-bias") && updater != "proximal";
-    Ok(Training { rule, l1, consistency, bias })
+    }
 }

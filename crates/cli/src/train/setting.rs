@@ -61,6 +61,7 @@ pub enum Of {
 pub const PROGRAMS: [&str; 5] = ["logistic", "linear", "softmax", "fm", "mlp"];
 pub const FORMATS: [&str; 8] = ["auto", "libsvm", "libffm", "vw", "criteo", "csv", "parquet", "idx"];
 pub const UPDATERS: [&str; 5] = ["ftrl", "adagrad", "adam", "sgd", "proximal"];
+pub const DECAYS: [&str; 2] = ["none", "linear"];
 /// The words that stand in place of a number.
 pub const ASYNC: &str = "async";
 pub const OFF: &str = "off";
@@ -95,6 +96,7 @@ pub const SETTINGS: [Setting; 40] = [
     setting("slack", CountOr("CLOCKS", ASYNC), Is("0"), Model, "How many clocks a worker may run ahead of the slowest; `async` waits for nobody."),
     setting("updater", Word(&UPDATERS), Depends("ftrl, mlp adam"), Model, "How weights follow gradients."),
     setting("rate", Number(0.0), Depends("adam 0.01, others 0.1, for mlp a tenth; proximal its own"), Model, "The learning rate."),
+    setting("decay", Word(&DECAYS), Is("none"), Model, "How the rate falls, epoch by epoch: `linear`, by equal steps towards 0 after the last. For adagrad, adam and sgd."),
     setting("beta", Number(0.0), Is("1"), Model, "ftrl's β: how slowly its first steps begin."),
     setting("l1", Number(0.0), Is("0"), Model, "λ1 of mean loss + λ1 |w| + λ2 w²/2, for ftrl and proximal."),
     setting("l2", Number(0.0), Is("0"), Model, "λ2 of the same."),

@@ -30,8 +30,11 @@ pub struct Watch<'a> {
     curve: Curve,
     rows: u64,
     minibatches: u64,
+    /// How far the reading of the data had come.
+    progress: data::Progress,
     told: bool,
     since: Since,
+    refreshed: Instant,
 }
 
 /// The first worker's display, and what it needs to know how far it is.
@@ -137,8 +140,10 @@ impl<'a> Watch<'a> {
             curve: Curve::default(),
             rows: 0,
             minibatches: 0,
+            progress: data::Progress::default(),
             told: false,
             since,
+            refreshed: begun,
         }
     }
 
@@ -146,6 +151,7 @@ impl<'a> Watch<'a> {
     pub fn see(&mut self, learnt: Learnt) -> Go {
         self.rows += learnt.examples;
         self.minibatches += 1;
+        self.progress = learnt.progress;
         self.learnt_here.fetch_add(learnt.examples, Ordering::Relaxed);
         self.figures.count_read(learnt.staleness);
         self.curve.add(self.begun.elapsed().as_secs_f64(), learnt.weight, learnt.loss);
@@ -163,8 +169,11 @@ impl<'a> Watch<'a> {
         self.go()
     }
 
-    /// Whether to go on.
+    /// Whether to go on. To be asked after every clock.
     pub fn go(&mut self) -> Go {
+        if self.refreshed.elapsed() >= LOOK {
+            self.refresh();
+        }
         if self.interrupt.is_told() {
             self.heed();
             return Go::Stop;
@@ -172,15 +181,22 @@ impl<'a> Watch<'a> {
         Go::On
     }
 
-    /// Brings the display and the metrics up to date.
+    /// Brings the metrics up to date with what the session knows.
+    pub fn refresh(&mut self) {
+        self.refreshed = Instant::now();
+        if let Some(metrics) = &self.metrics {
+            let waiting = self.progress.rows_read.saturating_sub(self.rows);
+            metrics.state(&state(self.session, waiting, self.progress.bad_rows));
+        }
+    }
+
+    /// Brings the display, and how fast it goes, up to date.
     fn look(&mut self, learnt: &Learnt) {
         let here = self.learnt_here.load(Ordering::Relaxed);
         let Since { time, rows, rows_here, loss, weight, staleness, minibatches } = &self.since;
         let seconds = time.elapsed().as_secs_f64();
         if let Some(metrics) = &self.metrics {
             metrics.speed(*rows as f64 / seconds);
-            let waiting = learnt.progress.rows_read.saturating_sub(self.rows);
-            metrics.state(&state(self.session, waiting, learnt.progress.bad_rows));
         }
         if let Some(display) = &mut self.display {
             let now = Now {
@@ -208,9 +224,7 @@ impl<'a> Watch<'a> {
         if !std::mem::replace(&mut self.told, true)
             && let Some(display) = &self.display
         {
-            display
-                .progress
-                .say("interrupted: this clock is the last (of proximal steps, the next pass); once more ends at once");
+            display.progress.say("interrupted: this clock is the last; once more ends at once");
         }
     }
 
@@ -235,11 +249,6 @@ impl<'a> Watch<'a> {
         };
         (self.figures, account, self.curve)
     }
-
-    /// A server has refused what was pushed.
-    pub fn refused(&self) {
-        self.metrics.iter().for_each(observe::Worker::refused);
-    }
 }
 
 fn state(session: &Session, rows_waiting: u64, bad_rows: u64) -> State {
@@ -248,6 +257,7 @@ fn state(session: &Session, rows_waiting: u64, bad_rows: u64) -> State {
         bytes_sent: traffic.bytes_out,
         bytes_received: traffic.bytes_in,
         refused_connections: traffic.refused,
+        refused_parts: session.counts().refused,
         bad_rows,
         waited_seconds: [ledger.waited_for_others(), ledger.network, ledger.barrier].map(|time| time.as_secs_f64()),
         rows_waiting,

@@ -88,6 +88,7 @@ impl Worker {
         match kind {
             ItemKind::Push { ticket, .. } => {
                 self.unacknowledged_bytes -= kind.kept() + PART_COST;
+                self.counts.refused += u64::from(refusal.is_some());
                 self.part_done(ticket, refusal);
             }
             ItemKind::Tune { ticket, .. } => self.part_done(ticket, refusal),

@@ -74,6 +74,8 @@ pub struct WorkerSettings {
 pub struct WorkerCounts {
     /// Parts of pushes sent for the first time.
     pub parts: u64,
+    /// Parts of pushes that a shard refused.
+    pub refused: u64,
     /// Frames sent again.
     pub resent: u64,
     /// Rows read.

@@ -1,0 +1,177 @@
+//! One worker's half of the method: gradients and curvatures of a block at its rows' scores, which follow the weights.
+
+use super::columns::Columns;
+use slackwater::{Clock, Keys, Session, Table, Tickets};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How often a worker looks whether the last steps are made.
+const WAIT: Duration = Duration::from_micros(100);
+/// How far a score is thought to move in a step: the curvature is the greatest within that distance.
+const REACH: f64 = 0.5;
+
+/// F(z): the greatest curvature of the logistic loss within `REACH` of a score.
+fn curvature(score: f64) -> f64 {
+    let beyond = score.abs() - REACH;
+    if beyond <= 0.0 { 0.25 } else { 1.0 / (2.0 + beyond.exp() + (-beyond).exp()) }
+}
+
+/// What a worker knows: its rows' scores under the weights as it last read them.
+pub struct Worker<'a> {
+    session: &'a Session,
+    columns: &'a Columns,
+    table: &'a Table<f32>,
+    /// Of each block: its keys in the table's order, and the column of each.
+    keys: Vec<(Keys, Vec<usize>)>,
+    /// Of each column, as last read.
+    weights: Vec<f32>,
+    /// Of each row: Σ w x.
+    pub scores: Vec<f64>,
+    /// Of each row: the derivative of its loss by its score, and F of it.
+    slopes: Vec<[f32; 2]>,
+    /// Rows whose score has changed since that was computed, and whether each row is one of them.
+    changed: Vec<u32>,
+    is_changed: Vec<bool>,
+    /// Steps whose outcome has not been read yet, oldest first: their clock and their block.
+    under_way: VecDeque<(Clock, usize)>,
+    /// Of each row: Σ |x| over the blocks that are under way, each as often as it is.
+    loads: Vec<f32>,
+    /// Since the last check: the most clocks that a read was behind, and how many were held back.
+    pub staleness: u64,
+    pub parked: u64,
+}
+
+impl<'a> Worker<'a> {
+    pub fn new(session: &'a Session, columns: &'a Columns, table: &'a Table<f32>, blocks: usize) -> Self {
+        let keys_of = |block: usize| {
+            let span = columns.block(block);
+            let keys = table.keys(&columns.keys[span.clone()]);
+            let column = |key: u64| span.start + columns.keys[span.clone()].partition_point(|other| *other < key);
+            let order = keys.ids().map(column).collect();
+            (keys, order)
+        };
+        let rows = columns.labels.len();
+        let mut worker = Self {
+            session,
+            columns,
+            table,
+            keys: (0..blocks).map(keys_of).collect(),
+            weights: vec![0.0; columns.keys.len()],
+            scores: vec![0.0; rows],
+            slopes: vec![[0.0; 2]; rows],
+            changed: (0..rows as u32).collect(),
+            is_changed: vec![true; rows],
+            under_way: VecDeque::new(),
+            loads: vec![0.0; rows],
+            staleness: 0,
+            parked: 0,
+        };
+        worker.find_slopes();
+        worker
+    }
+
+    /// Computes the slopes of rows whose scores have changed.
+    fn find_slopes(&mut self) {
+        for row in self.changed.drain(..).map(|row| row as usize) {
+            let (label, score) = (f64::from(self.columns.labels[row]), self.scores[row]);
+            self.slopes[row] = [(-label / (1.0 + (label * score).exp())) as f32, curvature(score) as f32];
+            self.is_changed[row] = false;
+        }
+    }
+
+    /// Makes a step: pushes a block's gradient and curvatures, after bringing the scores up to date.
+    pub fn step(&mut self, block: usize) -> Result<(), slackwater::Error> {
+        self.catch_up()?;
+        self.begin(block);
+        let (keys, order) = &self.keys[block];
+        let mut pushed = Vec::with_capacity(2 * order.len());
+        for &column in order {
+            let (mut gradient, mut bound) = (0.0, 0.0);
+            for (row, value) in self.columns.column(column) {
+                let [slope, curvature] = self.slopes[row];
+                gradient += f64::from(slope * value);
+                bound += f64::from(curvature * value.abs() * self.loads[row]);
+            }
+            pushed.extend([gradient as f32, bound as f32]);
+        }
+        let examples = if block == 0 { self.columns.labels.len() as u64 } else { 0 };
+        // Refused pushes are told by the end of the clock.
+        drop(self.table.push_after(keys, pushed, examples, &Tickets::none())?);
+        Ok(())
+    }
+
+    /// Reads what has become of steps under way: of those that are sure to be made, or without a bound of those that are.
+    fn catch_up(&mut self) -> Result<(), slackwater::Error> {
+        let now = self.session.now();
+        let bound = self.table.spec().consistency.bound();
+        while let Some(&(clock, block)) = self.under_way.front() {
+            if bound.is_some_and(|slack| clock.0 + slack >= now.0) || !self.read(clock, block)? {
+                break;
+            }
+            self.under_way.pop_front();
+            self.add_load(block, -1.0);
+        }
+        Ok(())
+    }
+
+    /// Reads what has become of all steps. Everybody does so after the same clock.
+    pub fn settle(&mut self) -> Result<(), slackwater::Error> {
+        // Once these clocks have ended, a read holds every step that was made.
+        for _ in 0..=self.table.spec().consistency.bound().unwrap_or(0) {
+            self.session.clock()?;
+        }
+        self.catch_up()?;
+        while !self.under_way.is_empty() {
+            // Some have not come so far yet.
+            std::thread::sleep(WAIT);
+            self.catch_up()?;
+        }
+        Ok(())
+    }
+
+    /// Brings the scores up to date with a block's weights. Returns whether its step of that clock is in them.
+    fn read(&mut self, clock: Clock, block: usize) -> Result<bool, slackwater::Error> {
+        let (keys, order) = &self.keys[block];
+        if order.is_empty() {
+            return Ok(true);
+        }
+        let rows = self.table.pull(keys)?.wait()?;
+        self.staleness = self.staleness.max(rows.staleness());
+        self.parked += u64::from(rows.waited_for().is_some());
+        for (&column, row) in order.iter().zip(rows.values().chunks_exact(2)) {
+            let change = f64::from(row[0]) - f64::from(self.weights[column]);
+            if change != 0.0 {
+                self.weights[column] = row[0];
+                for (row, value) in self.columns.column(column) {
+                    self.scores[row] += change * f64::from(value);
+                    if !std::mem::replace(&mut self.is_changed[row], true) {
+                        self.changed.push(row as u32);
+                    }
+                }
+            }
+        }
+        self.find_slopes();
+        Ok(rows.clock() > clock)
+    }
+
+    /// Puts a block under way.
+    fn begin(&mut self, block: usize) {
+        self.under_way.push_back((self.session.now(), block));
+        if block == 0 {
+            // Anew once a pass: adding and taking away would let errors of rounding grow.
+            self.loads.fill(0.0);
+            let all: Vec<usize> = self.under_way.iter().map(|(_, block)| *block).collect();
+            all.into_iter().for_each(|block| self.add_load(block, 1.0));
+        } else {
+            self.add_load(block, 1.0);
+        }
+    }
+
+    fn add_load(&mut self, block: usize, sign: f32) {
+        for column in self.columns.block(block) {
+            for (row, value) in self.columns.column(column) {
+                self.loads[row] += sign * value.abs();
+            }
+        }
+    }
+}
