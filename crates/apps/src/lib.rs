@@ -16,5 +16,6 @@ pub mod program;
 pub mod proximal;
 pub mod rounds;
 pub mod scaling;
+pub mod shrink;
 pub mod softmax;
 pub mod train;

@@ -12,6 +12,7 @@ use crate::predict::{Predict, table_of};
 use crate::product::{View, multiply};
 use crate::program::Task;
 use crate::rounds::{Ended, Go, Learnt, Lesson, TrainError, make_rounds};
+use crate::shrink::shrunk;
 use crate::softmax::normalise;
 use crate::train::{Pace, Trained, Training, to_mean};
 use data::{Loan, Minibatch, Reader};
@@ -66,7 +67,8 @@ impl Mlp {
             // So that what comes out of a layer is about as large as what goes in (He et al., 2015).
             let initial = Initial::Normal { seed: self.seed ^ (seed << 32), scale: (2.0 / layer.inputs as f64).sqrt() };
             let spec = TableSpec::dense(&name, layer.neurons as u64, layer.width() as u32).initial(initial);
-            spec.consistency(training.consistency).updater(training.updater(initial, self.l2))
+            let spec = spec.consistency(training.consistency).updater(training.updater(initial, self.l2));
+            shrunk(spec, &training.codecs)
         };
         self.layers().into_iter().zip(self.tables()).zip(1..).map(spec).collect()
     }

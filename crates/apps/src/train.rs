@@ -5,8 +5,9 @@ use crate::program::{Program, Weights};
 use crate::rounds::{Ended, Lesson, make_rounds};
 pub use crate::rounds::{Go, Learnt, TrainError};
 use crate::scaling::Scaling;
+use crate::shrink::shrunk;
 use data::{Loan, Minibatch, Reader};
-use slackwater::{Consistency, Initial, Session, Table, TableSpec, Tickets, UpdaterSpec};
+use slackwater::{Codecs, Consistency, Initial, Session, Table, TableSpec, Tickets, UpdaterSpec};
 
 /// How weights follow gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,6 +69,8 @@ pub struct Training {
     pub consistency: Consistency,
     /// Whether there is a constant term.
     pub bias: bool,
+    /// What shrinks messages.
+    pub codecs: Codecs,
 }
 
 impl Training {
@@ -91,7 +94,7 @@ impl Training {
     pub fn spec(&self, weights: &Weights) -> TableSpec {
         let updater = self.updater(weights.initial, weights.l2);
         let spec = TableSpec::sparse(weights.name, weights.width).initial(weights.initial);
-        spec.consistency(self.consistency).updater(updater)
+        shrunk(spec.consistency(self.consistency).updater(updater), &self.codecs)
     }
 
     /// Makes a program's tables, or finds them where another worker has made them.
@@ -269,7 +272,13 @@ mod tests {
         for (rate, expected) in [(Rate::Constant(0.5), 0.75), (Rate::Falling(0.5), 0.625)] {
             let session = Session::embedded(Shape { servers: 2, workers: 1 }).expect("a cluster").remove(0);
             let consistency = Consistency::LOCK_STEP;
-            let training = Training { rule: Rule::Sgd { rate }, l1: 0.0, consistency, bias: false };
+            let training = Training {
+                rule: Rule::Sgd { rate },
+                l1: 0.0,
+                consistency,
+                bias: false,
+                codecs: slackwater::Codecs::default(),
+            };
             let trained = train(&session, &Linear { l2: 0.0 }, &training, None, &reader, |_| Go::On);
             let table = &trained.expect("it trains").tables[0];
             let weight = table.pull(&table.keys(&[7])).and_then(slackwater::Ticket::wait).expect("it can be read");

@@ -45,7 +45,13 @@ fn a9a_with_l2(ways: &[Way]) {
     let test = open(&folder.join("a9a.t.gz"), lib_svm(Labels::Binary));
     let program = Logistic { l2: 1.0 / 32_561.0 };
     for &(workers, consistency) in ways {
-        let training = Training { rule: Rule::Ftrl { rate: 0.1, beta: 1.0 }, l1: 0.0, consistency, bias: true };
+        let training = Training {
+            rule: Rule::Ftrl { rate: 0.1, beta: 1.0 },
+            l1: 0.0,
+            consistency,
+            bias: true,
+            codecs: slackwater::Codecs::default(),
+        };
         let found = quality(&program, &learn(&program, &training, None, &train, workers), &test);
         println!("a9a, ℓ2, {workers} workers, {consistency}: {found:?}");
         let Quality::Binary { log_loss, accuracy, .. } = found else { panic!("of two classes") };
@@ -96,7 +102,13 @@ impl Known {
         let train = open(&folder.join(self.file), shuffled(lib_svm(Labels::Binary), epochs, 500));
         let once = open(&folder.join(self.file), lib_svm(Labels::Binary));
         for &(workers, consistency) in ways {
-            let training = Training { rule: Rule::Ftrl { rate, beta: 1.0 }, l1: self.l1(), consistency, bias: false };
+            let training = Training {
+                rule: Rule::Ftrl { rate, beta: 1.0 },
+                l1: self.l1(),
+                consistency,
+                bias: false,
+                codecs: slackwater::Codecs::default(),
+            };
             let model = learn(&Logistic { l2: 0.0 }, &training, None, &train, workers);
             let (objective, non_zeros) = objective(&model, &once);
             self.check(&format!("by ftrl, {workers} workers, {consistency}"), objective, non_zeros, 0.01);
@@ -166,8 +178,13 @@ fn census(ways: &[Way]) {
     let test = open(&folder.join("census_148d_test.dummy.gz"), lib_svm(Labels::Binary));
     let program = FactorisationMachine { factors: 8, seed: 1, spread: 0.05, l2: 1e-5, factor_l2: 1e-3 };
     for &(workers, consistency) in ways {
-        let training =
-            Training { rule: Rule::Adagrad { rate: Rate::Constant(0.05) }, l1: 0.0, consistency, bias: true };
+        let training = Training {
+            rule: Rule::Adagrad { rate: Rate::Constant(0.05) },
+            l1: 0.0,
+            consistency,
+            bias: true,
+            codecs: slackwater::Codecs::default(),
+        };
         let found = quality(&program, &learn(&program, &training, None, &train, workers), &test);
         println!("census, {workers} workers, {consistency}: {found:?}");
         let Quality::Binary { log_loss, accuracy, auc } = found else { panic!("of two classes") };
@@ -203,7 +220,13 @@ fn twenty_news(ways: &[Way]) {
     // C = 14 over 11,314 documents.
     let program = Softmax { classes: 20, l2: 1.0 / (14.0 * 11_314.0) };
     for &(workers, consistency) in ways {
-        let training = Training { rule: Rule::Ftrl { rate: 1.0, beta: 1.0 }, l1: 0.0, consistency, bias: true };
+        let training = Training {
+            rule: Rule::Ftrl { rate: 1.0, beta: 1.0 },
+            l1: 0.0,
+            consistency,
+            bias: true,
+            codecs: slackwater::Codecs::default(),
+        };
         let found = quality(&program, &learn(&program, &training, None, &train, workers), &test);
         println!("20news, {workers} workers, {consistency}: {found:?}");
         let Quality::Classes { log_loss, accuracy } = found else { panic!("of classes") };
@@ -226,7 +249,13 @@ fn housing(ways: &[Way]) {
     let test = open(&test, settings);
     let program = Linear { l2: 0.0 };
     for &(workers, consistency) in ways {
-        let training = Training { rule: Rule::Adam { rate: Rate::Falling(0.002) }, l1: 0.0, consistency, bias: true };
+        let training = Training {
+            rule: Rule::Adam { rate: Rate::Falling(0.002) },
+            l1: 0.0,
+            consistency,
+            bias: true,
+            codecs: slackwater::Codecs::default(),
+        };
         let found = quality(&program, &learn(&program, &training, Some(program.task()), &train, workers), &test);
         println!("cal-housing, {workers} workers, {consistency}: {found:?}");
         let Quality::Regression { rmse, r2 } = found else { panic!("of numbers") };
@@ -275,7 +304,8 @@ fn one_worker_and_one_seed_give_the_same_model_bit_for_bit() {
         Rule::Adam { rate: Rate::Constant(0.01) },
         Rule::Sgd { rate: Rate::Constant(0.1) },
     ] {
-        let training = Training { rule, l1: 0.0, consistency: SLACK, bias: true };
+        let training =
+            Training { rule, l1: 0.0, consistency: SLACK, bias: true, codecs: slackwater::Codecs::default() };
         let [one, other] = [(); 2].map(|()| learn(&program, &training, None, &train, 1));
         assert!(one == other && !one.tables["weights"].keys.is_empty(), "{rule:?}");
     }
@@ -291,7 +321,13 @@ fn fashion_by_a_perceptron_of_two_hidden_layers_is_as_good_as_others() {
     let test = open(&part("t10k"), settings);
     let mlp = Mlp { inputs: 784, hidden: vec![256, 128], classes: 10, seed: 1, l2: 0.0 };
     for (workers, consistency) in [ALONE, (4, SLACK)] {
-        let training = Training { rule: Rule::Adam { rate: Rate::Constant(1e-3) }, l1: 0.0, consistency, bias: true };
+        let training = Training {
+            rule: Rule::Adam { rate: Rate::Constant(1e-3) },
+            l1: 0.0,
+            consistency,
+            bias: true,
+            codecs: slackwater::Codecs::default(),
+        };
         let models = on_workers(&train, workers, |session, share| {
             let trained = apps::mlp::train(session, &mlp, &training, share, |_| Go::On).expect("it trains");
             let pull = |table| apps::model::ModelTable::pull(table).expect("the weights can be read");

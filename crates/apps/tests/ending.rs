@@ -27,7 +27,13 @@ fn run(
 ) -> Vec<(Result<Trained, TrainError>, u64)> {
     let settings = Settings { epochs, minibatch_rows: 100, ..Settings::new(Format::LibSvm, Labels::Binary) };
     let reader = Reader::open(&[path.to_str().unwrap()], settings).unwrap();
-    let training = Training { rule: Rule::Ftrl { rate: 0.1, beta: 1.0 }, l1: 0.0, consistency, bias: true };
+    let training = Training {
+        rule: Rule::Ftrl { rate: 0.1, beta: 1.0 },
+        l1: 0.0,
+        consistency,
+        bias: true,
+        codecs: slackwater::Codecs::default(),
+    };
     let sessions = Session::embedded(Shape { servers: 2, workers: 3 }).unwrap();
     std::thread::scope(|scope| {
         let work = |session: Session| {
@@ -91,7 +97,13 @@ fn a_session_can_train_again_and_goes_on_with_what_it_has_learnt() {
     let settings = Settings { minibatch_rows: 1000, ..Settings::new(Format::LibSvm, Labels::Binary) };
     let reader = Reader::open(&[path.to_str().unwrap()], settings).unwrap();
     for consistency in MODES {
-        let training = Training { rule: Rule::Ftrl { rate: 0.1, beta: 1.0 }, l1: 0.0, consistency, bias: true };
+        let training = Training {
+            rule: Rule::Ftrl { rate: 0.1, beta: 1.0 },
+            l1: 0.0,
+            consistency,
+            bias: true,
+            codecs: slackwater::Codecs::default(),
+        };
         let sessions = Session::embedded(Shape { servers: 1, workers: 2 }).unwrap();
         let losses: Vec<f64> = std::thread::scope(|scope| {
             let work = |session: Session| {

@@ -241,6 +241,7 @@ fn work_on(
 ) -> anyhow::Result<Option<Outcome>> {
     let (rank, Shape { workers, .. }) = (session.rank(), session.shape());
     agree(session, job)?;
+    session.limit(job.bandwidth);
     let reader = job.data.for_worker(rank, workers)?;
     let display = (rank == 0).then(|| Display::start(job.method.name(), reader.settings().epochs));
     let mut watch = Watch::new(session, interrupt, learnt_here, metrics.map(|metrics| metrics.worker(rank)), display);
@@ -284,5 +285,5 @@ fn work_on(
     settings.insert("learnt-rows".to_owned(), account.rows.to_string());
     settings.insert("stopped".to_owned(), stopped.to_string());
     let model = Model { settings, tables };
-    Ok(Some(Outcome { model, run: Run { workers: figures, account, curve, stopped, gap } }))
+    Ok(Some(Outcome { model, run: Run { workers: figures, account, curve, stopped, gap, codecs: session.codecs() } }))
 }

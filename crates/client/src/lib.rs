@@ -24,6 +24,7 @@
 //! # Ok::<(), slackwater::Error>(())
 //! ```
 
+mod codecs;
 mod connect;
 mod embedded;
 mod error;
@@ -35,11 +36,12 @@ mod session;
 mod table;
 mod ticket;
 
+pub use codecs::is_lossy;
 pub use connect::Connect;
 pub use error::Error;
 pub use ledger::Ledger;
 pub use log::Log;
-pub use machine::{Meter, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
+pub use machine::{CodecUse, Meter, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
 pub use net::{SameHost, Traffic};
 pub use node::{NodeError, RecordingError, Replayed, ServerReport, Wait, replay_file};
 pub use serve::Serve;

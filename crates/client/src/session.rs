@@ -5,7 +5,7 @@ mod shared;
 
 use crate::log::Logs;
 use crate::table::{Table, TargetNumber};
-use crate::{Error, Ledger, embedded};
+use crate::{CodecUse, Error, Ledger, embedded};
 use machine::WorkerCounts;
 use net::{Traffic, lock};
 pub use open::Shape;
@@ -120,6 +120,13 @@ impl Session {
     #[must_use]
     pub fn turn(&self) -> u64 {
         self.shared.turns.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What the codecs of this worker's tables have cost and gained so far, of those tables that have any; see [`CodecUse`].
+    /// Does not block.
+    #[must_use]
+    pub fn codecs(&self) -> Vec<CodecUse> {
+        self.shared.driver.call(|worker| worker.codecs())
     }
 
     /// Sends no more than this to all servers together, from now on; `None` lifts the limit. Returns at once. Pushes then wait

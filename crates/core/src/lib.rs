@@ -16,13 +16,13 @@ mod worker;
 
 pub use bounds::{HELD_CLOCKS, OPEN_READS, READS_AT_ONCE};
 pub use check::check;
-pub use codec::{ChainWarning, Choice, Meter, Stopwatch, TableCodecs};
+pub use codec::{Chain, ChainWarning, Choice, Meter, Stopwatch, TableCodecs};
 pub use coordinator::{Coordinator, Size};
 pub use inputs::{Answer, CoordinatorInput, Lists, RowsOfPush, ServerInput, WorkerInput};
 pub use outbox::Outbox;
 pub use server::{Server, ServerCounts};
 pub use shard::{LIST_BYTES, ShardCounts};
 pub use worker::{
-    Batch, Failure, Notice, Outcome, PullTarget, ReadRows, TableFailure, Ticket, Values, Worker, WorkerCounts,
-    WorkerSettings,
+    Batch, CodecUse, Failure, Notice, Outcome, PullTarget, ReadRows, TableFailure, Ticket, Values, Worker,
+    WorkerCounts, WorkerSettings,
 };

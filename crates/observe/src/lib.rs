@@ -16,4 +16,4 @@ mod exporter;
 mod metrics;
 
 pub use exporter::{CONTENT_TYPE, Exporter};
-pub use metrics::{Metrics, State, Worker};
+pub use metrics::{Codec, Metrics, State, Worker};

@@ -42,6 +42,30 @@ struct Inner {
     clock: Levels,
     rows_per_second: Numbers,
     loss: Numbers,
+    codecs: CodecNumbers,
+}
+
+/// Of each table and direction.
+#[derive(Clone, Default)]
+struct CodecNumbers {
+    ratio: Numbers,
+    relative_error: Numbers,
+    seconds_per_megabyte: Numbers,
+}
+
+/// What a table's codecs do in one direction, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Codec {
+    /// The table's name.
+    pub table: String,
+    /// `up` or `down`.
+    pub direction: &'static str,
+    /// How many times fewer bytes.
+    pub ratio: Option<f64>,
+    /// ‖x − decoded‖ / ‖x‖.
+    pub relative_error: Option<f64>,
+    /// Seconds of a processor for a megabyte.
+    pub seconds_per_megabyte: Option<f64>,
 }
 
 /// What a worker's session knows of itself at some time. All are totals, but the last three.
@@ -96,6 +120,7 @@ impl Metrics {
             clock: Levels::default(),
             rows_per_second: Numbers::default(),
             loss: Numbers::default(),
+            codecs: CodecNumbers::default(),
         };
         registry.register_with_unit("sent", "Sent by the worker", Unit::Bytes, inner.sent.clone());
         registry.register_with_unit("received", "Received by the worker", Unit::Bytes, inner.received.clone());
@@ -132,6 +157,17 @@ impl Metrics {
         let help = "Rows learnt from in a second, lately";
         registry.register("rows_per_second", help, inner.rows_per_second.clone());
         registry.register("loss", "Mean loss of rows before they were learnt from, lately", inner.loss.clone());
+        for (name, help, numbers) in [
+            ("codec_ratio", "How many times fewer bytes codecs make of values", &inner.codecs.ratio),
+            ("codec_relative_error", "How far decoded values lie from what was encoded", &inner.codecs.relative_error),
+            (
+                "codec_seconds_per_megabyte",
+                "Seconds of a processor that codecs take for a megabyte of values",
+                &inner.codecs.seconds_per_megabyte,
+            ),
+        ] {
+            registry.register(name, help, numbers.clone());
+        }
         inner.registry = registry;
         Self(Arc::new(inner))
     }
@@ -158,6 +194,8 @@ impl Metrics {
             clock: inner.clock.get_or_create_owned(&of()),
             rows_per_second: inner.rows_per_second.get_or_create_owned(&of()),
             loss: inner.loss.get_or_create_owned(&of()),
+            codecs: inner.codecs.clone(),
+            rank: rank.to_string(),
         }
     }
 
@@ -188,9 +226,29 @@ pub struct Worker {
     clock: Gauge,
     rows_per_second: Gauge<f64, AtomicU64>,
     loss: Gauge<f64, AtomicU64>,
+    codecs: CodecNumbers,
+    rank: String,
 }
 
 impl Worker {
+    /// What its codecs do.
+    pub fn codec(&self, codec: &Codec) {
+        let labels = vec![
+            ("worker", self.rank.clone()),
+            ("table", codec.table.clone()),
+            ("direction", codec.direction.to_owned()),
+        ];
+        for (numbers, now) in [
+            (&self.codecs.ratio, codec.ratio),
+            (&self.codecs.relative_error, codec.relative_error),
+            (&self.codecs.seconds_per_megabyte, codec.seconds_per_megabyte),
+        ] {
+            if let Some(now) = now {
+                numbers.get_or_create_owned(&labels).set(now);
+            }
+        }
+    }
+
     /// It has learnt from a minibatch.
     pub fn learnt(&self, rows: u64, mean_loss: f64, staleness: u64, parked_reads: u64) {
         self.minibatches.inc();

@@ -223,9 +223,9 @@ impl Cluster {
     /// The codecs that a worker uses for what it pushes to a table, now.
     #[must_use]
     pub fn chosen_codecs(&self, worker: u32, table: TableIndex) -> String {
-        let worker = &self.actors[worker as usize].worker;
-        let id = worker.table(&self.history.specs[table.0].name).and_then(|made| made.as_ref().ok());
-        id.and_then(|id| worker.meters(*id)).map_or_else(String::new, |(chain, _)| chain)
+        let used = self.actors[worker as usize].worker.codecs();
+        let name = &self.history.specs[table.0].name;
+        used.into_iter().find(|used| used.table == *name).map_or_else(String::new, |used| used.up)
     }
 
     /// How fast a worker believes its way to the servers to be, in bytes a second.

@@ -6,7 +6,7 @@ use anyhow::Context;
 use apps::logistic::Logistic;
 use apps::train::{Go, Rule, Training, train};
 use data::{Format, Labels, Reader, Settings};
-use slackwater::{Consistency, Session, Shape};
+use slackwater::{Codecs, Consistency, Session, Shape};
 
 /// α and β of ftrl.
 pub const RATE: f64 = 0.1;
@@ -43,7 +43,13 @@ pub fn open(file: &Path, minibatch_rows: usize) -> anyhow::Result<Reader> {
 
 /// Ftrl without penalties, as fresh as slack 3 has it.
 pub fn training(bias: bool) -> Training {
-    Training { rule: Rule::Ftrl { rate: RATE, beta: BETA }, l1: 0.0, consistency: Consistency::slack(3), bias }
+    Training {
+        rule: Rule::Ftrl { rate: RATE, beta: BETA },
+        l1: 0.0,
+        consistency: Consistency::slack(3),
+        bias,
+        codecs: Codecs::default(),
+    }
 }
 
 /// Learns from all rows through sessions and tables, in this process.

@@ -135,6 +135,8 @@ fn read_job(text: &str) -> anyhow::Result<Vec<(&'static str, Value)>> {
     for (key, value) in table.get_ref() {
         let line = 1 + text[..key.span().start].matches('\n').count();
         let name = key.get_ref().as_ref();
+        // A list there, as in a table's spec.
+        let name = if name == "codecs" { "codec" } else { name };
         let (name, value) = match find(name) {
             Some(setting) => (setting.name, setting.kind.read_toml(value.get_ref())),
             None => bail!("line {line}: there is no setting `{name}`; did you mean `{}`?", nearest(name)),

@@ -15,7 +15,7 @@ use apps::proximal::Proximal;
 use apps::softmax::Softmax;
 use apps::train::{Rate, Rule, Training};
 use data::Reader;
-use slackwater::{Consistency, Shape};
+use slackwater::{Bandwidth, Codecs, Consistency, Shape};
 
 /// What is to be done.
 pub struct Job {
@@ -24,6 +24,8 @@ pub struct Job {
     pub training: Training,
     pub data: Reader,
     pub test: Option<Reader>,
+    /// What each worker may send in a second.
+    pub bandwidth: Option<Bandwidth>,
 }
 
 impl Job {
@@ -47,7 +49,8 @@ impl Job {
             [] => None,
             files => Some(open_alike(&settings, files, labels(&settings)?)?),
         };
-        Ok(Self { settings, method, training, data, test })
+        let bandwidth = bandwidth(&settings)?;
+        Ok(Self { settings, method, training, data, test, bandwidth })
     }
 
     /// How many servers and workers there are.
@@ -189,7 +192,34 @@ fn training(settings: &Settings) -> anyhow::Result<Training> {
         bail!("{updater} cannot keep weights at zero: `l1` is for ftrl and proximal");
     }
     let bias = !settings.switch("no-bias") && updater != "proximal";
-    Ok(Training { rule, l1, consistency: consistency(settings), bias })
+    let codecs = codecs(settings, updater)?;
+    Ok(Training { rule, l1, consistency: consistency(settings), bias, codecs })
+}
+
+/// What shrinks messages. Texts may have several names, with commas between them.
+fn codecs(settings: &Settings, updater: &str) -> anyhow::Result<Codecs> {
+    let names = |setting| -> Vec<String> {
+        let names = settings.texts(setting).iter().flat_map(|names| names.split(','));
+        names.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty() && name != "none").collect()
+    };
+    let (both, down) = (names("codec"), names("codec-down"));
+    let says_down = !settings.texts("codec-down").is_empty();
+    let lossy_down = slackwater::is_lossy(if says_down { &down } else { &both });
+    if lossy_down && (updater == "ftrl" || consistency(settings).bound().is_none()) {
+        let why =
+            if updater == "ftrl" { "ftrl's weights change with every example" } else { "nobody waits for a clock" };
+        if says_down {
+            bail!("what is read cannot be shrunk with loss, for {why}; leave lossy codecs out of `codec-down`");
+        }
+        eprintln!("note: what workers read is not shrunk with loss, for {why}; what they push is");
+    }
+    let codecs = Codecs::both(both);
+    Ok(if says_down { codecs.down(down) } else { codecs })
+}
+
+/// What each worker may send in a second, where that is bounded.
+pub fn bandwidth(settings: &Settings) -> anyhow::Result<Option<Bandwidth>> {
+    settings.text("bandwidth").map(|rate| rate.parse().context("--bandwidth")).transpose()
 }
 
 fn consistency(settings: &Settings) -> Consistency {

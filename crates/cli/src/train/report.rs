@@ -12,7 +12,7 @@ use apps::model::Model;
 use apps::program::Task;
 use apps::proximal::Gap;
 use serde_json::{Value, json};
-use slackwater::Shape;
+use slackwater::{CodecUse, Shape};
 use std::fmt;
 use std::io::Write;
 
@@ -28,6 +28,8 @@ pub struct Run {
     pub curve: Vec<(f64, f64)>,
     pub stopped: bool,
     pub gap: Option<Gap>,
+    /// What codecs did for the first worker.
+    pub codecs: Vec<CodecUse>,
 }
 
 /// What it came to.
@@ -38,6 +40,7 @@ pub struct Report<'a> {
     curve: Vec<(f64, f64)>,
     stopped: bool,
     gap: Option<Gap>,
+    codecs: Vec<CodecUse>,
     train: Option<Quality>,
     test: Option<Quality>,
     /// Of each table, its name and how many features have a weight in it that is not zero.
@@ -49,14 +52,14 @@ impl<'a> Report<'a> {
     pub fn new(
         job: &'a Job,
         model: &Model,
-        Run { workers, account, curve, stopped, gap }: Run,
+        Run { workers, account, curve, stopped, gap, codecs }: Run,
     ) -> anyhow::Result<Self> {
         let mut predictor = job.method.predictor(model, job.training.bias)?;
         let learnt_from = open_alike(&job.settings, job.settings.texts("data"), labels(&job.settings)?)?;
         let train = predictor.evaluate(&learnt_from, TRAIN_ROWS)?;
         let test = job.test.as_ref().map(|test| predictor.evaluate(test, u64::MAX)).transpose()?.flatten();
         let features = model.tables.iter().map(|(name, table)| (name.clone(), table.keys.len())).collect();
-        Ok(Self { job, workers, account, curve, stopped, gap, train, test, features })
+        Ok(Self { job, workers, account, curve, stopped, gap, codecs, train, test, features })
     }
 
     /// Prints it, and draws the picture.
@@ -123,6 +126,7 @@ impl<'a> Report<'a> {
             "reads_by_staleness": totals.staleness,
             "bytes_sent_by_workers": totals.bytes_sent,
             "bytes_received_by_workers": totals.bytes_received,
+            "codecs": self.codecs.iter().map(codec_json).collect::<Vec<_>>(),
             "seconds_waited_by_worker_for_worker":
                 self.workers.iter().map(|worker| &worker.waited_for).collect::<Vec<_>>(),
             "seconds_and_loss": self.curve,
@@ -139,6 +143,30 @@ pub fn quality_json(quality: &Quality) -> Value {
         .map(|(name, figure)| (name.to_owned(), Value::from(figure)))
         .collect::<serde_json::Map<_, _>>()
         .into()
+}
+
+fn codec_json(used: &CodecUse) -> Value {
+    json!({
+        "table": used.table,
+        "up": used.up,
+        "ratio_up": used.upward.ratio(),
+        "relative_error_up": used.upward.relative_error(),
+        "encode_ns_per_megabyte": used.upward.encode_ns_per_megabyte(),
+        "ratio_down": used.downward.ratio(),
+        "decode_ns_per_megabyte": used.downward.decode_ns_per_megabyte(),
+    })
+}
+
+/// What codecs did for a table, in a line.
+fn codec_line(used: &CodecUse) -> String {
+    let names = if used.up.is_empty() { "none" } else { &used.up };
+    let smaller = |ratio: Option<f64>| ratio.map_or("as they are".to_owned(), |ratio| format!("{ratio:.1} × smaller"));
+    let error = used.upward.relative_error().map_or(String::new(), |error| format!(", off by {:.1} %", 100.0 * error));
+    format!(
+        "{names}: pushed values {}{error}; read ones {}",
+        smaller(used.upward.ratio()),
+        smaller(used.downward.ratio())
+    )
 }
 
 /// Figures by name, in a line.
@@ -189,6 +217,9 @@ impl fmt::Display for Report<'_> {
             "megabytes sent, received by workers",
             format!("{:.1}, {:.1}", totals.bytes_sent / 1e6, totals.bytes_received / 1e6),
         )?;
+        for used in &self.codecs {
+            line(&format!("codecs of {}", used.table), codec_line(used))?;
+        }
         if let Some(out) = self.job.settings.text("out") {
             line("model", out.to_owned())?;
         }

@@ -78,7 +78,7 @@ const fn setting(name: &'static str, kind: Kind, default: Preset, of: Of, help: 
 
 /// Every setting, in the order in which they are shown. The first is the program, which is no flag: it stands by itself.
 #[rustfmt::skip]
-pub const SETTINGS: [Setting; 40] = [
+pub const SETTINGS: [Setting; 44] = [
     setting("program", Word(&PROGRAMS), Absent, Model, "What is learnt."),
     setting("data", Texts("FILE"), Absent, Model, "Files to learn from, or patterns of files: plain, .gz or .zst."),
     setting("test", Texts("FILE"), Absent, Model, "Files to say how well the model predicts rows it has not learnt from."),
@@ -94,6 +94,9 @@ pub const SETTINGS: [Setting; 40] = [
     setting("workers", Count("COUNT", 1, 256), Is("1"), Shape, "How many workers train."),
     setting("servers", Count("COUNT", 1, 256), Is("1"), Shape, "How many servers hold the weights."),
     setting("slack", CountOr("CLOCKS", ASYNC), Is("0"), Model, "How many clocks a worker may run ahead of the slowest; `async` waits for nobody."),
+    setting("codec", Texts("CODEC"), Absent, Model, "What shrinks messages both ways, in order, as in `keys,bf16,lz4`; `auto` goes by the measured link."),
+    setting("codec-down", Texts("CODEC"), Depends("as upward"), Model, "What shrinks what workers read, if not the same; `none` for nothing."),
+    setting("bandwidth", Text("RATE"), Absent, Model, "Each worker sends no more than this, as in 100mbit; the largest changes go first."),
     setting("updater", Word(&UPDATERS), Depends("ftrl, mlp adam"), Model, "How weights follow gradients."),
     setting("rate", Number(0.0), Depends("adam 0.01, others 0.1, for mlp a tenth; proximal its own"), Model, "The learning rate."),
     setting("decay", Word(&DECAYS), Is("none"), Model, "How the rate falls, epoch by epoch: `linear`, by equal steps towards 0 after the last. For adagrad, adam and sgd."),

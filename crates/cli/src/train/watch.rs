@@ -187,6 +187,7 @@ impl<'a> Watch<'a> {
         if let Some(metrics) = &self.metrics {
             let waiting = self.progress.rows_read.saturating_sub(self.rows);
             metrics.state(&state(self.session, waiting, self.progress.bad_rows));
+            codecs(self.session).iter().for_each(|codec| metrics.codec(codec));
         }
     }
 
@@ -237,6 +238,7 @@ impl<'a> Watch<'a> {
         );
         if let Some(metrics) = &self.metrics {
             metrics.state(&state(self.session, 0, progress.bad_rows));
+            codecs(self.session).iter().for_each(|codec| metrics.codec(codec));
             metrics.speed(0.0);
         }
         if let Some(display) = &self.display {
@@ -249,6 +251,24 @@ impl<'a> Watch<'a> {
         };
         (self.figures, account, self.curve)
     }
+}
+
+/// What the codecs of the session's tables do, in both directions.
+fn codecs(session: &Session) -> Vec<observe::Codec> {
+    let seconds = |nanoseconds: Option<f64>| nanoseconds.map(|nanoseconds| nanoseconds / 1e9);
+    let used = session.codecs().into_iter().flat_map(|used| {
+        let (up, down) = (used.upward, used.downward);
+        [("up", up, up.encode_ns_per_megabyte()), ("down", down, down.decode_ns_per_megabyte())].map(
+            |(direction, meter, time)| observe::Codec {
+                table: used.table.clone(),
+                direction,
+                ratio: meter.ratio(),
+                relative_error: meter.relative_error(),
+                seconds_per_megabyte: seconds(time),
+            },
+        )
+    });
+    used.collect()
 }
 
 fn state(session: &Session, rows_waiting: u64, bad_rows: u64) -> State {

@@ -395,6 +395,7 @@ fn decoded(
     let out = &mut bytemuck::cast_slice_mut(&mut numbers)[..bytes];
     // What cannot be read has the wrong length, too, and is refused for that.
     decoder.decode(formats, values.bytes(), spec.number, spec.width as usize, out).ok()?;
+    meter.encoded(bytes, values.len(), 0);
     meter.decoded(bytes, (stopwatch.0)().saturating_sub(began));
     Some(Payload::new(numbers).slice(0..bytes))
 }

@@ -90,6 +90,33 @@ pub struct WorkerCounts {
     pub staleness: [u64; 16],
 }
 
+/// What codecs did for a table, as a worker sees it.
+///
+/// ```
+/// use slackwater::{Codecs, Session, Shape, TableSpec};
+///
+/// let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// let spec = TableSpec::dense("layer", 100, 64).codecs(Codecs::up(["bf16"]));
+/// let layer = session.table::<f32>(spec)?;
+/// layer.push_range(0..100, vec![0.5; 6400])?.wait()?;
+/// let used = session.codecs();
+/// assert_eq!((used[0].table.as_str(), used[0].up.as_str()), ("layer", "bf16"));
+/// assert_eq!(used[0].upward.ratio(), Some(2.0));
+/// # session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct CodecUse {
+    /// The table's name.
+    pub table: String,
+    /// What is in use for pushes now; empty for nothing.
+    pub up: String,
+    /// Of pushes: bytes, error and time to encode.
+    pub upward: Meter,
+    /// Of what is read: bytes and time to decode.
+    pub downward: Meter,
+}
+
 /// Why a call is refused before anything is sent.
 ///
 /// ```
@@ -282,11 +309,17 @@ impl Worker {
         self.tables.insert(id, table);
     }
 
-    /// What the codecs of a table have cost and gained: upward, and downward at this end.
+    /// What the codecs of each table have cost and gained, of those tables that have any.
     #[must_use]
-    pub fn meters(&self, table: TableId) -> Option<(String, [Meter; 2])> {
-        let table = self.tables.get(&table)?;
-        Some((table.upward.chain().to_string(), [table.upward.meter(), table.decoded]))
+    pub fn codecs(&self) -> Vec<CodecUse> {
+        let with_codecs = self.tables.values().filter(|table| table.spec.codecs != types::Codecs::default());
+        let used = with_codecs.map(|table| CodecUse {
+            table: table.spec.name.clone(),
+            up: table.upward.chain().to_string(),
+            upward: table.upward.meter(),
+            downward: table.decoded,
+        });
+        used.collect()
     }
 
     /// How fast the way to the servers is, in bytes a second, once enough was sent to tell.

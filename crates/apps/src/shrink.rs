@@ -1,0 +1,56 @@
+//! A program's tables with codecs: what else has to be chosen for them to work.
+
+use slackwater::{Codecs, Combine, Reduce, TableSpec, UpdaterSpec, is_lossy};
+
+/// Copies that a worker keeps at most where servers send it what changes, rather than rows.
+const COPIES: u64 = 1 << 26;
+
+/// Whether what is read from such a table can be shrunk with loss: its rows change by clock, and no sooner.
+#[must_use]
+pub fn can_shrink_reads(spec: &TableSpec) -> bool {
+    spec.consistency.bound().is_some() && !matches!(spec.updater, UpdaterSpec::Ftrl { .. })
+}
+
+/// The table with these codecs. Lossy ones downward send what each clock changes, for copies to add up: contributions then
+/// meet by clock. Where that cannot be, what is read is shrunk by the exact ones alone.
+#[must_use]
+pub fn shrunk(spec: TableSpec, codecs: &Codecs) -> TableSpec {
+    if !is_lossy(&codecs.down) {
+        return spec.codecs(codecs.clone());
+    }
+    if can_shrink_reads(&spec) {
+        return spec.combine(Combine::Clock(Reduce::Sum)).cached(COPIES).codecs(codecs.clone());
+    }
+    let exact = codecs.down.iter().filter(|name| !is_lossy(std::slice::from_ref(name))).cloned();
+    let codecs = Codecs::up(codecs.up.clone()).down(exact.collect::<Vec<_>>());
+    spec.codecs(codecs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slackwater::{CacheSpec, Consistency};
+
+    #[test]
+    fn what_goes_with_codecs_case_by_case() {
+        let lock_step = TableSpec::dense("t", 1, 1).updater(UpdaterSpec::Sgd { rate: 0.1 });
+        let unbounded = lock_step.clone().consistency(Consistency::Unbounded);
+        let ftrl = lock_step.clone().updater(UpdaterSpec::Ftrl { rate: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
+        // (table, codecs both ways, what is left downward, whether contributions meet by clock)
+        let cases: [(&TableSpec, &[&str], &[&str], bool); 6] = [
+            (&lock_step, &["keys", "lz4"], &["keys", "lz4"], false),
+            (&lock_step, &["1bit"], &["1bit"], true),
+            (&lock_step, &["auto"], &["auto"], true),
+            (&unbounded, &["keys", "1bit", "lz4"], &["keys", "lz4"], false),
+            (&ftrl, &["fixed8"], &[], false),
+            (&ftrl, &["auto"], &[], false),
+        ];
+        for (spec, names, down, by_clock) in cases {
+            let spec = shrunk(spec.clone(), &Codecs::both(names.iter().copied()));
+            assert_eq!(spec.codecs.up, names, "{names:?}");
+            assert_eq!(spec.codecs.down, down, "{names:?}");
+            assert_eq!(matches!(spec.combine, Combine::Clock(_)), by_clock, "{names:?}");
+            assert_eq!(spec.cache != CacheSpec::Off, by_clock, "{names:?}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! What a program may want to know of codecs before it makes a table.
+
+use machine::Chain;
+use types::Codecs;
+
+/// Whether codecs of these names change values. `auto` may. Names that are no codecs do not: making the table says so.
+///
+/// ```
+/// assert!(slackwater::is_lossy(&["keys", "1bit"]) && slackwater::is_lossy(&["auto"]));
+/// assert!(!slackwater::is_lossy(&["keys", "lz4"]));
+/// ```
+#[must_use]
+pub fn is_lossy<S: AsRef<str>>(names: &[S]) -> bool {
+    let is_auto = names.iter().any(|name| name.as_ref() == Codecs::AUTO);
+    is_auto || Chain::parse(names.iter().map(AsRef::as_ref)).is_ok_and(|chain| chain.is_lossy())
+}
