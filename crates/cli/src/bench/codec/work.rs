@@ -93,12 +93,15 @@ impl Work {
             (Some(values), Some(compression)) => Kind::Both(values, compression),
         };
         let is_of_keys = matches!(kind, Kind::Keys);
-        ensure!(chain.shortens_keys() == is_of_keys, "'{name}' cannot be measured: keys are measured by themselves");
+        ensure!(
+            chain.shortens_keys() == is_of_keys,
+            "'{name}' cannot be measured: name codecs for values and bytes, or keys alone"
+        );
         Ok(Self { kind, bytes_in: count * if is_of_keys { 8 } else { 4 }, bytes_out: 0, error: None })
     }
 
-    /// Encodes everything once.
-    pub fn encode(&mut self, input: &Input, output: &mut Output) {
+    /// Encodes everything once, and returns how many bytes that came to.
+    pub fn encode(&mut self, input: &Input, output: &mut Output) -> usize {
         let (values, rows) = self.values(input);
         let Output { encoded, between, .. } = output;
         match &mut self.kind {
@@ -111,6 +114,7 @@ impl Work {
             }
         }
         self.bytes_out = encoded.len();
+        self.bytes_out
     }
 
     /// Decodes what was encoded.
