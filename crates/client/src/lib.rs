@@ -24,6 +24,7 @@
 //! # Ok::<(), slackwater::Error>(())
 //! ```
 
+mod active;
 mod connect;
 mod embedded;
 mod error;
@@ -35,6 +36,7 @@ mod session;
 mod table;
 mod ticket;
 
+pub use active::Active;
 pub use connect::Connect;
 pub use error::Error;
 pub use ledger::Ledger;
@@ -51,7 +53,7 @@ pub use types::{
     Placement, Position, Reduce, Setting, SpecError, TableSpec, UpdaterSpec, WorkerId,
 };
 pub use update::{Number, Registry, Step, Updater};
-pub use wire::{FailedClock, KeyError, Keys, Refusal};
+pub use wire::{Bits, FailedClock, KeyError, Keys, Refusal};
 
 /// The tour of the README, compiled and run with the other examples.
 #[cfg(doctest)]
