@@ -69,10 +69,7 @@ impl<T: TargetNumber> Table<T> {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn active(&self, keys: &Keys) -> Result<Ticket<Active>, Error> {
-        let call = |worker: &mut machine::Worker, now, out: &mut machine::Outbox| {
-            worker.active(now, self.id, keys.clone(), &[], out)
-        };
-        let number = self.shared.push(call)??;
+        let number = self.shared.push(|worker| worker.active(self.id, keys.clone()))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 }

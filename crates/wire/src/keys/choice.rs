@@ -49,6 +49,27 @@ impl Keys {
         chosen
     }
 
+    /// The list that these keys were [chosen](Keys::choose) from, and which of its keys they are.
+    ///
+    /// ```
+    /// use types::Placement;
+    /// use wire::{Bits, Keys};
+    ///
+    /// let keys = Keys::distinct(Placement::Ordered, &[10, 20, 30]);
+    /// let mut bits = Bits::none(3);
+    /// bits.set(1);
+    /// let (from, found) = keys.choose(&bits).chosen_from().map(|(from, bits)| (from.len(), bits)).expect("chosen");
+    /// assert_eq!((from, found), (3, bits));
+    /// assert!(keys.chosen_from().is_none());
+    /// ```
+    #[must_use]
+    pub fn chosen_from(&self) -> Option<(&Self, Bits)> {
+        let Choice { from, indices } = self.choice()?;
+        let mut bits = Bits::none(from.len());
+        indices.iter().for_each(|index| bits.set(*index as usize));
+        Some((from, bits))
+    }
+
     fn choice(&self) -> Option<&Choice> {
         match &self.list {
             List::Run { .. } => None,
