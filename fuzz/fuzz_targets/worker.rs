@@ -70,7 +70,7 @@ fn aim(input: &mut Unstructured, asked: &[Pull], frame: &mut Frame) -> Result<()
             let rows = pull.keys.count().unwrap_or(pulled.positions.len() as u64 / 8) as usize;
             let row_bytes = specs().get(pull.table.0 as usize).map_or(4, TableSpec::row_bytes);
             if pull.wants == Wants::Active {
-                let byte = input.arbitrary()?;
+                let byte: u8 = input.arbitrary()?;
                 (pulled.positions, pulled.values) = (Pool::new().copy(&vec![byte; rows.div_ceil(8)]), Payload::EMPTY);
             } else {
                 pulled.values = Pool::new().copy(&vec![0u8; rows * row_bytes]);
