@@ -8,7 +8,7 @@ use machine::{Batch, CoordinatorInput, Lists, RowsOfPush, ServerInput, Ticket, V
 use node::replay_from;
 use types::{NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, TableId, Time, WorkerId};
 use update::Registry;
-use wire::{Control, Field, Frame, Head, Keys, Message, Pool};
+use wire::{Bits, Control, Field, Frame, Head, Keys, Message, Pool};
 
 /// An entry with the right check.
 fn put(file: &mut Vec<u8>, kind: u8, body: &[u8]) {
@@ -30,7 +30,13 @@ fn keys(input: &mut Unstructured) -> Result<Keys> {
         return Ok(Keys::run(first..first.saturating_add(number(input)?)));
     }
     let ids = (0..input.int_in_range(0..=4)?).map(|_| number(input)).collect::<Result<Vec<u64>>>()?;
-    Ok(Keys::distinct(*input.choose(&[Placement::Spread, Placement::Ordered])?, &ids))
+    let keys = Keys::distinct(*input.choose(&[Placement::Spread, Placement::Ordered])?, &ids);
+    if input.ratio(2, 3)? {
+        return Ok(keys);
+    }
+    let mut bits = Bits::none(keys.len());
+    (0..keys.len()).step_by(2).for_each(|index| bits.set(index));
+    Ok(keys.choose(&bits))
 }
 
 fn batch(input: &mut Unstructured) -> Result<Batch> {
@@ -44,7 +50,7 @@ fn batch(input: &mut Unstructured) -> Result<Batch> {
 fn worker_input(input: &mut Unstructured) -> Result<WorkerInput> {
     let table = TableId(input.int_in_range(0..=9)?);
     let ticket = Ticket(input.int_in_range(0..=6)?);
-    Ok(match input.int_in_range(0..=15)? {
+    Ok(match input.int_in_range(0..=16)? {
         0 | 1 => WorkerInput::Frame(time(input)?, Box::new(frame(input, SERVER, WORKER)?)),
         2 => WorkerInput::Tick(time(input)?),
         3 => WorkerInput::Reconnected(time(input)?, *input.choose(&[NodeId::Coordinator, SERVER])?),
@@ -66,6 +72,7 @@ fn worker_input(input: &mut Unstructured) -> Result<WorkerInput> {
             let range = PositionRange { first: Position(number(input)?), last: Position(number(input)?) };
             WorkerInput::Scan(time(input)?, table, range)
         }
+        15 => WorkerInput::Ask(time(input)?, table, keys(input)?),
         14 => WorkerInput::Tune(time(input)?, table, Setting::Rate(0.5)),
         _ => input.choose(&[WorkerInput::EndClock(Time(9)), WorkerInput::Barrier, WorkerInput::Leave])?.clone(),
     })

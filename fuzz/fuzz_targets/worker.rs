@@ -8,7 +8,7 @@ use machine::{Batch, Outbox, PullTarget, Ticket, Values, Worker, WorkerSettings}
 use types::{
     NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, Span, TableId, TableSpec, Time, WorkerId,
 };
-use wire::{Control, Frame, Head, Keys, Message, Payload, Pool, Pull};
+use wire::{Bits, Control, Frame, Head, Keys, Message, Payload, Pool, Pull, Wants};
 
 /// Something the program asks for.
 fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outbox) -> Result<()> {
@@ -20,9 +20,16 @@ fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outb
         (Placement::Ordered, true) => Keys::run(0..input.int_in_range(0..=9)?),
         (placement, _) => Keys::distinct(placement, &ids),
     };
-    let numbers = keys.len() * spec.width as usize;
     let after: Vec<Ticket> = (0..input.int_in_range(0..=1)?).map(Ticket).collect();
-    let ticket = match input.int_in_range(0..=4)? {
+    let keys = if input.ratio(1, 3)? {
+        let mut bits = Bits::none(keys.len());
+        (0..keys.len()).step_by(2).for_each(|index| bits.set(index));
+        keys.choose(&bits)
+    } else {
+        keys
+    };
+    let numbers = keys.len() * spec.width as usize;
+    let ticket = match input.int_in_range(0..=5)? {
         0 | 1 => {
             let bytes = Payload::new(vec![0u8; numbers * spec.number.bytes()]);
             let batch = Batch { keys, values: Values { number: spec.number, bytes }, examples: number(input)? >> 32 };
@@ -40,6 +47,7 @@ fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outb
             let range = PositionRange { first: Position(number(input)?), last: Position(number(input)?) };
             worker.scan(now, table, range, &after, out)
         }
+        4 => worker.active(now, table, keys, &after, out),
         _ => worker.tune(now, table, Setting::Rate(0.5), out),
     };
     if let Ok(ticket) = ticket
@@ -61,7 +69,12 @@ fn aim(input: &mut Unstructured, asked: &[Pull], frame: &mut Frame) -> Result<()
             (pulled.table, pulled.shard, pulled.request) = (pull.table, pull.shard, pull.request);
             let rows = pull.keys.count().unwrap_or(pulled.positions.len() as u64 / 8) as usize;
             let row_bytes = specs().get(pull.table.0 as usize).map_or(4, TableSpec::row_bytes);
-            pulled.values = Pool::new().copy(&vec![0u8; rows * row_bytes]);
+            if pull.wants == Wants::Active {
+                let byte: u8 = input.arbitrary()?;
+                (pulled.positions, pulled.values) = (Pool::new().copy(&vec![byte; rows.div_ceil(8)]), Payload::EMPTY);
+            } else {
+                pulled.values = Pool::new().copy(&vec![0u8; rows * row_bytes]);
+            }
         }
         Message::PullRefused(refused) => {
             (refused.table, refused.shard, refused.request) = (pull.table, pull.shard, pull.request);

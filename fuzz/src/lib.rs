@@ -4,13 +4,13 @@
 use data::{Minibatch, TextParser};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use types::{
-    CacheSpec, Clock, Codecs, Combine, Consistency, Initial, NodeId, NumberType, Plan, PlanNumber, Position, PositionRange,
-    Reduce, Setting, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
+    CacheSpec, Clock, Codecs, Combine, Consistency, Initial, NodeId, NumberType, Plan, PlanNumber, Position,
+    PositionRange, Reduce, Setting, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
 };
 use wire::{
-    Acked, Control, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, Marker, Message, Payload, Pool, Pull,
-    PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, Resend, ResendReason, Signature, Step, Tune, Waiting,
-    WireError, decode, encode,
+    Acked, Bits, Control, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, Marker, Message, Payload, Pool,
+    Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, Resend, ResendReason, Signature, Step, Tune,
+    Waiting, Wants, WireError, decode, encode,
 };
 
 /// The nodes of the machines under test.
@@ -29,6 +29,7 @@ pub fn specs() -> Vec<TableSpec> {
     let eager = Consistency::Bounded { slack: 1, eager: true };
     let normal = Initial::Normal { seed: 1, scale: 0.1 };
     let adam = UpdaterSpec::Adam { rate: 0.1, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+    let proximal = UpdaterSpec::Proximal { rate: 1.0, l1: 1.0 };
     let ftrl = UpdaterSpec::Ftrl { rate: 0.1, beta: 1.0, l1: 0.1, l2: 0.1 };
     vec![
         TableSpec::dense("dense", 10, 2).cached(8),
@@ -43,6 +44,10 @@ pub fn specs() -> Vec<TableSpec> {
             .combine(Combine::Clock(Reduce::Sum))
             .cached(8)
             .codecs(Codecs::both(["keys", "fixed4", "lz4"])),
+        TableSpec::sparse("filtered", 2)
+            .combine(Combine::Clock(Reduce::Sum))
+            .updater(proximal)
+            .codecs(Codecs::up(["kkt"])),
     ]
     .into_iter()
     .map(|mut spec| {
@@ -128,11 +133,14 @@ fn values(input: &mut Unstructured, count: u64, number: NumberType) -> Result<Pa
 fn keys(input: &mut Unstructured) -> Result<KeyPart> {
     let signature = Signature(u128::from(input.int_in_range(0u8..=2)?));
     let start = number(input)?;
-    Ok(match input.int_in_range(0..=6)? {
-        5 => {
+    Ok(match input.int_in_range(0..=7)? {
+        6 => {
             let list = positions(input)?;
             let mut packed = Vec::new();
-            codec::keys::encode(list.numbers().filter(|list| list.is_sorted_by(|a, b| a < b)).unwrap_or(&[]), &mut packed);
+            codec::keys::encode(
+                list.numbers().filter(|list| list.is_sorted_by(|a, b| a < b)).unwrap_or(&[]),
+                &mut packed,
+            );
             if input.ratio(1, 4)? {
                 packed = bytes(input, 40)?;
             }
@@ -141,6 +149,16 @@ fn keys(input: &mut Unstructured) -> Result<KeyPart> {
         0 | 1 => KeyPart::Run { first: Position(number(input)?), count: number(input)? },
         2 | 3 => KeyPart::List { signature, start, positions: positions(input)? },
         4 => KeyPart::Known { signature, start, count: number(input)? as u32 },
+        5 => {
+            let count = input.int_in_range(0..=9)?;
+            let mut bits = Bits::none(count);
+            for index in 0..count {
+                if input.arbitrary()? {
+                    bits.set(index);
+                }
+            }
+            KeyPart::Chosen { signature, start, count: count as u32, bits: Pool::new().copy(bits.bytes()) }
+        }
         _ => KeyPart::Scan { range: PositionRange { first: Position(number(input)?), last: Position(number(input)?) } },
     })
 }
@@ -218,7 +236,8 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
             let (after, frontier) = (number(input)?, Clock(number(input)?));
             let (subscribe, keys) = (input.arbitrary()?, keys(input)?);
             let steps = if input.arbitrary()? { Some(number(input)?) } else { None };
-            Message::Pull(Pull { table, shard, request, after, frontier, subscribe, steps, keys })
+            let wants = *input.choose(&[Wants::Values, Wants::Values, Wants::Active])?;
+            Message::Pull(Pull { table, shard, request, after, frontier, subscribe, steps, wants, keys })
         }
         10 => {
             let failed = |input: &mut Unstructured| {

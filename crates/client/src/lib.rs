@@ -24,6 +24,7 @@
 //! # Ok::<(), slackwater::Error>(())
 //! ```
 
+mod active;
 mod codecs;
 mod connect;
 mod embedded;
@@ -36,6 +37,7 @@ mod session;
 mod table;
 mod ticket;
 
+pub use active::Active;
 pub use codecs::is_lossy;
 pub use connect::Connect;
 pub use error::Error;
@@ -53,7 +55,7 @@ pub use types::{
     Placement, Position, Reduce, Setting, SpecError, TableSpec, UpdaterSpec, WorkerId,
 };
 pub use update::{Number, Registry, Step, Updater};
-pub use wire::{FailedClock, KeyError, Keys, Refusal};
+pub use wire::{Bits, FailedClock, KeyError, Keys, Refusal};
 
 /// The tour of the README, compiled and run with the other examples.
 #[cfg(doctest)]

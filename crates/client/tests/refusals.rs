@@ -9,7 +9,9 @@ use slackwater::{
 };
 use std::time::{Duration, Instant};
 use types::{NodeId, Position, PositionRange, ShardId, Source, TableId};
-use wire::{Acked, Control, Frame, Head, KeyPart, Message, Payload, Pull, PullRefused, Push, Refusal, Role, Signature};
+use wire::{
+    Acked, Control, Frame, Head, KeyPart, Message, Payload, Pull, PullRefused, Push, Refusal, Role, Signature, Wants,
+};
 
 /// Tells done from hung.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -359,6 +361,7 @@ impl Raw {
             frontier: types::Clock(0),
             subscribe: true,
             steps: None,
+            wants: Wants::Values,
             keys,
         };
         self.say(Frame { head: self.head(source, 0), message: Message::Pull(pull) });

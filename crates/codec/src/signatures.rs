@@ -1,6 +1,7 @@
 //! Which key lists a receiver has been sent in full: the next time, their signature will do.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Lists that a receiver is believed to remember. Past this all are forgotten, and spelt out again.
 const KNOWN_LISTS: usize = 1 << 16;
@@ -26,6 +27,21 @@ impl Signatures {
             self.known.clear();
         }
         self.known.insert((signature, start, count))
+    }
+
+    /// The piece of a list that the receiver knows and that holds these of its keys: its first key and the number of keys.
+    ///
+    /// ```
+    /// let mut signatures = codec::Signatures::default();
+    /// signatures.is_new(7, 100, 50);
+    /// assert_eq!(signatures.piece(7, 120..150), Some((100, 50)));
+    /// assert_eq!(signatures.piece(7, 120..151), None);
+    /// ```
+    #[must_use]
+    pub fn piece(&self, signature: u128, keys: Range<u64>) -> Option<(u64, u32)> {
+        let last = (signature, keys.start, u32::MAX);
+        let (_, start, count) = *self.known.range((signature, 0, 0)..=last).next_back()?;
+        (keys.end <= start.saturating_add(count.into())).then_some((start, count))
     }
 
     /// The receiver has forgotten a list.

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use crate::bounds::{HELD_CLOCKS, PARKED_READS};
     use types::{Clock, Combine, NumberType, PlanNumber, Position, Reduce, Source};
-    use wire::{KeyPart, Marker, Payload, Pull, Push};
+    use wire::{KeyPart, Marker, Payload, Pull, Push, Wants};
 
     const NODE: NodeId = NodeId::Server(0);
 
@@ -264,8 +264,17 @@ mod tests {
         let (table, shard, keys) = (TableId(0), ShardId(0), KeyPart::Run { first: Position(0), count: 1 });
         let pull = |request| {
             let keys = keys.clone();
-            let pull =
-                Pull { table, shard, request, after: 0, frontier: Clock(0), subscribe: false, steps: None, keys };
+            let pull = Pull {
+                table,
+                shard,
+                request,
+                after: 0,
+                frontier: Clock(0),
+                subscribe: false,
+                steps: None,
+                wants: Wants::Values,
+                keys,
+            };
             (9, Message::Pull(pull))
         };
         let within = PARKED_READS as u64;
@@ -365,6 +374,7 @@ mod tests {
                     frontier: Clock(0),
                     subscribe: true,
                     steps: None,
+                    wants: Wants::Values,
                     keys: run(7, 1),
                 }),
             ];

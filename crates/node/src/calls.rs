@@ -112,6 +112,13 @@ impl Calls<'_> {
         self.worker.scan(now, table, range, &[], self.out)
     }
 
+    /// See [`Worker::active`].
+    pub fn active(&mut self, table: TableId, keys: Keys) -> Result<Ticket, TableFailure> {
+        let now = self.now();
+        self.note(|| WorkerInput::Ask(now, table, keys.clone()));
+        self.worker.active(now, table, keys, &[], self.out)
+    }
+
     /// See [`Worker::tune`].
     pub fn tune(&mut self, table: TableId, setting: Setting) -> Result<Ticket, TableFailure> {
         let now = self.now();

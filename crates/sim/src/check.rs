@@ -1,5 +1,6 @@
 //! Checkers: each judges a history by one promise, from the history alone.
 
+mod active;
 mod clocks;
 mod counted;
 mod order;
@@ -8,6 +9,7 @@ mod queues;
 use crate::decode::{Row, rows};
 use crate::history::{Event, Fate, FinishedRead, History, Mark};
 use crate::program::TableIndex;
+pub use active::nothing_that_counts_is_left_out;
 pub use clocks::{
     failed_clocks_are_seen_alike, reads_hold_exactly_the_clocks_below_the_reported_one,
     scans_show_no_row_before_its_clock,

@@ -109,6 +109,8 @@ pub struct Cluster {
     actors: Vec<Actor>,
     history: History,
     sabotage: Option<Sabotage>,
+    /// What lists are chosen from.
+    chosen_from: Vec<u64>,
     streams: Streams,
     settings: WorkerSettings,
     /// Tasks on one row of a dense table that were sent, and whether they were answered.
@@ -155,6 +157,7 @@ impl Cluster {
             actors: (0..shape.workers).map(|rank| Actor::new(rank, &plan, settings)).collect(),
             history: History { seed, plan, specs: Vec::new(), entries: Vec::new(), ended: Time(0) },
             sabotage: None,
+            chosen_from: Vec::new(),
             streams: Streams::new(),
             settings,
             tasks: BTreeMap::new(),
@@ -183,6 +186,11 @@ impl Cluster {
     /// Breaks a machine.
     pub fn sabotage(&mut self, sabotage: Sabotage) {
         self.sabotage = Some(sabotage);
+    }
+
+    /// Lists of keys that lie in this one are chosen from it from now on, and so named to shards that know it.
+    pub fn choose_from(&mut self, keys: &[u64]) {
+        self.chosen_from = keys.to_vec();
     }
 
     /// Keeps every input of every server and worker, and what they said.

@@ -77,6 +77,15 @@ pub enum Event {
         /// Why.
         refusal: Refusal,
     },
+    /// The worker was told which rows are active.
+    Told {
+        /// Which table.
+        table: TableIndex,
+        /// The keys it had asked about, in the table's order, and whether each is active.
+        active: Vec<(u64, bool)>,
+        /// The frontier that this is said to reflect.
+        clock: Clock,
+    },
     /// A setting was changed.
     Tuned {
         /// Which table.

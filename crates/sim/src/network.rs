@@ -193,10 +193,14 @@ impl Network {
             return;
         }
         match &mut frame.message {
-            Message::Push(wire::Push { keys: KeyPart::Known { signature, .. }, .. })
-            | Message::Pull(wire::Pull { keys: KeyPart::Known { signature, .. }, .. })
-                if self.random.chance(self.faults.forgetting) =>
-            {
+            Message::Push(wire::Push {
+                keys: KeyPart::Known { signature, .. } | KeyPart::Chosen { signature, .. },
+                ..
+            })
+            | Message::Pull(wire::Pull {
+                keys: KeyPart::Known { signature, .. } | KeyPart::Chosen { signature, .. },
+                ..
+            }) if self.random.chance(self.faults.forgetting) => {
                 *signature = Signature(signature.0 ^ FORGOTTEN);
                 self.forgotten.insert(signature.0);
                 self.counts.forgotten += 1;

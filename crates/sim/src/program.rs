@@ -66,6 +66,13 @@ pub enum Step {
         /// Whether every push of every worker was finished before.
         last: bool,
     },
+    /// Asks which rows are active, and waits to hear it.
+    Ask {
+        /// Which table.
+        table: TableIndex,
+        /// Which rows, in any order.
+        keys: Vec<u64>,
+    },
     /// Changes the learning rate from this clock on.
     Tune {
         /// Which table.

@@ -37,6 +37,8 @@ pub enum Sabotage {
     AcceptNan,
     /// Shards show scans a row of zeros beside the last that there is.
     InventRows,
+    /// Shards say that no row is active.
+    LeaveOutAll,
     /// Workers announce a new setting one clock too late.
     TuneLate,
     /// The coordinator lets a worker pass every barrier as soon as it comes.
@@ -94,6 +96,9 @@ impl Sabotage {
                     pulled.positions = Payload::new([others, &[*last, last.wrapping_add(1)]].concat());
                     pulled.values = Payload::new(values);
                 }
+            }
+            (Self::LeaveOutAll, Message::Pulled(pulled)) if pulled.values.is_empty() => {
+                pulled.positions = Payload::new(vec![0u8; pulled.positions.len()]);
             }
             (Self::TuneLate, Message::Tune(tune)) => tune.at = tune.at.next(),
             (Self::PassBarriersEarly, Message::Control(Control::Barrier { number })) => {

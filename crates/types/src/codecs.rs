@@ -39,6 +39,12 @@ impl Codecs {
         Self::both([Self::AUTO])
     }
 
+    /// Whether shards say which coordinates of an ℓ1 problem are active, so that workers leave out the others.
+    #[must_use]
+    pub fn filters_by_kkt(&self) -> bool {
+        self.up.iter().any(|name| name == "kkt")
+    }
+
     /// With others from shards to workers.
     #[must_use]
     pub fn down<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {

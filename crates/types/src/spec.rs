@@ -417,6 +417,12 @@ impl TableSpec {
                 );
             }
         }
+        if self.codecs.filters_by_kkt()
+            && !(matches!(self.updater, UpdaterSpec::Proximal { .. }) && matches!(self.combine, Combine::Clock(_)))
+        {
+            let problem = "kkt judges weights by the gradient of all workers together, as proximal steps take it";
+            return refuse(problem.into(), "use updater proximal and combine by clock, or leave kkt out");
+        }
         if let Some(setting) = self.bad_setting() {
             return refuse(setting, "use a finite number that is not negative");
         }

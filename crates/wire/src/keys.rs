@@ -1,9 +1,11 @@
 //! Key lists: sorted, unique, immutable, and known by a signature once they have been sent.
 
+mod choice;
 mod part;
 
 use crate::Payload;
 use crate::order;
+use choice::Choice;
 pub use part::{KeyPart, Slice};
 use std::fmt;
 use std::ops::Range;
@@ -41,7 +43,7 @@ pub struct Keys {
 #[derive(Clone)]
 enum List {
     Run { first: u64, count: u64 },
-    Sorted { positions: Payload, signature: Arc<OnceLock<Signature>> },
+    Sorted { positions: Payload, signature: Arc<OnceLock<Signature>>, choice: Option<Arc<Choice>> },
 }
 
 /// Why ids are not a key list.
@@ -168,7 +170,7 @@ impl Keys {
     }
 
     fn from_sorted(placement: Placement, positions: Vec<u64>) -> Self {
-        let list = List::Sorted { positions: Payload::new(positions), signature: Arc::default() };
+        let list = List::Sorted { positions: Payload::new(positions), signature: Arc::default(), choice: None };
         Self { placement, list }
     }
 
@@ -263,7 +265,7 @@ impl Keys {
     pub fn signature(&self) -> Option<Signature> {
         match &self.list {
             List::Run { .. } => None,
-            List::Sorted { positions, signature } => {
+            List::Sorted { positions, signature, .. } => {
                 Some(*signature.get_or_init(|| Signature(xxhash_rust::xxh3::xxh3_128(positions.bytes()))))
             }
         }

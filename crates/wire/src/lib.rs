@@ -5,6 +5,7 @@
 //! part into a buffer and leaves the payloads to the transport's vectored write; decoding takes payloads that the
 //! transport has read straight from the socket.
 
+mod bits;
 mod buffer;
 mod field;
 mod frame;
@@ -14,6 +15,7 @@ mod message;
 mod order;
 mod whole;
 
+pub use bits::Bits;
 pub use buffer::{Backing, Fresh, MemoryKind, Payload, Pool};
 pub use field::{Field, Reader};
 #[doc(hidden)]
@@ -25,5 +27,5 @@ pub use keys::{KeyError, KeyPart, Keys, Signature, Slice};
 pub use loan::lend;
 pub use message::{
     Acked, Control, FailedClock, Marker, Member, Message, Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal,
-    Refused, Resend, ResendReason, Role, Step, Tune, Waiting,
+    Refused, Resend, ResendReason, Role, Step, Tune, Waiting, Wants,
 };

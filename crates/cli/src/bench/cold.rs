@@ -42,12 +42,18 @@ impl ColdCopy {
 
     /// One copy: 10⁹ bytes per second.
     pub fn gb_per_s(&mut self) -> f64 {
+        let start = Instant::now();
+        let bytes = self.once();
+        bytes as f64 / start.elapsed().as_secs_f64() / 1e9
+    }
+
+    /// One copy, and how many bytes it was.
+    pub fn once(&mut self) -> usize {
         let source = black_box(self.sources.coldest());
         let destination = black_box(self.destinations.coldest());
-        let start = Instant::now();
         destination.copy_from_slice(source);
         black_box(&destination);
-        source.len() as f64 / start.elapsed().as_secs_f64() / 1e9
+        source.len()
     }
 }
 

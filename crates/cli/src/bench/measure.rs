@@ -73,7 +73,6 @@ impl Report {
     }
 
     /// Adds a text.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the raw figures are all numbers"))]
     pub fn text(&mut self, name: &str, value: &str) {
         self.figures.insert(name.to_owned(), json!(value));
     }

@@ -97,6 +97,11 @@ impl WorkerInput {
                 put_time(18, *now, out);
                 bandwidth.map(Bandwidth::bytes_per_second).put(out);
             }
+            Self::Ask(now, table, keys) => {
+                put_time(19, *now, out);
+                table.put(out);
+                lists.put(keys, out);
+            }
             Self::Barrier => out.push(15),
             Self::Leave => out.push(16),
             Self::Fail(reason) => {
@@ -127,6 +132,7 @@ impl WorkerInput {
             15 => Self::Barrier,
             16 => Self::Leave,
             17 => Self::Fail(Field::get(input)?),
+            19 => Self::Ask(time(input)?, Field::get(input)?, lists.get(input)?),
             _ => return Err(UNKNOWN),
         })
     }

@@ -2,10 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use types::Placement;
-use wire::{Field, Keys, Reader, Signature, WireError};
+use wire::{Bits, Field, Keys, Payload, Reader, Signature, WireError};
 
 /// Lists that are remembered, in bytes of keys; what came first is forgotten first.
 const REMEMBERED: usize = 64 << 20;
+
+/// How a list is written.
+const SPELT: u8 = 0;
+const KNOWN: u8 = 1;
+const CHOSEN: u8 = 2;
 
 type Name = (Placement, Signature);
 
@@ -18,16 +23,24 @@ pub struct Lists {
 }
 
 impl Lists {
+    /// What was chosen from another list goes as that one and bits.
     pub(super) fn put(&mut self, keys: &Keys, out: &mut Vec<u8>) {
+        let Some((from, bits)) = keys.chosen_from() else { return self.put_plain(keys, out) };
+        CHOSEN.put(out);
+        self.put_plain(from, out);
+        Payload::new(bits.bytes().to_vec()).put(out);
+    }
+
+    fn put_plain(&mut self, keys: &Keys, out: &mut Vec<u8>) {
         let name = keys.signature().map(|signature| (keys.placement(), signature));
         match name.filter(|name| self.known.contains_key(name)) {
             Some((placement, signature)) => {
-                true.put(out);
+                KNOWN.put(out);
                 placement.put(out);
                 signature.0.put(out);
             }
             None => {
-                false.put(out);
+                SPELT.put(out);
                 keys.put(out);
                 self.remember(keys);
             }
@@ -35,13 +48,30 @@ impl Lists {
     }
 
     pub(super) fn get(&mut self, input: &mut Reader<'_>) -> Result<Keys, WireError> {
-        if bool::get(input)? {
-            let name = (Field::get(input)?, Signature(Field::get(input)?));
-            return self.known.get(&name).cloned().ok_or(WireError::Malformed("a list that was never spelt out"));
+        match u8::get(input)? {
+            CHOSEN => {
+                let tag = u8::get(input)?;
+                let (from, bits) = (self.get_plain(tag, input)?, Payload::get(input)?);
+                let bits = Bits::read(from.len(), bits.bytes());
+                Ok(from.choose(&bits.ok_or(WireError::Malformed("bits that are not one for each key"))?))
+            }
+            tag => self.get_plain(tag, input),
         }
-        let keys = Keys::get(input)?;
-        self.remember(&keys);
-        Ok(keys)
+    }
+
+    fn get_plain(&mut self, tag: u8, input: &mut Reader<'_>) -> Result<Keys, WireError> {
+        match tag {
+            SPELT => {
+                let keys = Keys::get(input)?;
+                self.remember(&keys);
+                Ok(keys)
+            }
+            KNOWN => {
+                let name = (Field::get(input)?, Signature(Field::get(input)?));
+                self.known.get(&name).cloned().ok_or(WireError::Malformed("a list that was never spelt out"))
+            }
+            _ => Err(WireError::Malformed("an unknown kind of list")),
+        }
     }
 
     fn remember(&mut self, keys: &Keys) {

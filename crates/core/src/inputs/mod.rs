@@ -77,6 +77,8 @@ pub enum WorkerInput {
     EndPush(Ticket),
     /// The program scans.
     Scan(Time, TableId, PositionRange),
+    /// The program asks which rows are active.
+    Ask(Time, TableId, Keys),
     /// The program changes a setting.
     Tune(Time, TableId, Setting),
     /// The program bounds what is sent, or lifts the bound.
@@ -135,6 +137,7 @@ impl WorkerInput {
                 None => return Ok(Answer::Nothing),
             },
             Self::Scan(now, table, range) => worker.scan(now, table, range, &[], out)?,
+            Self::Ask(now, table, keys) => worker.active(now, table, keys, &[], out)?,
             Self::Tune(now, table, setting) => worker.tune(now, table, setting, out)?,
             Self::Barrier => return Ok(Answer::Barrier(worker.barrier(out))),
             other => {

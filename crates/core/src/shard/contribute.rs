@@ -1,7 +1,7 @@
 //! What becomes of a part: checked whole, then applied or held for its clock; and of a clock that everybody has ended.
 
 use super::Shard;
-use super::combine::{Combination, Held, as_slots};
+use super::combine::{Combination, Held};
 use super::resolve::{Stop, rows_of};
 use crate::Outbox;
 use crate::bounds::HELD_CLOCKS;
@@ -42,7 +42,9 @@ impl<T: Number> Shard<T> {
             return match (position, &push.keys) {
                 (Some(position), _) => Err(Refusal::NotFinite { position }.into()),
                 // Its keys are not kept; spelt out again, they tell which row it is.
-                (None, KeyPart::Known { signature, .. }) => Err(Stop::UnknownKeys(signature.0)),
+                (None, KeyPart::Known { signature, .. } | KeyPart::Chosen { signature, .. }) => {
+                    Err(Stop::UnknownKeys(signature.0))
+                }
                 (None, _) => Err(self.resolve(&push.keys, false).err().unwrap_or(Stop::Refuse(wrong_length))),
             };
         }
@@ -130,7 +132,7 @@ impl<T: Number> Shard<T> {
             (Held::Sum(sum), Combine::Clock(reduce)) => {
                 self.rows.count_examples(examples);
                 let (slots, sums) = sum.finish(reduce, self.frontier.ended(clock));
-                self.rows.apply(clock, as_slots(&slots), &sums);
+                self.step(clock, &slots, &sums);
                 if let Some(published) = &mut self.published {
                     published.changed(&changes);
                 }

@@ -1,5 +1,6 @@
 //! One shard: the once-only gate, the combine rule, the updater, the frontier, and the reads that wait for it.
 
+mod active;
 mod combine;
 mod contribute;
 mod decode;
@@ -11,12 +12,14 @@ mod published;
 mod reads;
 mod refresh;
 mod resolve;
+mod slot_set;
 mod stream;
 mod subscribers;
 mod unborn;
 
 use crate::Outbox;
 use crate::rows::{Rows, RowsError};
+use active::ActiveSet;
 use codec::{Meter, PayloadDecoder, PayloadEncoder, Stopwatch, TableCodecs};
 use combine::Held;
 use decode::unpacked;
@@ -155,6 +158,8 @@ struct Shard<T: Number> {
     stopwatch: Stopwatch,
     /// What decoding pushes has cost.
     decoded: Meter,
+    /// Where the table filters by KKT conditions.
+    active: Option<ActiveSet>,
     pool: Pool,
     counts: ShardCounts,
 }
@@ -193,6 +198,7 @@ impl<T: Number> Shard<T> {
             decoder: PayloadDecoder::default(),
             stopwatch: terms.stopwatch,
             decoded: Meter::default(),
+            active: ActiveSet::of(spec),
             pool: terms.pool.clone(),
             counts: ShardCounts::default(),
         })
@@ -223,6 +229,7 @@ impl<T: Number> Shard<T> {
         if let Some(published) = &mut self.published {
             published.renumber(&moves);
         }
+        self.active.iter_mut().for_each(|active| active.renumber(&moves));
         for held in self.held.values_mut() {
             if let Held::Sum(sum) = held {
                 sum.renumber(&moves);

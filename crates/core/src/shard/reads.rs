@@ -9,7 +9,7 @@ use crate::rows::Resolved;
 use std::sync::Arc;
 use types::{CacheSpec, Clock, PART_BYTES, WorkerId};
 use update::Number;
-use wire::{CodecChain, FailedClock, Frame, KeyPart, Message, Payload, PullRefused, Pulled, Refusal};
+use wire::{CodecChain, FailedClock, Frame, KeyPart, Message, Payload, PullRefused, Pulled, Refusal, Wants};
 
 impl<T: Number> Shard<T> {
     /// Answers a read, or parks it until the frontier and the reader's own pushes allow an answer.
@@ -75,6 +75,9 @@ impl<T: Number> Shard<T> {
 
     fn collect(&mut self, read: &ParkedRead, released_by: Option<WorkerId>) -> Result<Pulled, Stop> {
         let pull = &read.pull;
+        if pull.wants == Wants::Active {
+            return self.collect_active(read, released_by);
+        }
         let row_bytes = self.spec.row_bytes();
         let mut positions = Payload::EMPTY;
         let mut more = None;
@@ -128,19 +131,24 @@ impl<T: Number> Shard<T> {
             }
             _ => None,
         };
+        Ok(Pulled { chain, more, positions, values: values.freeze(), ..self.answered(read, released_by) })
+    }
+
+    /// An answer without rows.
+    pub(super) fn answered(&self, read: &ParkedRead, released_by: Option<WorkerId>) -> Pulled {
         let slack = self.spec.consistency.bound().unwrap_or(0);
         let in_view = |failed: &&FailedClock| failed.clock.0.saturating_add(slack).saturating_add(1) >= read.clock.0;
-        Ok(Pulled {
+        Pulled {
             table: self.table,
             shard: self.placed.shard,
-            request: pull.request,
+            request: read.pull.request,
             contains: self.streams[read.worker.0 as usize].finished(),
-            chain,
+            chain: None,
             released_by,
             failed: self.failed.iter().filter(in_view).cloned().collect(),
-            more,
-            positions,
-            values: values.freeze(),
-        })
+            more: None,
+            positions: Payload::EMPTY,
+            values: Payload::EMPTY,
+        }
     }
 }

@@ -50,6 +50,10 @@ impl<T: Number> Shard<T> {
             KeyPart::Scan { .. } => return Err(Refusal::NotOrdered.into()),
             // Undone before it comes here.
             KeyPart::Packed { .. } => return Err(Refusal::Undecodable.into()),
+            KeyPart::Chosen { signature, start, count, .. } => {
+                let known = self.lists.get((*signature, *start, *count)).ok_or(Stop::UnknownKeys(signature.0))?;
+                return self.resolve_chosen(keys, &known, create);
+            }
             KeyPart::Known { signature, start, count } => {
                 let name = (*signature, *start, *count);
                 let known = self.lists.get(name).ok_or(Stop::UnknownKeys(signature.0))?;
@@ -95,6 +99,26 @@ impl<T: Number> Shard<T> {
         Ok((resolved, Some(positions)))
     }
 
+    /// Those of a list's rows that are chosen. Nothing of it is remembered: the next choice is another.
+    fn resolve_chosen(
+        &mut self,
+        keys: &KeyPart,
+        known: &Known,
+        create: bool,
+    ) -> Result<(Arc<Resolved>, Option<Payload>), Stop> {
+        let list = known.positions.as_ref().and_then(Payload::numbers::<u64>);
+        let positions: Option<Vec<u64>> = list.map(|list| keys.chosen().map(|index| list[index]).collect());
+        let outdated = known.incomplete_at.is_some_and(|rows| create || rows != self.rows.len());
+        let resolved = match (&*known.resolved, &positions) {
+            (_, Some(positions)) if outdated => self.rows.resolve_list(positions, create)?,
+            (Resolved::List(slots), _) => Resolved::List(keys.chosen().map(|index| slots[index]).collect()),
+            (Resolved::Run { first, .. }, _) => {
+                Resolved::List(keys.chosen().map(|index| (first + index) as u32).collect())
+            }
+        };
+        Ok((Arc::new(resolved), positions.map(Payload::new)))
+    }
+
     /// Those of a part's keys that a scan would not show now, where the table's rows can be held back from scans.
     pub(super) fn unseen(&mut self, keys: &KeyPart) -> Result<Vec<u64>, Stop> {
         if !self.unborn.are_kept() {
@@ -113,6 +137,10 @@ impl<T: Number> Shard<T> {
             KeyPart::Known { signature, start, count } => {
                 let known = self.lists.get((*signature, *start, *count))?;
                 known.positions?.numbers::<u64>()?.get(index).copied().map(Position)
+            }
+            KeyPart::Chosen { signature, start, count, .. } => {
+                let known = self.lists.get((*signature, *start, *count))?;
+                known.positions?.numbers::<u64>()?.get(keys.chosen().nth(index)?).copied().map(Position)
             }
             KeyPart::Scan { .. } | KeyPart::Packed { .. } => None,
         }

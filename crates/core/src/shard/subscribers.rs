@@ -1,5 +1,6 @@
 //! Eager refresh: which worker reads which rows, and which of those changed since the frontier last moved.
 
+use super::slot_set::SlotSet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, WorkerId};
 use update::ABSENT;
@@ -7,37 +8,6 @@ use update::ABSENT;
 /// Refreshes that may be under way to a subscriber. One that falls further behind loses its subscription: it never
 /// blocks the shard.
 pub const MAX_UNRECEIVED: usize = 8;
-
-/// A set of slots as bits.
-#[derive(Debug, Default)]
-struct SlotSet {
-    words: Vec<u64>,
-    len: u64,
-}
-
-impl SlotSet {
-    fn insert(&mut self, slot: u32) {
-        let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
-        if self.words.len() <= word {
-            self.words.resize(word + 1, 0);
-        }
-        self.len += u64::from(self.words[word] & bit == 0);
-        self.words[word] |= bit;
-    }
-
-    fn contains(&self, slot: u32) -> bool {
-        self.words.get(slot as usize / 64).is_some_and(|word| word & (1 << (slot % 64)) != 0)
-    }
-}
-
-impl SlotSet {
-    fn renumber(&mut self, moves: &[u32]) {
-        let old = std::mem::take(self);
-        let bits = |word: u64| (0..64).filter(move |bit| word & (1 << bit) != 0);
-        let slots = old.words.iter().enumerate().flat_map(|(index, word)| bits(*word).map(move |bit| index * 64 + bit));
-        slots.for_each(|slot| self.insert(moves[slot]));
-    }
-}
 
 /// One worker's subscription.
 #[derive(Debug)]
@@ -95,7 +65,7 @@ impl Subscribers {
                 ABSENT => !self.absent.get(position).is_some_and(|readers| readers.contains(&worker)),
                 slot => !known.rows.contains(slot),
             };
-            if known.rows.len + known.absent + rows.iter().filter(is_new).count() as u64 > most {
+            if known.rows.len() + known.absent + rows.iter().filter(is_new).count() as u64 > most {
                 self.drop_worker(worker);
             }
         }

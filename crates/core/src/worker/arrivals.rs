@@ -1,5 +1,6 @@
 //! What a worker does with what arrives, and what it sends again.
 
+use super::active;
 use super::cache::Arrival;
 use super::stream::{ItemKind, ReadKeys, Reading};
 use super::ticket::PendingRead;
@@ -10,6 +11,7 @@ use std::collections::BTreeSet;
 use types::{Clock, Combine, NodeId, PART_BYTES, TableId, TableSpec, Time};
 use wire::{
     Control, Frame, Head, KeyPart, Keys, Message, Payload, Pulled, Refreshed, Refusal, ResendReason, Signature, Step,
+    Wants,
 };
 
 impl Worker {
@@ -137,7 +139,7 @@ impl Worker {
             rows,
         );
         let pulled = &decoded.map_or_else(|| pulled.clone(), |values| Pulled { values, ..pulled.clone() });
-        if pulled.values.len() != rows * row_bytes {
+        if !active::is_whole(reading.wants, reading.keys.slice(), row_bytes, pulled) {
             let refusal =
                 Refusal::WrongLength { expected: (rows * row_bytes) as u64, found: pulled.values.len() as u64 };
             link.next_read(sender).into_iter().for_each(|frame| out.send(frame));
@@ -151,12 +153,16 @@ impl Worker {
             copies.keep(shard, head.clock, at, keys, values);
         } else if let (Some(cache), Some(keys)) = (&mut table.cache, reading.keys.slice())
             && pulled.contains >= link.acknowledged
+            && reading.wants == Wants::Values
         {
             let arrival = arrival(link, head.clock, keys, &pulled.values, pulled.contains, table.spec.combine);
             cache.store(&arrival, pulled.chain);
         }
         if let Some(read) = self.pending.get_mut(&reading.ticket).and_then(|pending| pending.read.as_mut()) {
-            fill(read, &reading.keys, pulled);
+            match reading.wants {
+                Wants::Values => fill(read, &reading.keys, pulled),
+                Wants::Active => active::fill(read, &reading.keys, pulled),
+            }
             read.clock = read.clock.min(head.clock);
             read.released_by = pulled.released_by.or(read.released_by);
             // Each shard tells of its own; a clock is named once.
@@ -275,7 +281,7 @@ impl Worker {
                 let keys = ReadKeys::Scattered { keys: keys.slice(start..end), rows: places[start..end].to_vec() };
                 let (ticket, clock, after, subscribe) =
                     (reading.ticket, reading.clock, reading.after, reading.subscribe);
-                let reading = Reading { ticket, clock, after, subscribe, steps: Some(0), keys };
+                let reading = Reading { ticket, clock, after, subscribe, steps: Some(0), wants: Wants::Values, keys };
                 touch(link, now);
                 link.read(sender, self.requests, reading).into_iter().for_each(|frame| out.send(frame));
                 parts += 1;

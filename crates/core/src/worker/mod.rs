@@ -1,5 +1,6 @@
 //! The worker machine: tickets, the streams to every shard, the cache, and what must happen before what.
 
+mod active;
 mod arrivals;
 mod cache;
 mod calls;

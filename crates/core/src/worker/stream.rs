@@ -6,7 +6,7 @@ use crate::bounds::READS_AT_ONCE;
 use codec::{Format, Formats, Signatures};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, NumberType, Placed, Setting, TableId};
-use wire::{CodecChain, Frame, Head, KeyPart, Marker, Message, Payload, Pull, Push, Signature, Slice, Tune};
+use wire::{CodecChain, Frame, Head, KeyPart, Marker, Message, Payload, Pull, Push, Signature, Slice, Tune, Wants};
 
 /// What a frame takes on the wire beside its payloads, about.
 const FRAME_BYTES: usize = 128;
@@ -63,6 +63,7 @@ pub struct Reading {
     pub subscribe: bool,
     /// Where copies grow by steps: the last one they have.
     pub steps: Option<u64>,
+    pub wants: Wants,
     pub keys: ReadKeys,
 }
 
@@ -197,6 +198,7 @@ impl ShardLink {
                 frontier,
                 subscribe: false,
                 steps: None,
+                wants: Wants::Values,
                 keys,
             }),
         }
@@ -260,11 +262,24 @@ impl ShardLink {
         Frame { head, message }
     }
 
-    /// A list goes in full the first time and by signature from then on.
+    /// A list goes in full the first time and by signature from then on; what is chosen from one that is known, by bits.
     fn key_part(&mut self, keys: &Slice) -> KeyPart {
+        if let Some(part) = self.choice(keys) {
+            return part;
+        }
         let Some(signature) = keys.signature() else { return keys.by_signature() };
         let is_new = self.known.is_new(signature.0, keys.range().start as u64, keys.len() as u32);
         if is_new || self.key_form == KeyForm::Spelt { self.key_form.in_full(keys) } else { keys.by_signature() }
+    }
+
+    /// The keys as a choice, if the shard knows a piece of a list that all of them were chosen from.
+    fn choice(&self, keys: &Slice) -> Option<KeyPart> {
+        if self.key_form == KeyForm::Spelt {
+            return None;
+        }
+        let (signature, span) = keys.chosen_from()?;
+        let (start, count) = self.known.piece(signature.0, span.start as u64..span.end as u64)?;
+        keys.by_choice(start, count)
     }
 
     /// The shard has forgotten a list.
@@ -290,6 +305,7 @@ impl ShardLink {
             frontier: Clock(0),
             subscribe: reading.subscribe,
             steps: reading.steps,
+            wants: reading.wants,
             keys,
         };
         Frame { head, message: Message::Pull(pull) }

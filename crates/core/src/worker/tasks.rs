@@ -13,7 +13,7 @@ use crate::bounds::HELD_CLOCKS;
 use codec::Share;
 use std::ops::Range;
 use types::{Clock, Combine, Consistency, NumberType, PositionRange, Setting, Source, TableId, TableSpec, Time};
-use wire::{Keys, Payload};
+use wire::{Bits, Keys, Payload, Wants};
 
 /// One thing a program asked for.
 pub(super) enum Task {
@@ -21,6 +21,7 @@ pub(super) enum Task {
     Pull { keys: Keys, target: PullTarget },
     PushPull { batch: Batch, target: PullTarget },
     Scan { range: PositionRange },
+    Active { keys: Keys },
     Tune { at: Clock, setting: Setting },
 }
 
@@ -28,7 +29,7 @@ impl Task {
     pub fn cost(&self) -> usize {
         let values = match self {
             Self::Push { batch } | Self::PushPull { batch, .. } => batch.values.bytes.len(),
-            Self::Pull { .. } | Self::Scan { .. } | Self::Tune { .. } => 0,
+            Self::Pull { .. } | Self::Scan { .. } | Self::Active { .. } | Self::Tune { .. } => 0,
         };
         values + PART_COST
     }
@@ -40,7 +41,7 @@ impl Task {
 
     /// Whether it reads rows.
     fn is_read(&self) -> bool {
-        matches!(self, Self::Pull { .. } | Self::PushPull { .. } | Self::Scan { .. })
+        matches!(self, Self::Pull { .. } | Self::PushPull { .. } | Self::Scan { .. } | Self::Active { .. })
     }
 }
 
@@ -184,6 +185,7 @@ impl Worker {
                 self.start_pull(now, ticket, table, &batch.keys, target, out);
             }
             Task::Scan { range } => self.start_scan(now, ticket, table, range, out),
+            Task::Active { keys } => self.start_active(now, ticket, table, &keys, out),
             Task::Tune { at, setting } => self.start_tune(now, ticket, table, at, setting, out),
         }
         if self.pending.get(&ticket).is_some_and(|pending| pending.parts == 0) {
@@ -209,10 +211,7 @@ impl Worker {
         if self.pacer.is_some() {
             rows = rows.min((PACED_BYTES / table.spec.row_bytes()).max(1));
         }
-        let cut = |link: &ShardLink| {
-            let within = keys.within(link.placed.range);
-            within.clone().step_by(rows).map(move |start| start..within.end.min(start + rows))
-        };
+        let cut = |link: &ShardLink| keys.parts(link.placed.range, rows);
         table.links.iter().flat_map(cut).collect()
     }
 
@@ -336,13 +335,11 @@ impl Worker {
                 let keys = ReadKeys::Steps { keys: overdue.slice(late.clone()), rows: stale[late].to_vec() };
                 readings.push((keys, Some(copies.step(shard))));
             }
-            let within = wanted.within(link.placed.range);
-            for start in within.clone().step_by(rows_per_part) {
-                let rows = start..within.end.min(start + rows_per_part);
-                let slice = wanted.slice(rows.clone());
+            for rows in wanted.parts(link.placed.range, rows_per_part) {
+                let (slice, row) = (wanted.slice(rows.clone()), rows.start);
                 let keys = match &misses {
                     Some(misses) => ReadKeys::Scattered { keys: slice, rows: misses[rows].to_vec() },
-                    None => ReadKeys::Straight { keys: slice, row: start },
+                    None => ReadKeys::Straight { keys: slice, row },
                 };
                 readings.push((keys, steps.then_some(0)));
             }
@@ -367,6 +364,7 @@ impl Worker {
             pending.parts += parts;
             pending.read = Some(PendingRead {
                 target,
+                active: Bits::none(0),
                 row_bytes,
                 clock,
                 reader,
@@ -408,6 +406,7 @@ impl Worker {
             let row_bytes = table.spec.row_bytes();
             pending.read = Some(PendingRead {
                 target,
+                active: Bits::none(0),
                 row_bytes,
                 clock: Clock(u64::MAX),
                 reader,
@@ -465,8 +464,16 @@ fn skips(source: Source, pull: u64, share: Share) -> bool {
 }
 
 /// A part of a read at `reader`'s clock. Where the rule promises read-my-writes, it follows what was pushed before it.
-fn read_of(spec: &TableSpec, link: &ShardLink, ticket: Ticket, reader: Clock, keys: ReadKeys) -> Reading {
+pub(super) fn read_of(spec: &TableSpec, link: &ShardLink, ticket: Ticket, reader: Clock, keys: ReadKeys) -> Reading {
     let own = matches!((spec.consistency, spec.combine), (Consistency::Bounded { .. }, Combine::Each));
     let after = if own { link.last() } else { 0 };
-    Reading { ticket, clock: reader, after, subscribe: spec.consistency.is_eager(), steps: None, keys }
+    Reading {
+        ticket,
+        clock: reader,
+        after,
+        subscribe: spec.consistency.is_eager(),
+        steps: None,
+        wants: Wants::Values,
+        keys,
+    }
 }

@@ -1,7 +1,7 @@
 //! Tickets, and what they turn into.
 
 use types::{Clock, WorkerId};
-use wire::{FailedClock, Refusal};
+use wire::{Bits, FailedClock, Refusal};
 
 /// Names a push or pull under way. It can be waited for, or named as what a later one runs after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +50,8 @@ pub struct ReadRows {
     pub values: PullTarget,
     /// For a scan: the keys found, as positions.
     pub positions: Vec<u64>,
+    /// Where it was asked which rows are active: a bit for each, and no values.
+    pub active: Bits,
     /// The smallest frontier of any part: every update of clocks below it is in.
     pub clock: Clock,
     /// The reader's clock when it asked.
@@ -91,6 +93,7 @@ pub(super) struct Pending {
 
 pub(super) struct PendingRead {
     pub target: PullTarget,
+    pub active: Bits,
     pub row_bytes: usize,
     pub clock: Clock,
     pub reader: Clock,
@@ -111,6 +114,7 @@ impl PendingRead {
         ReadRows {
             values: self.target,
             positions,
+            active: self.active,
             clock: self.clock,
             reader: self.reader,
             released_by: self.released_by,

@@ -7,7 +7,7 @@ use crate::sabotage::Sabotage;
 use machine::{Batch, Outcome, PullTarget, Ticket, Values, Worker, WorkerInput, WorkerSettings};
 use std::collections::BTreeMap;
 use types::{Key, NumberType, Plan, Setting, TableId, TableSpec, Time, WorkerId};
-use wire::{Keys, Payload};
+use wire::{Bits, Keys, Payload};
 
 /// 4ⁿ is exact in an f64 up to here, and so is the sum of all of them.
 const MOST_MARKS: u32 = 26;
@@ -37,6 +37,7 @@ enum Task {
     Push,
     /// The keys asked for; a scan learns them from the answer.
     Pull(Option<Vec<u64>>, TableIndex),
+    Ask(Vec<u64>, TableIndex),
     Tune,
 }
 
@@ -170,7 +171,9 @@ impl Cluster {
             };
             let must_wait = match step {
                 Step::EndClock => !actor.worker.is_flushed(),
-                Step::Pull { .. } | Step::Scan { .. } if self.sabotage != Some(Sabotage::AskWithoutRoom) => {
+                Step::Pull { .. } | Step::Scan { .. } | Step::Ask { .. }
+                    if self.sabotage != Some(Sabotage::AskWithoutRoom) =>
+                {
                     !actor.worker.may_read()
                 }
                 Step::WaitUntilIdle => !actor.worker.is_idle(),
@@ -222,6 +225,14 @@ impl Cluster {
                 let ticket = self.drive_worker(worker, WorkerInput::Scan(now, id, range));
                 self.pull_issued(worker, ticket, table, None, Vec::new(), true, last);
             }
+            Step::Ask { table, keys } => {
+                let keys = self.keys_of(table, &keys);
+                let (id, ids) = (self.actors[worker].tables[&table], keys.ids().collect());
+                if let Some(ticket) = self.drive_worker(worker, WorkerInput::Ask(now, id, keys)).map(Ticket) {
+                    self.actors[worker].outstanding.insert(ticket, Task::Ask(ids, table));
+                    self.actors[worker].wait = Wait::For(ticket);
+                }
+            }
             Step::Tune { table, rate } => {
                 let id = self.actors[worker].tables[&table];
                 let clock = self.actors[worker].worker.clock();
@@ -253,10 +264,22 @@ impl Cluster {
         (named, obeyed)
     }
 
+    /// A list as its program would make it: chosen from another where the cluster does so.
+    fn keys_of(&self, table: TableIndex, ids: &[u64]) -> Keys {
+        let spec = &self.history.specs[table.0];
+        if self.chosen_from.is_empty() || !ids.iter().all(|id| self.chosen_from.contains(id)) {
+            return keys_of(spec, ids);
+        }
+        let all = Keys::distinct(spec.shape.placement(), &self.chosen_from);
+        let mut bits = Bits::none(all.len());
+        all.ids().enumerate().filter(|(_, id)| ids.contains(id)).for_each(|(index, _)| bits.set(index));
+        all.choose(&bits)
+    }
+
     fn push(&mut self, worker: usize, table: TableIndex, ids: &[u64], write: &Write, after: &[usize]) {
         let spec = &self.history.specs[table.0];
         let (number, width) = (spec.number, spec.width as usize);
-        let keys = keys_of(spec, ids);
+        let keys = self.keys_of(table, ids);
         let actor = &mut self.actors[worker];
         let id = actor.tables[&table];
         let clock = actor.worker.clock();
@@ -281,7 +304,7 @@ impl Cluster {
     }
 
     fn pull(&mut self, worker: usize, table: TableIndex, ids: &[u64], after: &[usize], wait: bool, last: bool) {
-        let keys = keys_of(&self.history.specs[table.0], ids);
+        let keys = self.keys_of(table, ids);
         let id = self.actors[worker].tables[&table];
         let (named, obeyed) = self.followed(worker, after);
         let ids: Vec<u64> = keys.ids().collect();
@@ -338,8 +361,13 @@ impl Cluster {
                     };
                     Event::PullReturned { ticket, read }
                 }
+                (Task::Ask(keys, table), Ok(Outcome::Rows(rows))) => {
+                    let active = keys.into_iter().enumerate().map(|(index, key)| (key, rows.active.get(index)));
+                    Event::Told { table, active: active.collect(), clock: rows.clock }
+                }
+                (Task::Ask(..), Err((_, failure))) => Event::PullFailed { ticket, refusal: failure.refusal },
                 (Task::Pull(..), Err((_, failure))) => Event::PullFailed { ticket, refusal: failure.refusal },
-                (Task::Pull(..), Ok(Outcome::Done)) | (Task::Tune, _) => continue,
+                (Task::Pull(..) | Task::Ask(..), Ok(Outcome::Done)) | (Task::Tune, _) => continue,
             };
             events.push(event);
         }

@@ -2,6 +2,7 @@
 
 use super::{Keys, List, Signature, first_disorder};
 use crate::Payload;
+use crate::bits;
 use crate::field::{Field, Reader};
 use crate::frame::WireError;
 use std::ops::Range;
@@ -10,8 +11,8 @@ use types::{Position, PositionRange};
 /// Neighbouring keys of one list: what one part speaks of.
 #[derive(Clone, Debug)]
 pub struct Slice {
-    keys: Keys,
-    range: Range<usize>,
+    pub(super) keys: Keys,
+    pub(super) range: Range<usize>,
 }
 
 impl Keys {
@@ -126,6 +127,17 @@ pub enum KeyPart {
         /// How many keys of it.
         count: u32,
     },
+    /// Those of keys `start` to `start + count` of a list that the shard has seen whose bits are set.
+    Chosen {
+        /// Of the whole list.
+        signature: Signature,
+        /// Where in the whole list the piece starts.
+        start: u64,
+        /// How many keys the piece has, chosen or not.
+        count: u32,
+        /// A bit for each of them: see [`crate::Bits`].
+        bits: Payload,
+    },
     /// Whatever keys the shard has between two positions (reads only).
     Scan {
         /// Both ends included.
@@ -141,14 +153,21 @@ impl KeyPart {
             Self::Run { count, .. } => Some(*count),
             Self::List { positions, .. } => Some(positions.len() as u64 / 8),
             Self::Known { count, .. } | Self::Packed { count, .. } => Some(u64::from(*count)),
+            Self::Chosen { bits, .. } => Some(bits::ones(bits.bytes()) as u64),
             Self::Scan { .. } => None,
         }
+    }
+
+    /// Those of the list's piece that are chosen, as indices into it; none where keys are not named that way.
+    pub fn chosen(&self) -> impl Iterator<Item = usize> + '_ {
+        bits::indices(if let Self::Chosen { bits, .. } = self { bits.bytes() } else { &[] })
     }
 
     pub(crate) fn payload(&self) -> Option<&Payload> {
         match self {
             Self::List { positions, .. } => Some(positions),
             Self::Packed { packed, .. } => Some(packed),
+            Self::Chosen { bits, .. } => Some(bits),
             _ => None,
         }
     }
@@ -182,6 +201,12 @@ impl KeyPart {
                 range.first.put(out);
                 range.last.put(out);
             }
+            Self::Chosen { signature, start, count, .. } => {
+                5u8.put(out);
+                signature.0.put(out);
+                start.put(out);
+                count.put(out);
+            }
         }
     }
 
@@ -206,6 +231,13 @@ impl KeyPart {
                 packed: positions,
             },
             3 => Self::Scan { range: PositionRange { first: Field::get(input)?, last: Field::get(input)? } },
+            5 => {
+                let (signature, start, count) = (Signature(Field::get(input)?), Field::get(input)?, u32::get(input)?);
+                if !bits::is_bits(count as usize, positions.bytes()) {
+                    return Err(WireError::Malformed("bits that are not one for each key"));
+                }
+                Self::Chosen { signature, start, count, bits: positions }
+            }
             _ => return Err(WireError::Malformed("an unknown kind of key list")),
         })
     }

@@ -2,7 +2,7 @@
 
 use super::Refusal;
 use crate::Payload;
-use crate::field::{fields, fields_and_payloads};
+use crate::field::{fields, fields_and_payloads, variants};
 use crate::keys::KeyPart;
 use types::{Clock, Position, ShardId, TableId, WorkerId};
 
@@ -24,8 +24,19 @@ pub struct Pull {
     /// Where the reader adds steps to its copies: the last one that it has, 0 before the first. The answer is rows that steps
     /// can be added to; without keys, the steps that follow come before it.
     pub steps: Option<u64>,
+    /// What is asked of the rows.
+    pub wants: Wants,
     /// Which rows.
     pub keys: KeyPart,
+}
+
+/// What a read asks of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// Their numbers.
+    Values,
+    /// A bit for each, in place of positions: whether it is active. Of tables whose shards say so: see the codec `kkt`.
+    Active,
 }
 
 /// The rows of one part of a read. The frontier they reflect is the head's clock.
@@ -47,7 +58,7 @@ pub struct Pulled {
     pub failed: Vec<FailedClock>,
     /// For a scan: where the next one should start, if this part ends before the range does.
     pub more: Option<Position>,
-    /// For a scan: the keys found, u64 each.
+    /// For a scan: the keys found, u64 each. Where it was asked which rows are active: the bits.
     pub positions: Payload,
     /// Row after row.
     pub values: Payload,
@@ -159,7 +170,8 @@ fields!(FailedClock { clock, worker, refusal });
 fields!(PullRefused { table, shard, request, refusal });
 fields!(Waiting { table, shard, request, on });
 fields!(Refreshed { table, shard, chain, link });
-fields_and_payloads!(Pull { table, shard, request, after, frontier, subscribe, steps } keys, |input, [positions, _]| {
+variants!(Wants { 0 => Values, 1 => Active });
+fields_and_payloads!(Pull { table, shard, request, after, frontier, subscribe, steps, wants } keys, |input, [positions, _]| {
     keys: KeyPart::get(input, positions)?,
 });
 fields_and_payloads!(

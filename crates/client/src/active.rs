@@ -1,0 +1,75 @@
+//! Which rows of an ℓ1 problem are active, as its shards see it.
+
+use crate::ticket::FromOutcome;
+use crate::{Error, Table, TargetNumber, Ticket};
+use machine::Outcome;
+use types::{Clock, Placement, WorkerId};
+use wire::{Bits, Keys};
+
+/// Which rows are active, by the place of their keys in the list that was asked about: see [`Table::active`].
+#[derive(Clone, Debug)]
+pub struct Active {
+    bits: Bits,
+    clock: Clock,
+    released_by: Option<WorkerId>,
+}
+
+impl Active {
+    /// A bit for each key that was asked about, in order; made to [choose](Keys::choose) by.
+    #[must_use]
+    pub fn bits(&self) -> &Bits {
+        &self.bits
+    }
+
+    /// Every update of clocks below this one was taken into account.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+}
+
+impl FromOutcome for Active {
+    fn from_outcome(outcome: Outcome, _: Placement) -> Self {
+        let Outcome::Rows(rows) = outcome else { unreachable!("a read brings an answer") };
+        Self { bits: rows.active, clock: rows.clock, released_by: rows.released_by }
+    }
+    fn released_by(&self) -> Option<WorkerId> {
+        self.released_by
+    }
+}
+
+impl<T: TargetNumber> Table<T> {
+    /// Asks which of these rows are active: those that the next steps could move. A weight of an ℓ1 problem that is zero, and whose
+    /// gradient in the last step was so far within the penalty that it will stay there, is not; programs may leave it out
+    /// until they look at all of them again. Only the shards can tell, since it takes the gradient of all workers together: in a
+    /// table with updater proximal that combines by clock and has the codec `kkt`. In any other all rows are active. As fresh as a
+    /// pull of these rows would be; waits as that does.
+    ///
+    /// ```
+    /// # use slackwater::{Codecs, Combine, Reduce, Session, Shape, TableSpec, UpdaterSpec};
+    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// let spec = TableSpec::sparse("weights", 2)                      // a weight and the gradient it met
+    ///     .updater(UpdaterSpec::Proximal { rate: 1.0, l1: 1.0 })
+    ///     .combine(Combine::Clock(Reduce::Sum))
+    ///     .codecs(Codecs::up(["kkt"]));
+    /// let table = session.table::<f32>(spec)?;
+    /// let keys = table.keys(&[7, 8]);
+    /// let small = keys.ids().position(|id| id == 7).expect("one of the two");
+    /// let gradient = |id| if id == 7 { 0.2 } else { -1.1 };
+    /// for _ in 0..2 {
+    ///     let pushed = keys.ids().flat_map(|id| [gradient(id), 1.0]).collect::<Vec<f32>>();
+    ///     table.push(&keys, pushed)?.wait()?;                         // gradients and curvatures
+    ///     session.clock()?;
+    /// }
+    /// let active = table.active(&keys)?.wait()?;
+    /// assert!(!active.bits().get(small) && active.bits().ones() == 1);
+    /// let chosen = keys.choose(active.bits());                        // travels as two bits
+    /// assert!(chosen.ids().eq([8]));
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn active(&self, keys: &Keys) -> Result<Ticket<Active>, Error> {
+        let number = self.shared.push(|worker| worker.active(self.id, keys.clone()))??;
+        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+    }
+}

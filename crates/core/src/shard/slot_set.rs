@@ -1,0 +1,75 @@
+//! A set of slots as bits.
+
+/// Some of a shard's rows, by slot.
+#[derive(Debug, Default)]
+pub struct SlotSet {
+    words: Vec<u64>,
+    len: u64,
+}
+
+impl SlotSet {
+    /// Adds a slot.
+    pub fn insert(&mut self, slot: u32) {
+        let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        self.len += u64::from(self.words[word] & bit == 0);
+        self.words[word] |= bit;
+    }
+
+    /// Takes a slot out.
+    pub fn remove(&mut self, slot: u32) {
+        let bit = 1 << (slot % 64);
+        if let Some(word) = self.words.get_mut(slot as usize / 64) {
+            self.len -= u64::from(*word & bit != 0);
+            *word &= !bit;
+        }
+    }
+
+    /// Takes all slots out.
+    pub fn clear(&mut self) {
+        self.words.fill(0);
+        self.len = 0;
+    }
+
+    /// Whether a slot is in it.
+    pub fn contains(&self, slot: u32) -> bool {
+        self.words.get(slot as usize / 64).is_some_and(|word| word & (1 << (slot % 64)) != 0)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// All rows have been put in order.
+    pub fn renumber(&mut self, moves: &[u32]) {
+        let old = std::mem::take(self);
+        let bits = |word: u64| (0..64).filter(move |bit| word & (1 << bit) != 0);
+        let slots = old.words.iter().enumerate().flat_map(|(index, word)| bits(*word).map(move |bit| index * 64 + bit));
+        slots.for_each(|slot| self.insert(moves[slot]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_in_it_until_it_is_taken_out_and_counted_once() {
+        let mut set = SlotSet::default();
+        for slot in [3, 70, 3] {
+            set.insert(slot);
+        }
+        set.remove(1000);
+        assert_eq!((set.len(), set.contains(3), set.contains(70), set.contains(71)), (2, true, true, false));
+        set.renumber(&(0..100).rev().collect::<Vec<u32>>());
+        assert_eq!((set.len(), set.contains(96), set.contains(29), set.contains(3)), (2, true, true, false));
+        set.remove(96);
+        set.remove(96);
+        assert_eq!((set.len(), set.contains(96)), (1, false));
+        set.clear();
+        assert_eq!((set.len(), set.contains(29)), (0, false));
+    }
+}

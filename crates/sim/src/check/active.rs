@@ -1,0 +1,52 @@
+//! What shards say of the rows of an ℓ1 problem.
+
+use super::{Checker, broken};
+use crate::history::{Event, History};
+use crate::program::TableIndex;
+use std::collections::BTreeMap;
+use types::{Clock, UpdaterSpec};
+
+/// A row that is said to be inactive has weight zero and a gradient within the penalty, by what all workers pushed in the clocks
+/// below the frontier that the answer reflects; and whoever asks of the same frontier hears the same. For proximal tables of
+/// width 2 at a constant rate, and questions about one key at a time.
+#[must_use]
+pub fn nothing_that_counts_is_left_out() -> Checker {
+    Box::new(|history| {
+        let mut told: BTreeMap<(TableIndex, u64, Clock), bool> = BTreeMap::new();
+        for entry in &history.entries {
+            let Event::Told { table, active, clock } = &entry.event else { continue };
+            let UpdaterSpec::Proximal { rate, l1 } = history.specs[table.0].updater else { continue };
+            for (key, active) in active {
+                let said = format!("worker {} is told at {clock} that key {key} is active: {active}", entry.worker);
+                if *told.entry((*table, *key, *clock)).or_insert(*active) != *active {
+                    return broken(history, "nothing_that_counts_is_left_out", format!("{said}, and another not"));
+                }
+                let (weight, gradient) = row(history, *table, *key, *clock, rate, l1);
+                if !active && (weight != 0.0 || gradient.abs() > l1) {
+                    let what = format!("{said}, but its weight is {weight} and its gradient {gradient}");
+                    return broken(history, "nothing_that_counts_is_left_out", what);
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The weight of a key and the gradient it last met, by proximal steps of all clocks below one.
+fn row(history: &History, of: TableIndex, wanted: u64, below: Clock, rate: f64, l1: f64) -> (f64, f64) {
+    let mut steps: BTreeMap<Clock, (f64, f64)> = BTreeMap::new();
+    for entry in &history.entries {
+        let Event::Pushed { table, clock, keys, values, .. } = &entry.event else { continue };
+        let place = keys.iter().position(|key| *key == wanted);
+        if let Some(place) = place.filter(|_| *table == of && *clock < below) {
+            let (gradient, curvature) = steps.entry(*clock).or_default();
+            *gradient += values[2 * place];
+            *curvature += values[2 * place + 1];
+        }
+    }
+    let step = |(weight, _): (f64, f64), (gradient, curvature): &(f64, f64)| {
+        let (moved, pull) = (weight - rate * gradient / curvature, rate * l1 / curvature);
+        (moved - moved.clamp(-pull, pull), *gradient)
+    };
+    steps.values().fold((0.0, 0.0), step)
+}

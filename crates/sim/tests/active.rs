@@ -1,0 +1,101 @@
+//! Lists that are chosen from others, and the filter of ℓ1 problems that chooses them.
+
+use sim::*;
+use types::{Codecs, Combine, Consistency, NumberType, Reduce, TableSpec, UpdaterSpec};
+
+const SHAPE: Shape = Shape { servers: 3, workers: 4 };
+
+/// Every checker holds where keys are named by bits of a list that the shard knows, or has forgotten.
+#[test]
+fn lists_that_are_chosen_from_others_lose_nothing() {
+    let keys: Vec<u64> = (0..40).collect();
+    let work = Work { keys: keys.clone(), tasks: 6, ..Work::default() };
+    for (name, combine) in [("each", Combine::Each), ("clock", Combine::Clock(Reduce::Sum))] {
+        let spec = TableSpec::sparse("t", SHAPE.workers).number(NumberType::F64).consistency(Consistency::slack(1));
+        let spec = spec.combine(combine);
+        for_seeds(&format!("bounded, slack 1, {name}, chosen lists, some forgotten"), |seed| {
+            let mut cluster = Cluster::new(seed, SHAPE, Faults { forgetting: 0.3, ..Faults::ALL });
+            let table = cluster.table(spec.clone());
+            cluster.choose_from(&keys);
+            let mut programs = work.programs(seed, SHAPE, table, &spec);
+            // The whole list goes first: what follows is chosen from it.
+            programs.iter_mut().for_each(|steps| steps.insert(1, Step::pull(table, &keys)));
+            cluster.programs(programs);
+            cluster.run();
+            cluster.check(all_finished());
+            cluster.check(no_acknowledged_push_lost_or_doubled());
+            cluster.check(reported_clock_is_true());
+            cluster.check(staleness_at_most(1));
+            if combine == Combine::Each {
+                cluster.check(reads_own_writes());
+                cluster.check(fifo_per_worker());
+            } else {
+                cluster.check(reads_hold_exactly_the_clocks_below_the_reported_one());
+            }
+            cluster
+        });
+    }
+}
+
+fn proximal() -> TableSpec {
+    TableSpec::sparse("w", 2)
+        .number(NumberType::F64)
+        .consistency(Consistency::slack(1))
+        .combine(Combine::Clock(Reduce::Sum))
+        .updater(UpdaterSpec::Proximal { rate: 1.0, l1: 1.0 })
+        .codecs(Codecs::up(["kkt"]))
+}
+
+/// All workers push gradients of the same rows in the same clock, all of them or some, and ask which are active.
+fn asking(seed: u64, faults: Faults, sabotage: Option<Sabotage>) -> Cluster {
+    let keys: Vec<u64> = (0..12).collect();
+    let mut cluster = Cluster::new(seed, SHAPE, faults);
+    let table = cluster.table(proximal());
+    cluster.choose_from(&keys);
+    let mut random = Random::new(seed ^ 0xAC71);
+    let mut programs = vec![vec![Step::MakeTable(table)]; SHAPE.workers as usize];
+    for clock in 0..8 {
+        let pushed = if clock % 3 == 0 { keys.clone() } else { random.some_of(&keys, 0.5) };
+        // Sixteenths, which add up exactly in any order; smaller from clock to clock, so that some of them settle.
+        let reach = 64 >> (clock / 2);
+        let sixteenths: Vec<f64> = pushed.iter().map(|_| random.below(reach) as f64 - reach as f64 / 2.0).collect();
+        for steps in &mut programs {
+            let row = |sixteenths: &f64| [sixteenths / 16.0, 0.25];
+            let numbers = Write::Numbers(sixteenths.iter().flat_map(row).collect());
+            steps.extend([Step::push(table, &pushed, numbers), Step::EndClock]);
+            for _ in 0..3 {
+                steps.push(Step::Ask { table, keys: vec![keys[random.below(keys.len() as u64) as usize]] });
+            }
+        }
+    }
+    cluster.programs(programs);
+    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
+    cluster.run();
+    cluster
+}
+
+fn left_out(cluster: &Cluster) -> usize {
+    let told = |event: &Event| matches!(event, Event::Told { active, .. } if active.iter().any(|(_, active)| !active));
+    cluster.history().entries.iter().filter(|entry| told(&entry.event)).count()
+}
+
+#[test]
+fn what_is_left_out_is_zero_and_within_the_penalty_and_all_hear_the_same() {
+    let total = std::cell::Cell::new(0);
+    for_seeds("proximal, slack 1, who is active", |seed| {
+        let cluster = asking(seed, Faults { forgetting: 0.3, ..Faults::ALL }, None);
+        cluster.check(all_finished());
+        cluster.check(nothing_that_counts_is_left_out());
+        total.set(total.get() + left_out(&cluster));
+        cluster
+    });
+    assert!(total.get() > 100, "only {} answers leave something out", total.get());
+}
+
+#[test]
+fn a_shard_that_leaves_out_too_much_is_caught() {
+    let caught = some_seed(|seed| {
+        asking(seed, Faults::ALL, Some(Sabotage::LeaveOutAll)).violation(nothing_that_counts_is_left_out())
+    });
+    println!("{}", caught.expect("it goes unnoticed"));
+}

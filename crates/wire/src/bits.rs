@@ -1,0 +1,116 @@
+//! One bit for each of some things in order: which keys of a list are meant.
+
+/// Bits, eight to a byte, the first in the lowest; what is left of the last byte is zero.
+///
+/// ```
+/// let mut bits = wire::Bits::none(11);
+/// bits.set(2);
+/// bits.set(10);
+/// assert_eq!((bits.bytes(), bits.ones()), (&[4, 4][..], 2));
+/// assert!(bits.indices().eq([2, 10]));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bits {
+    count: usize,
+    bytes: Vec<u8>,
+}
+
+impl Bits {
+    /// So many, none of them set.
+    #[must_use]
+    pub fn none(count: usize) -> Self {
+        Self { count, bytes: vec![0; count.div_ceil(8)] }
+    }
+
+    /// As they travelled, unless there are more or fewer than `count`.
+    #[must_use]
+    pub fn read(count: usize, bytes: &[u8]) -> Option<Self> {
+        is_bits(count, bytes).then(|| Self { count, bytes: bytes.to_vec() })
+    }
+
+    /// Sets one. Panics if there are not so many.
+    pub fn set(&mut self, index: usize) {
+        assert!(index < self.count, "bit {index} of {}", self.count);
+        self.bytes[index / 8] |= 1 << (index % 8);
+    }
+
+    /// Whether one is set; those past the end are not.
+    #[must_use]
+    pub fn get(&self, index: usize) -> bool {
+        self.bytes.get(index / 8).is_some_and(|byte| byte & (1 << (index % 8)) != 0)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// How many are set.
+    #[must_use]
+    pub fn ones(&self) -> usize {
+        ones(&self.bytes)
+    }
+
+    /// Those that are set.
+    pub fn indices(&self) -> impl Iterator<Item = usize> + '_ {
+        indices(&self.bytes)
+    }
+
+    /// As they travel.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Whether these bytes are so many bits.
+pub(crate) fn is_bits(count: usize, bytes: &[u8]) -> bool {
+    let rest = count % 8;
+    bytes.len() == count.div_ceil(8) && (rest == 0 || bytes.last().is_none_or(|last| last >> rest == 0))
+}
+
+/// How many bits are set.
+pub(crate) fn ones(bytes: &[u8]) -> usize {
+    bytes.iter().map(|byte| byte.count_ones() as usize).sum()
+}
+
+/// Which bits are set.
+pub(crate) fn indices(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    bytes.iter().enumerate().filter(|(_, byte)| **byte != 0).flat_map(|(place, byte)| {
+        let byte = *byte;
+        (0..8).filter(move |bit| byte & (1 << bit) != 0).map(move |bit| 8 * place + bit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_have_one_spelling() {
+        // (how many, bytes, whether they are those)
+        let cases: [(usize, &[u8], bool); 7] = [
+            (0, &[], true),
+            (0, &[0], false),
+            (8, &[255], true),
+            (7, &[127], true),
+            (7, &[128], false),
+            (9, &[0], false),
+            (9, &[0, 1], true),
+        ];
+        for (count, bytes, expected) in cases {
+            assert_eq!(Bits::read(count, bytes).is_some(), expected, "{count} bits as {bytes:?}");
+        }
+    }
+
+    #[test]
+    fn those_that_are_set_come_back_in_order() {
+        let wanted = [0, 1, 7, 8, 63, 64, 99];
+        let mut bits = Bits::none(100);
+        wanted.iter().for_each(|index| bits.set(*index));
+        assert!(bits.indices().eq(wanted));
+        assert!((0..120).all(|index| bits.get(index) == wanted.contains(&index)));
+        assert_eq!(Bits::read(100, bits.bytes()), Some(bits));
+    }
+}
