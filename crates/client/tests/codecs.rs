@@ -1,0 +1,142 @@
+//! Codecs through real sessions: in one process, over TCP and through shared memory.
+
+use slackwater::{
+    Codecs, Combine, Connect, Consistency, Reduce, SameHost, Serve, Session, Shape, TableSpec, UpdaterSpec,
+};
+use std::net::TcpListener;
+use std::thread::spawn;
+
+/// A server and a worker of this process that talk over a socket, or through the memory that it passes.
+fn pair(same_host: SameHost) -> (Session, std::thread::JoinHandle<()>) {
+    let meet = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    let connect = Connect { same_host, ..Connect::to(&meet.to_string()) };
+    let coordinate = Some(Shape { servers: 1, workers: 1 });
+    let served = connect.clone();
+    let server = spawn(move || {
+        Serve { coordinate, ..Serve::new(served) }.run().expect("a good end");
+    });
+    (Session::connect(&connect).expect("a session"), server)
+}
+
+fn layer(codecs: Codecs) -> TableSpec {
+    TableSpec::dense("layer", 64, 1024)
+        .updater(UpdaterSpec::Sgd { rate: 1.0 })
+        .consistency(Consistency::LOCK_STEP)
+        .combine(Combine::Clock(Reduce::Sum))
+        .cached(64)
+        .codecs(codecs)
+}
+
+/// A link of this machine's own is fast: whatever is measured of it, nothing is encoded.
+#[test]
+fn auto_picks_nothing_on_this_machine() {
+    for same_host in [SameHost::Tcp, SameHost::SharedMemory] {
+        let (session, server) = pair(same_host);
+        let table = session.table::<f32>(layer(Codecs::auto())).expect("a table");
+        for _ in 0..40 {
+            table.push_range(0..64, vec![1.0; 64 * 1024]).expect("sent").wait().expect("applied");
+            session.clock().expect("ended");
+            table.pull_range(0..64).expect("asked").wait().expect("read");
+        }
+        let used = session.codecs();
+        assert_eq!(used[0].up, "", "{same_host:?}: {used:?}");
+        assert_eq!(used[0].downward.ratio(), None, "{same_host:?}: reads go as they are");
+        session.close().expect("a good end");
+        server.join().expect("a good end");
+    }
+}
+
+/// What arrives by each codec, in both directions, is what was pushed, where the codec sends such numbers exactly.
+#[test]
+fn every_codec_goes_all_the_way() {
+    for chain in ["keys,bf16", "f16,lz4", "fixed8", "fixed12,zstd", "1bit", "2bit", "threshold=0.1", "zeros,zstd"] {
+        let (session, server) = pair(SameHost::Tcp);
+        let table = session.table::<f32>(layer(Codecs::both(chain.split(',')))).expect("a table");
+        for clock in 1..=5 {
+            drop(table.push_range(0..64, vec![-1.0; 64 * 1024]).expect("sent"));
+            session.clock().expect("ended");
+            let rows = table.pull_range(0..64).expect("asked").wait().expect("read");
+            let worst = rows.values().iter().map(|value| (value - clock as f32).abs()).fold(0.0, f32::max);
+            assert!(worst < 0.02, "{chain} at {clock}: {worst} off");
+        }
+        let used = &session.codecs()[0];
+        // Numbers that are not zero do not shrink by leaving zeros out.
+        if !chain.starts_with("threshold") {
+            assert!(used.upward.ratio().is_some_and(|ratio| ratio > 1.5), "{chain}: {used:?}");
+        }
+        assert!(used.upward.encode_ns > 0, "{chain}: time is counted");
+        session.close().expect("a good end");
+        server.join().expect("a good end");
+    }
+}
+
+/// A run sends a small share of what it would, and bytes are counted where they travel.
+#[test]
+fn one_bit_both_ways_moves_a_thirtieth() {
+    let bytes = |codecs| {
+        let (session, server) = pair(SameHost::Tcp);
+        let table = session.table::<f32>(layer(codecs)).expect("a table");
+        table.pull_range(0..64).expect("asked").wait().expect("read");
+        let before = session.traffic();
+        for clock in 0..20 {
+            let values = (0..64 * 1024).map(|place| ((place * 7 + clock) % 13) as f32 - 6.0).collect::<Vec<f32>>();
+            drop(table.push_range(0..64, values).expect("sent"));
+            session.clock().expect("ended");
+            table.pull_range(0..64).expect("asked").wait().expect("read");
+        }
+        let after = session.traffic();
+        session.close().expect("a good end");
+        server.join().expect("a good end");
+        [after.bytes_out - before.bytes_out, after.bytes_in - before.bytes_in]
+    };
+    let (plain, one_bit) = (bytes(Codecs::default()), bytes(Codecs::both(["1bit"])));
+    for (way, (plain, one_bit)) in ["up", "down"].iter().zip(plain.iter().zip(&one_bit)) {
+        let times = *plain as f64 / *one_bit as f64;
+        assert!(times > 25.0, "{way}: {plain} bytes, {one_bit} with 1bit");
+    }
+}
+
+/// Tables that cannot do what their codecs ask are refused with what to do about it.
+#[test]
+fn codecs_that_do_not_fit_are_refused_in_words() {
+    let session = Session::embedded(Shape { servers: 1, workers: 1 }).expect("a session").remove(0);
+    let plain = TableSpec::dense("t", 4, 4);
+    for (spec, words) in [
+        (plain.clone().codecs(Codecs::up(["bf32"])), "there is no codec 'bf32'"),
+        (plain.clone().codecs(Codecs::up(["lz4", "bf16"])), "bf16 cannot come after lz4"),
+        (plain.clone().codecs(Codecs::both(["1bit"])), "combine by clock"),
+        (plain.clone().codecs(Codecs::up(["kkt"])), "proximal"),
+        (plain.clone().codecs(Codecs::up(["skip=50%"])), "unbounded"),
+        (plain.number(slackwater::NumberType::I64).codecs(Codecs::up(["bf16"])), "bf16 is for tables of f32"),
+    ] {
+        let error = if spec.number == slackwater::NumberType::I64 {
+            session.table::<i64>(spec).err()
+        } else {
+            session.table::<f32>(spec).err()
+        };
+        let error = error.expect(words).to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    session.close().expect("a good end");
+}
+
+/// A worker that may send little takes its time; nothing is lost by it.
+#[test]
+fn bandwidth_is_honoured() {
+    let (session, server) = pair(SameHost::Tcp);
+    let table = session.table::<f32>(layer(Codecs::default())).expect("a table");
+    let rate = 4_000_000;
+    session.limit(Some(slackwater::Bandwidth::from_bytes_per_second(rate)));
+    let began = std::time::Instant::now();
+    for _ in 0..4 {
+        drop(table.push_range(0..64, vec![-1.0; 64 * 1024]).expect("sent"));
+        session.clock().expect("ended");
+    }
+    let rows = table.pull_range(0..64).expect("asked").wait().expect("read");
+    // Faster than this it cannot be, however slow the machine: a megabyte, less what may be saved up.
+    let least = (4.0 * 64.0 * 1024.0 * 4.0 - 400_000.0) / rate as f64;
+    assert!(began.elapsed().as_secs_f64() > least, "{:?}", began.elapsed());
+    assert_eq!(rows.values(), [4.0; 64 * 1024]);
+    session.close().expect("a good end");
+    server.join().expect("a good end");
+}
