@@ -60,7 +60,7 @@ fn every_codec_goes_all_the_way() {
             assert!(worst < 0.02, "{chain} at {clock}: {worst} off");
         }
         let used = &session.codecs()[0];
-        // Numbers that are not zero do not shrink by leaving zeros out.
+        // Numbers that are all large, or not zero, do not shrink by leaving others out; equal ones do compress.
         if !chain.starts_with("threshold") {
             assert!(used.upward.ratio().is_some_and(|ratio| ratio > 1.5), "{chain}: {used:?}");
         }

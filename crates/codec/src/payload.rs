@@ -155,8 +155,9 @@ impl PayloadEncoder {
         if bytes.len() < values.len() || values.is_empty() {
             return Some((bytes, formats));
         }
+        let spent = self.meter.encode_ns.saturating_sub(before.encode_ns);
         self.meter = before;
-        self.meter.encoded(values.len(), values.len(), 0);
+        self.meter.encoded(values.len(), values.len(), spent);
         let (number, width) = (self.number, self.width);
         if let Some(residuals) = self.value_encoder_mut().and_then(ValueEncoder::residuals_mut) {
             // What was to be sent is owed, too.
