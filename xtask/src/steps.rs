@@ -111,7 +111,10 @@ fn many_seeds() -> Step {
 }
 
 fn answers() -> Step {
-    cargo("right answers in every way", "test --release -p slackwater-apps --test answers -- --ignored --nocapture")
+    cargo(
+        "right answers in every way",
+        "test --release -p slackwater-apps --test answers --test filter -- --ignored --nocapture",
+    )
 }
 
 fn benchmarks() -> Vec<Step> {

@@ -18,7 +18,7 @@ use apps::softmax::Softmax;
 use apps::train::{Go, Rate, Rule, Training};
 use common::{Scratch, Way, folder, learn, lib_svm, on_workers, open};
 use data::{Csv, Format, Labels, Reader, Settings, Shuffle, Weighting, bag_of_words};
-use slackwater::Consistency;
+use slackwater::{Codecs, Consistency};
 use std::io::Write;
 use std::path::Path;
 
@@ -119,7 +119,8 @@ impl Known {
         let Some(folder) = folder(self.folder) else { return };
         let train = open(&folder.join(self.file), lib_svm(Labels::Binary));
         for &(workers, consistency) in ways {
-            let proximal = Proximal { l1: self.l1(), blocks, consistency, passes, tolerance: 5e-4 };
+            let proximal =
+                Proximal { l1: self.l1(), blocks, consistency, passes, tolerance: 5e-4, codecs: Codecs::default() };
             let results = on_workers(&train, workers, |session, share| {
                 let solved = apps::proximal::train(session, &proximal, share, |_| Go::On).expect("it trains");
                 let rows = solved.table.pull_all().and_then(|pull| pull.wait()).expect("the weights can be read");

@@ -7,7 +7,7 @@ use apps::proximal::{Gap, Proximal};
 use apps::train::Go;
 use common::{Scratch, lib_svm, on_workers, open};
 use data::{Labels, Reader};
-use slackwater::Consistency;
+use slackwater::{Codecs, Consistency};
 use std::fmt::Write;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -28,7 +28,8 @@ fn rows(scratch: &Scratch) -> Reader {
 /// Three workers make asynchronous steps in eight blocks; `watch` is told each one's rank and clock.
 fn steps(name: &str, passes: u32, watch: impl Fn(u32, u64) + Sync) -> Vec<Gap> {
     let scratch = Scratch::new(name);
-    let proximal = Proximal { l1: 1e-3, blocks: 8, consistency: Consistency::Unbounded, passes, tolerance: 1e-3 };
+    let (consistency, codecs) = (Consistency::Unbounded, Codecs::default());
+    let proximal = Proximal { l1: 1e-3, blocks: 8, consistency, passes, tolerance: 1e-3, codecs };
     on_workers(&rows(&scratch), 3, |session, share| {
         let mut clock = 0;
         let solved = apps::proximal::train(session, &proximal, share, |_| {

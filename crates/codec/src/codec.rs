@@ -1,12 +1,6 @@
 //! Which codecs there are, and what each declares: its error, its state, and what sums of its encoded values mean.
 
-use crate::{
-    bytes::ByteCodec,
-    fixed::{self, Bits},
-    group::group_values,
-    threshold::Least,
-    top_k::Share,
-};
+use crate::{bytes::ByteCodec, columns, fixed::Bits, group::group_values, threshold::Least, top_k::Share};
 
 /// One step that shrinks a message. As text it is a name of the [list](crate#names), by `to_string` and `parse`.
 ///
@@ -129,7 +123,7 @@ impl ValueCodec {
             Self::Fixed(bits) => {
                 let levels = if bits.get() == 1 { 2.0 } else { 1.0 } / f64::from(bits.highest());
                 // A hair more, since the step and the product are rounded.
-                ErrorBound::Block { values: fixed::BLOCK, share: levels * (1.0 + 1e-6) }
+                ErrorBound::Block { values: columns::block_values(width), share: levels * (1.0 + 1e-6) }
             }
             Self::OneBit | Self::TwoBit => {
                 let values = group_values(width);

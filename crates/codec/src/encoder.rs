@@ -3,8 +3,8 @@
 use crate::{
     DecodeError, Meter, bf16,
     codec::ValueCodec,
-    f16,
-    fixed::{self, Bits, Draw},
+    columns, f16,
+    fixed::{Bits, Draw},
     format::ValueFormat,
     group::group_values,
     one_bit,
@@ -33,6 +33,7 @@ pub struct ValueEncoder {
     kind: Kind,
     places: Vec<u64>,
     scratch: top_k::Scratch,
+    column: Vec<f32>,
 }
 
 /// What there is to remember goes with the codec that remembers it.
@@ -64,7 +65,7 @@ impl ValueEncoder {
             ValueCodec::TopK(share) => Kind::TopK(share, residuals()),
             ValueCodec::Threshold(least) => Kind::Threshold(least, residuals()),
         };
-        Self { codec, width, kind, places: Vec::new(), scratch: top_k::Scratch::default() }
+        Self { codec, width, kind, places: Vec::new(), scratch: top_k::Scratch::default(), column: Vec::new() }
     }
 
     /// The codec.
@@ -98,12 +99,14 @@ impl ValueEncoder {
     /// # Panics
     /// With feedback, if there are not `width` values for every row, or more than 2³² in all.
     pub fn encode(&mut self, rows: Rows<'_>, values: &[f32], sequence: u64, out: &mut Vec<u8>) {
-        let Self { width, kind, places, scratch, .. } = self;
+        let Self { width, kind, places, scratch, column, .. } = self;
         let group = group_values(*width);
         match kind {
             Kind::Bf16 => bf16::encode(values, out),
             Kind::F16 => f16::encode(values, out),
-            Kind::Fixed(bits, seed) => fixed::encode(values, *bits, Draw { seed: *seed, sequence }, out),
+            Kind::Fixed(bits, seed) => {
+                columns::encode(values, *width, *bits, Draw { seed: *seed, sequence }, column, out);
+            }
             Kind::Zeros => zeros::encode(values, places, out),
             Kind::OneBit(residuals) => residuals.with(rows, |kept| one_bit::encode(values, kept, group, out)),
             Kind::TwoBit(residuals) => residuals.with(rows, |kept| two_bit::encode(values, kept, group, out)),

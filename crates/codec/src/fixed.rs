@@ -77,7 +77,7 @@ pub fn decode(bytes: &[u8], bits: Bits, out: &mut [f32]) -> Result<(), DecodeErr
 }
 
 twin! {
-fn encode_blocks, encode_blocks_plain(values: &[f32], bits: Bits, draw: Draw, out: &mut [u8]) {
+pub(crate) fn encode_blocks, encode_blocks_plain(values: &[f32], bits: Bits, draw: Draw, out: &mut [u8]) {
     let block_bytes = 4 + stream_bytes(BLOCK, bits.0.into());
     for (block, (values, out)) in values.chunks(BLOCK).zip(out.chunks_mut(block_bytes)).enumerate() {
         let (head, body) = out.split_at_mut(4);

@@ -1,12 +1,7 @@
 //! How encoded bytes are to be read: what a receiver must know of the codecs that made them.
 
 use crate::{
-    DecodeError, bf16,
-    codec::ValueCodec,
-    f16,
-    fixed::{self, Bits},
-    group::group_values,
-    one_bit, sparse, two_bit,
+    DecodeError, bf16, codec::ValueCodec, columns, f16, fixed::Bits, group::group_values, one_bit, sparse, two_bit,
 };
 
 /// The form of one payload. Several codecs may share one.
@@ -92,7 +87,7 @@ impl ValueFormat {
         match self {
             Self::Bf16 => bf16::decode(bytes, out),
             Self::F16 => f16::decode(bytes, out),
-            Self::Fixed(bits) => fixed::decode(bytes, bits, out),
+            Self::Fixed(bits) => columns::decode(bytes, width, bits, out),
             Self::OneBit => one_bit::decode(bytes, group_values(width), out),
             Self::TwoBit => two_bit::decode(bytes, group_values(width), out),
             Self::Sparse => sparse::decode(bytes, out),

@@ -1,7 +1,7 @@
 //! Which values share reconstruction values, and eight of them at a time.
 
 /// Rows at least this wide have reconstruction values of their own; what those cost is lost among so many bits.
-const WIDE_ROW: usize = 64;
+pub(crate) const WIDE_ROW: usize = 64;
 
 /// Narrower rows share them, about so many values together.
 const SHARED: usize = 512;

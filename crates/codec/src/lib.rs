@@ -30,6 +30,7 @@ mod bits;
 pub mod bytes;
 mod chain;
 mod codec;
+mod columns;
 mod encoder;
 mod error;
 pub mod f16;

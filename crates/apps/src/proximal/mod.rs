@@ -11,6 +11,7 @@
 //!
 //! bounds what they can do together, whatever the features have in common: the diagonal dominates.
 
+mod blocks;
 mod columns;
 mod gap;
 mod halt;
@@ -18,13 +19,15 @@ mod worker;
 
 use crate::logistic::log_loss;
 use crate::model::ModelTable;
+use crate::shrink::shrunk;
 use crate::train::{Go, TrainError};
+use blocks::Take;
 use columns::Columns;
-use data::Reader;
+use data::{DataError, Reader};
 use gap::Certificate;
 pub use gap::Gap;
 use halt::Halt;
-use slackwater::{Combine, Consistency, NumberType, Reduce, Session, Table, TableSpec, UpdaterSpec};
+use slackwater::{Codecs, Combine, Consistency, NumberType, Reduce, Session, Table, TableSpec, UpdaterSpec};
 use worker::Worker;
 
 /// What the method has to be told.
@@ -40,12 +43,33 @@ pub struct Proximal {
     pub passes: u32,
     /// Ends when the objective is within this share of the optimum.
     pub tolerance: f64,
+    /// What shrinks the messages of its table. With `kkt` most passes leave out weights that stay at zero.
+    pub codecs: Codecs,
 }
 
-/// The objective and its distance from the optimum are computed after so many passes.
+/// The objective and its distance from the optimum are computed after so many passes. The last of them takes all features.
 const PASSES_BETWEEN_CHECKS: u32 = 10;
 /// η at first. A step twice as long as the bound allows would still not climb; where one does, the next are half as long.
 const RATE: f64 = 1.5;
+
+impl Proximal {
+    /// Whether a pass takes all features, those too that stay at zero for now.
+    fn takes_all(&self, pass: u64) -> bool {
+        (pass + 1).is_multiple_of(PASSES_BETWEEN_CHECKS.into()) || pass + 1 == u64::from(self.passes)
+    }
+
+    /// A step is made with what all workers say of the same features. So they must all have heard the same of a block when its
+    /// turn comes again: what its last step came to, and nothing later.
+    fn check(&self) -> Result<(), TrainError> {
+        let agree = self.consistency.bound().is_some_and(|slack| slack < self.blocks.max(1) as u64);
+        if self.codecs.filters_by_kkt() && !agree {
+            let problem =
+                "`kkt` needs workers that agree on what is left out: give a `slack` below the number of blocks";
+            return Err(DataError::Setting { problem: problem.to_owned() }.into());
+        }
+        Ok(())
+    }
+}
 
 /// How a worker stands after some passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,6 +119,7 @@ pub fn train(
     reader: &Reader,
     mut watch: impl FnMut(Option<State>) -> Go,
 ) -> Result<Solved, TrainError> {
+    proximal.check()?;
     let blocks = proximal.blocks.max(1);
     let (columns, progress) = Columns::read(reader, blocks)?;
     let examples = count_examples(session, columns.labels.len())?;
@@ -103,7 +128,7 @@ pub fn train(
         .consistency(proximal.consistency)
         .combine(Combine::Clock(Reduce::Sum))
         .updater(UpdaterSpec::Proximal { rate: RATE, l1 });
-    let table = session.table::<f32>(spec)?;
+    let table = session.table::<f32>(shrunk(spec, &proximal.codecs))?;
     let mut worker = Worker::new(session, &columns, &table, blocks);
     let mut certificate = Certificate::new(session, &table, l1)?;
     let mut halt = Halt::new(session)?;
@@ -114,7 +139,8 @@ pub fn train(
     while clock < all && !stopped {
         loop {
             halt.begin()?;
-            worker.step((clock % blocks as u64) as usize)?;
+            let take = if proximal.takes_all(clock / blocks as u64) { Take::All } else { Take::Active };
+            worker.step((clock % blocks as u64) as usize, take)?;
             session.clock()?;
             clock += 1;
             if clock == all || clock.is_multiple_of(between) || halt.after(watch(None))? == Go::Stop {

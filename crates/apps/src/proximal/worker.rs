@@ -1,7 +1,8 @@
 //! One worker's half of the method: gradients and curvatures of a block at its rows' scores, which follow the weights.
 
+use super::blocks::{Blocks, Part, Take};
 use super::columns::Columns;
-use slackwater::{Clock, Keys, Session, Table, Tickets};
+use slackwater::{Clock, Session, Table, Tickets};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -16,13 +17,20 @@ fn curvature(score: f64) -> f64 {
     if beyond <= 0.0 { 0.25 } else { 1.0 / (2.0 + beyond.exp() + (-beyond).exp()) }
 }
 
+/// A step that was pushed: with which features of which block, and when.
+#[derive(Clone)]
+struct Step {
+    clock: Clock,
+    block: usize,
+    part: Part,
+}
+
 /// What a worker knows: its rows' scores under the weights as it last read them.
 pub struct Worker<'a> {
     session: &'a Session,
     columns: &'a Columns,
     table: &'a Table<f32>,
-    /// Of each block: its keys in the table's order, and the column of each.
-    keys: Vec<(Keys, Vec<usize>)>,
+    blocks: Blocks<'a>,
     /// Of each column, as last read.
     weights: Vec<f32>,
     /// Of each row: Σ w x.
@@ -32,9 +40,9 @@ pub struct Worker<'a> {
     /// Rows whose score has changed since that was computed, and whether each row is one of them.
     changed: Vec<u32>,
     is_changed: Vec<bool>,
-    /// Steps whose outcome has not been read yet, oldest first: their clock and their block.
-    under_way: VecDeque<(Clock, usize)>,
-    /// Of each row: Σ |x| over the blocks that are under way, each as often as it is.
+    /// Steps whose outcome has not been read yet, oldest first.
+    under_way: VecDeque<Step>,
+    /// Of each row: Σ |x| over what is under way, each feature as often as it is.
     loads: Vec<f32>,
     /// Since the last check: the most clocks that a read was behind, and how many were held back.
     pub staleness: u64,
@@ -43,19 +51,12 @@ pub struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub fn new(session: &'a Session, columns: &'a Columns, table: &'a Table<f32>, blocks: usize) -> Self {
-        let keys_of = |block: usize| {
-            let span = columns.block(block);
-            let keys = table.keys(&columns.keys[span.clone()]);
-            let column = |key: u64| span.start + columns.keys[span.clone()].partition_point(|other| *other < key);
-            let order = keys.ids().map(column).collect();
-            (keys, order)
-        };
         let rows = columns.labels.len();
         let mut worker = Self {
             session,
             columns,
             table,
-            keys: (0..blocks).map(keys_of).collect(),
+            blocks: Blocks::new(table, columns, blocks),
             weights: vec![0.0; columns.keys.len()],
             scores: vec![0.0; rows],
             slopes: vec![[0.0; 2]; rows],
@@ -80,12 +81,12 @@ impl<'a> Worker<'a> {
     }
 
     /// Makes a step: pushes a block's gradient and curvatures, after bringing the scores up to date.
-    pub fn step(&mut self, block: usize) -> Result<(), slackwater::Error> {
+    pub fn step(&mut self, block: usize, take: Take) -> Result<(), slackwater::Error> {
         self.catch_up()?;
-        self.begin(block);
-        let (keys, order) = &self.keys[block];
-        let mut pushed = Vec::with_capacity(2 * order.len());
-        for &column in order {
+        let part = self.blocks.part(block, take);
+        self.begin(block, part.clone());
+        let mut pushed = Vec::with_capacity(2 * part.columns.len());
+        for &column in &*part.columns {
             let (mut gradient, mut bound) = (0.0, 0.0);
             for (row, value) in self.columns.column(column) {
                 let [slope, curvature] = self.slopes[row];
@@ -96,7 +97,7 @@ impl<'a> Worker<'a> {
         }
         let examples = if block == 0 { self.columns.labels.len() as u64 } else { 0 };
         // Refused pushes are told by the end of the clock.
-        drop(self.table.push_after(keys, pushed, examples, &Tickets::none())?);
+        drop(self.table.push_after(&part.keys, pushed, examples, &Tickets::none())?);
         Ok(())
     }
 
@@ -104,12 +105,12 @@ impl<'a> Worker<'a> {
     fn catch_up(&mut self) -> Result<(), slackwater::Error> {
         let now = self.session.now();
         let bound = self.table.spec().consistency.bound();
-        while let Some(&(clock, block)) = self.under_way.front() {
-            if bound.is_some_and(|slack| clock.0 + slack >= now.0) || !self.read(clock, block)? {
+        while let Some(step) = self.under_way.front().cloned() {
+            if bound.is_some_and(|slack| step.clock.0 + slack >= now.0) || !self.read(&step)? {
                 break;
             }
             self.under_way.pop_front();
-            self.add_load(block, -1.0);
+            self.add_load(&step.part, -1.0);
         }
         Ok(())
     }
@@ -129,16 +130,18 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Brings the scores up to date with a block's weights. Returns whether its step of that clock is in them.
-    fn read(&mut self, clock: Clock, block: usize) -> Result<bool, slackwater::Error> {
-        let (keys, order) = &self.keys[block];
-        if order.is_empty() {
+    /// Brings the scores up to date with the weights that a step may have moved. Returns whether it is in them.
+    fn read(&mut self, Step { clock, block, part }: &Step) -> Result<bool, slackwater::Error> {
+        let asked = self.blocks.ask(*block)?;
+        if part.columns.is_empty() {
+            self.blocks.keep(*block, asked)?;
             return Ok(true);
         }
-        let rows = self.table.pull(keys)?.wait()?;
+        let rows = self.table.pull(&part.keys)?.wait()?;
+        self.blocks.keep(*block, asked)?;
         self.staleness = self.staleness.max(rows.staleness());
         self.parked += u64::from(rows.waited_for().is_some());
-        for (&column, row) in order.iter().zip(rows.values().chunks_exact(2)) {
+        for (&column, row) in part.columns.iter().zip(rows.values().chunks_exact(2)) {
             let change = f64::from(row[0]) - f64::from(self.weights[column]);
             if change != 0.0 {
                 self.weights[column] = row[0];
@@ -151,25 +154,25 @@ impl<'a> Worker<'a> {
             }
         }
         self.find_slopes();
-        Ok(rows.clock() > clock)
+        Ok(rows.clock() > *clock)
     }
 
-    /// Puts a block under way.
-    fn begin(&mut self, block: usize) {
-        self.under_way.push_back((self.session.now(), block));
+    /// Puts a step under way.
+    fn begin(&mut self, block: usize, part: Part) {
+        self.under_way.push_back(Step { clock: self.session.now(), block, part: part.clone() });
         if block == 0 {
             // Anew once a pass: adding and taking away would let errors of rounding grow.
             self.loads.fill(0.0);
-            let all: Vec<usize> = self.under_way.iter().map(|(_, block)| *block).collect();
-            all.into_iter().for_each(|block| self.add_load(block, 1.0));
+            let all: Vec<Part> = self.under_way.iter().map(|step| step.part.clone()).collect();
+            all.iter().for_each(|part| self.add_load(part, 1.0));
         } else {
-            self.add_load(block, 1.0);
+            self.add_load(&part, 1.0);
         }
     }
 
-    fn add_load(&mut self, block: usize, sign: f32) {
-        for column in self.columns.block(block) {
-            for (row, value) in self.columns.column(column) {
+    fn add_load(&mut self, part: &Part, sign: f32) {
+        for column in &*part.columns {
+            for (row, value) in self.columns.column(*column) {
                 self.loads[row] += sign * value.abs();
             }
         }

@@ -37,7 +37,7 @@ impl Job {
         }
         let training = training(&settings)?;
         let data = open_training_data(&mut settings)?;
-        let method = method(&settings)?;
+        let method = method(&settings, &training.codecs)?;
         let can_standardise =
             matches!(&method, Method::Minibatches(program) if program.name() != "fm") && training.bias;
         if settings.switch("standardise") && !can_standardise {
@@ -97,11 +97,11 @@ impl Method {
 }
 
 /// The method that the settings name, all settled.
-pub fn method(settings: &Settings) -> anyhow::Result<Method> {
+pub fn method(settings: &Settings, codecs: &Codecs) -> anyhow::Result<Method> {
     let number = |name| settings.number(name).unwrap_or(0.0);
     let count = |name| settings.count(name).with_context(|| format!("say how many --{name} there are"));
     let (l2, seed) = (number("l2"), settings.count("seed").unwrap_or(0));
-    let proximal = proximal(settings)?;
+    let proximal = proximal(settings, codecs)?;
     let program: Box<dyn Program> = match settings.text("program") {
         Some("logistic") => Box::new(Logistic { l2 }),
         Some("linear") => Box::new(Linear { l2 }),
@@ -145,7 +145,7 @@ fn hidden(text: &str) -> anyhow::Result<Vec<usize>> {
 }
 
 /// The proximal method, where it is asked for.
-fn proximal(settings: &Settings) -> anyhow::Result<Option<Proximal>> {
+fn proximal(settings: &Settings, codecs: &Codecs) -> anyhow::Result<Option<Proximal>> {
     if settings.text("updater") != Some("proximal") {
         return Ok(None);
     }
@@ -161,6 +161,7 @@ fn proximal(settings: &Settings) -> anyhow::Result<Option<Proximal>> {
         consistency: consistency(settings),
         passes: settings.count("epochs").unwrap_or(1) as u32,
         tolerance: settings.number("tolerance").unwrap_or(0.0),
+        codecs: codecs.clone(),
     }))
 }
 

@@ -5,8 +5,8 @@
 //!   w = 0 and |g| ≤ λ − θ,
 //!
 //! will in all likelihood stay there: it is inactive. g is the gradient of all workers together, which only a shard knows; so the
-//! shard decides, when it applies a clock, for the rows of that clock. θ is the largest violation of the last pass: it shrinks as the
-//! weights come near the optimum. A row that nobody pushes keeps its standing, so now and then workers push all of them.
+//! shard decides, when it applies a clock, for the rows of that clock. θ is a share of the largest violation of the last pass: it
+//! shrinks as the weights come near the optimum. A row that nobody pushes keeps its standing, so now and then workers push all of them.
 
 use super::Shard;
 use super::combine::as_slots;
@@ -16,6 +16,10 @@ use super::slot_set::SlotSet;
 use types::{Clock, PART_BYTES, TableSpec, UpdaterSpec, WorkerId};
 use update::{ABSENT, Number};
 use wire::{Bits, Pulled, Refusal};
+
+/// θ is the largest violation over this. The largest is that of the weight furthest from where it belongs, and most gradients have less
+/// way to go: with all of it nothing would be left out until the very end.
+const MARGIN_SHARE: f64 = 10.0;
 
 /// Which rows of a proximal table are active.
 #[derive(Debug)]
@@ -59,7 +63,7 @@ impl ActiveSet {
     pub fn stepped<T: Number>(&mut self, width: usize, slots: &[u32], before: &[T], after: &[T]) {
         if slots.iter().any(|slot| self.pass.contains(*slot)) {
             self.pass.clear();
-            self.margin = std::mem::take(&mut self.worst);
+            self.margin = std::mem::take(&mut self.worst) / MARGIN_SHARE;
         }
         let half = width / 2;
         for ((slot, before), after) in slots.iter().zip(before.chunks_exact(width)).zip(after.chunks_exact(width)) {
@@ -164,10 +168,10 @@ mod tests {
     #[test]
     fn nothing_is_left_out_before_a_pass_has_ended_and_then_what_has_room_to_spare() {
         let mut set = set();
-        assert_eq!(clock(&mut set, 0, &[[0.0, 0.0], [0.0, 1.5]]), [true, true], "nothing is known of violations");
+        assert_eq!(clock(&mut set, 0, &[[0.0, 0.0], [0.0, 6.0]]), [true, true], "nothing is known of violations");
         assert_eq!(clock(&mut set, 2, &[[0.0, 0.1], [0.0, 0.6]]), [true, true], "the pass goes on");
-        // Row 0 comes again: θ is 0.5.
-        assert_eq!(clock(&mut set, 0, &[[0.0, 0.5], [0.0, 1.1]]), [false, true]);
+        // Row 0 comes again: θ is a tenth of 5.
+        assert_eq!(clock(&mut set, 0, &[[0.0, 0.5], [0.0, 2.0]]), [false, true]);
         assert_eq!(clock(&mut set, 2, &[[0.0, 0.1], [0.0, 0.6]]), [false, true]);
         // Only what is active is pushed; θ is 0.1 from here on, and what was left out stays so.
         assert_eq!(clock(&mut set, 1, &[[0.0, 0.8]]), [false]);
@@ -181,10 +185,10 @@ mod tests {
     fn a_wide_row_is_active_if_any_of_its_coordinates_is() {
         let mut set = set();
         for _ in 0..2 {
-            let rows = [[0.0f32, 0.0, 0.2, 0.5], [0.0, 0.7, 0.2, -0.75], [0.0, 0.0, 0.5, -0.8]].concat();
+            let rows = [[0.0f32, 0.0, 0.2, 0.5], [0.0, 0.7, 0.2, 1.5], [0.0, 0.0, 0.5, -0.8]].concat();
             set.stepped(4, &[0, 1, 2], &rows, &rows);
         }
-        // θ is 0.25, the violation of row 1's second weight.
+        // θ is 0.25, a tenth of the violation of row 1's second weight.
         assert_eq!([0, 1, 2].map(|slot| set.contains(slot)), [false, true, true]);
     }
 

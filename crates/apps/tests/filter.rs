@@ -1,0 +1,121 @@
+//! The KKT filter: most passes leave out weights that stay at zero, and the optimum is the same.
+
+#[expect(dead_code, reason = "other tests use the rest of it")]
+mod common;
+
+use apps::proximal::{Gap, Proximal, State};
+use apps::train::{Go, TrainError};
+use common::{Scratch, folder, lib_svm, on_workers, open};
+use data::{Labels, Reader};
+use slackwater::{Codecs, Consistency};
+use std::fmt::Write;
+
+/// Eight features of four thousand have a say in a row's label, which is not sure even so.
+fn rows(scratch: &Scratch) -> Reader {
+    let mut state = 7u64;
+    let mut below = |bound: u64| {
+        state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        (state >> 33) % bound
+    };
+    let mut text = String::new();
+    for _ in 0..2_000 {
+        let mut keys: Vec<u64> = (0..33).map(|nth| below(if nth < 30 { 4_000 } else { 8 })).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let say: i64 = keys.iter().filter(|key| **key < 8).map(|key| if key % 2 == 0 { 4 } else { -4 }).sum();
+        let label = i64::from(say + below(11) as i64 > 5);
+        write!(text, "{label}").expect("a string grows");
+        keys.iter().for_each(|key| write!(text, " {}:1", key + 1).expect("a string grows"));
+        text.push('\n');
+    }
+    let path = scratch.path("rows.libsvm");
+    std::fs::write(&path, text).expect("a file can be written");
+    open(&path, lib_svm(Labels::Binary))
+}
+
+/// What came of a run.
+struct Run {
+    gap: Gap,
+    /// Their keys.
+    non_zeros: Vec<u64>,
+    /// What one worker sent and received in the last pass but one, which takes what is active.
+    late_bytes: u64,
+}
+
+fn run(reader: &Reader, workers: u32, proximal: &Proximal) -> Run {
+    let runs = on_workers(reader, workers, |session, share| {
+        let (mut clocks, mut bytes) = (0, Vec::new());
+        let watch = |state: Option<State>| {
+            if state.is_none() {
+                clocks += 1;
+                if clocks % proximal.blocks == 0 {
+                    bytes.push(session.traffic().bytes_in + session.traffic().bytes_out);
+                }
+            }
+            Go::On
+        };
+        let solved = apps::proximal::train(session, proximal, share, watch).expect("it trains");
+        let weights = apps::proximal::weights(&solved.table).expect("they can be read");
+        // No word comes at the end of the last pass of ten, which is followed by a check.
+        let late_bytes = bytes[bytes.len() - 1] - bytes[bytes.len() - 2];
+        let mut non_zeros = weights.keys;
+        non_zeros.sort_unstable();
+        Run { gap: solved.gap, non_zeros, late_bytes }
+    });
+    runs.into_iter().next().expect("there is a worker")
+}
+
+fn proximal(l1: f64, blocks: usize, slack: u64, tolerance: f64) -> Proximal {
+    let (consistency, codecs) = (Consistency::slack(slack), Codecs::up(["kkt"]));
+    Proximal { l1, blocks, consistency, passes: 2_000, tolerance, codecs }
+}
+
+/// The same objective to a ten-thousandth, the same weights at zero, and a fraction of the bytes.
+fn is_the_same(reader: &Reader, workers: u32, proximal: &Proximal, most_bytes: f64) {
+    let filtered = run(reader, workers, proximal);
+    let plain = run(reader, workers, &Proximal { codecs: Codecs::default(), ..proximal.clone() });
+    let off = (filtered.gap.objective / plain.gap.objective - 1.0).abs();
+    let bytes = filtered.late_bytes as f64 / plain.late_bytes as f64;
+    let (weights, others) = (plain.non_zeros.len(), filtered.non_zeros.len());
+    println!(
+        "{}: objective off by {off:.1e}, {weights} and {others} weights, {bytes:.2} of the bytes",
+        proximal.consistency
+    );
+    assert!(off <= 1e-4, "{} is not {}", filtered.gap.objective, plain.gap.objective);
+    assert_eq!(filtered.non_zeros, plain.non_zeros);
+    assert!(bytes <= most_bytes, "{bytes} of the bytes late in the run");
+}
+
+#[test]
+fn with_the_filter_the_same_optimum_is_reached_over_a_fraction_of_the_bytes() {
+    let scratch = Scratch::new("filter");
+    let reader = rows(&scratch);
+    for (workers, slack) in [(1, 0), (3, 0), (3, 3)] {
+        is_the_same(&reader, workers, &proximal(4e-3, 4, slack, 1e-6), 0.4);
+    }
+}
+
+#[test]
+#[ignore = "real data: a minute"]
+fn with_the_filter_the_optimum_of_imdb_is_the_same() {
+    let Some(folder) = folder("imdb") else { return };
+    let reader = open(&folder.join("imdb.train.libsvm.zst"), lib_svm(Labels::Binary));
+    is_the_same(&reader, 2, &proximal(4e-4, 8, 0, 1e-5), 0.25);
+}
+
+#[test]
+fn workers_that_may_disagree_on_what_is_left_out_are_refused() {
+    let scratch = Scratch::new("filter-refused");
+    let reader = rows(&scratch);
+    for consistency in [Consistency::Unbounded, Consistency::slack(4)] {
+        let proximal = Proximal { consistency, ..proximal(4e-3, 4, 0, 1e-6) };
+        let said = on_workers(&reader, 1, |session, share| {
+            apps::proximal::train(session, &proximal, share, |_| Go::On).map(drop).map_err(|error| match error {
+                TrainError::Data(error) => error.to_string(),
+                other => panic!("{other}"),
+            })
+        });
+        let said = said[0].clone().expect_err("it is refused");
+        assert!(said.contains("give a `slack` below the number of blocks"), "{said}");
+    }
+}
