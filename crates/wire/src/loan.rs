@@ -116,7 +116,7 @@ mod tests {
                     gone.store(true, Ordering::SeqCst);
                     drop(lent);
                 });
-                panic!("in the middle");
+                std::panic::resume_unwind(Box::new("in the middle"));
             });
         }));
         assert!(caught.is_err() && gone.load(Ordering::SeqCst));

@@ -13,7 +13,7 @@ const COPIED_BYTES: usize = 4 << 20;
 
 impl<T: TargetNumber> Table<T> {
     /// Pushes `values`, row after row in the order of `keys`. Returns at once, unless too much is under way already: then
-    /// it blocks until some of it has been acknowledged. Fails, before anything is sent, if the batch does not fit.
+    /// it blocks until some of it has been acknowledged; and so it does for much borrowed memory (see [`PushValues`]). Fails, before anything is sent, if the batch does not fit.
     ///
     /// ```
     /// # use slackwater::{Session, Shape, TableSpec};

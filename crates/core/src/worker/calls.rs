@@ -1,12 +1,13 @@
 //! What a program asks of its worker: checked here, before anything is sent.
 
+use super::pacing::Pacer;
 use super::stream::ItemKind;
 use super::tasks::Task;
 use super::{Batch, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
 use crate::Outbox;
 use crate::bounds::OPEN_READS;
 use types::{NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
-use wire::{Control, Keys, Payload, Refusal};
+use wire::{Control, Keys, Refusal};
 
 impl Worker {
     /// Pushes a batch, after the tickets named.
@@ -183,13 +184,9 @@ impl Worker {
     /// The run is over for this worker, without a goodbye: the memory of what it has pushed is let go.
     pub fn let_go(&mut self) {
         self.left = true;
-        for item in
-            self.tables.values_mut().flat_map(|table| &mut table.links).flat_map(|link| &mut link.unacknowledged)
-        {
-            if let ItemKind::Push { values, plain, .. } = &mut item.kind {
-                (*values, *plain) = (Payload::EMPTY, None);
-            }
-        }
+        let links = self.tables.values_mut().flat_map(|table| &mut table.links);
+        links.flat_map(|link| &mut link.unacknowledged).for_each(|item| item.kind.let_go());
+        self.pacer.iter_mut().for_each(Pacer::let_go);
     }
 
     /// Says goodbye. Call when idle.

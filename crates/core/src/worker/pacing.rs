@@ -90,6 +90,11 @@ impl Pacer {
         self.parts.insert(self.made, held);
     }
 
+    /// Forgets the values of what waits, in a run that is over.
+    pub fn let_go(&mut self) {
+        self.parts.values_mut().for_each(|held| held.item.let_go());
+    }
+
     /// Ends a clock for a shard. Returns whether the marker has to wait.
     pub fn end_clock(&mut self, table: TableId, shard: usize, head: Head) -> bool {
         let waits = self.waiting.contains_key(&(table, shard)) || self.markers.contains_key(&(table, shard));

@@ -46,6 +46,13 @@ impl ItemKind {
         }
     }
 
+    /// Forgets the values, in a run that is over.
+    pub fn let_go(&mut self) {
+        if let Self::Push { values, plain, .. } = self {
+            (*values, *plain) = (Payload::EMPTY, None);
+        }
+    }
+
     /// Bytes that a worker keeps of it until it is acknowledged.
     pub fn kept(&self) -> usize {
         match self {
