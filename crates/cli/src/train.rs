@@ -10,6 +10,8 @@ mod reading;
 mod report;
 mod setting;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod value;
 mod watch;
 

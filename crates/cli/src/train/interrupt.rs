@@ -28,6 +28,18 @@ impl Interrupt {
         Ok(Self(told))
     }
 
+    /// One that no signal reaches.
+    #[cfg(test)]
+    pub fn unheard() -> Self {
+        Self(Arc::default())
+    }
+
+    /// As if the signal had come.
+    #[cfg(test)]
+    pub fn tell(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
     /// Does something that may wait for long and cannot end early. If the process is told to stop meanwhile, it ends a moment
     /// later.
     pub fn unless_told<R>(&self, work: impl FnOnce() -> R) -> R {

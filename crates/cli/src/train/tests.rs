@@ -1,0 +1,180 @@
+//! Metrics of a training, as whoever asks for them while it lasts and after it sees them.
+
+use super::*;
+use clap::{Args, FromArgMatches};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// Ten times what any of this takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A file of so many rows that one feature decides, and as many malformed lines among them, gone when the test is.
+struct Rows(PathBuf);
+
+impl Rows {
+    fn new(name: &str, good: u64, bad: u64) -> Self {
+        let path = std::env::temp_dir().join(format!("slackwater-metrics-{name}-{}.libsvm", std::process::id()));
+        let good = (0..good).map(|row| format!("{} {}:1 {}:1\n", row % 2, 1 + row % 2, 10 + row % 50));
+        let text: String = good.chain((0..bad).map(|_| "1 nonsense\n".to_owned())).collect();
+        std::fs::write(&path, text).expect("a file can be written");
+        Self(path)
+    }
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).ok();
+    }
+}
+
+/// A training of two workers in this process, whose metrics are still served when it is over.
+struct Served {
+    job: Job,
+    interrupt: Interrupt,
+    metrics: Metrics,
+    exporter: Exporter,
+}
+
+impl Served {
+    fn new(rows: &Rows, arguments: &[&str]) -> Self {
+        let file = rows.0.to_str().expect("a path in UTF-8");
+        let all = [&["train"], arguments, &["--data", file, "--workers=2", "--servers=2"]].concat();
+        let matches = InProcess::augment_args(clap::Command::new("train")).try_get_matches_from(all);
+        let given = InProcess::from_arg_matches(&matches.expect("these arguments can be")).expect("they can be").0;
+        let job = prepare(&given, None).expect("the job makes sense").expect("there is one");
+        let (metrics, exporter) = serve_metrics("127.0.0.1:0", 0).expect("a port is free");
+        Self { job, interrupt: Interrupt::unheard(), metrics, exporter }
+    }
+
+    /// Trains to the end, while `meanwhile` runs. Returns how each worker fared.
+    fn train(&self, meanwhile: impl FnOnce() + Send) -> Vec<anyhow::Result<()>> {
+        let (Self { job, interrupt, metrics, .. }, learnt) = (self, &AtomicU64::new(0));
+        let sessions = Session::embedded(job.shape()).expect("a cluster in this process");
+        std::thread::scope(|scope| {
+            let work = |session: Session| {
+                scope.spawn(move || {
+                    let worked = work_on(&session, job, interrupt, Some(metrics), learnt);
+                    session.close().ok();
+                    worked.map(drop)
+                })
+            };
+            let workers: Vec<_> = sessions.into_iter().map(work).collect();
+            scope.spawn(meanwhile);
+            workers.into_iter().map(|worker| worker.join().expect("no worker panics")).collect()
+        })
+    }
+
+    /// What the endpoint says now.
+    fn scrape(&self) -> Scraped {
+        let mut stream = TcpStream::connect(self.exporter.address()).expect("somebody serves");
+        stream.set_read_timeout(Some(LIMIT)).expect("a time can be set");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("somebody listens");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("somebody answers");
+        let samples = answer.lines().filter(|line| line.starts_with("slackwater_"));
+        let split = |line: &str| {
+            let (name, value) = line.rsplit_once(' ').expect("a sample has a value");
+            (name.to_owned(), value.parse().expect("a value is a number"))
+        };
+        Scraped(samples.map(split).collect())
+    }
+}
+
+/// Samples, by their names and labels.
+struct Scraped(BTreeMap<String, f64>);
+
+impl Scraped {
+    /// A worker's sample, which must be there.
+    fn of(&self, name: &str, worker: u32) -> f64 {
+        self.exactly(&format!("{name}{{worker=\"{worker}\"}}"))
+    }
+
+    fn exactly(&self, sample: &str) -> f64 {
+        let sample = format!("slackwater_{sample}");
+        *self.0.get(&sample).unwrap_or_else(|| panic!("{sample} is not in {:#?}", self.0))
+    }
+
+    /// The sum over both workers.
+    fn sum(&self, name: &str) -> f64 {
+        self.of(name, 0) + self.of(name, 1)
+    }
+}
+
+#[test]
+fn when_a_training_is_over_its_metrics_are_what_it_came_to() {
+    let rows = Rows::new("over", 5_000, 3);
+    let arguments = ["logistic", "--epochs=4", "--minibatch=50", "--skip-bad=3"];
+    let served = Served::new(&rows, &arguments);
+    assert!(served.train(|| ()).into_iter().all(|worked| worked.is_ok()));
+    let metrics = served.scrape();
+    assert_eq!(metrics.sum("rows_total"), 4.0 * 5_000.0);
+    assert_eq!(metrics.sum("bad_rows_total"), 4.0 * 3.0);
+    assert_eq!(metrics.sum("refused_parts_total"), 0.0);
+    assert_eq!(metrics.sum("refused_connections_total"), 0.0);
+    assert!(metrics.sum("parked_reads_total") > 0.0, "in lock-step somebody waits for another now and then");
+    let minibatches = metrics.sum("minibatches_total");
+    assert!((400.0..=408.0).contains(&minibatches), "{minibatches} of 50 rows, the last of an epoch fewer");
+    for worker in [0, 1] {
+        let of = |name: &str| metrics.of(name, worker);
+        assert!(of("rows_total") > 5_000.0, "each has about half");
+        assert_eq!(of("staleness_clocks_count"), of("minibatches_total"), "a read a minibatch");
+        let in_step = metrics.exactly(&format!("staleness_clocks_bucket{{le=\"0.0\",worker=\"{worker}\"}}"));
+        assert_eq!(in_step, of("staleness_clocks_count"), "lock-step");
+        assert!(of("clock") >= of("minibatches_total"));
+        // A minibatch has 20 features or more, 4 bytes each, both ways; keys and frames come on top.
+        let least = of("minibatches_total") * 20.0 * 4.0;
+        for name in ["sent_bytes_total", "received_bytes_total"] {
+            assert!((least..100.0 * least).contains(&of(name)), "{name} {} and {least}", of(name));
+        }
+        assert!((1e-4..0.1).contains(&of("loss")), "{} where one feature decides", of("loss"));
+        let over = ["rows_per_second", "rows_waiting", "unacknowledged_bytes"].map(of);
+        assert_eq!(over, [0.0; 3], "nothing goes on");
+        for reason in ["bound", "network", "barrier"] {
+            let waited = format!("waited_seconds_total{{worker=\"{worker}\",reason=\"{reason}\"}}");
+            assert!((0.0..LIMIT.as_secs_f64()).contains(&metrics.exactly(&waited)));
+        }
+    }
+}
+
+#[test]
+fn while_a_training_lasts_its_metrics_move() {
+    let rows = Rows::new("lasts", 5_000, 0);
+    let served = Served::new(&rows, &["logistic", "--epochs=1000000", "--minibatch=50", "--slack=1"]);
+    let trained = served.train(|| {
+        // What may be nothing at any one time is waited for; whatever happens, the training ends.
+        let all = ["rows_per_second", "rows_waiting", "unacknowledged_bytes", "clock", "loss", "parked_reads_total"];
+        let (begin, mut unseen) = (Instant::now(), all.to_vec());
+        let (mut rows, mut growth) = (0.0, 0);
+        while !(unseen.is_empty() && growth >= 3) && begin.elapsed() < LIMIT {
+            // Before a worker has begun, it is not shown.
+            if served.metrics.text().contains("slackwater_clock{worker=\"1\"}") {
+                let metrics = served.scrape();
+                unseen.retain(|name| metrics.of(name, 0).max(metrics.of(name, 1)) <= 0.0);
+                growth += u32::from(metrics.sum("rows_total") > rows);
+                rows = metrics.sum("rows_total");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        served.interrupt.tell();
+        assert!(unseen.is_empty() && growth >= 3, "never more than nothing: {unseen:?}; rows grew {growth} times");
+    });
+    assert!(trained.into_iter().all(|worked| worked.is_ok()));
+    let metrics = served.scrape();
+    for worker in [0, 1] {
+        let within = metrics.exactly(&format!("staleness_clocks_bucket{{le=\"1.0\",worker=\"{worker}\"}}"));
+        assert_eq!(within, metrics.of("staleness_clocks_count", worker), "slack 1");
+    }
+}
+
+#[test]
+fn parts_that_a_server_refuses_are_counted() {
+    let rows = Rows::new("refused", 2_000, 0);
+    let served = Served::new(&rows, &["linear", "--updater=sgd", "--rate=1e30", "--minibatch=50", "--epochs=5"]);
+    let trained = served.train(|| ());
+    assert!(trained.iter().any(|worked| worked.is_err()), "weights that are no numbers are refused");
+    let metrics = served.scrape();
+    assert!(metrics.sum("refused_parts_total") > 0.0);
+    assert!(metrics.sum("rows_total") < 5.0 * 2_000.0);
+}
