@@ -138,7 +138,14 @@ fn proximal_steps(name: &str, consistency: Consistency, watch: impl Fn(u32, u64)
     let path = rows(name, "");
     let reader = Reader::open(&[path.to_str().unwrap()], Settings::new(Format::LibSvm, Labels::Binary)).unwrap();
     // No gap is less than nothing.
-    let proximal = Proximal { l1: 1e-4, blocks: 8, consistency, passes: u32::MAX, tolerance: -1.0 };
+    let proximal = Proximal {
+        l1: 1e-4,
+        blocks: 8,
+        consistency,
+        passes: u32::MAX,
+        tolerance: -1.0,
+        codecs: slackwater::Codecs::default(),
+    };
     let sessions = Session::embedded(Shape { servers: 2, workers: 3 }).unwrap();
     let ended = std::thread::scope(|scope| {
         let work = |session: Session| {
