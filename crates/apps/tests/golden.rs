@@ -218,7 +218,14 @@ fn every_program_learns_as_it_always_has() {
 #[test]
 fn proximal_steps_descend_as_they_always_have() {
     let scratch = Scratch::new("golden-proximal");
-    let proximal = Proximal { l1: 0.01, blocks: 4, consistency: Consistency::slack(1), passes: 40, tolerance: 0.0 };
+    let proximal = Proximal {
+        l1: 0.01,
+        blocks: 4,
+        consistency: Consistency::slack(1),
+        passes: 40,
+        tolerance: 0.0,
+        codecs: slackwater::Codecs::default(),
+    };
     let curves = on_workers(&rows(&scratch, Labels::Binary).once(), 1, |session, share| {
         let mut objectives = Vec::new();
         let solved = apps::proximal::train(session, &proximal, share, |state| {
