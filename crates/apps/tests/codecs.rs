@@ -2,6 +2,7 @@
 //!
 //! The images are of the folder that `SLACKWATER_DATA` names. Where it is not there, the tests say so and pass.
 
+#[expect(dead_code, reason = "other tests use the rest of it")]
 mod common;
 
 use apps::figures::Quality;

@@ -84,7 +84,7 @@ pub struct PayloadEncoder {
 
 enum Values {
     /// With what it remembers.
-    Encoder(ValueEncoder),
+    Encoder(Box<ValueEncoder>),
     /// Nothing is remembered: residuals are dropped after each batch.
     Forgetful(ValueCodec, u64),
     /// Zero elision, for any number.
@@ -101,7 +101,7 @@ impl PayloadEncoder {
         let values = chain.values().map(|codec| match codec {
             ValueCodec::Zeros => Values::Zeros,
             codec if chain.drops_residuals() => Values::Forgetful(codec, seed),
-            codec => Values::Encoder(ValueEncoder::new(codec, width, RESIDUAL_ROWS, seed)),
+            codec => Values::Encoder(Box::new(ValueEncoder::new(codec, width, RESIDUAL_ROWS, seed))),
         });
         let bytes = chain.bytes().map(|codec: ByteCodec| BytesEncoder::new(codec));
         let (scratch, places) = (Vec::new(), Vec::new());

@@ -55,7 +55,7 @@ impl FromStr for Bandwidth {
             .ok_or_else(wrong)?;
         let number: f64 = number.parse().map_err(|_| wrong())?;
         let bytes = number * unit as f64 / 8.0;
-        if bytes >= 1.0 && bytes < 1e18 { Ok(Self(bytes as u64)) } else { Err(wrong()) }
+        if (1.0..1e18).contains(&bytes) { Ok(Self(bytes as u64)) } else { Err(wrong()) }
     }
 }
 

@@ -1,7 +1,5 @@
 //! What tests with real data share: where it lies, and a cluster in this process that learns from it.
 
-#![allow(dead_code, reason = "not every test needs all of it")]
-
 use apps::model::{Model, ModelTable};
 use apps::program::{Program, Task};
 use apps::scaling::Scaling;
