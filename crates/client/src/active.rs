@@ -7,6 +7,16 @@ use types::{Clock, Placement, WorkerId};
 use wire::{Bits, Keys};
 
 /// Which rows are active, by the place of their keys in the list that was asked about: see [`Table::active`].
+///
+/// ```
+/// # use slackwater::{Session, Shape, TableSpec};
+/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
+/// let active = table.active(&table.keys(&[0, 2]))?.wait()?;
+/// assert_eq!(active.bits().ones(), 2);                   // nothing tells otherwise of such a table
+/// # session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Active {
     bits: Bits,
@@ -16,12 +26,32 @@ pub struct Active {
 
 impl Active {
     /// A bit for each key that was asked about, in order; made to [choose](Keys::choose) by.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
+    /// let active = table.active(&table.keys(&[0, 2]))?.wait()?;
+    /// assert!(active.bits().count() == 2 && active.bits().get(1));
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn bits(&self) -> &Bits {
         &self.bits
     }
 
     /// Every update of clocks below this one was taken into account.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
+    /// let active = table.active(&table.keys(&[0, 2]))?.wait()?;
+    /// assert_eq!(active.clock().0, 0);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock

@@ -124,6 +124,16 @@ impl Session {
 
     /// What the codecs of this worker's tables have cost and gained so far, of those tables that have any; see [`CodecUse`].
     /// Does not block.
+    ///
+    /// ```
+    /// # use slackwater::{Codecs, Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let layer = session.table::<f32>(TableSpec::dense("layer", 100, 64).codecs(Codecs::up(["bf16"])))?;
+    /// layer.push_range(0..100, vec![0.5; 6400])?.wait()?;
+    /// assert_eq!(session.codecs()[0].upward.ratio(), Some(2.0));
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
     #[must_use]
     pub fn codecs(&self) -> Vec<CodecUse> {
         self.shared.driver.call(|worker| worker.codecs())

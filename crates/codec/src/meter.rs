@@ -1,6 +1,14 @@
 //! What a codec costs and gains, counted: its ratio, its relative error, its time.
 
 /// Counts for one codec of one table and direction. Nothing here reads a clock: whoever encodes says how long it took.
+///
+/// ```
+/// use codec::Meter;
+///
+/// let mut meter = Meter::default();
+/// meter.encoded(4_000, 1_000, 20_000);
+/// assert_eq!(meter.ratio(), Some(4.0));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Meter {
     /// Bytes before encoding.
@@ -21,6 +29,14 @@ pub struct Meter {
 
 impl Meter {
     /// Counts a batch that was encoded.
+    ///
+    /// ```
+    /// use codec::Meter;
+    ///
+    /// let mut meter = Meter::default();
+    /// meter.encoded(4_000, 1_000, 20_000);
+    /// assert_eq!((meter.bytes_in, meter.bytes_out, meter.encode_ns), (4_000, 1_000, 20_000));
+    /// ```
     pub fn encoded(&mut self, bytes_in: usize, bytes_out: usize, took_ns: u64) {
         self.bytes_in += bytes_in as u64;
         self.bytes_out += bytes_out as u64;
@@ -28,12 +44,28 @@ impl Meter {
     }
 
     /// Counts a batch that was decoded.
+    ///
+    /// ```
+    /// use codec::Meter;
+    ///
+    /// let mut meter = Meter::default();
+    /// meter.decoded(4_000, 10_000);
+    /// assert_eq!((meter.bytes_decoded, meter.decode_ns), (4_000, 10_000));
+    /// ```
     pub fn decoded(&mut self, bytes: usize, took_ns: u64) {
         self.bytes_decoded += bytes as u64;
         self.decode_ns += took_ns;
     }
 
     /// Counts how far `decoded` lies from `x`. A sample of all batches is enough.
+    ///
+    /// ```
+    /// use codec::Meter;
+    ///
+    /// let mut meter = Meter::default();
+    /// meter.compare(&[3.0, 4.0], &[3.0, 3.5]);
+    /// assert_eq!(meter.relative_error(), Some(0.1));
+    /// ```
     pub fn compare(&mut self, x: &[f32], decoded: &[f32]) {
         for (&x, &decoded) in x.iter().zip(decoded) {
             let (x, error) = (f64::from(x), f64::from(x) - f64::from(decoded));
@@ -43,6 +75,16 @@ impl Meter {
     }
 
     /// Adds another's counts.
+    ///
+    /// ```
+    /// use codec::Meter;
+    ///
+    /// let (mut sum, mut other) = (Meter::default(), Meter::default());
+    /// other.encoded(4_000, 1_000, 0);
+    /// sum.add(&other);
+    /// sum.add(&other);
+    /// assert_eq!(sum.bytes_in, 8_000);
+    /// ```
     pub fn add(&mut self, other: &Self) {
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
@@ -54,24 +96,52 @@ impl Meter {
     }
 
     /// How many times fewer bytes, where there were any.
+    ///
+    /// ```
+    /// use codec::Meter;
+    ///
+    /// assert_eq!(Meter { bytes_in: 300, bytes_out: 100, ..Meter::default() }.ratio(), Some(3.0));
+    /// assert_eq!(Meter::default().ratio(), None);
+    /// ```
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         (self.bytes_out > 0).then(|| self.bytes_in as f64 / self.bytes_out as f64)
     }
 
     /// ‖x − decoded‖ / ‖x‖, where anything but zeros was compared.
+    ///
+    /// ```
+    /// use codec::Meter;
+    ///
+    /// assert_eq!(Meter { squared_error: 1.0, squared_norm: 4.0, ..Meter::default() }.relative_error(), Some(0.5));
+    /// assert_eq!(Meter::default().relative_error(), None);
+    /// ```
     #[must_use]
     pub fn relative_error(&self) -> Option<f64> {
         (self.squared_norm > 0.0).then(|| (self.squared_error / self.squared_norm).sqrt())
     }
 
     /// Nanoseconds a megabyte of input, where there was any.
+    ///
+    /// ```
+    /// use codec::Meter;
+    ///
+    /// let meter = Meter { bytes_in: 2_000_000, encode_ns: 1_000_000, ..Meter::default() };
+    /// assert_eq!(meter.encode_ns_per_megabyte(), Some(500_000.0));
+    /// ```
     #[must_use]
     pub fn encode_ns_per_megabyte(&self) -> Option<f64> {
         (self.bytes_in > 0).then(|| self.encode_ns as f64 * 1e6 / self.bytes_in as f64)
     }
 
     /// Nanoseconds a megabyte of output, where there was any.
+    ///
+    /// ```
+    /// use codec::Meter;
+    ///
+    /// let meter = Meter { bytes_decoded: 2_000_000, decode_ns: 1_000_000, ..Meter::default() };
+    /// assert_eq!(meter.decode_ns_per_megabyte(), Some(500_000.0));
+    /// ```
     #[must_use]
     pub fn decode_ns_per_megabyte(&self) -> Option<f64> {
         (self.bytes_decoded > 0).then(|| self.decode_ns as f64 * 1e6 / self.bytes_decoded as f64)

@@ -222,7 +222,6 @@ fn what_is_no_frame_closes_its_connection_is_counted_and_logged() {
         ("an unknown control", sealed(|bytes| bytes[HEADER_BYTES] = 200), "unknown kind of Control"),
         ("a sender that is no node", sealed(|bytes| bytes[20..24].fill(0xFF)), "no node"),
         ("a receiver that is no node", sealed(|bytes| bytes[24..28].fill(0xFF)), "no node"),
-        ("a codec nobody has", sealed(|bytes| bytes[72] = 1), "codec"),
         (
             "bytes left over",
             sealed(|bytes| {

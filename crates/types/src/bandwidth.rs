@@ -18,6 +18,13 @@ pub struct Bandwidth(u64);
 const UNITS: [(&str, u64); 4] = [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1_000), ("bit", 1)];
 
 /// Why a text is no rate.
+///
+/// ```
+/// use types::Bandwidth;
+///
+/// let error = "fast".parse::<Bandwidth>().expect_err("no number");
+/// assert_eq!(error.to_string(), "`fast` is no rate; write a number and kbit, mbit or gbit, as in 100mbit");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BandwidthError(String);
 
@@ -31,12 +38,25 @@ impl std::error::Error for BandwidthError {}
 
 impl Bandwidth {
     /// So many bytes a second, at least one.
+    ///
+    /// ```
+    /// use types::Bandwidth;
+    ///
+    /// assert_eq!(Bandwidth::from_bytes_per_second(125_000).to_string(), "1mbit");
+    /// assert_eq!(Bandwidth::from_bytes_per_second(0).bytes_per_second(), 1);
+    /// ```
     #[must_use]
     pub fn from_bytes_per_second(bytes: u64) -> Self {
         Self(bytes.max(1))
     }
 
     /// In bytes a second.
+    ///
+    /// ```
+    /// use types::Bandwidth;
+    ///
+    /// assert_eq!("1gbit".parse().map(Bandwidth::bytes_per_second), Ok(125_000_000));
+    /// ```
     #[must_use]
     pub fn bytes_per_second(self) -> u64 {
         self.0

@@ -17,47 +17,109 @@ pub struct Bits {
 
 impl Bits {
     /// So many, none of them set.
+    ///
+    /// ```
+    /// use wire::Bits;
+    ///
+    /// assert_eq!((Bits::none(3).count(), Bits::none(3).ones()), (3, 0));
+    /// ```
     #[must_use]
     pub fn none(count: usize) -> Self {
         Self { count, bytes: vec![0; count.div_ceil(8)] }
     }
 
     /// As they travelled, unless there are more or fewer than `count`.
+    ///
+    /// ```
+    /// use wire::Bits;
+    ///
+    /// let bits = Bits::read(3, &[0b101]).expect("three bits fit a byte");
+    /// assert!(bits.get(0) && !bits.get(1) && bits.get(2));
+    /// assert!(Bits::read(30, &[0b101]).is_none());
+    /// ```
     #[must_use]
     pub fn read(count: usize, bytes: &[u8]) -> Option<Self> {
         is_bits(count, bytes).then(|| Self { count, bytes: bytes.to_vec() })
     }
 
     /// Sets one. Panics if there are not so many.
+    ///
+    /// ```
+    /// use wire::Bits;
+    ///
+    /// let mut bits = Bits::none(3);
+    /// bits.set(1);
+    /// assert_eq!(bits.ones(), 1);
+    /// ```
     pub fn set(&mut self, index: usize) {
         assert!(index < self.count, "bit {index} of {}", self.count);
         self.bytes[index / 8] |= 1 << (index % 8);
     }
 
     /// Whether one is set; those past the end are not.
+    ///
+    /// ```
+    /// use wire::Bits;
+    ///
+    /// let mut bits = Bits::none(3);
+    /// bits.set(1);
+    /// assert!(bits.get(1) && !bits.get(0));
+    /// ```
     #[must_use]
     pub fn get(&self, index: usize) -> bool {
         self.bytes.get(index / 8).is_some_and(|byte| byte & (1 << (index % 8)) != 0)
     }
 
     /// How many there are.
+    ///
+    /// ```
+    /// use wire::Bits;
+    ///
+    /// let mut bits = Bits::none(3);
+    /// bits.set(1);
+    /// assert_eq!(bits.count(), 3);
+    /// ```
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 
     /// How many are set.
+    ///
+    /// ```
+    /// use wire::Bits;
+    ///
+    /// let mut bits = Bits::none(3);
+    /// bits.set(1);
+    /// assert_eq!(bits.ones(), 1);
+    /// ```
     #[must_use]
     pub fn ones(&self) -> usize {
         ones(&self.bytes)
     }
 
     /// Those that are set.
+    ///
+    /// ```
+    /// use wire::Bits;
+    ///
+    /// let mut bits = Bits::none(3);
+    /// bits.set(1);
+    /// assert!(bits.indices().eq([1]));
+    /// ```
     pub fn indices(&self) -> impl Iterator<Item = usize> + '_ {
         indices(&self.bytes)
     }
 
     /// As they travel.
+    ///
+    /// ```
+    /// use wire::Bits;
+    ///
+    /// let mut bits = Bits::none(3);
+    /// bits.set(1);
+    /// assert_eq!(bits.bytes(), [0b010]);
+    /// ```
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

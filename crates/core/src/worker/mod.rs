@@ -94,17 +94,11 @@ pub struct WorkerCounts {
 /// What codecs did for a table, as a worker sees it.
 ///
 /// ```
-/// use slackwater::{Codecs, Session, Shape, TableSpec};
+/// use machine::{CodecUse, Meter};
 ///
-/// let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
-/// let spec = TableSpec::dense("layer", 100, 64).codecs(Codecs::up(["bf16"]));
-/// let layer = session.table::<f32>(spec)?;
-/// layer.push_range(0..100, vec![0.5; 6400])?.wait()?;
-/// let used = session.codecs();
-/// assert_eq!((used[0].table.as_str(), used[0].up.as_str()), ("layer", "bf16"));
-/// assert_eq!(used[0].upward.ratio(), Some(2.0));
-/// # session.close()?;
-/// # Ok::<(), slackwater::Error>(())
+/// let upward = Meter { bytes_in: 25_600, bytes_out: 12_800, ..Meter::default() };
+/// let used = CodecUse { table: "layer".into(), up: "bf16".into(), upward, downward: Meter::default() };
+/// assert_eq!((used.upward.ratio(), used.downward.ratio()), (Some(2.0), None));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct CodecUse {
