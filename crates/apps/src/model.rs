@@ -106,19 +106,23 @@ impl Model {
     pub fn read(path: &Path) -> Result<Self, ModelError> {
         let shown = || path.display().to_string();
         let bytes = std::fs::read(path).map_err(|error| ModelError::File { path: shown(), error })?;
-        let wrong = |problem: String| ModelError::NotAModel { path: shown(), problem };
-        let tensors = SafeTensors::deserialize(&bytes).map_err(|error| wrong(error.to_string()))?;
-        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| wrong(error.to_string()))?;
+        Self::from_bytes(&bytes).map_err(|problem| ModelError::NotAModel { path: shown(), problem })
+    }
+
+    /// What a file of these bytes holds, or what is wrong with them.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+        let tensors = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
+        let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
         let settings = header.metadata().clone().unwrap_or_default().into_iter().collect();
         let mut tables = BTreeMap::new();
         for (name, keys) in tensors.iter() {
             let Some(name) = name.strip_suffix(".keys") else { continue };
-            let values = tensors.tensor(name).map_err(|error| wrong(error.to_string()))?;
+            let values = tensors.tensor(name).map_err(|error| error.to_string())?;
             let ([rows], [count, width]) = (keys.shape(), values.shape()) else {
-                return Err(wrong(format!("table '{name}' has another shape than keys and rows")));
+                return Err(format!("table '{name}' has another shape than keys and rows"));
             };
             if keys.dtype() != Dtype::U64 || values.dtype() != Dtype::F32 || rows != count {
-                return Err(wrong(format!("table '{name}' is not u64 keys with a row of f32 each")));
+                return Err(format!("table '{name}' is not u64 keys with a row of f32 each"));
             }
             let numbers =
                 |bytes: &[u8]| bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
@@ -128,12 +132,12 @@ impl Model {
                 .map(|b| u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
                 .collect();
             if *width == 0 || ids.windows(2).any(|pair| pair[0] >= pair[1]) {
-                return Err(wrong(format!("table '{name}' has rows without numbers, or keys that do not rise")));
+                return Err(format!("table '{name}' has rows without numbers, or keys that do not rise"));
             }
             tables.insert(name.to_owned(), ModelTable { keys: ids, width: *width, values: numbers(values.data()) });
         }
         if tables.is_empty() {
-            return Err(wrong("it has no table of keys and rows".to_owned()));
+            return Err("it has no table of keys and rows".to_owned());
         }
         Ok(Self { settings, tables })
     }

@@ -296,11 +296,25 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         (&["train", "logistic", "--data", &data, "--format=xml"], "`xml` is none of auto, libsvm"),
         (&["train", "logistic", "--data", &bad], "bad.libsvm:3:7: expected `index:value`, found `abc`"),
         (&["train", "logistic", "--data", &data, "--test", &bad], "bad.libsvm:3:7: expected `index:value`"),
-        (&["train", "logistic", "--data", &data, "--classes=3"], "`classes` is a setting of softmax"),
+        (&["train", "logistic", "--data", &data, "--classes=3"], "`classes` is a setting of the program softmax"),
         (&["train", "softmax", "--data", &data], "how many --classes"),
         (&["train", "logistic", "--data", &data, "--minibatch=0"], "0 is not in 1..="),
         (&["train", "logistic", "--data", &data, "--slack=1", "--async"], "cannot be used with"),
-        (&["train", "logistic", "--data", &data, "--updater=sgd", "--l1=1"], "`l1` is for ftrl and proximal"),
+        (
+            &["train", "logistic", "--data", &data, "--updater=sgd", "--l1=1"],
+            "`l1` is a setting of the updater ftrl, proximal, and this is sgd",
+        ),
+        (
+            &["train", "logistic", "--data", &data, "--label=y"],
+            "`label` is a setting of the format csv, parquet, and this is libsvm: leave it out (from the command line)",
+        ),
+        (&["train", "logistic", "--data", &data, "--separator=;"], "`separator` is a setting of the format csv"),
+        (&["train", "logistic", "--data", &data, "--hash-bits=20"], "`hash-bits` is a setting of the format vw"),
+        (&["train", "logistic", "--data", &data, "--blocks=8"], "`blocks` is a setting of the updater proximal"),
+        (
+            &["train", "logistic", "--data", &data, "--updater=adam", "--beta=2"],
+            "`beta` is a setting of the updater ftrl",
+        ),
         (&["train", "logistic", "--data", &data, "--out", "/nowhere/model"], "there is no such folder"),
         (&["train", &misspelt], "misspelt.toml: line 3: there is no setting `minibatches`; did you mean `minibatch`?"),
         (&["train", &wrong], "wrong.toml: line 2: `epochs`: expected a whole number, found the text \"many\""),
@@ -726,6 +740,9 @@ fn a_rate_that_falls_closes_in_on_the_best_weights() {
         |more: &[&str]| run_json(&[&all[..], more].concat())["train"]["rmse"].as_f64().unwrap() - 10f64.sqrt();
     let (level, falling) = (beyond_best(&["--updater=sgd"]), beyond_best(&["--updater=sgd", "--decay=linear"]));
     assert!((0.0..level / 4.0).contains(&falling), "{level} and {falling}");
-    fails(&[&all[..], &["--decay=linear"]].concat(), "the steps of ftrl shrink by themselves");
+    fails(
+        &[&all[..], &["--decay=linear"]].concat(),
+        "`decay` is a setting of the updater adagrad, adam, sgd, and this is ftrl",
+    );
     fails(&["train", "linear", "--data", &data, "--updater=sgd", "--decay=linear"], "`decay` goes epoch by epoch");
 }

@@ -86,7 +86,8 @@ impl Given {
             let updater = if dense { "adam" } else { "ftrl" };
             settings.set("updater", Value::Text(updater.to_owned()), Origin::Default);
         }
-        if settings.get("rate").is_none() {
+        settings.refuse_others("updater")?;
+        if settings.get("rate").is_none() && settings.text("updater") != Some("proximal") {
             let rate = match (settings.text("updater") == Some("adam"), dense) {
                 (false, false) => 0.1,
                 (true, false) | (false, true) => 0.01,
@@ -104,6 +105,10 @@ impl Setting {
         let help = match self.kind {
             Kind::Word(words) => format!("{} ({})", self.help.trim_end_matches('.'), words.join(", ")),
             _ => self.help.trim_end_matches('.').to_owned(),
+        };
+        let help = match self.owners() {
+            Some((_, these)) => format!("{help}; of {} alone", these.join(", ")),
+            None => help,
         };
         let help = match (self.default_in_words(), self.kind) {
             ("", _) | (_, Kind::Switch) => help,

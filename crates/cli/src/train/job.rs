@@ -168,14 +168,11 @@ fn proximal(settings: &Settings, codecs: &Codecs) -> anyhow::Result<Option<Proxi
 fn training(settings: &Settings) -> anyhow::Result<Training> {
     let updater = settings.text("updater").unwrap_or_default();
     let rate = settings.number("rate").unwrap_or_default();
-    if rate == 0.0 {
+    if rate == 0.0 && updater != "proximal" {
         bail!("a `rate` of 0 learns nothing");
     }
     let (beta, l1) = (settings.number("beta").unwrap_or(1.0), settings.number("l1").unwrap_or(0.0));
     let falls = settings.text("decay") == Some("linear");
-    if falls && matches!(updater, "ftrl" | "proximal") {
-        bail!("the steps of {updater} shrink by themselves: `decay` is for adagrad, adam and sgd");
-    }
     if falls && settings.count("epochs") == Some(1) {
         bail!("`decay` goes epoch by epoch, and there is one: ask for more `epochs`, or leave it out");
     }
@@ -189,9 +186,6 @@ fn training(settings: &Settings) -> anyhow::Result<Training> {
         "proximal" => Rule::Sgd { rate: by_epoch },
         other => bail!("there is no updater `{other}`"),
     };
-    if l1 > 0.0 && !matches!(updater, "ftrl" | "proximal") {
-        bail!("{updater} cannot keep weights at zero: `l1` is for ftrl and proximal");
-    }
     let bias = !settings.switch("no-bias") && updater != "proximal";
     let codecs = codecs(settings, updater)?;
     Ok(Training { rule, l1, consistency: consistency(settings), bias, codecs })

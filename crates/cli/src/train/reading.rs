@@ -30,6 +30,7 @@ pub fn open_training_data(settings: &mut Settings) -> anyhow::Result<Reader> {
         bail!("there is nothing to learn from: name files with --data");
     }
     settle_format(settings, &files)?;
+    settings.refuse_others("format")?;
     settle_images(settings, &files)?;
     let epochs = settings.count("epochs").unwrap_or(1) as u32;
     let shuffle = match settings.get("shuffle") {

@@ -50,6 +50,10 @@ pub enum Of {
     Model,
     /// The model's: only these programs have it.
     Programs(&'static [&'static str]),
+    /// The model's: only files of these formats are read by it.
+    Formats(&'static [&'static str]),
+    /// The model's: only these updaters have it.
+    Updaters(&'static [&'static str]),
     /// The shape of a run in one process. In a run of processes, the run says.
     Shape,
     /// The report's: it changes nothing in the model, and is not kept in it.
@@ -69,8 +73,11 @@ pub const OFF: &str = "off";
 const ANY: u64 = u64::MAX >> 1;
 
 use Kind::{Count, CountOr, Number, Switch, Text, Texts, Word};
-use Of::{Model, Process, Programs, Report, Shape};
+use Of::{Formats, Model, Process, Programs, Report, Shape, Updaters};
 use Preset::{Absent, Depends, Is};
+
+const WITH_COLUMNS: Of = Formats(&["csv", "parquet"]);
+const BY_MINIBATCHES: Of = Updaters(&["ftrl", "adagrad", "adam", "sgd"]);
 
 const fn setting(name: &'static str, kind: Kind, default: Preset, of: Of, help: &'static str) -> Setting {
     Setting { name, kind, default, of, help }
@@ -83,13 +90,13 @@ pub const SETTINGS: [Setting; 44] = [
     setting("data", Texts("FILE"), Absent, Model, "Files to learn from, or patterns of files: plain, .gz or .zst."),
     setting("test", Texts("FILE"), Absent, Model, "Files to say how well the model predicts rows it has not learnt from."),
     setting("format", Word(&FORMATS), Is("auto"), Model, "What the files are; auto goes by their names."),
-    setting("label", Text("COLUMN"), Absent, Model, "The column that has the labels, in CSV and Parquet."),
-    setting("separator", Text("CHARACTER"), Depends("a tab for .tsv, else a comma"), Model, "What stands between cells of CSV; `tab` is a tab."),
-    setting("names", Texts("COLUMN"), Absent, Model, "The names of CSV's columns, where its first line does not say."),
-    setting("numeric", Texts("COLUMN"), Absent, Model, "Columns that are numbers, rather than guessed to be."),
-    setting("categorical", Texts("COLUMN"), Absent, Model, "Columns that are names, whatever they look like: ids, for one."),
-    setting("ignore", Texts("COLUMN"), Absent, Model, "Columns that are no features."),
-    setting("hash-bits", Count("BITS", 1, 64), Is("64"), Model, "Names become keys of this many bits: at most 2^BITS features."),
+    setting("label", Text("COLUMN"), Absent, WITH_COLUMNS, "The column that has the labels."),
+    setting("separator", Text("CHARACTER"), Depends("a tab for .tsv, else a comma"), Formats(&["csv"]), "What stands between cells of CSV; `tab` is a tab."),
+    setting("names", Texts("COLUMN"), Absent, Formats(&["csv"]), "The names of CSV's columns, where its first line does not say."),
+    setting("numeric", Texts("COLUMN"), Absent, WITH_COLUMNS, "Columns that are numbers, rather than guessed to be."),
+    setting("categorical", Texts("COLUMN"), Absent, WITH_COLUMNS, "Columns that are names, whatever they look like: ids, for one."),
+    setting("ignore", Texts("COLUMN"), Absent, WITH_COLUMNS, "Columns that are no features."),
+    setting("hash-bits", Count("BITS", 1, 64), Is("64"), Formats(&["vw", "criteo", "csv", "parquet"]), "Names become keys of this many bits: at most 2^BITS features."),
     setting("skip-bad", Count("LINES", 0, ANY), Is("0"), Model, "Skip so many malformed lines in an epoch before the next is an error."),
     setting("workers", Count("COUNT", 1, 256), Is("1"), Shape, "How many workers train."),
     setting("servers", Count("COUNT", 1, 256), Is("1"), Shape, "How many servers hold the weights."),
@@ -98,18 +105,18 @@ pub const SETTINGS: [Setting; 44] = [
     setting("codec-down", Texts("CODEC"), Depends("as upward"), Model, "What shrinks what workers read, if not the same; `none` for nothing."),
     setting("bandwidth", Text("RATE"), Absent, Model, "Each worker sends no more than this, as in 100mbit; the largest changes go first."),
     setting("updater", Word(&UPDATERS), Depends("ftrl, mlp adam"), Model, "How weights follow gradients."),
-    setting("rate", Number(0.0), Depends("adam 0.01, others 0.1, for mlp a tenth; proximal its own"), Model, "The learning rate."),
-    setting("decay", Word(&DECAYS), Is("none"), Model, "How the rate falls, epoch by epoch: `linear`, by equal steps towards 0 after the last. For adagrad, adam and sgd."),
-    setting("beta", Number(0.0), Is("1"), Model, "ftrl's β: how slowly its first steps begin."),
-    setting("l1", Number(0.0), Is("0"), Model, "λ1 of mean loss + λ1 |w| + λ2 w²/2, for ftrl and proximal."),
+    setting("rate", Number(0.0), Depends("adam 0.01, others 0.1, for mlp a tenth"), BY_MINIBATCHES, "The learning rate."),
+    setting("decay", Word(&DECAYS), Is("none"), Updaters(&["adagrad", "adam", "sgd"]), "How the rate falls, epoch by epoch: `linear`, by equal steps towards 0 after the last."),
+    setting("beta", Number(0.0), Is("1"), Updaters(&["ftrl"]), "β: how slowly the first steps begin."),
+    setting("l1", Number(0.0), Is("0"), Updaters(&["ftrl", "proximal"]), "λ1 of mean loss + λ1 |w| + λ2 w²/2."),
     setting("l2", Number(0.0), Is("0"), Model, "λ2 of the same."),
     setting("epochs", Count("COUNT", 1, u32::MAX as u64), Is("1"), Model, "How often everything is read."),
-    setting("minibatch", Count("ROWS", 1, 1 << 30), Is("500"), Model, "How many rows a worker learns from in a clock."),
-    setting("shuffle", CountOr("MINIBATCHES", OFF), Is("64"), Model, "Rows change places within so many minibatches; `off` keeps the files' order."),
+    setting("minibatch", Count("ROWS", 1, 1 << 30), Is("500"), BY_MINIBATCHES, "How many rows a worker learns from in a clock."),
+    setting("shuffle", CountOr("MINIBATCHES", OFF), Is("64"), BY_MINIBATCHES, "Rows change places within so many minibatches; `off` keeps the files' order."),
     setting("seed", Count("NUMBER", 0, ANY), Is("1"), Model, "Decides who reads which rows, their order, and what factors start from."),
     setting("no-bias", Switch, Is("false"), Model, "Learn no constant term."),
-    setting("blocks", Count("COUNT", 1, 1 << 20), Is("64"), Model, "proximal: the features are taken in so many blocks, a block a clock."),
-    setting("tolerance", Number(0.0), Is("0.001"), Model, "proximal: ends when the objective is within this share of the optimum."),
+    setting("blocks", Count("COUNT", 1, 1 << 20), Is("64"), Updaters(&["proximal"]), "The features are taken in so many blocks, a block a clock."),
+    setting("tolerance", Number(0.0), Is("0.001"), Updaters(&["proximal"]), "Ends when the objective is within this share of the optimum."),
     setting("standardise", Switch, Is("false"), Model, "Bring every feature to mean 0 and variance 1 first."),
     setting("classes", Count("COUNT", 2, 1 << 20), Depends("for images, what their labels say"), Programs(&["softmax", "mlp"]), "How many classes there are."),
     setting("first-class", Count("LABEL", 0, 1 << 24), Is("0"), Programs(&["softmax", "mlp"]), "The label of the first class: 1 where files count from one."),
@@ -134,6 +141,16 @@ impl Setting {
     /// Whether a model keeps it.
     pub fn is_kept(&self) -> bool {
         !matches!(self.of, Report | Process)
+    }
+
+    /// Those that it is a setting of alone, and what they are.
+    pub fn owners(&self) -> Option<(&'static str, &'static [&'static str])> {
+        match self.of {
+            Programs(these) => Some(("program", these)),
+            Formats(these) => Some(("format", these)),
+            Updaters(these) => Some(("updater", these)),
+            Model | Shape | Report => None,
+        }
     }
 
     /// Its default, in words.
@@ -165,7 +182,7 @@ mod tests {
                 Number(least) => format!("a number from {least}"),
             };
             let whose = match of {
-                Programs(programs) => format!(" ({} alone)", programs.join(" and ")),
+                Programs(these) | Formats(these) | Updaters(these) => format!(" ({} alone)", these.join(", ")),
                 _ => String::new(),
             };
             let default = find(name).map_or("", Setting::default_in_words);

@@ -81,17 +81,33 @@ impl Settings {
     /// Refuses a setting of one program that was given to another, and leaves out what such settings are by default.
     pub fn check(&mut self) -> anyhow::Result<()> {
         let program = self.text("program").context("the job file names no `program`")?.to_owned();
-        for (setting, _, origin) in self.iter() {
-            match setting.of {
-                Of::Programs(its) if !its.contains(&program.as_str()) && origin != Origin::Default => {
-                    bail!("`{}` is a setting of {}, and this is {program}", setting.name, its.join(" and "))
-                }
-                _ => {}
-            }
-        }
+        self.refuse_others("program")?;
         for setting in &SETTINGS {
             if matches!(setting.of, Of::Programs(its) if !its.contains(&program.as_str())) {
                 self.0.remove(setting.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what was given and would be ignored: settings of other programs, formats or updaters, as `what` says.
+    pub fn refuse_others(&self, what: &str) -> anyhow::Result<()> {
+        let Some(chosen) = self.text(what) else { return Ok(()) };
+        for (setting, value, origin) in self.iter().filter(|(.., origin)| matches!(origin, Origin::Flag | Origin::File))
+        {
+            // Whoever says what goes without saying loses nothing.
+            let is_default =
+                matches!(setting.default, Preset::Is(words) if setting.kind.read(words).as_ref() == Ok(value));
+            if let Some((kind, its)) = setting.owners()
+                && kind == what
+                && !is_default
+                && !its.contains(&chosen)
+            {
+                let (name, its) = (setting.name, its.join(", "));
+                bail!(
+                    "`{name}` is a setting of the {what} {its}, and this is {chosen}: leave it out ({})",
+                    origin.in_words()
+                );
             }
         }
         Ok(())
