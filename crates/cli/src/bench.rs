@@ -1,5 +1,6 @@
 //! Benchmarks. Each prints what the machine itself can do beside what Slackwater does with it.
 
+pub mod bytes;
 pub mod clicks;
 pub mod codec;
 pub mod cold;

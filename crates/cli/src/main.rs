@@ -164,6 +164,8 @@ enum Bench {
     Scale(bench::scale::Options),
     /// Logistic regression from text, beside a plain loop written by hand, and Vowpal Wabbit where it is installed.
     Logistic(bench::logistic::Options),
+    /// The same training with plain messages and with shrunk ones: bytes each way, and what was learnt.
+    Bytes(bench::bytes::Options),
     /// What each codec saves, loses and costs on one core, beside copying memory in the same run.
     Codec(bench::codec::Options),
 }
@@ -219,6 +221,7 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
         Command::Bench(Bench::Embedded(options)) => bench::embedded::run(&options),
         Command::Bench(Bench::Scale(options)) => bench::scale::run(&options),
         Command::Bench(Bench::Logistic(options)) => bench::logistic::run(&options),
+        Command::Bench(Bench::Bytes(options)) => bench::bytes::run(&options),
         Command::Bench(Bench::Codec(options)) => bench::codec::run(&options),
         Command::BenchPeer(BenchPeer::Server(options)) => bench::server::serve(&options),
         Command::BenchPeer(BenchPeer::Raw { connect, core }) => {

@@ -78,7 +78,7 @@ impl<T: TargetNumber> Table<T> {
     /// ```
     /// # use slackwater::{Codecs, Combine, Reduce, Session, Shape, TableSpec, UpdaterSpec};
     /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
-    /// let spec = TableSpec::sparse("weights", 2)                      // a weight and the gradient it met
+    /// let spec = TableSpec::sparse("weights", 2)                      // a weight; a gradient and its curvature
     ///     .updater(UpdaterSpec::Proximal { rate: 1.0, l1: 1.0 })
     ///     .combine(Combine::Clock(Reduce::Sum))
     ///     .codecs(Codecs::up(["kkt"]));

@@ -59,8 +59,8 @@ pub enum UpdaterSpec {
         /// ℓ2 strength an example.
         l2: f64,
     },
-    /// The proximal step for ℓ1. Rows are halves: weights and the gradients they last met; pushes are gradients of the whole
-    /// loss and their curvatures. w = argmin g (v − w) + u (v − w)² / (2 η) + λ₁ |v|.
+    /// The proximal step for ℓ1. Rows are halves: weights and zeros; pushes are gradients of the whole loss and their
+    /// curvatures. w = argmin g (v − w) + u (v − w)² / (2 η) + λ₁ |v|.
     Proximal {
         /// The share η of the step that the curvature suggests.
         rate: f64,

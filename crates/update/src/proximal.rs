@@ -3,8 +3,8 @@
 use crate::number::{Real, store};
 use crate::{Step, Updater};
 
-/// A row's first half is weights, its second half the gradients they last met. What is pushed is gradients g of the whole
-/// loss and then as many curvatures u, and each weight becomes
+/// A row's first half is weights, its second half stays as it is: it makes room for what is pushed, gradients g of the whole
+/// loss and then as many curvatures u. Each weight becomes
 ///
 ///   argmin_v g (v − w) + u (v − w)² / (2 η) + λ₁ |v|
 ///
@@ -22,10 +22,9 @@ impl<T: Real> Updater<T> for Proximal {
 
     fn update(&self, step: &Step, width: usize, row: &mut [T], gradient: &[T]) {
         let rate = step.rate.unwrap_or(self.rate);
-        let (weights, met) = row.split_at_mut(width / 2);
+        let weights = &mut row[..width / 2];
         let (gradients, curvatures) = gradient.split_at(width / 2);
-        for (((weight, met), g), u) in weights.iter_mut().zip(met).zip(gradients).zip(curvatures) {
-            *met = *g;
+        for ((weight, g), u) in weights.iter_mut().zip(gradients).zip(curvatures) {
             let (w, g, u) = (weight.to_f64(), g.to_f64(), u.to_f64());
             if u > 0.0 {
                 let (moved, pull) = (w - rate * g / u, rate * self.l1 / u);
@@ -50,18 +49,18 @@ mod tests {
     #[test]
     fn a_weight_goes_where_the_model_of_the_loss_is_least() {
         for (w, g, u) in [(0.0, -3.0, 2.0), (1.0, 0.5, 1.0), (-2.0, 0.3, 4.0), (0.7, 3.0, 2.0)] {
-            let [moved, met] = step([w, 0.0], g, u);
+            let [moved, rest] = step([w, 0.0], g, u);
             let model = |v: f64| g * (v - w) + u * (v - w).powi(2) / 2.0 + v.abs();
             for near in [moved - 1e-3, moved + 1e-3] {
                 assert!(model(moved) <= model(near), "{moved} from {w}, {g}, {u}");
             }
-            assert_eq!(met, g);
+            assert_eq!(rest, 0.0);
         }
     }
 
     #[test]
     fn a_weight_within_the_penalty_is_exactly_zero_and_one_without_data_stays() {
-        assert_eq!(step([0.0, 0.0], 0.99, 0.1), [0.0, 0.99]);
+        assert_eq!(step([0.0, 0.0], 0.99, 0.1), [0.0, 0.0]);
         assert_eq!(step([0.5, 0.0], 0.0, 1.0), [0.0, 0.0]);
         assert_eq!(step([0.5, 0.0], 0.0, 0.0), [0.5, 0.0]);
     }
@@ -71,6 +70,6 @@ mod tests {
         let mut row = [1.0f32, 5.0, 0.0, 0.0];
         Proximal { rate: 0.5, l1: 2.0 }.update(&STEP, 4, &mut row, &[2.0, 0.0, 1.0, 4.0]);
         // 1 − 0.5·2/1 = 0 stays 0; 5 − 0 is pulled by 0.5·2/4.
-        assert_eq!(row, [0.0, 4.75, 2.0, 0.0]);
+        assert_eq!(row, [0.0, 4.75, 0.0, 0.0]);
     }
 }

@@ -101,7 +101,7 @@ pub fn weights(table: &Table<f32>) -> Result<ModelTable, slackwater::Error> {
 
 /// What a worker comes back with.
 pub struct Solved {
-    /// Rows are a weight and the gradient it last met.
+    /// Rows are a weight and a zero.
     pub table: Table<f32>,
     /// How far the objective is from the optimum.
     pub gap: Gap,

@@ -59,21 +59,21 @@ impl ActiveSet {
         spec.codecs.filters_by_kkt().then_some(Self { l1, inactive, margin: f64::INFINITY, pass, worst: 0.0 })
     }
 
-    /// The rows at `slots`, weights and then gradients, were stepped from `before` to `after`.
-    pub fn stepped<T: Number>(&mut self, width: usize, slots: &[u32], before: &[T], after: &[T]) {
+    /// The rows at `slots` met these gradients, which stepped them from `before` to `after`. Of each row the first half matters.
+    pub fn stepped<T: Number>(&mut self, width: usize, slots: &[u32], before: &[T], gradients: &[T], after: &[T]) {
         if slots.iter().any(|slot| self.pass.contains(*slot)) {
             self.pass.clear();
             self.margin = std::mem::take(&mut self.worst) / MARGIN_SHARE;
         }
         let half = width / 2;
-        for ((slot, before), after) in slots.iter().zip(before.chunks_exact(width)).zip(after.chunks_exact(width)) {
+        let rows = before.chunks_exact(width).zip(gradients.chunks_exact(width)).zip(after.chunks_exact(width));
+        for (slot, ((before, gradients), after)) in slots.iter().zip(rows) {
             self.pass.insert(*slot);
-            let (weights, gradients) = after.split_at(half);
-            let gradients = gradients.iter().map(|gradient| gradient.to_f64());
+            let gradients = gradients[..half].iter().map(|gradient| gradient.to_f64());
             for (weight, gradient) in before[..half].iter().zip(gradients.clone()) {
                 self.worst = self.worst.max(violation(weight.to_f64(), gradient, self.l1));
             }
-            let mut coordinates = weights.iter().zip(gradients);
+            let mut coordinates = after[..half].iter().zip(gradients);
             if coordinates.any(|(weight, gradient)| is_active(weight.to_f64(), gradient, self.l1, self.margin)) {
                 self.inactive.remove(*slot);
             } else {
@@ -105,7 +105,7 @@ impl<T: Number> Shard<T> {
         self.rows.read(clock, as_slots(slots), &mut before);
         self.rows.apply(clock, as_slots(slots), gradients);
         self.rows.read(clock, as_slots(slots), &mut after);
-        active.stepped(self.rows.width(), slots, &before, &after);
+        active.stepped(self.rows.width(), slots, &before, gradients, &after);
         self.active = Some(active);
     }
 
@@ -158,10 +158,11 @@ mod tests {
         ActiveSet::of(&spec).expect("asked for")
     }
 
-    /// One clock over rows 0, 1, …, whose weights stay.
+    /// One clock over rows `first`, … with these weights, which stay, and gradients.
     fn clock(set: &mut ActiveSet, first: u32, rows: &[[f32; 2]]) -> Vec<bool> {
         let slots: Vec<u32> = (first..).take(rows.len()).collect();
-        set.stepped(2, &slots, rows.as_flattened(), rows.as_flattened());
+        let gradients: Vec<f32> = rows.iter().flat_map(|[_, gradient]| [*gradient, 1.0]).collect();
+        set.stepped(2, &slots, rows.as_flattened(), &gradients, rows.as_flattened());
         slots.iter().map(|slot| set.contains(*slot)).collect()
     }
 
@@ -185,8 +186,9 @@ mod tests {
     fn a_wide_row_is_active_if_any_of_its_coordinates_is() {
         let mut set = set();
         for _ in 0..2 {
-            let rows = [[0.0f32, 0.0, 0.2, 0.5], [0.0, 0.7, 0.2, 1.5], [0.0, 0.0, 0.5, -0.8]].concat();
-            set.stepped(4, &[0, 1, 2], &rows, &rows);
+            let weights = [[0.0f32; 4], [0.0, 0.7, 0.0, 0.0], [0.0; 4]].concat();
+            let gradients = [[0.2f32, 0.5, 1.0, 1.0], [0.2, 1.5, 1.0, 1.0], [0.5, -0.8, 1.0, 1.0]].concat();
+            set.stepped(4, &[0, 1, 2], &weights, &gradients, &weights);
         }
         // θ is 0.25, a tenth of the violation of row 1's second weight.
         assert_eq!([0, 1, 2].map(|slot| set.contains(slot)), [false, true, true]);
