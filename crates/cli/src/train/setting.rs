@@ -149,7 +149,7 @@ impl Setting {
             Programs(these) => Some(("program", these)),
             Formats(these) => Some(("format", these)),
             Updaters(these) => Some(("updater", these)),
-            Model | Shape | Report => None,
+            Model | Shape | Report | Process => None,
         }
     }
 
