@@ -6,7 +6,9 @@ use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use machine::{Batch, CoordinatorInput, Lists, RowsOfPush, ServerInput, Ticket, Values, WorkerInput};
 use node::replay_from;
-use types::{NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, TableId, Time, WorkerId};
+use types::{
+    Bandwidth, NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, TableId, Time, WorkerId,
+};
 use update::Registry;
 use wire::{Bits, Control, Field, Frame, Head, Keys, Message, Pool};
 
@@ -50,7 +52,7 @@ fn batch(input: &mut Unstructured) -> Result<Batch> {
 fn worker_input(input: &mut Unstructured) -> Result<WorkerInput> {
     let table = TableId(input.int_in_range(0..=9)?);
     let ticket = Ticket(input.int_in_range(0..=6)?);
-    Ok(match input.int_in_range(0..=16)? {
+    Ok(match input.int_in_range(0..=17)? {
         0 | 1 => WorkerInput::Frame(time(input)?, Box::new(frame(input, SERVER, WORKER)?)),
         2 => WorkerInput::Tick(time(input)?),
         3 => WorkerInput::Reconnected(time(input)?, *input.choose(&[NodeId::Coordinator, SERVER])?),
@@ -73,6 +75,7 @@ fn worker_input(input: &mut Unstructured) -> Result<WorkerInput> {
             WorkerInput::Scan(time(input)?, table, range)
         }
         15 => WorkerInput::Ask(time(input)?, table, keys(input)?),
+        16 => WorkerInput::Limit(time(input)?, Some(Bandwidth::from_bytes_per_second(number(input)?))),
         14 => WorkerInput::Tune(time(input)?, table, Setting::Rate(0.5)),
         _ => input.choose(&[WorkerInput::EndClock(Time(9)), WorkerInput::Barrier, WorkerInput::Leave])?.clone(),
     })

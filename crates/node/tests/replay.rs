@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use types::{
-    Combine, Consistency, NodeId, NumberType, PositionRange, Reduce, Setting, TableId, TableSpec, UpdaterSpec,
+    Bandwidth, Codecs, Combine, Consistency, NodeId, NumberType, PositionRange, Reduce, Setting, TableId, TableSpec,
+    UpdaterSpec,
 };
 use update::Registry;
 use wire::{Keys, Member, Payload, Pool, Role};
@@ -21,7 +22,7 @@ const CLOCKS: u64 = 25;
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Tables of different kinds, so that every path of a server is walked.
-fn specs() -> [TableSpec; 4] {
+fn specs() -> [TableSpec; 7] {
     let eager = Consistency::Bounded { slack: 1, eager: true };
     [
         TableSpec::sparse("sum", 2).consistency(Consistency::slack(2)),
@@ -30,6 +31,13 @@ fn specs() -> [TableSpec; 4] {
         TableSpec::dense("adagrad", 100, 1)
             .updater(UpdaterSpec::Adagrad { rate: 0.1, epsilon: 1e-8 })
             .consistency(Consistency::Unbounded),
+        TableSpec::sparse("shrunk", 2)
+            .codecs(Codecs::both(["keys", "bf16", "lz4"]))
+            .combine(Combine::Clock(Reduce::Sum))
+            .consistency(Consistency::slack(1))
+            .cached(1_000),
+        TableSpec::dense("few", 100, 1).codecs(Codecs::up(["topk=10%"])),
+        TableSpec::sparse("as the link says", 4).codecs(Codecs::auto()).consistency(Consistency::slack(1)),
     ]
 }
 
@@ -92,6 +100,13 @@ fn work(driver: &Arc<Driver>) -> Result<(), NodeError> {
                 rows(driver, scan)?;
                 driver.call(|worker| worker.detach(both));
             }
+        }
+        let asked = Keys::run(0..10);
+        let active = driver.call(|worker| worker.active(tables[2].0, asked)).expect("it is there");
+        rows(driver, active)?;
+        // A while of bounded bandwidth: parts wait, and go by how much they change.
+        if matches!(clock, 8 | 16) {
+            driver.call(|worker| worker.limit((clock == 8).then(|| Bandwidth::from_bytes_per_second(2_000_000))));
         }
         let (adagrad, _) = tables[3];
         let tune = driver.call(|worker| worker.tune(adagrad, Setting::Rate(0.2))).expect("it is there");
