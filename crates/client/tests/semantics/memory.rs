@@ -6,6 +6,7 @@ use slackwater::{
     UpdaterSpec, Wait,
 };
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 /// Larger than what is copied rather than lent, and than a part; and smaller.
 const ROWS: [u64; 3] = [3_000_000, 1_500_000, 10];
@@ -106,9 +107,14 @@ fn kept_memory_comes_back_from_a_run_that_is_lost_in_the_middle_of_the_push() {
     gate.wait(Gate::REACHED);
     other.abandon("enough");
     // The server is in the middle of the caller's memory, and stays there for a while.
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(100));
     assert!(!pushing.is_finished());
     gate.set(Gate::OPEN);
+    let begin = Instant::now();
+    while !pushing.is_finished() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the memory never came back");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let (error, again) = pushing.join().expect("no panic");
     assert!(error.contains("lost worker 1: it could not go on: enough"), "{error}");
     assert!(again.contains("left the run"), "{again}");
