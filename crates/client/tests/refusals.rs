@@ -138,6 +138,11 @@ fn what_does_not_fit_is_refused_in_words_and_changes_nothing() {
         ("a row beyond the last", |t| refused(t.dense.pull_range(5..11)), &["'dense'", "no key 10"]),
         ("a push beyond the last", |t| refused(t.dense.push(&t.dense.keys(&[3, 10]), vec![0.0; 4])), &["no key 10"]),
         ("rows without end", |t| refused(t.dense.pull_range(0..u64::MAX)), &["'dense'", "no key"]),
+        (
+            "whether endless rows are active",
+            |t| refused(t.ordered.active(&Keys::run(0..u64::MAX))),
+            &["'ordered'", "bytes"],
+        ),
         ("values without end", |t| refused(t.ordered.push_range(0..u64::MAX, vec![1.0])), &["'ordered'", "bytes"]),
         ("unsorted keys", |t| refused(t.ordered.keys_in_order(&[1, 5, 4])), &["key 4", "index 2", "order"]),
         ("repeated keys", |t| refused(t.ordered.keys_in_order(&[1, 5, 5])), &["key 5", "index 2", "twice"]),

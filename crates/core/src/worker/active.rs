@@ -1,13 +1,13 @@
 //! Which rows are active: asked of the shards as rows are, and answered by a bit for each.
 
-use super::calls::check_keys;
+use super::calls::{check_keys, unfit};
 use super::stream::{ReadKeys, Reading};
 use super::tasks::{Task, read_of};
 use super::ticket::PendingRead;
 use super::{PullTarget, TableFailure, Ticket, Worker, touch};
 use crate::Outbox;
 use types::{Clock, TableId, Time};
-use wire::{Bits, Keys, Pulled, Slice, Wants};
+use wire::{Bits, Keys, Pulled, Refusal, Slice, Wants};
 
 impl Worker {
     /// Asks which of these rows are active, as fresh as a pull of them would be.
@@ -19,7 +19,13 @@ impl Worker {
         after: &[Ticket],
         out: &mut Outbox,
     ) -> Result<Ticket, TableFailure> {
-        check_keys(self.known(table)?, &keys)?;
+        let spec = self.known(table)?;
+        check_keys(spec, &keys)?;
+        // A run of an ordered table can be longer than anything that fits a shard, or a memory.
+        if keys.len() > u32::MAX as usize {
+            let expected = keys.len().div_ceil(8) as u64;
+            return Err(unfit(spec, Refusal::WrongLength { expected, found: 0 }));
+        }
         Ok(self.submit(now, table, Task::Active { keys }, after, out))
     }
 

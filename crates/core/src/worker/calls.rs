@@ -202,7 +202,7 @@ impl Worker {
     }
 }
 
-fn unfit(spec: &TableSpec, refusal: Refusal) -> TableFailure {
+pub(super) fn unfit(spec: &TableSpec, refusal: Refusal) -> TableFailure {
     TableFailure::Unfit { table: spec.name.clone(), placement: spec.shape.placement(), refusal }
 }
 
