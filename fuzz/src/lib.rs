@@ -1,7 +1,11 @@
 //! What targets share: how arbitrary bytes become frames that get past the outer checks, so that a fuzzer spends its time behind
 //! them; and what holds for rows read from any text.
 
-use data::{Minibatch, TextParser};
+mod memory;
+
+pub use memory::within;
+
+use data::{DataError, Minibatch, Reader, Settings, TextParser};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use types::{
     CacheSpec, Clock, Codecs, Combine, Consistency, Initial, NodeId, NumberType, Plan, PlanNumber, Position,
@@ -313,4 +317,26 @@ pub fn lines(parser: &mut TextParser, text: &[u8]) -> Minibatch {
     assert!(rows.fields().is_none_or(|fields| fields.len() == rows.features()));
     assert!(rows.importances().is_none_or(|importances| importances.len() == rows.rows()));
     rows
+}
+
+/// A folder of this process's own for files that are written anew for each input.
+#[must_use]
+pub fn folder() -> std::path::PathBuf {
+    let folder = std::env::temp_dir().join(format!("slackwater-fuzz-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder can be made");
+    folder
+}
+
+/// Reads a file to its end, or to the fault that ends it, or to so many rows: a file may say that it has any number of rows of nothing.
+pub fn rows_of(path: &std::path::Path, settings: Settings, most: usize) -> std::result::Result<Minibatch, DataError> {
+    let reader = Reader::open(&[path.to_str().unwrap_or_default()], settings)?;
+    let (mut all, mut batch, mut source) = (Minibatch::new(), Minibatch::new(), reader.source());
+    while all.rows() < most && source.fill(&mut batch)? {
+        for row in batch.iter() {
+            row.keys.iter().zip(row.values).for_each(|(key, value)| all.push(*key, *value));
+            all.end_row(row.label.unwrap_or(0.0));
+        }
+    }
+    assert!(all.values().iter().chain(all.labels()).all(|number| number.is_finite()));
+    Ok(all)
 }

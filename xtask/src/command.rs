@@ -218,7 +218,8 @@ Inputs worth keeping gather in fuzz/corpus/NAME. One that breaks a target is wri
 fuzz/artifacts/NAME and every later run begins with it, so running the command again shows
 whether it is fixed. Then make it a row in a test beside the decoder.
 
-A new target is one file in fuzz/fuzz_targets/ and one [[bin]] in fuzz/Cargo.toml.
+A new target is one file in fuzz/fuzz_targets/ and one [[bin]] in fuzz/Cargo.toml. Files that it
+is to begin with lie in fuzz/seeds/NAME.
 ";
 
 const NIGHTLY: &str = "\

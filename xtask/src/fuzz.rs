@@ -50,8 +50,13 @@ pub fn run(root: &Path, target: &str, runs: u64) -> Result<(), Failure> {
         .arg("--")
         .args([format!("-runs={runs}"), "-seed=1".to_owned(), format!("-max_len={MAX_INPUT_BYTES}")])
         .arg(format!("-artifact_prefix={artifacts}/"))
-        // New inputs go to the first folder; the second is read only, so that what broke once is tried again.
+        // New inputs go to the first folder; the others are read only: what broke once is tried again, and a format that nobody
+        // guesses begins with a file of it.
         .args([&corpus, &artifacts]);
+    let seeds = format!("fuzz/seeds/{target}");
+    if root.join(&seeds).is_dir() {
+        command.arg(seeds);
+    }
     succeed(command).map_err(|failure| match failure {
         Failure::Status(status) if status.code().is_some_and(|code| BAD_INPUT.contains(&code)) => {
             Failure::BadInput { folder: artifacts }

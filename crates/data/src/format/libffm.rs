@@ -1,6 +1,6 @@
 //! libffm text: `label field:index:value field:index:value …`.
 
-use super::{end_row, is_blank, leading_label, skip_blanks};
+use super::{is_blank, row_of_words};
 use crate::number::{number, unsigned};
 use crate::{Fault, Labels, Minibatch};
 
@@ -14,25 +14,13 @@ const FEATURE: &str = "`field:index:value`";
 
 impl LibFfm {
     pub fn row(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), Fault> {
-        let mut at = skip_blanks(line, 0);
-        if matches!(line.get(at), None | Some(b'#')) {
-            return Ok(());
-        }
-        let label;
-        (label, at) = leading_label(line, at, self.labels)?;
-        loop {
-            at = skip_blanks(line, at);
-            if matches!(line.get(at), None | Some(b'#')) {
-                break;
-            }
-            let (field, index, end) = names(line, at).ok_or_else(|| Fault::word(line, at, FEATURE))?;
-            let value;
-            (value, at) = number(line, end, is_blank)
-                .map_err(|_| Fault::word(line, end, "a finite number after `field:index:`"))?;
+        row_of_words(line, self.labels, rows, |at, rows| {
+            let (field, index, start) = names(line, at).ok_or_else(|| Fault::word(line, at, FEATURE))?;
+            let (value, end) = number(line, start, is_blank)
+                .map_err(|_| Fault::word(line, start, "a finite number after `field:index:`"))?;
             rows.push_in_field(field, index, value);
-        }
-        end_row(rows, self.labels, label);
-        Ok(())
+            Ok(end)
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! LibSVM text: `label index:value index:value …`.
 
-use super::{RESERVED, end_row, is_blank, leading_label, skip_blanks};
+use super::{RESERVED, is_blank, row_of_words};
 use crate::number::{number, unsigned};
 use crate::{Fault, Labels, Minibatch};
 
@@ -12,31 +12,19 @@ pub struct LibSvm {
 
 impl LibSvm {
     pub fn row(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), Fault> {
-        let mut at = skip_blanks(line, 0);
-        if matches!(line.get(at), None | Some(b'#')) {
-            return Ok(());
-        }
-        let label;
-        (label, at) = leading_label(line, at, self.labels)?;
-        loop {
-            at = skip_blanks(line, at);
-            if matches!(line.get(at), None | Some(b'#')) {
-                break;
-            }
+        row_of_words(line, self.labels, rows, |at, rows| {
             let Some((index, end)) = unsigned(line, at).filter(|(index, _)| *index < RESERVED) else {
                 return Err(Fault::word(line, at, "`index:value`"));
             };
-            let value;
-            (value, at) = match line.get(end).copied() {
+            let (value, end) = match line.get(end).copied() {
                 Some(b':') => number(line, end + 1, is_blank)
                     .map_err(|_| Fault::word(line, end + 1, "a finite number after `index:`"))?,
                 None | Some(b' ' | b'\t') => (1.0, end),
                 Some(_) => return Err(Fault::word(line, at, "`index:value`")),
             };
             rows.push(index, value);
-        }
-        end_row(rows, self.labels, label);
-        Ok(())
+            Ok(end)
+        })
     }
 }
 

@@ -142,6 +142,29 @@ fn skip_blanks(line: &[u8], mut at: usize) -> usize {
     at
 }
 
+/// A row of words: the label, then what `feature` adds for each word, which it is given the place of and returns the end of. A
+/// word that starts with `#` ends the line; one without words is no row.
+#[inline(always)]
+fn row_of_words(
+    line: &[u8],
+    labels: Labels,
+    rows: &mut Minibatch,
+    feature: impl Fn(usize, &mut Minibatch) -> Result<usize, Fault>,
+) -> Result<(), Fault> {
+    let is_over = |at| matches!(line.get(at), None | Some(b'#'));
+    let start = skip_blanks(line, 0);
+    if is_over(start) {
+        return Ok(());
+    }
+    let (label, end) = leading_label(line, start, labels)?;
+    let mut at = skip_blanks(line, end);
+    while !is_over(at) {
+        at = skip_blanks(line, feature(at, rows)?);
+    }
+    end_row(rows, labels, label);
+    Ok(())
+}
+
 /// The label at the start of a line of words, and where it ends.
 fn leading_label(line: &[u8], at: usize, labels: Labels) -> Result<(f32, usize), Fault> {
     if labels == Labels::Ignored {

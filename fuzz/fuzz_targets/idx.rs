@@ -1,0 +1,33 @@
+//! Any two files, of images and of their labels, are rows or an error: never a panic, nor more memory than an image may take.
+#![no_main]
+
+use data::{Format, Labels, Settings};
+use libfuzzer_sys::fuzz_target;
+
+/// The most rows that are looked at.
+const ROWS: usize = 1000;
+/// The largest image that is read is 16 MiB; the rest is what reading takes.
+const MOST_BYTES: usize = (16 << 20) + (1 << 20);
+
+fuzz_target!(|bytes: &[u8]| {
+    // Two bytes say where the second file begins.
+    let Some((&[low, high], files)) = bytes.split_first_chunk() else { return };
+    let (images, labels) = files.split_at(usize::from(u16::from_le_bytes([low, high])).min(files.len()));
+    let folder = inputs::folder();
+    let path = folder.join("images-idx3-ubyte");
+    std::fs::write(&path, images).expect("a file can be written");
+    std::fs::write(folder.join("labels-idx1-ubyte"), labels).expect("a file can be written");
+    inputs::within(MOST_BYTES, || {
+        let shape = data::image_shape(&path);
+        for kind in [Labels::Classes { first: 0, count: 10 }, Labels::Ignored] {
+            let settings = Settings { minibatch_rows: 7, ..Settings::new(Format::Idx, kind) };
+            if let (Ok(shape), Ok(rows)) = (&shape, inputs::rows_of(&path, settings, ROWS)) {
+                assert!(rows.keys().iter().all(|key| *key < shape.pixels));
+                assert!(
+                    kind == Labels::Ignored
+                        || rows.labels().iter().all(|label| *label <= f32::from(shape.largest_label))
+                );
+            }
+        }
+    });
+});

@@ -1,0 +1,39 @@
+//! Any bytes as a Parquet file are rows or an error: never a panic that leaves the reader, nor memory beyond reason.
+#![no_main]
+
+use data::{Columns, Format, Labels, Settings};
+use libfuzzer_sys::fuzz_target;
+use std::sync::Once;
+
+/// The most rows that are looked at.
+const ROWS: usize = 5000;
+/// For a file of some thousand bytes.
+const MOST_BYTES: usize = 64 << 20;
+
+/// The reader catches panics of the Parquet library. The fuzzer would end the process before they get there; one that nobody
+/// catches ends it all the same.
+static LET_PANICS_PASS: Once = Once::new();
+
+/// The library skips lists and maps of Booleans, which take no bytes, one by one, however many the file says there are: two
+/// billion take a minute here. That ends, and finds nothing. So what might be such a length is left out.
+fn may_take_ages(bytes: &[u8]) -> bool {
+    let long = |length: &[u8]| length.iter().all(|byte| *byte >= 0x80);
+    let list = |window: &[u8]| matches!(window[0], 0xF1 | 0xF2) && long(&window[1..4]);
+    let map = |window: &[u8]| long(&window[..3]) && window[3] < 0x80 && matches!(window[4], 0x11 | 0x12 | 0x21 | 0x22);
+    bytes.windows(5).any(|window| list(window) || map(window))
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    if may_take_ages(bytes) {
+        return;
+    }
+    LET_PANICS_PASS.call_once(|| std::panic::set_hook(Box::new(|_| ())));
+    let path = inputs::folder().join("rows.parquet");
+    std::fs::write(&path, bytes).expect("a file can be written");
+    inputs::within(MOST_BYTES, || {
+        for labels in [Labels::Binary, Labels::Ignored] {
+            let settings = Settings { skip_bad: 10, ..Settings::new(Format::Parquet(Columns::new("y")), labels) };
+            inputs::rows_of(&path, settings, ROWS).ok();
+        }
+    });
+});
