@@ -53,14 +53,14 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let data = options.data.clone().or_else(|| std::env::var_os("SLACKWATER_DATA").map(PathBuf::from));
     let data = data.context("say where the data sets are: --data FOLDER, or SLACKWATER_DATA=FOLDER")?;
     let mut report = Report::default();
-    if wanted("l1") {
-        l1(options, &data, &mut report)?;
+    let (reviews, images) = (data.join("imdb"), data.join("fashion-mnist"));
+    if wanted("l1") && is_there(&reviews, "l1", &mut report) {
+        l1(options, &reviews, &mut report)?;
     }
-    let images = data.join("fashion-mnist");
-    if wanted("mlp") {
+    if wanted("mlp") && is_there(&images, "mlp", &mut report) {
         mlp(options, &images, &mut report)?;
     }
-    if wanted("link") {
+    if wanted("link") && is_there(&images, "link", &mut report) {
         match link::Hosts::make() {
             Ok(hosts) => slow_link(options, &images, &hosts, &mut report)?,
             Err(reason) => {
@@ -73,6 +73,16 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     report.print(if options.json { Format::Json } else { Format::Table })?;
     Ok(())
+}
+
+/// Whether a data set is there; where it is not, that is said aloud.
+fn is_there(folder: &Path, run: &str, report: &mut Report) -> bool {
+    let is_there = folder.is_dir();
+    if !is_there {
+        eprintln!("SKIPPED: {run}, for there is no {}", folder.display());
+        report.text(run, "skipped");
+    }
+    is_there
 }
 
 /// What must come out, beside what did.
@@ -102,8 +112,8 @@ fn draw(folder: Option<&PathBuf>, name: &str, chart: &Chart) -> anyhow::Result<(
 /// Colours of curves: what is compared with, then the others.
 const COLOURS: [&str; 3] = ["#c2410c", "#0f766e", "#1d4ed8"];
 
-fn l1(options: &Options, data: &Path, report: &mut Report) -> anyhow::Result<()> {
-    let file = data.join("imdb/imdb.train.libsvm.zst");
+fn l1(options: &Options, reviews: &Path, report: &mut Report) -> anyhow::Result<()> {
+    let file = reviews.join("imdb.train.libsvm.zst");
     let progress = ProgressBar::new_spinner().with_message("l1 logistic regression on imdb");
     let plain = sparse::solve(&file, Codecs::both(sparse::PLAIN), options.passes)?;
     progress.tick();
