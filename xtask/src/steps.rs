@@ -123,6 +123,7 @@ fn benchmarks() -> Vec<Step> {
         cargo("bench embedded", "run --release -p slackwater-cli -- bench embedded --json"),
         cargo("bench logistic", "run --release -p slackwater-cli -- bench logistic --json"),
         cargo("bench codec", "run --release -p slackwater-cli -- bench codec --json"),
+        cargo("bench bytes", "run --release -p slackwater-cli -- bench bytes --json --data ../shared/data"),
         cargo("bench scale", "run --release -p slackwater-cli -- bench scale --json"),
     ]
 }
@@ -185,7 +186,7 @@ mod tests {
             ["cargo xtask fuzz --target frame --runs 2000000", "cargo xtask fuzz --target message --runs 2000000"]
         );
         assert_eq!(of("SLACKWATER_SEEDS"), ["SLACKWATER_SEEDS=\"5000\" cargo test --release -p slackwater-sim"]);
-        assert_eq!(of("bench ").len(), 5);
+        assert_eq!(of("bench ").len(), 6);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Loss curves over wall-clock time as one self-contained SVG: no script, no font file, its own white card.
+//! Loss curves over wall-clock time, or over bytes, as one self-contained SVG: no script, no font file, its own white card.
 
 mod axis;
 mod labels;
@@ -16,15 +16,58 @@ pub struct Chart {
     pub curves: Vec<Curve>,
     /// The loss that the curves race to.
     pub target: Option<f64>,
+    pub across: Across,
 }
 
-/// A loss over time.
+/// What a loss is drawn over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Across {
+    #[default]
+    Seconds,
+    /// On a logarithmic axis where they differ much, as codecs make them.
+    Megabytes,
+}
+
+impl Across {
+    fn axis(self, values: &[f64]) -> Axis {
+        match self {
+            Self::Seconds => Axis::from_zero(values.iter().copied().fold(0.0, f64::max), PLOT.left, PLOT.right),
+            Self::Megabytes => Axis::around(values, PLOT.left, PLOT.right),
+        }
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Seconds => "wall-clock time (seconds)",
+            Self::Megabytes => "bytes of all workers, both ways (MB)",
+        }
+    }
+
+    /// A value with about three digits.
+    fn text(self, value: f64) -> String {
+        let decimals = if value < 1.0 { 2 } else { usize::from(value < 100.0) };
+        let unit = match self {
+            Self::Seconds => "s",
+            Self::Megabytes => "MB",
+        };
+        format!("{value:.decimals$} {unit}")
+    }
+
+    fn lead(self, times: f64) -> String {
+        match self {
+            Self::Seconds => format!("{times:.1}× sooner"),
+            Self::Megabytes => format!("{times:.1}× fewer"),
+        }
+    }
+}
+
+/// A loss over time or bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Curve {
     pub label: String,
     /// A CSS colour.
     pub colour: String,
-    /// Seconds since the start and the loss then, in order of time. What is not finite is left out.
+    /// Seconds since the start, or megabytes so far, and the loss then, in order. What is not finite is left out.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -70,9 +113,8 @@ impl Chart {
             _ => FOOT + FOOT_ROW,
         };
         let curves: Vec<Vec<(f64, f64)>> = self.curves.iter().map(Curve::finite_points).collect();
-        let last = curves.iter().flatten().map(|(time, _)| *time).fold(0.0, f64::max);
         let losses: Vec<f64> = curves.iter().flatten().map(|(_, loss)| *loss).chain(target).collect();
-        let times = Axis::from_zero(last, PLOT.left, PLOT.right);
+        let times = self.across.axis(&curves.iter().flatten().map(|(time, _)| *time).collect::<Vec<_>>());
         let losses = Axis::around(&losses, PLOT.bottom, PLOT.top).with_room_below(foot).up_to_a_tick(LOSS_TICKS);
         let pixels: Vec<Vec<(f64, f64)>> = (curves.iter())
             .map(|curve| curve.iter().map(|(time, loss)| (times.pixel(*time), losses.pixel(*loss))).collect())
@@ -80,7 +122,7 @@ impl Chart {
 
         let mut drawing = Drawing::default();
         self.draw_card(&mut drawing);
-        draw_axes(&mut drawing, &times, &losses);
+        draw_axes(&mut drawing, self.across, &times, &losses);
         // The foot's uppermost row is air, which a curve's name may use.
         let mut taken = vec![Area { top: PLOT.bottom - (foot - FOOT_ROW).max(0.0), ..PLOT }];
         if let Some(target) = target {
@@ -90,7 +132,7 @@ impl Chart {
             draw_curve(&mut drawing, curve, points);
         }
         if let Some(target) = target {
-            taken.extend(draw_arrivals(&mut drawing, &arrivals, &times, losses.pixel(target)));
+            taken.extend(draw_arrivals(&mut drawing, self.across, &arrivals, &times, losses.pixel(target)));
         }
         self.draw_labels(&mut drawing, &pixels, taken);
         drawing.raw("</g>\n</svg>");
@@ -132,7 +174,7 @@ impl Chart {
     }
 }
 
-fn draw_axes(drawing: &mut Drawing, times: &Axis, losses: &Axis) {
+fn draw_axes(drawing: &mut Drawing, across: Across, times: &Axis, losses: &Axis) {
     for (value, label) in losses.ticks(LOSS_TICKS) {
         let y = losses.pixel(value);
         drawing.line((PLOT.left, y), (PLOT.right, y), r##"stroke="#eef0f3""##);
@@ -145,7 +187,7 @@ fn draw_axes(drawing: &mut Drawing, times: &Axis, losses: &Axis) {
     }
     drawing.line((PLOT.left, PLOT.bottom), (PLOT.right, PLOT.bottom), r##"stroke="#9ca3af""##);
     let middle = (PLOT.left + PLOT.right) / 2.0;
-    drawing.text((middle, PLOT.bottom + 46.0), Anchor::Middle, TICK, "wall-clock time (seconds)");
+    drawing.text((middle, PLOT.bottom + 46.0), Anchor::Middle, TICK, across.label());
     drawing.text((PLOT.left - 10.0, PLOT.top - 18.0), Anchor::End, Font { weight: 600, ..TICK }, "loss");
 }
 
@@ -173,13 +215,19 @@ fn draw_curve(drawing: &mut Drawing, curve: &Curve, points: &[(f64, f64)]) {
 
 /// Marks where curves meet the target, and writes below how long that took and how much sooner the first was; returns the
 /// areas that this takes above the foot.
-fn draw_arrivals(drawing: &mut Drawing, arrivals: &[(f64, &Curve)], times: &Axis, target_y: f64) -> Vec<Area> {
+fn draw_arrivals(
+    drawing: &mut Drawing,
+    across: Across,
+    arrivals: &[(f64, &Curve)],
+    times: &Axis,
+    target_y: f64,
+) -> Vec<Area> {
     let base = PLOT.bottom - 18.0;
     let mut taken = Vec::new();
     for (index, (seconds, curve)) in arrivals.iter().enumerate() {
         let x = times.pixel(*seconds);
         let font = Font { size: 15.0, weight: 700, colour: &curve.colour };
-        let text = in_seconds(*seconds);
+        let text = across.text(*seconds);
         // The first time stands left of its line if it fits there, the last right of it, and those between a row higher.
         let fits_left = x - font.width(&text) - 8.0 > PLOT.left;
         let (at, anchor) = match index {
@@ -197,22 +245,16 @@ fn draw_arrivals(drawing: &mut Drawing, arrivals: &[(f64, &Curve)], times: &Axis
         drawing.text(at, anchor, font, &text);
     }
     if let [(first, winner), .., (last, _)] = arrivals {
-        draw_lead(drawing, (times.pixel(*first), times.pixel(*last)), base, last / first, winner);
+        let text = across.lead(last / first);
+        draw_lead(drawing, (times.pixel(*first), times.pixel(*last)), base, &text, winner);
     }
     taken
 }
 
-/// A time with about three digits.
-fn in_seconds(seconds: f64) -> String {
-    let decimals = if seconds < 1.0 { 2 } else { usize::from(seconds < 100.0) };
-    format!("{seconds:.decimals$} s")
-}
-
 /// Draws an arrow from the last arrival to the first, and how many times sooner the first was.
-fn draw_lead(drawing: &mut Drawing, (first, last): (f64, f64), y: f64, times_sooner: f64, winner: &Curve) {
+fn draw_lead(drawing: &mut Drawing, (first, last): (f64, f64), y: f64, text: &str, winner: &Curve) {
     let font = Font { size: 15.0, weight: 700, colour: &winner.colour };
-    let text = format!("{times_sooner:.1}× sooner");
-    if !times_sooner.is_finite() || last - first < font.width(&text) + 24.0 {
+    if last - first < font.width(text) + 24.0 || !last.is_finite() {
         return;
     }
     let colour = svg::escape(&winner.colour);
@@ -221,7 +263,7 @@ fn draw_lead(drawing: &mut Drawing, (first, last): (f64, f64), y: f64, times_soo
     drawing.line((tip, y), (tail, y), &style);
     drawing.line((tip, y), (tip + 6.0, y - 4.0), &style);
     drawing.line((tip, y), (tip + 6.0, y + 4.0), &style);
-    drawing.text(((first + last) / 2.0, y - 9.0), Anchor::Middle, font, &text);
+    drawing.text(((first + last) / 2.0, y - 9.0), Anchor::Middle, font, text);
 }
 
 #[cfg(test)]
@@ -246,6 +288,7 @@ mod tests {
                 falling("lock step (slack 0)", "#c2410c", 16.7, 0.002),
             ],
             target: Some(0.515),
+            across: Across::Seconds,
         }
     }
 
@@ -282,6 +325,17 @@ mod tests {
         for text in ["1.8× sooner", "target 0.515", "slack 3", "&lt;3× slower&gt;", "4 workers &amp; 2 servers"] {
             assert!(svg.contains(text), "{text}");
         }
+    }
+
+    #[test]
+    fn bytes_are_drawn_as_bytes() {
+        let svg = check(&Chart { across: Across::Megabytes, ..example() });
+        for text in ["1.8× fewer", "both ways (MB)", " MB</text>"] {
+            assert!(svg.contains(text), "{text}");
+        }
+        assert!(!svg.contains("seconds") && !svg.contains("sooner<"), "{svg}");
+        let curve = Curve { points: vec![(1.0, 2.0), (2_000.0, 1.0)], ..falling("a", "red", 1.0, 0.0) };
+        check(&Chart { across: Across::Megabytes, curves: vec![curve], ..Chart::default() });
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl<'a> Report<'a> {
              worker is {factor}× slower"
         );
         let curves = self.runs.iter().zip(COLOURS).map(|(run, colour)| self.learning(curve(run, colour))).collect();
-        Chart { title, subtitle, curves, target: Some(self.target()) }
+        Chart { title, subtitle, curves, target: Some(self.target()), ..Chart::default() }
     }
 
     /// A curve from where it has learnt anything at all: the first steps fall so far that they would flatten the rest.

@@ -96,7 +96,7 @@ impl<'a> Report<'a> {
                 "{loss} of rows before they are learnt from; {workers} workers, {servers} servers, {slack}"
             ),
             curves: vec![Curve { label: loss.to_owned(), colour: COLOUR.to_owned(), points: self.curve.clone() }],
-            target: None,
+            ..Chart::default()
         }
     }
 

@@ -12,11 +12,13 @@ use crate::bench::learning::open;
 
 /// 8 bytes a key and 4 a number, in every message.
 pub const PLAIN: [&str; 1] = ["spelt"];
-/// Lists once, then by name; what is active alone; numbers of few bits.
-pub const SHRUNK: [&str; 3] = ["keys", "kkt", "fixed12"];
+/// Lists once, then by name; what is active alone; numbers of few bits, packed.
+pub const UP: [&str; 4] = ["keys", "kkt", "fixed12", "zstd"];
+/// Weights that are not zero.
+pub const DOWN: [&str; 1] = ["zeros"];
 
 const L1: f64 = 4e-4;
-const BLOCKS: usize = 8;
+const BLOCKS: usize = 4;
 
 /// What came of a run.
 pub struct Solved {
