@@ -7,6 +7,7 @@ use apps::train::{Go, Training, train};
 use data::{Format, Labels, Reader, Settings};
 use slackwater::{Consistency, Session, Shape};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many workers, and how fresh their reads must be.
 pub type Way = (u32, Consistency);
@@ -77,9 +78,11 @@ pub fn learn(
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// An empty one.
+    /// An empty one, which no other test has, whatever its name.
     pub fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("slackwater-{name}-{}", std::process::id()));
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let own = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(format!("slackwater-{name}-{}-{}", own.0, own.1));
         std::fs::create_dir_all(&folder).expect("a folder can be made");
         Self(folder)
     }
