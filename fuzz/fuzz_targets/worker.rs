@@ -85,7 +85,10 @@ fn aim(input: &mut Unstructured, asked: &[Pull], frame: &mut Frame) -> Result<()
 }
 
 fn run(input: &mut Unstructured) -> Result<()> {
-    let settings = WorkerSettings { resend_after: input.arbitrary::<bool>()?.then_some(Span::from_secs(1)) };
+    let settings = WorkerSettings {
+        resend_after: input.arbitrary::<bool>()?.then_some(Span::from_secs(1)),
+        ..WorkerSettings::default()
+    };
     let mut worker = Worker::new(WorkerId(0), Source(1), plan(), settings);
     let mut out = Outbox::new();
     for (table, spec) in (0..).map(TableId).zip(specs()) {

@@ -11,7 +11,7 @@ use net::{Traffic, lock};
 pub use open::Shape;
 pub(crate) use open::token;
 pub(crate) use shared::Shared;
-use shared::TableLogs;
+use shared::{TableLogs, UNACKNOWLEDGED};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -204,7 +204,7 @@ impl Session {
 
     /// Ends this worker's clock: what its threads pushed in it is flushed, and it is at the next one. Does not wait for
     /// acknowledgements; blocks only while tasks wait before they can be sent: for others, or, in a `clock` table, for workers
-    /// that are very many clocks behind. Threads may call it at once: each
+    /// that are very many clocks behind; and while too much is under way. Threads may call it at once: each
     /// call ends one clock, which holds all that its thread pushed and noted before.
     ///
     /// Fails if a push whose ticket was dropped was refused since the last clock ([`Error::Refused`]; the clock has ended all the
@@ -225,7 +225,8 @@ impl Session {
     pub fn clock(&self) -> Result<(), Error> {
         self.shared.absorb_logs()?;
         // As one step: a push that another thread begins between the two would be divided.
-        self.shared.driver.call_when(machine::Worker::is_flushed, |worker| worker.end_clock())?;
+        let may_end = |worker: &machine::Worker| worker.is_flushed() && worker.unacknowledged_bytes() < UNACKNOWLEDGED;
+        self.shared.driver.call_when(may_end, |worker| worker.end_clock())?;
         self.shared.unreported()
     }
 

@@ -9,7 +9,7 @@ use crate::session::Shared;
 use crate::ticket::{Ticket, Tickets};
 use crate::{Error, Log};
 use std::sync::Arc;
-use types::{Setting, TableId, TableSpec};
+use types::{Setting, TableId, TableSpec, UpdaterSpec};
 pub use values::{PushValues, TargetNumber};
 use wire::Keys;
 
@@ -93,8 +93,8 @@ impl<T: TargetNumber> Table<T> {
     }
 
     /// Changes the learning rate for updates made from this worker's clock on, in every shard; for all workers, so one of them
-    /// should do it. Returns at once; the ticket is done when every shard knows. Fails if the rate is negative or not finite
-    /// ([`Error::Table`]).
+    /// should do it. Returns at once, unless too much is under way; the ticket is done when every shard knows. Fails if the rate
+    /// is negative or not finite, or the updater has none ([`Error::Table`]).
     ///
     /// ```
     /// # use slackwater::{Session, Shape, TableSpec, UpdaterSpec};
@@ -114,8 +114,13 @@ impl<T: TargetNumber> Table<T> {
                 format!("a learning rate of {rate} for table '{}'; use a finite one, not negative", self.spec.name);
             return Err(Error::Table { problem });
         }
+        if matches!(self.spec.updater, UpdaterSpec::Sum | UpdaterSpec::Assign) {
+            let (name, updater) = (&self.spec.name, &self.spec.updater);
+            let problem = format!("table '{name}' has no learning rate, for its updater is {updater}");
+            return Err(Error::Table { problem });
+        }
         let setting = Setting::Rate(rate);
-        let number = self.shared.driver.call(|worker| worker.tune(self.id, setting))?;
+        let number = self.shared.push(|worker| worker.tune(self.id, setting))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 

@@ -97,6 +97,7 @@ impl Server {
             sum.refreshes += counts.refreshes;
             sum.failed_clocks += counts.failed_clocks;
             sum.rows += counts.rows;
+            sum.examples = sum.examples.saturating_add(counts.examples);
         }
         let (mut upward, mut downward) = (Meter::default(), Meter::default());
         for [up, down] in self.shards.values().map(|shard| shard.meters()) {

@@ -143,6 +143,8 @@ fn what_a_reader_sees_by_cases() {
         case("mean does not count one who left before the clock ended", slack(0), MEAN, ["~ +4 . ?", ""], ["4@1", ""]),
         case("mean counts one who ended the clock and left", slack(0), MEAN, ["~ +4 . ?", "+2 ."], ["3@1", ""]),
         case("mean counts for each clock those who ended it", slack(1), MEAN, ["~ +4 . +4 . ?", "+2 ."], ["7@2", ""]),
+        case("a read without a bound shows the clocks that were applied", Consistency::Unbounded, SUM, ["+1 . ? ~ ~ ?", "~ +2 . ~"], ["0@0 3@1", ""]),
+        case("delay bounds no reads of a clock table either", delay(0), SUM, ["+1 . ? ~ ~ ?", "~ +2 . ~"], ["0@0 3@1", ""]),
         // Refusals.
         case("a refused part leaves its row, and the frontier passes", slack(0), EACH, ["nan . ?", "+2 . ?"], ["2@1", "2@1"]),
         case("a batch is not atomic, its parts are", slack(0), EACH, ["nan* . ?*", "+2 . ?*"], ["2,1@1", "2,1@1"]),

@@ -28,6 +28,33 @@ fn unbounded_tables_lose_nothing() {
     for_seeds("unbounded", |seed| run(seed, Faults::ALL, &marked(Consistency::Unbounded), &Work::default()));
 }
 
+/// Each shard is told of every example once, whatever becomes of the parts that carry the count: ftrl's ℓ1 grows with them.
+#[test]
+fn every_shard_counts_every_example_once() {
+    let ftrl = UpdaterSpec::Ftrl { rate: 0.1, beta: 1.0, l1: 0.01, l2: 0.0 };
+    for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
+        let spec = TableSpec::sparse("t", SHAPE.workers).consistency(Consistency::slack(1)).updater(ftrl.clone());
+        let spec = spec.combine(combine);
+        // A clock that fails is skipped, examples and all.
+        let nan = if combine == Combine::Each { 0.2 } else { 0.0 };
+        for_seeds(&format!("examples, {combine:?}"), |seed| {
+            let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+            let table = cluster.table(spec.clone());
+            cluster.programs(Work { nan, ..Work::default() }.programs(seed, SHAPE, table, &spec));
+            cluster.run();
+            cluster.check(all_finished());
+            // A push is computed from as many examples as it has rows.
+            let pushed =
+                |entry: &Entry| if let Event::Pushed { keys, .. } = &entry.event { keys.len() as u64 } else { 0 };
+            let made: u64 = cluster.history().entries.iter().map(pushed).sum();
+            for server in 0..SHAPE.servers {
+                assert_eq!(cluster.server_counts(server).shards.examples, made, "server {server}");
+            }
+            cluster
+        });
+    }
+}
+
 #[test]
 fn delayed_tables_lose_nothing() {
     for_seeds("delay 1, shared rows", |seed| {

@@ -27,7 +27,9 @@ impl<T: Real> Updater<T> for Proximal {
         for ((weight, g), u) in weights.iter_mut().zip(gradients).zip(curvatures) {
             let (w, g, u) = (weight.to_f64(), g.to_f64(), u.to_f64());
             if u > 0.0 {
-                let (moved, pull) = (w - rate * g / u, rate * self.l1 / u);
+                // A curvature next to nothing must not make a step without end.
+                let finite = |x: f64| x.clamp(f64::MIN, f64::MAX);
+                let (moved, pull) = (finite(w - rate * g / u), finite(rate * self.l1 / u));
                 *weight = store(moved - moved.clamp(-pull, pull));
             }
         }
@@ -63,6 +65,18 @@ mod tests {
         assert_eq!(step([0.0, 0.0], 0.99, 0.1), [0.0, 0.0]);
         assert_eq!(step([0.5, 0.0], 0.0, 1.0), [0.0, 0.0]);
         assert_eq!(step([0.5, 0.0], 0.0, 0.0), [0.5, 0.0]);
+    }
+
+    #[test]
+    fn huge_gradients_and_tiny_curvatures_leave_weights_finite() {
+        for g in [0.0, 1e-300, f64::MAX, f64::MIN] {
+            for u in [5e-324, 1e-300, 1.0, f64::MAX] {
+                for w in [0.0, f64::MAX, f64::MIN] {
+                    let [moved, _] = step([w, 0.0], g, u);
+                    assert!(moved.is_finite(), "{moved} from {w}, {g}, {u}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use types::{NodeId, Placement, TableId, TableSpec, WorkerId};
 use wire::{Member, Pool};
 
 /// Pushed bytes that may be unacknowledged before a push blocks.
-const UNACKNOWLEDGED: usize = 256 << 20;
+pub(super) const UNACKNOWLEDGED: usize = 256 << 20;
 
 pub(crate) struct Shared {
     pub driver: Arc<Driver>,

@@ -274,6 +274,11 @@ impl<T: Number> Rows<T> {
         (positions, Resolved::List(slots), more)
     }
 
+    /// Examples that were counted.
+    pub fn examples(&self) -> u64 {
+        self.examples
+    }
+
     /// Counts examples that the shard was told of.
     pub fn count_examples(&mut self, examples: u64) {
         self.examples = self.examples.saturating_add(examples);

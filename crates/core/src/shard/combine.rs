@@ -2,7 +2,7 @@
 
 use crate::rows::Resolved;
 use types::Reduce;
-use update::{Number, Slots, add_into};
+use update::{Number, Slots, add_into, first_not_finite};
 use wire::FailedClock;
 
 /// What has come in for one clock.
@@ -85,8 +85,13 @@ impl<T: Number> Combination<T> {
         }
     }
 
-    /// The rows and what they are to be updated with, once.
+    /// The rows and what they are to be updated with, once. Finite contributions whose sum is not count as the largest number.
     pub fn finish(mut self, reduce: Reduce, workers: usize) -> (Vec<u32>, Vec<T>) {
+        if first_not_finite(&self.sums).is_some() {
+            let largest = T::LARGEST.to_f64();
+            let not_finite = self.sums.iter_mut().filter(|sum| !sum.is_finite());
+            not_finite.for_each(|sum| *sum = T::from_f64(sum.to_f64().clamp(-largest, largest)));
+        }
         if reduce == Reduce::Mean {
             // The workers that ended the clock, not those that happened to contribute.
             let share = 1.0 / workers as f64;
@@ -135,6 +140,15 @@ mod tests {
                 slots.into_iter().zip(sums.chunks(width).map(<[i64]>::to_vec)).collect();
             prop_assert_eq!(found, expected);
         }
+    }
+
+    #[test]
+    fn finite_contributions_stay_finite() {
+        let mut combination = Combination::<f32>::new();
+        for sign in [1.0, 1.0] {
+            combination.add(1, 4, &Resolved::Run { first: 0, count: 2 }, &[sign * 3e38, sign * -3e38]);
+        }
+        assert_eq!(combination.finish(Reduce::Sum, 1), (vec![0, 1], vec![f32::MAX, f32::MIN]));
     }
 
     #[test]

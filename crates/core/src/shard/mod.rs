@@ -73,6 +73,8 @@ pub struct ShardCounts {
     pub failed_clocks: u64,
     /// Rows the shard holds now.
     pub rows: u64,
+    /// Examples that it was told of, in clocks that were applied.
+    pub examples: u64,
 }
 
 /// A shard of any number type, as the server drives it.
@@ -254,6 +256,11 @@ impl<T: Number> AnyShard for Shard<T> {
             }
             Err(Stop::Refuse(refusal)) => {
                 self.counts.refused += 1;
+                // They were seen, and other shards count them: pushes before this one may have left them to it.
+                match self.spec.combine {
+                    Combine::Each => self.rows.count_examples(head.examples),
+                    Combine::Clock(_) => self.hold_examples(head.clock, head.examples),
+                }
                 // A part of a clock that has ended, or is not held, does not undo what others did in it.
                 let stray = matches!(refusal, Refusal::PastClock | Refusal::FarAhead { .. });
                 if matches!(self.spec.combine, Combine::Clock(_)) && !stray {
@@ -348,6 +355,6 @@ impl<T: Number> AnyShard for Shard<T> {
     }
 
     fn counts(&self) -> ShardCounts {
-        ShardCounts { rows: self.rows.len() as u64, ..self.counts }
+        ShardCounts { rows: self.rows.len() as u64, examples: self.rows.examples(), ..self.counts }
     }
 }

@@ -10,6 +10,9 @@ use wire::{Refusal, Refused};
 /// Refusals named in one acknowledgement.
 const REFUSALS_AT_ONCE: usize = 1024;
 
+/// Refusals that are kept for a worker that does not say which it has heard. One that keeps within its own bounds has fewer.
+const REFUSALS_KEPT: usize = 1 << 18;
+
 /// What to do with an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -50,6 +53,9 @@ impl Stream {
         self.asked = None;
         self.acknowledge = true;
         if let Some(refusal) = refusal {
+            if self.refused.len() == REFUSALS_KEPT {
+                self.refused.drain(..REFUSALS_KEPT / 2);
+            }
             self.refused.push(Refused { number: self.finished, refusal });
         }
     }
@@ -146,6 +152,15 @@ mod tests {
             from = *through;
         }
         assert_eq!(from, 3 * REFUSALS_AT_ONCE as u64);
+    }
+
+    #[test]
+    fn refusals_that_nobody_settles_are_bounded() {
+        let mut stream = Stream::default();
+        (0..REFUSALS_KEPT + 10).for_each(|_| stream.finish(Some(Refusal::Expelled)));
+        assert!(stream.refused.len() <= REFUSALS_KEPT);
+        let newest = stream.refused.last().map(|refused| refused.number);
+        assert_eq!(newest, Some(stream.finished()), "the newest are kept");
     }
 
     #[test]

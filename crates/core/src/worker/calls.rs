@@ -3,7 +3,7 @@
 use super::pacing::Pacer;
 use super::stream::ItemKind;
 use super::tasks::Task;
-use super::{Batch, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
+use super::{Batch, PART_COST, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
 use crate::Outbox;
 use crate::bounds::OPEN_READS;
 use types::{NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
@@ -148,6 +148,7 @@ impl Worker {
                     continue;
                 }
                 touch(link, now);
+                self.unacknowledged_bytes += PART_COST;
                 out.send(link.append(head, ItemKind::Marker));
             }
         }
