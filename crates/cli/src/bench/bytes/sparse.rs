@@ -26,7 +26,7 @@ pub struct Solved {
     pub clocks: Vec<Bytes>,
     /// That.
     pub checks: Bytes,
-    /// Bytes so far, and the mean loss with its penalty, after each check.
+    /// Bytes of all clocks so far, and the mean loss with its penalty, after each check.
     pub curve: Vec<(f64, f64)>,
     pub objective: f64,
     pub non_zeros: usize,
@@ -46,15 +46,18 @@ pub fn solve(file: &Path, codecs: Codecs, passes: u32) -> anyhow::Result<Solved>
     let consistency = Consistency::slack(0);
     let proximal = Proximal { l1: L1, blocks: BLOCKS, consistency, passes, tolerance: 0.0, codecs };
     let workers = on_workers(&reader, |session, share| {
-        let (mut clocks, mut checks, mut curve) = (Vec::new(), Bytes::default(), Vec::new());
+        let (mut clocks, mut checks, mut curve, mut spent) = (Vec::new(), Bytes::default(), Vec::new(), 0.0);
         let mut before = Bytes::of(session);
         let solved = train(session, &proximal, share, |state: Option<State>| {
             let now = Bytes::of(session);
             match state {
-                None => clocks.push(now.since(before)),
+                None => {
+                    spent += now.since(before).both();
+                    clocks.push(now.since(before));
+                }
                 Some(state) => {
                     checks = checks + now.since(before);
-                    curve.push((now.both(), state.gap.objective / state.gap.examples));
+                    curve.push((spent, state.gap.objective / state.gap.examples));
                 }
             }
             before = now;
