@@ -392,6 +392,12 @@ fn a_server_refuses_what_no_worker_of_ours_would_send() {
     };
     let known =
         |positions: &[u64]| KeyPart::Known { signature: signed(positions), start: 0, count: positions.len() as u32 };
+    let chosen = |positions: &[u64], bits: u8| KeyPart::Chosen {
+        signature: signed(positions),
+        start: 0,
+        count: positions.len() as u32,
+        bits: Payload::new(vec![bits]),
+    };
     let floats = |values: &[f32]| Payload::new(values.to_vec());
     assert_eq!(raw.push(0, own, NumberType::F32, list(&[3, 5]), floats(&[1.0, 2.0])), None);
     let scan = || KeyPart::Scan { range: PositionRange::ALL };
@@ -402,6 +408,7 @@ fn a_server_refuses_what_no_worker_of_ours_would_send() {
         ("an unknown table", 8, own, NumberType::F32, list(&[3]), floats(&[1.0]), "no table"),
         ("another number type", 0, own, NumberType::I64, list(&[3]), Payload::new(vec![1i64]), "f32, not i64"),
         ("too many values", 0, own, NumberType::F32, list(&[3]), floats(&[1.0, 2.0]), "4 bytes"),
+        ("two values for one key of two", 0, own, NumberType::F32, chosen(&[3, 5], 2), floats(&[1.0, 2.0]), "4 bytes"),
         ("half a number", 0, own, NumberType::F32, list(&[3]), Payload::new(vec![1u8, 2]), "4 bytes"),
         ("keys out of order", 0, own, NumberType::F32, list(&[5, 3]), floats(&[1.0, 2.0]), "out of order"),
         ("a key twice", 0, own, NumberType::F32, list(&[5, 5]), floats(&[1.0, 2.0]), "twice"),
@@ -417,12 +424,14 @@ fn a_server_refuses_what_no_worker_of_ours_would_send() {
         assert!(message.contains(words), "{what}: {message}");
         assert_eq!(raw.pull(0, own, list(&[3, 5])), Ok(vec![1.0, 2.0]), "after {what}");
     }
+    assert_eq!(raw.pull(0, own, chosen(&[3, 5], 2)), Ok(vec![2.0]), "the second of the two");
     // (what, table, source, keys, words)
     let reads = [
         ("an expelled source", 0, stranger, list(&[3]), "expelled"),
         ("an unknown table", 8, own, list(&[3]), "no table"),
         ("keys out of order", 0, own, list(&[5, 3]), "out of order"),
         ("a list never sent", 0, own, known(&[3, 4, 5]), "sent again"),
+        ("a choice from a list never sent", 0, own, chosen(&[3, 4, 5], 5), "sent again"),
         ("a run", 0, own, run(3, 1), "not ordered"),
         ("more than a part", 0, own, run(3, u64::MAX), "bytes"),
     ];

@@ -22,7 +22,15 @@ fn recorded(seed: u64) -> Cluster {
     let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
     let spec = spec(seed);
     let table = cluster.table(spec.clone());
-    cluster.programs(Work { nan: 0.1, ..Work::default() }.programs(seed, SHAPE, table, &spec));
+    let work = Work { nan: 0.1, ..Work::default() };
+    let mut programs = work.programs(seed, SHAPE, table, &spec);
+    if seed.is_multiple_of(3) {
+        // Lists that are chosen from another, after that one; and a question about them.
+        cluster.choose_from(&work.keys);
+        let first = [Step::pull(table, &work.keys), Step::Ask { table, keys: work.keys[2..5].to_vec() }];
+        programs.iter_mut().for_each(|steps| drop(steps.splice(1..1, first.clone())));
+    }
+    cluster.programs(programs);
     cluster.record();
     cluster.run();
     cluster

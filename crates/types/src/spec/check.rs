@@ -182,13 +182,14 @@ impl TableSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Reduce;
+    use crate::{Codecs, Reduce};
 
     #[test]
     fn specs_that_do_not_fit_are_refused_with_a_remedy() {
         let sparse = || TableSpec::sparse("t", 1);
         // (spec, a word its refusal must say, or None where it is fine)
-        let cases: [(TableSpec, Option<&str>); 14] = [
+        let proximal = || TableSpec::sparse("t", 2).updater(UpdaterSpec::Proximal { rate: 1.0, l1: 1.0 });
+        let cases: [(TableSpec, Option<&str>); 17] = [
             (sparse(), None),
             (TableSpec::dense("t", 10, 3), None),
             (TableSpec::sparse("", 1), Some("name")),
@@ -203,6 +204,9 @@ mod tests {
             (sparse().consistency(Consistency::Unbounded).cached(10), Some("refreshed")),
             (sparse().consistency(Consistency::Bounded { slack: 1, eager: true }), Some("cached")),
             (sparse().consistency(Consistency::Bounded { slack: 1, eager: true }).cached(9), None),
+            (sparse().codecs(Codecs::up(["kkt"])), Some("proximal")),
+            (proximal().codecs(Codecs::up(["kkt"])), Some("combine by clock")),
+            (proximal().codecs(Codecs::up(["kkt"])).combine(Combine::Clock(Reduce::Sum)), None),
         ];
         for (spec, expected) in cases {
             match (spec.check(), expected) {
