@@ -79,6 +79,13 @@ impl Keys {
 
     /// How the keys within `range` fall into parts of at most `rows`, in order. What was chosen from another list falls apart where
     /// that one does, so that each part is chosen from a part that may be known.
+    ///
+    /// ```
+    /// use types::PositionRange;
+    /// use wire::Keys;
+    ///
+    /// assert_eq!(Keys::run(5..10).parts(PositionRange::ALL, 2), [0..2, 2..4, 4..5]);
+    /// ```
     #[must_use]
     pub fn parts(&self, range: PositionRange, rows: usize) -> Vec<Range<usize>> {
         if let Some(Choice { from, indices }) = self.choice() {
