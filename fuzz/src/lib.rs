@@ -239,7 +239,7 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
         8 | 9 => {
             let (after, frontier) = (number(input)?, Clock(number(input)?));
             let (subscribe, keys) = (input.arbitrary()?, keys(input)?);
-            let steps = if input.arbitrary()? { Some(number(input)?) } else { None };
+            let steps = if input.arbitrary()? { Some((number(input)?, number(input)?)) } else { None };
             let wants = *input.choose(&[Wants::Values, Wants::Values, Wants::Active])?;
             Message::Pull(Pull { table, shard, request, after, frontier, subscribe, steps, wants, keys })
         }

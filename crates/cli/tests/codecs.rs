@@ -87,7 +87,9 @@ fn lossy_both_ways_goes_by_clock_and_learns() {
     let plain = train(&data, &WORKERS);
     let both = train(&data, &[&WORKERS[..], &["--codec=keys,fixed12"]].concat());
     let loss = |run: &Value| run["train"]["log_loss"].as_f64().unwrap();
-    assert!(both["codecs"][0]["ratio_down"].as_f64().unwrap() > 1.5, "{}", both["codecs"]);
+    // Whatever is saved is saved where it travels: a reader of few rows is not sent what others changed.
+    let received = |run: &Value| run["bytes_received_by_workers"].as_f64().unwrap();
+    assert!(received(&both) < 1.1 * received(&plain), "{} and {}", received(&both), received(&plain));
     assert!(loss(&both) < 1.2 * loss(&plain), "{} and {}", loss(&both), loss(&plain));
 }
 

@@ -109,6 +109,7 @@ impl TableCodecs {
             && matches!(spec.combine, Combine::Clock(_))
             && spec.cache != CacheSpec::Off
             && spec.number == NumberType::F32
-            && !matches!(spec.updater, UpdaterSpec::Ftrl { .. })
+            // Their rows may read otherwise without having changed.
+            && !matches!(spec.updater, UpdaterSpec::Ftrl { .. } | UpdaterSpec::Custom { .. })
     }
 }

@@ -6,7 +6,7 @@ mod refusal;
 mod stream;
 
 pub use control::{Control, Member, Role};
-pub use read::{FailedClock, Pull, PullRefused, Pulled, Refresh, Refreshed, Step, Waiting, Wants};
+pub use read::{FailedClock, Pull, PullRefused, Pulled, READ_WHOLE, Refresh, Refreshed, Step, Waiting, Wants};
 pub use refusal::Refusal;
 pub use stream::{Acked, Marker, Push, Refused, Resend, ResendReason, Tune};
 

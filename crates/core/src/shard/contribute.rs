@@ -1,8 +1,8 @@
 //! What becomes of a part: checked whole, then applied or held for its clock; and of a clock that everybody has ended.
 
-use super::Shard;
 use super::combine::{Combination, Held};
 use super::resolve::{Stop, rows_of};
+use super::{Published, Shard};
 use crate::Outbox;
 use crate::bounds::HELD_CLOCKS;
 use types::{Clock, Combine, Setting, WorkerId};
@@ -15,10 +15,9 @@ const SETTINGS: usize = 1024;
 const FAILED_CLOCKS: usize = 64;
 
 impl<T: Number> Shard<T> {
-    /// Checks a part whole, then applies it or holds it for its clock.
-    pub(super) fn contribute(&mut self, worker: WorkerId, head: &Head, push: &Push) -> Result<(), Stop> {
-        // First of all, for any other refusal fails the clock that the part says it belongs to.
-        let clock = head.clock;
+    /// Whether contributions of this clock are held. First of all, for any other refusal fails the clock that the part says it
+    /// belongs to.
+    pub(super) fn check_clock(&self, worker: WorkerId, clock: Clock) -> Result<(), Stop> {
         if matches!(self.spec.combine, Combine::Clock(_)) {
             if self.frontier.clock(worker) != Some(clock) {
                 return Err(Refusal::PastClock.into());
@@ -27,6 +26,12 @@ impl<T: Number> Shard<T> {
                 return Err(Refusal::FarAhead { most: HELD_CLOCKS }.into());
             }
         }
+        Ok(())
+    }
+
+    /// Checks a part whole, then applies it or holds it for its clock.
+    pub(super) fn contribute(&mut self, head: &Head, push: &Push) -> Result<(), Stop> {
+        let clock = head.clock;
         if push.number != T::TYPE {
             return Err(Refusal::WrongNumber { expected: T::TYPE, found: push.number }.into());
         }
@@ -64,7 +69,7 @@ impl<T: Number> Shard<T> {
                 let held = self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new()));
                 if let Held::Sum(sum) = held {
                     sum.add(self.rows.width(), self.rows.len(), &resolved, values);
-                    if self.spec.consistency.is_eager() || self.published.is_some() {
+                    if self.spec.consistency.is_eager() || self.published.as_ref().is_some_and(Published::is_followed) {
                         // They change when the clock is applied, which may be several moves of the frontier away.
                         let changes = self.held_changes.entry(clock).or_default();
                         changes.extend(rows_of(&push.keys, positions.as_ref(), &resolved));
@@ -134,7 +139,7 @@ impl<T: Number> Shard<T> {
                 let (slots, sums) = sum.finish(reduce, self.frontier.ended(clock));
                 self.step(clock, &slots, &sums);
                 if let Some(published) = &mut self.published {
-                    published.changed(&changes);
+                    published.changed(clock, changes.keys().copied());
                 }
                 self.subscribers.changed(changes.into_iter());
             }

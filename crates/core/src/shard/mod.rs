@@ -228,9 +228,6 @@ impl<T: Number> Shard<T> {
         let Some(moves) = self.rows.put_in_order() else { return };
         self.lists.renumber(&moves);
         self.subscribers.renumber(&moves);
-        if let Some(published) = &mut self.published {
-            published.renumber(&moves);
-        }
         self.active.iter_mut().for_each(|active| active.renumber(&moves));
         for held in self.held.values_mut() {
             if let Held::Sum(sum) = held {
@@ -246,7 +243,9 @@ impl<T: Number> Shard<T> {
 impl<T: Number> AnyShard for Shard<T> {
     fn push(&mut self, _now: Time, head: &Head, push: Push, out: &mut Outbox) {
         let Some(worker) = self.gate(head, push.settled, out) else { return };
-        match self.decode(head.codecs, push).and_then(|push| self.contribute(worker, head, &push)) {
+        let in_time = self.check_clock(worker, head.clock);
+        let decoded = in_time.and_then(|()| self.decode(head.codecs, push));
+        match decoded.and_then(|push| self.contribute(head, &push)) {
             Ok(()) => {
                 self.counts.parts += 1;
                 self.finish(worker, None, out);

@@ -9,15 +9,19 @@ use super::Shard;
 use crate::Outbox;
 use crate::rows::Index;
 use codec::{Chain, Choice, Formats, Meter, PayloadDecoder, PayloadEncoder, Rows, Stopwatch, TableCodecs};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use types::{CacheSpec, Clock, NumberType, PART_BYTES, Position, PositionRange, Shape, TableSpec, WorkerId};
 use update::{ABSENT, Number, add_into, first_not_finite};
-use wire::{CodecChain, Frame, KeyPart, Message, Payload, Signature, Step};
+use wire::{CodecChain, Frame, KeyPart, Message, Payload, READ_WHOLE, Signature, Step};
 
 /// A history never shorter than this, however few rows are published.
 const HISTORY_BYTES: usize = 64 << 10;
 /// What a step costs beside its bytes.
 const STEP_COST: usize = 128;
+/// Rows that are still owed something and go along even where nothing else has changed.
+const OWED_ROWS: usize = 64;
+/// A row is owed something where readers lack more than this share of its largest number.
+const OWED_SHARE: f32 = 1.0 / 512.0;
 
 /// One step, as it is sent to whoever asks for it.
 #[derive(Clone)]
@@ -49,8 +53,14 @@ pub struct Published {
     shape: Shape,
     index: Index,
     rows: Vec<f32>,
-    /// Rows that may differ from what is published.
-    changed: BTreeMap<u64, u32>,
+    /// Of the rows, in the order in which they were published.
+    positions: Vec<u64>,
+    /// Rows that clocks have changed since the last step.
+    changed: BTreeSet<u64>,
+    /// Clocks below this were begun before anybody followed: what they change was not noted, so it may be any row.
+    unnoted: Clock,
+    /// Rows of which readers lack more than codecs round anyway, though nothing has changed them since.
+    owed: BTreeSet<u64>,
     history: VecDeque<Link>,
     history_bytes: usize,
     /// The last step so far.
@@ -82,7 +92,10 @@ impl Published {
             shape,
             index: Index::new(shape, PositionRange::ALL),
             rows: Vec::new(),
-            changed: BTreeMap::new(),
+            positions: Vec::new(),
+            changed: BTreeSet::new(),
+            unnoted: Clock(0),
+            owed: BTreeSet::new(),
             history: VecDeque::new(),
             history_bytes: 0,
             number: 0,
@@ -94,7 +107,9 @@ impl Published {
         self.chain += 1;
         self.index = Index::new(self.shape, PositionRange::ALL);
         self.rows.clear();
+        self.positions.clear();
         self.changed.clear();
+        self.owed.clear();
         self.history.clear();
         self.history_bytes = 0;
     }
@@ -120,14 +135,26 @@ impl Published {
         self.rows.len() / self.width
     }
 
-    /// A reader reads these rows. Puts what is published of each in place of its value; of the others, the value is published
-    /// from now on.
-    pub fn join(&mut self, positions: &[u64], values: &mut [f32]) {
+    /// Whether anybody has read a row that steps are added to.
+    pub fn is_followed(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    /// A reader reads these rows while clocks below `begun` may have contributions. Puts what is published of each in place of
+    /// its value; of the others, the value is published from now on. Returns the chain and the last step, or nothing where these
+    /// are more rows than are ever published.
+    pub fn join(&mut self, begun: Clock, positions: &[u64], values: &mut [f32]) -> Option<(u64, u64)> {
+        if positions.len() > self.max_rows {
+            return None;
+        }
         let mut places = self.places(positions);
         let unknown = places.iter().filter(|place| **place == ABSENT).count();
         if self.len() + unknown > self.max_rows {
             self.start_over();
             places.fill(ABSENT);
+        }
+        if !self.is_followed() {
+            self.unnoted = begun;
         }
         let new: Vec<u64> = positions
             .iter()
@@ -142,24 +169,30 @@ impl Published {
                 place => row.copy_from_slice(&self.rows[place as usize * self.width..][..self.width]),
             }
         }
+        self.positions.extend(new);
+        Some(self.last())
     }
 
-    /// Rows have changed, by position and slot.
-    pub fn changed(&mut self, rows: &BTreeMap<u64, u32>) {
-        let positions: Vec<u64> = rows.keys().copied().collect();
-        let known = rows.iter().zip(self.places(&positions)).filter(|(_, place)| *place != ABSENT);
-        let known: Vec<(u64, u32)> = known.map(|((position, slot), _)| (*position, *slot)).collect();
-        self.changed.extend(known);
+    /// A clock has changed rows.
+    pub fn changed(&mut self, clock: Clock, positions: impl Iterator<Item = u64>) {
+        if clock < self.unnoted {
+            self.changed.extend(&self.positions);
+            return;
+        }
+        let positions: Vec<u64> = positions.collect();
+        let places = self.places(&positions);
+        self.changed
+            .extend(positions.iter().zip(places).filter(|(_, place)| *place != ABSENT).map(|(position, _)| position));
     }
 
-    /// All rows have been put in order.
-    pub fn renumber(&mut self, moves: &[u32]) {
-        self.changed.values_mut().for_each(|slot| *slot = moves[*slot as usize]);
-    }
-
-    /// Rows that may differ from what is published, in order.
-    fn take_changed(&mut self) -> Vec<(u64, u32)> {
-        std::mem::take(&mut self.changed).into_iter().collect()
+    /// Rows whose difference is to be sent now: those that changed, and as many of those that are still owed something.
+    fn take_changed(&mut self) -> Vec<u64> {
+        let mut changed = std::mem::take(&mut self.changed);
+        for _ in 0..changed.len().max(OWED_ROWS) {
+            let Some(owed) = self.owed.pop_first() else { break };
+            changed.insert(owed);
+        }
+        changed.into_iter().collect()
     }
 
     /// Encodes what these rows have changed by: `values` are the rows as they are now.
@@ -190,19 +223,30 @@ impl Published {
         }
         let run = moved[moved.len() - 1] - moved[0] == moved.len() as u64 - 1;
         let list = if run { Rows::Run { first: Position(moved[0]), count: moved.len() } } else { Rows::List(&moved) };
-        let (bytes, formats) = encoder
-            .encode(list, bytemuck::cast_slice(changes))
-            .unwrap_or_else(|| (bytemuck::cast_slice(changes).to_vec(), Formats::default()));
+        let (payload, formats) = match encoder.encode(list, bytemuck::cast_slice(changes)) {
+            Some((bytes, formats)) => (Payload::new(bytes), formats),
+            None => (Payload::new(changes.to_vec()), Formats::default()),
+        };
         let mut sent = vec![0f32; kept];
         let out = bytemuck::cast_slice_mut(&mut sent);
-        let readable = decoder.decode(formats, &bytes, NumberType::F32, width, out).is_ok();
+        let readable = decoder.decode(formats, payload.bytes(), NumberType::F32, width, out).is_ok();
         if !readable || first_not_finite(&sent).is_some() {
             // A change beyond what an f32 holds. Whole rows will do.
             return self.start_over();
         }
         encoder.meter_mut().compare(changes, &sent);
-        for (place, change) in moved_places.into_iter().zip(sent.chunks_exact(width)) {
-            add_into(&mut rows[place as usize * width..][..width], change);
+        for (index, (place, change)) in moved_places.into_iter().zip(sent.chunks_exact(width)).enumerate() {
+            let published = &mut rows[place as usize * width..][..width];
+            let largest = |row: &[f32]| row.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+            let left = changes[index * width..][..width].iter().zip(change).map(|(change, sent)| change - sent);
+            let left = left.fold(0f32, |largest, left| largest.max(left.abs()));
+            add_into(published, change);
+            // What is left is part of the next step of its row; where none comes by itself, it is sent along with others.
+            if left > OWED_SHARE * largest(published) {
+                self.owed.insert(moved[index]);
+            } else {
+                self.owed.remove(&moved[index]);
+            }
         }
         let keys = if run {
             KeyPart::Run { first: Position(moved[0]), count: moved.len() as u64 }
@@ -213,7 +257,7 @@ impl Published {
             KeyPart::Packed { signature, start, count, packed: Payload::new(packed) }
         };
         self.number += 1;
-        let link = Link { number: self.number, reaches: None, keys, values: Payload::new(bytes), formats };
+        let link = Link { number: self.number, reaches: None, keys, values: payload, formats };
         self.history_bytes += link.cost();
         self.history.push_back(link);
         // Whoever lacks more than all rows would take reads them instead.
@@ -244,24 +288,32 @@ impl<T: Number> Shard<T> {
     pub(super) fn publish(&mut self) {
         let frontier = self.frontier.value();
         let Some(published) = &mut self.published else { return };
+        if !published.is_followed() {
+            return;
+        }
         let changed = published.take_changed();
         let rows_per_part = (PART_BYTES / (self.spec.row_bytes() + 8)).max(1);
-        for piece in changed.chunks(rows_per_part) {
-            let positions: Vec<u64> = piece.iter().map(|(position, _)| *position).collect();
-            let slots: Vec<u32> = piece.iter().map(|(_, slot)| *slot).collect();
-            let mut values = vec![T::ZERO; piece.len() * self.rows.width()];
-            self.rows.read(frontier, update::Slots::List(&slots), &mut values);
+        for positions in changed.chunks(rows_per_part) {
+            // They were read once, so they are this shard's.
+            let Ok(resolved) = self.rows.resolve_list(positions, false) else { continue };
+            let mut values = vec![T::ZERO; positions.len() * self.rows.width()];
+            self.rows.read(frontier, resolved.slots(), &mut values);
             // Only tables of f32 are published.
             let values: &mut [f32] = bytemuck::cast_slice_mut(&mut values);
-            published.step(&positions, values);
+            published.step(positions, values);
         }
         published.reach(frontier);
     }
 
-    /// Sends a reader the steps after the last one that it has. `None` where they are no longer there.
-    pub(super) fn send_steps(&self, to: WorkerId, step: u64, out: &mut Outbox) -> Option<(u64, u64)> {
+    /// Sends a reader the steps after the last one that it has, to bring so many rows up to date. Says what the reader has
+    /// then: `None` where the steps are no longer there, and [`READ_WHOLE`] where they would take more than those rows.
+    pub(super) fn send_steps(&self, to: WorkerId, (step, rows): (u64, u64), out: &mut Outbox) -> Option<(u64, u64)> {
         let published = self.published.as_ref()?;
         let (chain, _) = published.last();
+        let bytes: usize = published.after(step)?.map(Link::cost).sum();
+        if bytes as u64 > rows.saturating_mul(self.spec.row_bytes() as u64).saturating_add(STEP_COST as u64) {
+            return Some(READ_WHOLE);
+        }
         for link in published.after(step)? {
             let mut head = self.head(to);
             head.codecs = CodecChain(link.formats.0);
@@ -277,6 +329,7 @@ impl<T: Number> Shard<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
     use types::{Codecs, Combine, Reduce};
 
     fn published(chain: &[&str], max_rows: u64) -> Published {
@@ -321,7 +374,7 @@ mod tests {
             let mut published = published(chain, 1000);
             let mut rows: BTreeMap<u64, Vec<f32>> = (0..20).map(|row| (row * 3, vec![row as f32; 64])).collect();
             let mut first: Vec<f32> = rows.values().flatten().copied().collect();
-            published.join(&rows.keys().copied().collect::<Vec<_>>(), &mut first);
+            published.join(Clock(0), &rows.keys().copied().collect::<Vec<_>>(), &mut first);
             let mut copy = rows.clone();
             let (mut seen, mut errors) = (0, Vec::new());
             for clock in 0..60u32 {
@@ -354,7 +407,7 @@ mod tests {
     fn a_reader_beyond_the_history_is_told_so_and_the_history_is_bounded() {
         let mut published = published(&["1bit"], 1000);
         let positions: Vec<u64> = (0..100).collect();
-        published.join(&positions, &mut vec![0.0; 6400]);
+        published.join(Clock(0), &positions, &mut vec![0.0; 6400]);
         for clock in 1..200u32 {
             published.step(&positions, &mut vec![(clock * clock) as f32; 6400]);
             assert!(published.history_bytes <= HISTORY_BYTES.max(6400 * 4));
@@ -366,13 +419,42 @@ mod tests {
     }
 
     #[test]
+    fn what_is_owed_to_rows_that_stop_changing_is_sent_with_time() {
+        let mut published = published(&["1bit"], 1000);
+        let rows: Vec<Vec<f32>> = (0..4).map(|row| (0..64).map(|column| (row * column) as f32).collect()).collect();
+        published.join(Clock(0), &[0, 1, 2, 3], &mut [0.0; 4 * 64]);
+        published.changed(Clock(0), 0..4);
+        let apart = |published: &Published| -> f32 {
+            let flat: Vec<f32> = rows.concat();
+            published.rows.iter().zip(&flat).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+        };
+        for _ in 0..40 {
+            let positions = published.take_changed();
+            let mut values: Vec<f32> = positions.iter().flat_map(|position| rows[*position as usize].clone()).collect();
+            published.step(&positions, &mut values);
+        }
+        assert!(apart(&published) < 1.0, "{}", apart(&published));
+    }
+
+    #[test]
+    fn a_clock_that_was_begun_before_anybody_followed_may_have_changed_any_row() {
+        let mut published = published(&["1bit"], 1000);
+        published.join(Clock(5), &[3, 8], &mut [0.0; 2 * 64]);
+        published.changed(Clock(4), std::iter::empty());
+        assert_eq!(published.take_changed(), [3, 8]);
+        published.changed(Clock(5), [8, 9].into_iter());
+        assert_eq!(published.take_changed(), [8], "noted since");
+    }
+
+    #[test]
     fn too_many_rows_and_overflows_start_a_new_chain() {
         let mut published = published(&["1bit"], 10);
-        published.join(&[0, 1, 2, 3, 4, 5, 6, 7], &mut [0.0; 8 * 64]);
-        published.join(&[5, 6, 7, 8, 9, 10], &mut [0.0; 6 * 64]);
+        published.join(Clock(0), &[0, 1, 2, 3, 4, 5, 6, 7], &mut [0.0; 8 * 64]);
+        published.join(Clock(0), &[5, 6, 7, 8, 9, 10], &mut [0.0; 6 * 64]);
+        assert_eq!(published.join(Clock(0), &(0..11).collect::<Vec<_>>(), &mut [0.0; 11 * 64]), None, "never");
         assert_eq!((published.chain, published.len()), (2, 6));
         let mut extreme = vec![f32::MAX; 64];
-        published.join(&[5], &mut extreme.clone());
+        published.join(Clock(0), &[5], &mut extreme.clone());
         published.rows[..64].fill(-f32::MAX);
         published.step(&[5], &mut extreme);
         assert_eq!((published.chain, published.len()), (3, 0));

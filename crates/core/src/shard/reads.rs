@@ -120,11 +120,11 @@ impl<T: Number> Shard<T> {
         let mut values = self.pool.take(count * row_bytes);
         self.rows.read(self.frontier.value(), resolved.slots(), values.numbers_mut::<T>());
         let chain = match self.spec.cache {
-            _ if joins => self.published.as_mut().map(|published| {
-                // Only tables of f32 are published.
+            _ if joins => self.published.as_mut().and_then(|published| {
                 let positions: Vec<u64> = read_rows.iter().map(|(position, _)| *position).collect();
-                published.join(&positions, bytemuck::cast_slice_mut(values.numbers_mut::<T>()));
-                published.last()
+                let begun = self.held.last_key_value().map_or(Clock(0), |(clock, _)| clock.next());
+                // Only tables of f32 are published.
+                published.join(begun, &positions, bytemuck::cast_slice_mut(values.numbers_mut::<T>()))
             }),
             CacheSpec::Rows { max_rows } if subscribes => {
                 self.subscribers.subscribe(read.worker, self.frontier.value(), &read_rows, max_rows)

@@ -10,8 +10,8 @@ use codec::{Formats, Meter, PayloadDecoder, Stopwatch};
 use std::collections::BTreeSet;
 use types::{Clock, Combine, NodeId, PART_BYTES, TableId, TableSpec, Time};
 use wire::{
-    Control, Frame, Head, KeyPart, Keys, Message, Payload, Pulled, Refreshed, Refusal, ResendReason, Signature, Step,
-    Wants,
+    Control, Frame, Head, KeyPart, Keys, Message, Payload, Pulled, READ_WHOLE, Refreshed, Refusal, ResendReason,
+    Signature, Step, Wants,
 };
 
 impl Worker {
@@ -222,7 +222,12 @@ impl Worker {
             return;
         }
         let stopwatch = self.settings.stopwatch;
+        let before = table.decoded;
         let plain = decoded(&mut self.decoder, &mut table.decoded, stopwatch, &table.spec, head, &step.values, count);
+        // What a step saves is what it takes the place of: the rows that there are copies of.
+        let packed = if let KeyPart::Packed { packed, .. } = &step.keys { packed.len() } else { 0 };
+        (table.decoded.bytes_in, table.decoded.bytes_out) = (before.bytes_in, before.bytes_out);
+        table.decoded.encoded(copies.held(&positions) * table.spec.row_bytes(), step.values.len() + packed, 0);
         let values = plain.as_ref().unwrap_or(&step.values);
         if let Some(changes) =
             values.numbers::<f32>().filter(|changes| changes.len() * 4 == count * table.spec.row_bytes())
@@ -253,10 +258,14 @@ impl Worker {
                 read.clock = read.clock.min(clock.unwrap_or(read.clock));
                 gone
             }
-            Some((chain, _)) if copies.is_of(shard, chain) => {
-                // Some were lost on the way. From the last that arrived, once more.
+            // Others of the shard may still be brought up to date later.
+            Some(READ_WHOLE) => (0..keys.len() as u32).collect(),
+            Some((chain, _))
+                if copies.is_of(shard, chain) && reading.steps.is_some_and(|(had, _)| copies.step(shard) > had) =>
+            {
+                // Some were lost on the way. From the last that arrived, once more; if none did, it is no use to ask again.
                 self.requests += 1;
-                let reading = Reading { steps: Some(copies.step(shard)), ..reading };
+                let reading = Reading { steps: Some((copies.step(shard), keys.len() as u64)), ..reading };
                 link.read(sender, self.requests, reading).into_iter().for_each(|frame| out.send(frame));
                 return;
             }
@@ -277,7 +286,8 @@ impl Worker {
                 let keys = ReadKeys::Scattered { keys: keys.slice(start..end), rows: places[start..end].to_vec() };
                 let (ticket, clock, after, subscribe) =
                     (reading.ticket, reading.clock, reading.after, reading.subscribe);
-                let reading = Reading { ticket, clock, after, subscribe, steps: Some(0), wants: Wants::Values, keys };
+                let reading =
+                    Reading { ticket, clock, after, subscribe, steps: Some((0, 0)), wants: Wants::Values, keys };
                 touch(link, now);
                 link.read(sender, self.requests, reading).into_iter().for_each(|frame| out.send(frame));
                 parts += 1;

@@ -7,6 +7,9 @@ use types::{Clock, Consistency, TableSpec};
 use update::{ABSENT, add_into};
 use wire::{Keys, Slice};
 
+/// Pieces of one move of the frontier: a table of a terabyte has no more.
+const MOST_PIECES: usize = 1 << 20;
+
 /// How far a shard's steps have come.
 #[derive(Clone, Debug, Default)]
 struct Followed {
@@ -180,6 +183,13 @@ impl Copies {
         slots
     }
 
+    /// How many of these rows there are copies of.
+    pub fn held(&self, positions: &[u64]) -> usize {
+        let mut slots = Vec::new();
+        self.index.find(positions, &mut slots);
+        slots.into_iter().filter(|slot| self.tags.get(*slot as usize).copied().flatten().is_some()).count()
+    }
+
     /// Whether copies of a shard's rows are of this chain.
     pub fn is_of(&self, shard: usize, chain: u64) -> bool {
         self.shards[shard].chain == chain
@@ -197,7 +207,13 @@ impl Copies {
         let followed = &mut self.shards[shard];
         followed.step += 1;
         followed.staged.push((followed.step, positions, changes));
-        let Some(frontier) = reaches else { return };
+        let Some(frontier) = reaches else {
+            // No move of the frontier has so many pieces: whoever sends them is not to be followed.
+            if followed.staged.len() > MOST_PIECES {
+                self.lose(shard);
+            }
+            return;
+        };
         followed.frontier = followed.frontier.max(frontier);
         let chain = followed.chain;
         for (number, positions, changes) in std::mem::take(&mut followed.staged) {

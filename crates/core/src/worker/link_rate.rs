@@ -1,55 +1,73 @@
 //! How fast the way to the servers is, as acknowledgements show, and which codecs pay at that rate.
 
-use codec::{Chain, ValueCodec};
+use codec::{Chain, Meter, ValueCodec};
 use std::collections::VecDeque;
 use types::{NumberType, TableSpec, Time};
 
 /// Fewer bytes than this say more of latency than of the rate.
 const SAMPLE_BYTES: u64 = 32 << 10;
-/// Samples that are remembered. The best of them counts: a link is at least as fast as it once was.
-const SAMPLES: usize = 16;
+/// Samples that are remembered.
+const SAMPLES: usize = 32;
 /// Samples before anything is decided.
 const ENOUGH: usize = 3;
 
-/// Measures bytes acknowledged while some were under way.
+/// Measures bytes acknowledged while some were under way. A sample is of parts acknowledged together: their bytes, over the time
+/// since the first of them was sent or something else was last acknowledged, whichever is later.
 #[derive(Debug, Default)]
 pub struct LinkRate {
-    under_way: u64,
-    since: Time,
-    acknowledged: u64,
-    samples: VecDeque<f64>,
+    /// When each part was sent, and its bytes.
+    under_way: VecDeque<(Time, u64)>,
+    arrived: Time,
+    /// Bytes, and bytes a second.
+    samples: VecDeque<(u64, f64)>,
 }
 
 impl LinkRate {
-    /// So many bytes go out.
+    /// A part of so many bytes goes out.
     pub fn sent(&mut self, now: Time, bytes: u64) {
-        if self.under_way == 0 {
-            self.since = now;
-            self.acknowledged = 0;
-        }
-        self.under_way += bytes;
+        self.under_way.push_back((now, bytes));
     }
 
-    /// So many bytes have arrived. Returns whether there is something new to decide by.
+    /// Parts of so many bytes in all have arrived. Returns whether there is something new to decide by.
     pub fn arrived(&mut self, now: Time, bytes: u64) -> bool {
-        self.under_way = self.under_way.saturating_sub(bytes);
-        self.acknowledged += bytes;
-        let seconds = now.since(self.since).as_secs_f64();
-        if self.acknowledged < SAMPLE_BYTES || seconds <= 0.0 {
+        let Some((first, _)) = self.under_way.front().copied() else { return false };
+        // Shards acknowledge out of step: which parts these are does not matter, only how many bytes.
+        let mut left = bytes;
+        while let Some((_, part)) = self.under_way.front_mut() {
+            let taken = left.min(*part);
+            (left, *part) = (left - taken, *part - taken);
+            if *part > 0 {
+                break;
+            }
+            self.under_way.pop_front();
+        }
+        let seconds = now.since(first.max(self.arrived)).as_secs_f64();
+        self.arrived = now;
+        if bytes < SAMPLE_BYTES || seconds <= 0.0 {
             return false;
         }
         if self.samples.len() == SAMPLES {
             self.samples.pop_front();
         }
-        self.samples.push_back(self.acknowledged as f64 / seconds);
-        // Something else may be under way: the next sample starts here.
-        (self.since, self.acknowledged) = (now, 0);
+        self.samples.push_back((bytes, bytes as f64 / seconds));
         self.samples.len() >= ENOUGH
     }
 
-    /// Bytes a second, once enough was seen.
+    /// Bytes a second, once enough was seen: what a quarter of the bytes went faster than. Others were held up by a processor
+    /// that was busy, as some always are; a few may have found a link that lets a burst through.
     pub fn bytes_per_second(&self) -> Option<f64> {
-        (self.samples.len() >= ENOUGH).then(|| self.samples.iter().copied().fold(0.0, f64::max))
+        if self.samples.len() < ENOUGH {
+            return None;
+        }
+        let mut samples: Vec<(u64, f64)> = self.samples.iter().copied().collect();
+        samples.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let all: u64 = samples.iter().map(|(bytes, _)| bytes).sum();
+        let mut faster = 0;
+        let quarter = samples.iter().find(|(bytes, _)| {
+            faster += bytes;
+            faster * 4 >= all
+        });
+        quarter.map(|(_, rate)| *rate)
     }
 }
 
@@ -57,8 +75,10 @@ impl LinkRate {
 /// learning takes for what the codec leaves out.
 pub struct Cost;
 
-/// Faster than this, nothing lossy is taken without being asked for.
-const FAST: f64 = 250e6;
+/// Faster than this, nothing lossy is taken without being asked for: what is slower is no link within a machine, even a busy one.
+const FAST: f64 = 100e6;
+/// Bytes encoded before what that has cost says something.
+const MEASURED_BYTES: u64 = 4 << 20;
 /// What is taken must be better than what is in use by this much.
 const BETTER: f64 = 0.8;
 
@@ -97,9 +117,13 @@ impl Cost {
         if clearly || !usable { best } else { in_use.clone() }
     }
 
-    /// Whether a lossy chain that was asked for takes longer than sending everything as it is.
-    pub fn does_not_pay(chain: &Chain, bytes_per_second: f64) -> bool {
-        chain.is_lossy() && Self::of(chain, bytes_per_second) > Self::of(&Chain::default(), bytes_per_second)
+    /// Whether a chain that was asked for takes longer than sending everything as it is: by what it is known to cost, or by what it
+    /// has cost so far. For people alone: nothing that is sent depends on it.
+    pub fn does_not_pay(chain: &Chain, meter: &Meter, bytes_per_second: f64) -> bool {
+        let (saved, spent) = (meter.bytes_in.saturating_sub(meter.bytes_out), meter.encode_ns);
+        let measured = meter.bytes_in > MEASURED_BYTES && spent as f64 / 1e9 > saved as f64 / bytes_per_second;
+        measured
+            || chain.is_lossy() && Self::of(chain, bytes_per_second) > Self::of(&Chain::default(), bytes_per_second)
     }
 }
 
@@ -108,14 +132,18 @@ mod tests {
     use super::*;
     use types::{Span, UpdaterSpec};
 
+    fn ms(milliseconds: u64) -> Time {
+        Time(0) + Span::from_millis(milliseconds)
+    }
+
     fn rate(bytes: u64, milliseconds: u64) -> Option<f64> {
         let mut rate = LinkRate::default();
         for sample in 0..ENOUGH as u64 {
-            let start = Time(0) + Span::from_millis(sample * 10_000);
-            rate.sent(start, bytes / 2);
-            rate.sent(start, bytes / 2);
-            rate.arrived(start + Span::from_millis(milliseconds / 2), bytes / 2);
-            rate.arrived(start + Span::from_millis(milliseconds), bytes / 2);
+            let start = sample * 10_000;
+            rate.sent(ms(start), bytes / 2);
+            rate.sent(ms(start), bytes / 2);
+            rate.arrived(ms(start + milliseconds / 2), bytes / 2);
+            rate.arrived(ms(start + milliseconds), bytes / 2);
         }
         rate.bytes_per_second()
     }
@@ -127,6 +155,33 @@ mod tests {
     }
 
     #[test]
+    fn what_was_sent_early_and_computing_in_between_do_not_count_as_the_link() {
+        let mut rate = LinkRate::default();
+        for round in 0..10 {
+            let start = round * 1000;
+            // A small part, long computing in which nobody looks, then a large part that is waited for.
+            rate.sent(ms(start), 5_000);
+            rate.sent(ms(start + 100), 800_000);
+            rate.arrived(ms(start + 100), 5_000);
+            rate.arrived(ms(start + 101), 800_000);
+        }
+        assert!(rate.bytes_per_second().is_some_and(|rate| rate > 700e6), "{rate:?}");
+    }
+
+    #[test]
+    fn a_burst_that_a_slow_link_lets_through_does_not_make_it_fast() {
+        let mut rate = LinkRate::default();
+        for round in 0..10 {
+            let start = round * 1000;
+            rate.sent(ms(start), 100_000);
+            rate.arrived(ms(start + 1), 100_000);
+            rate.sent(ms(start + 1), 900_000);
+            rate.arrived(ms(start + 73), 900_000);
+        }
+        assert!(rate.bytes_per_second().is_some_and(|rate| rate < 13e6), "{rate:?}");
+    }
+
+    #[test]
     fn what_pays_by_rate_and_updater() {
         let sgd = TableSpec::dense("t", 10, 100).updater(UpdaterSpec::Sgd { rate: 0.1 });
         let adagrad = sgd.clone().updater(UpdaterSpec::Adagrad { rate: 0.1, epsilon: 1e-8 });
@@ -134,7 +189,8 @@ mod tests {
         // (bytes a second, with a linear updater, with another)
         for (rate, linear, other) in [
             (12.5e6, "keys, 1bit", "keys, fixed8"),
-            (125e6, "keys, 1bit", "keys, fixed8"),
+            (60e6, "keys, 1bit", "keys, fixed8"),
+            (125e6, "", ""),
             (1e9, "", ""),
             (5e9, "", ""),
         ] {
@@ -158,7 +214,13 @@ mod tests {
             ("lz4", 5e9, false),
             ("bf16", 1e8, false),
         ] {
-            assert_eq!(Cost::does_not_pay(&chain(name), rate), expected, "{name} at {rate}");
+            assert_eq!(Cost::does_not_pay(&chain(name), &Meter::default(), rate), expected, "{name} at {rate}");
+        }
+        // Half the bytes at 10 MB/s: five megabytes in half a second.
+        for (seconds, expected) in [(0.1, false), (1.0, true)] {
+            let mut meter = Meter::default();
+            meter.encoded(10_000_000, 5_000_000, (seconds * 1e9) as u64);
+            assert_eq!(Cost::does_not_pay(&chain("zstd=19"), &meter, 10e6), expected, "{seconds} s");
         }
     }
 }

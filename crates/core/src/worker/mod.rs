@@ -110,6 +110,8 @@ pub struct CodecUse {
     pub upward: Meter,
     /// Of what is read: bytes and time to decode.
     pub downward: Meter,
+    /// Rows whose residuals were lost, for there are bounds to how many are kept.
+    pub dropped_rows: u64,
 }
 
 /// Why a call is refused before anything is sent.
@@ -314,6 +316,7 @@ impl Worker {
             up: table.upward.chain().to_string(),
             upward: table.upward.meter(),
             downward: table.decoded,
+            dropped_rows: table.upward.dropped_rows(),
         });
         used.collect()
     }
@@ -321,18 +324,23 @@ impl Worker {
     /// How fast the way to the servers is, in bytes a second, once enough was sent to tell.
     #[must_use]
     pub fn link_rate(&self) -> Option<f64> {
-        self.rate.bytes_per_second()
+        let measured = self.rate.bytes_per_second();
+        match (&self.pacer, measured) {
+            (Some(pacer), measured) => Some(measured.map_or(pacer.rate(), |measured| measured.min(pacer.rate()))),
+            (None, measured) => measured,
+        }
     }
 
     /// The link was measured: codecs that follow it are chosen anew, and those that do not pay are named.
-    fn rate_changed(&mut self) {
-        let Some(rate) = self.rate.bytes_per_second() else { return };
+    pub(super) fn rate_changed(&mut self) {
+        let Some(rate) = self.link_rate() else { return };
         for table in self.tables.values_mut() {
             table.upward.follow(rate);
             let key_form = table.upward.key_form();
             table.links.iter_mut().for_each(|link| link.key_form = key_form);
             let chain = table.upward.chain();
-            if !table.upward.is_auto() && !table.upward.warned && Cost::does_not_pay(chain, rate) {
+            let may_warn = !table.upward.is_auto() && !table.upward.warned;
+            if may_warn && Cost::does_not_pay(chain, &table.upward.meter(), rate) {
                 let (name, chain) = (table.spec.name.clone(), chain.to_string());
                 self.notices.push(Notice::Codec { table: name, chain, bytes_per_second: rate as u64 });
                 table.upward.warned = true;

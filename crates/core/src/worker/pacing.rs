@@ -59,6 +59,11 @@ impl Pacer {
         }
     }
 
+    /// In bytes a second.
+    pub fn rate(&self) -> f64 {
+        self.bytes_per_second
+    }
+
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty() && self.markers.is_empty()
@@ -156,6 +161,8 @@ impl Worker {
             }
             (None, None) => {}
         }
+        // Codecs that follow the link follow this, too.
+        self.rate_changed();
     }
 
     /// Sends what may be sent by now.

@@ -68,8 +68,8 @@ pub struct Reading {
     pub clock: Clock,
     pub after: u64,
     pub subscribe: bool,
-    /// Where copies grow by steps: the last one they have.
-    pub steps: Option<u64>,
+    /// Where copies grow by steps: the last one they have, and how many rows are to be brought up to date by others.
+    pub steps: Option<(u64, u64)>,
     pub wants: Wants,
     pub keys: ReadKeys,
 }

@@ -333,8 +333,9 @@ impl Worker {
             let mut readings = Vec::new();
             let late = overdue.within(link.placed.range);
             if let (Some(copies), false) = (&table.copies, late.is_empty()) {
+                let wanted = late.len() as u64;
                 let keys = ReadKeys::Steps { keys: overdue.slice(late.clone()), rows: stale[late].to_vec() };
-                readings.push((keys, Some(copies.step(shard))));
+                readings.push((keys, Some((copies.step(shard), wanted))));
             }
             for rows in wanted.parts(link.placed.range, rows_per_part) {
                 let (slice, row) = (wanted.slice(rows.clone()), rows.start);
@@ -342,7 +343,7 @@ impl Worker {
                     Some(misses) => ReadKeys::Scattered { keys: slice, rows: misses[rows].to_vec() },
                     None => ReadKeys::Straight { keys: slice, row },
                 };
-                readings.push((keys, steps.then_some(0)));
+                readings.push((keys, steps.then_some((0, 0))));
             }
             for (keys, steps) in readings {
                 self.requests += 1;

@@ -42,6 +42,10 @@ pub struct Encoded {
     pub formats: Formats,
 }
 
+/// Where the link decides and something lossy is in use, one part in so many goes as it is: so a link that has become fast is
+/// noticed.
+const PROBE: u64 = 1024;
+
 /// A table's codecs on their way up.
 pub struct Upward {
     spec: TableSpec,
@@ -56,6 +60,8 @@ pub struct Upward {
     /// What encoders that are gone have cost.
     spent: Meter,
     decoder: PayloadDecoder,
+    /// Parts so far.
+    parts: u64,
     /// Whether the program has been told that its choice does not pay.
     pub warned: bool,
 }
@@ -73,6 +79,7 @@ impl Upward {
             owing: None,
             spent: Meter::default(),
             decoder: PayloadDecoder::default(),
+            parts: 0,
             warned: false,
         };
         upward.use_chain(chain);
@@ -104,6 +111,12 @@ impl Upward {
         sum
     }
 
+    /// Rows whose residuals were lost for want of room.
+    pub fn dropped_rows(&self) -> u64 {
+        let residuals = self.encoder.iter().chain(&self.owing).filter_map(PayloadEncoder::value_encoder);
+        residuals.filter_map(codec::ValueEncoder::residuals).map(|residuals| residuals.dropped().rows).sum()
+    }
+
     /// Where the link decides: takes what pays at this rate.
     pub fn follow(&mut self, bytes_per_second: f64) {
         if !self.is_auto() {
@@ -120,6 +133,11 @@ impl Upward {
         let (number, width) = (self.spec.number, self.spec.width as usize);
         let new = works.then(|| PayloadEncoder::new(&chain, number, width, self.seed, self.stopwatch));
         if let Some(old) = std::mem::replace(&mut self.encoder, new) {
+            if self.owing.is_some() && !keeps_residuals(&old) {
+                self.spent.add(old.meter());
+                self.chain = chain;
+                return;
+            }
             // Two changes in a row: what the first one owes goes along with the second.
             if let Some(older) = self.owing.replace(old) {
                 self.spent.add(older.meter());
@@ -147,7 +165,12 @@ impl Upward {
         let rows = rows_of(keys);
         let owed = self.owing.as_mut().and_then(|owing| owing.with_owed(rows, values.bytes()));
         let values = owed.map_or(values, Payload::new);
+        self.parts += 1;
+        let probes = self.choice == Choice::Auto && self.parts.is_multiple_of(PROBE);
         let Some(encoder) = &mut self.encoder else { return plain(values) };
+        if probes {
+            return plain(encoder.with_owed(rows, values.bytes()).map_or(values, Payload::new));
+        }
         match encoder.encode(rows, values.bytes()) {
             Some((bytes, formats)) => Encoded { values: Payload::new(bytes), formats },
             None => plain(encoder.with_owed(rows, values.bytes()).map_or(values, Payload::new)),
@@ -162,6 +185,10 @@ impl Upward {
         self.decoder.decode(encoded.formats, encoded.values.bytes(), number, width, bytes).ok()?;
         Some(Payload::new(numbers).slice(0..rows * self.spec.row_bytes()))
     }
+}
+
+fn keeps_residuals(encoder: &PayloadEncoder) -> bool {
+    encoder.value_encoder().is_some_and(|encoder| encoder.residuals().is_some())
 }
 
 /// The rows of a part, as residuals are kept by.

@@ -21,9 +21,9 @@ pub struct Pull {
     pub frontier: Clock,
     /// Whether later changes of these rows shall be sent by themselves.
     pub subscribe: bool,
-    /// Where the reader adds steps to its copies: the last one that it has, 0 before the first. The answer is rows that steps
-    /// can be added to; without keys, the steps that follow come before it.
-    pub steps: Option<u64>,
+    /// Where the reader adds steps to its copies: the last one that it has, 0 before the first, and how many rows it wants to
+    /// bring up to date. The answer is rows that steps can be added to; without keys, the steps that follow come before it.
+    pub steps: Option<(u64, u64)>,
     /// What is asked of the rows.
     pub wants: Wants,
     /// Which rows.
@@ -63,6 +63,9 @@ pub struct Pulled {
     /// Row after row.
     pub values: Payload,
 }
+
+/// In place of a chain and its last link, to a reader that asked for steps: they would take more than its rows. Read those.
+pub const READ_WHOLE: (u64, u64) = (0, 0);
 
 /// A clock whose update was skipped because a contribution to it was refused.
 ///
