@@ -11,7 +11,7 @@ use net::{Traffic, lock};
 pub use open::Shape;
 pub(crate) use open::token;
 pub(crate) use shared::Shared;
-use shared::{TableLogs, UNACKNOWLEDGED};
+use shared::TableLogs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -225,7 +225,7 @@ impl Session {
     pub fn clock(&self) -> Result<(), Error> {
         self.shared.absorb_logs()?;
         // As one step: a push that another thread begins between the two would be divided.
-        let may_end = |worker: &machine::Worker| worker.is_flushed() && worker.unacknowledged_bytes() < UNACKNOWLEDGED;
+        let may_end = |worker: &machine::Worker| worker.is_flushed() && worker.may_send();
         self.shared.driver.call_when(may_end, |worker| worker.end_clock())?;
         self.shared.unreported()
     }

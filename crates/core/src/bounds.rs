@@ -12,3 +12,6 @@ pub const OPEN_READS: usize = 4096;
 /// Clocks of a `clock` table that a shard holds apart until the frontier passes them. A push in a later one waits in its
 /// worker until the slowest have come nearer.
 pub const HELD_CLOCKS: u64 = 128;
+
+/// Pushes, ends of clocks and settings that a worker has under way before another must wait.
+pub(crate) const UNACKNOWLEDGED_ITEMS: usize = 1 << 18;

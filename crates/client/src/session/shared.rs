@@ -14,7 +14,7 @@ use types::{NodeId, Placement, TableId, TableSpec, WorkerId};
 use wire::{Member, Pool};
 
 /// Pushed bytes that may be unacknowledged before a push blocks.
-pub(super) const UNACKNOWLEDGED: usize = 256 << 20;
+const UNACKNOWLEDGED: usize = 256 << 20;
 
 pub(crate) struct Shared {
     pub driver: Arc<Driver>,
@@ -94,7 +94,9 @@ impl Shared {
 
     /// Runs a push or a pull; blocks first while too much is under way.
     pub fn push<R>(&self, push: impl FnOnce(&mut Calls<'_>) -> R) -> Result<R, Error> {
-        let has_room = |worker: &machine::Worker| worker.unacknowledged_bytes() < UNACKNOWLEDGED && worker.may_read();
+        let has_room = |worker: &machine::Worker| {
+            worker.unacknowledged_bytes() < UNACKNOWLEDGED && worker.may_read() && worker.may_send()
+        };
         let mut push = Some(push);
         let now = self.driver.call(|worker| has_room(worker).then(|| push.take().map(|push| push(worker))).flatten());
         if let Some(result) = now {

@@ -87,9 +87,13 @@ impl Worker {
     }
 
     fn item_done(&mut self, kind: ItemKind, refusal: Option<Refusal>) {
-        self.unacknowledged_bytes -= kind.kept() + PART_COST;
         match kind {
-            ItemKind::Push { ticket, .. } | ItemKind::Tune { ticket, .. } => self.part_done(ticket, refusal),
+            ItemKind::Push { ticket, .. } => {
+                self.unacknowledged_bytes -= kind.kept() + PART_COST;
+                self.counts.refused += u64::from(refusal.is_some());
+                self.part_done(ticket, refusal);
+            }
+            ItemKind::Tune { ticket, .. } => self.part_done(ticket, refusal),
             ItemKind::Marker => {}
         }
     }

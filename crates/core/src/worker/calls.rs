@@ -3,9 +3,9 @@
 use super::pacing::Pacer;
 use super::stream::ItemKind;
 use super::tasks::Task;
-use super::{Batch, PART_COST, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
+use super::{Batch, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
 use crate::Outbox;
-use crate::bounds::OPEN_READS;
+use crate::bounds::{OPEN_READS, UNACKNOWLEDGED_ITEMS};
 use types::{NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
 use wire::{Control, Keys, Refusal};
 
@@ -148,7 +148,6 @@ impl Worker {
                     continue;
                 }
                 touch(link, now);
-                self.unacknowledged_bytes += PART_COST;
                 out.send(link.append(head, ItemKind::Marker));
             }
         }
@@ -168,6 +167,13 @@ impl Worker {
     #[must_use]
     pub fn unacknowledged_bytes(&self) -> usize {
         self.unacknowledged_bytes + self.queue.bytes()
+    }
+
+    /// Whether fewer pushes, ends of clocks and settings are under way than a worker keeps.
+    #[must_use]
+    pub fn may_send(&self) -> bool {
+        let links = self.tables.values().flat_map(|table| &table.links);
+        links.map(|link| link.unacknowledged.len()).sum::<usize>() < UNACKNOWLEDGED_ITEMS
     }
 
     /// Whether another read may be asked for: a program that has [`OPEN_READS`](crate::OPEN_READS) open waits for one of

@@ -301,7 +301,6 @@ impl Worker {
         if let Some(last) = self.clock.0.checked_sub(1) {
             let mut head = self.head();
             head.clock = Clock(last);
-            self.unacknowledged_bytes += table.links.len() * PART_COST;
             table.links.iter_mut().for_each(|link| out.send(link.append(head, ItemKind::Marker)));
         }
         self.tables.insert(id, table);

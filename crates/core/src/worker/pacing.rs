@@ -5,7 +5,7 @@
 //! keeps its order from there on; the end of a clock waits for the parts that belong to it.
 
 use super::stream::ItemKind;
-use super::{PART_COST, Table, Worker, touch};
+use super::{Table, Worker, touch};
 use crate::Outbox;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Bandwidth, Clock, TableId, Time};
@@ -202,7 +202,6 @@ impl Worker {
         out.send(link.append(head, item));
         let markers = self.pacer.as_mut().map(|pacer| pacer.due_markers((id, shard))).unwrap_or_default();
         for head in markers {
-            self.unacknowledged_bytes += PART_COST;
             out.send(link.append(head, ItemKind::Marker));
         }
     }

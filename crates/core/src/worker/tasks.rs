@@ -288,7 +288,6 @@ impl Worker {
         let Some(table) = self.tables.get_mut(&id) else { return };
         for link in &mut table.links {
             touch(link, now);
-            self.unacknowledged_bytes += PART_COST;
             out.send(link.append(head, ItemKind::Tune { ticket, at, setting }));
         }
         if let Some(pending) = self.pending.get_mut(&ticket) {
