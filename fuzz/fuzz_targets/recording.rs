@@ -72,7 +72,7 @@ fn worker_input(input: &mut Unstructured) -> Result<WorkerInput> {
         12 => WorkerInput::EndPush(ticket),
         13 => {
             let range = PositionRange { first: Position(number(input)?), last: Position(number(input)?) };
-            WorkerInput::Scan(time(input)?, table, range)
+            WorkerInput::Scan(time(input)?, table, range, vec![ticket])
         }
         15 => WorkerInput::Ask(time(input)?, table, keys(input)?),
         16 => WorkerInput::Limit(time(input)?, Some(Bandwidth::from_bytes_per_second(number(input)?))),

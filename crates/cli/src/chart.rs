@@ -329,11 +329,12 @@ mod tests {
 
     #[test]
     fn bytes_are_drawn_as_bytes() {
-        let svg = check(&Chart { across: Across::Megabytes, ..example() });
+        let title = "Bytes".to_owned();
+        let svg = check(&Chart { title, across: Across::Megabytes, ..example() });
         for text in ["1.8× fewer", "both ways (MB)", " MB</text>"] {
             assert!(svg.contains(text), "{text}");
         }
-        assert!(!svg.contains("(seconds)"), "{svg}");
+        assert!(!svg.contains("seconds") && !svg.contains("sooner"), "{svg}");
         let curve = Curve { points: vec![(1.0, 2.0), (2_000.0, 1.0)], ..falling("a", "red", 1.0, 0.0) };
         check(&Chart { across: Across::Megabytes, curves: vec![curve], ..Chart::default() });
     }

@@ -47,7 +47,7 @@ pub enum Error {
     Batch(#[from] TableFailure),
     /// A shard refused a part of the batch and left its rows as they were; other parts of it have been applied. What to do
     /// depends on the refusal: mend the values, raise `max_rows`, or join again.
-    #[error("a push or pull of {worker} was refused: {}", refusal.describe(table, *placement))]
+    #[error("a push or pull of {worker} was refused: {}{}", refusal.describe(table, *placement), so_were(*others))]
     Refused {
         /// Whose push or pull it was: this worker's.
         worker: WorkerId,
@@ -57,6 +57,8 @@ pub enum Error {
         placement: Placement,
         /// What was wrong.
         refusal: Refusal,
+        /// How many others were refused that nobody waits for: a clock, or the end of the session, tells the first of them.
+        others: usize,
     },
     /// An address is none, or cannot be listened at.
     #[error("cannot use the address {address}: {reason}")]
@@ -66,6 +68,15 @@ pub enum Error {
         /// In words.
         reason: String,
     },
+}
+
+/// What a message says of those that it does not name.
+fn so_were(others: usize) -> String {
+    match others {
+        0 => String::new(),
+        1 => "; so was one more".to_owned(),
+        others => format!("; so were {others} more"),
+    }
 }
 
 /// In words, as [`Display`](std::fmt::Display): this is what is shown where `main` returns it, or an `expect` meets it.

@@ -22,7 +22,7 @@ use types::WorkerId;
 pub struct Ledger {
     /// Reads that were held back by the bound, by the worker whose clock let them go.
     pub bound: BTreeMap<WorkerId, Duration>,
-    /// Reads and acknowledgements that were only under way.
+    /// Reads and acknowledgements that were only under way, and pushes and clocks that had to wait until fewer were.
     pub network: Duration,
     /// Standing at barriers.
     pub barrier: Duration,

@@ -52,10 +52,10 @@ pub use table::{PushValues, Table, TargetNumber};
 pub use ticket::{After, FromOutcome, Rows, Ticket, Tickets};
 pub use types::{
     Bandwidth, BandwidthError, CacheSpec, Clock, Codecs, Combine, Consistency, Initial, Key, NodeId, NumberType,
-    Placement, Position, Reduce, Setting, SpecError, TableSpec, UpdaterSpec, WorkerId,
+    Placement, Position, Reduce, Setting, Shape as TableShape, SpecError, TableSpec, UpdaterSpec, WorkerId,
 };
 pub use update::{Number, Registry, Step, Updater};
-pub use wire::{Bits, FailedClock, KeyError, Keys, Refusal};
+pub use wire::{Bits, FailedClock, KeyError, Keys, Payload, Refusal};
 
 /// The tour of the README, compiled and run with the other examples.
 #[cfg(doctest)]

@@ -11,6 +11,11 @@ use wire::Keys;
 /// A log that may be folded is, whenever it has grown to this many rows.
 const FOLD_ROWS: usize = 1 << 16;
 
+/// A log of this many bytes is folded, where it may be, and if it stays large it is sent with the other logs of its table.
+const FULL_BYTES: usize = 32 << 20;
+/// What an update that is kept by itself takes besides its rows.
+const UPDATE_BYTES: usize = 128;
+
 /// One thread's updates to a table since they were last collected. Noting one takes no lock that another thread wants. Made
 /// by [`crate::Table::log`]; what it holds when it is dropped is sent all the same.
 ///
@@ -32,7 +37,11 @@ pub struct Log<T: Number> {
     placement: Placement,
     width: usize,
     fold_at: usize,
+    send: Send,
 }
+
+/// Sends what the logs of a table hold.
+type Send = Box<dyn Fn() -> Result<(), Error> + std::marker::Send + Sync>;
 
 struct Entries<T> {
     noted: Noted<T>,
@@ -46,7 +55,7 @@ enum Noted<T> {
     /// Updates of one row may be added up before they are sent.
     Folding { positions: Vec<u64>, values: Vec<T>, examples: u64 },
     /// Each must be applied by itself.
-    Apart(Vec<Update<T>>),
+    Apart { updates: Vec<Update<T>>, bytes: usize },
 }
 
 impl<T: Number> Noted<T> {
@@ -55,7 +64,7 @@ impl<T: Number> Noted<T> {
         if spec.updater.is_additive() || matches!(spec.combine, Combine::Clock(_)) {
             Self::Folding { positions: Vec::new(), values: Vec::new(), examples: 0 }
         } else {
-            Self::Apart(Vec::new())
+            Self::Apart { updates: Vec::new(), bytes: 0 }
         }
     }
 }
@@ -63,11 +72,13 @@ impl<T: Number> Noted<T> {
 impl<T: Number> Log<T> {
     /// Notes an update: `new` row after row in the order of `keys`, computed from `more` examples.
     ///
-    /// It reaches the shards when any thread of this worker pulls from the table, or at the end of the clock. Where
+    /// It reaches the shards when any thread of this worker pulls from the table, at the end of the clock, or when the log has
+    /// grown to some 32 MB. Where
     /// merging changes nothing (the updater is `sum`, or the table combines by clock), updates of one row are added up
     /// first; elsewhere each is applied by itself.
     ///
-    /// Sends nothing and does not block. Fails, and notes nothing, if the keys were made for a table in another order
+    /// Sends nothing and does not block, unless the log is full: then it does as [`crate::Table::push`] does, and fails if the run
+    /// is over ([`Error::Run`]). Fails, and notes nothing, if the keys were made for a table in another order
     /// ([`Error::Batch`]) or if `new` is not one row for each key ([`Error::Table`]).
     ///
     /// ```
@@ -91,20 +102,32 @@ impl<T: Number> Log<T> {
             let problem = format!("{} rows of {} numbers were noted with {} values", keys.len(), self.width, new.len());
             return Err(Error::Table { problem });
         }
+        if self.note(keys, new, more) { (self.send)() } else { Ok(()) }
+    }
+
+    /// Notes an update that fits. Whether the log is full now.
+    fn note(&mut self, keys: &Keys, new: &[T], more: u64) -> bool {
+        let row_bytes = size_of::<u64>() + self.width * size_of::<T>();
         match &mut lock(&self.entries).noted {
             Noted::Folding { positions, values, examples } => {
                 positions.extend((0..keys.len()).map(|index| keys.position(index).0));
                 values.extend_from_slice(new);
                 *examples += more;
-                if positions.len() >= self.fold_at {
+                let is_large = positions.len() * row_bytes >= FULL_BYTES;
+                if positions.len() >= self.fold_at || is_large {
                     fold(self.width, positions, values);
                     // Twice what is left: folding costs each row a constant share however many distinct ones there are.
                     self.fold_at = (2 * positions.len()).max(FOLD_ROWS);
                 }
+                // Half: what is folded and stays would be folded again by the next update.
+                is_large && positions.len() * row_bytes >= FULL_BYTES / 2
             }
-            Noted::Apart(updates) => updates.push((keys.clone(), new.to_vec(), more)),
+            Noted::Apart { updates, bytes } => {
+                updates.push((keys.clone(), new.to_vec(), more));
+                *bytes += UPDATE_BYTES + keys.len() * row_bytes;
+                *bytes >= FULL_BYTES
+            }
         }
-        Ok(())
     }
 }
 
@@ -126,10 +149,10 @@ impl<T: Number> Logs<T> {
         Self { logs: Mutex::new(Vec::new()), absorbing: Mutex::new(()) }
     }
 
-    pub fn open(&self, spec: &TableSpec) -> Log<T> {
+    pub fn open(&self, spec: &TableSpec, send: Send) -> Log<T> {
         let entries = Arc::new(Mutex::new(Entries { noted: Noted::new(spec), dropped: false }));
         lock(&self.logs).push(entries.clone());
-        Log { entries, placement: spec.shape.placement(), width: spec.width as usize, fold_at: FOLD_ROWS }
+        Log { entries, placement: spec.shape.placement(), width: spec.width as usize, fold_at: FOLD_ROWS, send }
     }
 
     /// Pushes everything noted so far.
@@ -150,7 +173,10 @@ impl<T: Number> Logs<T> {
                     all_values.append(values);
                     all_examples += std::mem::take(examples);
                 }
-                Noted::Apart(updates) => apart.append(updates),
+                Noted::Apart { updates, bytes } => {
+                    apart.append(updates);
+                    *bytes = 0;
+                }
             }
             !entries.dropped
         });
@@ -187,13 +213,19 @@ fn fold<T: Number>(width: usize, positions: &mut Vec<u64>, values: &mut Vec<T>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use types::UpdaterSpec;
+
+    /// For logs that never fill up.
+    fn never() -> Send {
+        Box::new(|| panic!("the log is not full"))
+    }
 
     #[test]
     fn logs_of_several_threads_add_up_where_merging_changes_nothing() {
         let spec = TableSpec::sparse("t", 2);
         let logs = Logs::<i64>::new();
-        let (mut one, mut two) = (logs.open(&spec), logs.open(&spec));
+        let (mut one, mut two) = (logs.open(&spec, never()), logs.open(&spec, never()));
         let keys = |ids: &[u64]| Keys::distinct(Placement::Spread, ids);
         one.add(&keys(&[5]), &[1, 2], 1).expect("fits");
         two.add(&keys(&[5]), &[10, 20], 2).expect("fits");
@@ -211,7 +243,7 @@ mod tests {
     fn updates_that_must_stay_apart_do() {
         let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Adagrad { rate: 0.1, epsilon: 0.0 });
         let logs = Logs::<f32>::new();
-        let mut log = logs.open(&spec);
+        let mut log = logs.open(&spec, never());
         let keys = Keys::distinct(Placement::Spread, &[1]);
         log.add(&keys, &[1.0], 1).expect("fits");
         log.add(&keys, &[2.0], 1).expect("fits");
@@ -223,18 +255,42 @@ mod tests {
     fn a_log_of_a_hot_row_stays_small() {
         let spec = TableSpec::dense("t", 4, 1).number(types::NumberType::I64);
         let logs = Logs::<i64>::new();
-        let mut log = logs.open(&spec);
+        let mut log = logs.open(&spec, never());
         let keys = Keys::run(2..3);
         for _ in 0..3 * FOLD_ROWS {
             log.add(&keys, &[1], 1).expect("fits");
         }
         let rows = match &lock(&log.entries).noted {
             Noted::Folding { positions, .. } => positions.len(),
-            Noted::Apart(_) => panic!("sums fold"),
+            Noted::Apart { .. } => panic!("sums fold"),
         };
         assert!(rows <= FOLD_ROWS);
         let batches = logs.collect(&spec);
         assert_eq!(batches[0].1, [3 * FOLD_ROWS as i64]);
         assert_eq!(batches[0].2, 3 * FOLD_ROWS as u64);
+    }
+
+    #[test]
+    fn a_log_that_is_full_is_sent_whether_it_folds_or_not() {
+        let adagrad = UpdaterSpec::Adagrad { rate: 0.1, epsilon: 0.0 };
+        for spec in [TableSpec::dense("t", 1 << 40, 1_000), TableSpec::dense("t", 1 << 40, 1_000).updater(adagrad)] {
+            let logs = Arc::new(Logs::<f32>::new());
+            let sent = Arc::new(AtomicUsize::new(0));
+            let (collected, kept, counted) = (logs.clone(), spec.clone(), sent.clone());
+            let send = Box::new(move || {
+                let rows: usize = collected.collect(&kept).iter().map(|(keys, ..)| keys.len()).sum();
+                assert!(rows * 4_000 <= FULL_BYTES, "{rows} rows");
+                counted.fetch_add(rows, Ordering::Relaxed);
+                Ok(())
+            });
+            let mut log = logs.open(&spec, send);
+            let rows = 20_000;
+            for row in 0..rows {
+                log.add(&Keys::run(row..row + 1), &[1.0; 1_000], 1).expect("fits");
+            }
+            let left: usize = logs.collect(&spec).iter().map(|(keys, ..)| keys.len()).sum();
+            assert!(left * 4_000 <= FULL_BYTES, "{left} rows");
+            assert_eq!(sent.load(Ordering::Relaxed) + left, rows as usize, "{}", spec.updater);
+        }
     }
 }

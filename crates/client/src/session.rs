@@ -207,8 +207,8 @@ impl Session {
     /// that are very many clocks behind; and while too much is under way. Threads may call it at once: each
     /// call ends one clock, which holds all that its thread pushed and noted before.
     ///
-    /// Fails if a push whose ticket was dropped was refused since the last clock ([`Error::Refused`]; the clock has ended all the
-    /// same), or if the run is lost ([`Error::Run`]).
+    /// Fails if a push whose ticket was dropped was refused since the last clock ([`Error::Refused`], which names the first and
+    /// counts the others; the clock has ended all the same), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
     /// # use slackwater::{Session, Shape, TableSpec};
@@ -226,7 +226,7 @@ impl Session {
         self.shared.absorb_logs()?;
         // As one step: a push that another thread begins between the two would be divided.
         let may_end = |worker: &machine::Worker| worker.is_flushed() && worker.may_send();
-        self.shared.driver.call_when(may_end, |worker| worker.end_clock())?;
+        self.shared.call_when(may_end, |worker| worker.end_clock())?;
         self.shared.unreported()
     }
 

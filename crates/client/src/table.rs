@@ -143,7 +143,8 @@ impl<T: TargetNumber> Table<T> {
     /// ```
     #[must_use]
     pub fn log(&self) -> Log<T> {
-        self.logs.open(&self.spec)
+        let table = self.clone();
+        self.logs.open(&self.spec, Box::new(move || table.absorb_logs()))
     }
 
     /// Sends what the logs of this table hold.

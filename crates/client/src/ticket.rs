@@ -92,7 +92,7 @@ impl<R: FromOutcome> Ticket<R> {
         self.open = false;
         let result = match outcome {
             Ok(outcome) => R::from_outcome(outcome, self.placement),
-            Err((table, failure)) => return Err(self.shared.refused(table, &failure)),
+            Err((table, failure)) => return Err(self.shared.refused(table, &failure, 0)),
         };
         self.shared.account(result.released_by(), begin.elapsed());
         Ok(result)

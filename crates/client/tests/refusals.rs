@@ -238,12 +238,22 @@ fn the_failure_of_a_dropped_ticket_shows_at_a_clock() {
                    as they were";
     assert_eq!(error.to_string(), message);
     // And as a program that decides on it sees it.
-    let Error::Refused { worker, table: name, placement, refusal: Refusal::NotFinite { position } } = error else {
+    let Error::Refused { worker, table: name, placement, refusal: Refusal::NotFinite { position }, others } = error
+    else {
         panic!("{error:?}");
     };
-    assert_eq!((worker.0, name.as_str(), placement.key(position).0), (0, "weights", 5));
+    assert_eq!((worker.0, name.as_str(), placement.key(position).0, others), (0, "weights", 5, 0));
     assert_eq!(session.now().0, 1, "the clock has ended all the same");
     session.clock().expect("said once");
+    // Of several it names the first, and counts the others.
+    for (others, words) in [(1, "; so was one more"), (2, "; so were 2 more")] {
+        for _ in 0..=others {
+            drop(table.push(&table.keys(&[6]), vec![f32::INFINITY]).expect("sent"));
+        }
+        table.push(&table.keys(&[5]), vec![1.0]).expect("sent").wait().expect("pushed");
+        let message = refused(session.clock()).to_string();
+        assert!(message.contains("key 6") && message.ends_with(words), "{message}");
+    }
     session.close().expect("left");
 }
 

@@ -106,10 +106,10 @@ impl Calls<'_> {
     }
 
     /// See [`Worker::scan`].
-    pub fn scan(&mut self, table: TableId, range: PositionRange) -> Result<Ticket, TableFailure> {
+    pub fn scan(&mut self, table: TableId, range: PositionRange, after: &[Ticket]) -> Result<Ticket, TableFailure> {
         let now = self.now();
-        self.note(|| WorkerInput::Scan(now, table, range));
-        self.worker.scan(now, table, range, &[], self.out)
+        self.note(|| WorkerInput::Scan(now, table, range, after.to_vec()));
+        self.worker.scan(now, table, range, after, self.out)
     }
 
     /// See [`Worker::active`].

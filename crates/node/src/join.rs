@@ -8,6 +8,9 @@ use wire::{Control, Frame, Head, Member, Message, Role};
 
 /// A join that was not answered is said again after this long.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// Frames of the coordinator's that are kept for the machine. It says again what is not answered, so that nothing more is lost than
+/// time; and nobody else has anything to say before a node has answered it.
+const EARLY_FRAMES: usize = 64;
 
 /// A place in a run.
 #[derive(Debug)]
@@ -20,7 +23,7 @@ pub struct Joined {
     pub plan: Plan,
     /// Where everybody listens.
     pub members: Vec<Member>,
-    /// Frames from others who began sooner, to be handled first.
+    /// What the coordinator said of the run before it said that it begins, to be handled first.
     pub early: Vec<Frame>,
 }
 
@@ -39,6 +42,7 @@ pub fn join(
     let begin = Instant::now();
     let mut asked: Option<Instant> = None;
     let mut place: Option<(NodeId, Source)> = None;
+    let mut was_welcomed = false;
     let mut early = Vec::new();
     let mut said = Instant::now();
     let mut asks = 0u32;
@@ -65,7 +69,7 @@ pub fn join(
             match frame.message {
                 Message::Control(Control::Welcome { node, source, token: theirs }) if theirs == token => {
                     transport.rename(node);
-                    place = Some((node, source));
+                    (place, was_welcomed) = (Some((node, source)), true);
                     asked = None;
                 }
                 Message::Control(Control::Turned { reason, token: theirs }) if theirs == token => {
@@ -85,20 +89,25 @@ pub fn join(
                 }
                 Message::Control(Control::Lost { node, reason }) => return Err(NodeError::Lost { node, reason }),
                 Message::Control(Control::Beat) => {}
-                _ => early.push(frame),
+                _ if frame.head.from == NodeId::Coordinator && early.len() < EARLY_FRAMES => early.push(frame),
+                _ => {}
             }
         }
         if begin.elapsed() > limit {
-            let reason = match place {
-                None => "no answer from the coordinator; is the address right and is it running?",
-                Some(_) => "some servers or workers have not joined; were all of them started?",
+            let reason = match (place, was_welcomed) {
+                (Some(_), _) => "some servers or workers have not joined; were all of them started?",
+                (None, true) => "the coordinator gave this node a place, and answers no more; is it still running?",
+                (None, false) => "no answer from the coordinator; is the address right and is it running?",
             };
             return Err(NodeError::NotBegun { seconds: limit.as_secs(), reason: reason.to_owned() });
         }
         if said.elapsed() > Duration::from_secs(5) {
             said = Instant::now();
-            let what =
-                if place.is_some() { "waiting for the other nodes to join" } else { "waiting for the coordinator" };
+            let what = match (place, was_welcomed) {
+                (Some(_), _) => "waiting for the other nodes to join",
+                (None, true) => "waiting for the coordinator to answer again",
+                (None, false) => "waiting for the coordinator",
+            };
             tracing::info!(seconds = begin.elapsed().as_secs(), "{what}");
         }
         if asked.is_some() {
@@ -113,5 +122,76 @@ fn provisional_name(role: Role, token: u64) -> NodeId {
     match role {
         Role::Server => NodeId::Server(index),
         Role::Worker => NodeId::Worker(index),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use net::Exchange;
+    use types::PlanNumber;
+
+    const TOKEN: u64 = 7;
+    const LIMIT: Duration = Duration::from_millis(50);
+
+    fn say(from: NodeId, control: Control) -> Event {
+        Event::Frame(Frame { head: Head::plain(from, NodeId::Worker(0)), message: Message::Control(control) })
+    }
+
+    fn welcome() -> Event {
+        say(NodeId::Coordinator, Control::Welcome { node: NodeId::Worker(0), source: Source(1), token: TOKEN })
+    }
+
+    /// A transport on which these things happen, and nothing more.
+    struct Script(std::vec::IntoIter<Event>);
+
+    impl Transport for Script {
+        fn send(&mut self, _: Frame) {}
+        fn flush(&mut self) {}
+        fn next(&mut self) -> Option<Event> {
+            self.0.next()
+        }
+        fn know(&mut self, _: &[Member]) {}
+        fn rename(&mut self, _: NodeId) {}
+        fn backlog(&self) -> usize {
+            0
+        }
+        fn traffic(&self) -> net::Traffic {
+            net::Traffic::default()
+        }
+    }
+
+    fn join_hearing(events: Vec<Event>) -> Result<Joined, NodeError> {
+        let (_, mut waiter) = Exchange::new().join(NodeId::Worker(1));
+        join(&mut Script(events.into_iter()), &mut waiter, (Role::Worker, None), "", TOKEN, LIMIT)
+    }
+
+    #[test]
+    fn whoever_waits_in_vain_is_told_for_whom() {
+        let disconnected = || Event::Disconnected(NodeId::Coordinator);
+        let cases = [
+            (vec![], "is the address right"),
+            (vec![disconnected()], "is the address right"),
+            (vec![welcome()], "have not joined"),
+            (vec![welcome(), disconnected()], "answers no more"),
+            (vec![welcome(), disconnected(), welcome()], "have not joined"),
+        ];
+        for (events, words) in cases {
+            let said = format!("{events:?}");
+            let error = join_hearing(events).expect_err("it never begins").to_string();
+            assert!(error.contains(words), "{error} after {said}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_for_later_is_the_coordinators_and_bounded() {
+        let finish = |from: NodeId| (0..1_000).map(move |_| say(from, Control::Finish));
+        let mut events = vec![welcome()];
+        events.extend(finish(NodeId::Worker(3)).chain(finish(NodeId::Coordinator)));
+        let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(1)] };
+        events.push(say(NodeId::Coordinator, Control::Begin { plan, members: Vec::new() }));
+        let joined = join_hearing(events).expect("begun");
+        assert_eq!(joined.early.len(), EARLY_FRAMES);
+        assert!(joined.early.iter().all(|frame| frame.head.from == NodeId::Coordinator));
     }
 }

@@ -94,7 +94,7 @@ fn work(driver: &Arc<Driver>) -> Result<(), NodeError> {
             push_in_parts(driver, *table, &keys, spec.width as usize);
             pull(driver, *table, &keys, numbers)?;
             if clock % 5 == 1 {
-                let scan = driver.call(|worker| worker.scan(*table, PositionRange::ALL)).expect("it fits");
+                let scan = driver.call(|worker| worker.scan(*table, PositionRange::ALL, &[])).expect("it fits");
                 let target = PullTarget::F32(vec![0.0; numbers]);
                 let both = driver.call(|worker| worker.push_pull(*table, batch, target, &[scan])).expect("it fits");
                 rows(driver, scan)?;

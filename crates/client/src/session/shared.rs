@@ -64,11 +64,11 @@ impl Shared {
         })
     }
 
-    pub fn refused(&self, table: TableId, failure: &Failure) -> Error {
+    pub fn refused(&self, table: TableId, failure: &Failure, others: usize) -> Error {
         let named = |spec: &TableSpec| (spec.name.clone(), spec.shape.placement());
         let named = self.driver.call(|worker| worker.spec(table).map(named));
         let (table, placement) = named.unwrap_or_else(|| (format!("number {}", table.0), Placement::Ordered));
-        Error::Refused { worker: self.rank, table, placement, refusal: failure.refusal.clone() }
+        Error::Refused { worker: self.rank, table, placement, refusal: failure.refusal.clone(), others }
     }
 
     /// Sends what the logs of every table hold.
@@ -78,9 +78,9 @@ impl Shared {
 
     /// Fails if a push whose ticket was dropped was refused since this was last asked.
     pub(super) fn unreported(&self) -> Result<(), Error> {
-        match self.driver.call(|worker| worker.take_unreported()).first() {
-            Some((table, failure)) => Err(self.refused(*table, failure)),
-            None => Ok(()),
+        match self.driver.call(|worker| worker.take_unreported()).as_slice() {
+            [(table, failure), others @ ..] => Err(self.refused(*table, failure, others.len())),
+            [] => Ok(()),
         }
     }
 
@@ -97,15 +97,34 @@ impl Shared {
         let has_room = |worker: &machine::Worker| {
             worker.unacknowledged_bytes() < UNACKNOWLEDGED && worker.may_read() && worker.may_send()
         };
-        let mut push = Some(push);
-        let now = self.driver.call(|worker| has_room(worker).then(|| push.take().map(|push| push(worker))).flatten());
+        self.call_when(has_room, push)
+    }
+
+    /// Runs a call; blocks first until the worker is `ready`, and accounts for that.
+    pub fn call_when<R>(
+        &self,
+        ready: impl Fn(&machine::Worker) -> bool,
+        call: impl FnOnce(&mut Calls<'_>) -> R,
+    ) -> Result<R, Error> {
+        let mut call = Some(call);
+        let now = self.driver.call(|worker| ready(worker).then(|| call.take().map(|call| call(worker))).flatten());
         if let Some(result) = now {
             return Ok(result);
         }
-        let Some(push) = push else { unreachable!("a push that was not run is still there") };
+        let Some(call) = call else { unreachable!("a call that was not made is still there") };
+        self.under_way(|| Ok(self.driver.call_when(ready, call)?))
+    }
+
+    /// Blocks until the worker is `ready`, and accounts for that.
+    pub fn wait_until(&self, ready: impl Fn(&machine::Worker) -> bool) -> Result<(), Error> {
+        self.under_way(|| Ok(self.driver.wait_until(|worker| ready(worker).then_some(()))?))
+    }
+
+    /// Accounts for the time that something takes which waits for what is under way.
+    fn under_way<R>(&self, wait: impl FnOnce() -> R) -> R {
         let begin = Instant::now();
-        let result = self.driver.call_when(has_room, push)?;
+        let result = wait();
         self.account(None, begin.elapsed());
-        Ok(result)
+        result
     }
 }

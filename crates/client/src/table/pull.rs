@@ -87,13 +87,27 @@ impl<T: TargetNumber> Table<T> {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn pull_range(&self, ids: Range<u64>) -> Result<Ticket<Rows<T>>, Error> {
+        self.pull_range_after(ids, &Tickets::none())
+    }
+
+    /// As [`Table::pull_range`], after other tickets are done.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
+    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// let (days, done) = (session.table::<f32>(TableSpec::sparse("days", 1).ordered())?, session.table::<f32>(TableSpec::dense("done", 1, 1))?);
+    /// let push = done.push_range(0..1, vec![1.0])?;
+    /// let rows = days.pull_range_after(0..1000, &Tickets::none().and(&push))?.wait()?;
+    /// assert!(push.is_done() && rows.ids().is_empty());
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn pull_range_after(&self, ids: Range<u64>, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
         if matches!(self.spec.shape, types::Shape::Dense { .. }) || ids.is_empty() {
-            return self.pull(&Keys::run(ids));
+            let keys = Keys::run(ids);
+            return self.pull_into(&keys, self.room_for(&keys)?, after);
         }
-        self.absorb_logs()?;
-        let range = PositionRange { first: Position(ids.start), last: Position(ids.end - 1) };
-        let number = self.shared.push(|worker| worker.scan(self.id, range))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        self.scan(PositionRange { first: Position(ids.start), last: Position(ids.end - 1) }, after)
     }
 
     /// Pulls every row there is; [`Rows::ids`] tells which they are. The rows come shard by shard in parts, each as fresh as
@@ -112,8 +126,28 @@ impl<T: TargetNumber> Table<T> {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn pull_all(&self) -> Result<Ticket<Rows<T>>, Error> {
+        self.pull_all_after(&Tickets::none())
+    }
+
+    /// As [`Table::pull_all`], after other tickets are done.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
+    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// let (words, done) = (session.table::<f32>(TableSpec::sparse("words", 1))?, session.table::<f32>(TableSpec::dense("done", 1, 1))?);
+    /// let push = done.push_range(0..1, vec![1.0])?;
+    /// let rows = words.pull_all_after(&Tickets::none().and(&push))?.wait()?;
+    /// assert!(push.is_done() && rows.ids().is_empty());
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn pull_all_after(&self, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
+        self.scan(PositionRange::ALL, after)
+    }
+
+    fn scan(&self, range: PositionRange, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
         self.absorb_logs()?;
-        let number = self.shared.push(|worker| worker.scan(self.id, PositionRange::ALL))??;
+        let number = self.shared.push(|worker| worker.scan(self.id, range, &after.0))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 }

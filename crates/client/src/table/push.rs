@@ -92,7 +92,7 @@ impl<T: TargetNumber> Table<T> {
             let Some(ticket) = ticket else { return Ok(None) };
             drop(lent);
             // Of a run that is lost nobody will say that it is done with the memory.
-            let taken = driver.wait_until(|worker| worker.is_finished(ticket).then_some(()));
+            let taken = self.shared.wait_until(|worker| worker.is_finished(ticket));
             taken.inspect_err(|_| driver.call(|worker| worker.let_go()))?;
             Ok(Some(Ticket::new(self.shared.clone(), ticket, self.spec.shape.placement())))
         })
@@ -115,9 +115,9 @@ impl<T: TargetNumber> Table<T> {
                 worker.unacknowledged_bytes()
             });
             if under_way > COPIED_BYTES {
-                let room = |worker: &machine::Worker| worker.unacknowledged_bytes() <= COPIED_BYTES / 2;
+                let has_room = |worker: &machine::Worker| worker.unacknowledged_bytes() <= COPIED_BYTES / 2;
                 // A run that is lost fails every wait; the push is over then, too.
-                driver.wait_until(|worker| room(worker).then_some(())).inspect_err(|_| {
+                self.shared.wait_until(has_room).inspect_err(|_| {
                     driver.call(|worker| worker.end_push(ticket));
                 })?;
             }

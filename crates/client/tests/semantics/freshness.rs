@@ -2,7 +2,10 @@
 
 use crate::{alone, counts, dawdle, done, run};
 use slackwater::{Combine, Consistency, Reduce, Rows, TableSpec, Traffic, UpdaterSpec, WorkerCounts};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Tells late from never.
+const NEVER: Duration = Duration::from_secs(60);
 
 #[test]
 fn no_read_is_further_behind_than_the_slack() {
@@ -35,7 +38,8 @@ fn no_read_is_further_behind_than_the_slack() {
 /// Reads the same rows in every clock while everybody changes a few of them. Returns what worker 0 did and moved.
 fn read_again_and_again(eager: bool) -> (WorkerCounts, Traffic) {
     const ROWS: u64 = 1_000;
-    let mut results = run(2, 3, |session| {
+    const SERVERS: u64 = 2;
+    let mut results = run(SERVERS as u32, 3, |session| {
         let spec = TableSpec::sparse("rows", 8).consistency(Consistency::Bounded { slack: 1, eager }).cached(ROWS);
         let table = session.table::<f32>(spec).expect("made");
         let all = table.keys(&(0..ROWS).collect::<Vec<_>>());
@@ -46,9 +50,15 @@ fn read_again_and_again(eager: bool) -> (WorkerCounts, Traffic) {
             let few: Vec<u64> = (0..20).map(|n| (clock * 37 + n * 7 + u64::from(session.rank())) % ROWS).collect();
             let few = table.keys(&few);
             done(table.push(&few, vec![1.0; few.len() * 8]));
+            let before = session.counts().refreshes;
             session.clock().expect("ended");
-            // Somebody who computes for a while, so that refreshes can arrive.
-            std::thread::sleep(Duration::from_millis(10));
+            // Somebody who computes for as long as refreshes take to arrive: each server brings what this clock changed.
+            session.barrier().expect("all have ended it");
+            let begin = Instant::now();
+            while eager && session.counts().refreshes < before + SERVERS {
+                assert!(begin.elapsed() < NEVER, "no refresh after clock {clock}");
+                std::thread::yield_now();
+            }
         }
         (session.counts(), session.traffic())
     });

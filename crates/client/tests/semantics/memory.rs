@@ -33,6 +33,16 @@ fn kept_memory_may_change_as_soon_as_the_push_returns() {
 }
 
 #[test]
+fn the_ledger_knows_of_pushes_that_hold_their_caller() {
+    alone(|session| {
+        let table = session.table::<f32>(TableSpec::dense("large", ROWS[0], 1)).expect("made");
+        let before = session.ledger().network;
+        drop(table.push_range(0..ROWS[0], &vec![1.0f32; ROWS[0] as usize]).expect("sent"));
+        assert!(session.ledger().network > before);
+    });
+}
+
+#[test]
 fn kept_memory_that_is_refused_is_told_by_the_ticket() {
     alone(|session| {
         let spec = TableSpec::dense("sums", ROWS[0], 1).combine(Combine::Clock(Reduce::Sum));

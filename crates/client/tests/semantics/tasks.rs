@@ -1,7 +1,7 @@
 //! The order of a worker's tasks.
 
 use crate::{alone, counts, run};
-use slackwater::{Consistency, Keys, TableSpec, Tickets, UpdaterSpec};
+use slackwater::{Consistency, Keys, NumberType, TableSpec, Tickets, UpdaterSpec};
 
 #[test]
 fn a_push_pull_holds_its_own_push_under_any_consistency() {
@@ -49,6 +49,26 @@ fn a_task_runs_after_the_tickets_it_names() {
             // The last of the three is done, so all are, and in that order.
             assert_eq!(read.wait().expect("read").values(), [value; 1_000]);
             assert!(first.is_done() && second.is_done());
+        }
+    });
+}
+
+#[test]
+fn a_scan_runs_after_the_tickets_it_names() {
+    alone(|session| {
+        let one = session.table::<i64>(counts("one", 1_000)).expect("made");
+        let days = TableSpec::sparse("days", 1).number(NumberType::I64).ordered();
+        let two = session.table::<i64>(days).expect("made");
+        let dense = session.table::<i64>(counts("dense", 10)).expect("made");
+        for _ in 0..30 {
+            let push = one.push_range(0..1_000, vec![1; 1_000]).expect("sent");
+            let after = Tickets::none().and(&push);
+            for scan in
+                [two.pull_range_after(0..9, &after), two.pull_all_after(&after), dense.pull_range_after(0..9, &after)]
+            {
+                scan.expect("asked").wait().expect("read");
+                assert!(push.is_done());
+            }
         }
     });
 }

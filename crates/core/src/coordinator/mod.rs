@@ -123,11 +123,13 @@ impl Coordinator {
                 self.join(now, from, (role, place), address, token, out);
             }
             Control::Beat => self.beat(from, out),
+            Control::Fail { reason } => self.declare_lost(from, format!("it could not go on: {reason}"), out),
+            // Whoever says more before it was told to begin is none of ours, and its seat may yet become another's.
+            _ if !self.begun => {}
             Control::MakeTable { spec } => self.make_table(now, from, spec, out),
             Control::TableAdded { table, problem } => self.table_added(from, table, problem, out),
             Control::Barrier { number } => self.barrier(now, from, number, out),
             Control::Bye => self.bye(from, out),
-            Control::Fail { reason } => self.declare_lost(from, format!("it could not go on: {reason}"), out),
             Control::Left { worker } => {
                 self.unheard.remove(&(from, worker));
             }

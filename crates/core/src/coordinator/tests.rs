@@ -1,6 +1,6 @@
 use super::barrier::{NAMED, NOTICE_AFTER};
 use super::*;
-use types::Source;
+use types::{Source, TableSpec};
 use wire::Role;
 
 #[test]
@@ -85,6 +85,23 @@ fn no_two_incarnations_share_a_source() {
     assert!(begins(said(&mut coordinator, much_later, name, new, Control::Beat)));
     assert!(said(&mut coordinator, much_later, name, old, Control::Bye).is_empty());
     assert!(!coordinator.seats[&name].gone);
+}
+
+#[test]
+fn nobody_leaves_a_run_or_waits_in_it_before_it_has_begun() {
+    let mut coordinator = Coordinator::new(Size { servers: 1, workers: 1 }, Span::from_secs(1));
+    for token in 0..3 {
+        let now = Time(0) + Span::from_secs(2 * token);
+        coordinator.tick(now, &mut Outbox::new());
+        let (node, source) = join(&mut coordinator, now, Role::Worker, token).expect("the place is free again");
+        for control in
+            [Control::Barrier { number: 1 }, Control::MakeTable { spec: TableSpec::sparse("t", 1) }, Control::Bye]
+        {
+            let answers = said(&mut coordinator, now, node, source, control);
+            assert!(answers.is_empty(), "{answers:?}");
+        }
+    }
+    assert_eq!(coordinator.live(), 1);
 }
 
 /// A run of one server and this many workers that has begun.

@@ -82,10 +82,11 @@ impl WorkerInput {
                 out.push(11);
                 ticket.put(out);
             }
-            Self::Scan(now, table, range) => {
+            Self::Scan(now, table, range, after) => {
                 put_time(12, *now, out);
                 table.put(out);
                 range.put(out);
+                after.put(out);
             }
             Self::Tune(now, table, setting) => {
                 put_time(13, *now, out);
@@ -125,7 +126,7 @@ impl WorkerInput {
             9 => Self::BeginPush(Field::get(input)?, lists.get(input)?, Field::get(input)?),
             10 => Self::PushRows(time(input)?, rows_of_push(input, lists)?),
             11 => Self::EndPush(Field::get(input)?),
-            12 => Self::Scan(time(input)?, Field::get(input)?, Field::get(input)?),
+            12 => Self::Scan(time(input)?, Field::get(input)?, Field::get(input)?, Field::get(input)?),
             13 => Self::Tune(time(input)?, Field::get(input)?, Field::get(input)?),
             14 => Self::EndClock(time(input)?),
             18 => Self::Limit(time(input)?, Option::get(input)?.map(Bandwidth::from_bytes_per_second)),

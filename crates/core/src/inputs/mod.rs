@@ -76,7 +76,7 @@ pub enum WorkerInput {
     /// The program has handed over every part.
     EndPush(Ticket),
     /// The program scans.
-    Scan(Time, TableId, PositionRange),
+    Scan(Time, TableId, PositionRange, Vec<Ticket>),
     /// The program asks which rows are active.
     Ask(Time, TableId, Keys),
     /// The program changes a setting.
@@ -136,7 +136,7 @@ impl WorkerInput {
                 Some(ticket) => ticket,
                 None => return Ok(Answer::Nothing),
             },
-            Self::Scan(now, table, range) => worker.scan(now, table, range, &[], out)?,
+            Self::Scan(now, table, range, after) => worker.scan(now, table, range, &after, out)?,
             Self::Ask(now, table, keys) => worker.active(now, table, keys, &[], out)?,
             Self::Tune(now, table, setting) => worker.tune(now, table, setting, out)?,
             Self::Barrier => return Ok(Answer::Barrier(worker.barrier(out))),

@@ -222,7 +222,7 @@ impl Cluster {
             Step::Scan { table, first, end, last } => {
                 let range = types::PositionRange { first: types::Position(first), last: types::Position(end) };
                 let id = self.actors[worker].tables[&table];
-                let ticket = self.drive_worker(worker, WorkerInput::Scan(now, id, range));
+                let ticket = self.drive_worker(worker, WorkerInput::Scan(now, id, range, Vec::new()));
                 self.pull_issued(worker, ticket, table, None, Vec::new(), true, last);
             }
             Step::Ask { table, keys } => {

@@ -1,0 +1,69 @@
+//! Whatever anybody says, before a run begins and after, its coordinator goes on.
+#![no_main]
+
+use inputs::{number, specs};
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use machine::{Coordinator, Outbox, Size};
+use types::{NodeId, Source, Span, TableId, Time, WorkerId};
+use wire::{Control, Frame, Head, Message, Role};
+
+const SIZE: Size = Size { servers: 1, workers: 2 };
+
+fn control(input: &mut Unstructured) -> Result<Control> {
+    let worker = WorkerId(input.int_in_range(0..=2)?);
+    Ok(match input.int_in_range(0..=9)? {
+        0..=2 => {
+            let role = *input.choose(&[Role::Server, Role::Worker])?;
+            let place = if input.ratio(1, 4)? { Some(number(input)? as u32) } else { None };
+            Control::Join { role, address: String::new(), token: input.int_in_range(0..=7)?, place }
+        }
+        3 | 4 => Control::Beat,
+        5 => Control::MakeTable { spec: input.choose(&specs())?.clone() },
+        6 => {
+            let problem = input.ratio(1, 4)?.then(String::new);
+            Control::TableAdded { table: TableId(input.int_in_range(0..=3)?), problem }
+        }
+        7 => Control::Barrier { number: number(input)? },
+        8 if input.ratio(1, 8)? => Control::Fail { reason: String::new() },
+        8 => Control::Left { worker },
+        _ => Control::Bye,
+    })
+}
+
+fn run(input: &mut Unstructured) -> Result<()> {
+    let mut coordinator = Coordinator::new(SIZE, Span::from_secs(2));
+    let mut out = Outbox::new();
+    // Who sits where, by the last welcome: most of what is said carries a source that is believed.
+    let mut sources = [Source(0); 2];
+    let mut now = 0;
+    while !input.is_empty() {
+        now += input.int_in_range(0..=2)? * 500_000_000;
+        if input.ratio(1, 6)? {
+            coordinator.tick(Time(now), &mut out);
+        } else {
+            let worker: u32 = input.int_in_range(0..=2)?;
+            let from = *input.choose(&[NodeId::Server(0), NodeId::Worker(worker), NodeId::Worker(worker)])?;
+            let mut head = Head::plain(from, NodeId::Coordinator);
+            head.source = match sources.get(worker as usize) {
+                Some(source) if input.ratio(7, 8)? => *source,
+                _ => Source(number(input)?),
+            };
+            let frame = Frame { head, message: Message::Control(control(input)?) };
+            coordinator.handle(Time(now), frame, &mut out);
+        }
+        for frame in out.drain() {
+            if let Message::Control(Control::Welcome { node: NodeId::Worker(rank), source, .. }) = &frame.message {
+                sources[*rank as usize] = *source;
+            }
+            let _ = inputs::bytes_of(&frame);
+        }
+        assert!(!coordinator.has_begun() || coordinator.missing().is_none(), "begun, and a seat is empty");
+    }
+    let _ = (coordinator.is_finished(), coordinator.lost());
+    Ok(())
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    run(&mut Unstructured::new(bytes)).ok();
+});
