@@ -2,6 +2,7 @@
 
 use super::active;
 use super::cache::Arrival;
+use super::pacing::{Pacer, send};
 use super::stream::{ItemKind, ReadKeys, Reading};
 use super::ticket::PendingRead;
 use super::{Notice, PART_COST, ShardLink, Worker, touch};
@@ -24,8 +25,8 @@ impl Worker {
                 touch(link, now);
                 link.reaches(head.clock);
                 let finished = link.finish(acked.through);
-                let bytes: usize = finished.iter().map(|item| item.kind.bytes()).sum();
-                if self.rate.arrived(now, bytes as u64) {
+                let parts = finished.iter().filter(|item| matches!(item.kind, ItemKind::Push { .. })).count();
+                if self.rate.arrived(now, parts) {
                     self.rate_changed();
                 }
                 for item in finished {
@@ -78,8 +79,7 @@ impl Worker {
             Message::Control(control) => self.controlled(control, out),
             Message::Push(_) | Message::Marker(_) | Message::Tune(_) | Message::Pull(_) | Message::Refreshed(_) => {}
         }
-        self.start_queued(now, out);
-        self.send_paced(now, out);
+        self.proceed(now, out);
     }
 
     fn link(&mut self, table: TableId, shard: types::ShardId) -> Option<&mut ShardLink> {
@@ -107,7 +107,7 @@ impl Worker {
         }
         let frames = link.resend(head, resend.next);
         if let Some(pacer) = &mut self.pacer {
-            pacer.charge(&frames);
+            pacer.charge_resent(&frames);
         }
         self.counts.resent += frames.len() as u64;
         frames.into_iter().for_each(|frame| out.send(frame));
@@ -155,7 +155,8 @@ impl Worker {
             && pulled.contains >= link.acknowledged
             && reading.wants == Wants::Values
         {
-            let arrival = arrival(link, head.clock, keys, &pulled.values, pulled.contains, table.spec.combine);
+            let held = held(self.pacer.as_ref(), pulled.table, shard);
+            let arrival = arrival(link, held, head.clock, keys, &pulled.values, pulled.contains, table.spec.combine);
             cache.store(&arrival, pulled.chain);
         }
         if let Some(read) = self.pending.get_mut(&reading.ticket).and_then(|pending| pending.read.as_mut()) {
@@ -189,7 +190,7 @@ impl Worker {
         reply.to = link.placed.owner;
         let receipt =
             Refreshed { table: refresh.table, shard: refresh.shard, chain: refresh.chain, link: refresh.link };
-        out.send(Frame { head: reply, message: Message::Refreshed(receipt) });
+        send(&mut self.pacer, Frame { head: reply, message: Message::Refreshed(receipt) }, out);
         let Some(cache) = &mut table.cache else { return };
         let Some(positions) = refresh.positions.numbers::<u64>() else { return };
         if refresh.values.len() != positions.len() * table.spec.row_bytes() {
@@ -201,7 +202,8 @@ impl Worker {
         }
         let Ok(keys) = Keys::at(table.spec.shape.placement(), positions) else { return };
         let keys = keys.slice(0..keys.len());
-        let arrival = arrival(link, head.clock, &keys, &refresh.values, refresh.contains, table.spec.combine);
+        let held = held(self.pacer.as_ref(), refresh.table, refresh.shard.0 as usize);
+        let arrival = arrival(link, held, head.clock, &keys, &refresh.values, refresh.contains, table.spec.combine);
         cache.refresh(&arrival, refresh.chain, refresh.link, refresh.contains >= link.acknowledged);
     }
 
@@ -337,7 +339,7 @@ impl Worker {
             let mut frames = link.resend(head, 0);
             frames.extend(link.resend_reads(head));
             if let Some(pacer) = &mut self.pacer {
-                pacer.charge(&frames);
+                pacer.charge_resent(&frames);
             }
             self.counts.resent += frames.len() as u64;
             frames.into_iter().for_each(|frame| out.send(frame));
@@ -355,7 +357,7 @@ impl Worker {
 
     /// Time has passed: over a transport that loses messages, what was not answered is sent again.
     pub fn tick(&mut self, now: Time, out: &mut Outbox) {
-        self.send_paced(now, out);
+        self.proceed(now, out);
         let Some(after) = self.settings.resend_after else { return };
         if now.since(self.asked_control) >= after {
             self.asked_control = now;
@@ -365,7 +367,7 @@ impl Worker {
             .tables
             .values()
             .flat_map(|table| &table.links)
-            .filter(|link| !link.is_idle() && now.since(link.moved) >= after)
+            .filter(|link| link.awaits_answer() && now.since(link.moved) >= after)
             .map(|link| link.placed.owner)
             .collect();
         for node in overdue {
@@ -374,17 +376,23 @@ impl Worker {
     }
 }
 
+/// Pushes to a shard that wait for bandwidth.
+fn held(pacer: Option<&Pacer>, table: TableId, shard: usize) -> impl Iterator<Item = &ItemKind> {
+    pacer.into_iter().flat_map(move |pacer| pacer.held(table, shard))
+}
+
 /// Rows for the cache, with the own pushes that they lack.
 fn arrival<'a>(
     link: &'a ShardLink,
+    held: impl Iterator<Item = &'a ItemKind>,
     frontier: Clock,
     keys: &'a wire::Slice,
     values: &'a Payload,
     contains: u64,
     combine: Combine,
 ) -> Arrival<'a> {
-    let later = link.unacknowledged.iter().filter(|item| item.number > contains && combine == Combine::Each);
-    let later = later.filter_map(|item| match &item.kind {
+    let unseen = link.unacknowledged.iter().filter(|item| item.number > contains).map(|item| &item.kind);
+    let later = unseen.chain(held).filter(|_| combine == Combine::Each).filter_map(|kind| match kind {
         ItemKind::Push { keys, values, plain, .. } => Some((keys, plain.as_ref().unwrap_or(values))),
         _ => None,
     });

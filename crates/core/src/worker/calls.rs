@@ -1,13 +1,13 @@
 //! What a program asks of its worker: checked here, before anything is sent.
 
-use super::pacing::Pacer;
+use super::pacing::{Pacer, send};
 use super::stream::ItemKind;
 use super::tasks::Task;
 use super::{Batch, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
 use crate::Outbox;
 use crate::bounds::{OPEN_READS, UNACKNOWLEDGED_ITEMS};
 use types::{NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
-use wire::{Control, Keys, Refusal};
+use wire::{Control, Head, Keys, Refusal};
 
 impl Worker {
     /// Pushes a batch, after the tickets named.
@@ -34,7 +34,7 @@ impl Worker {
         out: &mut Outbox,
     ) -> Result<Ticket, TableFailure> {
         self.check_target(table, &keys, &mut target)?;
-        Ok(self.submit(now, table, Task::Pull { keys, target }, after, out))
+        Ok(self.submit(now, table, Task::Pull { keys, target, own: false }, after, out))
     }
 
     /// Pushes a batch and pulls the same rows into `target`, with the push in them where the table combines `each`: one
@@ -136,7 +136,7 @@ impl Worker {
     #[must_use]
     pub fn waits_for(&self, node: NodeId) -> bool {
         let links = self.tables.values().flat_map(|table| &table.links);
-        links.filter(|link| link.placed.owner == node).any(|link| !link.is_idle())
+        links.filter(|link| link.placed.owner == node).any(ShardLink::awaits_answer)
     }
 
     /// Ends the clock: a marker goes to every shard of every table. Call when [`Worker::is_flushed`].
@@ -144,15 +144,17 @@ impl Worker {
         let head = self.head();
         for (id, table) in &mut self.tables {
             for (shard, link) in table.links.iter_mut().enumerate() {
-                if self.pacer.as_mut().is_some_and(|pacer| pacer.end_clock(*id, shard, head)) {
+                if let Some(pacer) = self.pacer.as_mut().filter(|pacer| pacer.holds(*id, shard)) {
+                    let examples = std::mem::take(&mut link.untold);
+                    pacer.end_clock(*id, shard, Head { examples, ..head });
                     continue;
                 }
                 touch(link, now);
-                out.send(link.append(head, ItemKind::Marker));
+                send(&mut self.pacer, link.append(head, ItemKind::Marker), out);
             }
         }
         self.clock = self.clock.next();
-        self.send_paced(now, out);
+        self.proceed(now, out);
     }
 
     /// Whether every push, marker and read has been answered.

@@ -75,6 +75,8 @@ pub struct WorkerSettings {
 pub struct WorkerCounts {
     /// Parts of pushes sent for the first time.
     pub parts: u64,
+    /// Those of them that had to wait for bandwidth.
+    pub waited: u64,
     /// Parts of pushes that a shard refused.
     pub refused: u64,
     /// Frames sent again.
@@ -294,6 +296,7 @@ impl Worker {
         let placed = self.plan.shards(spec.shape).into_iter();
         let links = placed.map(|placed| ShardLink::new(placed, id, spec.number)).collect();
         let mut table = Table::new(spec, links, self.source, id, self.settings.stopwatch);
+        table.links.iter_mut().for_each(|link| link.paced = self.pacer.is_some());
         if asked {
             table.keep_copies();
         }

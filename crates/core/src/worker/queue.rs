@@ -13,6 +13,8 @@ pub(super) enum Obstacle {
     Ticket(Ticket),
     /// Earlier pushes of this worker to the table, which a read must follow and which wait themselves.
     OwnPushes,
+    /// Parts of them that wait for bandwidth: the last one made before it.
+    Held(u64),
     /// Earlier tasks on a table with a delay: its own place among them.
     Delay(u64),
     /// A push to a table whose contributions meet by clock: its shards hold enough clocks apart.
@@ -28,6 +30,7 @@ pub(super) struct Queue {
     ready: BTreeSet<Ticket>,
     by_ticket: BTreeMap<Ticket, Vec<Ticket>>,
     behind_own: BTreeSet<(TableId, Ticket)>,
+    behind_held: BTreeSet<(TableId, u64, Ticket)>,
     by_place: BTreeMap<(TableId, u64), Ticket>,
     crowded: BTreeSet<(TableId, Ticket)>,
     /// Pushes among the tasks.
@@ -60,6 +63,9 @@ impl Queue {
             Obstacle::Ticket(after) => self.by_ticket.entry(after).or_default().push(ticket),
             Obstacle::OwnPushes => {
                 self.behind_own.insert((table, ticket));
+            }
+            Obstacle::Held(last) => {
+                self.behind_held.insert((table, last, ticket));
             }
             Obstacle::Delay(place) => {
                 self.by_place.insert((table, place), ticket);
@@ -101,6 +107,20 @@ impl Queue {
             self.behind_own.remove(&name);
             self.ready.insert(name.1);
         }
+    }
+
+    /// Parts of pushes have gone: this is the first one of the table that still waits for bandwidth.
+    pub fn gone(&mut self, table: TableId, first: Option<u64>) {
+        let until = (table, first.unwrap_or(u64::MAX), Ticket(0));
+        while let Some(&name) = self.behind_held.range((table, 0, Ticket(0))..until).next() {
+            self.behind_held.remove(&name);
+            self.ready.insert(name.2);
+        }
+    }
+
+    /// Whether an obstacle has gone since tasks were last looked at.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
     }
 
     /// A ticket is finished.

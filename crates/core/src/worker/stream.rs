@@ -6,16 +6,25 @@ use crate::bounds::READS_AT_ONCE;
 use codec::{Format, Formats, Signatures};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, NumberType, Placed, Setting, TableId};
-use wire::{CodecChain, Frame, Head, KeyPart, Marker, Message, Payload, Pull, Push, Signature, Slice, Tune, Wants};
+use wire::{
+    CodecChain, Frame, HEADER_BYTES, Head, KeyPart, Marker, Message, Payload, Pull, Push, Signature, Slice, Tune, Wants,
+};
 
-/// What a frame takes on the wire beside its payloads, about.
-const FRAME_BYTES: usize = 128;
+/// The body of what a worker sends to a shard, about: that of a read is the longest.
+const BODY_BYTES: usize = 64;
+
+/// What a frame takes on the wire: its head, about its body, keys and values.
+pub fn frame_bytes(frame: &Frame) -> usize {
+    HEADER_BYTES + BODY_BYTES + frame.message.payloads().iter().map(|payload| payload.len()).sum::<usize>()
+}
 
 /// One numbered message of the stream, kept as first made until it is acknowledged.
 pub struct Item {
     pub number: u64,
     clock: Clock,
     examples: u64,
+    /// Bytes on the wire by which the link is measured: those of pushes.
+    pub bytes: usize,
     pub kind: ItemKind,
 }
 
@@ -38,14 +47,6 @@ pub enum ItemKind {
 }
 
 impl ItemKind {
-    /// Bytes on the wire by which the link is measured: those of pushes.
-    pub fn bytes(&self) -> usize {
-        match self {
-            Self::Push { values, .. } => values.len() + FRAME_BYTES,
-            Self::Marker | Self::Tune { .. } => 0,
-        }
-    }
-
     /// Forgets the values, in a run that is over.
     pub fn let_go(&mut self) {
         if let Self::Push { values, plain, .. } = self {
@@ -111,8 +112,10 @@ pub struct ShardLink {
     pub acknowledged: u64,
     pub unacknowledged: VecDeque<Item>,
     reads: BTreeMap<u64, Reading>,
-    /// Those of the reads that have not been sent, because enough are under way.
+    /// Those of the reads that have not been sent, because enough are under way or they wait for bandwidth.
     unsent: BTreeSet<u64>,
+    /// Whether reads wait until they are sent with [`ShardLink::send_unsent`], for bandwidth is bounded.
+    pub paced: bool,
     /// The highest frontier that the shard has told of.
     frontier: Clock,
     /// A request to be told when the frontier is far enough for another push.
@@ -137,6 +140,7 @@ impl ShardLink {
             unacknowledged: VecDeque::new(),
             reads: BTreeMap::new(),
             unsent: BTreeSet::new(),
+            paced: false,
             frontier: Clock(0),
             room: None,
             known: Signatures::default(),
@@ -153,6 +157,11 @@ impl ShardLink {
 
     pub fn is_idle(&self) -> bool {
         self.unacknowledged.is_empty() && self.reads.is_empty() && self.room.is_none()
+    }
+
+    /// Whether something was sent that has not been answered.
+    pub fn awaits_answer(&self) -> bool {
+        !self.unacknowledged.is_empty() || self.reads.len() > self.unsent.len() || self.room.is_some()
     }
 
     /// The highest frontier that the shard has told of.
@@ -211,9 +220,13 @@ impl ShardLink {
         }
     }
 
-    /// Adds a read. It is sent at once, unless enough are under way.
+    fn may_send_read(&self) -> bool {
+        self.reads.len() - self.unsent.len() < READS_AT_ONCE
+    }
+
+    /// Adds a read. It is sent at once, unless enough are under way or reads wait for bandwidth.
     pub fn read(&mut self, head: Head, request: u64, reading: Reading) -> Option<Frame> {
-        let sent = self.reads.len() - self.unsent.len() < READS_AT_ONCE;
+        let sent = !self.paced && self.may_send_read();
         let frame = sent.then(|| self.read_frame(head, request, &reading));
         if !sent {
             self.unsent.insert(request);
@@ -228,23 +241,40 @@ impl ShardLink {
         self.reads.remove(&request)
     }
 
-    /// The next read that waits for another to be answered, if there is room for it.
+    /// The next read that waits for another to be answered, if there is room for it and bandwidth is not bounded.
     pub fn next_read(&mut self, head: Head) -> Option<Frame> {
-        if self.reads.len() - self.unsent.len() >= READS_AT_ONCE {
-            return None;
-        }
-        let request = self.unsent.pop_first()?;
+        if self.paced { None } else { self.send_unsent(head) }
+    }
+
+    /// The first read that could be sent but for bandwidth.
+    pub fn first_unsent(&self) -> Option<u64> {
+        self.unsent.first().copied().filter(|_| self.may_send_read())
+    }
+
+    /// Sends that one.
+    pub fn send_unsent(&mut self, head: Head) -> Option<Frame> {
+        let request = self.first_unsent()?;
+        self.unsent.remove(&request);
         let reading = self.reads.remove(&request)?;
         let frame = self.read_frame(head, request, &reading);
         self.reads.insert(request, reading);
         Some(frame)
     }
 
-    /// Adds an item to the stream and returns its frame.
-    pub fn append(&mut self, head: Head, kind: ItemKind) -> Frame {
-        let item = Item { number: self.next, clock: head.clock, examples: std::mem::take(&mut self.untold), kind };
+    /// Adds an item to the stream, with the examples that the shard has not been told of, and returns its frame.
+    pub fn append(&mut self, mut head: Head, kind: ItemKind) -> Frame {
+        head.examples = std::mem::take(&mut self.untold);
+        self.append_held(head, kind)
+    }
+
+    /// Adds an item that has waited. Its head has examples of its own: by now, others may be of a later clock.
+    pub fn append_held(&mut self, head: Head, kind: ItemKind) -> Frame {
+        let mut item = Item { number: self.next, clock: head.clock, examples: head.examples, bytes: 0, kind };
         self.next += 1;
         let frame = self.frame(head, &item);
+        if let ItemKind::Push { .. } = item.kind {
+            item.bytes = frame_bytes(&frame);
+        }
         self.unacknowledged.push_back(item);
         frame
     }

@@ -2,9 +2,9 @@
 
 use super::calls::check_keys;
 use super::copies::Answer;
-use super::pacing::{Held, PACED_BYTES};
+use super::pacing::{Held, PACED_BYTES, send};
 use super::queue::Obstacle;
-use super::stream::{ItemKind, ReadKeys, Reading};
+use super::stream::{ItemKind, ReadKeys, Reading, frame_bytes};
 use super::ticket::{Pending, PendingRead};
 use super::upward::Encoded;
 use super::{Batch, PART_COST, PullTarget, ShardLink, Table, TableFailure, Ticket, Worker, touch};
@@ -17,12 +17,29 @@ use wire::{Bits, Keys, Payload, Wants};
 
 /// One thing a program asked for.
 pub(super) enum Task {
-    Push { batch: Batch },
-    Pull { keys: Keys, target: PullTarget },
-    PushPull { batch: Batch, target: PullTarget },
-    Scan { range: PositionRange },
-    Active { keys: Keys },
-    Tune { at: Clock, setting: Setting },
+    Push {
+        batch: Batch,
+    },
+    /// The second half of a push_pull follows its own push, whatever the rule for reads.
+    Pull {
+        keys: Keys,
+        target: PullTarget,
+        own: bool,
+    },
+    PushPull {
+        batch: Batch,
+        target: PullTarget,
+    },
+    Scan {
+        range: PositionRange,
+    },
+    Active {
+        keys: Keys,
+    },
+    Tune {
+        at: Clock,
+        setting: Setting,
+    },
 }
 
 impl Task {
@@ -52,6 +69,8 @@ pub(super) struct Queued {
     pub task: Task,
     /// Those of the tickets it was to run after that may not be finished.
     pub after: Vec<Ticket>,
+    /// For a read that follows own pushes: the last part that was made of them, once they have all been cut.
+    pub follows: Option<u64>,
 }
 
 impl Worker {
@@ -79,7 +98,10 @@ impl Worker {
         self.open_reads += usize::from(reads);
         let pending = Pending { parts: 0, failure: None, read: None, table, reads, place };
         self.pending.insert(ticket, pending);
-        self.start_or_queue(now, Queued { ticket, table, task, after: after.to_vec() }, out);
+        self.start_or_queue(now, Queued { ticket, table, task, after: after.to_vec(), follows: None }, out);
+        if self.pacer.is_some() {
+            self.proceed(now, out);
+        }
         ticket
     }
 
@@ -87,6 +109,9 @@ impl Worker {
         let obstacle = self.obstacle(&mut queued);
         if obstacle == Some(Obstacle::Room) {
             self.ask_for_room(now, queued.table, out);
+        }
+        if let (Some(Obstacle::Held(last)), Some(pacer)) = (obstacle, &mut self.pacer) {
+            pacer.expect(queued.table, last);
         }
         match obstacle {
             None => self.start(now, queued, out),
@@ -112,7 +137,7 @@ impl Worker {
             self.requests += 1;
             if let Some(frame) = link.ask_for_room(head, self.requests, needed) {
                 touch(link, now);
-                out.send(frame);
+                send(&mut self.pacer, frame, out);
             }
         }
     }
@@ -147,7 +172,21 @@ impl Worker {
             }
             _ => None,
         };
+        let waits = waits.or_else(|| self.held_before(queued, spec));
         waits.or((queued.task.is_push() && !self.has_room(table)).then_some(Obstacle::Room))
+    }
+
+    /// Whether parts of what a read must follow wait for bandwidth.
+    fn held_before(&self, queued: &mut Queued, spec: &TableSpec) -> Option<Obstacle> {
+        let own = match &queued.task {
+            Task::Pull { own: true, .. } => true,
+            Task::Push { .. } | Task::PushPull { .. } | Task::Tune { .. } => false,
+            Task::Pull { .. } | Task::Scan { .. } | Task::Active { .. } => spec.consistency.bound().is_some(),
+        };
+        let pacer = self.pacer.as_ref().filter(|_| own && spec.combine == Combine::Each)?;
+        let last = *queued.follows.get_or_insert(pacer.made());
+        let first = pacer.first_of(queued.table);
+        first.filter(|first| *first <= last).map(|_| Obstacle::Held(last))
     }
 
     /// The last place of a table with a delay that may start: task i is issued when its tasks before i − τ are acknowledged.
@@ -179,10 +218,20 @@ impl Worker {
         self.queue.started(table, ticket);
         match task {
             Task::Push { batch } => self.start_push(now, ticket, table, &batch, out),
-            Task::Pull { keys, target } => self.start_pull(now, ticket, table, &keys, target, out),
+            Task::Pull { keys, target, own } => {
+                self.start_pull(now, ticket, table, &keys, target, own, out);
+                if own {
+                    self.part_done(ticket, None);
+                }
+            }
             Task::PushPull { batch, target } => {
                 self.start_push(now, ticket, table, &batch, out);
-                self.start_pull(now, ticket, table, &batch.keys, target, out);
+                // The pull may have to wait for parts of the push to be sent. Until it starts, it is a part of the ticket.
+                if let Some(pending) = self.pending.get_mut(&ticket) {
+                    pending.parts += 1;
+                }
+                let task = Task::Pull { keys: batch.keys, target, own: true };
+                self.start_or_queue(now, Queued { ticket, table, task, after: Vec::new(), follows: None }, out);
             }
             Task::Scan { range } => self.start_scan(now, ticket, table, range, out),
             Task::Active { keys } => self.start_active(now, ticket, table, &keys, out),
@@ -246,7 +295,7 @@ impl Worker {
         values: Payload,
         out: &mut Outbox,
     ) {
-        let head = self.head();
+        let mut head = self.head();
         let Some(table) = self.tables.get_mut(&id) else { return };
         let first = keys.position(rows.start);
         let Some(shard) = table.links.iter().position(|link| link.placed.range.contains(first)) else { return };
@@ -267,14 +316,21 @@ impl Worker {
         if let Some(pending) = self.pending.get_mut(&ticket) {
             pending.parts += 1;
         }
-        if let Some(pacer) = &mut self.pacer {
-            pacer.hold(Held { table: id, shard, head, item, significance });
-            return self.send_paced(now, out);
-        }
         let link = &mut table.links[shard];
-        self.rate.sent(now, item.bytes() as u64);
+        if let Some(pacer) = &mut self.pacer {
+            head.examples = std::mem::take(&mut link.untold);
+            // Sums are the same in any order.
+            let ordered = table.spec.combine == Combine::Each && !table.spec.updater.is_additive();
+            let number = pacer.hold(Held { table: id, shard, head, item, significance, ordered });
+            self.send_paced(now, out);
+            let waits = self.pacer.as_ref().is_some_and(|pacer| pacer.has(number));
+            self.counts.waited += u64::from(waits);
+            return;
+        }
         touch(link, now);
-        out.send(link.append(head, item));
+        let frame = link.append(head, item);
+        self.rate.sent(now, frame_bytes(&frame) as u64);
+        out.send(frame);
     }
 
     /// Every part of a push that was begun has been handed over.
@@ -288,13 +344,14 @@ impl Worker {
         let Some(table) = self.tables.get_mut(&id) else { return };
         for link in &mut table.links {
             touch(link, now);
-            out.send(link.append(head, ItemKind::Tune { ticket, at, setting }));
+            send(&mut self.pacer, link.append(head, ItemKind::Tune { ticket, at, setting }), out);
         }
         if let Some(pending) = self.pending.get_mut(&ticket) {
             pending.parts = table.links.len();
         }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "a read is named by its ticket, its rows and where they go")]
     fn start_pull(
         &mut self,
         now: Time,
@@ -302,17 +359,11 @@ impl Worker {
         id: TableId,
         keys: &Keys,
         mut target: PullTarget,
+        own: bool,
         out: &mut Outbox,
     ) {
         let reader = self.clock;
         let head = self.head();
-        // Parts of its own push are under way: whatever the rule for reads, this one follows them.
-        let pushes = self.pending.get(&ticket).is_some_and(|pending| pending.parts > 0);
-        let follows =
-            |spec: &TableSpec| spec.combine == Combine::Each && (pushes || spec.consistency.bound().is_some());
-        if self.spec(id).is_some_and(follows) {
-            self.release_table(now, id, out);
-        }
         let Some(table) = self.tables.get_mut(&id) else { return };
         let row_bytes = table.spec.row_bytes();
         let Known { clock, misses, stale } = table.answer(self.source, keys, reader, &mut target);
@@ -348,16 +399,11 @@ impl Worker {
                 self.requests += 1;
                 let mut reading = read_of(&table.spec, link, ticket, reader, keys);
                 reading.steps = steps;
-                if pushes && table.spec.combine == Combine::Each {
+                if own && table.spec.combine == Combine::Each {
                     reading.after = link.last();
                 }
                 touch(link, now);
-                if let Some(frame) = link.read(head, self.requests, reading) {
-                    if let Some(pacer) = &mut self.pacer {
-                        pacer.charge([&frame]);
-                    }
-                    out.send(frame);
-                }
+                link.read(head, self.requests, reading).into_iter().for_each(|frame| out.send(frame));
                 parts += 1;
             }
         }
