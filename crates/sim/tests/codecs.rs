@@ -194,23 +194,44 @@ fn auto_follows_the_link() {
     }
 }
 
+/// Random programs of workers that may send so little that most of their pushes wait.
+fn paced(seed: u64, spec: &TableSpec, work: &Work, each_clock: &[Step]) -> Cluster {
+    let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+    let table = cluster.table(spec.clone());
+    let mut programs = work.programs(seed, SHAPE, table, spec);
+    for program in &mut programs {
+        program.insert(1, Step::Limit(Some(Bandwidth::from_bytes_per_second(20_000))));
+        let last = program.iter().position(|step| *step == Step::WaitUntilIdle).unwrap_or(0);
+        for end in (0..last).rev().filter(|at| program[*at] == Step::EndClock).collect::<Vec<_>>() {
+            program.splice(end + 1..end + 1, each_clock.iter().cloned());
+        }
+    }
+    cluster.programs(programs);
+    cluster.run();
+    cluster.check(all_finished());
+    assert_made(&cluster);
+    assert!((0..SHAPE.workers).any(|worker| cluster.worker_counts(worker).waited > 0), "nothing had to wait");
+    cluster
+}
+
 /// Pushes that wait for their turn overtake each other within a clock, and nothing else: what is due is there when it is due.
 #[test]
 fn bounded_bandwidth_breaks_no_promise() {
-    let limit = Step::Limit(Some(Bandwidth::from_bytes_per_second(200_000)));
-    for (what, combine, slack) in
-        [("each, slack 1", Combine::Each, 1), ("by clock, slack 0", Combine::Clock(Reduce::Sum), 0)]
-    {
-        let spec = marked(NumberType::I64).consistency(Consistency::slack(slack)).combine(combine);
-        for_seeds(&format!("200 kB/s, {what}"), |seed| {
-            let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
-            let table = cluster.table(spec.clone());
-            let mut programs = marks().programs(seed, SHAPE, table, &spec);
-            programs.iter_mut().for_each(|program| program.insert(1, limit.clone()));
-            cluster.programs(programs);
-            cluster.run();
-            cluster.check(all_finished());
-            assert_made(&cluster);
+    let each = marked(NumberType::I64);
+    let by_clock = each.clone().combine(Combine::Clock(Reduce::Sum)).consistency(Consistency::slack(0));
+    for (what, spec, slack) in [
+        ("each, slack 1", each.clone(), 1),
+        ("by clock, slack 0", by_clock, 0),
+        ("each, with copies", each.clone().cached(50), 1),
+        (
+            "each, with copies kept fresh",
+            each.clone().cached(50).consistency(Consistency::Bounded { slack: 1, eager: true }),
+            1,
+        ),
+        ("each, encoded, with copies", each.cached(50).codecs(Codecs::both(["keys", "zeros", "lz4"])), 1),
+    ] {
+        for_seeds(&format!("20 kB/s, {what}"), |seed| {
+            let cluster = paced(seed, &spec, &Work { waits: 0.4, ..marks() }, &[]);
             cluster.check(no_acknowledged_push_lost_or_doubled());
             cluster.check(staleness_at_most(slack));
             cluster.check(reads_own_writes());
@@ -218,6 +239,51 @@ fn bounded_bandwidth_breaks_no_promise() {
             cluster
         });
     }
+}
+
+/// A scan after the end of a clock shows what its worker pushed in it, however long that had to wait.
+#[test]
+fn a_scan_follows_own_pushes_that_wait_for_bandwidth() {
+    let spec = TableSpec::dense("t", 8, SHAPE.workers).number(NumberType::I64).consistency(Consistency::slack(2));
+    let scan = Step::Scan { table: TableIndex(0), first: 0, end: 7, last: false };
+    for_seeds("20 kB/s, scans", |seed| {
+        let cluster = paced(seed, &spec, &marks(), std::slice::from_ref(&scan));
+        cluster.check(no_acknowledged_push_lost_or_doubled());
+        cluster.check(reads_own_writes());
+        cluster
+    });
+}
+
+/// Where the last value stays, a worker's pushes to a row are applied in its order, though later ones are larger changes.
+#[test]
+fn assigned_values_that_wait_for_bandwidth_keep_their_order() {
+    let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Assign).consistency(Consistency::slack(2));
+    for_seeds("20 kB/s, assign, one writer a row", |seed| {
+        let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
+        let table = cluster.table(spec.clone());
+        for worker in 0..SHAPE.workers {
+            let limit = Step::Limit(Some(Bandwidth::from_bytes_per_second(20_000)));
+            let mut program = vec![Step::MakeTable(table), limit];
+            for clock in 0..4u32 {
+                let values = (1..=4).map(|round| f64::from(clock * 4 + round));
+                program
+                    .extend(values.map(|value| Step::push(table, &[u64::from(worker)], Write::Numbers(vec![value]))));
+                program.extend([Step::EndClock, Step::pull(table, &[0, 1, 2])]);
+            }
+            program.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(table, &[0, 1, 2])]);
+            cluster.program(worker, program);
+        }
+        cluster.run();
+        cluster.check(all_finished());
+        cluster.check(assigned_values_never_go_back());
+        let reads = cluster.history().entries.iter().rev().filter_map(|entry| match &entry.event {
+            Event::PullReturned { read, .. } => Some(&read.values),
+            _ => None,
+        });
+        assert!(reads.take(SHAPE.workers as usize).all(|values| *values == [16.0; 3]), "the last value stays");
+        assert!((0..SHAPE.workers).all(|worker| cluster.worker_counts(worker).waited > 0), "nothing had to wait");
+        cluster
+    });
 }
 
 /// A worker that may send little sends no more than that, and the largest changes first.
