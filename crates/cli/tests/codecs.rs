@@ -49,14 +49,14 @@ impl Drop for Data {
 }
 
 fn train(data: &Data, more: &[&str]) -> Value {
-    let arguments = [&["train", "logistic", "--data", data.path(), "--epochs=3", "--json"], more].concat();
+    let arguments = [&["train", "logistic", "--data", data.path(), "--json"], more].concat();
     let mut process = start(&arguments.join(" "), &arguments);
     assert!(process.end(), "{}", process.stderr());
     serde_json::from_str(&process.stdout()).unwrap()
 }
 
 /// Several workers, so that bytes are counted between them and the servers, as in a run of processes.
-const WORKERS: [&str; 3] = ["--workers=2", "--servers=1", "--updater=adagrad"];
+const WORKERS: [&str; 4] = ["--workers=2", "--servers=1", "--updater=adagrad", "--epochs=3"];
 
 #[test]
 fn fewer_bytes_travel_and_the_same_is_learnt() {
@@ -91,6 +91,26 @@ fn lossy_both_ways_goes_by_clock_and_learns() {
     let received = |run: &Value| run["bytes_received_by_workers"].as_f64().unwrap();
     assert!(received(&both) < 1.1 * received(&plain), "{} and {}", received(&both), received(&plain));
     assert!(loss(&both) < 1.2 * loss(&plain), "{} and {}", loss(&both), loss(&plain));
+}
+
+/// What stays at zero is not sent, and the optimum is the same.
+#[test]
+fn the_kkt_filter_leaves_out_what_stays_at_zero() {
+    let data = Data::new("kkt", 3000);
+    let steps = ["--updater=proximal", "--l1=0.004", "--epochs=300", "--blocks=2", "--tolerance=1e-6", "--workers=2"];
+    let run = |codec: &str| train(&data, &[&steps[..], &[codec]].concat());
+    let (plain, filtered) = (run("--codec=spelt"), run("--codec=keys,kkt"));
+    let figure = |run: &Value, name: &str| run[name].as_f64().unwrap();
+    let apart = figure(&plain, "objective") - figure(&filtered, "objective");
+    assert!(apart.abs() < 1e-4 * figure(&plain, "objective"), "{apart} apart");
+    assert_eq!(plain["features"], filtered["features"]);
+    let sent = "bytes_sent_by_workers";
+    assert!(
+        figure(&filtered, sent) < 0.5 * figure(&plain, sent),
+        "{} of {}",
+        figure(&filtered, sent),
+        figure(&plain, sent)
+    );
 }
 
 #[test]

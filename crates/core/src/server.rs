@@ -284,6 +284,35 @@ mod tests {
         assert_eq!(refusals(answers(&spec, (1..=within + 1).map(pull))), [Refusal::TooManyReads { most }]);
     }
 
+    /// What no codec has made is refused, and fails no clock but the one its sender is at.
+    #[test]
+    fn what_cannot_be_decoded_fails_no_other_clock() {
+        let spec = TableSpec::dense("t", 1, 1).combine(Combine::Clock(Reduce::Sum));
+        let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(1), Source(2)] };
+        for (clock, refusal) in [(0, Refusal::Undecodable), (3, Refusal::PastClock), (u64::MAX, Refusal::PastClock)] {
+            let mut server = Server::new(NODE, plan.clone(), Registry::builtin(), Pool::new());
+            let mut out = Outbox::new();
+            server.add_table(TableId(0), &spec, &mut out).expect("made");
+            let mut head = Head::plain(NodeId::Worker(0), NODE);
+            (head.source, head.number, head.clock) = (Source(1), 1, Clock(clock));
+            head.codecs.0 = [99, 0, 0, 0, 0, 0, 0, 0];
+            server.handle(Time(0), Frame { head, message: push(0, vec![1.0]) }, &mut out);
+            server.settle(&mut out);
+            assert_eq!(refusals(out.drain().map(|frame| frame.message).collect()), [refusal], "clock {clock}");
+            let marker = || Message::Marker(Marker { table: TableId(0), shard: ShardId(0), settled: 0 });
+            for ended in 0..5 {
+                for (worker, source) in [(0, 1), (1, 2)] {
+                    let mut head = Head::plain(NodeId::Worker(worker), NODE);
+                    let number = ended + 1 + u64::from(worker == 0);
+                    (head.source, head.number, head.clock) = (Source(source), number, Clock(ended));
+                    server.handle(Time(0), Frame { head, message: marker() }, &mut out);
+                }
+            }
+            let failed = u64::from(clock == 0);
+            assert_eq!(server.counts().shards.failed_clocks, failed, "clock {clock}");
+        }
+    }
+
     #[test]
     fn contributions_too_far_ahead_are_refused_and_nothing_is_kept_of_them() {
         let spec = TableSpec::dense("t", 1, 1).combine(Combine::Clock(Reduce::Sum));

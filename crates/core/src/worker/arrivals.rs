@@ -251,6 +251,7 @@ impl Worker {
         let shard = pulled.shard.0 as usize;
         let (Some(copies), Some(link)) = (&mut table.copies, table.links.get_mut(shard)) else { return };
         let ReadKeys::Steps { keys, rows } = &reading.keys else { return };
+        let declined = pulled.chain == Some(READ_WHOLE);
         let missing = match pulled.chain {
             Some((chain, step)) if copies.reach(shard, head.clock, chain, step) => {
                 let Some(read) = self.pending.get_mut(&reading.ticket).and_then(|pending| pending.read.as_mut()) else {
@@ -280,6 +281,8 @@ impl Worker {
                 (0..keys.len() as u32).collect()
             }
         };
+        table.steps_declined(declined);
+        let Some(link) = table.links.get_mut(shard) else { return };
         // What is not there any more is read whole.
         let positions: Vec<u64> = missing.iter().map(|index| keys.position(*index as usize).0).collect();
         let places: Vec<u32> = missing.iter().map(|index| rows[*index as usize]).collect();

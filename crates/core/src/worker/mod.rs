@@ -31,6 +31,9 @@ use wire::{Control, FailedClock, Frame, Head, Keys, Message, Payload, Refusal};
 /// What an unacknowledged part costs beside its values, in bytes, so that many tiny ones are bounded too.
 const PART_COST: usize = 512;
 
+/// Whole rows are asked for at once for up to two to the power of this pulls.
+const LONGEST_PAUSE: u32 = 8;
+
 /// Failed clocks that a worker remembers of each table.
 const FAILED_CLOCKS: usize = 64;
 
@@ -156,6 +159,9 @@ struct Table {
     /// The share of pulls that older copies may answer, and how many pulls there were.
     skips: Option<Share>,
     pulls: u64,
+    /// How often in a row steps would have taken more than the rows, and until which pull whole rows are asked for at once.
+    declined: u32,
+    whole_until: u64,
     /// What decoding has cost.
     decoded: Meter,
     /// Clocks that were failed for all workers alike, the last of them: reads from the cache must tell, too.
@@ -449,6 +455,8 @@ impl Table {
             upward,
             copies: None,
             pulls: 0,
+            declined: 0,
+            whole_until: 0,
             decoded: Meter::default(),
             failed: VecDeque::new(),
             tasks: 0,
@@ -472,7 +480,18 @@ impl Table {
 
     /// Whether reads ask for steps now.
     fn follows_steps(&self) -> bool {
-        self.copies.is_some() && (self.steps != Choice::Auto || self.upward.chain().is_lossy())
+        self.copies.is_some()
+            && self.pulls >= self.whole_until
+            && (self.steps != Choice::Auto || self.upward.chain().is_lossy())
+    }
+
+    /// Steps took more than the rows that were wanted, or did not. Where they do again and again, as with few rows of many, they
+    /// are asked for less and less often.
+    fn steps_declined(&mut self, declined: bool) {
+        self.declined = if declined { (self.declined + 1).min(LONGEST_PAUSE) } else { 0 };
+        if declined {
+            self.whole_until = self.pulls + (1 << self.declined);
+        }
     }
 
     /// Remembers failed clocks that a shard has told of.

@@ -483,7 +483,11 @@ impl Table {
         self.pulls += 1;
         if let (Some(copies), true) = (&self.copies, self.follows_steps()) {
             let Answer { clock, stale, absent } = copies.read(keys, reader, target.bytes_mut());
-            let misses = (absent.len() < keys.len()).then_some(absent);
+            // With many misses the whole list goes by its signature.
+            if absent.len() * 4 > keys.len() {
+                return nothing();
+            }
+            let misses = Some(absent);
             return Known { clock: clock.unwrap_or(Clock(u64::MAX)), misses, stale };
         }
         let Some(cache) = &self.cache else { return nothing() };
