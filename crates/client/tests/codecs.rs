@@ -140,3 +140,27 @@ fn bandwidth_is_honoured() {
     session.close().expect("a good end");
     server.join().expect("a good end");
 }
+
+/// Every read follows the worker's own pushes, and every list is new: what travels is keys as much as values, and all of it counts.
+#[test]
+fn bandwidth_is_honoured_by_keys_and_by_reads() {
+    let (session, server) = pair(SameHost::Tcp);
+    let table = session.table::<f32>(TableSpec::sparse("words", 1)).expect("a table");
+    let rate = 1_000_000;
+    session.limit(Some(slackwater::Bandwidth::from_bytes_per_second(rate)));
+    let (began, before) = (std::time::Instant::now(), session.traffic().bytes_out);
+    for round in 0..20 {
+        let ids: Vec<u64> = (0..4000).map(|id| round * 4000 + id).collect();
+        let keys = table.keys(&ids);
+        drop(table.push(&keys, vec![1.0; 4000]).expect("sent"));
+        let rows = table.pull(&keys).expect("asked").wait().expect("read");
+        assert_eq!(rows.values(), [1.0; 4000], "its own push is in it");
+        session.clock().expect("ended");
+    }
+    let (seconds, bytes) = (began.elapsed().as_secs_f64(), session.traffic().bytes_out - before);
+    assert!(bytes > 20 * 4000 * 12, "{bytes} bytes");
+    // However slow the machine: what may be saved up, and a little for beats and the estimate of bodies.
+    assert!(bytes as f64 <= 1.3 * rate as f64 * seconds + 65_536.0, "{bytes} bytes in {seconds} s");
+    session.close().expect("a good end");
+    server.join().expect("a good end");
+}

@@ -264,11 +264,13 @@ fn assigned_values_that_wait_for_bandwidth_keep_their_order() {
         for worker in 0..SHAPE.workers {
             let limit = Step::Limit(Some(Bandwidth::from_bytes_per_second(20_000)));
             let mut program = vec![Step::MakeTable(table), limit];
-            for clock in 0..4u32 {
-                let values = (1..=4).map(|round| f64::from(clock * 4 + round));
+            for clock in 0..2u32 {
+                let values = (1..=8).map(|round| f64::from(clock * 8 + round));
                 program
                     .extend(values.map(|value| Step::push(table, &[u64::from(worker)], Write::Numbers(vec![value]))));
-                program.extend([Step::EndClock, Step::pull(table, &[0, 1, 2])]);
+                // Time enough for all of them to go before the clock ends, when the oldest would go first.
+                let compute = Step::Compute(types::Span::from_millis(200));
+                program.extend([compute, Step::EndClock, Step::pull(table, &[0, 1, 2])]);
             }
             program.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(table, &[0, 1, 2])]);
             cluster.program(worker, program);

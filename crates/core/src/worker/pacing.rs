@@ -343,11 +343,13 @@ fn squares<T>(values: Option<&[T]>, as_f64: impl Fn(&T) -> f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::Ticket;
     use crate::worker::stream::ShardLink;
+    use crate::worker::{Batch, PullTarget, Ticket, Values, WorkerSettings};
     use codec::Formats;
-    use types::{NodeId, NumberType, PositionRange, ShardId, Span};
-    use wire::Keys;
+    use types::{
+        Consistency, NodeId, NumberType, Plan, PlanNumber, PositionRange, ShardId, Source, Span, TableSpec, WorkerId,
+    };
+    use wire::{Acked, Control, Keys, Message};
 
     const TABLE: TableId = TableId(0);
 
@@ -428,7 +430,7 @@ mod tests {
         );
         let push = ItemKind::Push {
             ticket: Ticket(0),
-            keys: Keys::distinct(types::Placement::Spread, &[1, 2]).slice(0..2),
+            keys: Keys::distinct(types::Placement::Spread, &(0..100).collect::<Vec<u64>>()).slice(0..100),
             values,
             formats: Formats::default(),
             plain: None,
@@ -442,7 +444,106 @@ mod tests {
         let bytes = frame_bytes(&frame);
         let mut whole = Vec::new();
         wire::encode(&frame, &mut whole);
-        let real = whole.len() + 16 + 5000;
+        let real = whole.len() + 800 + 5000;
         assert!((real..real + 64).contains(&bytes), "{bytes} bytes for {real}: keys count, too");
+    }
+
+    /// A worker with one table on one server, which may send so much.
+    fn worker(spec: TableSpec, rate: u64) -> Worker {
+        let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(1)] };
+        let mut worker = Worker::new(WorkerId(0), Source(1), plan, WorkerSettings::default());
+        let mut out = Outbox::new();
+        let name = spec.name.clone();
+        worker.make_table(spec, &mut out);
+        let head = Head::plain(NodeId::Coordinator, NodeId::Worker(0));
+        let made = Message::Control(Control::TableMade { table: TABLE, name });
+        worker.handle(Time(0), Frame { head, message: made }, &mut out);
+        worker.limit(Time(0), Some(Bandwidth::from_bytes_per_second(rate)), &mut out);
+        worker
+    }
+
+    fn batch(keys: Keys, width: usize, examples: u64) -> Batch {
+        let values = Values { number: NumberType::F32, bytes: Payload::new(vec![1f32; keys.len() * width]) };
+        Batch { keys, values, examples }
+    }
+
+    fn acknowledge(worker: &mut Worker, now: Time, through: u64, out: &mut Outbox) {
+        let acked = Acked { table: TABLE, shard: ShardId(0), through, refused: Vec::new() };
+        let head = Head::plain(NodeId::Server(0), NodeId::Worker(0));
+        worker.handle(now, Frame { head, message: Message::Acked(acked) }, out);
+    }
+
+    fn read_after(frame: &Frame) -> Option<u64> {
+        if let Message::Pull(pull) = &frame.message { Some(pull.after) } else { None }
+    }
+
+    fn at_ms(milliseconds: u64) -> Time {
+        Time(0) + Span::from_millis(milliseconds)
+    }
+
+    /// New keys in every push and every read: the lists take most of the bytes.
+    #[test]
+    fn pushes_and_reads_together_take_the_bandwidth_and_no_more() {
+        let rate = 100_000;
+        for rule in [Consistency::slack(0), Consistency::Unbounded] {
+            let mut worker = worker(TableSpec::sparse("t", 1).consistency(rule), rate);
+            let mut out = Outbox::new();
+            let mut sent = 0;
+            for turn in 0..500u64 {
+                let now = at_ms(turn * 10);
+                let keys = |from: u64| {
+                    let ids: Vec<u64> = (0..400).map(|id| (turn * 2000 + from + id) * 7).collect();
+                    Keys::distinct(types::Placement::Spread, &ids)
+                };
+                match turn % 4 {
+                    0 => worker.push(now, TABLE, batch(keys(0), 1, 1), &[], &mut out),
+                    1 => worker.pull(now, TABLE, keys(400), PullTarget::F32(vec![0.0; 400]), &[], &mut out),
+                    2 => worker.active(now, TABLE, keys(800), &[], &mut out),
+                    _ => worker.scan(now, TABLE, PositionRange::ALL, &[], &mut out),
+                }
+                .expect("fits");
+                worker.tick(now, &mut out);
+                for frame in out.drain() {
+                    let mut bytes = Vec::new();
+                    wire::encode(&frame, &mut bytes);
+                    sent += bytes.len() + frame.message.payloads().iter().map(|payload| payload.len()).sum::<usize>();
+                }
+                let most = rate as f64 * turn as f64 / 100.0 + SAVED_BYTES;
+                assert!(sent as f64 <= most, "{rule}: {sent} bytes after {turn} turns");
+            }
+            assert!(sent > 450_000, "{rule}: {sent} bytes sent");
+        }
+    }
+
+    #[test]
+    fn the_pull_of_a_push_pull_goes_when_all_of_its_push_has_gone() {
+        let mut worker = worker(TableSpec::dense("t", 2, 8192).consistency(Consistency::Unbounded), 32_768);
+        let mut out = Outbox::new();
+        let (keys, target) = (Keys::run(0..2), PullTarget::F32(vec![0.0; 2 * 8192]));
+        let ticket = worker.push_pull(Time(0), TABLE, batch(keys, 8192, 1), target, &[], &mut out).expect("fits");
+        // (when, which frames go then: parts of the push by number, then the pull by what it follows)
+        for (milliseconds, pushes, pulls) in [(1, vec![1], vec![]), (1500, vec![2], vec![]), (3000, vec![], vec![2])] {
+            worker.tick(at_ms(milliseconds), &mut out);
+            let frames: Vec<Frame> = out.drain().collect();
+            let pulled: Vec<u64> = frames.iter().filter_map(|frame| read_after(frame)).collect();
+            let pushed: Vec<u64> = frames.iter().map(|frame| frame.head.number).filter(|number| *number > 0).collect();
+            assert_eq!((&pushed, pulled), (&pushes, pulls), "at {milliseconds} ms");
+            pushed.iter().for_each(|number| acknowledge(&mut worker, at_ms(milliseconds), *number, &mut out));
+            assert!(!worker.is_finished(ticket), "at {milliseconds} ms nothing has been read");
+        }
+    }
+
+    #[test]
+    fn a_part_that_waits_tells_of_the_examples_of_its_own_clock() {
+        let mut worker = worker(TableSpec::dense("t", 2, 1).consistency(Consistency::slack(3)), 1000);
+        let mut out = Outbox::new();
+        for (clock, row) in [(0, 0), (1, 1), (2, 0)] {
+            worker.push(Time(0), TABLE, batch(Keys::run(row..row + 1), 1, 10 + clock), &[], &mut out).expect("fits");
+            worker.end_clock(Time(0), &mut out);
+        }
+        assert_eq!(out.drain().count(), 0, "everything waits");
+        (1..2000).for_each(|turn| worker.tick(at_ms(turn), &mut out));
+        let told: Vec<_> = out.drain().map(|frame| (frame.head.clock.0, frame.head.examples)).collect();
+        assert_eq!(told, [(0, 10), (0, 0), (1, 11), (1, 0), (2, 12), (2, 0)], "a push and its end of each");
     }
 }
