@@ -28,9 +28,23 @@ pub struct ModelTable {
 /// Why a model cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// The file cannot be read or written.
-    #[error("the model {path} cannot be read or written: {error}")]
-    File {
+    /// There is no such file.
+    #[error("there is no model {path}: no such file")]
+    NoFile {
+        /// Which.
+        path: String,
+    },
+    /// The file cannot be read.
+    #[error("the model {path} cannot be read: {error}")]
+    Unreadable {
+        /// Which.
+        path: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The file cannot be written.
+    #[error("the model {path} cannot be written: {error}")]
+    NotWritten {
         /// Which.
         path: String,
         /// What the system says.
@@ -82,7 +96,7 @@ impl ModelTable {
 impl Model {
     /// Writes the file, first beside it and then in its place, so that a file is whole or not there.
     pub fn write(&self, path: &Path) -> Result<(), ModelError> {
-        let file = |error| ModelError::File { path: path.display().to_string(), error };
+        let file = |error| ModelError::NotWritten { path: path.display().to_string(), error };
         let mut bytes: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
         for (name, table) in &self.tables {
             let keys = table.keys.iter().flat_map(|key| key.to_le_bytes()).collect();
@@ -105,7 +119,10 @@ impl Model {
     /// Reads the file.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
         let shown = || path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|error| ModelError::File { path: shown(), error })?;
+        let bytes = std::fs::read(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => ModelError::NoFile { path: shown() },
+            _ => ModelError::Unreadable { path: shown(), error },
+        })?;
         Self::from_bytes(&bytes).map_err(|problem| ModelError::NotAModel { path: shown(), problem })
     }
 
@@ -188,6 +205,7 @@ mod tests {
             assert!(matches!(Model::read(&path), Err(ModelError::NotAModel { .. })), "cut at {cut}");
         }
         std::fs::remove_file(&path).unwrap();
-        assert!(matches!(Model::read(&path), Err(ModelError::File { .. })));
+        assert!(matches!(Model::read(&path), Err(ModelError::NoFile { .. })));
+        assert!(matches!(Model::read(&std::env::temp_dir()), Err(ModelError::Unreadable { .. })));
     }
 }

@@ -16,6 +16,8 @@ pub struct Figures {
     pub waited_for: Vec<f64>,
     /// Seconds that reads and acknowledgements were only under way.
     pub network_seconds: f64,
+    /// Seconds that it stood at barriers.
+    pub barrier_seconds: f64,
     /// Reads by how many clocks the reader was ahead of what it read.
     pub staleness: Vec<f64>,
     pub bytes_sent: f64,
@@ -54,10 +56,12 @@ impl Figures {
 
     /// Every number, in the order of a row.
     fn fields(&mut self) -> impl Iterator<Item = &mut f64> {
-        [&mut self.seconds, &mut self.network_seconds, &mut self.bytes_sent, &mut self.bytes_received]
+        let Self { seconds, waited_for, network_seconds, barrier_seconds, staleness, bytes_sent, bytes_received } =
+            self;
+        [seconds, network_seconds, barrier_seconds, bytes_sent, bytes_received]
             .into_iter()
-            .chain(&mut self.waited_for)
-            .chain(&mut self.staleness)
+            .chain(waited_for)
+            .chain(staleness)
     }
 
     /// Counts a read that was this many clocks behind its reader.
@@ -69,6 +73,7 @@ impl Figures {
     pub fn account(&mut self, time: Duration, ledgers: (&Ledger, &Ledger), traffic: (Traffic, Traffic)) {
         self.seconds = time.as_secs_f64();
         self.network_seconds = ledgers.1.network.saturating_sub(ledgers.0.network).as_secs_f64();
+        self.barrier_seconds = ledgers.1.barrier.saturating_sub(ledgers.0.barrier).as_secs_f64();
         for (worker, waited) in (0..).zip(&mut self.waited_for) {
             let until = |ledger: &Ledger| ledger.bound.get(&WorkerId(worker)).copied().unwrap_or_default();
             *waited = until(ledgers.1).saturating_sub(until(ledgers.0)).as_secs_f64();
@@ -96,13 +101,14 @@ mod tests {
         let ledger = |seconds: &[u64]| Ledger {
             bound: (0..).map(WorkerId).zip(seconds.iter().map(|s| Duration::from_secs(*s))).collect(),
             network: Duration::from_secs(seconds.iter().sum()),
+            barrier: Duration::from_secs(3 * seconds.iter().sum::<u64>()),
             ..Ledger::default()
         };
         let traffic = |bytes_out| Traffic { bytes_out, bytes_in: 2 * bytes_out, ..Traffic::default() };
         let mut figures = Figures::new(3);
         figures.account(Duration::from_secs(9), (&ledger(&[1]), &ledger(&[3, 5])), (traffic(10), traffic(15)));
         assert_eq!(figures.waited_for, [2.0, 5.0, 0.0]);
-        assert_eq!((figures.seconds, figures.network_seconds), (9.0, 7.0));
+        assert_eq!((figures.seconds, figures.network_seconds, figures.barrier_seconds), (9.0, 7.0, 21.0));
         assert_eq!((figures.bytes_sent, figures.bytes_received), (5.0, 10.0));
     }
 }

@@ -120,7 +120,7 @@ Examples:
 
 #[derive(Subcommand)]
 enum Command {
-    /// Learn a model from files: logistic, linear, softmax or a factorisation machine.
+    /// Learn a model from files: logistic, linear, softmax, a factorisation machine (fm) or a perceptron (mlp).
     #[command(after_help = TRAIN_EXAMPLES)]
     Train(train::InProcess),
     /// Say what a model predicts for the rows of files.

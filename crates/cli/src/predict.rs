@@ -1,7 +1,7 @@
 //! `predict`: what a model says of the rows of some files, and how well it does where they have labels.
 
 use crate::train::{self, Settings};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use apps::figures::Fit;
 use apps::logistic::sigmoid;
 use apps::model::Model;
@@ -123,7 +123,7 @@ fn open(settings: &Settings, options: &Options) -> anyhow::Result<(Reader, bool)
         // There is no such column: whatever else is wrong, there are no labels.
         Err(error) if matches!(error.downcast_ref(), Some(DataError::Columns { .. })) => Ok((without()?, false)),
         // A label that is there and wrong is to be mended, or passed over on purpose.
-        Err(error) if has_bad_label(&error) => Err(error.context("--no-labels passes over labels")),
+        Err(error) if has_bad_label(&error) => bail!("{error:#}; if the rows have no labels, say --no-labels"),
         // If it does not help to look past the label, what was wrong at first is what is to be mended.
         Err(error) => match without() {
             Ok(reader) if first_row(&reader).is_ok() => Ok((reader, false)),

@@ -34,10 +34,13 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             files.push(file.clone());
         }
     }
-    let (mut differing, mut out) = (0, std::io::stdout().lock());
+    let (mut differing, mut unread, mut out) = (0, 0, std::io::stdout().lock());
     for file in &files {
         let outcome = replay_file(file, &Registry::builtin()).map_err(|error| error.to_string());
-        differing += usize::from(!matches!(&outcome, Ok(Replayed { first_difference: None, .. })));
+        match &outcome {
+            Ok(replayed) => differing += usize::from(replayed.first_difference.is_some()),
+            Err(_) => unread += 1,
+        }
         let name = file.display();
         match (options.json, outcome) {
             (false, Ok(replayed)) => writeln!(out, "{name}: {}", in_words(replayed))?,
@@ -52,9 +55,14 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             (true, Err(reason)) => writeln!(out, "{}", serde_json::json!({ "file": file, "error": reason }))?,
         }
     }
-    match differing {
-        0 => Ok(()),
-        _ => bail!("{differing} of {} recordings did not give the same bytes again", files.len()),
+    let all = files.len();
+    match (differing, unread) {
+        (0, 0) => Ok(()),
+        (0, _) => bail!("{unread} of {all} recordings could not be fed back"),
+        (_, 0) => bail!("{differing} of {all} recordings did not give the same bytes again"),
+        _ => bail!(
+            "{differing} of {all} recordings did not give the same bytes again, and {unread} could not be fed back"
+        ),
     }
 }
 

@@ -8,11 +8,12 @@ use crate::figures::Figures;
 pub struct Totals {
     /// Until the last worker had finished.
     pub seconds: f64,
-    /// Time that workers neither waited for each other nor for the network, added up.
+    /// Time that workers neither waited for each other, at barriers or elsewhere, nor for the network, added up.
     pub own_seconds: f64,
     /// Shares of all workers' time.
     pub waiting: f64,
     pub network: f64,
+    pub barrier: f64,
     /// Reads by how many clocks behind they were.
     pub staleness: Vec<f64>,
     pub bytes_sent: f64,
@@ -28,11 +29,13 @@ impl Totals {
         let counts = workers.first().map_or(0, |worker| worker.staleness.len());
         let waited = sum(&|worker| worker.waited_for.iter().sum());
         let network = sum(&|worker| worker.network_seconds);
+        let barrier = sum(&|worker| worker.barrier_seconds);
         Self {
             seconds,
-            own_seconds: sum(&|worker| worker.seconds) - waited - network,
+            own_seconds: sum(&|worker| worker.seconds) - waited - network - barrier,
             waiting: waited / all,
             network: network / all,
+            barrier: barrier / all,
             staleness: (0..counts).map(|clocks| sum(&|worker| worker.staleness[clocks])).collect(),
             bytes_sent: sum(&|worker| worker.bytes_sent),
             bytes_received: sum(&|worker| worker.bytes_received),
@@ -51,6 +54,16 @@ impl Totals {
         let seen = self.staleness.iter().rposition(|reads| *reads > 0.0).map_or(0, |last| last + 1);
         let shares = self.staleness[..seen].iter().map(|reads| format!("{:.0}", 100.0 * reads / all));
         shares.collect::<Vec<_>>().join("/")
+    }
+}
+
+/// Bytes in the unit that leaves a few digits.
+pub fn bytes_in_words(bytes: f64) -> String {
+    match bytes {
+        ..1e4 => format!("{bytes:.0} bytes"),
+        ..1e6 => format!("{:.1} kB", bytes / 1e3),
+        ..1e10 => format!("{:.1} MB", bytes / 1e6),
+        _ => format!("{:.1} GB", bytes / 1e9),
     }
 }
 
@@ -79,5 +92,26 @@ impl fmt::Display for Waiting<'_> {
             writeln!(f)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_keep_a_few_digits_however_many_they_are() {
+        let cases =
+            [(0.0, "0 bytes"), (812.0, "812 bytes"), (41_234.0, "41.2 kB"), (3.21e8, "321.0 MB"), (2.5e10, "25.0 GB")];
+        for (bytes, words) in cases {
+            assert_eq!(bytes_in_words(bytes), words);
+        }
+    }
+
+    #[test]
+    fn whoever_stands_at_a_barrier_is_not_at_work() {
+        let worker = Figures { seconds: 10.0, network_seconds: 1.0, barrier_seconds: 4.0, ..Figures::new(2) };
+        let totals = Totals::of(&[worker.clone(), Figures { waited_for: vec![2.0, 0.0], ..worker }]);
+        assert_eq!((totals.own_seconds, totals.waiting, totals.network, totals.barrier), (8.0, 0.1, 0.1, 0.4));
     }
 }

@@ -7,7 +7,7 @@ mod process;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use process::{ENDLESS, Process, start};
 use serde_json::Value;
@@ -86,9 +86,9 @@ fn launch_trains_in_processes_and_passes_on_the_result_as_it_is() {
 }
 
 /// A run started by hand, all of it under way: servers 0 (the coordinator too) and 1, workers 0, 1 and 2.
-fn run_by_hand() -> Vec<Process> {
+fn run_by_hand(patience: &[&str]) -> Vec<Process> {
     let meet = free_address();
-    let common = ["--meet", &meet, "--patience", "2", "--join-limit", "60"];
+    let common = [&["--meet", &meet, "--join-limit", "60"], patience].concat();
     let coordinate = ["--coordinate", "--servers", "3", "--workers", "3"];
     let server = |name, place: &[&str]| start(name, &[&["server"], &common[..], place].concat());
     let worker = |name, place| start(name, &[&["worker"], &common[..], &["--place", place, "--"], &ENDLESS].concat());
@@ -118,7 +118,7 @@ fn whoever_is_killed_all_others_name_the_lost_node_and_fail() {
         ("server 0", "lost coordinator", "lost server 0"),
     ];
     for (killed, words, or_words) in cases {
-        let mut processes = run_by_hand();
+        let mut processes = run_by_hand(&["--patience", "2"]);
         let index = processes.iter().position(|process| process.name == killed).unwrap();
         let victim = processes.remove(index);
         signal("-9", victim.child.id());
@@ -128,6 +128,21 @@ fn whoever_is_killed_all_others_name_the_lost_node_and_fail() {
             assert!(said.contains(words) || said.contains(or_words), "{name} should say '{words}', and said\n{said}");
         }
     }
+}
+
+#[test]
+fn with_the_patience_that_is_usual_all_others_end_within_ten_seconds() {
+    let mut processes = run_by_hand(&[]);
+    let index = processes.iter().position(|process| process.name == "worker 1").unwrap();
+    let victim = processes.remove(index);
+    let begin = Instant::now();
+    signal("-9", victim.child.id());
+    for process in &mut processes {
+        assert!(!process.end(), "{} should fail", process.name);
+        assert!(process.stderr().contains("lost worker 1"), "{} said\n{}", process.name, process.stderr());
+    }
+    // The one time that is promised: long enough to be sure that somebody is gone, short enough to wait for.
+    assert!(begin.elapsed() < Duration::from_secs(10), "it took {:?}", begin.elapsed());
 }
 
 /// A launched run under way, and its processes by name.

@@ -107,6 +107,11 @@ fn what_train_writes_predict_and_inspect_read() {
     assert!(trained["test"]["accuracy"].as_f64().unwrap() > 0.9, "{trained}");
     assert!(trained["train"]["log_loss"].as_f64().unwrap() < 0.45, "{trained}");
     assert!(trained["bytes_sent_by_workers"].as_f64().unwrap() > 0.0);
+    // Without a bound workers wait for nobody, but at the end of each epoch.
+    let unbound =
+        run_json(&["train", "logistic", "--data", &data, "--epochs=3", "--workers=3", "--minibatch=100", "--async"]);
+    assert_eq!(unbound["share_waiting_for_workers"], 0.0, "{unbound}");
+    assert!(unbound["share_waiting_at_barriers"].as_f64().unwrap() > 0.0, "{unbound}");
     assert_eq!(trained["seconds_waited_by_worker_for_worker"].as_array().unwrap().len(), 3);
     let reads: Vec<f64> =
         trained["reads_by_staleness"].as_array().unwrap().iter().map(|n| n.as_f64().unwrap()).collect();
@@ -323,7 +328,15 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         (&["train", "nowhere.toml"], "cannot read nowhere.toml"),
         (&["launch", "--", "train", "logistic", "--data", &data, "--workers=3"], "'--workers'"),
         (&["predict", "--model", &not_a_model, "--data", &data], "is not a model that `slackwater train` wrote"),
-        (&["predict", "--model", "nowhere", "--data", &data], "the model nowhere cannot be read"),
+        (&["predict", "--model", "nowhere", "--data", &data], "error: there is no model nowhere: no such file"),
+        (&["train", "logistic", "--data", &data, "--slack", "-1"], "`-1` is no whole number from 0, nor `async`"),
+        (&["train", "logistic", "--data", &data, "--epochs", "-1"], "`-1` is no whole number from 0"),
+        (&["train", "logistic", "--data", &data, "--updater=proximal"], "give --l1, or take ftrl"),
+        (&["replay", &not_a_model], "1 of 1 recordings could not be fed back"),
+        (&["bench", "wire", "--only=nothing"], "possible values: dense, sparse"),
+        (&["bench", "scale", "--only=rows,nothing"], "possible values: rows, connections"),
+        (&["bench", "bytes", "--only=nothing"], "possible values: l1, mlp"),
+        (&["bench", "codec", "--only=nothing"], "there is no codec 'nothing'"),
         (&["inspect", &not_a_model], "is not a model"),
     ] {
         fails(arguments, words);

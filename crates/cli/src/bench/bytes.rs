@@ -36,8 +36,8 @@ pub struct Options {
     /// The loss that is raced to over the slow link.
     #[arg(long, default_value_t = 0.6)]
     target: f64,
-    /// Run only these: l1, mlp, link.
-    #[arg(long, value_delimiter = ',')]
+    /// Run only these.
+    #[arg(long, value_delimiter = ',', value_parser = ["l1", "mlp", "link"])]
     only: Vec<String>,
     /// Where pictures of loss against bytes are put, bytes-l1.svg and bytes-mlp.svg.
     #[arg(long)]

@@ -28,8 +28,8 @@ pub struct Options {
     /// Print JSON rather than a table.
     #[arg(long)]
     json: bool,
-    /// Measure only these: rows, connections, shards, parts, training.
-    #[arg(long, value_delimiter = ',')]
+    /// Measure only these.
+    #[arg(long, value_delimiter = ',', value_parser = ["rows", "connections", "shards", "parts", "training"])]
     only: Vec<String>,
 }
 

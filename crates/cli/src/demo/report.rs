@@ -9,7 +9,7 @@ use super::clicks::Clicks;
 use super::train::Run;
 use super::{HELD_OUT_ROWS, Training};
 use crate::chart::{Chart, Curve};
-use crate::totals::{Totals, Waiting, grouped};
+use crate::totals::{Totals, Waiting, bytes_in_words, grouped};
 
 const COLOURS: [&str; 2] = ["#c2410c", "#0f766e"];
 /// Losses are compared at a whole multiple of this.
@@ -96,6 +96,7 @@ impl<'a> Report<'a> {
                 "final_loss": final_loss(run),
                 "share_waiting_for_workers": figures.waiting,
                 "share_waiting_for_network": figures.network,
+                "share_waiting_at_barriers": figures.barrier,
                 "own_time_over_scheduled": figures.own_seconds / self.scheduled_seconds,
                 "staleness_mean": figures.staleness_mean(),
                 "reads_by_staleness": figures.staleness,
@@ -189,8 +190,8 @@ impl Report<'_> {
         })?;
         line("clocks behind when reading, mean", &|run| format!("{:.2}", totals[run].staleness_mean()))?;
         line("reads 0/1/2/… clocks behind, in %", &|run| totals[run].staleness_shares())?;
-        line("megabytes sent by workers", &|run| format!("{:.1}", totals[run].bytes_sent / 1e6))?;
-        line("megabytes received, the loss curve's with it", &|run| format!("{:.1}", totals[run].bytes_received / 1e6))
+        line("sent by workers", &|run| bytes_in_words(totals[run].bytes_sent))?;
+        line("received, the loss curve's with it", &|run| bytes_in_words(totals[run].bytes_received))
     }
 
     fn write_gain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

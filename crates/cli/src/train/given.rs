@@ -125,8 +125,9 @@ impl Setting {
                 .hide_possible_values(true)
                 .value_name("true|false"),
             Kind::Texts(name) => argument.num_args(1..).action(ArgAction::Append).value_name(name),
-            Kind::Text(name) | Kind::Count(name, ..) => argument.value_name(name),
-            Kind::CountOr(name, _) => argument.value_name(name),
+            Kind::Text(name) => argument.value_name(name),
+            // A negative one is refused in words of ours, rather than taken for a flag.
+            Kind::Count(name, ..) | Kind::CountOr(name, _) => argument.value_name(name).allow_negative_numbers(true),
             Kind::Word(_) => argument.value_name("WHICH"),
             Kind::Number(_) => argument.value_name("X").allow_negative_numbers(true),
         }

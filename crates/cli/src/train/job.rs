@@ -155,8 +155,14 @@ fn proximal(settings: &Settings, codecs: &Codecs) -> anyhow::Result<Option<Proxi
     if settings.number("l2").unwrap_or(0.0) > 0.0 {
         bail!("proximal steps are for `l1` alone; take ftrl for `l2`");
     }
+    let l1 = settings.number("l1").unwrap_or(0.0);
+    if l1 <= 0.0 {
+        bail!(
+            "proximal steps are for `l1`: without it they have no optimum to say how far they are from; give --l1, or take ftrl"
+        );
+    }
     Ok(Some(Proximal {
-        l1: settings.number("l1").unwrap_or(0.0),
+        l1,
         blocks: settings.count("blocks").unwrap_or(64) as usize,
         consistency: consistency(settings),
         passes: settings.count("epochs").unwrap_or(1) as u32,

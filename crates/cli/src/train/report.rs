@@ -5,7 +5,7 @@ use super::reading::{labels, open_alike};
 use super::watch::Account;
 use crate::chart::{Chart, Curve};
 use crate::figures::Figures;
-use crate::totals::{Totals, Waiting, grouped};
+use crate::totals::{Totals, Waiting, bytes_in_words, grouped};
 use anyhow::Context;
 use apps::figures::Quality;
 use apps::model::Model;
@@ -122,6 +122,7 @@ impl<'a> Report<'a> {
             "test": self.test.as_ref().map(quality_json),
             "share_waiting_for_workers": totals.waiting,
             "share_waiting_for_network": totals.network,
+            "share_waiting_at_barriers": totals.barrier,
             "staleness_mean": totals.staleness_mean(),
             "reads_by_staleness": totals.staleness,
             "bytes_sent_by_workers": totals.bytes_sent,
@@ -211,12 +212,11 @@ impl fmt::Display for Report<'_> {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         line("time spent waiting for other workers", percent(totals.waiting))?;
         line("time spent waiting for the network", percent(totals.network))?;
+        line("time spent waiting at barriers", percent(totals.barrier))?;
         line("clocks behind when reading, mean", format!("{:.2}", totals.staleness_mean()))?;
         line("reads 0/1/2/… clocks behind, in %", totals.staleness_shares())?;
-        line(
-            "megabytes sent, received by workers",
-            format!("{:.1}, {:.1}", totals.bytes_sent / 1e6, totals.bytes_received / 1e6),
-        )?;
+        let [sent, received] = [totals.bytes_sent, totals.bytes_received].map(bytes_in_words);
+        line("sent, received by workers", format!("{sent}, {received}"))?;
         for used in &self.codecs {
             line(&format!("codecs of {}", used.table), codec_line(used))?;
         }

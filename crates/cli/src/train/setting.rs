@@ -100,7 +100,7 @@ pub const SETTINGS: [Setting; 44] = [
     setting("skip-bad", Count("LINES", 0, ANY), Is("0"), Model, "Skip so many malformed lines in an epoch before the next is an error."),
     setting("workers", Count("COUNT", 1, 256), Is("1"), Shape, "How many workers train."),
     setting("servers", Count("COUNT", 1, 256), Is("1"), Shape, "How many servers hold the weights."),
-    setting("slack", CountOr("CLOCKS", ASYNC), Is("0"), Model, "How many clocks a worker may run ahead of the slowest; `async` waits for nobody."),
+    setting("slack", CountOr("CLOCKS", ASYNC), Is("0"), Model, "How many clocks a worker may run ahead of the slowest; `async` waits for nobody within an epoch."),
     setting("codec", Texts("CODEC"), Absent, Model, "What shrinks messages both ways, in order, as in `keys,bf16,lz4`; `auto` goes by the measured link."),
     setting("codec-down", Texts("CODEC"), Depends("as upward"), Model, "What shrinks what workers read, if not the same; `none` for nothing."),
     setting("bandwidth", Text("RATE"), Absent, Model, "Each worker sends no more than this, as in 100mbit; the largest changes go first."),

@@ -17,7 +17,7 @@ pub enum Value {
 impl Kind {
     /// Reads what stands after a flag. Of texts, this is one.
     pub fn read(self, text: &str) -> Result<Value, String> {
-        let whole = || text.parse::<u64>().map_err(|_| format!("`{text}` is no whole number"));
+        let whole = || text.parse::<u64>().map_err(|_| format!("`{text}` is no whole number from 0"));
         match self {
             Self::Switch => match text {
                 "true" => Ok(Value::Switch(true)),
@@ -160,8 +160,8 @@ mod tests {
         for (kind, flag, problem) in [
             (Kind::Switch, "yes", "`yes` is neither true nor false"),
             (Kind::Count("N", 1, 9), "0", "0 is not in 1..=9"),
-            (Kind::Count("N", 1, 9), "-1", "`-1` is no whole number"),
-            (Kind::CountOr("N", "off"), "of", "`of` is no whole number, nor `off`"),
+            (Kind::Count("N", 1, 9), "-1", "`-1` is no whole number from 0"),
+            (Kind::CountOr("N", "off"), "of", "`of` is no whole number from 0, nor `off`"),
             (Kind::Number(0.0), "nan", "NaN is no finite number of at least 0"),
             (Kind::Number(0.0), "-1", "-1 is no finite number of at least 0"),
             (Kind::Word(&["a", "b"]), "c", "`c` is none of a, b"),

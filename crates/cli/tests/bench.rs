@@ -1,0 +1,86 @@
+//! The other benchmarks, small: that they end, and print every figure by its name.
+
+use std::process::Command;
+
+/// Runs a benchmark in one round, and checks that these figures are there and positive. Others may be of what is not installed.
+fn prints(arguments: &[&str], names: &[&str]) {
+    let output = Command::new(env!("CARGO_BIN_EXE_slackwater"))
+        .arg("bench")
+        .args(arguments)
+        .args(["--rounds", "1", "--json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let figures: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    for name in names {
+        let is_positive = figures.get(*name).and_then(serde_json::Value::as_f64).is_some_and(|number| number > 0.0);
+        assert!(is_positive, "{name} is not among {figures:?}");
+    }
+}
+
+#[test]
+fn bench_wire_prints_its_figures() {
+    let names = [
+        "raw_tcp_gbs",
+        "dense_push_over_raw",
+        "dense_pull_over_raw",
+        "sparse_w16_push_over_raw",
+        "sparse_push_mkeys",
+        "sparse_pull_mkeys",
+        "sparse_new_push_mkeys",
+        "sparse_new_pull_mkeys",
+        "sparse_create_mkeys",
+        "rtt_over_raw_blocking",
+        "rtt_over_raw_spinning",
+        "bytes_per_sparse_row_mean",
+        "bytes_per_sparse_row_worst",
+    ];
+    // All but `large`, which is `sparse` with ten times the rows, and `shm`.
+    prints(&["wire", "--only", "dense,sparse,rtt,memory"], &names);
+}
+
+#[test]
+fn bench_wire_prints_its_figures_of_shared_memory() {
+    prints(&["wire", "--only", "shm"], &["shm_push_over_memcpy", "shm_pull_over_memcpy", "shm_rtt_over_raw"]);
+}
+
+#[test]
+fn bench_embedded_prints_its_figures() {
+    let names = [
+        "memcpy_gbs",
+        "embedded_dense_push_over_memcpy",
+        "embedded_dense_pull_over_memcpy",
+        "embedded_sparse_push_mkeys",
+        "embedded_sparse_pull_mkeys",
+        "embedded_round_trip_us",
+        "hot_row_updates_4_threads_m_per_s",
+    ];
+    prints(&["embedded"], &names);
+}
+
+#[test]
+fn bench_scale_prints_its_figures() {
+    let names = [
+        "rows_10000_repeated_list_ns_per_key",
+        "rows_10000000_new_list_ns_per_key",
+        "connections_1_pushes_per_s",
+        "connections_64_p99_us",
+        "shards_1_small_clock_us",
+        "shards_16_dense_push_16_mib_gbs",
+        "parts_of_256_bytes_gbs",
+        "parts_of_1048576_bytes_gbs",
+    ];
+    prints(&["scale", "--idle", "10", "--only", "rows,connections,shards,parts"], &names);
+}
+
+#[test]
+fn bench_logistic_prints_its_figures() {
+    let names = [
+        "libsvm_parse_gbs",
+        "plain_rows_per_s",
+        "one_worker_over_plain",
+        "two_workers_over_plain",
+        "two_processes_over_plain",
+    ];
+    prints(&["logistic", "--clicks", "0", "--python", "no-such-python"], &names);
+}
