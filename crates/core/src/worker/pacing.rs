@@ -525,7 +525,7 @@ mod tests {
         for (milliseconds, pushes, pulls) in [(1, vec![1], vec![]), (1500, vec![2], vec![]), (3000, vec![], vec![2])] {
             worker.tick(at_ms(milliseconds), &mut out);
             let frames: Vec<Frame> = out.drain().collect();
-            let pulled: Vec<u64> = frames.iter().filter_map(|frame| read_after(frame)).collect();
+            let pulled: Vec<u64> = frames.iter().filter_map(read_after).collect();
             let pushed: Vec<u64> = frames.iter().map(|frame| frame.head.number).filter(|number| *number > 0).collect();
             assert_eq!((&pushed, pulled), (&pushes, pulls), "at {milliseconds} ms");
             pushed.iter().for_each(|number| acknowledge(&mut worker, at_ms(milliseconds), *number, &mut out));
