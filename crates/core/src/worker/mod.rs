@@ -102,7 +102,7 @@ pub struct WorkerCounts {
 /// use machine::{CodecUse, Meter};
 ///
 /// let upward = Meter { bytes_in: 25_600, bytes_out: 12_800, ..Meter::default() };
-/// let used = CodecUse { table: "layer".into(), up: "bf16".into(), upward, downward: Meter::default() };
+/// let used = CodecUse { table: "layer".into(), up: "bf16".into(), upward, downward: Meter::default(), dropped_rows: 0 };
 /// assert_eq!((used.upward.ratio(), used.downward.ratio()), (Some(2.0), None));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
