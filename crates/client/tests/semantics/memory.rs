@@ -37,7 +37,7 @@ fn the_ledger_knows_of_pushes_that_hold_their_caller() {
     alone(|session| {
         let table = session.table::<f32>(TableSpec::dense("large", ROWS[0], 1)).expect("made");
         let before = session.ledger().network;
-        drop(table.push_range(0..ROWS[0], &vec![1.0f32; ROWS[0] as usize]).expect("sent"));
+        drop(table.push_range(0..ROWS[0], vec![1.0f32; ROWS[0] as usize].as_slice()).expect("sent"));
         assert!(session.ledger().network > before);
     });
 }
