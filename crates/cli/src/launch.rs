@@ -43,6 +43,10 @@ pub struct Options {
     /// Record everything that each process is told and says, in files of this folder that `slackwater replay` feeds back.
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
+    /// Serve metrics of each server process, at this port + its number; port 0 is any free one. For those of workers, say --metrics to
+    /// `train`.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<String>,
     #[command(flatten)]
     limits: Limits,
     /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`; `-- train --help` lists them.
@@ -91,7 +95,7 @@ fn free_address() -> anyhow::Result<String> {
 
 /// The name and the arguments of every process of the run.
 fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<OsString>)> {
-    let Options { servers, workers, same_host, record, limits, program } = options;
+    let Options { servers, workers, same_host, record, metrics, limits, program } = options;
     let common = |kind: &str, place: u32| {
         let mut arguments = vec![kind.to_owned(), format!("--meet={meet}"), format!("--place={place}")];
         arguments.extend([format!("--join-limit={}", limits.join_limit), format!("--patience={}", limits.patience)]);
@@ -104,6 +108,7 @@ fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<
     };
     let server = |place| {
         let mut arguments = common("server", place);
+        arguments.extend(metrics.iter().map(|address| format!("--metrics={address}").into()));
         if place == 0 {
             let shape = ["--coordinate".to_owned(), format!("--servers={servers}"), format!("--workers={workers}")];
             arguments.extend(shape.map(OsString::from));
@@ -326,7 +331,8 @@ mod tests {
     fn one_process_coordinates_and_every_process_has_its_place() {
         let limits = Limits { join_limit: 7, patience: 2 };
         let program = vec![OsString::from("demo"), OsString::from("--json")];
-        let options = Options { servers: 2, workers: 3, same_host: Way::Tcp, record: None, limits, program };
+        let metrics = Some("here:9".to_owned());
+        let options = Options { servers: 2, workers: 3, same_host: Way::Tcp, record: None, metrics, limits, program };
         let processes = processes(&options, "here:1", Form::Json);
         let names: Vec<&str> = processes.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["server 0", "server 1", "worker 0", "worker 1", "worker 2"]);
@@ -336,6 +342,7 @@ mod tests {
             let begins =
                 format!("{kind} --meet=here:1 --place={place} --join-limit=7 --patience=2 --same-host=tcp --log-json");
             assert!(line.starts_with(&begins), "{line}");
+            assert_eq!(line.contains("--metrics=here:9"), kind == "server", "{line}");
             assert_eq!(line.contains("--coordinate --servers=2 --workers=3"), name == "server 0", "{line}");
             assert_eq!(line.ends_with(" -- demo --json"), kind == "worker", "{line}");
         }

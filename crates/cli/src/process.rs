@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
-use slackwater::{Connect, SameHost, Serve, Session, Shape};
+use observe::{CodecCost, Metrics, ServerState};
+use slackwater::{Connect, Meter, NodeId, SameHost, Serve, ServerReport, Session, Shape, Watch};
 
 use crate::{demo, train};
 
@@ -104,6 +106,9 @@ pub struct ServerOptions {
     /// How many workers the run has.
     #[arg(long, value_name = "COUNT", requires = "coordinate", value_parser = value_parser!(u32).range(1..))]
     workers: Option<u32>,
+    /// Serve metrics of the servers here, at this port + the --place of the first; port 0 is any free one.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<String>,
 }
 
 /// The command `server`: serves until the run ends.
@@ -119,13 +124,41 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
         _ => None,
     };
     let meeting = &options.meeting;
-    let serve = Serve { threads: options.threads, coordinate: coordinated, ..Serve::new(meeting.connect()) };
+    let step = meeting.place.unwrap_or(0);
+    let metrics = options.metrics.as_deref().map(|address| train::serve_metrics(address, step)).transpose()?;
+    let watch = metrics.as_ref().map(|(metrics, _)| into_metrics(metrics.clone()));
+    let serve = Serve { threads: options.threads, coordinate: coordinated, watch, ..Serve::new(meeting.connect()) };
     let reports = serve.run().with_context(|| format!("the run that meets at {}", meeting.meet))?;
     for report in reports {
         let (node, traffic) = (report.node, report.traffic);
         tracing::info!(%node, received_bytes = traffic.bytes_in, sent_bytes = traffic.bytes_out, "finished");
     }
     Ok(())
+}
+
+/// Shows how servers are doing.
+fn into_metrics(metrics: Metrics) -> Watch {
+    let cost = |meter: &Meter, nanoseconds: Option<f64>| CodecCost {
+        ratio: meter.ratio(),
+        relative_error: meter.relative_error(),
+        seconds_per_megabyte: nanoseconds.map(|nanoseconds| nanoseconds / 1e9),
+    };
+    Arc::new(move |report: &ServerReport| {
+        let ServerReport { counts, traffic, .. } = report;
+        let NodeId::Server(number) = report.node else { return };
+        let (up, down) = (&counts.upward, &counts.downward);
+        let state = ServerState {
+            bytes_sent: traffic.bytes_out,
+            bytes_received: traffic.bytes_in,
+            refused_parts: counts.shards.refused,
+            refused_connections: traffic.refused,
+            parked_reads: counts.shards.parked,
+            rows_held: counts.shards.rows,
+            unsent_bytes: report.unsent_bytes as u64,
+            codecs: [cost(up, up.decode_ns_per_megabyte()), cost(down, down.encode_ns_per_megabyte())],
+        };
+        metrics.server(number, &state);
+    })
 }
 
 /// The settings of `worker`.

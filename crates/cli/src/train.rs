@@ -201,7 +201,7 @@ impl Outcome {
 }
 
 /// Serves the metrics of this process, `step` ports after the one given.
-fn serve_metrics(address: &str, step: u32) -> anyhow::Result<(Metrics, Exporter)> {
+pub(crate) fn serve_metrics(address: &str, step: u32) -> anyhow::Result<(Metrics, Exporter)> {
     let wrong = || format!("--metrics {address}: write address:port, such as 127.0.0.1:9100");
     let addresses: Vec<SocketAddr> = address.to_socket_addrs().with_context(wrong)?.collect();
     let stepped = |mut address: SocketAddr| {
@@ -214,7 +214,7 @@ fn serve_metrics(address: &str, step: u32) -> anyhow::Result<(Metrics, Exporter)
         Some(address)
     };
     let addresses: Option<Vec<SocketAddr>> = addresses.into_iter().map(stepped).collect();
-    let addresses = addresses.with_context(|| format!("--metrics {address}: there is no port for worker {step}"))?;
+    let addresses = addresses.with_context(|| format!("--metrics {address}: there is no port {step} further"))?;
     let metrics = Metrics::new();
     let exporter = Exporter::start(&addresses[..], metrics.clone()).with_context(|| {
         format!("cannot serve metrics at {address}{}", if step == 0 { String::new() } else { format!(" + {step}") })

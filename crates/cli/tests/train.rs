@@ -674,6 +674,34 @@ fn launch_passes_an_interrupt_on_and_the_run_ends_with_its_model() {
 }
 
 #[test]
+fn servers_of_a_launched_run_serve_metrics_of_their_own() {
+    let folder = Folder::new("servers");
+    let (data, out) = (folder.write("a.libsvm", &made_up(0..20_000)), folder.path("model"));
+    let program = [
+        &["launch", "--servers=2", "--workers=2", "--metrics=127.0.0.1:0", "--"],
+        &endless(&data, &out)[..],
+        &["--codec=bf16"],
+    ]
+    .concat();
+    let mut launch = start("launch", &program);
+    let address = launch.hear("where server 1 serves metrics", |said| {
+        let line = said.lines().find(|line| line.starts_with("server 1 | metrics are at"))?;
+        Some(line.split_once("http://")?.1.split_once("/metrics")?.0.to_owned())
+    });
+    let levels = ["rows_held", "sent_bytes_total", "received_bytes_total", "parked_reads_total"];
+    let body = scrape_until(&address, |body| {
+        levels.iter().all(|name| figure(body, &format!("slackwater_{name}{{server=\"1\"}}")) > 0.0)
+    });
+    check_metrics(&body);
+    for name in ["unsent_bytes", "refused_parts_total", "refused_connections_total"] {
+        assert!(figure(&body, &format!("slackwater_{name}{{server=\"1\"}}")) >= 0.0, "{name}\n{body}");
+    }
+    assert!(figure(&body, "slackwater_codec_seconds_per_megabyte{server=\"1\",direction=\"up\"}") > 0.0, "{body}");
+    interrupt(&launch);
+    assert!(launch.end(), "{}", launch.stderr());
+}
+
+#[test]
 fn a9a_is_learnt_as_well_as_by_others() {
     let root = std::env::var_os("SLACKWATER_DATA")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);

@@ -45,7 +45,7 @@ pub use ledger::Ledger;
 pub use log::Log;
 pub use machine::{CodecUse, Meter, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
 pub use net::{SameHost, Traffic};
-pub use node::{NodeError, RecordingError, Replayed, ServerReport, Wait, replay_file};
+pub use node::{NodeError, RecordingError, Replayed, ServerReport, Wait, Watch, replay_file};
 pub use serve::Serve;
 pub use session::{Session, Shape};
 pub use table::{PushValues, Table, TargetNumber};

@@ -3,7 +3,7 @@
 use crate::meeting::{Meeting, Place};
 use crate::session::token;
 use crate::{Connect, Error, Shape};
-use node::{CoordinatorSettings, Recorder, ServerReport, ServerSettings, run_coordinator, run_server};
+use node::{CoordinatorSettings, Recorder, ServerReport, ServerSettings, Watch, run_coordinator, run_server};
 use update::Registry;
 use wire::Pool;
 
@@ -33,6 +33,8 @@ pub struct Serve {
     pub registry: Registry,
     /// What each shard remembers of key lists, in bytes.
     pub list_bytes: usize,
+    /// Is told now and then, and in the end, how each server is doing.
+    pub watch: Option<Watch>,
 }
 
 impl Serve {
@@ -47,7 +49,7 @@ impl Serve {
     #[must_use]
     pub fn new(connect: Connect) -> Self {
         let (registry, list_bytes) = (Registry::builtin(), machine::LIST_BYTES);
-        Self { connect, threads: 1, coordinate: None, registry, list_bytes }
+        Self { connect, threads: 1, coordinate: None, registry, list_bytes, watch: None }
     }
 
     /// Serves until every worker has left, and blocks for as long. Returns what each server did. Fails if the shape makes no
@@ -88,6 +90,7 @@ impl Serve {
                     registry: self.registry.clone(),
                     pool: pool.clone(),
                     list_bytes: self.list_bytes,
+                    watch: self.watch.clone(),
                 };
                 Ok(std::thread::spawn(move || run_server(transport, waiter, settings, recorder)))
             })

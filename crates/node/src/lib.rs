@@ -18,7 +18,7 @@ pub use coordinator::{CoordinatorSettings, run_coordinator};
 pub use driver::{Driver, DriverSettings};
 pub use join::{Joined, join};
 pub use record::{RECORDING_BYTES, Recorder, Recording, RecordingError, Replayed, replay, replay_file, replay_from};
-pub use server::{ServerReport, ServerSettings, run_server};
+pub use server::{ServerReport, ServerSettings, Watch, run_server};
 pub use wait::Wait;
 
 use types::NodeId;

@@ -7,6 +7,7 @@ use crate::wait::Turns;
 use crate::{NodeError, Wait, join};
 use machine::{Outbox, Server, ServerCounts, ServerInput};
 use net::{Event, Traffic, Transport, Waiter};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::{NodeId, Time};
 use update::Registry;
@@ -40,7 +41,12 @@ pub struct ServerSettings {
     pub pool: Pool,
     /// What each shard remembers of key lists, in bytes.
     pub list_bytes: usize,
+    /// Is told now and then, and in the end, how it is doing.
+    pub watch: Option<Watch>,
 }
+
+/// Is told how a server is doing, by the server's own thread: it should be quick.
+pub type Watch = Arc<dyn Fn(&ServerReport) + Send + Sync>;
 
 impl ServerSettings {
     /// A server in one process with the built-in updaters, in any place, that gives everybody half a minute.
@@ -56,11 +62,12 @@ impl ServerSettings {
             registry: Registry::builtin(),
             pool: Pool::new(),
             list_bytes: machine::LIST_BYTES,
+            watch: None,
         }
     }
 }
 
-/// What a server did.
+/// What a server did, or has done so far.
 ///
 /// ```
 /// use node::ServerReport;
@@ -69,7 +76,7 @@ impl ServerSettings {
 ///     format!("{} applied {} parts of {} bytes", report.node, report.counts.shards.parts, report.traffic.bytes_in)
 /// }
 /// # use {machine::ServerCounts, net::Traffic, types::NodeId};
-/// let report = ServerReport { node: NodeId::Server(0), counts: ServerCounts::default(), traffic: Traffic::default() };
+/// let report = ServerReport { node: NodeId::Server(0), counts: ServerCounts::default(), traffic: Traffic::default(), unsent_bytes: 0 };
 /// assert_eq!(line(&report), "server 0 applied 0 parts of 0 bytes");
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +87,8 @@ pub struct ServerReport {
     pub counts: ServerCounts,
     /// What its transport moved.
     pub traffic: Traffic,
+    /// What waits to be sent.
+    pub unsent_bytes: usize,
 }
 
 /// Joins the run and serves until every worker has left.
@@ -168,17 +177,24 @@ pub fn run_server(
             beat = read;
             let head = Head::plain(node, NodeId::Coordinator);
             transport.send(Frame { head, message: Message::Control(Control::Beat) });
+            settings.watch.iter().for_each(|watch| watch(&report(node, &machine, &transport)));
         }
         transport.flush();
         if machine.is_finished() {
             say_goodbye(&mut transport, &mut waiter, node);
-            return Ok(ServerReport { node, counts: machine.counts(), traffic: transport.traffic() });
+            let report = report(node, &machine, &transport);
+            settings.watch.iter().for_each(|watch| watch(&report));
+            return Ok(report);
         }
         if read - heard > settings.patience {
             let reason = format!("nothing heard from it for {:.1} s", heard.elapsed().as_secs_f64());
             return Err(NodeError::Lost { node: NodeId::Coordinator, reason });
         }
     }
+}
+
+fn report(node: NodeId, machine: &Server, transport: &impl Transport) -> ServerReport {
+    ServerReport { node, counts: machine.counts(), traffic: transport.traffic(), unsent_bytes: transport.backlog() }
 }
 
 /// Says goodbye until it is answered, or for as long as makes sense.

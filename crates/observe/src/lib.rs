@@ -14,6 +14,8 @@
 
 mod exporter;
 mod metrics;
+mod server;
 
 pub use exporter::{CONTENT_TYPE, Exporter};
 pub use metrics::{Codec, Metrics, State, Worker};
+pub use server::{CodecCost, ServerState};

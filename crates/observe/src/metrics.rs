@@ -1,5 +1,6 @@
-//! The metrics of the workers of one process, by the conventions of Prometheus: units in names, `_total` for what only grows.
+//! The metrics of the workers and servers of one process, by the conventions of Prometheus: units in names, `_total` for what only grows.
 
+use crate::server::ServerLevels;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -9,11 +10,11 @@ use prometheus_client::registry::{Registry, Unit};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-type Labels = Vec<(&'static str, String)>;
+pub(crate) type Labels = Vec<(&'static str, String)>;
 type Counts = Family<Labels, Counter>;
 type Seconds = Family<Labels, Counter<f64, AtomicU64>>;
-type Levels = Family<Labels, Gauge>;
-type Numbers = Family<Labels, Gauge<f64, AtomicU64>>;
+pub(crate) type Levels = Family<Labels, Gauge>;
+pub(crate) type Numbers = Family<Labels, Gauge<f64, AtomicU64>>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
 /// Reads are counted by how many clocks the reader was ahead, up to these.
@@ -23,18 +24,18 @@ const REASONS: [&str; 3] = ["bound", "network", "barrier"];
 
 /// The metrics of a process. Clones are of the same metrics.
 #[derive(Clone)]
-pub struct Metrics(Arc<Inner>);
+pub struct Metrics(pub(crate) Arc<Inner>);
 
-struct Inner {
+pub(crate) struct Inner {
     registry: Registry,
-    sent: Counts,
-    received: Counts,
+    pub sent: Counts,
+    pub received: Counts,
     minibatches: Counts,
     rows: Counts,
     bad_rows: Counts,
-    refused_parts: Counts,
-    refused_connections: Counts,
-    parked_reads: Counts,
+    pub refused_parts: Counts,
+    pub refused_connections: Counts,
+    pub parked_reads: Counts,
     waited: Seconds,
     staleness: Histograms,
     rows_waiting: Levels,
@@ -42,15 +43,16 @@ struct Inner {
     clock: Levels,
     rows_per_second: Numbers,
     loss: Numbers,
-    codecs: CodecNumbers,
+    pub codecs: CodecNumbers,
+    pub servers: ServerLevels,
 }
 
-/// Of each table and direction.
+/// Of each table and direction; of servers, of each direction.
 #[derive(Clone, Default)]
-struct CodecNumbers {
-    ratio: Numbers,
-    relative_error: Numbers,
-    seconds_per_megabyte: Numbers,
+pub(crate) struct CodecNumbers {
+    pub ratio: Numbers,
+    pub relative_error: Numbers,
+    pub seconds_per_megabyte: Numbers,
 }
 
 /// What a table's codecs do in one direction, as far as it is known.
@@ -121,9 +123,16 @@ impl Metrics {
             rows_per_second: Numbers::default(),
             loss: Numbers::default(),
             codecs: CodecNumbers::default(),
+            servers: ServerLevels::default(),
         };
-        registry.register_with_unit("sent", "Sent by the worker", Unit::Bytes, inner.sent.clone());
-        registry.register_with_unit("received", "Received by the worker", Unit::Bytes, inner.received.clone());
+        inner.servers.register(&mut registry);
+        registry.register_with_unit("sent", "Sent by the worker or server", Unit::Bytes, inner.sent.clone());
+        registry.register_with_unit(
+            "received",
+            "Received by the worker or server",
+            Unit::Bytes,
+            inner.received.clone(),
+        );
         for (name, help, counts) in [
             ("minibatches", "Minibatches learnt from", &inner.minibatches),
             ("rows", "Rows learnt from", &inner.rows),
@@ -265,18 +274,24 @@ impl Worker {
 
     /// What its session knows now.
     pub fn state(&self, state: &State) {
-        let total = |counter: &Counter, total| counter.inner().store(total, Ordering::Relaxed);
-        total(&self.sent, state.bytes_sent);
-        total(&self.received, state.bytes_received);
-        total(&self.refused_parts, state.refused_parts);
-        total(&self.refused_connections, state.refused_connections);
-        total(&self.bad_rows, state.bad_rows);
+        set_total(&self.sent, state.bytes_sent);
+        set_total(&self.received, state.bytes_received);
+        set_total(&self.refused_parts, state.refused_parts);
+        set_total(&self.refused_connections, state.refused_connections);
+        set_total(&self.bad_rows, state.bad_rows);
         for (counter, seconds) in self.waited.iter().zip(state.waited_seconds) {
             counter.inner().store(seconds.to_bits(), Ordering::Relaxed);
         }
-        let level = |gauge: &Gauge, now: u64| gauge.set(now.try_into().unwrap_or(i64::MAX));
-        level(&self.rows_waiting, state.rows_waiting);
-        level(&self.unacknowledged, state.unacknowledged_bytes);
-        level(&self.clock, state.clock);
+        set(&self.rows_waiting, state.rows_waiting);
+        set(&self.unacknowledged, state.unacknowledged_bytes);
+        set(&self.clock, state.clock);
     }
+}
+
+pub(crate) fn set_total(counter: &Counter, total: u64) {
+    counter.inner().store(total, Ordering::Relaxed);
+}
+
+pub(crate) fn set(gauge: &Gauge, now: u64) {
+    gauge.set(now.try_into().unwrap_or(i64::MAX));
 }

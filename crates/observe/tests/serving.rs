@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
-use observe::{CONTENT_TYPE, Exporter, Metrics, State};
+use observe::{CONTENT_TYPE, CodecCost, Exporter, Metrics, ServerState, State};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -31,6 +31,11 @@ fn metrics_are_served_to_who_asks_rightly_and_nobody_else_does_harm() {
         clock: 9,
         ..State::default()
     });
+    let down = CodecCost { ratio: Some(2.0), relative_error: Some(0.5), seconds_per_megabyte: None };
+    metrics.server(
+        1,
+        &ServerState { parked_reads: 6, rows_held: 8, codecs: [CodecCost::default(), down], ..ServerState::default() },
+    );
     let exporter = Exporter::start("127.0.0.1:0", metrics).unwrap();
     let address = exporter.address();
     let long = [&b"GET /metrics HTTP/1.1\r\nX: "[..], &[b'a'; 20_000], b"\r\n\r\n"].concat();
@@ -68,6 +73,9 @@ fn metrics_are_served_to_who_asks_rightly_and_nobody_else_does_harm() {
         "slackwater_rows_per_second{worker=\"3\"} 1500.5",
         "slackwater_loss{worker=\"3\"} 0.25",
         "slackwater_clock{worker=\"3\"} 9",
+        "slackwater_parked_reads_total{server=\"1\"} 6",
+        "slackwater_rows_held{server=\"1\"} 8",
+        "slackwater_codec_relative_error{server=\"1\",direction=\"down\"} 0.5",
         "# EOF",
     ] {
         assert!(body.lines().any(|found| found == line), "{line} is not in\n{body}");
