@@ -9,9 +9,10 @@ fn prints(arguments: &[&str], names: &[&str]) {
         .args(arguments)
         .args(["--rounds", "1", "--json"])
         .output()
-        .unwrap();
+        .expect("it can be started");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    let figures: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let figures: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(&output.stdout).expect("an object of figures");
     for name in names {
         let is_positive = figures.get(*name).and_then(serde_json::Value::as_f64).is_some_and(|number| number > 0.0);
         assert!(is_positive, "{name} is not among {figures:?}");
