@@ -55,20 +55,25 @@ fn a_task_runs_after_the_tickets_it_names() {
 
 #[test]
 fn a_scan_runs_after_the_tickets_it_names() {
-    alone(|session| {
-        let one = session.table::<i64>(counts("one", 1_000)).expect("made");
-        let days = TableSpec::sparse("days", 1).number(NumberType::I64).ordered();
-        let two = session.table::<i64>(days).expect("made");
-        let dense = session.table::<i64>(counts("dense", 10)).expect("made");
-        for _ in 0..30 {
-            let push = one.push_range(0..1_000, vec![1; 1_000]).expect("sent");
-            let after = Tickets::none().and(&push);
-            for scan in
-                [two.pull_range_after(0..9, &after), two.pull_all_after(&after), dense.pull_range_after(0..9, &after)]
-            {
-                scan.expect("asked").wait().expect("read");
-                assert!(push.is_done());
-            }
+    run(2, 2, |session| {
+        let bound = session.table::<i64>(counts("bound", 10)).expect("made");
+        let days = TableSpec::sparse("days", 1).number(NumberType::I64).ordered().consistency(Consistency::Unbounded);
+        let days = session.table::<i64>(days).expect("made");
+        if session.rank() == 0 {
+            session.clock().expect("ended");
+            // This waits for the other worker's clock, which waits for the barrier.
+            let held = bound.pull_range(0..10).expect("asked");
+            let after = Tickets::none().and(&held);
+            let scans = [days.pull_range_after(0..9, &after), days.pull_all_after(&after)];
+            // Others that were asked for later are answered.
+            (0..2).for_each(|_| drop(read!(days.pull_all())));
+            assert!(scans.iter().flatten().all(|scan| !scan.is_done()));
+            session.barrier().expect("both are here");
+            scans.into_iter().for_each(|scan| drop(read!(scan)));
+            held.wait().expect("read");
+        } else {
+            session.barrier().expect("both are here");
+            session.clock().expect("ended");
         }
     });
 }
