@@ -324,7 +324,8 @@ fn one_worker_and_one_seed_give_the_same_model_bit_for_bit() {
 
 #[test]
 fn fashion_by_a_perceptron_of_two_hidden_layers_comes_near_others_in_two_epochs() {
-    fashion(&[(2, SLACK)], 2, 0.84);
+    // Alone, so that it is the same every time.
+    fashion(&[ALONE], 2, 0.84);
 }
 
 #[test]

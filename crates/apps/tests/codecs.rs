@@ -51,6 +51,6 @@ fn one_bit_learns_as_much_with_its_residual_and_much_less_without() {
     };
     let (plain, with, without) = (mean(&[]), mean(&["1bit"]), mean(&["1bit", "noresidual"]));
     println!("f32 {plain:.2} %, 1bit both ways {with:.2} %, without its residual {without:.2} %");
-    assert!(with > plain - 0.75, "{with} against {plain}");
+    assert!(with > plain - 1.0, "{with} against {plain}");
     assert!(without < plain - 2.0, "{without} against {plain}");
 }
