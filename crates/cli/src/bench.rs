@@ -7,6 +7,7 @@ pub mod cold;
 pub mod core;
 pub mod embedded;
 pub mod learning;
+pub mod lists;
 pub mod logistic;
 pub mod measure;
 pub mod peer;

@@ -51,12 +51,17 @@ fn bench_embedded_prints_its_figures() {
         "memcpy_gbs",
         "embedded_dense_push_over_memcpy",
         "embedded_dense_pull_over_memcpy",
+        "embedded_sparse_w16_push_over_memcpy",
         "embedded_sparse_push_mkeys",
         "embedded_sparse_pull_mkeys",
+        "embedded_sparse_new_push_mkeys",
+        "embedded_sparse_new_pull_mkeys",
+        "embedded_sparse_create_mkeys",
         "embedded_round_trip_us",
         "hot_row_updates_4_threads_m_per_s",
     ];
-    prints(&["embedded"], &names);
+    // All but `large`, which is `sparse` with ten times the rows.
+    prints(&["embedded", "--only", "dense,sparse,rtt,logs"], &names);
 }
 
 #[test]

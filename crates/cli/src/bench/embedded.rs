@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use indicatif::ProgressBar;
 use slackwater::{Consistency, Keys, NumberType, Session, Shape, TableSpec, Tickets};
 
 use super::cold::ColdCopy;
+use super::lists::{MILLION, create, random_ids, sparse};
 use super::measure::{Columns, Format, Report, gbs, timed};
 use super::peer::BULK_BYTES;
-use crate::demo::random::Random;
 
 /// The settings of `bench embedded`.
 #[derive(clap::Args)]
@@ -19,35 +20,72 @@ pub struct Options {
     /// Print JSON rather than a table.
     #[arg(long)]
     json: bool,
+    /// Measure only these.
+    #[arg(long, value_delimiter = ',', value_parser = ["dense", "sparse", "large", "rtt", "logs"])]
+    only: Vec<String>,
 }
 
-const MILLION: usize = 1_000_000;
 const SMALL_PUSHES: u32 = 2_000;
 
 /// The command `bench embedded`.
 pub fn run(options: &Options) -> anyhow::Result<()> {
+    let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
     let mut columns = Columns::default();
-    let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
-    dense(options.rounds, &session, &mut columns)?;
-    sparse(options.rounds, &session, &mut columns)?;
-    logs(options.rounds, &session, &mut columns)?;
-    session.close()?;
     let mut report = Report::default();
-    let memcpy = columns.median("memcpy");
-    report.number("memcpy_gbs", memcpy);
-    for (name, figure) in
-        [("push", "embedded_dense_push"), ("owned", "embedded_dense_push_owned"), ("pull", "embedded_dense_pull")]
-    {
-        report.number(&format!("{figure}_gbs"), columns.median(name));
-        report.number(&format!("{figure}_over_memcpy"), columns.median(name) / memcpy);
+    let rounds = options.rounds;
+    let progress = ProgressBar::new(u64::from(rounds) * 3);
+    if wanted("dense") {
+        on_session(|session| dense(rounds, session, &mut columns))?;
+        let memcpy = columns.median("memcpy");
+        report.number("memcpy_gbs", memcpy);
+        for (name, figure) in [
+            ("push", "embedded_dense_push"),
+            ("owned", "embedded_dense_push_owned"),
+            ("pull", "embedded_dense_pull"),
+            ("w16", "embedded_sparse_w16_push"),
+        ] {
+            report.number(&format!("{figure}_gbs"), columns.median(name));
+            report.number(&format!("{figure}_over_memcpy"), columns.median(name) / memcpy);
+        }
     }
-    report.number("embedded_sparse_push_mkeys", columns.median("sparse_push"));
-    report.number("embedded_sparse_pull_mkeys", columns.median("sparse_pull"));
-    report.number("embedded_round_trip_us", columns.median("trip") * 1e6);
-    for threads in [1, 2, 4] {
-        report.number(&format!("hot_row_updates_{threads}_threads_m_per_s"), columns.median(&format!("log{threads}")));
+    let lists = |rows: usize, suffix: &str, report: &mut Report| -> anyhow::Result<()> {
+        let mut columns = Columns::default();
+        let names = ["push", "pull", "new_push", "new_pull"];
+        on_session(|session| sparse(session, rounds, rows, &mut columns, &progress, names))?;
+        for name in names {
+            report.number(&format!("embedded_sparse_{name}_mkeys{suffix}"), columns.median(name));
+        }
+        Ok(())
+    };
+    if wanted("sparse") {
+        lists(MILLION, "", &mut report)?;
+        on_session(|session| create(session, rounds, &mut columns, &progress))?;
+        report.number("embedded_sparse_create_mkeys", columns.median("create"));
     }
+    if wanted("large") {
+        lists(10 * MILLION, "_10m", &mut report)?;
+    }
+    if wanted("rtt") {
+        on_session(|session| round_trips(rounds, session, &mut columns))?;
+        report.number("embedded_round_trip_us", columns.median("trip") * 1e6);
+    }
+    if wanted("logs") {
+        on_session(|session| logs(rounds, session, &mut columns))?;
+        for threads in [1, 2, 4] {
+            let updates = columns.median(&format!("log{threads}"));
+            report.number(&format!("hot_row_updates_{threads}_threads_m_per_s"), updates);
+        }
+    }
+    progress.finish_and_clear();
     report.print(if options.json { Format::Json } else { Format::Table })?;
+    Ok(())
+}
+
+/// Measures in a run of its own, in this process.
+fn on_session(measure: impl FnOnce(&Session) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    measure(&session)?;
+    session.close()?;
     Ok(())
 }
 
@@ -61,6 +99,9 @@ fn dense(rounds: u32, session: &Session, columns: &mut Columns) -> anyhow::Resul
     let owned: Vec<Arc<[f32]>> = (0..4).map(|n| vec![n as f32 + 0.5; numbers].into()).collect();
     let mut targets: Vec<Option<Vec<f32>>> = (0..4).map(|_| Some(vec![1.0; numbers])).collect();
     table.push(&keys, &kept[3])?.wait()?;
+    let wide = session.table::<f32>(TableSpec::sparse("wide", 16))?;
+    let wide_keys = wide.keys(&random_ids(numbers / 16, 3));
+    wide.push(&wide_keys, owned[3].clone())?.wait()?;
     for round in 0..=rounds as usize {
         // The first round warms everything up and does not count.
         let mut put = |name, value| {
@@ -77,40 +118,22 @@ fn dense(rounds: u32, session: &Session, columns: &mut Columns) -> anyhow::Resul
         let (seconds, rows) = timed(|| Ok(table.pull_into(&keys, target, &Tickets::none())?.wait()?))?;
         put("pull", gbs(BULK_BYTES, seconds));
         targets[round % 4] = Some(rows.into_values());
+        let (seconds, ()) = timed(|| Ok(wide.push(&wide_keys, owned[(round + 1) % 4].clone())?.wait()?))?;
+        put("w16", gbs(BULK_BYTES, seconds));
     }
     Ok(())
 }
 
-fn sparse(rounds: u32, session: &Session, columns: &mut Columns) -> anyhow::Result<()> {
-    let table = session.table::<f32>(TableSpec::sparse("sparse", 1).consistency(Consistency::Unbounded))?;
-    let mut random = Random::new(1);
-    let ids: Vec<u64> = (0..MILLION).map(|_| random.bits()).collect();
-    for chunk in ids.chunks(MILLION / 4) {
-        let keys = table.keys(chunk);
-        table.push(&keys, vec![1.0; keys.len()])?.wait()?;
-    }
-    let keys = table.keys(&ids);
-    let values: Arc<[f32]> = vec![0.25; keys.len()].into();
-    let one: Arc<[f32]> = vec![1.0].into();
-    let single = table.keys(&ids[..1]);
-    let mut target = vec![0.0; keys.len()];
-    for round in 0..rounds + 2 {
-        let mut put = |name, value| {
-            if round > 1 {
-                columns.put(name, value)
-            }
-        };
-        let (seconds, ()) = timed(|| Ok(table.push(&keys, values.clone())?.wait()?))?;
-        put("sparse_push", keys.len() as f64 / seconds / 1e6);
-        let (seconds, rows) =
-            timed(|| Ok(table.pull_into(&keys, std::mem::take(&mut target), &Tickets::none())?.wait()?))?;
-        put("sparse_pull", keys.len() as f64 / seconds / 1e6);
-        target = rows.into_values();
+/// The smallest push and its acknowledgement.
+fn round_trips(rounds: u32, session: &Session, columns: &mut Columns) -> anyhow::Result<()> {
+    let table = session.table::<f32>(TableSpec::sparse("small", 1).consistency(Consistency::Unbounded))?;
+    let (single, one): (_, Arc<[f32]>) = (table.keys(&[1]), vec![1.0].into());
+    for _ in 0..rounds {
         let start = Instant::now();
         for _ in 0..SMALL_PUSHES {
             table.push(&single, one.clone())?.wait()?;
         }
-        put("trip", start.elapsed().as_secs_f64() / f64::from(SMALL_PUSHES));
+        columns.put("trip", start.elapsed().as_secs_f64() / f64::from(SMALL_PUSHES));
     }
     Ok(())
 }

@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use indicatif::ProgressBar;
-use slackwater::{Consistency, Keys, Rows, SameHost, Session, Table, TableSpec, Tickets};
+use slackwater::{Keys, SameHost, Session, Table, TableSpec, Tickets};
 
 use super::cold::ColdCopy;
 use super::core;
+use super::lists::{MILLION, create, fill, pull, random_ids, sparse};
 use super::measure::{Columns, Format, Report, gbs, median, timed};
 use super::peer::BULK_BYTES;
 use super::raw::{CHUNK_BYTES, RawPeer};
@@ -31,7 +32,6 @@ pub struct Options {
     only: Vec<String>,
 }
 
-const MILLION: usize = 1_000_000;
 const ROUND_TRIPS: u32 = 2_000;
 
 /// The command `bench wire`.
@@ -54,8 +54,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         report.number("sparse_w16_push_over_raw", columns.median("w16") / up);
     }
     if wanted("sparse") {
-        sparse(options.rounds, MILLION, &mut columns, &progress, ["p1", "l1", "np1", "nl1"])?;
-        create(options.rounds, &mut columns, &progress)?;
+        let names = ["p1", "l1", "np1", "nl1"];
+        on_server(|session| sparse(session, options.rounds, MILLION, &mut columns, &progress, names))?;
+        on_server(|session| create(session, options.rounds, &mut columns, &progress))?;
         report.number("sparse_push_mkeys", columns.median("p1"));
         report.number("sparse_pull_mkeys", columns.median("l1"));
         report.number("sparse_new_push_mkeys", columns.median("np1"));
@@ -63,7 +64,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         report.number("sparse_create_mkeys", columns.median("create"));
     }
     if wanted("large") {
-        sparse(options.rounds, 10 * MILLION, &mut columns, &progress, ["p10", "l10", "np10", "nl10"])?;
+        let names = ["p10", "l10", "np10", "nl10"];
+        on_server(|session| sparse(session, options.rounds, 10 * MILLION, &mut columns, &progress, names))?;
         report.number("sparse_push_mkeys_10m", columns.median("p10"));
         report.number("sparse_pull_mkeys_10m", columns.median("l10"));
         report.number("sparse_new_push_mkeys_10m", columns.median("np10"));
@@ -148,84 +150,11 @@ fn dense(rounds: u32, raw: &mut RawPeer, columns: &mut Columns, progress: &Progr
     Ok(())
 }
 
-fn random_ids(count: usize, seed: u64) -> Vec<u64> {
-    let mut random = Random::new(seed);
-    (0..count).map(|_| random.bits()).collect()
-}
-
-/// Makes rows in batches whose order has nothing to do with the order of any list that is measured.
-fn fill(table: &Table<f32>, ids: &[u64]) -> anyhow::Result<()> {
-    for chunk in ids.chunks(MILLION / 4) {
-        let keys = table.keys(chunk);
-        table.push(&keys, vec![1.0; keys.len()])?.wait()?;
-    }
-    Ok(())
-}
-
-/// Repeated lists and lists never sent before, on a table of `rows` rows.
-fn sparse(
-    rounds: u32,
-    rows: usize,
-    columns: &mut Columns,
-    progress: &ProgressBar,
-    names: [&'static str; 4],
-) -> anyhow::Result<()> {
+/// Measures over a session with a server process of its own.
+fn on_server(measure: impl FnOnce(&Session) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let server = ServerProcess::start(Kind::default())?;
     let session = server.session()?;
-    let table = session.table::<f32>(TableSpec::sparse("sparse", 1).consistency(Consistency::Unbounded))?;
-    let ids = random_ids(rows, 1);
-    fill(&table, &ids)?;
-    let sample = |seed: u64| {
-        // A million of the rows; of a table that has no more, all but one in a hundred.
-        let mut random = Random::new(seed);
-        let share = if rows > MILLION { MILLION as f64 / rows as f64 } else { 0.99 };
-        let picked: Vec<u64> = ids.iter().copied().filter(|_| random.unit() < share).collect();
-        table.keys(&picked)
-    };
-    let all = if rows > MILLION { sample(2) } else { table.keys(&ids) };
-    let values: Arc<[f32]> = vec![0.25; all.len()].into();
-    let mut target = vec![0.0; all.len()];
-    for round in 0..rounds + 2 {
-        // The first two rounds send the list and see it come back as a signature; they do not count.
-        let mut put = |name, keys: &Keys, seconds: f64| {
-            if round > 1 {
-                columns.put(name, keys.len() as f64 / seconds / 1e6);
-            }
-        };
-        let (seconds, ()) = timed(|| Ok(table.push(&all, values.clone())?.wait()?))?;
-        put(names[0], &all, seconds);
-        let (seconds, rows) = timed(|| pull(&table, &all, std::mem::take(&mut target)))?;
-        put(names[1], &all, seconds);
-        target = rows.into_values();
-        let (new_push, new_pull) = (sample(100 + u64::from(round)), sample(200 + u64::from(round)));
-        let new_values: Arc<[f32]> = vec![0.25; new_push.len()].into();
-        let (seconds, ()) = timed(|| Ok(table.push(&new_push, new_values)?.wait()?))?;
-        put(names[2], &new_push, seconds);
-        let new_target = vec![1.0; new_pull.len()];
-        let (seconds, _) = timed(|| pull(&table, &new_pull, new_target))?;
-        put(names[3], &new_pull, seconds);
-        progress.inc(1);
-    }
-    session.close()?;
-    Ok(())
-}
-
-fn pull(table: &Table<f32>, keys: &Keys, target: Vec<f32>) -> anyhow::Result<Rows<f32>> {
-    Ok(table.pull_into(keys, target, &Tickets::none())?.wait()?)
-}
-
-/// A million rows that are not there yet.
-fn create(rounds: u32, columns: &mut Columns, progress: &ProgressBar) -> anyhow::Result<()> {
-    let server = ServerProcess::start(Kind::default())?;
-    let session = server.session()?;
-    for round in 0..rounds {
-        let table = session.table::<f32>(TableSpec::sparse(&format!("table {round}"), 1))?;
-        let keys = table.keys(&random_ids(MILLION, u64::from(round) + 9));
-        let values: Arc<[f32]> = vec![0.25; keys.len()].into();
-        let (seconds, ()) = timed(|| Ok(table.push(&keys, values)?.wait()?))?;
-        columns.put("create", keys.len() as f64 / seconds / 1e6);
-        progress.inc(1);
-    }
+    measure(&session)?;
     session.close()?;
     Ok(())
 }
