@@ -221,7 +221,7 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
             let values = values(input, keys.count().unwrap_or(1), kind)?;
             Message::Push(Push { table, shard, settled: request, number: kind, keys, values })
         }
-        3 | 4 => Message::Marker(Marker { table, shard, settled: request }),
+        3 | 4 => Message::Marker(Marker { table, shard, settled: request, since: Clock(number(input)?) }),
         5 => {
             let rate = *input.choose(&[0.5, -1.0, f64::NAN, f64::INFINITY])?;
             let (at, setting) = (Clock(number(input)?), Setting::Rate(rate));

@@ -17,7 +17,7 @@ mod worker;
 pub use bounds::{HELD_CLOCKS, OPEN_READS, READS_AT_ONCE};
 pub use check::check;
 pub use codec::{Chain, ChainWarning, Choice, Meter, Stopwatch, TableCodecs};
-pub use coordinator::{Coordinator, Size};
+pub use coordinator::{Coordinator, Membership, News, Size};
 pub use inputs::{Answer, CoordinatorInput, Lists, RowsOfPush, ServerInput, WorkerInput};
 pub use outbox::Outbox;
 pub use server::{Server, ServerCounts};

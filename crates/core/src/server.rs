@@ -4,7 +4,7 @@ use crate::Outbox;
 use crate::shard::{AnyShard, LIST_BYTES, ShardCounts, Terms, make};
 use codec::{Meter, Stopwatch};
 use std::collections::BTreeMap;
-use types::{NodeId, Plan, ShardId, TableId, TableSpec, Time, WorkerId};
+use types::{Clock, NodeId, Plan, ShardId, TableId, TableSpec, Time};
 use update::Registry;
 use wire::{Acked, Control, Frame, Head, Message, Pool, PullRefused, Refusal, Refused};
 
@@ -38,8 +38,6 @@ pub struct Server {
     shards: BTreeMap<(TableId, ShardId), Box<dyn AnyShard>>,
     /// Shards that may have something to acknowledge.
     touched: Vec<(TableId, ShardId)>,
-    /// Workers that have left, for tables made later.
-    left: Vec<WorkerId>,
     misdirected: u64,
     finished: bool,
 }
@@ -57,7 +55,6 @@ impl Server {
             stopwatch: Stopwatch::default(),
             shards: BTreeMap::new(),
             touched: Vec::new(),
-            left: Vec::new(),
             misdirected: 0,
             finished: false,
         }
@@ -154,24 +151,30 @@ impl Server {
         }
         match message {
             Message::Control(Control::AddTable { table, spec }) => {
-                let problem = self.add_table(table, &spec, out).err();
+                let problem = self.add_table(table, &spec).err();
                 let message = Message::Control(Control::TableAdded { table, problem });
                 out.send(Frame { head: Head::plain(self.node, head.from), message });
             }
-            Message::Control(Control::Left { worker }) => {
-                if !self.left.contains(&worker) {
-                    self.left.push(worker);
-                    self.shards.values_mut().for_each(|shard| shard.leave(worker, out));
-                }
-                let heard = Message::Control(Control::Left { worker });
-                out.send(Frame { head: Head::plain(self.node, head.from), message: heard });
-            }
+            Message::Control(Control::Adopt { plan, .. }) => self.adopt(head, plan, out),
             Message::Control(Control::Finish) => self.finished = true,
             _ => self.misdirected += 1,
         }
     }
 
-    fn add_table(&mut self, table: TableId, spec: &TableSpec, out: &mut Outbox) -> Result<(), String> {
+    /// Goes by another plan, unless it is an old one, and says how far its shards are.
+    fn adopt(&mut self, head: &Head, plan: Plan, out: &mut Outbox) {
+        let mut frontier = Clock(0);
+        if plan.number >= self.plan.number {
+            self.plan = plan;
+            for shard in self.shards.values_mut() {
+                frontier = frontier.max(shard.adopt(&self.plan, out));
+            }
+        }
+        let adopted = Control::Adopted { plan: self.plan.number, frontier };
+        out.send(Frame { head: Head::plain(self.node, head.from), message: Message::Control(adopted) });
+    }
+
+    fn add_table(&mut self, table: TableId, spec: &TableSpec) -> Result<(), String> {
         crate::check(spec).map_err(|error| error.to_string())?;
         for placed in self.plan.shards(spec.shape).into_iter().filter(|placed| placed.owner == self.node) {
             let name = (table, placed.shard);
@@ -180,9 +183,7 @@ impl Server {
                 let (list_bytes, stopwatch) = (self.list_bytes, self.stopwatch);
                 let terms = Terms { plan, registry, pool, list_bytes, stopwatch };
                 let shard = make(placed, table, spec, &terms);
-                let mut shard = shard.map_err(|error| error.to_string())?;
-                self.left.iter().for_each(|worker| shard.leave(*worker, out));
-                self.shards.insert(name, shard);
+                self.shards.insert(name, shard.map_err(|error| error.to_string())?);
             }
         }
         Ok(())
@@ -222,17 +223,17 @@ fn shard_of(message: &Message) -> Option<(TableId, ShardId)> {
 mod tests {
     use super::*;
     use crate::bounds::{HELD_CLOCKS, PARKED_READS};
-    use types::{Clock, Combine, NumberType, PlanNumber, Position, Reduce, Source};
+    use types::{Combine, NumberType, PlanNumber, Position, Reduce, Source};
     use wire::{KeyPart, Marker, Payload, Pull, Push, Wants};
 
     const NODE: NodeId = NodeId::Server(0);
 
     /// What a server answers to a worker's messages, one after the other, each with its clock.
     fn answers(spec: &TableSpec, messages: impl IntoIterator<Item = (u64, Message)>) -> Vec<Message> {
-        let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(1), Source(2)] };
+        let plan = Plan::first(1, vec![Source(1), Source(2)]);
         let mut server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
         let mut out = Outbox::new();
-        server.add_table(TableId(0), spec, &mut out).expect("made");
+        server.add_table(TableId(0), spec).expect("made");
         let mut number = 0;
         for (clock, message) in messages {
             let mut head = Head::plain(NodeId::Worker(0), NODE);
@@ -288,18 +289,18 @@ mod tests {
     #[test]
     fn what_cannot_be_decoded_fails_no_other_clock() {
         let spec = TableSpec::dense("t", 1, 1).combine(Combine::Clock(Reduce::Sum));
-        let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(1), Source(2)] };
+        let plan = Plan::first(1, vec![Source(1), Source(2)]);
         for (clock, refusal) in [(0, Refusal::Undecodable), (3, Refusal::PastClock), (u64::MAX, Refusal::PastClock)] {
             let mut server = Server::new(NODE, plan.clone(), Registry::builtin(), Pool::new());
             let mut out = Outbox::new();
-            server.add_table(TableId(0), &spec, &mut out).expect("made");
+            server.add_table(TableId(0), &spec).expect("made");
             let mut head = Head::plain(NodeId::Worker(0), NODE);
             (head.source, head.number, head.clock) = (Source(1), 1, Clock(clock));
             head.codecs.0 = [99, 0, 0, 0, 0, 0, 0, 0];
             server.handle(Time(0), Frame { head, message: push(0, vec![1.0]) }, &mut out);
             server.settle(&mut out);
             assert_eq!(refusals(out.drain().map(|frame| frame.message).collect()), [refusal], "clock {clock}");
-            let marker = || Message::Marker(Marker { table: TableId(0), shard: ShardId(0), settled: 0 });
+            let marker = || Message::Marker(Marker { table: TableId(0), shard: ShardId(0), settled: 0, since: Clock(0) });
             for ended in 0..5 {
                 for (worker, source) in [(0, 1), (1, 2)] {
                     let mut head = Head::plain(NodeId::Worker(worker), NODE);
@@ -316,7 +317,7 @@ mod tests {
     #[test]
     fn contributions_too_far_ahead_are_refused_and_nothing_is_kept_of_them() {
         let spec = TableSpec::dense("t", 1, 1).combine(Combine::Clock(Reduce::Sum));
-        let marker = || Message::Marker(Marker { table: TableId(0), shard: ShardId(0), settled: u64::MAX });
+        let marker = || Message::Marker(Marker { table: TableId(0), shard: ShardId(0), settled: u64::MAX, since: Clock(0) });
         let run = |clocks: u64| (0..clocks).flat_map(move |clock| [(clock, push(0, vec![1.0])), (clock, marker())]);
         assert_eq!(refusals(answers(&spec, run(HELD_CLOCKS))), []);
         let refused = refusals(answers(&spec, run(HELD_CLOCKS + 1)));
@@ -353,10 +354,11 @@ mod tests {
 
     #[test]
     fn what_an_incarnation_sends_after_it_left_is_refused() {
-        let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(5), Source(6)] };
+        let plan = Plan::first(1, vec![Source(5), Source(6)]);
+        let without = Plan { number: PlanNumber(2), workers: vec![None, Some(Source(6))], ..plan.clone() };
         let mut server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
         let mut out = Outbox::new();
-        server.add_table(TableId(0), &TableSpec::dense("t", 1, 1), &mut out).expect("made");
+        server.add_table(TableId(0), &TableSpec::dense("t", 1, 1)).expect("made");
         let mut send = |from: NodeId, source: u64, number: u64, message: Message| {
             let mut head = Head::plain(from, NODE);
             (head.source, head.number) = (Source(source), number);
@@ -367,7 +369,7 @@ mod tests {
         };
         let worker = NodeId::Worker(0);
         assert_eq!(send(worker, 5, 1, push(0, vec![1.0])), (vec![], 1));
-        send(NodeId::Coordinator, 0, 0, Message::Control(Control::Left { worker: WorkerId(0) }));
+        send(NodeId::Coordinator, 0, 0, Message::Control(Control::Adopt { plan: without, members: Vec::new() }));
         // Of the same rank: the one that left, and one that the plan does not count yet.
         for source in [5, 7] {
             assert_eq!(send(worker, source, 2, push(0, vec![1.0])), (vec![Refusal::Expelled], 1), "source {source}");
@@ -378,12 +380,12 @@ mod tests {
     /// Found by the fuzz target `server`: each of these overflowed.
     #[test]
     fn numbers_at_the_end_of_their_range_do_no_harm() {
-        let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(1)] };
+        let plan = Plan::first(1, vec![Source(1)]);
         for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
             let mut server = Server::new(NODE, plan.clone(), Registry::builtin(), Pool::new());
             let mut out = Outbox::new();
             let spec = TableSpec::sparse("t", 1).ordered().combine(combine);
-            server.add_table(TableId(0), &spec, &mut out).expect("made");
+            server.add_table(TableId(0), &spec).expect("made");
             let (table, shard) = (TableId(0), ShardId(0));
             let run = |first: u64, count: u64| KeyPart::Run { first: Position(first), count };
             let push = |keys: KeyPart, values: Vec<f32>| {
@@ -393,9 +395,9 @@ mod tests {
             let messages = [
                 push(run(u64::MAX, 2), vec![1.0, f32::NAN]),
                 push(run(u64::MAX - 1, 2), vec![1.0, 2.0]),
-                Message::Marker(Marker { table, shard, settled: 0 }),
+                Message::Marker(Marker { table, shard, settled: 0, since: Clock(0) }),
                 push(run(7, 1), vec![f32::INFINITY]),
-                Message::Marker(Marker { table, shard, settled: 0 }),
+                Message::Marker(Marker { table, shard, settled: 0, since: Clock(0) }),
                 Message::Pull(Pull {
                     table,
                     shard,

@@ -3,7 +3,7 @@
 use crate::NodeError;
 use crate::record::{Recorder, Subject};
 use crate::server::forward;
-use machine::{Coordinator, CoordinatorInput, Outbox, Size};
+use machine::{Coordinator, CoordinatorInput, Membership, Outbox, Size};
 use net::{Event, Transport, Waiter};
 use std::time::{Duration, Instant};
 use types::{Span, Time};
@@ -13,6 +13,8 @@ use types::{Span, Time};
 pub struct CoordinatorSettings {
     /// How many nodes the run has.
     pub size: Size,
+    /// Whether others may come later, and some may be lost.
+    pub membership: Membership,
     /// It gives up if the run has not begun after this long.
     pub join_limit: Duration,
     /// A node that is silent for this long is lost.
@@ -29,7 +31,8 @@ impl CoordinatorSettings {
     pub fn new(size: Size) -> Self {
         let usual = Duration::from_secs(30);
         let (farewell, linger) = (Duration::from_millis(200), Duration::from_secs(3));
-        Self { size, join_limit: usual, patience: usual, farewell, linger }
+        let membership = Membership::Fixed;
+        Self { size, membership, join_limit: usual, patience: usual, farewell, linger }
     }
 }
 
@@ -40,12 +43,12 @@ pub fn run_coordinator(
     settings: CoordinatorSettings,
     mut recorder: Option<Recorder>,
 ) -> Result<(), NodeError> {
-    let CoordinatorSettings { size, join_limit, patience, farewell, linger } = settings;
+    let CoordinatorSettings { size, membership, join_limit, patience, farewell, linger } = settings;
     let patience = Span(patience.as_nanos() as u64);
     let start = Instant::now();
-    let mut machine = Coordinator::new(size, patience);
+    let mut machine = Coordinator::new(size, membership, patience);
     if let Some(recorder) = &mut recorder {
-        recorder.begin(Subject::Coordinator { size, patience })?;
+        recorder.begin(Subject::Coordinator { size, membership, patience })?;
     }
     let mut out = Outbox::new();
     let mut ending: Option<Instant> = None;
@@ -69,6 +72,9 @@ pub fn run_coordinator(
         machine.tick(now, &mut out);
         forward(&mut out, &mut transport, recorder.as_ref());
         transport.flush();
+        for news in machine.take_news() {
+            tracing::warn!(node = %news.node, "{}", news.what);
+        }
         if let Some(missing) = machine.missing().filter(|_| said.elapsed() > Duration::from_secs(5)) {
             said = Instant::now();
             tracing::info!(seconds = start.elapsed().as_secs(), "{missing}");

@@ -50,8 +50,6 @@ struct State {
     heard: Instant,
     beat: Instant,
     retry_at: BTreeMap<NodeId, Instant>,
-    /// How many servers the run has.
-    servers: u32,
     /// Nodes that were asked for a sign of life, or that a connection broke to, and that have not been heard since; and when
     /// people were last told.
     silent: BTreeMap<NodeId, (Instant, Instant)>,
@@ -86,16 +84,22 @@ impl Driver {
             NodeId::Worker(rank) => WorkerId(rank),
             _ => WorkerId(0),
         };
-        let servers = joined.plan.servers;
         let now = Instant::now();
         let source = joined.source;
         let machine = WorkerSettings { stopwatch: STOPWATCH, ..WorkerSettings::default() };
         if let Some(recorder) = &mut recorder {
-            let subject = Subject::Worker { id: rank, source, plan: joined.plan.clone(), settings: machine };
+            let subject = Subject::Worker {
+                id: rank,
+                source,
+                plan: joined.plan.clone(),
+                clock: joined.clock,
+                barriers: joined.barriers,
+                settings: machine,
+            };
             recorder.begin(subject).inspect_err(|error| say_failed(&mut *transport, (joined.node, source), error))?;
         }
         let mut state = State {
-            worker: Worker::new(rank, source, joined.plan, machine),
+            worker: Worker::new(rank, source, joined.plan, machine).starting(joined.clock, joined.barriers),
             transport,
             out: Outbox::new(),
             recorder,
@@ -103,7 +107,6 @@ impl Driver {
             heard: now,
             beat: now,
             retry_at: BTreeMap::new(),
-            servers,
             silent: BTreeMap::new(),
             lost: None,
             farewell: false,
@@ -363,6 +366,7 @@ impl State {
                             self.lost = Some(NodeError::Lost { node: *node, reason: reason.clone() });
                         }
                         Message::Control(Control::Bye) => self.said_goodbye = true,
+                        Message::Control(Control::Adopt { members, .. }) => self.transport.know(members),
                         _ => {}
                     }
                 }
@@ -375,7 +379,8 @@ impl State {
     /// for ever, since nothing tells a connection on which nothing comes from one on which nothing can.
     fn ask_servers(&mut self) {
         let now = Instant::now();
-        for node in (0..self.servers).map(NodeId::Server).filter(|node| self.worker.waits_for(*node)) {
+        let servers = self.worker.plan().servers().into_iter().map(NodeId::Server);
+        for node in servers.filter(|node| self.worker.waits_for(*node)) {
             self.silent.entry(node).or_insert((now, now));
             let head = Head::plain(self.worker.id().into(), node);
             self.transport.send(Frame { head, message: Message::Control(Control::Beat) });

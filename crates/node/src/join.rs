@@ -3,7 +3,7 @@
 use crate::NodeError;
 use net::{Event, Transport, Waiter};
 use std::time::{Duration, Instant};
-use types::{NodeId, Plan, Source};
+use types::{Clock, NodeId, Plan, Source, WorkerId};
 use wire::{Control, Frame, Head, Member, Message, Role};
 
 /// A join that was not answered is said again after this long.
@@ -23,6 +23,10 @@ pub struct Joined {
     pub plan: Plan,
     /// Where everybody listens.
     pub members: Vec<Member>,
+    /// Where a worker's clock stands.
+    pub clock: Clock,
+    /// Barriers that were passed without it.
+    pub barriers: u64,
     /// What the coordinator said of the run before it said that it begins, to be handled first.
     pub early: Vec<Frame>,
 }
@@ -75,16 +79,16 @@ pub fn join(
                 Message::Control(Control::Turned { reason, token: theirs }) if theirs == token => {
                     return Err(NodeError::TurnedAway { reason });
                 }
-                Message::Control(Control::Begin { plan, members }) => {
+                Message::Control(Control::Begin { plan, members, clock, barriers }) => {
                     if let Some((node, source)) = place {
                         if let NodeId::Worker(rank) = node
-                            && plan.workers.get(rank as usize) != Some(&source)
+                            && plan.source(WorkerId(rank)) != Some(source)
                         {
                             let reason = format!("{node} was silent for too long and another process took its place");
                             return Err(NodeError::TurnedAway { reason });
                         }
                         transport.know(&members);
-                        return Ok(Joined { node, source, plan, members, early });
+                        return Ok(Joined { node, source, plan, members, clock, barriers, early });
                     }
                 }
                 Message::Control(Control::Lost { node, reason }) => return Err(NodeError::Lost { node, reason }),
@@ -129,7 +133,6 @@ fn provisional_name(role: Role, token: u64) -> NodeId {
 mod tests {
     use super::*;
     use net::Exchange;
-    use types::PlanNumber;
 
     const TOKEN: u64 = 7;
     const LIMIT: Duration = Duration::from_millis(50);
@@ -188,8 +191,8 @@ mod tests {
         let finish = |from: NodeId| (0..1_000).map(move |_| say(from, Control::Finish));
         let mut events = vec![welcome()];
         events.extend(finish(NodeId::Worker(3)).chain(finish(NodeId::Coordinator)));
-        let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(1)] };
-        events.push(say(NodeId::Coordinator, Control::Begin { plan, members: Vec::new() }));
+        let plan = Plan::first(1, vec![Source(1)]);
+        events.push(say(NodeId::Coordinator, Control::Begin { plan, members: Vec::new(), clock: Clock(0), barriers: 0 }));
         let joined = join_hearing(events).expect("begun");
         assert_eq!(joined.early.len(), EARLY_FRAMES);
         assert!(joined.early.iter().all(|frame| frame.head.from == NodeId::Coordinator));

@@ -143,6 +143,7 @@ pub fn run_server(
                         return Err(NodeError::Lost { node: *node, reason: reason.clone() });
                     }
                     Message::Control(Control::Beat | Control::Begin { .. }) => continue,
+                    Message::Control(Control::Adopt { members, .. }) => transport.know(members),
                     _ => {}
                 }
             } else if matches!(frame.message, Message::Control(Control::Beat)) {

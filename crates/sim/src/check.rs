@@ -216,7 +216,11 @@ pub fn all_finished() -> Checker {
                 _ => {}
             }
         }
-        let left = history.entries.iter().filter(|entry| entry.event == Event::Left).count();
+        let gone = |event: &Event| matches!(event, Event::Left | Event::Crashed | Event::TurnedAway);
+        let left = history.entries.iter().filter(|entry| gone(&entry.event)).count();
+        let crashed =
+            |worker| history.entries.iter().any(|entry| entry.worker == worker && entry.event == Event::Crashed);
+        open.retain(|(worker, _), _| !crashed(*worker));
         match open.first_key_value() {
             Some(((worker, ticket), _)) => {
                 broken(history, "all_finished", format!("ticket {} of worker {worker} was never answered", ticket.0))

@@ -1,6 +1,7 @@
 //! The cluster: one coordinator, servers and workers in virtual time, driven event by event from a seed.
 
 mod actor;
+mod membership;
 
 use crate::check::{Checker, Violation};
 use crate::faults::Faults;
@@ -11,7 +12,9 @@ use crate::program::{Step, TableIndex};
 use crate::random::Random;
 use crate::sabotage::{Sabotage, Streams};
 use actor::{Actor, Standing};
-use machine::{Answer, Coordinator, Outbox, Server, ServerInput, Size, WorkerInput, WorkerSettings};
+use machine::{
+    Answer, Coordinator, Membership, Outbox, Server, ServerInput, Size, Worker, WorkerInput, WorkerSettings,
+};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
@@ -67,6 +70,8 @@ enum Happening {
     Beat(NodeId),
     Break,
     Mend((NodeId, NodeId)),
+    Crash(usize),
+    Join(usize),
 }
 
 struct Scheduled {
@@ -116,6 +121,8 @@ pub struct Cluster {
     /// Tasks on one row of a dense table that were sent, and whether they were answered.
     tasks: BTreeMap<TaskName, (TableIndex, u64, bool)>,
     recording: bool,
+    /// How many workers are to crash or to join.
+    planned: u64,
     server_inputs: Vec<Vec<(ServerInput, Output)>>,
     worker_inputs: Vec<Vec<(WorkerInput, Output)>>,
 }
@@ -124,7 +131,18 @@ impl Cluster {
     /// A cluster whose nodes have joined and whose programs are empty.
     #[must_use]
     pub fn new(seed: u64, shape: Shape, faults: Faults) -> Self {
-        let mut coordinator = Coordinator::new(Size { servers: shape.servers, workers: shape.workers }, PATIENCE);
+        Self::with(seed, shape, faults, Membership::Fixed, PATIENCE)
+    }
+
+    /// One in which workers come and go: one that is silent for `patience` is done without.
+    #[must_use]
+    pub fn open(seed: u64, shape: Shape, faults: Faults, patience: Span) -> Self {
+        Self::with(seed, shape, faults, Membership::Open, patience)
+    }
+
+    fn with(seed: u64, shape: Shape, faults: Faults, membership: Membership, patience: Span) -> Self {
+        let size = Size { servers: shape.servers, workers: shape.workers };
+        let mut coordinator = Coordinator::new(size, membership, patience);
         let mut out = Outbox::new();
         let servers = (0..shape.servers).map(|index| (NodeId::Server(index), Role::Server));
         let workers = (0..shape.workers).map(|index| (NodeId::Worker(index), Role::Worker));
@@ -133,14 +151,14 @@ impl Cluster {
             let join = Control::Join { role: *role, address: String::new(), token: token as u64, place: None };
             coordinator.handle(Time(0), control(*node, join), &mut out);
         }
-        let plan = coordinator.plan();
-        for (node, _) in &nodes {
-            let mut beat = control(*node, Control::Beat);
-            if let NodeId::Worker(rank) = node {
-                beat.head.source = plan.workers[*rank as usize];
-            }
+        let welcomed: Vec<Frame> = out.drain().collect();
+        for frame in welcomed {
+            let Message::Control(Control::Welcome { node, source, .. }) = frame.message else { continue };
+            let mut beat = control(node, Control::Beat);
+            beat.head.source = source;
             coordinator.handle(Time(0), beat, &mut out);
         }
+        let plan = coordinator.plan().clone();
         let loses = faults.loss > 0.0 || faults.reordering > 0.0;
         let settings = WorkerSettings { resend_after: loses.then_some(RESEND_AFTER), ..WorkerSettings::default() };
         let server = |index| Server::new(NodeId::Server(index), plan.clone(), Registry::builtin(), Pool::new());
@@ -154,7 +172,10 @@ impl Cluster {
             coordinator,
             servers: (0..shape.servers).map(server).collect(),
             server_settles: vec![false; shape.servers as usize],
-            actors: (0..shape.workers).map(|rank| Actor::new(rank, &plan, settings)).collect(),
+            actors: plan
+                .live_workers()
+                .map(|(worker, source)| Actor::new(Worker::new(worker, source, plan.clone(), settings)))
+                .collect(),
             history: History { seed, plan, specs: Vec::new(), entries: Vec::new(), ended: Time(0) },
             sabotage: None,
             chosen_from: Vec::new(),
@@ -162,6 +183,7 @@ impl Cluster {
             settings,
             tasks: BTreeMap::new(),
             recording: false,
+            planned: 0,
             server_inputs: vec![Vec::new(); shape.servers as usize],
             worker_inputs: vec![Vec::new(); shape.workers as usize],
         }
@@ -290,10 +312,13 @@ impl Cluster {
                 return Err(Stuck { seed: self.history.seed, standing });
             }
             self.happen(happening);
-            if self.coordinator.is_finished() && self.actors.iter().all(|actor| actor.standing == Standing::Gone) {
+            let over = |actor: &Actor| actor.is_over() || actor.standing == Standing::Away;
+            if self.coordinator.is_finished() && self.actors.iter().all(over) {
                 break;
             }
         }
+        let late: Vec<usize> = (0..self.actors.len()).filter(|worker| !self.actors[*worker].is_over()).collect();
+        late.into_iter().for_each(|worker| self.turned_away(worker));
         self.history.ended = self.now;
         Ok(())
     }
@@ -328,6 +353,8 @@ impl Cluster {
                 self.later(BREAKS, Happening::Break);
             }
             Happening::Mend(pair) => self.mend(pair),
+            Happening::Crash(worker) => self.crash(worker),
+            Happening::Join(worker) => self.join(worker),
         }
     }
 
@@ -335,11 +362,11 @@ impl Cluster {
         self.network.mend(pair);
         for (here, there) in [pair, (pair.1, pair.0)] {
             match here {
-                NodeId::Worker(rank) => {
+                NodeId::Worker(rank) if self.actors.get(rank as usize).is_some_and(Actor::has_begun) => {
                     self.drive_worker(rank as usize, WorkerInput::Reconnected(self.now, there));
                 }
                 // What they have to say is an answer, or is said again until it is answered.
-                NodeId::Coordinator | NodeId::Server(_) => {}
+                NodeId::Coordinator | NodeId::Server(_) | NodeId::Worker(_) => {}
             }
         }
     }
@@ -360,7 +387,12 @@ impl Cluster {
                 }
             }
             NodeId::Worker(rank) => {
-                let worker = rank as usize;
+                let worker = (rank & !membership::PROVISIONAL) as usize;
+                match self.actors[worker].standing {
+                    Standing::Crashed => return,
+                    Standing::Away | Standing::Welcomed(_) => return self.hear_of_joining(worker, frame),
+                    _ => {}
+                }
                 if matches!(frame.message, Message::Control(Control::Bye)) {
                     self.actors[worker].standing = Standing::Gone;
                 }
@@ -381,6 +413,9 @@ impl Cluster {
             }
             NodeId::Server(index) => self.drive_server(index as usize, ServerInput::Tick(self.now)),
             NodeId::Worker(rank) => {
+                if self.actors[rank as usize].standing == Standing::Crashed {
+                    return;
+                }
                 if self.settings.resend_after.is_some() {
                     self.drive_worker(rank as usize, WorkerInput::Tick(self.now));
                     again = WORKER_TICK;
@@ -406,7 +441,7 @@ impl Cluster {
                 Standing::Leaving => {
                     self.drive_worker(rank as usize, WorkerInput::Leave);
                 }
-                Standing::Gone => return,
+                Standing::Gone | Standing::Crashed | Standing::Away | Standing::Welcomed(_) => return,
             },
         }
         self.later(SAY_AGAIN, Happening::Beat(node));

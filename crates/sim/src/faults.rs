@@ -84,6 +84,10 @@ pub struct FaultCounts {
     pub disconnected: u64,
     /// Signatures that a shard had forgotten.
     pub forgotten: u64,
+    /// Workers that were gone without a word.
+    pub crashed: u64,
+    /// Workers that came in the middle of the run.
+    pub joined: u64,
 }
 
 impl AddAssign for FaultCounts {
@@ -94,13 +98,15 @@ impl AddAssign for FaultCounts {
         self.lost += other.lost;
         self.disconnected += other.disconnected;
         self.forgotten += other.forgotten;
+        self.crashed += other.crashed;
+        self.joined += other.joined;
     }
 }
 
 impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { delayed, reordered, duplicated, lost, disconnected, forgotten } = self;
+        let Self { delayed, reordered, duplicated, lost, disconnected, forgotten, crashed, joined } = self;
         write!(f, "delayed {delayed}, reordered {reordered}, duplicated {duplicated}, lost {lost}, ")?;
-        write!(f, "disconnected {disconnected}, forgotten {forgotten}")
+        write!(f, "disconnected {disconnected}, forgotten {forgotten}, crashed {crashed}, joined {joined}")
     }
 }

@@ -131,6 +131,15 @@ pub enum Event {
         /// The row.
         row: u64,
     },
+    /// The worker came in the middle of the run.
+    Joined {
+        /// Its first clock.
+        clock: Clock,
+    },
+    /// The run was over before the worker came.
+    TurnedAway,
+    /// The worker was gone without a word.
+    Crashed,
     /// The worker finished its program and said goodbye.
     Left,
 }
@@ -199,6 +208,14 @@ pub struct FinishedRead<'a> {
 }
 
 impl History {
+    /// Workers that were there from the beginning.
+    pub(crate) fn starters(&self) -> impl Iterator<Item = u32> + '_ {
+        let joined =
+            |entry: &Entry| matches!(entry.event, Event::Joined { .. } | Event::TurnedAway).then_some(entry.worker);
+        let later: BTreeSet<u32> = self.entries.iter().filter_map(joined).collect();
+        (0..self.plan.workers.len() as u32).filter(move |worker| !later.contains(worker))
+    }
+
     pub(crate) fn shard(&self, table: TableIndex, key: u64) -> ShardId {
         let shape = self.specs[table.0].shape;
         let position = shape.placement().position(Key(key));

@@ -37,7 +37,8 @@ pub fn replay_worker(
     settings: WorkerSettings,
     inputs: impl IntoIterator<Item = WorkerInput>,
 ) -> Vec<Output> {
-    let mut machine = Worker::new(WorkerId(worker), plan.workers[worker as usize], plan.clone(), settings);
+    let mut machine =
+        Worker::new(WorkerId(worker), plan.workers[worker as usize].expect("a live worker"), plan.clone(), settings);
     let mut out = Outbox::new();
     let say = |input: WorkerInput| {
         input.apply(&mut machine, &mut out).expect("the program fits its tables");

@@ -78,7 +78,8 @@ impl Sabotage {
                 let last = streams.entry((head.from.to_bits(), push.table, push.shard)).or_default();
                 *last = head.number.max(*last);
                 let acked = Acked { table: push.table, shard: push.shard, through: *last, refused: Vec::new() };
-                heard = Some(Frame { head: Head::plain(head.to, head.from), message: Message::Acked(acked) });
+                let reply = Head { source: head.source, ..Head::plain(head.to, head.from) };
+                heard = Some(Frame { head: reply, message: Message::Acked(acked) });
             }
             (Self::SayNothing, Message::Waiting(_)) | (Self::LoseMarkers, Message::Marker(_)) => sent = false,
             (Self::HideFailedClocks, Message::Pulled(pulled)) if head.to == types::NodeId::Worker(1) => {

@@ -18,8 +18,7 @@
 use machine::{Outbox, Server};
 use sim::{Cluster, Event, Faults, Read, Shape, Step, TableIndex, Write};
 use types::{
-    Clock, Combine, Consistency, NodeId, Plan, PlanNumber, Reduce, ShardId, Source, Span, TableId, TableSpec,
-    UpdaterSpec,
+    Clock, Combine, Consistency, NodeId, Plan, Reduce, ShardId, Source, Span, TableId, TableSpec, UpdaterSpec,
 };
 use wire::{Control, Frame, Head, Marker, Message, Refusal};
 
@@ -185,12 +184,15 @@ fn frame(from: Source, number: u64, clock: u64) -> Frame {
     head.source = from;
     head.number = number;
     head.clock = Clock(clock);
-    Frame { head, message: Message::Marker(Marker { table: TableId(0), shard: ShardId(0), settled: 0 }) }
+    Frame {
+        head,
+        message: Message::Marker(Marker { table: TableId(0), shard: ShardId(0), settled: 0, since: Clock(0) }),
+    }
 }
 
 #[test]
 fn an_incarnation_that_the_plan_does_not_count_is_refused() {
-    let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(1)] };
+    let plan = Plan::first(1, vec![Source(1)]);
     let mut server = Server::new(NodeId::Server(0), plan, update::Registry::builtin(), wire::Pool::new());
     let mut out = Outbox::new();
     let add = Control::AddTable { table: TableId(0), spec: TableSpec::dense("t", 2, 1) };

@@ -17,7 +17,7 @@ pub use clock::{Clock, Span, Time};
 pub use codecs::Codecs;
 pub use id::{NodeId, PlanNumber, ShardId, Source, TableId, WorkerId};
 pub use key::{Key, Placement, Position, PositionRange};
-pub use plan::{Placed, Plan};
+pub use plan::{Chain, Placed, Plan};
 pub use policy::{Combine, Consistency, Reduce};
 pub use spec::{CacheSpec, Initial, NumberType, PART_BYTES, Shape, SpecError, TableSpec};
 pub use updater::{Setting, UpdaterSpec};

@@ -1,39 +1,100 @@
-//! The plan: the immutable, numbered map from key range to owner.
+//! The plan: the immutable, numbered map from slice to servers, and who counts.
 
-use crate::{NodeId, PlanNumber, PositionRange, Shape, ShardId, Source};
+use crate::{NodeId, PlanNumber, PositionRange, Shape, ShardId, Source, WorkerId};
 
-/// Who holds what, and who counts for the frontier.
+/// Who holds what, and who counts for the frontier. Anything that changes either is a new plan.
+///
+/// ```
+/// use types::{NodeId, Plan, Shape, Source};
+///
+/// let plan = Plan::first(2, vec![Source(7)]);
+/// let shards = plan.shards(Shape::Dense { rows: 10 });
+/// assert_eq!(shards.iter().map(|placed| placed.owner).collect::<Vec<_>>(), [NodeId::Server(0), NodeId::Server(1)]);
+/// assert_eq!(plan.live_workers().count(), 1);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Replaces every plan with a lower number.
     pub number: PlanNumber,
-    /// How many servers share each table.
-    pub servers: u32,
-    /// The incarnation of each worker, by rank.
-    pub workers: Vec<Source>,
+    /// Where each slice of every table is. Tables are cut into slices once, when they are made: plans move slices whole.
+    pub chains: Vec<Chain>,
+    /// The incarnation of each worker, by rank; none where nobody sits.
+    pub workers: Vec<Option<Source>>,
+}
+
+/// The servers that hold a slice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chain {
+    /// Those that hold all of it: the head, which answers, first, and the tail, which acknowledges, last.
+    pub whole: Vec<u32>,
+    /// Those that are being filled, from the head.
+    pub filling: Vec<u32>,
+}
+
+impl Chain {
+    /// The server that answers for the slice.
+    #[must_use]
+    pub fn head(&self) -> Option<NodeId> {
+        self.whole.first().copied().map(NodeId::Server)
+    }
+
+    /// Whether a server has anything of the slice.
+    #[must_use]
+    pub fn holds(&self, server: u32) -> bool {
+        self.whole.contains(&server) || self.filling.contains(&server)
+    }
 }
 
 /// One shard of a table, placed on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// The shard's number within its table, in key order.
+    /// The shard's number within its table, in key order: its slice.
     pub shard: ShardId,
     /// The positions it holds.
     pub range: PositionRange,
-    /// The server that owns it.
+    /// The server that answers for it.
     pub owner: NodeId,
 }
 
 impl Plan {
+    /// The plan of a run in which each server holds one slice, alone.
+    #[must_use]
+    pub fn first(servers: u32, workers: Vec<Source>) -> Self {
+        let chains = (0..servers).map(|server| Chain { whole: vec![server], filling: Vec::new() }).collect();
+        Self { number: PlanNumber(1), chains, workers: workers.into_iter().map(Some).collect() }
+    }
+
     /// The shards of a table of this shape, in key order.
     #[must_use]
     pub fn shards(&self, shape: Shape) -> Vec<Placed> {
-        shape
-            .extent()
-            .split(self.servers as usize)
-            .into_iter()
-            .zip(0..)
-            .map(|(range, index)| Placed { shard: ShardId(index), range, owner: NodeId::Server(index) })
-            .collect()
+        let ranges = shape.extent().split(self.chains.len());
+        let placed = ranges.into_iter().zip(&self.chains).zip(0..).map(|((range, chain), index)| {
+            // A slice that nobody holds is asked for in vain, until a plan says who does.
+            let owner = chain.head().unwrap_or(NodeId::Coordinator);
+            Placed { shard: ShardId(index), range, owner }
+        });
+        placed.collect()
+    }
+
+    /// The incarnation that sits at a rank.
+    #[must_use]
+    pub fn source(&self, worker: WorkerId) -> Option<Source> {
+        self.workers.get(worker.0 as usize).copied().flatten()
+    }
+
+    /// Everybody who counts.
+    pub fn live_workers(&self) -> impl Iterator<Item = (WorkerId, Source)> + '_ {
+        let seated = |(rank, source): (u32, &Option<Source>)| source.map(|source| (WorkerId(rank), source));
+        (0..).zip(&self.workers).filter_map(seated)
+    }
+
+    /// Every server that holds something, in order, once.
+    #[must_use]
+    pub fn servers(&self) -> Vec<u32> {
+        let held = self.chains.iter().flat_map(|chain| chain.whole.iter().chain(&chain.filling));
+        let mut servers: Vec<u32> = held.copied().collect();
+        servers.sort_unstable();
+        servers.dedup();
+        servers
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::frame::WireError;
 use types::{
-    CacheSpec, Clock, Codecs, Combine, Consistency, Initial, NodeId, NumberType, Placement, Plan, PlanNumber, Position,
+    CacheSpec, Chain, Clock, Codecs, Combine, Consistency, Initial, NodeId, NumberType, Placement, Plan, PlanNumber, Position,
     Reduce, Setting, Shape, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
 };
 
@@ -199,7 +199,8 @@ variants!(UpdaterSpec {
 });
 fields!(TableSpec { name, number, shape, width, initial, consistency, combine, updater, cache, codecs });
 fields!(Codecs { up, down });
-fields!(Plan { number, servers, workers });
+fields!(Chain { whole, filling });
+fields!(Plan { number, chains, workers });
 
 impl Field for Combine {
     fn put(&self, out: &mut Vec<u8>) {

@@ -1,16 +1,18 @@
 //! The coordinator machine: who is there, which tables exist, who stands at the barrier, and who has gone silent.
 
 mod barrier;
+mod plans;
 mod seats;
 mod tables;
 #[cfg(test)]
 mod tests;
 
 use crate::Outbox;
+use plans::Adoption;
 use seats::Seat;
 use std::collections::{BTreeMap, BTreeSet};
 use tables::Table;
-use types::{NodeId, Plan, PlanNumber, Span, Time, WorkerId};
+use types::{NodeId, Plan, Span, Time, WorkerId};
 use wire::{Control, Frame, Head, Message};
 
 /// What was not answered is asked again after this long.
@@ -25,9 +27,35 @@ pub struct Size {
     pub workers: u32,
 }
 
-/// Keeps membership, tables and barriers.
+/// Who may take part in a run.
+///
+/// ```
+/// use machine::Membership;
+///
+/// assert_eq!(Membership::default(), Membership::Fixed);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Membership {
+    /// Those it begins with: the loss of any of them ends it.
+    #[default]
+    Fixed,
+    /// Workers come and go: one that is lost is done without, and one that comes later takes part from where the others are.
+    Open,
+}
+
+/// Something that people want to know of who comes and goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// Whom it is about.
+    pub node: NodeId,
+    /// In words.
+    pub what: String,
+}
+
+/// Keeps membership, plans, tables and barriers.
 pub struct Coordinator {
     size: Size,
+    membership: Membership,
     /// A node that is silent for this long is lost.
     patience: Span,
     seats: BTreeMap<NodeId, Seat>,
@@ -35,35 +63,47 @@ pub struct Coordinator {
     /// Seats given so far: the last source.
     given: u64,
     begun: bool,
+    /// The last that was made.
+    plan: Plan,
+    /// Whether somebody came or went since.
+    changed: bool,
+    /// Until all servers go by it.
+    adoption: Option<Adoption>,
+    /// Workers that have not said that they do.
+    untold: BTreeSet<NodeId>,
     tables: BTreeMap<String, Table>,
     /// The barrier each live worker has reached, where that is not passed, and when it was last told whom it waits for.
     barriers: BTreeMap<WorkerId, (u64, Time)>,
-    /// Workers that have left.
-    departed: u32,
+    /// Workers that take part.
+    present: usize,
     passed: u64,
-    /// Who left, to be said to each server until it has heard.
-    unheard: BTreeSet<(NodeId, WorkerId)>,
     said_again: Time,
+    news: Vec<News>,
     lost: Option<(NodeId, String)>,
 }
 
 impl Coordinator {
     /// Waits for a run of this size.
     #[must_use]
-    pub fn new(size: Size, patience: Span) -> Self {
+    pub fn new(size: Size, membership: Membership, patience: Span) -> Self {
         Self {
             size,
+            membership,
             patience,
             seats: BTreeMap::new(),
             tokens: BTreeMap::new(),
             given: 0,
             begun: false,
+            plan: Plan::default(),
+            changed: false,
+            adoption: None,
+            untold: BTreeSet::new(),
             tables: BTreeMap::new(),
             barriers: BTreeMap::new(),
-            departed: 0,
+            present: 0,
             passed: 0,
-            unheard: BTreeSet::new(),
             said_again: Time(0),
+            news: Vec::new(),
             lost: None,
         }
     }
@@ -90,17 +130,14 @@ impl Coordinator {
     #[must_use]
     pub fn missing(&self) -> Option<String> {
         let count = |role: fn(&NodeId) -> bool| self.seats.keys().filter(|node| role(node)).count() as u32;
-        let servers = self.size.servers - count(|node| matches!(node, NodeId::Server(_)));
-        let workers = self.size.workers - count(|node| matches!(node, NodeId::Worker(_)));
+        let servers = self.size.servers.saturating_sub(count(|node| matches!(node, NodeId::Server(_))));
+        let workers = self.size.workers.saturating_sub(count(|node| matches!(node, NodeId::Worker(_))));
         (servers + workers > 0).then(|| format!("{servers} servers and {workers} workers have yet to join"))
     }
 
-    /// The plan of this run, once everybody has joined.
-    #[must_use]
-    pub fn plan(&self) -> Plan {
-        let is_worker = |node: &NodeId| matches!(node, NodeId::Worker(_));
-        let workers = self.seats.iter().filter(|(node, _)| is_worker(node)).map(|(_, seat)| seat.source).collect();
-        Plan { number: PlanNumber(1), servers: self.size.servers, workers }
+    /// Who came and went since this was last asked.
+    pub fn take_news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
     }
 
     fn say(to: NodeId, control: Control, out: &mut Outbox) {
@@ -116,6 +153,9 @@ impl Coordinator {
             if matches!(from, NodeId::Worker(_)) && frame.head.source != seat.source {
                 return;
             }
+            if let Some(reason) = &seat.expelled {
+                return Self::say(from, Control::Lost { node: from, reason: reason.clone() }, out);
+            }
             seat.heard = now;
         }
         match control {
@@ -123,51 +163,64 @@ impl Coordinator {
                 self.join(now, from, (role, place), address, token, out);
             }
             Control::Beat => self.beat(from, out),
-            Control::Fail { reason } => self.declare_lost(from, format!("it could not go on: {reason}"), out),
+            Control::Fail { reason } => self.failed(from, format!("it could not go on: {reason}"), out),
             // Whoever says more before it was told to begin is none of ours, and its seat may yet become another's.
             _ if !self.begun => {}
             Control::MakeTable { spec } => self.make_table(now, from, spec, out),
             Control::TableAdded { table, problem } => self.table_added(from, table, problem, out),
             Control::Barrier { number } => self.barrier(now, from, number, out),
             Control::Bye => self.bye(from, out),
-            Control::Left { worker } => {
-                self.unheard.remove(&(from, worker));
-            }
+            Control::Adopted { plan, frontier } => self.adopted(from, plan, frontier, out),
             _ => {}
         }
+        self.replan(out);
     }
 
     fn live_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.seats.iter().filter(|(_, seat)| !seat.gone).filter_map(|(node, _)| match node {
+        let takes_part = |seat: &Seat| !seat.gone && seat.since.is_some();
+        self.seats.iter().filter(move |(_, seat)| takes_part(seat)).filter_map(|(node, _)| match node {
             NodeId::Worker(rank) => Some(WorkerId(*rank)),
             _ => None,
         })
     }
 
+    fn live_servers(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let live = self.seats.iter().filter(|(node, seat)| matches!(node, NodeId::Server(_)) && !seat.gone);
+        live.map(|(node, _)| *node)
+    }
+
+    /// How many workers take part, or will.
     fn live(&self) -> usize {
-        (self.size.workers - self.departed) as usize
+        if self.begun { self.present } else { self.size.workers as usize }
     }
 
     fn bye(&mut self, from: NodeId, out: &mut Outbox) {
         let Some(seat) = self.seats.get_mut(&from) else { return };
-        let again = std::mem::replace(&mut seat.gone, true);
         Self::say(from, Control::Bye, out);
-        let NodeId::Worker(rank) = from else { return };
-        if again {
-            return;
+        if !std::mem::replace(&mut seat.gone, true) {
+            self.departed(from, out);
         }
-        self.departed += 1;
-        let servers = (0..self.size.servers).map(NodeId::Server);
-        let worker = WorkerId(rank);
-        for server in servers.clone() {
-            self.unheard.insert((server, worker));
-            Self::say(server, Control::Left { worker }, out);
-        }
-        self.barriers.remove(&worker);
+    }
+
+    /// A node takes part no more: nobody waits for it from here on.
+    fn departed(&mut self, node: NodeId, out: &mut Outbox) {
+        let NodeId::Worker(rank) = node else { return };
+        // One that had not begun was not waited for.
+        self.present -= usize::from(self.seats.get(&node).is_some_and(|seat| seat.since.is_some()));
+        self.changed = true;
+        self.untold.remove(&node);
+        self.barriers.remove(&WorkerId(rank));
+        self.tables.values_mut().for_each(|table| table.forget(node));
         self.pass_barrier(out);
-        if self.live() == 0 {
-            servers.for_each(|server| Self::say(server, Control::Finish, out));
+        if self.is_over() {
+            self.live_servers().for_each(|server| Self::say(server, Control::Finish, out));
         }
+    }
+
+    /// Whether every worker has left, and none is about to take part.
+    fn is_over(&self) -> bool {
+        let is_worker = |node: &NodeId| matches!(node, NodeId::Worker(_));
+        self.begun && self.live() == 0 && !self.seats.iter().any(|(node, seat)| is_worker(node) && !seat.gone)
     }
 
     /// Time has passed: asks again, names who is waited for, and notices who has gone silent.
@@ -175,33 +228,50 @@ impl Coordinator {
         self.ask_servers_again(now, out);
         if now.since(self.said_again) >= ASK_AGAIN_AFTER {
             self.said_again = now;
-            self.say_departures_again(out);
+            self.say_plan(out);
+            if self.is_over() {
+                // A server that missed the end would never stop.
+                self.live_servers().for_each(|server| Self::say(server, Control::Finish, out));
+            }
         }
         self.notice_barrier(now, out);
         if !self.begun {
             self.vacate_silent(now);
             return;
         }
-        if self.lost.is_some() {
-            return;
-        }
         let silent = |(_, seat): &(&NodeId, &Seat)| !seat.gone && now.since(seat.heard) > self.patience;
-        if let Some((node, seat)) = self.seats.iter().find(silent) {
-            let reason = format!("nothing heard from it for {:.1} s", now.since(seat.heard).as_secs_f64());
-            let node = *node;
+        let silent: Vec<(NodeId, f64)> = self
+            .seats
+            .iter()
+            .filter(silent)
+            .map(|(node, seat)| (*node, now.since(seat.heard).as_secs_f64()))
+            .collect();
+        for (node, seconds) in silent {
+            self.failed(node, format!("nothing heard from it for {seconds:.1} s"), out);
+        }
+        self.replan(out);
+    }
+
+    /// A node is no more, or as good as that: the run does without it, or ends.
+    fn failed(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
+        let done_without = self.begun && self.membership == Membership::Open && matches!(node, NodeId::Worker(_));
+        // Nobody is left to go on.
+        let last = self.live() == 1 && self.seats.get(&node).is_some_and(|seat| seat.since.is_some());
+        if done_without && !last {
+            self.expel(node, reason, out);
+        } else {
             self.declare_lost(node, reason, out);
         }
     }
 
-    /// A server that missed who left would hold its frontier for ever, and one that missed the end would never stop.
-    fn say_departures_again(&self, out: &mut Outbox) {
-        for (server, worker) in &self.unheard {
-            Self::say(*server, Control::Left { worker: *worker }, out);
-        }
-        if self.begun && self.live() == 0 {
-            let staying = |(node, seat): &(&NodeId, &Seat)| matches!(node, NodeId::Server(_)) && !seat.gone;
-            self.seats.iter().filter(staying).for_each(|(server, _)| Self::say(*server, Control::Finish, out));
-        }
+    /// The run goes on without `node`. Whatever it still says is answered with the reason.
+    fn expel(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
+        let Some(seat) = self.seats.get_mut(&node).filter(|seat| !seat.gone) else { return };
+        seat.gone = true;
+        seat.expelled = Some(format!("{reason}, and the run went on without it; start it again to join as a new one"));
+        self.tokens.retain(|_, known| *known != node);
+        self.news.push(News { node, what: format!("is lost: {reason}; the run goes on without it") });
+        self.departed(node, out);
     }
 
     /// The run cannot go on without `node`: everybody is told.

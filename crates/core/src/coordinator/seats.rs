@@ -1,9 +1,9 @@
 //! Who sits where, and when the run begins.
 
-use super::Coordinator;
+use super::{Coordinator, Membership, News};
 use crate::Outbox;
-use types::{NodeId, Source, Time};
-use wire::{Control, Member, Role};
+use types::{Clock, NodeId, Source, Time};
+use wire::{Control, Role};
 
 pub(super) struct Seat {
     pub address: String,
@@ -12,7 +12,11 @@ pub(super) struct Seat {
     /// Whether the node has spoken under the name it was given.
     pub ready: bool,
     pub heard: Time,
+    /// The first clock it takes part in, once it does.
+    pub since: Option<Clock>,
     pub gone: bool,
+    /// Why the run goes on without it, if it does.
+    pub expelled: Option<String>,
 }
 
 impl Coordinator {
@@ -27,6 +31,10 @@ impl Coordinator {
     ) {
         if let Some((node, reason)) = &self.lost {
             let reason = format!("the run has lost {node} ({reason}); start a new one");
+            return Self::say(from, Control::Turned { reason, token }, out);
+        }
+        if self.is_over() {
+            let reason = "the run is over: every worker has left; start a new one".to_owned();
             return Self::say(from, Control::Turned { reason, token }, out);
         }
         let node = match self.tokens.get(&token) {
@@ -45,7 +53,11 @@ impl Coordinator {
                 self.tokens.insert(token, node);
                 self.given += 1;
                 let source = Source(self.given);
-                self.seats.insert(node, Seat { address, source, ready: false, heard: now, gone: false });
+                let (ready, since, gone, expelled) = (false, None, false, None);
+                self.seats.insert(node, Seat { address, source, ready, heard: now, since, gone, expelled });
+                if self.begun {
+                    self.news.push(News { node, what: "joins the run".to_owned() });
+                }
                 node
             }
         };
@@ -60,11 +72,18 @@ impl Coordinator {
             Role::Worker => (NodeId::Worker, self.size.workers),
         };
         let is_free = |node: &NodeId| !self.seats.contains_key(node);
+        let comes_later = self.begun && self.membership == Membership::Open && role == Role::Worker;
         match place {
+            // A name is never given twice in a run that has begun.
+            None if comes_later => {
+                let unused = (most..).map(name).find(is_free);
+                unused.ok_or_else(|| "the run has no more names to give; start a new one".to_owned())
+            }
             None => {
                 let full = || format!("the run has its {most} already; start it with room for more");
                 (0..most).map(name).find(is_free).ok_or_else(full)
             }
+            Some(place) if comes_later && is_free(&name(place)) => Ok(name(place)),
             Some(place) if place >= most => Err(format!("there is no {}: the run has {most}, from 0", name(place))),
             Some(place) if is_free(&name(place)) => Ok(name(place)),
             Some(place) => Err(format!("another process is {} already; give each its own place, or none", name(place))),
@@ -80,19 +99,20 @@ impl Coordinator {
         }
         let complete = self.seats.len() as u32 == self.size.servers + self.size.workers;
         if complete && !self.begun && self.seats.values().all(|seat| seat.ready) {
-            self.begun = true;
-            self.seats.keys().for_each(|node| self.begin(*node, out));
+            self.begin_run(out);
         } else if self.begun && first {
-            self.begin(from, out);
+            self.come_in(from, out);
         } else {
             Self::say(from, Control::Beat, out);
         }
     }
 
-    fn begin(&self, to: NodeId, out: &mut Outbox) {
-        let member = |(node, seat): (&NodeId, &Seat)| Member { node: *node, address: seat.address.clone() };
-        let members = self.seats.iter().map(member).collect();
-        Self::say(to, Control::Begin { plan: self.plan(), members }, out);
+    /// A node speaks for the first time since it was given its place, in a run that has begun: it takes part, or will when the servers know.
+    fn come_in(&mut self, node: NodeId, out: &mut Outbox) {
+        match self.seats.get(&node).and_then(|seat| seat.since) {
+            Some(_) => self.begin(node, out),
+            None => self.changed = true,
+        }
     }
 
     /// Before the run begins a place is kept only for those who are there: people may take their time to start every process.

@@ -18,6 +18,14 @@ pub(super) struct Table {
     asked: Time,
 }
 
+impl Table {
+    /// A node is gone: it is not waited for.
+    pub fn forget(&mut self, node: NodeId) {
+        self.untold.remove(&node);
+        self.askers.remove(&node);
+    }
+}
+
 impl Coordinator {
     pub(super) fn make_table(&mut self, now: Time, from: NodeId, spec: TableSpec, out: &mut Outbox) {
         let name = spec.name.clone();
@@ -25,7 +33,7 @@ impl Coordinator {
             return Self::say(from, Control::TableRefused { name, problem: error.to_string() }, out);
         }
         let id = TableId(self.tables.len() as u32);
-        let servers: BTreeSet<NodeId> = (0..self.size.servers).map(NodeId::Server).collect();
+        let servers: BTreeSet<NodeId> = self.live_servers().collect();
         let workers = self.live_workers().map(NodeId::from).collect();
         let table = self.tables.entry(name.clone()).or_insert_with(|| {
             for server in &servers {
@@ -59,6 +67,16 @@ impl Coordinator {
             Self::tell_workers(table, out);
         }
         Self::answer_askers(name, table, out);
+    }
+
+    /// A worker that came later hears of every table, so that it ends its clocks for it.
+    pub(super) fn tell_tables(&mut self, worker: NodeId, out: &mut Outbox) {
+        for table in self.tables.values_mut() {
+            table.untold.insert(worker);
+            if table.pending.is_empty() && table.problem.is_none() {
+                Self::say(worker, Control::AddTable { table: table.id, spec: table.spec.clone() }, out);
+            }
+        }
     }
 
     fn tell_workers(table: &Table, out: &mut Outbox) {

@@ -3,25 +3,37 @@
 use std::collections::BTreeMap;
 use types::{Clock, WorkerId};
 
+/// Where a worker stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The clock it is at.
+    pub clock: Clock,
+    /// The first clock it took part in.
+    pub since: Clock,
+}
+
 /// The clocks of all workers of the plan, as one shard has seen them. Moving one costs the logarithm of the number of
 /// distinct clocks, whatever the number of workers.
 #[derive(Debug)]
 pub struct Frontier {
-    /// `None` once a worker has left.
-    clocks: Vec<Option<Clock>>,
+    /// By rank; `None` where nobody sits.
+    workers: Vec<Option<Standing>>,
     /// How many live workers are at each clock.
     counts: BTreeMap<Clock, u32>,
-    /// Where each worker was that has left.
-    left: Vec<Clock>,
+    /// Where those stood who have left, as long as they were ahead.
+    left: Vec<Standing>,
     furthest: Clock,
     value: Clock,
 }
 
 impl Frontier {
-    /// All of `workers` at clock 0.
-    pub fn new(workers: usize) -> Self {
-        let counts = if workers == 0 { BTreeMap::new() } else { BTreeMap::from([(Clock(0), workers as u32)]) };
-        Self { clocks: vec![Some(Clock(0)); workers], counts, left: Vec::new(), furthest: Clock(0), value: Clock(0) }
+    /// All of these at clock 0; nobody sits where it says `false`.
+    pub fn new(seated: impl Iterator<Item = bool>) -> Self {
+        let standing = Standing { clock: Clock(0), since: Clock(0) };
+        let workers: Vec<_> = seated.map(|seated| seated.then_some(standing)).collect();
+        let live = workers.iter().flatten().count() as u32;
+        let counts = if live == 0 { BTreeMap::new() } else { BTreeMap::from([(Clock(0), live)]) };
+        Self { workers, counts, left: Vec::new(), furthest: Clock(0), value: Clock(0) }
     }
 
     /// F.
@@ -31,34 +43,52 @@ impl Frontier {
 
     /// Where `worker` is, if it is live.
     pub fn clock(&self, worker: WorkerId) -> Option<Clock> {
-        self.clocks.get(worker.0 as usize).copied().flatten()
+        self.workers.get(worker.0 as usize).copied().flatten().map(|standing| standing.clock)
     }
 
-    /// How many workers have ended a clock that the frontier has passed: those that live, and those that left later.
+    /// How many workers have ended a clock that the frontier has passed: those that live, and those that left later. Whoever came
+    /// after it does not count.
     pub fn ended(&self, clock: Clock) -> usize {
-        let live = self.clocks.len() - self.left.len();
-        live + self.left.iter().filter(|left| **left > clock).count()
+        let live = self.workers.iter().flatten().filter(|standing| standing.since <= clock);
+        let left = self.left.iter().filter(|standing| standing.since <= clock && standing.clock > clock);
+        live.count() + left.count()
     }
 
-    /// `worker` has ended clock `ended`. Returns whether the frontier moved.
-    pub fn advance(&mut self, worker: WorkerId, ended: Clock) -> bool {
-        let Some(Some(clock)) = self.clocks.get_mut(worker.0 as usize) else { return false };
-        if ended < *clock {
+    /// `worker`, which took part from clock `since` on, has ended clock `ended`. Returns whether the frontier moved.
+    pub fn advance(&mut self, worker: WorkerId, ended: Clock, since: Clock) -> bool {
+        let Some(Some(standing)) = self.workers.get_mut(worker.0 as usize) else { return false };
+        if ended < standing.clock {
             return false;
         }
-        let from = std::mem::replace(clock, ended.next());
+        let from = std::mem::replace(&mut standing.clock, ended.next());
+        standing.since = since;
         self.uncount(from);
         *self.counts.entry(ended.next()).or_default() += 1;
         self.furthest = self.furthest.max(ended.next());
         self.settle()
     }
 
+    /// The frontier waits for `worker`, who is new, from now on, and no longer for whoever sat there.
+    pub fn enter(&mut self, worker: WorkerId) {
+        let rank = worker.0 as usize;
+        if self.workers.len() <= rank {
+            self.workers.resize(rank + 1, None);
+        }
+        let standing = Standing { clock: self.value, since: self.value };
+        if let Some(before) = self.workers[rank].replace(standing) {
+            self.left.push(before);
+            self.uncount(before.clock);
+        }
+        *self.counts.entry(standing.clock).or_default() += 1;
+    }
+
     /// The frontier no longer waits for `worker`. Returns whether it moved.
     pub fn leave(&mut self, worker: WorkerId) -> bool {
-        let Some(slot) = self.clocks.get_mut(worker.0 as usize) else { return false };
-        let Some(clock) = slot.take() else { return false };
-        self.left.push(clock);
-        self.uncount(clock);
+        let Some(seat) = self.workers.get_mut(worker.0 as usize) else { return false };
+        let Some(standing) = seat.take() else { return false };
+        self.left.retain(|left| left.clock > self.value);
+        self.left.push(standing);
+        self.uncount(standing.clock);
         self.settle()
     }
 
@@ -81,10 +111,10 @@ impl Frontier {
 
     /// The live workers that the frontier waits for, at most `most` of them.
     pub fn slowest(&self, most: usize) -> Vec<WorkerId> {
-        let at_frontier = |(rank, clock): (usize, &Option<Clock>)| {
-            clock.is_some_and(|clock| clock <= self.value).then_some(WorkerId(rank as u32))
+        let at_frontier = |(rank, standing): (usize, &Option<Standing>)| {
+            standing.is_some_and(|standing| standing.clock <= self.value).then_some(WorkerId(rank as u32))
         };
-        self.clocks.iter().enumerate().filter_map(at_frontier).take(most).collect()
+        self.workers.iter().enumerate().filter_map(at_frontier).take(most).collect()
     }
 }
 
@@ -94,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_frontier_is_the_slowest_live_workers_clock_and_never_falls() {
-        let mut frontier = Frontier::new(3);
+        let mut frontier = Frontier::new([true; 3].into_iter());
         // (worker, clock it ended or None for leaving, frontier after)
         let cases = [
             (0, Some(0), 0),
@@ -112,7 +142,7 @@ mod tests {
         for (step, (worker, ended, expected)) in cases.into_iter().enumerate() {
             let before = frontier.value();
             let moved = match ended {
-                Some(clock) => frontier.advance(WorkerId(worker), Clock(clock)),
+                Some(clock) => frontier.advance(WorkerId(worker), Clock(clock), Clock(0)),
                 None => frontier.leave(WorkerId(worker)),
             };
             assert_eq!(frontier.value(), Clock(expected), "step {step}");
@@ -122,9 +152,9 @@ mod tests {
 
     #[test]
     fn a_clock_counts_those_who_ended_it_wherever_they_are_now() {
-        let mut frontier = Frontier::new(3);
+        let mut frontier = Frontier::new([true; 3].into_iter());
         for (worker, clock) in [(0, 0), (0, 1), (1, 0)] {
-            frontier.advance(WorkerId(worker), Clock(clock));
+            frontier.advance(WorkerId(worker), Clock(clock), Clock(0));
         }
         frontier.leave(WorkerId(2));
         assert_eq!((frontier.value(), frontier.ended(Clock(0))), (Clock(1), 2));
@@ -133,9 +163,26 @@ mod tests {
     }
 
     #[test]
+    fn whoever_comes_later_is_waited_for_and_counts_from_its_own_clock_on() {
+        let mut frontier = Frontier::new([true, false].into_iter());
+        assert!(frontier.advance(WorkerId(0), Clock(2), Clock(0)));
+        assert_eq!(frontier.value(), Clock(3));
+        frontier.enter(WorkerId(1));
+        assert!(!frontier.advance(WorkerId(0), Clock(4), Clock(0)), "the new one is waited for");
+        // Elsewhere the frontier was at 4 when it came, so that is where it begins.
+        assert!(frontier.advance(WorkerId(1), Clock(3), Clock(4)));
+        assert_eq!((frontier.value(), frontier.ended(Clock(3)), frontier.ended(Clock(4))), (Clock(4), 1, 2));
+        // A third takes the place of the first.
+        frontier.leave(WorkerId(0));
+        frontier.enter(WorkerId(0));
+        frontier.advance(WorkerId(1), Clock(9), Clock(4));
+        assert_eq!((frontier.value(), frontier.slowest(8)), (Clock(4), vec![WorkerId(0)]));
+    }
+
+    #[test]
     fn the_slowest_are_those_at_the_frontier() {
-        let mut frontier = Frontier::new(3);
-        frontier.advance(WorkerId(1), Clock(0));
+        let mut frontier = Frontier::new([true; 3].into_iter());
+        frontier.advance(WorkerId(1), Clock(0), Clock(0));
         assert_eq!(frontier.slowest(8), [WorkerId(0), WorkerId(2)]);
         assert_eq!(frontier.slowest(1), [WorkerId(0)]);
     }

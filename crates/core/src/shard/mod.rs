@@ -85,8 +85,8 @@ pub trait AnyShard: Send {
     fn marker(&mut self, head: &Head, marker: &Marker, out: &mut Outbox);
     /// A setting changes.
     fn tune(&mut self, head: &Head, tune: &Tune, out: &mut Outbox);
-    /// The frontier no longer waits for a worker.
-    fn leave(&mut self, worker: WorkerId, out: &mut Outbox);
+    /// Goes by another plan: the frontier waits for those who count in it. Returns where it stands.
+    fn adopt(&mut self, plan: &Plan, out: &mut Outbox) -> Clock;
     /// One part of a read.
     fn pull(&mut self, now: Time, head: &Head, pull: Pull, out: &mut Outbox);
     /// Receipt of a refresh.
@@ -134,7 +134,8 @@ struct Shard<T: Number> {
     table: TableId,
     spec: TableSpec,
     plan: types::PlanNumber,
-    sources: Vec<Source>,
+    /// By rank; none where nobody sits.
+    sources: Vec<Option<Source>>,
     ranks: BTreeMap<Source, WorkerId>,
     rows: Rows<T>,
     streams: Vec<Stream>,
@@ -182,10 +183,10 @@ impl<T: Number> Shard<T> {
             spec: spec.clone(),
             plan: plan.number,
             sources: plan.workers.clone(),
-            ranks: plan.workers.iter().copied().zip((0..).map(WorkerId)).collect(),
+            ranks: plan.live_workers().map(|(worker, source)| (source, worker)).collect(),
             streams: (0..workers).map(|_| Stream::default()).collect(),
             unacknowledged: Vec::new(),
-            frontier: Frontier::new(workers),
+            frontier: Frontier::new(plan.workers.iter().map(Option::is_some)),
             parked: Parked::default(),
             held: BTreeMap::new(),
             held_examples: BTreeMap::new(),
@@ -209,9 +210,33 @@ impl<T: Number> Shard<T> {
     fn head(&self, to: WorkerId) -> Head {
         let mut head = Head::plain(self.placed.owner, to.into());
         head.plan = self.plan;
-        head.source = self.sources.get(to.0 as usize).copied().unwrap_or_default();
+        head.source = self.sources.get(to.0 as usize).copied().flatten().unwrap_or_default();
         head.clock = self.frontier.value();
         head
+    }
+
+    fn source(&self, worker: WorkerId) -> Option<Source> {
+        self.sources.get(worker.0 as usize).copied().flatten()
+    }
+
+    /// A new incarnation takes part, with a stream of its own.
+    fn seat(&mut self, worker: WorkerId, source: Source) {
+        let rank = worker.0 as usize;
+        if self.sources.len() <= rank {
+            self.sources.resize(rank + 1, None);
+            self.streams.resize_with(rank + 1, Stream::default);
+        }
+        (self.sources[rank], self.streams[rank]) = (Some(source), Stream::default());
+        self.ranks.insert(source, worker);
+        self.frontier.enter(worker);
+    }
+
+    /// What an incarnation still sends is refused from here on; whoever comes in its place is another one.
+    fn expel(&mut self, worker: WorkerId) {
+        self.ranks.retain(|_, known| *known != worker);
+        self.sources.get_mut(worker.0 as usize).and_then(Option::take);
+        self.subscribers.drop_worker(worker);
+        self.parked.drop_worker(worker);
     }
 
     /// Whether it has to be known which rows a clock changes.
@@ -278,7 +303,7 @@ impl<T: Number> AnyShard for Shard<T> {
         } else {
             self.rows.count_examples(head.examples);
         }
-        let moved = self.frontier.advance(worker, head.clock);
+        let moved = self.frontier.advance(worker, head.clock, marker.since);
         self.finish(worker, None, out);
         if moved {
             self.frontier_moved(worker, out);
@@ -292,21 +317,32 @@ impl<T: Number> AnyShard for Shard<T> {
         self.finish(worker, refusal, out);
     }
 
-    fn leave(&mut self, worker: WorkerId, out: &mut Outbox) {
-        // What its incarnation still sends is refused from here on; whoever comes in its place is another one.
-        self.ranks.retain(|_, known| *known != worker);
-        self.subscribers.drop_worker(worker);
-        self.parked.drop_worker(worker);
-        if self.frontier.leave(worker) {
-            self.frontier_moved(worker, out);
+    fn adopt(&mut self, plan: &Plan, out: &mut Outbox) -> Clock {
+        self.plan = plan.number;
+        let ranks = self.sources.len().max(plan.workers.len()) as u32;
+        let changed = (0..ranks).map(WorkerId).filter(|worker| self.source(*worker) != plan.source(*worker));
+        let changed: Vec<WorkerId> = changed.collect();
+        // Whoever comes is waited for before the frontier moves on for those who left.
+        for worker in &changed {
+            self.expel(*worker);
+            if let Some(source) = plan.source(*worker) {
+                self.seat(*worker, source);
+            }
         }
+        for worker in changed.into_iter().filter(|worker| plan.source(*worker).is_none()) {
+            if self.frontier.leave(worker) {
+                self.frontier_moved(worker, out);
+            }
+        }
+        self.frontier.value()
     }
 
     fn pull(&mut self, now: Time, head: &Head, pull: Pull, out: &mut Outbox) {
         let Some(&worker) = self.ranks.get(&head.source) else {
             let refusal = Refusal::Expelled;
             let refused = PullRefused { table: self.table, shard: self.placed.shard, request: pull.request, refusal };
-            out.send(Frame { head: Head::plain(self.placed.owner, head.from), message: Message::PullRefused(refused) });
+            let reply = Head { source: head.source, ..Head::plain(self.placed.owner, head.from) };
+            out.send(Frame { head: reply, message: Message::PullRefused(refused) });
             return;
         };
         let (request, keys) = (pull.request, unpacked(pull.keys));

@@ -9,7 +9,7 @@ use super::{Notice, PART_COST, ShardLink, Worker, touch};
 use crate::Outbox;
 use codec::{Formats, Meter, PayloadDecoder, Stopwatch};
 use std::collections::BTreeSet;
-use types::{Clock, Combine, NodeId, PART_BYTES, TableId, TableSpec, Time};
+use types::{Clock, Combine, NodeId, PART_BYTES, Plan, TableId, TableSpec, Time};
 use wire::{
     Control, Frame, Head, KeyPart, Keys, Message, Payload, Pulled, READ_WHOLE, Refreshed, Refusal, ResendReason,
     Signature, Step, Wants,
@@ -19,6 +19,10 @@ impl Worker {
     /// Takes what arrived.
     pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
         let Frame { head, message } = frame;
+        // What a shard says to one incarnation is of no meaning to another.
+        if head.source != self.source && matches!(head.from, NodeId::Server(_)) {
+            return;
+        }
         match message {
             Message::Acked(acked) => {
                 let Some(link) = self.link(acked.table, acked.shard) else { return };
@@ -324,10 +328,19 @@ impl Worker {
             Control::TableRefused { name, problem } if self.asked.remove(&name).is_some() => {
                 self.made.insert(name, Err(problem));
             }
+            Control::Adopt { plan, .. } => self.adopt(plan, out),
             Control::BarrierPassed { number } => self.barrier_passed = self.barrier_passed.max(number),
             Control::BarrierWaiting { on, .. } => self.notices.push(Notice::Barrier { on }),
             _ => {}
         }
+    }
+
+    /// Goes by another plan, unless it is an old one.
+    fn adopt(&mut self, plan: Plan, out: &mut Outbox) {
+        if plan.number > self.plan.number {
+            self.plan = plan;
+        }
+        self.control(Control::Adopted { plan: self.plan.number, frontier: Clock(0) }, out);
     }
 
     /// A connection to `node` is there again: whatever may have been lost with the old one is sent again.

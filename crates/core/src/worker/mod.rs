@@ -177,6 +177,8 @@ pub struct Worker {
     source: Source,
     plan: Plan,
     settings: WorkerSettings,
+    /// The first clock it takes part in.
+    since: Clock,
     clock: Clock,
     tables: BTreeMap<TableId, Table>,
     /// Tables asked for and not made yet.
@@ -216,6 +218,7 @@ impl Worker {
             source,
             plan,
             settings,
+            since: Clock(0),
             clock: Clock(0),
             tables: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -240,6 +243,20 @@ impl Worker {
             decoder: PayloadDecoder::default(),
             counts: WorkerCounts::default(),
         }
+    }
+
+    /// Takes part from this clock on, with so many barriers passed without it.
+    #[must_use]
+    pub fn starting(mut self, clock: Clock, barriers: u64) -> Self {
+        (self.since, self.clock) = (clock, clock);
+        (self.barrier, self.barrier_passed) = (barriers, barriers);
+        self
+    }
+
+    /// The plan it goes by.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     /// Its rank.
@@ -300,7 +317,7 @@ impl Worker {
             return;
         }
         let placed = self.plan.shards(spec.shape).into_iter();
-        let links = placed.map(|placed| ShardLink::new(placed, id, spec.number)).collect();
+        let links = placed.map(|placed| ShardLink::new(placed, id, spec.number, self.since)).collect();
         let mut table = Table::new(spec, links, self.source, id, self.settings.stopwatch);
         table.links.iter_mut().for_each(|link| link.paced = self.pacer.is_some());
         if asked {

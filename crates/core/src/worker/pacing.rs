@@ -347,7 +347,7 @@ mod tests {
     use crate::worker::{Batch, PullTarget, Ticket, Values, WorkerSettings};
     use codec::Formats;
     use types::{
-        Consistency, NodeId, NumberType, Plan, PlanNumber, PositionRange, ShardId, Source, Span, TableSpec, WorkerId,
+        Consistency, NodeId, NumberType, Plan, PositionRange, ShardId, Source, Span, TableSpec, WorkerId,
     };
     use wire::{Acked, Control, Keys, Message};
 
@@ -427,6 +427,7 @@ mod tests {
             types::Placed { shard: ShardId(0), owner: NodeId::Server(0), range: PositionRange::ALL },
             TABLE,
             NumberType::F32,
+            types::Clock(0),
         );
         let push = ItemKind::Push {
             ticket: Ticket(0),
@@ -450,7 +451,7 @@ mod tests {
 
     /// A worker with one table on one server, which may send so much.
     fn worker(spec: TableSpec, rate: u64) -> Worker {
-        let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(1)] };
+        let plan = Plan::first(1, vec![Source(1)]);
         let mut worker = Worker::new(WorkerId(0), Source(1), plan, WorkerSettings::default());
         let mut out = Outbox::new();
         let name = spec.name.clone();

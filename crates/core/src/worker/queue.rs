@@ -155,13 +155,13 @@ mod tests {
     use super::super::{Batch, PullTarget, Values, Worker, WorkerSettings};
     use super::*;
     use crate::Outbox;
-    use types::{Consistency, NodeId, NumberType, Plan, PlanNumber, ShardId, Source, TableSpec, Time, WorkerId};
+    use types::{Consistency, NodeId, NumberType, Plan, ShardId, Source, TableSpec, Time, WorkerId};
     use wire::{Acked, Control, Frame, Head, Keys, Message, Payload};
 
     const TABLE: TableId = TableId(0);
 
     fn worker(consistency: Consistency) -> Worker {
-        let plan = Plan { number: PlanNumber(1), servers: 1, workers: vec![Source(1)] };
+        let plan = Plan::first(1, vec![Source(1)]);
         let mut worker = Worker::new(WorkerId(0), Source(1), plan, WorkerSettings::default());
         let mut out = Outbox::new();
         worker.make_table(TableSpec::dense("t", 1, 1).consistency(consistency), &mut out);
@@ -183,7 +183,7 @@ mod tests {
 
     fn acknowledge(worker: &mut Worker, through: u64, out: &mut Outbox) {
         let acked = Acked { table: TABLE, shard: ShardId(0), through, refused: Vec::new() };
-        let head = Head::plain(NodeId::Server(0), NodeId::Worker(0));
+        let head = Head { source: Source(1), ..Head::plain(NodeId::Server(0), NodeId::Worker(0)) };
         worker.handle(Time(0), Frame { head, message: Message::Acked(acked) }, out);
     }
 

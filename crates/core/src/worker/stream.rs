@@ -125,14 +125,17 @@ pub struct ShardLink {
     pub key_form: KeyForm,
     /// Examples that the shard has not been told of.
     pub untold: u64,
+    /// The first clock that the worker took part in.
+    since: Clock,
     /// When something was last sent or heard, for resending.
     pub moved: types::Time,
 }
 
 impl ShardLink {
-    pub fn new(placed: Placed, table: TableId, number: NumberType) -> Self {
+    pub fn new(placed: Placed, table: TableId, number: NumberType, since: Clock) -> Self {
         Self {
             placed,
+            since,
             table,
             number,
             next: 1,
@@ -291,7 +294,7 @@ impl ShardLink {
                 head.codecs = chain_of(&keys, *formats);
                 Message::Push(Push { table, shard, settled, number: self.number, keys, values: values.clone() })
             }
-            ItemKind::Marker => Message::Marker(Marker { table, shard, settled }),
+            ItemKind::Marker => Message::Marker(Marker { table, shard, settled, since: self.since }),
             ItemKind::Tune { at, setting, .. } => {
                 Message::Tune(Tune { table, shard, settled, at: *at, setting: *setting })
             }

@@ -1,20 +1,20 @@
 //! What a recording is made of, and how much room that takes.
 
-use machine::{CoordinatorInput, Lists, ServerInput, Size, WorkerInput, WorkerSettings};
-use types::{NodeId, Plan, Source, Span, WorkerId};
+use machine::{CoordinatorInput, Lists, Membership, ServerInput, Size, WorkerInput, WorkerSettings};
+use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
 use wire::{Field, Frame, Reader, WireError};
 
 /// What an entry costs beside its bytes.
 const ENTRY_COST: usize = 128;
-/// No run of ours has so many servers; a file that says so is damaged.
-const MOST_SERVERS: u32 = 1 << 16;
+/// No run of ours has so many slices; a file that says so is damaged.
+const MOST_SLICES: usize = 1 << 16;
 
 /// What is recorded, with all that it was made from beside what it was told: the registry alone is code.
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
     Server { node: NodeId, plan: Plan, list_bytes: usize },
-    Coordinator { size: Size, patience: Span },
-    Worker { id: WorkerId, source: Source, plan: Plan, settings: WorkerSettings },
+    Coordinator { size: Size, membership: Membership, patience: Span },
+    Worker { id: WorkerId, source: Source, plan: Plan, clock: Clock, barriers: u64, settings: WorkerSettings },
 }
 
 /// One thing a machine was told.
@@ -117,16 +117,19 @@ impl Field for Subject {
                 plan.put(out);
                 (*list_bytes as u64).put(out);
             }
-            Self::Coordinator { size, patience } => {
+            Self::Coordinator { size, membership, patience } => {
                 out.push(1);
                 (size.servers, size.workers).put(out);
+                (*membership == Membership::Open).put(out);
                 patience.0.put(out);
             }
-            Self::Worker { id, source, plan, settings } => {
+            Self::Worker { id, source, plan, clock, barriers, settings } => {
                 out.push(2);
                 id.put(out);
                 source.put(out);
                 plan.put(out);
+                clock.put(out);
+                barriers.put(out);
                 settings.resend_after.map(|span| span.0).put(out);
             }
         }
@@ -140,14 +143,16 @@ impl Field for Subject {
             }
             1 => {
                 let (servers, workers) = Field::get(input)?;
-                Self::Coordinator { size: Size { servers, workers }, patience: Span(Field::get(input)?) }
+                let membership = if bool::get(input)? { Membership::Open } else { Membership::Fixed };
+                Self::Coordinator { size: Size { servers, workers }, membership, patience: Span(Field::get(input)?) }
             }
             2 => {
                 let (id, source, plan) = (Field::get(input)?, Field::get(input)?, plan(input)?);
+                let (clock, barriers) = (Field::get(input)?, Field::get(input)?);
                 let resend_after = Option::<u64>::get(input)?.map(Span);
                 // The meters of codecs stand still in a replay: what a machine says never depends on them.
                 let settings = WorkerSettings { resend_after, ..WorkerSettings::default() };
-                Self::Worker { id, source, plan, settings }
+                Self::Worker { id, source, plan, clock, barriers, settings }
             }
             _ => return Err(WireError::Malformed("a recording of an unknown machine")),
         })
@@ -156,7 +161,7 @@ impl Field for Subject {
 
 fn plan(input: &mut Reader<'_>) -> Result<Plan, WireError> {
     let plan = Plan::get(input)?;
-    if plan.servers == 0 || plan.servers > MOST_SERVERS {
+    if plan.chains.is_empty() || plan.chains.len() > MOST_SLICES {
         return Err(WireError::Malformed("a plan that no run has"));
     }
     Ok(plan)

@@ -46,9 +46,12 @@ impl Machine {
                 let server = Server::new(node, plan, registry.clone(), Pool::new()).list_bytes(list_bytes);
                 Self::Server(Box::new(server))
             }
-            Subject::Coordinator { size, patience } => Self::Coordinator(Box::new(Coordinator::new(size, patience))),
-            Subject::Worker { id, source, plan, settings } => {
-                Self::Worker(Box::new(Worker::new(id, source, plan, settings)), BTreeMap::new())
+            Subject::Coordinator { size, membership, patience } => {
+                Self::Coordinator(Box::new(Coordinator::new(size, membership, patience)))
+            }
+            Subject::Worker { id, source, plan, clock, barriers, settings } => {
+                let worker = Worker::new(id, source, plan, settings).starting(clock, barriers);
+                Self::Worker(Box::new(worker), BTreeMap::new())
             }
         }
     }

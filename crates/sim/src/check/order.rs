@@ -128,14 +128,17 @@ pub fn runs_after() -> Checker {
 #[must_use]
 pub fn barriers_hold() -> Checker {
     Box::new(|history| {
-        let mut reached: BTreeMap<u32, u64> = (0..history.plan.workers.len() as u32).map(|rank| (rank, 0)).collect();
+        let mut reached: BTreeMap<u32, u64> = history.starters().map(|rank| (rank, 0)).collect();
         for entry in &history.entries {
             match &entry.event {
                 Event::BarrierReached { number } => {
                     reached.insert(entry.worker, *number);
                 }
-                Event::Left => {
+                Event::Left | Event::Crashed => {
                     reached.remove(&entry.worker);
+                }
+                Event::Joined { .. } => {
+                    reached.insert(entry.worker, 0);
                 }
                 Event::BarrierPassed { number } => {
                     if let Some((missing, _)) = reached.iter().find(|(_, reached)| *reached < number) {

@@ -9,8 +9,7 @@ use types::{Clock, Combine};
 #[must_use]
 pub fn held_clocks_at_most(most: u64) -> Checker {
     Box::new(move |history| {
-        let mut ended: BTreeMap<u32, Clock> =
-            (0..history.plan.workers.len() as u32).map(|rank| (rank, Clock(0))).collect();
+        let mut ended: BTreeMap<u32, Clock> = history.starters().map(|rank| (rank, Clock(0))).collect();
         let mut pushed: BTreeSet<u32> = BTreeSet::new();
         for entry in &history.entries {
             match &entry.event {
@@ -25,8 +24,11 @@ pub fn held_clocks_at_most(most: u64) -> Checker {
                     }
                     ended.insert(entry.worker, clock.next());
                 }
-                Event::Left => {
+                Event::Left | Event::Crashed => {
                     ended.remove(&entry.worker);
+                }
+                Event::Joined { clock } => {
+                    ended.insert(entry.worker, *clock);
                 }
                 _ => {}
             }

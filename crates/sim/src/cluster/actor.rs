@@ -4,9 +4,9 @@ use super::{Cluster, Happening};
 use crate::history::{Event, Read};
 use crate::program::{Step, TableIndex, Write};
 use crate::sabotage::Sabotage;
-use machine::{Batch, Outcome, PullTarget, Ticket, Values, Worker, WorkerInput, WorkerSettings};
+use machine::{Batch, Outcome, PullTarget, Ticket, Values, Worker, WorkerInput};
 use std::collections::BTreeMap;
-use types::{Key, NumberType, Plan, Setting, TableId, TableSpec, Time, WorkerId};
+use types::{Key, NumberType, Setting, Source, TableId, TableSpec, Time};
 use wire::{Bits, Keys, Payload};
 
 /// 4ⁿ is exact in an f64 up to here, and so is the sum of all of them.
@@ -15,12 +15,18 @@ const MOST_MARKS: u32 = 26;
 /// How far a worker's goodbye has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
+    /// It has not asked to join.
+    Away,
+    /// It was given a place, as this incarnation.
+    Welcomed(Source),
     /// It works.
     Working,
     /// It has said goodbye.
     Leaving,
     /// The coordinator has heard it.
     Gone,
+    /// It is gone without a word.
+    Crashed,
 }
 
 /// What the program waits for before its next step.
@@ -55,9 +61,9 @@ pub struct Actor {
 }
 
 impl Actor {
-    pub fn new(rank: u32, plan: &Plan, settings: WorkerSettings) -> Self {
+    pub fn new(worker: Worker) -> Self {
         Self {
-            worker: Worker::new(WorkerId(rank), plan.workers[rank as usize], plan.clone(), settings),
+            worker,
             program: Vec::new(),
             standing: Standing::Working,
             next: 0,
@@ -74,9 +80,19 @@ impl Actor {
         self.tables.iter().find(|(_, known)| **known == id).map(|(index, _)| *index)
     }
 
+    /// Whether it takes part.
+    pub fn has_begun(&self) -> bool {
+        matches!(self.standing, Standing::Working | Standing::Leaving | Standing::Gone)
+    }
+
+    /// Whether nothing more will come of it.
+    pub fn is_over(&self) -> bool {
+        matches!(self.standing, Standing::Gone | Standing::Crashed)
+    }
+
     /// Where the program stands, unless it is over.
     pub fn stands(&self) -> Option<String> {
-        (self.standing != Standing::Gone).then(|| {
+        (!self.is_over()).then(|| {
             let (id, step) = (self.worker.id(), self.program.get(self.next));
             format!("{id} at {} is {:?}, waits for {:?} before {step:?}", self.worker.clock(), self.standing, self.wait)
         })

@@ -1,7 +1,7 @@
 //! Membership, tables and barriers: what passes between the coordinator and everybody else.
 
 use crate::field::{fields, variants};
-use types::{NodeId, Plan, Source, TableId, TableSpec, WorkerId};
+use types::{Clock, NodeId, Plan, PlanNumber, Source, TableId, TableSpec, WorkerId};
 
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +51,30 @@ pub enum Control {
         /// The token of the join this answers.
         token: u64,
     },
-    /// Coordinator to all: everybody is here, this is the plan.
+    /// Coordinator to a node: the run has begun, and you are part of this plan.
     Begin {
         /// The plan.
         plan: Plan,
         /// Where everybody listens.
         members: Vec<Member>,
+        /// Where a worker's clock stands: at the end of what everybody else has finished.
+        clock: Clock,
+        /// Barriers that were passed without it.
+        barriers: u64,
+    },
+    /// Coordinator to all: this plan replaces the one before.
+    Adopt {
+        /// The plan.
+        plan: Plan,
+        /// Where everybody listens.
+        members: Vec<Member>,
+    },
+    /// The answer: it is done.
+    Adopted {
+        /// The plan's number.
+        plan: PlanNumber,
+        /// The highest frontier of any shard that the node answers for, which waits for whoever is new in the plan.
+        frontier: Clock,
     },
     /// Worker to coordinator: make this table, or tell me its number if it is there.
     MakeTable {
@@ -112,11 +130,6 @@ pub enum Control {
     Beat,
     /// Node to coordinator: done, not dead. A worker says it when everything it pushed is acknowledged.
     Bye,
-    /// Coordinator to servers: the frontier no longer waits for this worker. And back: heard.
-    Left {
-        /// Which.
-        worker: WorkerId,
-    },
     /// Coordinator to all: a node is lost, and how that was noticed.
     Lost {
         /// Which.
@@ -139,7 +152,7 @@ variants!(Control {
     0 => Join { role, address, token, place },
     1 => Welcome { node, source, token },
     2 => Turned { reason, token },
-    3 => Begin { plan, members },
+    3 => Begin { plan, members, clock, barriers },
     4 => MakeTable { spec },
     5 => AddTable { table, spec },
     6 => TableAdded { table, problem },
@@ -152,6 +165,7 @@ variants!(Control {
     13 => Bye,
     14 => Lost { node, reason },
     15 => Finish,
-    16 => Left { worker },
+    16 => Adopt { plan, members },
     17 => Fail { reason },
+    18 => Adopted { plan, frontier },
 });

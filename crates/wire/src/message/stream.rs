@@ -33,6 +33,8 @@ pub struct Marker {
     pub shard: ShardId,
     /// The sender will never ask about numbers up to this one again.
     pub settled: u64,
+    /// The first clock that the sender took part in: in those before it, nobody misses it.
+    pub since: Clock,
 }
 
 /// Changes a setting of the updater for updates made in clock `at` and later ones.
@@ -99,7 +101,7 @@ pub enum ResendReason {
 
 variants!(ResendReason { 0 => Gap, 1 => UnknownKeys { signature } });
 fields!(Refused { number, refusal });
-fields!(Marker { table, shard, settled });
+fields!(Marker { table, shard, settled, since });
 fields!(Tune { table, shard, settled, at, setting });
 fields!(Acked { table, shard, through, refused });
 fields!(Resend { table, shard, next, reason });

@@ -1,0 +1,99 @@
+//! Workers that crash, and workers that come later.
+
+use super::actor::{Actor, Standing};
+use super::{Cluster, Happening, SAY_AGAIN};
+use crate::history::Event;
+use crate::program::Step;
+use machine::Worker;
+use types::{NodeId, Plan, Source, Span, WorkerId};
+use wire::{Control, Frame, Head, Message, Role};
+
+/// Set in the name of a worker that has not been given one.
+pub(super) const PROVISIONAL: u32 = 1 << 28;
+
+impl Cluster {
+    /// A worker is gone without a word at that time, unless its program is over by then.
+    pub fn crash_worker(&mut self, worker: u32, after: Span) {
+        self.planned += 1;
+        self.later(after, Happening::Crash(worker as usize));
+    }
+
+    /// Another worker joins the run at that time, with this program. Returns its rank. To be said before tables are named: its rows
+    /// have a column for it, too.
+    pub fn join_worker(&mut self, after: Span, program: Vec<Step>) -> u32 {
+        let rank = self.actors.len() as u32;
+        self.planned += 1;
+        self.history.plan.workers.push(Some(Source(0)));
+        let mut actor = Actor::new(Worker::new(WorkerId(rank), Source(0), Plan::default(), self.settings));
+        (actor.program, actor.standing) = (program, Standing::Away);
+        self.actors.push(actor);
+        self.worker_inputs.push(Vec::new());
+        self.later(after, Happening::Join(rank as usize));
+        rank
+    }
+
+    /// Whether everything that was planned has happened while the run lasted.
+    #[must_use]
+    pub fn all_happened(&self) -> bool {
+        self.network.counts.crashed + self.network.counts.joined == self.planned
+    }
+
+    pub(super) fn crash(&mut self, worker: usize) {
+        if self.actors[worker].standing == Standing::Working {
+            self.actors[worker].standing = Standing::Crashed;
+            self.network.counts.crashed += 1;
+            self.note(worker as u32, Event::Crashed);
+        }
+    }
+
+    /// Asks for a place until it is given one, and then to begin until it does.
+    pub(super) fn join(&mut self, worker: usize) {
+        let rank = worker as u32;
+        let frame = match self.actors[worker].standing {
+            // Once more now and then, for an answer may have been lost.
+            Standing::Welcomed(source) if self.random.chance(0.7) => {
+                let head = Head { source, ..Head::plain(NodeId::Worker(rank), NodeId::Coordinator) };
+                Frame { head, message: Message::Control(Control::Beat) }
+            }
+            Standing::Away | Standing::Welcomed(_) => {
+                let (role, token, place) = (Role::Worker, u64::MAX - u64::from(rank), Some(rank));
+                super::control(
+                    NodeId::Worker(PROVISIONAL | rank),
+                    Control::Join { role, address: String::new(), token, place },
+                )
+            }
+            _ => return,
+        };
+        self.dispatch(vec![frame]);
+        self.later(SAY_AGAIN, Happening::Join(worker));
+    }
+
+    /// What a worker hears that has not begun.
+    pub(super) fn hear_of_joining(&mut self, worker: usize, frame: Frame) {
+        match (self.actors[worker].standing, frame.message) {
+            (Standing::Away, Message::Control(Control::Welcome { source, .. })) => {
+                self.actors[worker].standing = Standing::Welcomed(source);
+                self.join(worker);
+            }
+            (Standing::Welcomed(source), Message::Control(Control::Begin { plan, clock, barriers, .. })) => {
+                self.network.counts.joined += 1;
+                let id = WorkerId(worker as u32);
+                let machine = Worker::new(id, source, plan, self.settings).starting(clock, barriers);
+                (self.actors[worker].worker, self.actors[worker].standing) = (machine, Standing::Working);
+                self.note(worker as u32, Event::Joined { clock });
+                for happening in [Happening::Tick(id.into()), Happening::Beat(id.into())] {
+                    self.later(SAY_AGAIN, happening);
+                }
+                self.advance(worker);
+            }
+            (_, Message::Control(Control::Turned { .. })) => self.turned_away(worker),
+            _ => {}
+        }
+    }
+
+    /// The run is over before it came.
+    pub(super) fn turned_away(&mut self, worker: usize) {
+        self.actors[worker].standing = Standing::Gone;
+        self.note(worker as u32, Event::TurnedAway);
+    }
+}

@@ -1,0 +1,59 @@
+//! Workers come and go, and nobody else notices more than that: bounds are kept, nothing acknowledged is lost, and every run ends.
+
+use sim::*;
+use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
+
+const SHAPE: Shape = Shape { servers: 3, workers: 3 };
+const PATIENCE: Span = Span::from_millis(500);
+/// Those of the beginning, and one that comes later.
+const EVERYBODY: u32 = SHAPE.workers + 1;
+
+/// One worker crashes, and another comes, both somewhere in the middle of the run.
+fn coming_and_going(seed: u64, spec: &TableSpec, work: &Work, faults: Faults) -> Cluster {
+    let mut cluster = Cluster::open(seed, SHAPE, faults, PATIENCE);
+    let table = cluster.table(spec.clone());
+    let mut programs = work.programs(seed, Shape { workers: EVERYBODY, ..SHAPE }, table, spec);
+    let mut random = Random::new(seed ^ 0xC0_FFEE);
+    let later = programs.pop().expect("one for each");
+    cluster.programs(programs);
+    cluster.join_worker(Span(random.below(40_000_000)), later);
+    cluster.crash_worker(random.below(SHAPE.workers.into()) as u32, Span(random.below(60_000_000)));
+    cluster.run();
+    cluster
+}
+
+fn rows() -> TableSpec {
+    TableSpec::sparse("t", EVERYBODY).number(NumberType::F64)
+}
+
+#[test]
+fn bounds_hold_and_nothing_is_lost_while_workers_come_and_go() {
+    let work = Work { clocks: 8, ..Work::default() };
+    for slack in [0, 2] {
+        let spec = rows().consistency(Consistency::slack(slack));
+        for_seeds(&format!("coming and going, slack {slack}"), |seed| {
+            let cluster = coming_and_going(seed, &spec, &work, Faults::ALL);
+            cluster.check(staleness_at_most(slack));
+            cluster.check(reported_clock_is_true());
+            cluster.check(reads_own_writes());
+            cluster.check(no_acknowledged_push_lost_or_doubled());
+            cluster.check(barriers_hold());
+            cluster.check(all_finished());
+            cluster
+        });
+    }
+}
+
+#[test]
+fn clocks_are_whole_while_workers_come_and_go() {
+    let work = Work { clocks: 8, ..Work::default() };
+    let spec = rows().consistency(Consistency::slack(1)).combine(Combine::Clock(Reduce::Sum));
+    for_seeds("coming and going, by clock", |seed| {
+        let cluster = coming_and_going(seed, &spec, &work, Faults::ALL);
+        cluster.check(reads_hold_exactly_the_clocks_below_the_reported_one());
+        cluster.check(staleness_at_most(1));
+        cluster.check(no_acknowledged_push_lost_or_doubled());
+        cluster.check(all_finished());
+        cluster
+    });
+}
