@@ -1,10 +1,10 @@
 //! The server machine: the shards of one thread, by table.
 
 use crate::Outbox;
-use crate::shard::{AnyShard, LIST_BYTES, ShardCounts, Terms, make};
+use crate::shard::{AnyShard, LIST_BYTES, Role, ShardCounts, Terms, make};
 use codec::{Meter, Stopwatch};
 use std::collections::BTreeMap;
-use types::{Clock, NodeId, Plan, ShardId, TableId, TableSpec, Time};
+use types::{Clock, NodeId, Placed, Plan, ShardId, TableId, TableSpec, Time};
 use update::Registry;
 use wire::{Acked, Control, Frame, Head, Message, Pool, PullRefused, Refusal, Refused};
 
@@ -35,11 +35,13 @@ pub struct Server {
     pool: Pool,
     list_bytes: usize,
     stopwatch: Stopwatch,
+    tables: BTreeMap<TableId, TableSpec>,
     shards: BTreeMap<(TableId, ShardId), Box<dyn AnyShard>>,
     /// Shards that may have something to acknowledge.
     touched: Vec<(TableId, ShardId)>,
     misdirected: u64,
     finished: bool,
+    now: Time,
 }
 
 impl Server {
@@ -53,10 +55,12 @@ impl Server {
             pool,
             list_bytes: LIST_BYTES,
             stopwatch: Stopwatch::default(),
+            tables: BTreeMap::new(),
             shards: BTreeMap::new(),
             touched: Vec::new(),
             misdirected: 0,
             finished: false,
+            now: Time(0),
         }
     }
 
@@ -106,6 +110,7 @@ impl Server {
 
     /// Takes what arrived.
     pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
+        self.now = now;
         let Frame { head, message } = frame;
         if head.to != self.node {
             self.misdirected += 1;
@@ -115,9 +120,20 @@ impl Server {
             return self.control(&head, message, out);
         };
         let Some(shard) = self.shards.get_mut(&name) else {
+            if self.tables.contains_key(&name.0) {
+                // Another server has it by now, and whoever asks will hear that.
+                return;
+            }
             return self.unknown(&head, &message, out);
         };
         self.touched.push(name);
+        match message {
+            Message::Replica(replica) => return shard.replica(now, &head, replica, out),
+            Message::Replicated(replicated) => return shard.replicated(now, &head, &replicated, out),
+            // The worker goes by a plan that is older than this server's. It asks again when it has the new one.
+            _ if !shard.is_head() => return,
+            _ => {}
+        }
         match message {
             Message::Push(push) => shard.push(now, &head, push, out),
             Message::Marker(marker) => shard.marker(&head, &marker, out),
@@ -132,16 +148,24 @@ impl Server {
     pub fn settle(&mut self, out: &mut Outbox) {
         for name in std::mem::take(&mut self.touched) {
             if let Some(shard) = self.shards.get_mut(&name) {
-                shard.settle(out);
+                shard.settle(self.now, out);
             }
         }
     }
 
     /// Time has passed.
     pub fn tick(&mut self, now: Time, out: &mut Outbox) {
+        self.now = now;
         for shard in self.shards.values_mut() {
             shard.tick(now, out);
+            shard.settle(now, out);
         }
+    }
+
+    /// Whether it should be told of the time soon, for something waits for that alone.
+    #[must_use]
+    pub fn hurries(&self) -> bool {
+        self.shards.values().any(|shard| shard.hurries())
     }
 
     fn control(&mut self, head: &Head, message: Message, out: &mut Outbox) {
@@ -151,7 +175,7 @@ impl Server {
         }
         match message {
             Message::Control(Control::AddTable { table, spec }) => {
-                let problem = self.add_table(table, &spec).err();
+                let problem = self.add_table(table, &spec, out).err();
                 let message = Message::Control(Control::TableAdded { table, problem });
                 out.send(Frame { head: Head::plain(self.node, head.from), message });
             }
@@ -166,24 +190,44 @@ impl Server {
         let mut frontier = Clock(0);
         if plan.number >= self.plan.number {
             self.plan = plan;
-            for shard in self.shards.values_mut() {
-                frontier = frontier.max(shard.adopt(&self.plan, out));
+            for (table, spec) in self.tables.clone() {
+                // It was made once, so it can be.
+                self.place(table, &spec, out).ok();
+            }
+            self.shards.retain(|(_, shard), _| {
+                self.plan.chains.get(shard.0 as usize).is_some_and(|chain| Role::of(chain, self.node).is_some())
+            });
+            self.touched.extend(self.shards.keys().copied());
+            for shard in self.shards.values_mut().filter(|shard| shard.is_head()) {
+                frontier = frontier.max(shard.adopt(&self.plan, self.now, out));
             }
         }
         let adopted = Control::Adopted { plan: self.plan.number, frontier };
         out.send(Frame { head: Head::plain(self.node, head.from), message: Message::Control(adopted) });
     }
 
-    fn add_table(&mut self, table: TableId, spec: &TableSpec) -> Result<(), String> {
+    fn add_table(&mut self, table: TableId, spec: &TableSpec, out: &mut Outbox) -> Result<(), String> {
         crate::check(spec).map_err(|error| error.to_string())?;
-        for placed in self.plan.shards(spec.shape).into_iter().filter(|placed| placed.owner == self.node) {
+        self.place(table, spec, out)?;
+        self.tables.insert(table, spec.clone());
+        Ok(())
+    }
+
+    /// Holds those shards of a table that the plan says, each in its part of the chain.
+    fn place(&mut self, table: TableId, spec: &TableSpec, out: &mut Outbox) -> Result<(), String> {
+        for (placed, chain) in self.plan.shards(spec.shape).into_iter().zip(&self.plan.chains) {
+            let Some(role) = Role::of(chain, self.node) else { continue };
+            let NodeId::Server(index) = self.node else { continue };
             let name = (table, placed.shard);
             if !self.shards.contains_key(&name) {
                 let (plan, registry, pool) = (&self.plan, &self.registry, &self.pool);
                 let (list_bytes, stopwatch) = (self.list_bytes, self.stopwatch);
                 let terms = Terms { plan, registry, pool, list_bytes, stopwatch };
-                let shard = make(placed, table, spec, &terms);
+                let shard = make(Placed { owner: self.node, ..placed }, table, spec, &terms);
                 self.shards.insert(name, shard.map_err(|error| error.to_string())?);
+            }
+            if let Some(shard) = self.shards.get_mut(&name) {
+                shard.take_part(self.plan.number, role, chain.whole.contains(&index), self.now, out);
             }
         }
         Ok(())
@@ -215,6 +259,8 @@ fn shard_of(message: &Message) -> Option<(TableId, ShardId)> {
         Message::Tune(tune) => Some((tune.table, tune.shard)),
         Message::Pull(pull) => Some((pull.table, pull.shard)),
         Message::Refreshed(receipt) => Some((receipt.table, receipt.shard)),
+        Message::Replica(replica) => Some((replica.table, replica.shard)),
+        Message::Replicated(replicated) => Some((replicated.table, replicated.shard)),
         _ => None,
     }
 }
@@ -233,7 +279,7 @@ mod tests {
         let plan = Plan::first(1, vec![Source(1), Source(2)]);
         let mut server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
         let mut out = Outbox::new();
-        server.add_table(TableId(0), spec).expect("made");
+        server.add_table(TableId(0), spec, &mut out).expect("made");
         let mut number = 0;
         for (clock, message) in messages {
             let mut head = Head::plain(NodeId::Worker(0), NODE);
@@ -293,14 +339,15 @@ mod tests {
         for (clock, refusal) in [(0, Refusal::Undecodable), (3, Refusal::PastClock), (u64::MAX, Refusal::PastClock)] {
             let mut server = Server::new(NODE, plan.clone(), Registry::builtin(), Pool::new());
             let mut out = Outbox::new();
-            server.add_table(TableId(0), &spec).expect("made");
+            server.add_table(TableId(0), &spec, &mut out).expect("made");
             let mut head = Head::plain(NodeId::Worker(0), NODE);
             (head.source, head.number, head.clock) = (Source(1), 1, Clock(clock));
             head.codecs.0 = [99, 0, 0, 0, 0, 0, 0, 0];
             server.handle(Time(0), Frame { head, message: push(0, vec![1.0]) }, &mut out);
             server.settle(&mut out);
             assert_eq!(refusals(out.drain().map(|frame| frame.message).collect()), [refusal], "clock {clock}");
-            let marker = || Message::Marker(Marker { table: TableId(0), shard: ShardId(0), settled: 0, since: Clock(0) });
+            let marker =
+                || Message::Marker(Marker { table: TableId(0), shard: ShardId(0), settled: 0, since: Clock(0) });
             for ended in 0..5 {
                 for (worker, source) in [(0, 1), (1, 2)] {
                     let mut head = Head::plain(NodeId::Worker(worker), NODE);
@@ -317,7 +364,8 @@ mod tests {
     #[test]
     fn contributions_too_far_ahead_are_refused_and_nothing_is_kept_of_them() {
         let spec = TableSpec::dense("t", 1, 1).combine(Combine::Clock(Reduce::Sum));
-        let marker = || Message::Marker(Marker { table: TableId(0), shard: ShardId(0), settled: u64::MAX, since: Clock(0) });
+        let marker =
+            || Message::Marker(Marker { table: TableId(0), shard: ShardId(0), settled: u64::MAX, since: Clock(0) });
         let run = |clocks: u64| (0..clocks).flat_map(move |clock| [(clock, push(0, vec![1.0])), (clock, marker())]);
         assert_eq!(refusals(answers(&spec, run(HELD_CLOCKS))), []);
         let refused = refusals(answers(&spec, run(HELD_CLOCKS + 1)));
@@ -358,7 +406,7 @@ mod tests {
         let without = Plan { number: PlanNumber(2), workers: vec![None, Some(Source(6))], ..plan.clone() };
         let mut server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
         let mut out = Outbox::new();
-        server.add_table(TableId(0), &TableSpec::dense("t", 1, 1)).expect("made");
+        server.add_table(TableId(0), &TableSpec::dense("t", 1, 1), &mut out).expect("made");
         let mut send = |from: NodeId, source: u64, number: u64, message: Message| {
             let mut head = Head::plain(from, NODE);
             (head.source, head.number) = (Source(source), number);
@@ -385,7 +433,7 @@ mod tests {
             let mut server = Server::new(NODE, plan.clone(), Registry::builtin(), Pool::new());
             let mut out = Outbox::new();
             let spec = TableSpec::sparse("t", 1).ordered().combine(combine);
-            server.add_table(TableId(0), &spec).expect("made");
+            server.add_table(TableId(0), &spec, &mut out).expect("made");
             let (table, shard) = (TableId(0), ShardId(0));
             let run = |first: u64, count: u64| KeyPart::Run { first: Position(first), count };
             let push = |keys: KeyPart, values: Vec<f32>| {

@@ -192,7 +192,8 @@ mod tests {
         let mut events = vec![welcome()];
         events.extend(finish(NodeId::Worker(3)).chain(finish(NodeId::Coordinator)));
         let plan = Plan::first(1, vec![Source(1)]);
-        events.push(say(NodeId::Coordinator, Control::Begin { plan, members: Vec::new(), clock: Clock(0), barriers: 0 }));
+        events
+            .push(say(NodeId::Coordinator, Control::Begin { plan, members: Vec::new(), clock: Clock(0), barriers: 0 }));
         let joined = join_hearing(events).expect("begun");
         assert_eq!(joined.early.len(), EARLY_FRAMES);
         assert!(joined.early.iter().all(|frame| frame.head.from == NodeId::Coordinator));

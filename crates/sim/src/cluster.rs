@@ -18,7 +18,7 @@ use machine::{
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
-use types::{NodeId, ShardId, Span, TableId, TableSpec, Time};
+use types::{NodeId, ShardId, Source, Span, TableId, TableSpec, Time};
 use update::Registry;
 use wire::{Control, Frame, Head, KeyPart, Message, Pool, Role};
 
@@ -72,6 +72,8 @@ enum Happening {
     Mend((NodeId, NodeId)),
     Crash(usize),
     Join(usize),
+    CrashServer(usize),
+    JoinServer(usize),
 }
 
 struct Scheduled {
@@ -109,7 +111,7 @@ pub struct Cluster {
     sequence: u64,
     random: Random,
     coordinator: Coordinator,
-    servers: Vec<Server>,
+    servers: Vec<Option<Server>>,
     server_settles: Vec<bool>,
     actors: Vec<Actor>,
     history: History,
@@ -121,8 +123,10 @@ pub struct Cluster {
     /// Tasks on one row of a dense table that were sent, and whether they were answered.
     tasks: BTreeMap<TaskName, (TableIndex, u64, bool)>,
     recording: bool,
-    /// How many workers are to crash or to join.
+    /// How many nodes are to crash or to join.
     planned: u64,
+    /// Servers that are about to join, and the incarnation that each was given.
+    serving: BTreeMap<usize, Option<Source>>,
     server_inputs: Vec<Vec<(ServerInput, Output)>>,
     worker_inputs: Vec<Vec<(WorkerInput, Output)>>,
 }
@@ -134,10 +138,10 @@ impl Cluster {
         Self::with(seed, shape, faults, Membership::Fixed, PATIENCE)
     }
 
-    /// One in which workers come and go: one that is silent for `patience` is done without.
+    /// One in which nodes come and go: one that is silent for `patience` is done without. Each slice has so many copies.
     #[must_use]
-    pub fn open(seed: u64, shape: Shape, faults: Faults, patience: Span) -> Self {
-        Self::with(seed, shape, faults, Membership::Open, patience)
+    pub fn open(seed: u64, shape: Shape, faults: Faults, patience: Span, copies: u32) -> Self {
+        Self::with(seed, shape, faults, Membership::Open { copies, slices: 2 }, patience)
     }
 
     fn with(seed: u64, shape: Shape, faults: Faults, membership: Membership, patience: Span) -> Self {
@@ -170,7 +174,7 @@ impl Cluster {
             sequence: 0,
             random: Random::new(seed.wrapping_add(1) << 20),
             coordinator,
-            servers: (0..shape.servers).map(server).collect(),
+            servers: (0..shape.servers).map(|index| Some(server(index))).collect(),
             server_settles: vec![false; shape.servers as usize],
             actors: plan
                 .live_workers()
@@ -184,6 +188,7 @@ impl Cluster {
             tasks: BTreeMap::new(),
             recording: false,
             planned: 0,
+            serving: BTreeMap::new(),
             server_inputs: vec![Vec::new(); shape.servers as usize],
             worker_inputs: vec![Vec::new(); shape.workers as usize],
         }
@@ -267,7 +272,7 @@ impl Cluster {
     /// What a server's machine counted.
     #[must_use]
     pub fn server_counts(&self, server: u32) -> machine::ServerCounts {
-        self.servers[server as usize].counts()
+        self.servers[server as usize].as_ref().map(Server::counts).unwrap_or_default()
     }
 
     /// Panics, naming the seed, unless the history stands this checker.
@@ -355,6 +360,8 @@ impl Cluster {
             Happening::Mend(pair) => self.mend(pair),
             Happening::Crash(worker) => self.crash(worker),
             Happening::Join(worker) => self.join(worker),
+            Happening::CrashServer(server) => self.crash_a_server(server),
+            Happening::JoinServer(server) => self.join_as_server(server),
         }
     }
 
@@ -379,7 +386,19 @@ impl Cluster {
                 self.dispatch(out.drain().collect());
             }
             NodeId::Server(index) => {
-                let server = index as usize;
+                let server = (index & !membership::PROVISIONAL) as usize;
+                if self.servers[server].is_none() {
+                    return self.hear_of_serving(server, frame);
+                }
+                match frame.message {
+                    Message::Control(Control::Beat | Control::Begin { .. }) => return,
+                    Message::Control(Control::Lost { node, .. }) if node == NodeId::Server(index) => {
+                        self.servers[server] = None;
+                        self.network.counts.expelled += 1;
+                        return;
+                    }
+                    _ => {}
+                }
                 self.drive_server(server, ServerInput::Frame(self.now, Box::new(frame)));
                 if !std::mem::replace(&mut self.server_settles[server], true) {
                     let after = Span(self.random.below(SETTLE_WITHIN));
@@ -392,6 +411,13 @@ impl Cluster {
                     Standing::Crashed => return,
                     Standing::Away | Standing::Welcomed(_) => return self.hear_of_joining(worker, frame),
                     _ => {}
+                }
+                if let Message::Control(Control::Lost { node, .. }) = &frame.message
+                    && *node == NodeId::Worker(rank)
+                {
+                    self.actors[worker].standing = Standing::Crashed;
+                    self.network.counts.expelled += 1;
+                    return self.note(rank, Event::Crashed);
                 }
                 if matches!(frame.message, Message::Control(Control::Bye)) {
                     self.actors[worker].standing = Standing::Gone;
@@ -411,7 +437,13 @@ impl Cluster {
                 self.coordinator.tick(self.now, &mut out);
                 self.dispatch(out.drain().collect());
             }
-            NodeId::Server(index) => self.drive_server(index as usize, ServerInput::Tick(self.now)),
+            NodeId::Server(index) if self.servers[index as usize].is_none() => return,
+            NodeId::Server(index) => {
+                self.drive_server(index as usize, ServerInput::Tick(self.now));
+                if self.servers[index as usize].as_ref().is_some_and(Server::hurries) {
+                    again = WORKER_TICK;
+                }
+            }
             NodeId::Worker(rank) => {
                 if self.actors[rank as usize].standing == Standing::Crashed {
                     return;
@@ -431,7 +463,8 @@ impl Cluster {
         match node {
             NodeId::Coordinator => return,
             NodeId::Server(index) => {
-                let done = self.servers[index as usize].is_finished();
+                let Some(server) = &self.servers[index as usize] else { return };
+                let done = server.is_finished();
                 self.dispatch(vec![control(node, if done { Control::Bye } else { Control::Beat })]);
             }
             NodeId::Worker(rank) => match self.actors[rank as usize].standing {
@@ -450,7 +483,8 @@ impl Cluster {
     fn drive_server(&mut self, server: usize, input: ServerInput) {
         let mut out = Outbox::new();
         let kept = self.recording.then(|| input.clone());
-        input.apply(&mut self.servers[server], &mut out);
+        let Some(machine) = &mut self.servers[server] else { return };
+        input.apply(machine, &mut out);
         let frames: Vec<Frame> = out.drain().collect();
         self.server_inputs[server].extend(kept.map(|input| (input, packed(&frames))));
         self.dispatch(frames);

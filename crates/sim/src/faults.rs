@@ -84,10 +84,12 @@ pub struct FaultCounts {
     pub disconnected: u64,
     /// Signatures that a shard had forgotten.
     pub forgotten: u64,
-    /// Workers that were gone without a word.
+    /// Nodes that were gone without a word.
     pub crashed: u64,
-    /// Workers that came in the middle of the run.
+    /// Nodes that came in the middle of the run.
     pub joined: u64,
+    /// Nodes that were there, and taken to be gone.
+    pub expelled: u64,
 }
 
 impl AddAssign for FaultCounts {
@@ -100,13 +102,15 @@ impl AddAssign for FaultCounts {
         self.forgotten += other.forgotten;
         self.crashed += other.crashed;
         self.joined += other.joined;
+        self.expelled += other.expelled;
     }
 }
 
 impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { delayed, reordered, duplicated, lost, disconnected, forgotten, crashed, joined } = self;
+        let Self { delayed, reordered, duplicated, lost, disconnected, forgotten, crashed, joined, expelled } = self;
         write!(f, "delayed {delayed}, reordered {reordered}, duplicated {duplicated}, lost {lost}, ")?;
-        write!(f, "disconnected {disconnected}, forgotten {forgotten}, crashed {crashed}, joined {joined}")
+        write!(f, "disconnected {disconnected}, forgotten {forgotten}, crashed {crashed}, joined {joined}, ")?;
+        write!(f, "expelled {expelled}")
     }
 }

@@ -80,6 +80,13 @@ pub enum Step {
         /// The new rate.
         rate: f64,
     },
+    /// Goes on at another step, if the worker's clock is this one or a later one: somebody who comes late does no more than the others.
+    JumpFrom {
+        /// The clock.
+        clock: u64,
+        /// Which step of the program, counted from 0.
+        to: usize,
+    },
     /// Bounds what the worker sends, or lifts the bound.
     Limit(Option<Bandwidth>),
     /// Ends the clock, once everything asked for has been sent.
@@ -188,5 +195,34 @@ impl Work {
             steps
         };
         (0..shape.workers).map(|_| program(&mut random)).collect()
+    }
+
+    /// As [`Work::programs`], where the last worker comes late, and leaves out what the others have done by then.
+    #[must_use]
+    pub fn programs_with_a_late_one(
+        &self,
+        seed: u64,
+        shape: Shape,
+        table: TableIndex,
+        spec: &TableSpec,
+    ) -> Vec<Vec<Step>> {
+        let mut programs = self.programs(seed, shape, table, spec);
+        let ending = self.ending(spec, table).len();
+        if let Some(late) = programs.last_mut() {
+            let mut random = Random::new(seed ^ 0x1A7E);
+            let mut steps = vec![Step::MakeTable(table)];
+            let mut jumps = Vec::new();
+            for _ in 0..self.clocks {
+                jumps.push(steps.len());
+                steps.push(Step::WaitUntilIdle);
+                steps.extend(self.clock(&mut random, table));
+                steps.push(Step::EndClock);
+            }
+            let to = steps.len();
+            jumps.into_iter().for_each(|at| steps[at] = Step::JumpFrom { clock: self.clocks, to });
+            steps.extend(late.split_off(late.len() - ending));
+            *late = steps;
+        }
+        programs
     }
 }

@@ -10,9 +10,9 @@ const EVERYBODY: u32 = SHAPE.workers + 1;
 
 /// One worker crashes, and another comes, both somewhere in the middle of the run.
 fn coming_and_going(seed: u64, spec: &TableSpec, work: &Work, faults: Faults) -> Cluster {
-    let mut cluster = Cluster::open(seed, SHAPE, faults, PATIENCE);
+    let mut cluster = Cluster::open(seed, SHAPE, faults, PATIENCE, 1);
     let table = cluster.table(spec.clone());
-    let mut programs = work.programs(seed, Shape { workers: EVERYBODY, ..SHAPE }, table, spec);
+    let mut programs = work.programs_with_a_late_one(seed, Shape { workers: EVERYBODY, ..SHAPE }, table, spec);
     let mut random = Random::new(seed ^ 0xC0_FFEE);
     let later = programs.pop().expect("one for each");
     cluster.programs(programs);

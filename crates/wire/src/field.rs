@@ -2,8 +2,8 @@
 
 use crate::frame::WireError;
 use types::{
-    CacheSpec, Chain, Clock, Codecs, Combine, Consistency, Initial, NodeId, NumberType, Placement, Plan, PlanNumber, Position,
-    Reduce, Setting, Shape, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
+    CacheSpec, Chain, Clock, Codecs, Combine, Consistency, Initial, NodeId, NumberType, Placement, Plan, PlanNumber,
+    Position, Reduce, Setting, Shape, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
 };
 
 /// Something that can be part of a message's body, or of a recording.

@@ -3,11 +3,13 @@
 mod control;
 mod read;
 mod refusal;
+mod replica;
 mod stream;
 
 pub use control::{Control, Member, Role};
 pub use read::{FailedClock, Pull, PullRefused, Pulled, READ_WHOLE, Refresh, Refreshed, Step, Waiting, Wants};
 pub use refusal::Refusal;
+pub use replica::{Piece, Replica, Replicated};
 pub use stream::{Acked, Marker, Push, Refused, Resend, ResendReason, Tune};
 
 use crate::Payload;
@@ -41,6 +43,10 @@ pub enum Message {
     Refreshed(Refreshed),
     /// Shard to worker: what published rows change by.
     Step(Step),
+    /// Head to the next of its chain, and on: what changed.
+    Replica(Replica),
+    /// And back: it is held.
+    Replicated(Replicated),
     /// Everything about membership, tables and barriers.
     Control(Control),
 }
@@ -62,6 +68,8 @@ impl Message {
             Self::Refreshed(_) => 10,
             Self::Control(_) => 11,
             Self::Step(_) => 12,
+            Self::Replica(_) => 13,
+            Self::Replicated(_) => 14,
         }
     }
 
@@ -74,6 +82,7 @@ impl Message {
             Self::Pull(pull) => [pull.keys.payload().unwrap_or(NONE), NONE],
             Self::Pulled(pulled) => [&pulled.positions, &pulled.values],
             Self::Refresh(refresh) => [&refresh.positions, &refresh.values],
+            Self::Replica(replica) => [&replica.positions, &replica.values],
             Self::Step(step) => [step.keys.payload().unwrap_or(NONE), &step.values],
             _ => [NONE, NONE],
         }
@@ -94,6 +103,8 @@ impl Message {
             Self::Refreshed(refreshed) => refreshed.put(out),
             Self::Control(control) => control.put(out),
             Self::Step(step) => step.put(out),
+            Self::Replica(replica) => replica.put(out),
+            Self::Replicated(replicated) => replicated.put(out),
         }
     }
 
@@ -114,6 +125,8 @@ impl Message {
             10 => Self::Refreshed(Field::get(input)?),
             11 => Self::Control(Field::get(input)?),
             12 => Self::Step(Step::get(input, payloads)?),
+            13 => Self::Replica(Replica::get(input, payloads)?),
+            14 => Self::Replicated(Field::get(input)?),
             _ => return Err(WireError::Malformed("an unknown kind of message")),
         };
         if !input.0.is_empty() {

@@ -45,10 +45,8 @@ impl Shared {
         settings: DriverSettings,
         recorder: Option<Recorder>,
     ) -> Result<Self, NodeError> {
-        let shape = Shape {
-            servers: joined.plan.servers().len() as u32,
-            workers: joined.plan.live_workers().count() as u32,
-        };
+        let shape =
+            Shape { servers: joined.plan.servers().len() as u32, workers: joined.plan.live_workers().count() as u32 };
         let rank = match joined.node {
             NodeId::Worker(rank) => WorkerId(rank),
             _ => WorkerId(0),

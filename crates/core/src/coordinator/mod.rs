@@ -1,6 +1,7 @@
 //! The coordinator machine: who is there, which tables exist, who stands at the barrier, and who has gone silent.
 
 mod barrier;
+mod placement;
 mod plans;
 mod seats;
 mod tables;
@@ -12,7 +13,7 @@ use plans::Adoption;
 use seats::Seat;
 use std::collections::{BTreeMap, BTreeSet};
 use tables::Table;
-use types::{NodeId, Plan, Span, Time, WorkerId};
+use types::{Chain, NodeId, Plan, Span, TableId, Time, WorkerId};
 use wire::{Control, Frame, Head, Message};
 
 /// What was not answered is asked again after this long.
@@ -39,8 +40,14 @@ pub enum Membership {
     /// Those it begins with: the loss of any of them ends it.
     #[default]
     Fixed,
-    /// Workers come and go: one that is lost is done without, and one that comes later takes part from where the others are.
-    Open,
+    /// Nodes come and go: one that is lost is done without, if there are copies of what it held, and one that comes later takes part
+    /// from where the others are.
+    Open {
+        /// How many servers hold each slice of a table.
+        copies: u32,
+        /// Into how many slices tables are cut for each server of the beginning: what can be moved by itself.
+        slices: u32,
+    },
 }
 
 /// Something that people want to know of who comes and goes.
@@ -65,10 +72,14 @@ pub struct Coordinator {
     begun: bool,
     /// The last that was made.
     plan: Plan,
+    /// What the next one will say of who holds what.
+    chains: Vec<Chain>,
     /// Whether somebody came or went since.
     changed: bool,
     /// Until all servers go by it.
     adoption: Option<Adoption>,
+    /// Copies that are whole by the plan in force, by slice and server: of which tables.
+    filled: BTreeMap<(u32, u32), BTreeSet<TableId>>,
     /// Workers that have not said that they do.
     untold: BTreeSet<NodeId>,
     tables: BTreeMap<String, Table>,
@@ -95,8 +106,10 @@ impl Coordinator {
             given: 0,
             begun: false,
             plan: Plan::default(),
+            chains: Vec::new(),
             changed: false,
             adoption: None,
+            filled: BTreeMap::new(),
             untold: BTreeSet::new(),
             tables: BTreeMap::new(),
             barriers: BTreeMap::new(),
@@ -171,6 +184,7 @@ impl Coordinator {
             Control::Barrier { number } => self.barrier(now, from, number, out),
             Control::Bye => self.bye(from, out),
             Control::Adopted { plan, frontier } => self.adopted(from, plan, frontier, out),
+            Control::Filled { table, shard, server, plan } => self.filled(table, shard, server, plan),
             _ => {}
         }
         self.replan(out);
@@ -204,7 +218,11 @@ impl Coordinator {
 
     /// A node takes part no more: nobody waits for it from here on.
     fn departed(&mut self, node: NodeId, out: &mut Outbox) {
-        let NodeId::Worker(rank) = node else { return };
+        let rank = match node {
+            NodeId::Worker(rank) => rank,
+            NodeId::Server(index) => return self.remove_server(index),
+            NodeId::Coordinator => return,
+        };
         // One that had not begun was not waited for.
         self.present -= usize::from(self.seats.get(&node).is_some_and(|seat| seat.since.is_some()));
         self.changed = true;
@@ -240,12 +258,8 @@ impl Coordinator {
             return;
         }
         let silent = |(_, seat): &(&NodeId, &Seat)| !seat.gone && now.since(seat.heard) > self.patience;
-        let silent: Vec<(NodeId, f64)> = self
-            .seats
-            .iter()
-            .filter(silent)
-            .map(|(node, seat)| (*node, now.since(seat.heard).as_secs_f64()))
-            .collect();
+        let silent: Vec<(NodeId, f64)> =
+            self.seats.iter().filter(silent).map(|(node, seat)| (*node, now.since(seat.heard).as_secs_f64())).collect();
         for (node, seconds) in silent {
             self.failed(node, format!("nothing heard from it for {seconds:.1} s"), out);
         }
@@ -254,10 +268,17 @@ impl Coordinator {
 
     /// A node is no more, or as good as that: the run does without it, or ends.
     fn failed(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
-        let done_without = self.begun && self.membership == Membership::Open && matches!(node, NodeId::Worker(_));
-        // Nobody is left to go on.
-        let last = self.live() == 1 && self.seats.get(&node).is_some_and(|seat| seat.since.is_some());
-        if done_without && !last {
+        let open = self.begun && self.membership != Membership::Fixed;
+        let done_without = match node {
+            NodeId::Worker(_) => {
+                // Somebody has to go on.
+                let counts = self.seats.get(&node).is_some_and(|seat| seat.since.is_some());
+                !(counts && self.live() == 1)
+            }
+            NodeId::Server(index) => self.has_copies(index),
+            NodeId::Coordinator => false,
+        };
+        if open && done_without {
             self.expel(node, reason, out);
         } else {
             self.declare_lost(node, reason, out);

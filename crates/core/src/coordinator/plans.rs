@@ -46,6 +46,8 @@ impl Coordinator {
         self.changed = false;
         self.plan.number = PlanNumber(self.plan.number.0 + 1);
         self.plan.workers = self.seated_workers();
+        self.plan.chains = self.chains.clone();
+        self.filled.clear();
         let waiting: BTreeSet<NodeId> = self.live_servers().collect();
         self.untold.clear();
         self.adoption = Some(Adoption { waiting, frontier: Clock(0) });
@@ -95,6 +97,7 @@ impl Coordinator {
             }
         }
         self.say_plan(out);
+        self.repair();
         self.replan(out);
     }
 
@@ -102,7 +105,8 @@ impl Coordinator {
     pub(super) fn begin_run(&mut self, out: &mut Outbox) {
         self.begun = true;
         self.present = self.size.workers as usize;
-        self.plan = Plan { workers: self.seated_workers(), ..Plan::first(self.size.servers, Vec::new()) };
+        self.chains = self.first_chains();
+        self.plan = Plan { number: PlanNumber(1), chains: self.chains.clone(), workers: self.seated_workers() };
         self.seats.values_mut().for_each(|seat| seat.since = Some(Clock(0)));
         self.seats.keys().for_each(|node| self.begin(*node, out));
     }

@@ -72,7 +72,7 @@ impl Coordinator {
             Role::Worker => (NodeId::Worker, self.size.workers),
         };
         let is_free = |node: &NodeId| !self.seats.contains_key(node);
-        let comes_later = self.begun && self.membership == Membership::Open && role == Role::Worker;
+        let comes_later = self.begun && self.membership != Membership::Fixed;
         match place {
             // A name is never given twice in a run that has begun.
             None if comes_later => {
@@ -109,9 +109,16 @@ impl Coordinator {
 
     /// A node speaks for the first time since it was given its place, in a run that has begun: it takes part, or will when the servers know.
     fn come_in(&mut self, node: NodeId, out: &mut Outbox) {
-        match self.seats.get(&node).and_then(|seat| seat.since) {
-            Some(_) => self.begin(node, out),
-            None => self.changed = true,
+        let Some(seat) = self.seats.get_mut(&node) else { return };
+        match (seat.since, node) {
+            (Some(_), _) => self.begin(node, out),
+            (None, NodeId::Server(_)) => {
+                seat.since = Some(Clock(0));
+                self.begin(node, out);
+                self.tell_tables(node, out);
+                self.rebalance();
+            }
+            (None, _) => self.changed = true,
         }
     }
 

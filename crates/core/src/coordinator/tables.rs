@@ -23,6 +23,12 @@ impl Table {
     pub fn forget(&mut self, node: NodeId) {
         self.untold.remove(&node);
         self.askers.remove(&node);
+        self.pending.remove(&node);
+    }
+
+    /// Its number, and how many slices it has of so many.
+    pub fn slices(&self, of: usize) -> (TableId, usize) {
+        (self.id, self.spec.shape.extent().split(of).len())
     }
 }
 
@@ -69,7 +75,7 @@ impl Coordinator {
         Self::answer_askers(name, table, out);
     }
 
-    /// A worker that came later hears of every table, so that it ends its clocks for it.
+    /// A node that came later hears of every table: a worker ends its clocks for it, a server may have to hold some of it.
     pub(super) fn tell_tables(&mut self, worker: NodeId, out: &mut Outbox) {
         for table in self.tables.values_mut() {
             table.untold.insert(worker);

@@ -274,6 +274,50 @@ impl<T: Number> Rows<T> {
         (positions, Resolved::List(slots), more)
     }
 
+    /// Numbers in a row as it is kept: its weights, and its updater's state.
+    pub fn kept_width(&self) -> usize {
+        self.stride
+    }
+
+    /// A row as it is kept.
+    pub fn kept(&self, slot: u32) -> &[T] {
+        &self.slab[slot as usize * self.stride..][..self.stride]
+    }
+
+    /// Puts rows as they are kept in place of those that are there. Nothing, if these are not so many.
+    pub fn put_kept(&mut self, resolved: &Resolved, values: &[T]) -> Option<()> {
+        let rows = values.chunks_exact(self.stride);
+        if rows.len() != resolved.each().count() || !rows.remainder().is_empty() {
+            return None;
+        }
+        for (slot, row) in resolved.each().zip(rows) {
+            self.slab[slot as usize * self.stride..][..self.stride].copy_from_slice(row);
+        }
+        Some(())
+    }
+
+    /// The position of the row at each slot.
+    pub fn positions(&self) -> Vec<u64> {
+        let mut positions = vec![0; self.len];
+        let mut next = Some(self.range.first);
+        while let Some(first) = next {
+            let (found, resolved, more) = self.scan(PositionRange { first, last: self.range.last }, 1 << 16);
+            resolved.each().zip(found).for_each(|(slot, position)| positions[slot as usize] = position);
+            next = more;
+        }
+        positions
+    }
+
+    /// The learning rates that hold, by the first clock each does for.
+    pub fn rates(&self) -> &BTreeMap<Clock, f64> {
+        &self.rates
+    }
+
+    /// Knows of so many examples, and of these learning rates.
+    pub fn restore(&mut self, examples: u64, rates: BTreeMap<Clock, f64>) {
+        (self.examples, self.rates) = (examples, rates);
+    }
+
     /// Examples that were counted.
     pub fn examples(&self) -> u64 {
         self.examples

@@ -76,6 +76,34 @@ impl<T: Number> Combination<T> {
         together
     }
 
+    /// Puts sums in place of those that are there.
+    pub fn set(&mut self, width: usize, rows: usize, resolved: &Resolved, sums: &[T]) {
+        if self.places.len() < rows {
+            self.places.resize(rows, 0);
+        }
+        for (slot, row) in resolved.each().zip(sums.chunks_exact(width)) {
+            let place = &mut self.places[slot as usize];
+            if *place == 0 {
+                self.slots.push(slot);
+                *place = self.slots.len() as u32;
+                self.sums.extend_from_slice(row);
+            } else {
+                self.sums[(*place as usize - 1) * width..][..width].copy_from_slice(row);
+            }
+        }
+    }
+
+    /// The sum of a row, if anybody has contributed to it.
+    pub fn get(&self, width: usize, slot: u32) -> Option<&[T]> {
+        let place = self.places.get(slot as usize).copied().filter(|place| *place > 0)?;
+        Some(&self.sums[(place as usize - 1) * width..][..width])
+    }
+
+    /// The rows there are sums of.
+    pub fn slots(&self) -> &[u32] {
+        &self.slots
+    }
+
     /// All rows have been put in order.
     pub fn renumber(&mut self, moves: &[u32]) {
         self.places = vec![0; moves.len()];

@@ -62,6 +62,10 @@ impl<T: Number> Shard<T> {
                 if self.spec.consistency.is_eager() {
                     self.subscribers.changed(rows_of(&push.keys, positions.as_ref(), &resolved));
                 }
+                if self.links.is_some() {
+                    let rows: Vec<(u64, u32)> = rows_of(&push.keys, positions.as_ref(), &resolved).collect();
+                    self.note_rows(rows.iter().copied());
+                }
             }
             Combine::Clock(_) => {
                 self.hold_examples(clock, head.examples);
@@ -69,10 +73,14 @@ impl<T: Number> Shard<T> {
                 let held = self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new()));
                 if let Held::Sum(sum) = held {
                     sum.add(self.rows.width(), self.rows.len(), &resolved, values);
-                    if self.spec.consistency.is_eager() || self.published.as_ref().is_some_and(Published::is_followed) {
+                    let followed = self.published.as_ref().is_some_and(Published::is_followed);
+                    if self.spec.consistency.is_eager() || followed || self.links.is_some() {
                         // They change when the clock is applied, which may be several moves of the frontier away.
                         let changes = self.held_changes.entry(clock).or_default();
                         changes.extend(rows_of(&push.keys, positions.as_ref(), &resolved));
+                    }
+                    if self.links.is_some() {
+                        self.note_sums(clock, rows_of(&push.keys, positions.as_ref(), &resolved));
                     }
                 }
             }
@@ -121,12 +129,27 @@ impl<T: Number> Shard<T> {
         });
         self.settings = self.settings.split_off(&frontier);
         self.rows.forget_settings(frontier);
-        if self.spec.consistency.is_eager() {
-            self.refresh(out);
+        self.note_progress();
+        match self.links.as_mut().filter(|links| !links.is_solitary()) {
+            // Workers hear of it when the tail has it.
+            Some(links) => links.moved_by = by,
+            None => {
+                self.told = frontier;
+                self.tell(Some(by), out);
+            }
         }
-        self.publish();
-        for read in self.parked.take_admitted(frontier) {
-            self.try_read(read, Some(by), out);
+    }
+
+    /// Tells whoever waits for the frontier that workers may know of.
+    pub(super) fn tell(&mut self, by: Option<WorkerId>, out: &mut Outbox) {
+        if self.is_exact() {
+            if self.spec.consistency.is_eager() {
+                self.refresh(out);
+            }
+            self.publish();
+        }
+        for read in self.parked.take_admitted(self.announced()) {
+            self.try_read(read, by, out);
         }
     }
 
@@ -138,6 +161,9 @@ impl<T: Number> Shard<T> {
                 self.rows.count_examples(examples);
                 let (slots, sums) = sum.finish(reduce, self.frontier.ended(clock));
                 self.step(clock, &slots, &sums);
+                if self.links.is_some() {
+                    self.note_rows(changes.iter().map(|(position, slot)| (*position, *slot)));
+                }
                 if let Some(published) = &mut self.published {
                     published.changed(clock, changes.keys().copied());
                 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use types::{Clock, WorkerId};
+use wire::{Field, Reader, WireError};
 
 /// Where a worker stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub struct Standing {
 
 /// The clocks of all workers of the plan, as one shard has seen them. Moving one costs the logarithm of the number of
 /// distinct clocks, whatever the number of workers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Frontier {
     /// By rank; `None` where nobody sits.
     workers: Vec<Option<Standing>>,
@@ -115,6 +116,28 @@ impl Frontier {
             standing.is_some_and(|standing| standing.clock <= self.value).then_some(WorkerId(rank as u32))
         };
         self.workers.iter().enumerate().filter_map(at_frontier).take(most).collect()
+    }
+}
+
+impl Field for Frontier {
+    fn put(&self, out: &mut Vec<u8>) {
+        let pair = |standing: &Standing| (standing.clock, standing.since);
+        self.workers.iter().map(|standing| standing.as_ref().map(pair)).collect::<Vec<_>>().put(out);
+        self.left.iter().map(pair).collect::<Vec<_>>().put(out);
+        (self.furthest, self.value).put(out);
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let standing = |(clock, since)| Standing { clock, since };
+        let workers: Vec<Option<(Clock, Clock)>> = Field::get(input)?;
+        let workers: Vec<_> = workers.into_iter().map(|worker| worker.map(standing)).collect();
+        let left: Vec<(Clock, Clock)> = Field::get(input)?;
+        let (furthest, value) = Field::get(input)?;
+        let mut counts = BTreeMap::new();
+        for standing in workers.iter().flatten() {
+            *counts.entry(standing.clock).or_default() += 1;
+        }
+        Ok(Self { workers, counts, left: left.into_iter().map(standing).collect(), furthest, value })
     }
 }
 

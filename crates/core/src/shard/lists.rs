@@ -86,6 +86,11 @@ impl Forgotten {
 }
 
 impl KeyLists {
+    /// Forgets all of them.
+    pub fn clear(&mut self) {
+        *self = Self::new(self.new.limit + self.returned.limit);
+    }
+
     /// Remembers up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
         let new = limit / NEW_SHARE;

@@ -1,11 +1,16 @@
 //! One shard: the once-only gate, the combine rule, the updater, the frontier, and the reads that wait for it.
 
 mod active;
+mod chain;
 mod combine;
 mod contribute;
 mod decode;
+mod dirty;
+mod filling;
 mod frontier;
 mod gate;
+mod image;
+mod links;
 mod lists;
 mod parked;
 mod published;
@@ -24,6 +29,8 @@ use codec::{Meter, PayloadDecoder, PayloadEncoder, Stopwatch, TableCodecs};
 use combine::Held;
 use decode::unpacked;
 use frontier::Frontier;
+use links::Links;
+pub use links::Role;
 use lists::KeyLists;
 pub use lists::LIST_BYTES;
 use parked::{Parked, ParkedRead};
@@ -32,12 +39,12 @@ use resolve::Stop;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stream::Stream;
 use subscribers::Subscribers;
-use types::{Clock, Combine, Placed, Plan, Source, Span, TableId, TableSpec, Time, WorkerId};
+use types::{Clock, Combine, Placed, Plan, PlanNumber, Source, Span, TableId, TableSpec, Time, WorkerId};
 use unborn::Unborn;
 use update::{Number, Registry};
 use wire::{
-    Acked, FailedClock, Frame, Head, Marker, Message, Pool, Pull, PullRefused, Push, Refreshed, Refusal, ResendReason,
-    Tune, Waiting,
+    Acked, FailedClock, Frame, Head, Marker, Message, Pool, Pull, PullRefused, Push, Refreshed, Refusal, Replica,
+    Replicated, ResendReason, Tune, Waiting,
 };
 
 /// A parked read says so after this long, and again each time it has passed.
@@ -85,14 +92,24 @@ pub trait AnyShard: Send {
     fn marker(&mut self, head: &Head, marker: &Marker, out: &mut Outbox);
     /// A setting changes.
     fn tune(&mut self, head: &Head, tune: &Tune, out: &mut Outbox);
+    /// Takes this part in the chain of its slice by a plan; `whole` where the plan says that it holds everything.
+    fn take_part(&mut self, plan: PlanNumber, role: Role, whole: bool, now: Time, out: &mut Outbox);
     /// Goes by another plan: the frontier waits for those who count in it. Returns where it stands.
-    fn adopt(&mut self, plan: &Plan, out: &mut Outbox) -> Clock;
+    fn adopt(&mut self, plan: &Plan, now: Time, out: &mut Outbox) -> Clock;
+    /// Whether it answers for its slice.
+    fn is_head(&self) -> bool;
+    /// What has changed at the head of the chain.
+    fn replica(&mut self, now: Time, head: &Head, replica: Replica, out: &mut Outbox);
+    /// What copies hold.
+    fn replicated(&mut self, now: Time, head: &Head, replicated: &Replicated, out: &mut Outbox);
+    /// Whether time alone will bring something about.
+    fn hurries(&self) -> bool;
     /// One part of a read.
     fn pull(&mut self, now: Time, head: &Head, pull: Pull, out: &mut Outbox);
     /// Receipt of a refresh.
     fn refreshed(&mut self, head: &Head, receipt: &Refreshed);
     /// Everything that arrived together has been handled: acknowledge it.
-    fn settle(&mut self, out: &mut Outbox);
+    fn settle(&mut self, now: Time, out: &mut Outbox);
     /// Says who is waited for, where somebody has waited long.
     fn tick(&mut self, now: Time, out: &mut Outbox);
     /// What it has done so far.
@@ -133,7 +150,7 @@ struct Shard<T: Number> {
     placed: Placed,
     table: TableId,
     spec: TableSpec,
-    plan: types::PlanNumber,
+    plan: PlanNumber,
     /// By rank; none where nobody sits.
     sources: Vec<Option<Source>>,
     ranks: BTreeMap<Source, WorkerId>,
@@ -165,6 +182,16 @@ struct Shard<T: Number> {
     active: Option<ActiveSet>,
     pool: Pool,
     counts: ShardCounts,
+    /// Its place in a chain, where it is not alone.
+    links: Option<Links>,
+    /// The last window that it holds all of.
+    window: u64,
+    /// Whether the plan counts this copy as whole.
+    whole: bool,
+    /// The frontier that workers were last told of, and whether rows were exactly those of it.
+    told: Clock,
+    told_exact: bool,
+    now: Time,
 }
 
 impl<T: Number> Shard<T> {
@@ -204,6 +231,12 @@ impl<T: Number> Shard<T> {
             active: ActiveSet::of(spec),
             pool: terms.pool.clone(),
             counts: ShardCounts::default(),
+            links: None,
+            window: 0,
+            whole: true,
+            told: Clock(0),
+            told_exact: true,
+            now: Time(0),
         })
     }
 
@@ -211,7 +244,7 @@ impl<T: Number> Shard<T> {
         let mut head = Head::plain(self.placed.owner, to.into());
         head.plan = self.plan;
         head.source = self.sources.get(to.0 as usize).copied().flatten().unwrap_or_default();
-        head.clock = self.frontier.value();
+        head.clock = self.announced();
         head
     }
 
@@ -241,7 +274,7 @@ impl<T: Number> Shard<T> {
 
     /// Whether it has to be known which rows a clock changes.
     fn tracks_changes(&self) -> bool {
-        self.spec.consistency.is_eager() || self.published.is_some()
+        self.spec.consistency.is_eager() || self.published.is_some() || self.links.is_some()
     }
 
     fn say(&self, to: WorkerId, message: Message, out: &mut Outbox) {
@@ -254,6 +287,12 @@ impl<T: Number> Shard<T> {
         self.lists.renumber(&moves);
         self.subscribers.renumber(&moves);
         self.active.iter_mut().for_each(|active| active.renumber(&moves));
+        if let Some(links) = &mut self.links {
+            links.rows.renumber(&moves);
+            links.held.values_mut().for_each(|dirty| dirty.renumber(&moves));
+            let fillings = links.children.iter_mut().filter_map(|child| child.filling.as_mut());
+            fillings.for_each(|filling| filling.renumber(&moves));
+        }
         for held in self.held.values_mut() {
             if let Held::Sum(sum) = held {
                 sum.renumber(&moves);
@@ -266,7 +305,8 @@ impl<T: Number> Shard<T> {
 }
 
 impl<T: Number> AnyShard for Shard<T> {
-    fn push(&mut self, _now: Time, head: &Head, push: Push, out: &mut Outbox) {
+    fn push(&mut self, now: Time, head: &Head, push: Push, out: &mut Outbox) {
+        self.now = now;
         let Some(worker) = self.gate(head, push.settled, out) else { return };
         let in_time = self.check_clock(worker, head.clock);
         let decoded = in_time.and_then(|()| self.decode(head.codecs, push));
@@ -317,7 +357,35 @@ impl<T: Number> AnyShard for Shard<T> {
         self.finish(worker, refusal, out);
     }
 
-    fn adopt(&mut self, plan: &Plan, out: &mut Outbox) -> Clock {
+    fn take_part(&mut self, plan: PlanNumber, role: Role, whole: bool, now: Time, out: &mut Outbox) {
+        (self.plan, self.whole, self.now) = (plan, whole, now);
+        if self.links.is_none() && !role.is_alone() {
+            // From now on it has to be known by position which rows change.
+            self.lists.clear();
+        }
+        Shard::take_part(self, role, now, out);
+    }
+
+    fn is_head(&self) -> bool {
+        self.links.as_ref().is_none_or(Links::is_head)
+    }
+
+    fn replica(&mut self, now: Time, head: &Head, replica: Replica, out: &mut Outbox) {
+        self.now = now;
+        Shard::replica(self, head.from, replica, out);
+    }
+
+    fn replicated(&mut self, now: Time, head: &Head, replicated: &Replicated, out: &mut Outbox) {
+        self.now = now;
+        Shard::replicated(self, head.from, replicated, out);
+    }
+
+    fn hurries(&self) -> bool {
+        self.links.as_ref().is_some_and(Links::hurries)
+    }
+
+    fn adopt(&mut self, plan: &Plan, now: Time, out: &mut Outbox) -> Clock {
+        self.now = now;
         self.plan = plan.number;
         let ranks = self.sources.len().max(plan.workers.len()) as u32;
         let changed = (0..ranks).map(WorkerId).filter(|worker| self.source(*worker) != plan.source(*worker));
@@ -334,6 +402,8 @@ impl<T: Number> AnyShard for Shard<T> {
                 self.frontier_moved(worker, out);
             }
         }
+        self.note_progress();
+        self.close_window(out);
         self.frontier.value()
     }
 
@@ -364,10 +434,14 @@ impl<T: Number> AnyShard for Shard<T> {
         }
     }
 
-    fn settle(&mut self, out: &mut Outbox) {
+    fn settle(&mut self, now: Time, out: &mut Outbox) {
+        self.now = now;
+        self.close_window(out);
         let (table, shard) = (self.table, self.placed.shard);
         for worker in std::mem::take(&mut self.unacknowledged) {
-            for (through, refused) in self.streams[worker.0 as usize].take_acknowledgements() {
+            let durable = self.durable(worker);
+            let Some(stream) = self.streams.get_mut(worker.0 as usize) else { continue };
+            for (through, refused) in stream.take_acknowledgements(durable) {
                 self.say(worker, Message::Acked(Acked { table, shard, through, refused }), out);
             }
         }
@@ -375,6 +449,8 @@ impl<T: Number> AnyShard for Shard<T> {
     }
 
     fn tick(&mut self, now: Time, out: &mut Outbox) {
+        self.now = now;
+        self.tick_chain(out);
         for (worker, request, own) in self.parked.overdue(now, NOTICE_AFTER) {
             let on = if own { Vec::new() } else { self.frontier.slowest(NAMED) };
             let waiting = Waiting { table: self.table, shard: self.placed.shard, request, on };

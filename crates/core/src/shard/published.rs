@@ -10,7 +10,9 @@ use crate::Outbox;
 use crate::rows::Index;
 use codec::{Chain, Choice, Formats, Meter, PayloadDecoder, PayloadEncoder, Rows, Stopwatch, TableCodecs};
 use std::collections::{BTreeSet, VecDeque};
-use types::{CacheSpec, Clock, NumberType, PART_BYTES, Position, PositionRange, Shape, TableSpec, WorkerId};
+use types::{
+    CacheSpec, Clock, NumberType, PART_BYTES, PlanNumber, Position, PositionRange, Shape, TableSpec, WorkerId,
+};
 use update::{ABSENT, Number, add_into, first_not_finite};
 use wire::{CodecChain, Frame, KeyPart, Message, Payload, READ_WHOLE, Signature, Step};
 
@@ -112,6 +114,12 @@ impl Published {
         self.owed.clear();
         self.history.clear();
         self.history_bytes = 0;
+    }
+
+    /// As the shard of another server did: no chain has a number that it may have had there.
+    pub fn start_over_at(&mut self, plan: PlanNumber) {
+        self.chain = plan.0 << 32;
+        self.start_over();
     }
 
     /// What encoding has cost and gained.
@@ -286,7 +294,7 @@ impl Published {
 impl<T: Number> Shard<T> {
     /// The frontier has moved: what rows have changed by is encoded, once for all readers.
     pub(super) fn publish(&mut self) {
-        let frontier = self.frontier.value();
+        let frontier = self.announced();
         let Some(published) = &mut self.published else { return };
         if !published.is_followed() {
             return;

@@ -14,8 +14,13 @@ use wire::{CodecChain, FailedClock, Frame, KeyPart, Message, Payload, PullRefuse
 impl<T: Number> Shard<T> {
     /// Answers a read, or parks it until the frontier and the reader's own pushes allow an answer.
     pub(super) fn try_read(&mut self, read: ParkedRead, released_by: Option<WorkerId>, out: &mut Outbox) {
-        let frontier = self.frontier.value();
-        let admitted = self.spec.consistency.admits(read.clock, frontier) && read.pull.frontier <= frontier;
+        let exact = self.is_exact();
+        let admits = |frontier| self.spec.consistency.admits(read.clock, frontier) && read.pull.frontier <= frontier;
+        let admitted = exact && admits(self.announced());
+        if !admitted && admits(self.frontier.value()) {
+            // It is only the copies that it waits for.
+            self.links.iter_mut().for_each(|links| links.needed = true);
+        }
         let has_own = self.streams[read.worker.0 as usize].finished() >= read.pull.after;
         if admitted && has_own {
             self.counts.reads += 1;
@@ -23,6 +28,7 @@ impl<T: Number> Shard<T> {
         }
         let slack = self.spec.consistency.bound().unwrap_or(0);
         let needed = Clock(read.clock.0.saturating_sub(slack)).max(read.pull.frontier);
+        let needed = if exact { needed } else { needed.max(self.frontier.value()) };
         let (worker, request) = (read.worker, read.pull.request);
         match self.parked.park(read, (!admitted).then_some(needed)) {
             Parking::Parked => {
@@ -127,7 +133,8 @@ impl<T: Number> Shard<T> {
                 published.join(begun, &positions, bytemuck::cast_slice_mut(values.numbers_mut::<T>()))
             }),
             CacheSpec::Rows { max_rows } if subscribes => {
-                self.subscribers.subscribe(read.worker, self.frontier.value(), &read_rows, max_rows)
+                let announced = self.announced();
+                self.subscribers.subscribe(read.worker, announced, &read_rows, max_rows)
             }
             _ => None,
         };

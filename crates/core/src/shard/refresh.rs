@@ -9,7 +9,7 @@ use wire::{Frame, Message, Refresh};
 impl<T: Number> Shard<T> {
     /// Tells every subscriber which of its rows changed, and that the others are fresh at the new frontier.
     pub(super) fn refresh(&mut self, out: &mut Outbox) {
-        let frontier = self.frontier.value();
+        let frontier = self.announced();
         let rows_per_part = (PART_BYTES / (self.spec.row_bytes() + 8)).max(1);
         for (worker, rows) in self.subscribers.take_changes() {
             let contains = self.streams[worker.0 as usize].finished();

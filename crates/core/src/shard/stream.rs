@@ -5,7 +5,7 @@
 //! again, a higher one shows a gap and is asked for again from there. What the gate remembers is one number and the
 //! refusals that the worker may still ask about.
 
-use wire::{Refusal, Refused};
+use wire::{Field, Reader, Refusal, Refused, WireError};
 
 /// Refusals named in one acknowledgement.
 const REFUSALS_AT_ONCE: usize = 1024;
@@ -25,7 +25,7 @@ pub enum Verdict {
 }
 
 /// One worker's stream, as far as the shard has finished it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Stream {
     finished: u64,
     refused: Vec<Refused>,
@@ -70,28 +70,48 @@ impl Stream {
         self.finished
     }
 
+    /// There may be something to acknowledge that there was not before.
+    pub fn remind(&mut self) {
+        self.acknowledge = true;
+    }
+
     /// Whether the stream should be asked for again from the next number: once for each gap.
     pub fn ask(&mut self) -> bool {
         let next = self.finished + 1;
         self.asked.replace(next) != Some(next)
     }
 
-    /// What to acknowledge, if anything is due: one message as a rule, more where many parts were refused.
-    pub fn take_acknowledgements(&mut self) -> Vec<(u64, Vec<Refused>)> {
+    /// What to acknowledge of what is finished up to `through`, if anything is due: one message as a rule, more where many parts were
+    /// refused.
+    pub fn take_acknowledgements(&mut self, through: u64) -> Vec<(u64, Vec<Refused>)> {
         if !std::mem::take(&mut self.acknowledge) {
             return Vec::new();
         }
+        let finished = self.finished.min(through);
+        let refused: Vec<Refused> = self.refused.iter().filter(|refused| refused.number <= finished).cloned().collect();
         let mut acknowledgements: Vec<(u64, Vec<Refused>)> =
-            self.refused.chunks(REFUSALS_AT_ONCE).map(|refused| (0, refused.to_vec())).collect();
+            refused.chunks(REFUSALS_AT_ONCE).map(|refused| (0, refused.to_vec())).collect();
         if acknowledgements.is_empty() {
             acknowledgements.push((0, Vec::new()));
         }
         // Each goes as far as the refusals that it names.
         for index in 0..acknowledgements.len() {
             let next = acknowledgements.get(index + 1).and_then(|(_, refused)| refused.first());
-            acknowledgements[index].0 = next.map_or(self.finished, |refused| refused.number - 1);
+            acknowledgements[index].0 = next.map_or(finished, |refused| refused.number - 1);
         }
         acknowledgements
+    }
+}
+
+impl Field for Stream {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.finished.put(out);
+        self.refused.put(out);
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let (finished, refused) = (Field::get(input)?, Field::get(input)?);
+        Ok(Self { finished, refused, asked: None, acknowledge: false })
     }
 }
 
@@ -127,7 +147,7 @@ mod tests {
         stream.finish(Some(Refusal::Expelled));
         stream.finish(None);
         let said = |stream: &mut Stream| -> Vec<(u64, usize)> {
-            stream.take_acknowledgements().iter().map(|(through, refused)| (*through, refused.len())).collect()
+            stream.take_acknowledgements(u64::MAX).iter().map(|(through, refused)| (*through, refused.len())).collect()
         };
         assert_eq!(said(&mut stream), [(2, 1)]);
         assert_eq!(said(&mut stream), [], "nothing new to say");
@@ -144,7 +164,7 @@ mod tests {
         for number in 0..3 * REFUSALS_AT_ONCE {
             stream.finish((number % 2 == 0).then_some(Refusal::Expelled));
         }
-        let acknowledgements = stream.take_acknowledgements();
+        let acknowledgements = stream.take_acknowledgements(u64::MAX);
         assert_eq!(acknowledgements.len(), 2);
         let mut from = 0;
         for (through, refused) in &acknowledgements {

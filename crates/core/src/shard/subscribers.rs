@@ -2,7 +2,7 @@
 
 use super::slot_set::SlotSet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use types::{Clock, WorkerId};
+use types::{Clock, PlanNumber, WorkerId};
 use update::ABSENT;
 
 /// Refreshes that may be under way to a subscriber. One that falls further behind loses its subscription: it never
@@ -47,6 +47,11 @@ pub struct Subscribers {
 }
 
 impl Subscribers {
+    /// Nobody is subscribed, and no chain has a number that it may have had at another server.
+    pub fn start_over(&mut self, plan: PlanNumber) {
+        *self = Self { chains: plan.0 << 32, ..Self::default() };
+    }
+
     /// `worker` has read these rows, by position and slot, all of them fresh at `frontier`. Returns the chain that will keep them fresh and its last
     /// link, or nothing where they alone are more than `most` rows. A subscription that would grow past that starts over
     /// with what was read last.

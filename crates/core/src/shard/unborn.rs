@@ -24,6 +24,18 @@ impl Unborn {
         Self { kept, positions: BTreeSet::new(), by_clock: BTreeMap::new() }
     }
 
+    /// As data.
+    pub fn parts(&self) -> (Vec<u64>, Vec<(Clock, Vec<u64>)>) {
+        let by_clock = self.by_clock.iter().map(|(clock, positions)| (*clock, positions.iter().copied().collect()));
+        (self.positions.iter().copied().collect(), by_clock.collect())
+    }
+
+    /// And back.
+    pub fn from_parts(spec: &TableSpec, (positions, by_clock): (Vec<u64>, Vec<(Clock, Vec<u64>)>)) -> Self {
+        let by_clock = by_clock.into_iter().map(|(clock, positions)| (clock, positions.into_iter().collect()));
+        Self { positions: positions.into_iter().collect(), by_clock: by_clock.collect(), ..Self::new(spec) }
+    }
+
     /// Whether there can be any in this table.
     pub fn are_kept(&self) -> bool {
         self.kept

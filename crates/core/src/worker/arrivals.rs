@@ -80,8 +80,14 @@ impl Worker {
             }
             Message::Refresh(refresh) => self.refreshed(&head, &refresh, out),
             Message::Step(step) => self.stepped(&head, &step),
-            Message::Control(control) => self.controlled(control, out),
-            Message::Push(_) | Message::Marker(_) | Message::Tune(_) | Message::Pull(_) | Message::Refreshed(_) => {}
+            Message::Control(control) => self.controlled(now, control, out),
+            Message::Push(_)
+            | Message::Marker(_)
+            | Message::Tune(_)
+            | Message::Pull(_)
+            | Message::Refreshed(_)
+            | Message::Replica(_)
+            | Message::Replicated(_) => {}
         }
         self.proceed(now, out);
     }
@@ -313,7 +319,7 @@ impl Worker {
         self.part_done(reading.ticket, None);
     }
 
-    fn controlled(&mut self, control: Control, out: &mut Outbox) {
+    fn controlled(&mut self, now: Time, control: Control, out: &mut Outbox) {
         match control {
             Control::TableMade { table, name } => {
                 if let Some(spec) = self.asked.remove(&name) {
@@ -328,7 +334,7 @@ impl Worker {
             Control::TableRefused { name, problem } if self.asked.remove(&name).is_some() => {
                 self.made.insert(name, Err(problem));
             }
-            Control::Adopt { plan, .. } => self.adopt(plan, out),
+            Control::Adopt { plan, .. } => self.adopt(now, plan, out),
             Control::BarrierPassed { number } => self.barrier_passed = self.barrier_passed.max(number),
             Control::BarrierWaiting { on, .. } => self.notices.push(Notice::Barrier { on }),
             _ => {}
@@ -336,9 +342,20 @@ impl Worker {
     }
 
     /// Goes by another plan, unless it is an old one.
-    fn adopt(&mut self, plan: Plan, out: &mut Outbox) {
+    fn adopt(&mut self, now: Time, plan: Plan, out: &mut Outbox) {
         if plan.number > self.plan.number {
             self.plan = plan;
+            let mut moved = BTreeSet::new();
+            for table in self.tables.values_mut() {
+                for (link, placed) in table.links.iter_mut().zip(self.plan.shards(table.spec.shape)) {
+                    if link.placed.owner != placed.owner {
+                        link.move_to(placed.owner);
+                        moved.insert(placed.owner);
+                    }
+                }
+            }
+            // Everything that is not acknowledged is sent again before anything else is said there.
+            moved.into_iter().for_each(|owner| self.reconnected(now, owner, out));
         }
         self.control(Control::Adopted { plan: self.plan.number, frontier: Clock(0) }, out);
     }

@@ -346,9 +346,7 @@ mod tests {
     use crate::worker::stream::ShardLink;
     use crate::worker::{Batch, PullTarget, Ticket, Values, WorkerSettings};
     use codec::Formats;
-    use types::{
-        Consistency, NodeId, NumberType, Plan, PositionRange, ShardId, Source, Span, TableSpec, WorkerId,
-    };
+    use types::{Consistency, NodeId, NumberType, Plan, PositionRange, ShardId, Source, Span, TableSpec, WorkerId};
     use wire::{Acked, Control, Keys, Message};
 
     const TABLE: TableId = TableId(0);

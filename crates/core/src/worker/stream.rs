@@ -5,7 +5,7 @@ use super::upward::KeyForm;
 use crate::bounds::READS_AT_ONCE;
 use codec::{Format, Formats, Signatures};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use types::{Clock, NumberType, Placed, Setting, TableId};
+use types::{Clock, NodeId, NumberType, Placed, Setting, TableId};
 use wire::{
     CodecChain, Frame, HEADER_BYTES, Head, KeyPart, Marker, Message, Payload, Pull, Push, Signature, Slice, Tune, Wants,
 };
@@ -320,6 +320,12 @@ impl ShardLink {
         let (signature, span) = keys.chosen_from()?;
         let (start, count) = self.known.piece(signature.0, span.start as u64..span.end as u64)?;
         keys.by_choice(start, count)
+    }
+
+    /// Another server answers for the shard. It knows no lists.
+    pub fn move_to(&mut self, owner: NodeId) {
+        self.placed.owner = owner;
+        self.known = Signatures::default();
     }
 
     /// The shard has forgotten a list.

@@ -120,7 +120,11 @@ impl Field for Subject {
             Self::Coordinator { size, membership, patience } => {
                 out.push(1);
                 (size.servers, size.workers).put(out);
-                (*membership == Membership::Open).put(out);
+                let open = match membership {
+                    Membership::Fixed => None,
+                    Membership::Open { copies, slices } => Some((*copies, *slices)),
+                };
+                open.put(out);
                 patience.0.put(out);
             }
             Self::Worker { id, source, plan, clock, barriers, settings } => {
@@ -143,7 +147,8 @@ impl Field for Subject {
             }
             1 => {
                 let (servers, workers) = Field::get(input)?;
-                let membership = if bool::get(input)? { Membership::Open } else { Membership::Fixed };
+                let open = Option::<(u32, u32)>::get(input)?;
+                let membership = open.map_or(Membership::Fixed, |(copies, slices)| Membership::Open { copies, slices });
                 Self::Coordinator { size: Size { servers, workers }, membership, patience: Span(Field::get(input)?) }
             }
             2 => {

@@ -265,6 +265,11 @@ impl Cluster {
                 self.drive_worker(worker, WorkerInput::EndClock(now));
             }
             Step::WaitUntilIdle => {}
+            Step::JumpFrom { clock, to } => {
+                if self.actors[worker].worker.clock().0 >= clock {
+                    self.actors[worker].next = to;
+                }
+            }
             Step::Barrier => {
                 if let Some(number) = self.drive_worker(worker, WorkerInput::Barrier) {
                     self.actors[worker].wait = Wait::Barrier(number);

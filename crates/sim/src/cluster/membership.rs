@@ -4,9 +4,10 @@ use super::actor::{Actor, Standing};
 use super::{Cluster, Happening, SAY_AGAIN};
 use crate::history::Event;
 use crate::program::Step;
-use machine::Worker;
+use machine::{Server, Worker};
 use types::{NodeId, Plan, Source, Span, WorkerId};
-use wire::{Control, Frame, Head, Message, Role};
+use update::Registry;
+use wire::{Control, Frame, Head, Message, Pool, Role};
 
 /// Set in the name of a worker that has not been given one.
 pub(super) const PROVISIONAL: u32 = 1 << 28;
@@ -30,6 +31,75 @@ impl Cluster {
         self.worker_inputs.push(Vec::new());
         self.later(after, Happening::Join(rank as usize));
         rank
+    }
+
+    /// A server is gone without a word at that time.
+    pub fn crash_server(&mut self, server: u32, after: Span) {
+        self.planned += 1;
+        self.later(after, Happening::CrashServer(server as usize));
+    }
+
+    /// Another server joins the run at that time. Returns its number.
+    pub fn join_server(&mut self, after: Span) -> u32 {
+        self.planned += 1;
+        self.servers.push(None);
+        self.server_settles.push(false);
+        self.server_inputs.push(Vec::new());
+        let server = self.servers.len() - 1;
+        self.serving.insert(server, None);
+        self.later(after, Happening::JoinServer(server));
+        server as u32
+    }
+
+    pub(super) fn crash_a_server(&mut self, server: usize) {
+        if self.servers[server].take_if(|server| !server.is_finished()).is_some() {
+            self.network.counts.crashed += 1;
+        }
+    }
+
+    /// Asks for a place until it is given one, and then to begin until it does.
+    pub(super) fn join_as_server(&mut self, server: usize) {
+        let Some(welcomed) = self.serving.get(&server).copied() else { return };
+        let index = server as u32;
+        let frame = match welcomed {
+            Some(source) if self.random.chance(0.7) => {
+                let head = Head { source, ..Head::plain(NodeId::Server(index), NodeId::Coordinator) };
+                Frame { head, message: Message::Control(Control::Beat) }
+            }
+            _ => {
+                let (role, token, place) = (Role::Server, u64::MAX / 2 - u64::from(index), Some(index));
+                super::control(
+                    NodeId::Server(PROVISIONAL | index),
+                    Control::Join { role, address: String::new(), token, place },
+                )
+            }
+        };
+        self.dispatch(vec![frame]);
+        self.later(SAY_AGAIN, Happening::JoinServer(server));
+    }
+
+    /// What a server hears that is not there, or has not begun.
+    pub(super) fn hear_of_serving(&mut self, server: usize, frame: Frame) {
+        let Some(welcomed) = self.serving.get(&server).copied() else { return };
+        match (welcomed, frame.message) {
+            (None, Message::Control(Control::Welcome { source, .. })) => {
+                self.serving.insert(server, Some(source));
+                self.join_as_server(server);
+            }
+            (Some(_), Message::Control(Control::Begin { plan, .. })) => {
+                self.network.counts.joined += 1;
+                self.serving.remove(&server);
+                let node = NodeId::Server(server as u32);
+                self.servers[server] = Some(Server::new(node, plan, Registry::builtin(), Pool::new()));
+                for happening in [Happening::Tick(node), Happening::Beat(node)] {
+                    self.later(SAY_AGAIN, happening);
+                }
+            }
+            (_, Message::Control(Control::Turned { .. })) => {
+                self.serving.remove(&server);
+            }
+            _ => {}
+        }
     }
 
     /// Whether everything that was planned has happened while the run lasted.

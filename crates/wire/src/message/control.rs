@@ -1,7 +1,7 @@
 //! Membership, tables and barriers: what passes between the coordinator and everybody else.
 
 use crate::field::{fields, variants};
-use types::{Clock, NodeId, Plan, PlanNumber, Source, TableId, TableSpec, WorkerId};
+use types::{Clock, NodeId, Plan, PlanNumber, ShardId, Source, TableId, TableSpec, WorkerId};
 
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +139,17 @@ pub enum Control {
     },
     /// Coordinator to servers: every worker has left.
     Finish,
+    /// Head to coordinator: a copy that was being filled is whole.
+    Filled {
+        /// Of which table.
+        table: TableId,
+        /// Which slice.
+        shard: ShardId,
+        /// The server that holds it.
+        server: u32,
+        /// The plan by which it was filled.
+        plan: PlanNumber,
+    },
     /// Node to coordinator: I cannot go on, and why.
     Fail {
         /// In words.
@@ -168,4 +179,5 @@ variants!(Control {
     16 => Adopt { plan, members },
     17 => Fail { reason },
     18 => Adopted { plan, frontier },
+    19 => Filled { table, shard, server, plan },
 });

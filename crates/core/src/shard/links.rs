@@ -1,0 +1,261 @@
+//! A shard's place in its chain: whom its changes come from, whom they go to, and what of them is held there.
+//!
+//! Whoever stands in a chain has whatever those after it have. So the next one can take the head's place at any time, and a new copy
+//! is filled from the tail, and stands behind it.
+
+use super::dirty::Dirty;
+use super::filling::Filling;
+use std::collections::{BTreeMap, VecDeque};
+use types::{Chain, Clock, NodeId, Span, Time, WorkerId};
+use wire::Replica;
+
+/// A window with this many bytes is closed, however new it is.
+const WINDOW_BYTES: usize = 4 << 20;
+/// One with fewer than this gains nothing by waiting.
+const SMALL_BYTES: usize = 64 << 10;
+/// Any other is closed after this long: what many workers change meanwhile is sent once.
+const WINDOW: Span = Span::from_millis(4);
+/// Windows under way to the next of the chain.
+const UNDER_WAY: usize = 4;
+/// What was not answered for this long is sent again, and each time after twice as long.
+const AGAIN: Span = Span::from_millis(100);
+/// But never after longer than this.
+const LONGEST: Span = Span::from_secs(5);
+
+/// A server's part in the chain of a slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// Whom changes come from; nobody, at the head.
+    pub from: Option<NodeId>,
+    /// Whom they go to next, if this is not the tail.
+    pub next: Option<NodeId>,
+    /// Whom the tail fills.
+    pub filling: Vec<NodeId>,
+}
+
+impl Role {
+    /// What a server is to a slice, if it is anything.
+    pub fn of(chain: &Chain, server: NodeId) -> Option<Self> {
+        let NodeId::Server(index) = server else { return None };
+        let node = |index: &u32| NodeId::Server(*index);
+        if let Some(place) = chain.whole.iter().position(|member| *member == index) {
+            let from = place.checked_sub(1).and_then(|before| chain.whole.get(before)).map(node);
+            let next = chain.whole.get(place + 1).map(node);
+            let filling = if next.is_none() { chain.filling.iter().map(node).collect() } else { Vec::new() };
+            return Some(Self { from, next, filling });
+        }
+        let from = chain.whole.last().map(node).filter(|_| chain.filling.contains(&index));
+        from.map(|from| Self { from: Some(from), next: None, filling: Vec::new() })
+    }
+
+    /// Whether nobody else has anything to do with the slice.
+    pub fn is_alone(&self) -> bool {
+        self.from.is_none() && self.next.is_none() && self.filling.is_empty()
+    }
+}
+
+/// Somebody whom changes are sent to.
+pub struct Child {
+    pub node: NodeId,
+    /// Until it has everything that it was too late for.
+    pub filling: Option<Filling>,
+    /// The last window that it, and whoever comes after it, holds.
+    pub through: u64,
+    moved: Time,
+    again: Span,
+}
+
+impl Child {
+    fn new(node: NodeId, filling: Option<Filling>, through: u64, now: Time) -> Self {
+        Self { node, filling, through, moved: now, again: AGAIN }
+    }
+
+    /// Whether windows are sent to it: all but those that its filling will hold.
+    fn takes_windows(&self) -> bool {
+        self.filling.as_ref().is_none_or(|filling| filling.ends_at().is_some())
+    }
+}
+
+/// A window that has been closed.
+pub struct Window {
+    pub number: u64,
+    pub pieces: Vec<Replica>,
+    /// How much of each worker's stream it holds.
+    pub finished: Vec<(WorkerId, u64)>,
+    /// The frontier that it reaches.
+    pub frontier: Clock,
+}
+
+/// Pieces to be sent, and whom to.
+pub type Post = Vec<(NodeId, Replica)>;
+
+/// Everything about a shard's place in its chain.
+pub struct Links {
+    pub role: Role,
+    pub children: Vec<Child>,
+    /// Closed, and not held by everybody yet.
+    kept: VecDeque<Window>,
+    /// How much of each worker's stream the tail holds.
+    pub durable: BTreeMap<WorkerId, u64>,
+    /// The frontier that the tail holds.
+    pub announced: Clock,
+    /// Who moved the frontier last.
+    pub moved_by: WorkerId,
+    /// Rows that changed since the last window, and sums by clock.
+    pub rows: Dirty,
+    pub held: BTreeMap<Clock, Dirty>,
+    /// Since when something has changed.
+    pub open: Option<Time>,
+    /// Whether a read waits for the next window.
+    pub needed: bool,
+    /// Pieces of the next window that have arrived, at all but the head.
+    pub arriving: Vec<Replica>,
+    /// While this copy is being filled: by which filling, and how many pieces have come.
+    pub filled_by: Option<(u64, u32)>,
+    /// And whether that is all of it.
+    pub complete: bool,
+}
+
+impl Links {
+    pub fn new(role: Role, announced: Clock) -> Self {
+        Self {
+            role,
+            children: Vec::new(),
+            kept: VecDeque::new(),
+            durable: BTreeMap::new(),
+            announced,
+            moved_by: WorkerId(0),
+            rows: Dirty::default(),
+            held: BTreeMap::new(),
+            open: None,
+            needed: false,
+            arriving: Vec::new(),
+            filled_by: None,
+            complete: false,
+        }
+    }
+
+    pub fn is_head(&self) -> bool {
+        self.role.from.is_none()
+    }
+
+    /// Whether it is the head and nobody takes windows, so that whatever is done is done.
+    pub fn is_solitary(&self) -> bool {
+        self.is_head() && !self.children.iter().any(Child::takes_windows)
+    }
+
+    /// Takes another part, as the holder of every window up to `window`, in the plan of this number.
+    pub fn take_part(&mut self, role: Role, window: u64, plan: u64, now: Time) {
+        // Whoever is new here and is said to be whole has whatever everybody has.
+        let held = self.kept.front().map_or(window, |first| first.number - 1);
+        let mut known: BTreeMap<NodeId, Child> =
+            std::mem::take(&mut self.children).into_iter().map(|child| (child.node, child)).collect();
+        if let Some(node) = role.next {
+            let child = known.remove(&node).filter(|child| child.filling.is_none());
+            self.children.push(child.unwrap_or_else(|| Child::new(node, None, held, now)));
+        }
+        for node in &role.filling {
+            let begin = || Child::new(*node, Some(Filling::new(plan)), 0, now);
+            self.children.push(known.remove(node).unwrap_or_else(begin));
+        }
+        self.role = role;
+        self.arriving.clear();
+    }
+
+    /// The last window that everybody from here to the tail holds, of those that this copy holds.
+    pub fn through(&self, window: u64) -> u64 {
+        let receivers = self.children.iter().filter(|child| child.takes_windows());
+        receivers.map(|child| child.through).min().map_or(window, |least| least.min(window))
+    }
+
+    /// What the windows held by the tail amount to. They are let go.
+    pub fn settle(&mut self, window: u64) {
+        let through = self.through(window);
+        let done = self.kept.partition_point(|window| window.number <= through);
+        for window in self.kept.drain(..done) {
+            self.announced = self.announced.max(window.frontier);
+            for (worker, finished) in window.finished {
+                let durable = self.durable.entry(worker).or_default();
+                *durable = (*durable).max(finished);
+            }
+        }
+    }
+
+    /// A window is closed, or has been taken over: it goes to everybody who is to have it.
+    pub fn send(&mut self, window: Window, now: Time, post: &mut Post) {
+        for child in self.children.iter_mut().filter(|child| child.takes_windows()) {
+            if self.kept.back().is_none_or(|last| last.number <= child.through) {
+                (child.moved, child.again) = (now, AGAIN);
+            }
+            post.extend(window.pieces.iter().map(|piece| (child.node, piece.clone())));
+        }
+        self.kept.push_back(window);
+    }
+
+    /// What children have not answered for long, the oldest of it, once more.
+    pub fn send_again(&mut self, now: Time, post: &mut Post) {
+        for child in self.children.iter_mut().filter(|child| now.since(child.moved) >= child.again) {
+            let before = post.len();
+            match &child.filling {
+                Some(filling) => post.extend(filling.unanswered().map(|piece| (child.node, piece.clone()))),
+                None => {
+                    let oldest = self.kept.iter().find(|window| window.number > child.through);
+                    let pieces = oldest.into_iter().flat_map(|window| &window.pieces);
+                    post.extend(pieces.map(|piece| (child.node, piece.clone())));
+                }
+            }
+            if post.len() > before {
+                child.moved = now;
+                child.again = Span((child.again.0 * 2).min(LONGEST.0));
+            }
+        }
+    }
+
+    /// A child holds every window up to `through`, and so much of its filling. Whatever it lacks of later windows is sent again, for they
+    /// came out of order.
+    pub fn answered(&mut self, node: NodeId, through: u64, pieces: Option<(u64, u32)>, now: Time, post: &mut Post) {
+        let Some(child) = self.children.iter_mut().find(|child| child.node == node) else { return };
+        if let Some(filling) = &mut child.filling {
+            if !filling.answered(pieces) {
+                return;
+            }
+            (child.moved, child.again) = (now, AGAIN);
+            let Some(end) = filling.is_over() else { return };
+            child.filling = None;
+            child.through = end;
+            let later = self.kept.iter().filter(|window| window.number > end);
+            post.extend(later.flat_map(|window| &window.pieces).map(|piece| (node, piece.clone())));
+        }
+        if through > child.through {
+            (child.through, child.moved, child.again) = (through, now, AGAIN);
+        } else if through == child.through && now.since(child.moved) >= AGAIN {
+            child.moved = now;
+            let lacking = self.kept.iter().filter(|window| window.number > through);
+            post.extend(lacking.flat_map(|window| &window.pieces).map(|piece| (node, piece.clone())));
+        }
+    }
+
+    /// Whether the window that is open should be closed now: it holds so many bytes.
+    pub fn is_due(&self, now: Time, bytes: usize) -> bool {
+        let Some(open) = self.open.filter(|_| self.kept.len() < UNDER_WAY) else { return false };
+        let idle = self.kept.is_empty();
+        bytes >= WINDOW_BYTES || self.needed || idle && (bytes <= SMALL_BYTES || now.since(open) >= WINDOW)
+    }
+
+    /// Whether time alone will bring something about.
+    pub fn hurries(&self) -> bool {
+        let fills = self.children.iter().any(|child| child.filling.is_some());
+        fills || self.is_head() && self.open.is_some()
+    }
+
+    /// Those whom the plan has filled, and who hold everything that anybody was told of.
+    pub fn filled(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let filled = |child: &&Child| child.filling.is_none() && self.role.next != Some(child.node);
+        self.children.iter().filter(filled).map(|child| child.node)
+    }
+
+    /// Whether there is anybody to send windows to.
+    pub fn has_receivers(&self) -> bool {
+        self.children.iter().any(Child::takes_windows)
+    }
+}
