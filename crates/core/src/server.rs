@@ -3,8 +3,8 @@
 use crate::Outbox;
 use crate::shard::{AnyShard, LIST_BYTES, Role, ShardCounts, Terms, make};
 use codec::{Meter, Stopwatch};
-use std::collections::BTreeMap;
-use types::{Clock, NodeId, Placed, Plan, ShardId, TableId, TableSpec, Time};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use types::{Clock, NodeId, Placed, Plan, ShardId, Span, TableId, TableSpec, Time};
 use update::Registry;
 use wire::{Acked, Control, Frame, Head, Message, Pool, PullRefused, Refusal, Refused};
 
@@ -40,9 +40,28 @@ pub struct Server {
     /// Shards that may have something to acknowledge.
     touched: Vec<(TableId, ShardId)>,
     misdirected: u64,
+    beats: u64,
     finished: bool,
     now: Time,
+    lease: Option<Lease>,
+    /// Whether every server is known to go by the plan.
+    enacted: bool,
+    /// Shards that this server answers for, and those of them that wait for the plan to be everybody's.
+    heads: BTreeSet<(TableId, ShardId)>,
+    waiting: BTreeSet<(TableId, ShardId)>,
 }
+
+/// Until when a server may answer for its slices.
+struct Lease {
+    length: Span,
+    until: Time,
+    /// Beats that were not answered: their numbers, and when they were sent.
+    asked: VecDeque<(u64, Time)>,
+    holds: bool,
+}
+
+/// Beats that may be unanswered.
+const BEATS: usize = 64;
 
 impl Server {
     /// A server without shards; tables come from the coordinator.
@@ -59,8 +78,13 @@ impl Server {
             shards: BTreeMap::new(),
             touched: Vec::new(),
             misdirected: 0,
+            beats: 0,
             finished: false,
             now: Time(0),
+            lease: None,
+            enacted: true,
+            heads: BTreeSet::new(),
+            waiting: BTreeSet::new(),
         }
     }
 
@@ -69,6 +93,53 @@ impl Server {
     pub fn list_bytes(mut self, bytes: usize) -> Self {
         self.list_bytes = bytes;
         self
+    }
+
+    /// Answering for its slices only for so long after it last asked to, and was answered. It begins with one.
+    #[must_use]
+    pub fn leased(mut self, length: Option<Span>) -> Self {
+        self.lease =
+            length.map(|length| Lease { length, until: Time(0) + length, asked: VecDeque::new(), holds: true });
+        self
+    }
+
+    /// Says that it lives, and asks to answer for its slices from now on.
+    pub fn beat(&mut self, now: Time, out: &mut Outbox) {
+        self.now = now;
+        let mut head = Head::plain(self.node, NodeId::Coordinator);
+        if let Some(lease) = &mut self.lease {
+            self.beats += 1;
+            head.number = self.beats;
+            lease.asked.push_back((self.beats, now));
+            if lease.asked.len() > BEATS {
+                lease.asked.pop_front();
+            }
+        }
+        out.send(Frame { head, message: Message::Control(Control::Beat) });
+        self.mind_lease(out);
+    }
+
+    /// Stops answering when its lease has ended, and goes on when it has another.
+    fn mind_lease(&mut self, out: &mut Outbox) {
+        let Some(lease) = &mut self.lease else { return };
+        let holds = self.now <= lease.until;
+        if std::mem::replace(&mut lease.holds, holds) != holds {
+            self.touched.extend(self.shards.keys().copied());
+            let answers = self.shards.iter_mut().filter(|(name, _)| !self.waiting.contains(name));
+            answers.for_each(|(_, shard)| shard.answer(holds, out));
+        }
+    }
+
+    /// Every server goes by the plan: nobody else answers for the slices that are this server's.
+    fn enact(&mut self, out: &mut Outbox) {
+        self.enacted = true;
+        let holds = self.lease.as_ref().is_none_or(|lease| lease.holds);
+        for name in std::mem::take(&mut self.waiting) {
+            self.touched.push(name);
+            if let Some(shard) = self.shards.get_mut(&name) {
+                shard.answer(holds, out);
+            }
+        }
     }
 
     /// With a clock for the meters of codecs.
@@ -111,6 +182,7 @@ impl Server {
     /// Takes what arrived.
     pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
         self.now = now;
+        self.mind_lease(out);
         let Frame { head, message } = frame;
         if head.to != self.node {
             self.misdirected += 1;
@@ -120,8 +192,8 @@ impl Server {
             return self.control(&head, message, out);
         };
         let Some(shard) = self.shards.get_mut(&name) else {
-            if self.tables.contains_key(&name.0) {
-                // Another server has it by now, and whoever asks will hear that.
+            if self.tables.contains_key(&name.0) || self.lease.is_some() {
+                // Another server has it by now, and whoever asks will hear that; or this one will hear of it.
                 return;
             }
             return self.unknown(&head, &message, out);
@@ -156,6 +228,7 @@ impl Server {
     /// Time has passed.
     pub fn tick(&mut self, now: Time, out: &mut Outbox) {
         self.now = now;
+        self.mind_lease(out);
         for shard in self.shards.values_mut() {
             shard.tick(now, out);
             shard.settle(now, out);
@@ -165,7 +238,8 @@ impl Server {
     /// Whether it should be told of the time soon, for something waits for that alone.
     #[must_use]
     pub fn hurries(&self) -> bool {
-        self.shards.values().any(|shard| shard.hurries())
+        // Nobody has copies where nobody has a lease.
+        self.lease.is_some() && self.shards.values().any(|shard| shard.hurries())
     }
 
     fn control(&mut self, head: &Head, message: Message, out: &mut Outbox) {
@@ -179,15 +253,30 @@ impl Server {
                 let message = Message::Control(Control::TableAdded { table, problem });
                 out.send(Frame { head: Head::plain(self.node, head.from), message });
             }
-            Message::Control(Control::Adopt { plan, .. }) => self.adopt(head, plan, out),
+            Message::Control(Control::Adopt { plan, enacted, .. }) => self.adopt(head, plan, enacted, out),
             Message::Control(Control::Finish) => self.finished = true,
+            Message::Control(Control::Beat) => {
+                if let Some(lease) = &mut self.lease {
+                    let asked = lease.asked.iter().find(|(number, _)| *number == head.number);
+                    lease.until = asked.map_or(lease.until, |(_, sent)| lease.until.max(*sent + lease.length));
+                    lease.asked.retain(|(number, _)| *number > head.number);
+                }
+                self.mind_lease(out);
+            }
             _ => self.misdirected += 1,
         }
     }
 
     /// Goes by another plan, unless it is an old one, and says how far its shards are.
-    fn adopt(&mut self, head: &Head, plan: Plan, out: &mut Outbox) {
+    fn adopt(&mut self, head: &Head, plan: Plan, enacted: bool, out: &mut Outbox) {
         let mut frontier = Clock(0);
+        let is_new = plan.number > self.plan.number;
+        if is_new {
+            self.enacted = false;
+        }
+        if plan.number == self.plan.number && enacted && !self.enacted {
+            self.enact(out);
+        }
         if plan.number >= self.plan.number {
             self.plan = plan;
             for (table, spec) in self.tables.clone() {
@@ -197,12 +286,17 @@ impl Server {
             self.shards.retain(|(_, shard), _| {
                 self.plan.chains.get(shard.0 as usize).is_some_and(|chain| Role::of(chain, self.node).is_some())
             });
+            self.heads.retain(|name| self.shards.contains_key(name));
+            self.waiting.retain(|name| self.shards.contains_key(name));
             self.touched.extend(self.shards.keys().copied());
             for shard in self.shards.values_mut().filter(|shard| shard.is_head()) {
                 frontier = frontier.max(shard.adopt(&self.plan, self.now, out));
             }
         }
-        let adopted = Control::Adopted { plan: self.plan.number, frontier };
+        if is_new && enacted {
+            self.enact(out);
+        }
+        let adopted = Control::Adopted { plan: self.plan.number, enacted: self.enacted, frontier };
         out.send(Frame { head: Head::plain(self.node, head.from), message: Message::Control(adopted) });
     }
 
@@ -224,9 +318,23 @@ impl Server {
                 let (list_bytes, stopwatch) = (self.list_bytes, self.stopwatch);
                 let terms = Terms { plan, registry, pool, list_bytes, stopwatch };
                 let shard = make(Placed { owner: self.node, ..placed }, table, spec, &terms);
-                self.shards.insert(name, shard.map_err(|error| error.to_string())?);
+                let mut shard = shard.map_err(|error| error.to_string())?;
+                shard.answer(self.lease.as_ref().is_none_or(|lease| lease.holds), out);
+                self.shards.insert(name, shard);
             }
             if let Some(shard) = self.shards.get_mut(&name) {
+                let was_head = self.heads.contains(&name);
+                if role.from.is_none() && !was_head {
+                    // Whoever answered for it before may not have heard that it does no more.
+                    self.heads.insert(name);
+                    if !self.enacted {
+                        self.waiting.insert(name);
+                        shard.answer(false, out);
+                    }
+                } else if role.from.is_some() {
+                    self.heads.remove(&name);
+                    self.waiting.remove(&name);
+                }
                 shard.take_part(self.plan.number, role, chain.whole.contains(&index), self.now, out);
             }
         }
@@ -417,7 +525,12 @@ mod tests {
         };
         let worker = NodeId::Worker(0);
         assert_eq!(send(worker, 5, 1, push(0, vec![1.0])), (vec![], 1));
-        send(NodeId::Coordinator, 0, 0, Message::Control(Control::Adopt { plan: without, members: Vec::new() }));
+        send(
+            NodeId::Coordinator,
+            0,
+            0,
+            Message::Control(Control::Adopt { plan: without, members: Vec::new(), enacted: true }),
+        );
         // Of the same rank: the one that left, and one that the plan does not count yet.
         for source in [5, 7] {
             assert_eq!(send(worker, source, 2, push(0, vec![1.0])), (vec![Refusal::Expelled], 1), "source {source}");

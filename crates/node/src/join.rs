@@ -3,7 +3,7 @@
 use crate::NodeError;
 use net::{Event, Transport, Waiter};
 use std::time::{Duration, Instant};
-use types::{Clock, NodeId, Plan, Source, WorkerId};
+use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
 use wire::{Control, Frame, Head, Member, Message, Role};
 
 /// A join that was not answered is said again after this long.
@@ -27,6 +27,8 @@ pub struct Joined {
     pub clock: Clock,
     /// Barriers that were passed without it.
     pub barriers: u64,
+    /// How long a server may answer after it has asked to, where others could take its slices over.
+    pub lease: Option<Span>,
     /// What the coordinator said of the run before it said that it begins, to be handled first.
     pub early: Vec<Frame>,
 }
@@ -79,7 +81,7 @@ pub fn join(
                 Message::Control(Control::Turned { reason, token: theirs }) if theirs == token => {
                     return Err(NodeError::TurnedAway { reason });
                 }
-                Message::Control(Control::Begin { plan, members, clock, barriers }) => {
+                Message::Control(Control::Begin { plan, members, clock, barriers, lease }) => {
                     if let Some((node, source)) = place {
                         if let NodeId::Worker(rank) = node
                             && plan.source(WorkerId(rank)) != Some(source)
@@ -88,7 +90,7 @@ pub fn join(
                             return Err(NodeError::TurnedAway { reason });
                         }
                         transport.know(&members);
-                        return Ok(Joined { node, source, plan, members, clock, barriers, early });
+                        return Ok(Joined { node, source, plan, members, clock, barriers, lease, early });
                     }
                 }
                 Message::Control(Control::Lost { node, reason }) => return Err(NodeError::Lost { node, reason }),
@@ -192,8 +194,10 @@ mod tests {
         let mut events = vec![welcome()];
         events.extend(finish(NodeId::Worker(3)).chain(finish(NodeId::Coordinator)));
         let plan = Plan::first(1, vec![Source(1)]);
-        events
-            .push(say(NodeId::Coordinator, Control::Begin { plan, members: Vec::new(), clock: Clock(0), barriers: 0 }));
+        events.push(say(
+            NodeId::Coordinator,
+            Control::Begin { plan, members: Vec::new(), clock: Clock(0), barriers: 0, lease: None },
+        ));
         let joined = join_hearing(events).expect("begun");
         assert_eq!(joined.early.len(), EARLY_FRAMES);
         assert!(joined.early.iter().all(|frame| frame.head.from == NodeId::Coordinator));

@@ -19,6 +19,8 @@ pub(crate) const BEAT: Duration = Duration::from_millis(500);
 const TURN: usize = 64;
 /// How often the machine is told the time.
 const TICK: Duration = Duration::from_millis(100);
+/// And while something waits for that alone.
+const HURRIED_TICK: Duration = Duration::from_millis(2);
 
 /// How a server runs.
 #[derive(Clone)]
@@ -105,9 +107,10 @@ pub fn run_server(
     let start = Instant::now();
     let mut machine = Server::new(node, joined.plan.clone(), settings.registry, settings.pool)
         .list_bytes(settings.list_bytes)
+        .leased(joined.lease)
         .stopwatch(STOPWATCH);
     if let Some(recorder) = &mut recorder {
-        let subject = Subject::Server { node, plan: joined.plan, list_bytes: settings.list_bytes };
+        let subject = Subject::Server { node, plan: joined.plan, list_bytes: settings.list_bytes, lease: joined.lease };
         recorder.begin(subject).inspect_err(|error| say_failed(&mut transport, (node, joined.source), error))?;
     }
     let mut out = Outbox::new();
@@ -121,7 +124,8 @@ pub fn run_server(
             waiter.wait(Some(Duration::ZERO));
         } else {
             let looks = settings.wait.looks(read - worked);
-            turns.wait(looks, looks && transport.glance(), &mut waiter, TICK);
+            let tick = if machine.hurries() { HURRIED_TICK } else { TICK };
+            turns.wait(looks, looks && transport.glance(), &mut waiter, tick);
         }
         let mut busy = false;
         // The time is read once a turn: a turn that finds nothing must cost next to nothing.
@@ -142,7 +146,7 @@ pub fn run_server(
                     Message::Control(Control::Lost { node, reason }) => {
                         return Err(NodeError::Lost { node: *node, reason: reason.clone() });
                     }
-                    Message::Control(Control::Beat | Control::Begin { .. }) => continue,
+                    Message::Control(Control::Begin { .. }) => continue,
                     Message::Control(Control::Adopt { members, .. }) => transport.know(members),
                     _ => {}
                 }
@@ -166,7 +170,7 @@ pub fn run_server(
             }
             machine.settle(&mut out);
         }
-        if read - ticked >= TICK {
+        if read - ticked >= if machine.hurries() { HURRIED_TICK } else { TICK } {
             ticked = read;
             if let Some(recorder) = &recorder {
                 recorder.input(ServerInput::Tick(now));
@@ -176,8 +180,11 @@ pub fn run_server(
         forward(&mut out, &mut transport, recorder.as_ref());
         if read - beat >= BEAT {
             beat = read;
-            let head = Head::plain(node, NodeId::Coordinator);
-            transport.send(Frame { head, message: Message::Control(Control::Beat) });
+            if let Some(recorder) = &recorder {
+                recorder.input(ServerInput::Beat(now));
+            }
+            machine.beat(now, &mut out);
+            forward(&mut out, &mut transport, recorder.as_ref());
             settings.watch.iter().for_each(|watch| watch(&report(node, &machine, &transport)));
         }
         transport.flush();

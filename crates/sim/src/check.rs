@@ -16,7 +16,8 @@ pub use clocks::{
 };
 pub use counted::pushes_are_counted_once;
 pub use order::{
-    assigned_values_never_go_back, barriers_hold, delay_at_most, fifo_per_worker, no_silent_wait, runs_after,
+    assigned_values_never_go_back, barriers_hold, delay_at_most, fifo_per_worker, no_silent_wait, one_head_at_a_time,
+    runs_after,
 };
 pub use queues::{held_clocks_at_most, open_reads_at_most};
 use std::collections::{BTreeMap, BTreeSet};

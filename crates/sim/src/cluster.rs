@@ -5,9 +5,9 @@ mod membership;
 
 use crate::check::{Checker, Violation};
 use crate::faults::Faults;
-use crate::history::{Event, History};
+use crate::history::{Event, HeadSaid, History};
 use crate::inputs::{Output, packed};
-use crate::network::{Network, Parcel};
+use crate::network::{Isolation, Network, Parcel};
 use crate::program::{Step, TableIndex};
 use crate::random::Random;
 use crate::sabotage::{Sabotage, Streams};
@@ -18,7 +18,7 @@ use machine::{
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
-use types::{NodeId, ShardId, Source, Span, TableId, TableSpec, Time};
+use types::{NodeId, PlanNumber, ShardId, Source, Span, TableId, TableSpec, Time};
 use update::Registry;
 use wire::{Control, Frame, Head, KeyPart, Message, Pool, Role};
 
@@ -73,6 +73,7 @@ enum Happening {
     Crash(usize),
     Join(usize),
     CrashServer(usize),
+    Isolate(NodeId, Option<Isolation>),
     JoinServer(usize),
 }
 
@@ -165,7 +166,9 @@ impl Cluster {
         let plan = coordinator.plan().clone();
         let loses = faults.loss > 0.0 || faults.reordering > 0.0;
         let settings = WorkerSettings { resend_after: loses.then_some(RESEND_AFTER), ..WorkerSettings::default() };
-        let server = |index| Server::new(NodeId::Server(index), plan.clone(), Registry::builtin(), Pool::new());
+        let lease = (membership != Membership::Fixed).then_some(patience);
+        let server =
+            |index| Server::new(NodeId::Server(index), plan.clone(), Registry::builtin(), Pool::new()).leased(lease);
         Self {
             network: Network::new(seed, faults),
             shape,
@@ -180,7 +183,7 @@ impl Cluster {
                 .live_workers()
                 .map(|(worker, source)| Actor::new(Worker::new(worker, source, plan.clone(), settings)))
                 .collect(),
-            history: History { seed, plan, specs: Vec::new(), entries: Vec::new(), ended: Time(0) },
+            history: History { seed, plan, specs: Vec::new(), entries: Vec::new(), heads: Vec::new(), ended: Time(0) },
             sabotage: None,
             chosen_from: Vec::new(),
             streams: Streams::new(),
@@ -212,6 +215,9 @@ impl Cluster {
 
     /// Breaks a machine.
     pub fn sabotage(&mut self, sabotage: Sabotage) {
+        if sabotage == Sabotage::IgnoreLeases {
+            self.servers.iter_mut().for_each(|server| *server = server.take().map(|server| server.leased(None)));
+        }
         self.sabotage = Some(sabotage);
     }
 
@@ -362,6 +368,10 @@ impl Cluster {
             Happening::Join(worker) => self.join(worker),
             Happening::CrashServer(server) => self.crash_a_server(server),
             Happening::JoinServer(server) => self.join_as_server(server),
+            Happening::Isolate(node, from) => {
+                self.network.counts.isolated += u64::from(from.is_some());
+                self.network.isolate(node, from);
+            }
         }
     }
 
@@ -391,7 +401,7 @@ impl Cluster {
                     return self.hear_of_serving(server, frame);
                 }
                 match frame.message {
-                    Message::Control(Control::Beat | Control::Begin { .. }) => return,
+                    Message::Control(Control::Begin { .. }) => return,
                     Message::Control(Control::Lost { node, .. }) if node == NodeId::Server(index) => {
                         self.servers[server] = None;
                         self.network.counts.expelled += 1;
@@ -465,7 +475,11 @@ impl Cluster {
             NodeId::Server(index) => {
                 let Some(server) = &self.servers[index as usize] else { return };
                 let done = server.is_finished();
-                self.dispatch(vec![control(node, if done { Control::Bye } else { Control::Beat })]);
+                if done {
+                    self.dispatch(vec![control(node, Control::Bye)]);
+                } else {
+                    self.drive_server(index as usize, ServerInput::Beat(self.now));
+                }
             }
             NodeId::Worker(rank) => match self.actors[rank as usize].standing {
                 Standing::Working => {
@@ -507,11 +521,18 @@ impl Cluster {
 
     fn dispatch(&mut self, frames: Vec<Frame>) {
         for mut frame in frames {
+            self.note_head(&frame);
             if let Some(sabotage) = self.sabotage {
                 let (sent, heard) = sabotage.meddle(&mut frame, &mut self.streams);
-                if let (Some(heard), NodeId::Worker(rank)) = (heard, frame.head.from) {
-                    self.drive_worker(rank as usize, WorkerInput::Frame(self.now, Box::new(heard)));
-                    self.later(Span(0), Happening::Wake(rank as usize));
+                match (heard, frame.head.from) {
+                    (Some(heard), NodeId::Worker(rank)) => {
+                        self.drive_worker(rank as usize, WorkerInput::Frame(self.now, Box::new(heard)));
+                        self.later(Span(0), Happening::Wake(rank as usize));
+                    }
+                    (Some(heard), NodeId::Server(index)) => {
+                        self.drive_server(index as usize, ServerInput::Frame(self.now, Box::new(heard)));
+                    }
+                    _ => {}
                 }
                 if !sent {
                     continue;
@@ -521,6 +542,21 @@ impl Cluster {
                 self.at(at, Happening::Arrival(parcel));
             }
         }
+    }
+
+    /// What a server says as the head of a slice.
+    fn note_head(&mut self, frame: &Frame) {
+        let (table, shard) = match &frame.message {
+            Message::Acked(acked) => (acked.table, acked.shard),
+            Message::Pulled(pulled) => (pulled.table, pulled.shard),
+            _ => return,
+        };
+        let (server, plan) = (frame.head.from, frame.head.plan);
+        // Whoever is none of the plan's workers is told so by anybody.
+        if plan == PlanNumber(0) {
+            return;
+        }
+        self.history.heads.push(HeadSaid { at: self.now, table, shard, server, plan });
     }
 
     fn note(&mut self, worker: u32, event: Event) {

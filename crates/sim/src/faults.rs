@@ -90,6 +90,8 @@ pub struct FaultCounts {
     pub joined: u64,
     /// Nodes that were there, and taken to be gone.
     pub expelled: u64,
+    /// Nodes that were cut off for a while.
+    pub isolated: u64,
 }
 
 impl AddAssign for FaultCounts {
@@ -103,14 +105,16 @@ impl AddAssign for FaultCounts {
         self.crashed += other.crashed;
         self.joined += other.joined;
         self.expelled += other.expelled;
+        self.isolated += other.isolated;
     }
 }
 
 impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { delayed, reordered, duplicated, lost, disconnected, forgotten, crashed, joined, expelled } = self;
+        let Self { delayed, reordered, duplicated, lost, disconnected, forgotten, crashed, joined, expelled, isolated } =
+            self;
         write!(f, "delayed {delayed}, reordered {reordered}, duplicated {duplicated}, lost {lost}, ")?;
         write!(f, "disconnected {disconnected}, forgotten {forgotten}, crashed {crashed}, joined {joined}, ")?;
-        write!(f, "expelled {expelled}")
+        write!(f, "expelled {expelled}, isolated {isolated}")
     }
 }

@@ -3,7 +3,7 @@
 use crate::program::TableIndex;
 use machine::{Notice, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Clock, Key, Plan, ShardId, TableSpec, Time};
+use types::{Clock, Key, NodeId, Plan, PlanNumber, ShardId, TableId, TableSpec, Time};
 use wire::{FailedClock, Refusal};
 
 /// What a read brought.
@@ -155,6 +155,21 @@ pub struct Entry {
     pub event: Event,
 }
 
+/// A server acknowledged or answered, as the head of a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadSaid {
+    /// When.
+    pub at: Time,
+    /// Of which table.
+    pub table: TableId,
+    /// Which slice.
+    pub shard: ShardId,
+    /// Who.
+    pub server: NodeId,
+    /// By which plan.
+    pub plan: PlanNumber,
+}
+
 /// Everything the programs did and saw.
 #[derive(Clone, Debug, PartialEq)]
 pub struct History {
@@ -166,6 +181,8 @@ pub struct History {
     pub specs: Vec<TableSpec>,
     /// In the order they happened.
     pub entries: Vec<Entry>,
+    /// What servers said as heads, in order.
+    pub heads: Vec<HeadSaid>,
     /// When the run ended.
     pub ended: Time,
 }

@@ -49,6 +49,15 @@ impl Packed {
     }
 }
 
+/// Whom a node is cut off from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    /// Everybody.
+    Everybody,
+    /// The coordinator alone.
+    Coordinator,
+}
+
 /// A frame on its way.
 #[derive(Debug)]
 pub struct Parcel {
@@ -82,6 +91,8 @@ pub struct Network {
     ways: BTreeMap<(NodeId, NodeId), Way>,
     connections: BTreeMap<(NodeId, NodeId), Connection>,
     forgotten: BTreeSet<u128>,
+    /// Nodes that are cut off: from everybody, or from the coordinator alone.
+    isolated: BTreeMap<NodeId, Isolation>,
     /// Until when each node is busy sending.
     busy: BTreeMap<NodeId, Time>,
 }
@@ -99,13 +110,34 @@ impl Network {
             ways: BTreeMap::new(),
             connections: BTreeMap::new(),
             forgotten: BTreeSet::new(),
+            isolated: BTreeMap::new(),
             busy: BTreeMap::new(),
         }
+    }
+
+    /// Cuts a node off, or lets it be heard again.
+    pub fn isolate(&mut self, node: NodeId, from: Option<Isolation>) {
+        match from {
+            Some(isolation) => self.isolated.insert(node, isolation),
+            None => self.isolated.remove(&node),
+        };
+    }
+
+    fn is_cut(&self, one: NodeId, other: NodeId) -> bool {
+        let cut = |node: NodeId, from: NodeId| match self.isolated.get(&node) {
+            Some(Isolation::Everybody) => true,
+            Some(Isolation::Coordinator) => from == NodeId::Coordinator,
+            None => false,
+        };
+        !self.isolated.is_empty() && (cut(one, other) || cut(other, one))
     }
 
     /// When what is sent now arrives, as often as it does.
     pub fn send(&mut self, now: Time, mut frame: Frame) -> Vec<(Time, Parcel)> {
         let (from, to) = (frame.head.from, frame.head.to);
+        if self.is_cut(from, to) {
+            return Vec::new();
+        }
         self.forget_lists(&mut frame);
         let connection = self.connections.entry(pair(from, to)).or_default();
         if connection.broken {
@@ -151,6 +183,9 @@ impl Network {
 
     /// The frame of a parcel that arrives, unless its connection has broken since.
     pub fn arrive(&mut self, parcel: &Parcel) -> Option<Frame> {
+        if self.is_cut(parcel.from, parcel.to) {
+            return None;
+        }
         let connection = self.connections.entry(pair(parcel.from, parcel.to)).or_default();
         if connection.broken || connection.number != parcel.connection {
             return None;

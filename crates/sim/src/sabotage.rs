@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use types::{Clock, Combine, NumberType, ShardId, TableId};
-use wire::{Acked, Control, Frame, Head, Message, Payload, Push};
+use wire::{Acked, Control, Frame, Head, Message, Payload, Piece, Push, Replicated};
 
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,12 @@ pub enum Sabotage {
     TuneLate,
     /// The coordinator lets a worker pass every barrier as soon as it comes.
     PassBarriersEarly,
+    /// Heads take every window to be at the tail as soon as it is sent, and some never come there.
+    AcknowledgeForTheTail,
+    /// Copies do not know the last part of each stream that the head has applied.
+    ForgetTheWindow,
+    /// Servers go on answering when their leases have ended.
+    IgnoreLeases,
 }
 
 /// One part in four is broken where only some are.
@@ -102,6 +108,21 @@ impl Sabotage {
                 pulled.positions = Payload::new(vec![0u8; pulled.positions.len()]);
             }
             (Self::TuneLate, Message::Tune(tune)) => tune.at = tune.at.next(),
+            (Self::AcknowledgeForTheTail, Message::Replica(replica)) if replica.filling.is_none() => {
+                sent = replica.window % 3 != 0;
+                if let Piece::Ledger { .. } = replica.what {
+                    let (table, shard, through) = (replica.table, replica.shard, replica.window);
+                    let replicated = Replicated { table, shard, through, filling: None };
+                    let reply = Head { plan: head.plan, ..Head::plain(head.to, head.from) };
+                    heard = Some(Frame { head: reply, message: Message::Replicated(replicated) });
+                }
+            }
+            (Self::ForgetTheWindow, Message::Replica(replica)) => {
+                if let Piece::Ledger { bytes } = &mut replica.what {
+                    forget_last(bytes);
+                }
+            }
+            (Self::IgnoreLeases, Message::Control(Control::Begin { lease, .. })) => *lease = None,
             (Self::PassBarriersEarly, Message::Control(Control::Barrier { number })) => {
                 let passed = Message::Control(Control::BarrierPassed { number: *number });
                 heard = Some(Frame { head: Head::plain(head.to, head.from), message: passed });
@@ -109,6 +130,30 @@ impl Sabotage {
             _ => {}
         }
         (sent, heard)
+    }
+}
+
+/// A ledger begins with the incarnations and their streams: each stream is taken to have finished one item less.
+fn forget_last(ledger: &mut [u8]) {
+    let count =
+        |at: usize, bytes: &[u8]| bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    let mut at = 4;
+    for _ in 0..count(0, ledger) {
+        at += if ledger[at] == 1 { 9 } else { 1 };
+    }
+    let streams = count(at, ledger);
+    at += 4;
+    for _ in 0..streams {
+        let mut finished = [0; 8];
+        finished.copy_from_slice(&ledger[at..at + 8]);
+        let less = u64::from_le_bytes(finished).saturating_sub(1);
+        ledger[at..at + 8].copy_from_slice(&less.to_le_bytes());
+        at += 8;
+        // Of streams in which something was refused, no more is needed.
+        if count(at, ledger) > 0 {
+            return;
+        }
+        at += 4;
     }
 }
 

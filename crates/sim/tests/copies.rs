@@ -12,18 +12,44 @@ fn rows() -> TableSpec {
 
 /// A server crashes and another one comes, both somewhere in the middle of the run.
 fn servers_come_and_go(seed: u64, spec: &TableSpec, faults: Faults) -> Cluster {
+    servers_come_and_go_with(seed, spec, faults, None).unwrap_or_else(|stuck| panic!("{stuck}"))
+}
+
+fn servers_come_and_go_with(
+    seed: u64,
+    spec: &TableSpec,
+    faults: Faults,
+    sabotage: Option<Sabotage>,
+) -> Result<Cluster, Stuck> {
     let mut cluster = Cluster::open(seed, SHAPE, faults, PATIENCE, 2);
+    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let table = cluster.table(spec.clone());
     let work = Work { clocks: 8, ..Work::default() };
     cluster.programs(work.programs(seed, SHAPE, table, spec));
     let mut random = Random::new(seed ^ 0x5E12_7E12);
     cluster.join_server(Span(random.below(60_000_000)));
     cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(random.below(60_000_000)));
-    cluster.run();
-    cluster
+    cluster.try_run()?;
+    Ok(cluster)
+}
+
+/// A server is cut off, from everybody or from the coordinator alone, for longer than anybody has patience, and comes back.
+fn a_server_is_cut_off(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Result<Cluster, Stuck> {
+    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
+    let table = cluster.table(spec.clone());
+    let work = Work { clocks: 8, ..Work::default() };
+    cluster.programs(work.programs(seed, SHAPE, table, spec));
+    let mut random = Random::new(seed ^ 0x150_1A7E);
+    let from = if random.chance(0.5) { Isolation::Everybody } else { Isolation::Coordinator };
+    let server = random.below(SHAPE.servers.into()) as u32;
+    cluster.isolate_server(server, from, Span(random.below(60_000_000)), Span::from_millis(1_500));
+    cluster.try_run()?;
+    Ok(cluster)
 }
 
 fn check(cluster: &Cluster, slack: u64) {
+    cluster.check(one_head_at_a_time());
     cluster.check(staleness_at_most(slack));
     cluster.check(reported_clock_is_true());
     cluster.check(no_acknowledged_push_lost_or_doubled());
@@ -53,4 +79,36 @@ fn clocks_are_whole_when_a_server_is_lost() {
         cluster.check(reads_hold_exactly_the_clocks_below_the_reported_one());
         cluster
     });
+}
+
+#[test]
+fn a_server_that_is_cut_off_answers_for_nothing_that_another_holds() {
+    let spec = rows().consistency(Consistency::slack(1));
+    for_seeds("servers cut off", |seed| {
+        let cluster = a_server_is_cut_off(seed, &spec, None).unwrap_or_else(|stuck| panic!("{stuck}"));
+        check(&cluster, 1);
+        cluster
+    });
+}
+
+/// What is found against a cluster whose servers are broken, if anything is.
+fn found(seed: u64, sabotage: Sabotage) -> Option<String> {
+    let spec = rows().consistency(Consistency::slack(1));
+    let cluster = match sabotage {
+        Sabotage::IgnoreLeases => a_server_is_cut_off(seed, &spec, Some(sabotage)),
+        _ => servers_come_and_go_with(seed, &spec, Faults::ALL, Some(sabotage)),
+    };
+    let checkers = [no_acknowledged_push_lost_or_doubled(), staleness_at_most(1), one_head_at_a_time()];
+    match cluster {
+        Err(stuck) => Some(stuck.to_string()),
+        Ok(cluster) => checkers.into_iter().find_map(|checker| cluster.violation(checker)).map(|v| v.to_string()),
+    }
+}
+
+#[test]
+fn broken_chains_are_noticed() {
+    for sabotage in [Sabotage::AcknowledgeForTheTail, Sabotage::ForgetTheWindow, Sabotage::IgnoreLeases] {
+        let found = some_seed(|seed| found(seed, sabotage));
+        println!("{sabotage:?}: {}", found.unwrap_or_else(|| panic!("{sabotage:?} goes unnoticed")));
+    }
 }

@@ -175,7 +175,7 @@ impl Coordinator {
             Control::Join { role, address, token, place } => {
                 self.join(now, from, (role, place), address, token, out);
             }
-            Control::Beat => self.beat(from, out),
+            Control::Beat => self.beat(from, frame.head.number, out),
             Control::Fail { reason } => self.failed(from, format!("it could not go on: {reason}"), out),
             // Whoever says more before it was told to begin is none of ours, and its seat may yet become another's.
             _ if !self.begun => {}
@@ -183,7 +183,7 @@ impl Coordinator {
             Control::TableAdded { table, problem } => self.table_added(from, table, problem, out),
             Control::Barrier { number } => self.barrier(now, from, number, out),
             Control::Bye => self.bye(from, out),
-            Control::Adopted { plan, frontier } => self.adopted(from, plan, frontier, out),
+            Control::Adopted { plan, enacted, frontier } => self.adopted(from, plan, enacted, frontier, out),
             Control::Filled { table, shard, server, plan } => self.filled(table, shard, server, plan),
             _ => {}
         }
@@ -211,7 +211,9 @@ impl Coordinator {
     fn bye(&mut self, from: NodeId, out: &mut Outbox) {
         let Some(seat) = self.seats.get_mut(&from) else { return };
         Self::say(from, Control::Bye, out);
-        if !std::mem::replace(&mut seat.gone, true) {
+        let was_there = !std::mem::replace(&mut seat.gone, true);
+        // Servers go when the run is over, and nobody wants what they hold.
+        if was_there && matches!(from, NodeId::Worker(_)) {
             self.departed(from, out);
         }
     }
@@ -220,7 +222,10 @@ impl Coordinator {
     fn departed(&mut self, node: NodeId, out: &mut Outbox) {
         let rank = match node {
             NodeId::Worker(rank) => rank,
-            NodeId::Server(index) => return self.remove_server(index),
+            NodeId::Server(index) => {
+                self.forget_at_tables(node, out);
+                return self.remove_server(index);
+            }
             NodeId::Coordinator => return,
         };
         // One that had not begun was not waited for.
@@ -228,7 +233,7 @@ impl Coordinator {
         self.changed = true;
         self.untold.remove(&node);
         self.barriers.remove(&WorkerId(rank));
-        self.tables.values_mut().for_each(|table| table.forget(node));
+        self.forget_at_tables(node, out);
         self.pass_barrier(out);
         if self.is_over() {
             self.live_servers().for_each(|server| Self::say(server, Control::Finish, out));
@@ -257,7 +262,12 @@ impl Coordinator {
             self.vacate_silent(now);
             return;
         }
-        let silent = |(_, seat): &(&NodeId, &Seat)| !seat.gone && now.since(seat.heard) > self.patience;
+        // A server whose lease has surely ended is given up, not one whose lease is about to: clocks do not run alike everywhere.
+        let patience = |node: &NodeId| match node {
+            NodeId::Server(_) if self.membership != Membership::Fixed => Span(self.patience.0 / 4 * 5),
+            _ => self.patience,
+        };
+        let silent = |(node, seat): &(&NodeId, &Seat)| !seat.gone && now.since(seat.heard) > patience(node);
         let silent: Vec<(NodeId, f64)> =
             self.seats.iter().filter(silent).map(|(node, seat)| (*node, now.since(seat.heard).as_secs_f64())).collect();
         for (node, seconds) in silent {

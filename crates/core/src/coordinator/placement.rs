@@ -58,7 +58,7 @@ impl Coordinator {
             chain.whole.retain(|member| *member != server);
             chain.filling.retain(|member| *member != server);
         }
-        self.tables.values_mut().for_each(|table| table.forget(NodeId::Server(server)));
+        self.untold.remove(&NodeId::Server(server));
         // Whatever plan was on its way names somebody who is not there to adopt it.
         self.adoption = None;
         self.changed = true;

@@ -1,6 +1,6 @@
 //! Plans: made when somebody comes or goes, adopted by every server first, and then told to the workers.
 
-use super::{Coordinator, Seat};
+use super::{Coordinator, Membership, Seat};
 use crate::Outbox;
 use std::collections::BTreeSet;
 use types::{Clock, NodeId, Plan, PlanNumber, Source};
@@ -58,17 +58,27 @@ impl Coordinator {
     /// Says the plan to whoever has not adopted it.
     pub(super) fn say_plan(&self, out: &mut Outbox) {
         let members = self.members();
-        let waiting = self.adoption.iter().flat_map(|adoption| &adoption.waiting);
-        for node in waiting.chain(&self.untold) {
-            Self::say(*node, Control::Adopt { plan: self.plan.clone(), members: members.clone() }, out);
+        let waiting = self.adoption.iter().flat_map(|adoption| &adoption.waiting).map(|node| (*node, false));
+        for (node, enacted) in waiting.chain(self.untold.iter().map(|node| (*node, true))) {
+            let (plan, members) = (self.plan.clone(), members.clone());
+            Self::say(node, Control::Adopt { plan, members, enacted }, out);
         }
     }
 
-    pub(super) fn adopted(&mut self, from: NodeId, number: PlanNumber, frontier: Clock, out: &mut Outbox) {
+    pub(super) fn adopted(
+        &mut self,
+        from: NodeId,
+        number: PlanNumber,
+        enacted: bool,
+        frontier: Clock,
+        out: &mut Outbox,
+    ) {
         if number != self.plan.number {
             return;
         }
-        self.untold.remove(&from);
+        if enacted {
+            self.untold.remove(&from);
+        }
         if let Some(adoption) = &mut self.adoption
             && adoption.waiting.remove(&from)
         {
@@ -79,6 +89,7 @@ impl Coordinator {
 
     fn adopt_if_all(&mut self, out: &mut Outbox) {
         let Some(adoption) = self.adoption.take_if(|adoption| adoption.waiting.is_empty()) else { return };
+        self.untold.extend(self.live_servers().collect::<Vec<_>>());
         for (worker, source) in self.plan.live_workers().collect::<Vec<_>>() {
             let node = NodeId::from(worker);
             let Some(seat) = self.seats.get_mut(&node).filter(|seat| seat.source == source && !seat.gone) else {
@@ -114,6 +125,7 @@ impl Coordinator {
     pub(super) fn begin(&self, to: NodeId, out: &mut Outbox) {
         let Some(clock) = self.seats.get(&to).and_then(|seat: &Seat| seat.since) else { return };
         let (plan, members, barriers) = (self.plan.clone(), self.members(), self.passed);
-        Self::say(to, Control::Begin { plan, members, clock, barriers }, out);
+        let lease = (self.membership != Membership::Fixed).then_some(self.patience);
+        Self::say(to, Control::Begin { plan, members, clock, barriers, lease }, out);
     }
 }

@@ -3,7 +3,7 @@
 use super::{Coordinator, Membership, News};
 use crate::Outbox;
 use types::{Clock, NodeId, Source, Time};
-use wire::{Control, Role};
+use wire::{Control, Frame, Head, Message, Role};
 
 pub(super) struct Seat {
     pub address: String,
@@ -90,7 +90,7 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn beat(&mut self, from: NodeId, out: &mut Outbox) {
+    pub(super) fn beat(&mut self, from: NodeId, number: u64, out: &mut Outbox) {
         let Some(seat) = self.seats.get_mut(&from) else { return };
         let first = !std::mem::replace(&mut seat.ready, true);
         if let Some((node, reason)) = &self.lost {
@@ -103,7 +103,8 @@ impl Coordinator {
         } else if self.begun && first {
             self.come_in(from, out);
         } else {
-            Self::say(from, Control::Beat, out);
+            let head = Head { number, ..Head::plain(NodeId::Coordinator, from) };
+            out.send(Frame { head, message: Message::Control(Control::Beat) });
         }
     }
 

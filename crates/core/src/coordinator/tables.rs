@@ -20,7 +20,7 @@ pub(super) struct Table {
 
 impl Table {
     /// A node is gone: it is not waited for.
-    pub fn forget(&mut self, node: NodeId) {
+    fn forget(&mut self, node: NodeId) {
         self.untold.remove(&node);
         self.askers.remove(&node);
         self.pending.remove(&node);
@@ -82,6 +82,18 @@ impl Coordinator {
             if table.pending.is_empty() && table.problem.is_none() {
                 Self::say(worker, Control::AddTable { table: table.id, spec: table.spec.clone() }, out);
             }
+        }
+    }
+
+    /// A node is gone: no table waits for it.
+    pub(super) fn forget_at_tables(&mut self, node: NodeId, out: &mut Outbox) {
+        for (name, table) in &mut self.tables {
+            let waited = table.pending.contains(&node);
+            table.forget(node);
+            if waited && table.pending.is_empty() && table.problem.is_none() {
+                Self::tell_workers(table, out);
+            }
+            Self::answer_askers(name, table, out);
         }
     }
 

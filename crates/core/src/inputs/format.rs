@@ -11,6 +11,7 @@ impl Field for ServerInput {
             Self::Frame(now, frame) => put_frame(0, *now, frame, out),
             Self::Settle => out.push(1),
             Self::Tick(now) => put_time(2, *now, out),
+            Self::Beat(now) => put_time(3, *now, out),
         }
     }
 
@@ -19,6 +20,7 @@ impl Field for ServerInput {
             0 => Ok(Self::Frame(time(input)?, Box::new(Frame::get(input)?))),
             1 => Ok(Self::Settle),
             2 => Ok(Self::Tick(time(input)?)),
+            3 => Ok(Self::Beat(time(input)?)),
             _ => Err(UNKNOWN),
         }
     }

@@ -18,6 +18,8 @@ pub enum ServerInput {
     Settle,
     /// Time has passed.
     Tick(Time),
+    /// It is time for a sign of life.
+    Beat(Time),
 }
 
 impl ServerInput {
@@ -27,6 +29,7 @@ impl ServerInput {
             Self::Frame(now, frame) => server.handle(now, *frame, out),
             Self::Settle => server.settle(out),
             Self::Tick(now) => server.tick(now, out),
+            Self::Beat(now) => server.beat(now, out),
         }
     }
 }

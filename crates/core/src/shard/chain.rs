@@ -7,6 +7,7 @@ use super::combine::Held;
 use super::dirty::Dirty;
 use super::filling::positions_of;
 use super::links::{Links, Post, Role, Window};
+use super::parked::Parked;
 use super::{AnyShard, Shard};
 use crate::Outbox;
 use types::{Clock, Combine, NodeId, PART_BYTES, Time, WorkerId};
@@ -55,6 +56,11 @@ impl<T: Number> Shard<T> {
         if is_head && !was_head {
             self.subscribers.start_over(self.plan);
             self.published.iter_mut().for_each(|published| published.start_over_at(self.plan));
+        }
+        if !is_head {
+            // Whoever waits here asks the head.
+            self.unacknowledged.clear();
+            self.parked = Parked::default();
         }
         if is_head {
             // Everybody has to hear what this copy knows.
@@ -308,7 +314,10 @@ impl<T: Number> Shard<T> {
 
     /// Workers are told of the frontier that the tail holds, if it is a new one.
     pub(super) fn announce(&mut self, out: &mut Outbox) {
-        if !AnyShard::is_head(self) || self.announced() == self.told && self.is_exact() == self.told_exact {
+        if !AnyShard::is_head(self) || !self.may_answer {
+            return;
+        }
+        if self.announced() == self.told && self.is_exact() == self.told_exact {
             return;
         }
         (self.told, self.told_exact) = (self.announced(), self.is_exact());

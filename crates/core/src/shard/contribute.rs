@@ -142,6 +142,9 @@ impl<T: Number> Shard<T> {
 
     /// Tells whoever waits for the frontier that workers may know of.
     pub(super) fn tell(&mut self, by: Option<WorkerId>, out: &mut Outbox) {
+        if !self.may_answer {
+            return;
+        }
         if self.is_exact() {
             if self.spec.consistency.is_eager() {
                 self.refresh(out);

@@ -98,6 +98,8 @@ pub trait AnyShard: Send {
     fn adopt(&mut self, plan: &Plan, now: Time, out: &mut Outbox) -> Clock;
     /// Whether it answers for its slice.
     fn is_head(&self) -> bool;
+    /// Whether it may acknowledge and answer, as the head.
+    fn answer(&mut self, may: bool, out: &mut Outbox);
     /// What has changed at the head of the chain.
     fn replica(&mut self, now: Time, head: &Head, replica: Replica, out: &mut Outbox);
     /// What copies hold.
@@ -191,6 +193,8 @@ struct Shard<T: Number> {
     /// The frontier that workers were last told of, and whether rows were exactly those of it.
     told: Clock,
     told_exact: bool,
+    /// Whether it may acknowledge and answer, as the head.
+    may_answer: bool,
     now: Time,
 }
 
@@ -236,6 +240,7 @@ impl<T: Number> Shard<T> {
             whole: true,
             told: Clock(0),
             told_exact: true,
+            may_answer: true,
             now: Time(0),
         })
     }
@@ -366,6 +371,14 @@ impl<T: Number> AnyShard for Shard<T> {
         Shard::take_part(self, role, now, out);
     }
 
+    fn answer(&mut self, may: bool, out: &mut Outbox) {
+        self.may_answer = may;
+        if may {
+            self.announce(out);
+            self.tell(None, out);
+        }
+    }
+
     fn is_head(&self) -> bool {
         self.links.as_ref().is_none_or(Links::is_head)
     }
@@ -437,6 +450,9 @@ impl<T: Number> AnyShard for Shard<T> {
     fn settle(&mut self, now: Time, out: &mut Outbox) {
         self.now = now;
         self.close_window(out);
+        if !self.may_answer || !AnyShard::is_head(self) {
+            return;
+        }
         let (table, shard) = (self.table, self.placed.shard);
         for worker in std::mem::take(&mut self.unacknowledged) {
             let durable = self.durable(worker);

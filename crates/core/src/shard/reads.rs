@@ -16,7 +16,8 @@ impl<T: Number> Shard<T> {
     pub(super) fn try_read(&mut self, read: ParkedRead, released_by: Option<WorkerId>, out: &mut Outbox) {
         let exact = self.is_exact();
         let admits = |frontier| self.spec.consistency.admits(read.clock, frontier) && read.pull.frontier <= frontier;
-        let admitted = exact && admits(self.announced());
+        let bounded = self.spec.consistency.bound().is_some();
+        let admitted = exact && admits(self.announced()) && (self.may_answer || !bounded);
         if !admitted && admits(self.frontier.value()) {
             // It is only the copies that it waits for.
             self.links.iter_mut().for_each(|links| links.needed = true);

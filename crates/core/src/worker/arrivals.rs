@@ -334,7 +334,7 @@ impl Worker {
             Control::TableRefused { name, problem } if self.asked.remove(&name).is_some() => {
                 self.made.insert(name, Err(problem));
             }
-            Control::Adopt { plan, .. } => self.adopt(now, plan, out),
+            Control::Adopt { plan, enacted, .. } => self.adopt(now, plan, enacted, out),
             Control::BarrierPassed { number } => self.barrier_passed = self.barrier_passed.max(number),
             Control::BarrierWaiting { on, .. } => self.notices.push(Notice::Barrier { on }),
             _ => {}
@@ -342,7 +342,7 @@ impl Worker {
     }
 
     /// Goes by another plan, unless it is an old one.
-    fn adopt(&mut self, now: Time, plan: Plan, out: &mut Outbox) {
+    fn adopt(&mut self, now: Time, plan: Plan, enacted: bool, out: &mut Outbox) {
         if plan.number > self.plan.number {
             self.plan = plan;
             let mut moved = BTreeSet::new();
@@ -357,7 +357,7 @@ impl Worker {
             // Everything that is not acknowledged is sent again before anything else is said there.
             moved.into_iter().for_each(|owner| self.reconnected(now, owner, out));
         }
-        self.control(Control::Adopted { plan: self.plan.number, frontier: Clock(0) }, out);
+        self.control(Control::Adopted { plan: self.plan.number, enacted, frontier: Clock(0) }, out);
     }
 
     /// A connection to `node` is there again: whatever may have been lost with the old one is sent again.

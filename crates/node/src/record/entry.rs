@@ -12,7 +12,7 @@ const MOST_SLICES: usize = 1 << 16;
 /// What is recorded, with all that it was made from beside what it was told: the registry alone is code.
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
-    Server { node: NodeId, plan: Plan, list_bytes: usize },
+    Server { node: NodeId, plan: Plan, list_bytes: usize, lease: Option<Span> },
     Coordinator { size: Size, membership: Membership, patience: Span },
     Worker { id: WorkerId, source: Source, plan: Plan, clock: Clock, barriers: u64, settings: WorkerSettings },
 }
@@ -111,11 +111,12 @@ impl Subject {
 impl Field for Subject {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Server { node, plan, list_bytes } => {
+            Self::Server { node, plan, list_bytes, lease } => {
                 out.push(0);
                 node.put(out);
                 plan.put(out);
                 (*list_bytes as u64).put(out);
+                lease.put(out);
             }
             Self::Coordinator { size, membership, patience } => {
                 out.push(1);
@@ -143,7 +144,8 @@ impl Field for Subject {
         Ok(match u8::get(input)? {
             0 => {
                 let (node, plan) = (Field::get(input)?, plan(input)?);
-                Self::Server { node, plan, list_bytes: usize::try_from(u64::get(input)?).unwrap_or(usize::MAX) }
+                let list_bytes = usize::try_from(u64::get(input)?).unwrap_or(usize::MAX);
+                Self::Server { node, plan, list_bytes, lease: Field::get(input)? }
             }
             1 => {
                 let (servers, workers) = Field::get(input)?;

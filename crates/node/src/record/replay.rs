@@ -42,8 +42,9 @@ enum Machine {
 impl Machine {
     fn new(subject: Subject, registry: &Registry) -> Self {
         match subject {
-            Subject::Server { node, plan, list_bytes } => {
-                let server = Server::new(node, plan, registry.clone(), Pool::new()).list_bytes(list_bytes);
+            Subject::Server { node, plan, list_bytes, lease } => {
+                let server =
+                    Server::new(node, plan, registry.clone(), Pool::new()).list_bytes(list_bytes).leased(lease);
                 Self::Server(Box::new(server))
             }
             Subject::Coordinator { size, membership, patience } => {

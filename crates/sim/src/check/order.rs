@@ -124,6 +124,27 @@ pub fn runs_after() -> Checker {
     })
 }
 
+/// Once a server has acknowledged or answered as the head of a slice, none that went by an older plan does.
+#[must_use]
+pub fn one_head_at_a_time() -> Checker {
+    Box::new(|history| {
+        let mut heads: BTreeMap<(types::TableId, types::ShardId), &crate::history::HeadSaid> = BTreeMap::new();
+        for said in &history.heads {
+            let head = heads.entry((said.table, said.shard)).or_insert(said);
+            if said.plan >= head.plan {
+                *head = said;
+            } else if said.server != head.server {
+                let (newer, since) = (head.server, head.at.since(types::Time(0)).as_secs_f64());
+                let (older, at) = (said.server, said.at.since(types::Time(0)).as_secs_f64());
+                let what =
+                    format!("{older} answers for slice {} at {at:.3} s, and {newer} did at {since:.3} s", said.shard.0);
+                return broken(history, "one_head_at_a_time", what);
+            }
+        }
+        Ok(())
+    })
+}
+
 /// Nobody passes a barrier before everybody who has not left has reached it.
 #[must_use]
 pub fn barriers_hold() -> Checker {

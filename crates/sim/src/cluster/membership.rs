@@ -3,8 +3,9 @@
 use super::actor::{Actor, Standing};
 use super::{Cluster, Happening, SAY_AGAIN};
 use crate::history::Event;
+use crate::network::Isolation;
 use crate::program::Step;
-use machine::{Server, Worker};
+use machine::{Server, ServerInput, Worker};
 use types::{NodeId, Plan, Source, Span, WorkerId};
 use update::Registry;
 use wire::{Control, Frame, Head, Message, Pool, Role};
@@ -51,6 +52,13 @@ impl Cluster {
         server as u32
     }
 
+    /// Cuts a server off, from everybody or from the coordinator alone, at that time and for so long.
+    pub fn isolate_server(&mut self, server: u32, from: Isolation, after: Span, length: Span) {
+        let node = NodeId::Server(server);
+        self.later(after, Happening::Isolate(node, Some(from)));
+        self.later(Span(after.0 + length.0), Happening::Isolate(node, None));
+    }
+
     pub(super) fn crash_a_server(&mut self, server: usize) {
         if self.servers[server].take_if(|server| !server.is_finished()).is_some() {
             self.network.counts.crashed += 1;
@@ -86,11 +94,13 @@ impl Cluster {
                 self.serving.insert(server, Some(source));
                 self.join_as_server(server);
             }
-            (Some(_), Message::Control(Control::Begin { plan, .. })) => {
+            (Some(_), Message::Control(Control::Begin { plan, lease, .. })) => {
                 self.network.counts.joined += 1;
                 self.serving.remove(&server);
                 let node = NodeId::Server(server as u32);
-                self.servers[server] = Some(Server::new(node, plan, Registry::builtin(), Pool::new()));
+                let machine = Server::new(node, plan, Registry::builtin(), Pool::new()).leased(lease);
+                self.servers[server] = Some(machine);
+                self.drive_server(server, ServerInput::Beat(self.now));
                 for happening in [Happening::Tick(node), Happening::Beat(node)] {
                     self.later(SAY_AGAIN, happening);
                 }

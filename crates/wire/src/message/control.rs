@@ -1,7 +1,7 @@
 //! Membership, tables and barriers: what passes between the coordinator and everybody else.
 
 use crate::field::{fields, variants};
-use types::{Clock, NodeId, Plan, PlanNumber, ShardId, Source, TableId, TableSpec, WorkerId};
+use types::{Clock, NodeId, Plan, PlanNumber, ShardId, Source, Span, TableId, TableSpec, WorkerId};
 
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,9 @@ pub enum Control {
         clock: Clock,
         /// Barriers that were passed without it.
         barriers: u64,
+        /// How long a server may answer for its slices after it has asked to, where others could take them over. Each beat of its that is
+        /// answered asks anew.
+        lease: Option<Span>,
     },
     /// Coordinator to all: this plan replaces the one before.
     Adopt {
@@ -68,11 +71,15 @@ pub enum Control {
         plan: Plan,
         /// Where everybody listens.
         members: Vec<Member>,
+        /// Whether every server goes by it. Only then does anybody answer for a slice that another did before.
+        enacted: bool,
     },
     /// The answer: it is done.
     Adopted {
         /// The plan's number.
         plan: PlanNumber,
+        /// Whether it is known that every server goes by it.
+        enacted: bool,
         /// The highest frontier of any shard that the node answers for, which waits for whoever is new in the plan.
         frontier: Clock,
     },
@@ -126,7 +133,7 @@ pub enum Control {
         /// Who is missing.
         on: Vec<WorkerId>,
     },
-    /// Anyone to the coordinator and back: alive.
+    /// Anyone to the coordinator and back: alive. The head's number is the asker's own.
     Beat,
     /// Node to coordinator: done, not dead. A worker says it when everything it pushed is acknowledged.
     Bye,
@@ -163,7 +170,7 @@ variants!(Control {
     0 => Join { role, address, token, place },
     1 => Welcome { node, source, token },
     2 => Turned { reason, token },
-    3 => Begin { plan, members, clock, barriers },
+    3 => Begin { plan, members, clock, barriers, lease },
     4 => MakeTable { spec },
     5 => AddTable { table, spec },
     6 => TableAdded { table, problem },
@@ -176,8 +183,8 @@ variants!(Control {
     13 => Bye,
     14 => Lost { node, reason },
     15 => Finish,
-    16 => Adopt { plan, members },
+    16 => Adopt { plan, members, enacted },
     17 => Fail { reason },
-    18 => Adopted { plan, frontier },
+    18 => Adopted { plan, enacted, frontier },
     19 => Filled { table, shard, server, plan },
 });
