@@ -9,7 +9,7 @@ use node::registry::{Registry, RegistryError, Standing};
 use std::time::{Duration, Instant};
 
 /// Of candidates that should not lose it.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(12);
 /// Of candidates that should.
 const SHORT: Duration = Duration::from_secs(3);
 
@@ -121,6 +121,27 @@ fn a_save_that_etcd_comes_to_late_does_not_replace_a_later_one() {
         assert_eq!(a.load(), Ok(Some(b"plan 2".to_vec())));
         a.resign().expect("it is told");
     }
+}
+
+#[test]
+fn a_save_that_etcd_comes_to_when_another_leads_is_not_done() {
+    let Some(etcd) = Etcd::start() else { return };
+    let proxy = Proxy::new(etcd.endpoint());
+    let [mut a, mut b] = [(&proxy.endpoint(), "a:1"), (&etcd.endpoint(), "b:1")]
+        .map(|(endpoint, address)| stand(&[endpoint], address, LONG / 2));
+    lead(&mut a);
+    proxy.keep_transactions();
+    for memory in [b"plan 1".to_vec(), vec![1; 3_000_000]] {
+        assert!(matches!(a.save(Instant::now(), &memory), Err(RegistryError::Unreachable { .. })));
+    }
+    lead_at_last(&mut b);
+    let late = proxy.release();
+    assert!(
+        late.len() == 2 && late.iter().all(|said| said.contains("200 OK") && !said.contains("succeeded")),
+        "{late:?}"
+    );
+    assert_eq!(b.load(), Ok(None));
+    assert_eq!(pieces(&etcd).len(), 0);
 }
 
 #[test]

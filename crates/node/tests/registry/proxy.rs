@@ -68,10 +68,10 @@ pub fn read_until(stream: &mut TcpStream, over: &AtomicBool, is_enough: impl Fn(
 
 /// Whether these bytes are an HTTP request with all of its body.
 pub fn is_request(bytes: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(bytes).to_lowercase();
-    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
+    let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
     let length = head.split("content-length:").nth(1).and_then(|rest| rest.lines().next()?.trim().parse().ok());
-    length.is_some_and(|length: usize| body.len() >= length)
+    length.is_some_and(|length: usize| bytes.len() >= end + 4 + length)
 }
 
 /// Passes requests on to etcd, except that it can keep transactions to itself for a while, or what etcd says to them.
