@@ -192,7 +192,9 @@ fn fetched() -> Result<PathBuf, String> {
     let aside = folder.with_extension(std::process::id().to_string());
     std::fs::create_dir_all(&aside).map_err(|error| format!("{}: {error}", aside.display()))?;
     let unpacked = download(&aside).and_then(|package| run("dpkg-deb", &["-x", &package, "."], &aside));
-    std::fs::rename(&aside, &folder).ok();
+    if unpacked.is_ok() {
+        std::fs::rename(&aside, &folder).ok();
+    }
     std::fs::remove_dir_all(&aside).ok();
     unpacked
         .map_err(|reason| format!("Debian's etcd-server could not be fetched: {reason}. Put `etcd` on the PATH."))?;
