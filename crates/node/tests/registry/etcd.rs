@@ -21,18 +21,22 @@ const FETCH_LIMIT: Duration = Duration::from_secs(180);
 /// A port that was free a moment ago may be taken.
 const ATTEMPTS: usize = 5;
 
-/// One member, a cluster by itself. It ends, and its data with it, when this is dropped.
+/// One member, of a cluster of its own or with others. It ends, and its data with it, when this is dropped.
 pub struct Etcd {
     child: Child,
-    folder: PathBuf,
-    ports: Ports,
-    flags: Vec<String>,
+    member: Member,
 }
 
-#[derive(Clone, Copy)]
-struct Ports {
+/// How a member is started, the first time and again.
+#[derive(Clone)]
+struct Member {
+    folder: PathBuf,
+    name: String,
     client: u16,
     peer: u16,
+    /// All members of its cluster.
+    cluster: String,
+    flags: Vec<String>,
 }
 
 impl Etcd {
@@ -43,17 +47,18 @@ impl Etcd {
 
     /// The same, with more flags.
     pub fn start_with(flags: &[&str]) -> Option<Self> {
-        static STARTED: AtomicU32 = AtomicU32::new(0);
-        let program = program()?;
+        Self::start_cluster(1, flags)?.pop()
+    }
+
+    /// Several that are one cluster.
+    pub fn start_cluster(count: usize, flags: &[&str]) -> Option<Vec<Self>> {
+        program()?;
         for _ in 0..ATTEMPTS {
-            let number = STARTED.fetch_add(1, Ordering::Relaxed);
-            let folder = std::env::temp_dir().join(format!("slackwater-etcd-{}-{number}", std::process::id()));
-            let ports = free_ports();
-            let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-            let child = spawn(program, &folder, ports, &flags);
-            let mut etcd = Self { child, folder, ports, flags };
-            if etcd.answers() {
-                return Some(etcd);
+            let members = Member::cluster(count, flags);
+            let mut cluster: Vec<Self> =
+                members.into_iter().map(|member| Self { child: member.spawn(), member }).collect();
+            if cluster.iter_mut().all(Self::answers) {
+                return Some(cluster);
             }
         }
         panic!("etcd was started {ATTEMPTS} times, and did not answer");
@@ -61,7 +66,7 @@ impl Etcd {
 
     /// Where it listens for clients.
     pub fn endpoint(&self) -> String {
-        format!("127.0.0.1:{}", self.ports.client)
+        format!("127.0.0.1:{}", self.member.client)
     }
 
     /// It does nothing, and closes nothing, until [`go_on`](Self::go_on).
@@ -83,7 +88,7 @@ impl Etcd {
     pub fn restart(&mut self) {
         self.kill();
         for _ in 0..ATTEMPTS {
-            self.child = spawn(program().expect("it was there"), &self.folder, self.ports, &self.flags);
+            self.child = self.member.spawn();
             if self.answers() {
                 return;
             }
@@ -94,7 +99,7 @@ impl Etcd {
 
     /// What it answers to a request, without a client of ours.
     pub fn post(&self, path: &str, body: &str) -> String {
-        post(self.ports.client, path, body).expect("etcd answers")
+        post(self.member.client, path, body).expect("etcd answers")
     }
 
     fn signal(&self, signal: Signal) {
@@ -106,7 +111,7 @@ impl Etcd {
         let begin = Instant::now();
         while begin.elapsed() < LIMIT && matches!(self.child.try_wait(), Ok(None)) {
             // A key that is read from the whole cluster: so it has chosen its leader.
-            if post(self.ports.client, "/v3/kv/range", r#"{"key":"AA=="}"#)
+            if post(self.member.client, "/v3/kv/range", r#"{"key":"AA=="}"#)
                 .is_ok_and(|said| said.contains("cluster_id"))
             {
                 return true;
@@ -120,31 +125,50 @@ impl Etcd {
 impl Drop for Etcd {
     fn drop(&mut self) {
         self.kill();
-        std::fs::remove_dir_all(&self.folder).ok();
+        std::fs::remove_dir_all(&self.member.folder).ok();
     }
 }
 
-fn free_ports() -> Ports {
-    let [client, peer] = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    Ports { client: client.local_addr().expect("bound").port(), peer: peer.local_addr().expect("bound").port() }
-}
+impl Member {
+    fn cluster(count: usize, flags: &[&str]) -> Vec<Self> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        // All are held until all are found, so that they differ.
+        let ports: Vec<_> = (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+        let port = |index: usize| ports[index].local_addr().expect("bound").port();
+        let cluster: Vec<_> =
+            (0..count).map(|index| format!("m{index}=http://127.0.0.1:{}", port(count + index))).collect();
+        let member = |index| {
+            let number = STARTED.fetch_add(1, Ordering::Relaxed);
+            Self {
+                folder: std::env::temp_dir().join(format!("slackwater-etcd-{}-{number}", std::process::id())),
+                name: format!("m{index}"),
+                client: port(index),
+                peer: port(count + index),
+                cluster: cluster.join(","),
+                flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+            }
+        };
+        (0..count).map(member).collect()
+    }
 
-fn spawn(program: &Path, folder: &Path, Ports { client, peer }: Ports, flags: &[String]) -> Child {
-    let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
-    Command::new(program)
-        .arg("--data-dir")
-        .arg(folder)
-        .args(["--name", "test", "--initial-cluster", &format!("test={peer}")])
-        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-        // One member chooses itself, and need not wait long for others.
-        .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
-        .args(flags)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("etcd can be run")
+    fn spawn(&self) -> Child {
+        let Self { folder, name, client, peer, cluster, flags } = self;
+        let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+        Command::new(program().expect("it was there"))
+            .arg("--data-dir")
+            .arg(folder)
+            .args(["--name", name, "--initial-cluster", cluster])
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            // They choose a leader in less than a second.
+            .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("etcd can be run")
+    }
 }
 
 fn post(port: u16, path: &str, body: &str) -> std::io::Result<String> {

@@ -104,6 +104,34 @@ fn an_etcd_that_was_killed_comes_back_with_the_leader_and_the_memory() {
 }
 
 #[test]
+fn a_cluster_that_loses_a_member_goes_on_and_one_without_a_majority_waits() {
+    let Some(mut members) = Etcd::start_cluster(3, &[]) else { return };
+    let endpoints: Vec<String> = members.iter().map(Etcd::endpoint).collect();
+    let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+    let [mut a, mut b] = ["a:1", "b:1"].map(|address| stand(&endpoints, address, LONG));
+    let (term, _) = lead(&mut a);
+    a.save(Instant::now(), b"plan 1").expect("a leader saves");
+    // The one that was asked, and perhaps the one that led the others.
+    members[0].kill();
+    insist(|| a.save(Instant::now(), b"plan 2")).expect("two of three are there");
+    insist(|| a.keep(Instant::now())).expect("two of three are there");
+    assert_eq!(lead(&mut a).0, term);
+    assert_eq!(insist(|| b.campaign(Instant::now())), Ok(Standing::Following { leader: "a:1".to_owned() }));
+    members[1].kill();
+    let said = b.load().expect_err("one of three is there").to_string();
+    assert!(endpoints.iter().all(|endpoint| said.contains(endpoint)), "{said}");
+    assert!(matches!(a.save(Instant::now(), b"plan 3"), Err(RegistryError::Unreachable { .. })));
+    members[1].restart();
+    // Either the one that was given up has been done, or none.
+    let memory = insist(|| b.load()).expect("two of three are there").expect("a memory");
+    assert!(memory == b"plan 2" || memory == b"plan 3", "{memory:?}");
+    let (same, _) = lead_at_last(&mut a);
+    assert_eq!(same, term);
+    insist(|| a.save(Instant::now(), b"plan 4")).expect("it leads as before");
+    assert_eq!(b.load(), Ok(Some(b"plan 4".to_vec())));
+}
+
+#[test]
 fn a_save_that_etcd_comes_to_late_does_not_replace_a_later_one() {
     let Some(etcd) = Etcd::start() else { return };
     // The first, one that replaces another, and one that replaces an earlier leader's.

@@ -8,6 +8,8 @@ use serde_json::Value;
 
 /// gRPC's numbers for what etcd says when it cannot do a thing for now: it is not the request's fault.
 const NOT_NOW: [u64; 3] = [1, 4, 14];
+/// gRPC's number for what has none. etcd says so when its own time for a request is over.
+const UNKNOWN: u64 = 2;
 /// gRPC's number for a thing that is not there.
 const NOT_FOUND: u64 = 5;
 /// gRPC's number for a revision that is not there.
@@ -133,6 +135,7 @@ fn fault_of(detail: &serde_json::Map<String, Value>, status: u16) -> Fault {
         None => Fault::NotEtcd(format!("it says `{words}` with HTTP status {status}")),
         Some(NOT_FOUND) if words.contains("lease") => Fault::Refused(Refusal::NoLease, words.to_owned()),
         Some(OUT_OF_RANGE) if words.contains("compacted") => Fault::Refused(Refusal::Compacted, words.to_owned()),
+        Some(UNKNOWN) if words.starts_with("context ") => Fault::NotNow(words.to_owned()),
         Some(code) if NOT_NOW.contains(&code) => Fault::NotNow(words.to_owned()),
         Some(_) => Fault::Refused(Refusal::Other, words.to_owned()),
     }
