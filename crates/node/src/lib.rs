@@ -9,6 +9,7 @@ mod coordinator;
 mod driver;
 mod join;
 mod record;
+pub mod registry;
 mod server;
 mod stopwatch;
 mod wait;

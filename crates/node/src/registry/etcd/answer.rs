@@ -1,0 +1,332 @@
+//! Reads what etcd's gateway answers: JSON in which 64-bit numbers are text, bytes are base64, and what is zero or empty is left out.
+//!
+//! Whatever the bytes, the outcome is an answer or a reason why they are not etcd's.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::Value;
+
+/// gRPC's numbers for what etcd says when it cannot do a thing for now: it is not the request's fault.
+const NOT_NOW: [u64; 3] = [1, 4, 14];
+/// gRPC's number for what has none. etcd says so when its own time for a request is over.
+const UNKNOWN: u64 = 2;
+/// gRPC's number for a thing that is not there.
+const NOT_FOUND: u64 = 5;
+/// gRPC's number for a revision that is not there.
+const OUT_OF_RANGE: u64 = 11;
+
+/// Why a request was not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// etcd has no leader of its own, or did not come to it in time.
+    NotNow(String),
+    /// etcd will not.
+    Refused(Refusal, String),
+    /// It is not etcd that answers.
+    NotEtcd(String),
+}
+
+/// Which refusals are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The lease is not there.
+    NoLease,
+    /// The past that was asked for has been removed.
+    Compacted,
+    /// Any other.
+    Other,
+}
+
+/// An answer to a request that was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Which etcd cluster answers.
+    pub cluster: u64,
+    /// That of the whole store.
+    pub revision: u64,
+    body: Value,
+}
+
+/// A key's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    pub value: Vec<u8>,
+    /// When the key was made.
+    pub created: u64,
+    /// When it last changed.
+    pub modified: u64,
+    /// What it ends with.
+    pub lease: u64,
+}
+
+/// A lease as granted or renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    pub lease: u64,
+    pub seconds: u64,
+}
+
+impl Answer {
+    /// Reads a whole answer.
+    pub fn read(status: u16, bytes: &[u8]) -> Result<Self, Fault> {
+        // A stream's answer is a line for each message. Only one was asked for.
+        let line = bytes.split(|&byte| byte == b'\n').find(|line| !line.is_empty()).unwrap_or_default();
+        let Ok(Value::Object(mut object)) = serde_json::from_slice(line) else {
+            let start: String = String::from_utf8_lossy(bytes).chars().take(60).filter(|c| !c.is_control()).collect();
+            return Err(Fault::NotEtcd(format!("it says `{start}` with HTTP status {status}")));
+        };
+        if let Some(fault) = object.get("error").or(object.get("code").filter(|_| status != 200)) {
+            // Of a stream the error is an object; of a call it is the words, with the number beside it.
+            let detail = fault.as_object().unwrap_or(&object);
+            return Err(fault_of(detail, status));
+        }
+        let body = match object.remove("result") {
+            Some(Value::Object(result)) => result,
+            Some(_) => return Err(not_etcd("its result")),
+            None => object,
+        };
+        if status != 200 {
+            return Err(Fault::NotEtcd(format!("it answers with HTTP status {status}")));
+        }
+        let header = body.get("header").ok_or_else(|| not_etcd("its header"))?;
+        let (cluster, revision) = (number(header, "cluster_id")?, number(header, "revision")?);
+        if cluster == 0 || revision == 0 {
+            return Err(not_etcd("its header"));
+        }
+        Ok(Self { cluster, revision, body: Value::Object(body) })
+    }
+
+    /// The one key that a range asked for.
+    pub fn pair(&self) -> Result<Option<Pair>, Fault> {
+        pair(&self.body)
+    }
+
+    /// Whether a transaction's comparisons held.
+    pub fn succeeded(&self) -> Result<bool, Fault> {
+        match self.body.get("succeeded") {
+            None => Ok(false),
+            Some(Value::Bool(succeeded)) => Ok(*succeeded),
+            Some(_) => Err(not_etcd("whether it succeeded")),
+        }
+    }
+
+    /// The key of the range that was the transaction's request `index`.
+    pub fn pair_at(&self, index: usize) -> Result<Option<Pair>, Fault> {
+        let range = self.body.get("responses").and_then(|responses| responses.get(index)?.get("response_range"));
+        pair(range.ok_or_else(|| not_etcd("a range"))?)
+    }
+
+    /// The lease that was granted, or renewed; none if there was none to renew.
+    pub fn granted(&self) -> Result<Option<Granted>, Fault> {
+        let (lease, seconds) = (number(&self.body, "ID")?, number(&self.body, "TTL")?);
+        match (lease, seconds) {
+            (0, _) => Err(not_etcd("a lease")),
+            (_, 0) => Ok(None),
+            _ => Ok(Some(Granted { lease, seconds })),
+        }
+    }
+}
+
+fn fault_of(detail: &serde_json::Map<String, Value>, status: u16) -> Fault {
+    let words = ["message", "error"].into_iter().find_map(|name| detail.get(name)?.as_str()).unwrap_or_default();
+    let code = ["code", "grpc_code"].into_iter().find_map(|name| detail.get(name)?.as_u64());
+    match code {
+        _ if words.is_empty() => Fault::NotEtcd(format!("it fails without a word, with HTTP status {status}")),
+        None => Fault::NotEtcd(format!("it says `{words}` with HTTP status {status}")),
+        Some(NOT_FOUND) if words.contains("lease") => Fault::Refused(Refusal::NoLease, words.to_owned()),
+        Some(OUT_OF_RANGE) if words.contains("compacted") => Fault::Refused(Refusal::Compacted, words.to_owned()),
+        Some(UNKNOWN) if words.starts_with("context ") => Fault::NotNow(words.to_owned()),
+        Some(code) if NOT_NOW.contains(&code) => Fault::NotNow(words.to_owned()),
+        Some(_) => Fault::Refused(Refusal::Other, words.to_owned()),
+    }
+}
+
+fn pair(range: &Value) -> Result<Option<Pair>, Fault> {
+    let Some(pairs) = range.get("kvs") else { return Ok(None) };
+    let Some(pair) = pairs.as_array().ok_or_else(|| not_etcd("its keys"))?.first() else { return Ok(None) };
+    let value = match pair.get("value") {
+        None => Vec::new(),
+        Some(Value::String(text)) => BASE64.decode(text).map_err(|_| not_etcd("a value"))?,
+        Some(_) => return Err(not_etcd("a value")),
+    };
+    let (created, modified) = (number(pair, "create_revision")?, number(pair, "mod_revision")?);
+    if created == 0 || modified == 0 {
+        return Err(not_etcd("a key's revisions"));
+    }
+    Ok(Some(Pair { value, created, modified, lease: number(pair, "lease")? }))
+}
+
+/// A number of 64 bits, which may come as text; nothing is zero.
+fn number(object: &Value, name: &'static str) -> Result<u64, Fault> {
+    match object.get(name) {
+        None => Ok(0),
+        Some(Value::String(text)) => text.parse().map_err(|_| not_etcd(name)),
+        Some(value) => value.as_u64().ok_or_else(|| not_etcd(name)),
+    }
+}
+
+fn not_etcd(what: &str) -> Fault {
+    Fault::NotEtcd(format!("{what} cannot be read from what it answers"))
+}
+
+/// As requests carry them.
+pub fn base64(bytes: &[u8]) -> String {
+    BASE64.encode(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Word for word from etcd 3.4.23, shorter by some numbers.
+    const HEADER: &str =
+        r#""header":{"cluster_id":"324952591200643719","member_id":"33198","revision":"7","raft_term":"2"}"#;
+    const PAIR: &str = r#"{"key":"YS9s","create_revision":"2","mod_revision":"5","version":"1","value":"YWRkcg==","lease":"2324035411153683207"}"#;
+
+    fn read(body: &str) -> Result<Answer, Fault> {
+        Answer::read(200, format!("{{{HEADER}{body}}}").as_bytes())
+    }
+
+    fn is_not_etcd<T>(read: Result<T, Fault>) -> bool {
+        matches!(read, Err(Fault::NotEtcd(_)))
+    }
+
+    #[test]
+    fn answers_are_read() {
+        let pair = Pair { value: b"addr".to_vec(), created: 2, modified: 5, lease: 2_324_035_411_153_683_207 };
+        let empty = read("").expect("a header");
+        assert_eq!((empty.cluster, empty.revision), (324_952_591_200_643_719, 7));
+        assert_eq!((empty.pair(), empty.succeeded()), (Ok(None), Ok(false)));
+        let range = read(&format!(r#","kvs":[{PAIR}],"count":"1""#)).expect("a range");
+        assert_eq!(range.pair(), Ok(Some(pair.clone())));
+        let failed = read(&format!(
+            r#","responses":[{{"response_range":{{"header":{{"revision":"2"}},"kvs":[{PAIR}],"count":"1"}}}},{{"response_range":{{}}}}]"#
+        ))
+        .expect("a transaction");
+        assert_eq!((failed.succeeded(), failed.pair_at(0), failed.pair_at(1)), (Ok(false), Ok(Some(pair)), Ok(None)));
+        assert!(is_not_etcd(failed.pair_at(2)));
+        assert_eq!(read(r#","succeeded":true"#).and_then(|answer| answer.succeeded()), Ok(true));
+        let granted = |body: &str| Answer::read(200, body.as_bytes()).and_then(|answer| answer.granted());
+        let lease = Granted { lease: 12, seconds: 3 };
+        assert_eq!(granted(&format!(r#"{{{HEADER},"ID":"12","TTL":"3"}}"#)), Ok(Some(lease)));
+        assert_eq!(granted(&format!("{{\"result\":{{{HEADER},\"ID\":\"12\",\"TTL\":\"3\"}}}}\n")), Ok(Some(lease)));
+        assert_eq!(granted(&format!(r#"{{"result":{{{HEADER},"ID":"12"}}}}"#)), Ok(None));
+        assert!(is_not_etcd(granted(&format!("{{{HEADER}}}"))));
+    }
+
+    #[test]
+    fn faults_are_told_apart() {
+        let fault = |status, body: &str| Answer::read(status, body.as_bytes()).expect_err(body);
+        let refused = |refusal, words: &str| Fault::Refused(refusal, words.to_owned());
+        let lease = "etcdserver: requested lease not found";
+        let line = |words: &str, code: u8| format!(r#"{{"error":"{words}","message":"{words}","code":{code}}}"#);
+        assert_eq!(fault(404, &line(lease, 5)), refused(Refusal::NoLease, lease));
+        let compacted = "etcdserver: mvcc: required revision has been compacted";
+        assert_eq!(fault(400, &line(compacted, 11)), refused(Refusal::Compacted, compacted));
+        assert_eq!(fault(400, &line("too large", 3)), refused(Refusal::Other, "too large"));
+        assert_eq!(fault(503, &line("no leader", 14)), Fault::NotNow("no leader".into()));
+        let stream =
+            r#"{"error":{"grpc_code":14,"http_code":503,"message":"no leader","http_status":"Service Unavailable"}}"#;
+        assert_eq!(fault(200, stream), Fault::NotNow("no leader".into()));
+        let newer = r#"{"code":5,"message":"etcdserver: requested lease not found","details":[]}"#;
+        assert_eq!(fault(404, newer), refused(Refusal::NoLease, lease));
+    }
+
+    #[test]
+    fn what_is_not_etcds_is_quoted() {
+        let rows = [
+            (200, "<html><body>It works!</body></html>", "it says `<html><body>It works!"),
+            (404, "Not Found", "`Not Found` with HTTP status 404"),
+            (200, "", "it says ``"),
+            (200, "[]", "it says `[]`"),
+            (200, "{}", "its header"),
+            (200, r#"{"result":3}"#, "its result"),
+            (200, r#"{"header":{"cluster_id":"0","revision":"1"}}"#, "its header"),
+            (200, r#"{"header":{"cluster_id":"x","revision":"1"}}"#, "cluster_id"),
+            (500, r#"{"header":{"cluster_id":"1","revision":"1"}}"#, "HTTP status 500"),
+            (404, r#"{"error":"no such page"}"#, "it says `no such page`"),
+            (500, r#"{"error":7,"code":1}"#, "without a word"),
+        ];
+        for (status, body, words) in rows {
+            match Answer::read(status, body.as_bytes()) {
+                Err(Fault::NotEtcd(reason)) => assert!(reason.contains(words), "{reason}"),
+                other => panic!("{body}: {other:?}"),
+            }
+        }
+        let wrong = [r#"{"value":3}"#, r#"{"value":"?"}"#, r#"{"value":"YQ=="}"#, r#"{"create_revision":-1}"#, "3"];
+        for pair in wrong {
+            assert!(is_not_etcd(read(&format!(r#","kvs":[{pair}]"#)).and_then(|answer| answer.pair())), "{pair}");
+        }
+    }
+
+    /// Everything that may be asked of an answer.
+    fn read_all(status: u16, bytes: &[u8]) {
+        if let Ok(answer) = Answer::read(status, bytes) {
+            let _ = (answer.pair(), answer.succeeded(), answer.pair_at(0), answer.pair_at(1), answer.granted());
+        }
+    }
+
+    fn json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            "[0-9A-Za-z+/=-]{0,20}".prop_map(Value::from),
+        ];
+        let name = proptest::sample::select(vec![
+            "header",
+            "cluster_id",
+            "revision",
+            "kvs",
+            "value",
+            "create_revision",
+            "mod_revision",
+            "lease",
+            "ID",
+            "TTL",
+            "error",
+            "message",
+            "code",
+            "grpc_code",
+            "result",
+            "responses",
+            "response_range",
+            "succeeded",
+        ]);
+        leaf.prop_recursive(5, 64, 6, move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::vec((name.clone(), inner), 0..6)
+                    .prop_map(|pairs| pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(status: u16, bytes: Vec<u8>) {
+            read_all(status, &bytes);
+        }
+
+        #[test]
+        fn any_json_of_etcds_words_is_read_or_refused(body in json(), status in proptest::sample::select(vec![200, 404, 503])) {
+            read_all(status, body.to_string().as_bytes());
+            read_all(status, format!(r#"{{{HEADER},"kvs":[{body}],"responses":[{body}],"succeeded":{body}}}"#).as_bytes());
+        }
+
+        #[test]
+        fn a_true_answer_with_some_bytes_changed_is_read_or_refused(
+            changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..6), cut: proptest::sample::Index
+        ) {
+            let mut bytes = format!(r#"{{{HEADER},"kvs":[{PAIR}],"ID":"12","TTL":"3","succeeded":true}}"#).into_bytes();
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            read_all(200, &bytes);
+            read_all(200, &bytes[..cut.index(bytes.len())]);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Calls etcd through its JSON gateway, at whichever endpoint answers, within a time.
+//!
+//! A call is one HTTP request on a connection of its own: there are a few of them a second, and none can be spoiled by what happened to an
+//! earlier one. One that failed may still be done later, when etcd comes to it: whoever calls sees to it that this does no harm.
+
+use super::answer::{Answer, Fault, Refusal};
+use crate::registry::RegistryError;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// Answers are shorter: a piece of a memory, in base64, and a few words.
+const ANSWER_BYTES: u64 = 4 << 20;
+/// No time at all would mean any time.
+const LEAST: Duration = Duration::from_millis(1);
+
+pub struct Gateway {
+    agent: ureq::Agent,
+    endpoints: Vec<String>,
+    /// The endpoint that answered last.
+    first: usize,
+    /// The etcd cluster that answered first. No other one is believed: it would have a leader of its own.
+    cluster: Option<u64>,
+    /// When one of them last answered or, before that, was first asked.
+    heard: Option<Instant>,
+}
+
+/// Why a call brought nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// If etcd refused.
+    pub refusal: Option<Refusal>,
+    /// What to say of it.
+    pub error: RegistryError,
+}
+
+impl Gateway {
+    pub fn new(endpoints: Vec<String>) -> Self {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_idle_connections(0)
+            // A variable of the surroundings must not send these calls elsewhere.
+            .proxy(None)
+            .user_agent("slackwater")
+            .build();
+        Self { agent: config.new_agent(), endpoints, first: 0, cluster: None, heard: None }
+    }
+
+    /// Asks one endpoint after the other until one answers, and reads that answer. Each has an equal share of the time that is left.
+    pub fn call<T>(
+        &mut self,
+        path: &str,
+        request: &Value,
+        by: Instant,
+        read: impl Fn(&Answer) -> Result<T, Fault>,
+    ) -> Result<T, Failure> {
+        let body = request.to_string();
+        let heard = *self.heard.get_or_insert_with(Instant::now);
+        let count = self.endpoints.len();
+        let mut faults: Vec<(&str, Fault)> = Vec::new();
+        for turn in 0..count {
+            let index = (self.first + turn) % count;
+            let endpoint = self.endpoints[index].as_str();
+            let share = by.saturating_duration_since(Instant::now()) / (count - turn) as u32;
+            let answer = ask(&self.agent, endpoint, path, &body, share.max(LEAST));
+            match answer.and_then(|answer| same_cluster(&mut self.cluster, &answer).and(read(&answer))) {
+                Ok(read) => {
+                    (self.first, self.heard) = (index, Some(Instant::now()));
+                    return Ok(read);
+                }
+                Err(Fault::Refused(refusal, reason)) => {
+                    (self.first, self.heard) = (index, Some(Instant::now()));
+                    let error = RegistryError::Refused { endpoint: endpoint.to_owned(), reason };
+                    return Err(Failure { refusal: Some(refusal), error });
+                }
+                Err(fault) => faults.push((endpoint, fault)),
+            }
+        }
+        Err(Failure { refusal: None, error: nobody(&faults, heard.elapsed()) })
+    }
+}
+
+/// One request to one endpoint.
+fn ask(agent: &ureq::Agent, endpoint: &str, path: &str, body: &str, limit: Duration) -> Result<Answer, Fault> {
+    let fault = |error| fault_of(error, limit);
+    let request = agent.post(format!("http://{endpoint}{path}")).config().timeout_global(Some(limit)).build();
+    let mut response = request.content_type("application/json").send(body).map_err(fault)?;
+    let status = response.status().as_u16();
+    let bytes = response.body_mut().with_config().limit(ANSWER_BYTES).read_to_vec().map_err(fault)?;
+    Answer::read(status, &bytes)
+}
+
+fn same_cluster(known: &mut Option<u64>, answer: &Answer) -> Result<(), Fault> {
+    match *known.get_or_insert(answer.cluster) {
+        known if known == answer.cluster => Ok(()),
+        known => {
+            let found = answer.cluster;
+            Err(Fault::NotEtcd(format!("it belongs to etcd cluster {found:x}, and what answered before to {known:x}")))
+        }
+    }
+}
+
+fn fault_of(error: ureq::Error, limit: Duration) -> Fault {
+    use ureq::Error;
+    match error {
+        Error::Timeout(_) => Fault::NotNow(format!("no answer within {:.2} s", limit.as_secs_f64())),
+        Error::Io(error) => Fault::NotNow(error.to_string().to_lowercase()),
+        Error::HostNotFound => Fault::NotNow("no host of that name".to_owned()),
+        Error::ConnectionFailed => Fault::NotNow("no connection".to_owned()),
+        error => Fault::NotEtcd(format!("it does not speak HTTP as etcd does ({error})")),
+    }
+}
+
+/// None of the endpoints was of use.
+fn nobody(faults: &[(&str, Fault)], silent: Duration) -> RegistryError {
+    let words = |fault: &Fault| match fault {
+        Fault::NotNow(reason) | Fault::Refused(_, reason) => reason.clone(),
+        Fault::NotEtcd(reason) => format!("not etcd: {reason}"),
+    };
+    match faults {
+        // An address that is wrong is not mended by waiting.
+        [(endpoint, Fault::NotEtcd(reason)), rest @ ..]
+            if rest.iter().all(|(_, fault)| matches!(fault, Fault::NotEtcd(_))) =>
+        {
+            RegistryError::NotEtcd { endpoint: (*endpoint).to_owned(), reason: reason.clone() }
+        }
+        _ => {
+            let reasons: Vec<_> =
+                faults.iter().map(|(endpoint, fault)| format!("{endpoint}: {}", words(fault))).collect();
+            RegistryError::Unreachable { reasons: reasons.join("; "), silent }
+        }
+    }
+}
+
+impl From<Failure> for RegistryError {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
+}
+
+impl From<RegistryError> for Failure {
+    fn from(error: RegistryError) -> Self {
+        Self { refusal: None, error }
+    }
+}

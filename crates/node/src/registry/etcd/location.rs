@@ -1,0 +1,156 @@
+//! How people write where etcd is: `etcd://host:2379,host2:2379/path/of/the/job`.
+
+use super::EtcdRegistry;
+use crate::registry::Candidate;
+use std::fmt;
+use std::str::FromStr;
+
+/// Where etcd listens for clients if nothing else is said.
+const PORT: u16 = 2379;
+/// Members of an etcd cluster that are worth naming.
+const ENDPOINTS: usize = 16;
+
+/// One etcd cluster, and a path in it that belongs to one job.
+///
+/// ```
+/// use node::registry::EtcdLocation;
+///
+/// let location: EtcdLocation = "etcd://10.0.0.1,10.0.0.2:3379/slackwater/clicks-17".parse()?;
+/// assert_eq!(location.to_string(), "etcd://10.0.0.1:2379,10.0.0.2:3379/slackwater/clicks-17");
+/// assert!("etcd://10.0.0.1:2379".parse::<EtcdLocation>().is_err());
+/// # Ok::<(), node::registry::EtcdLocationError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdLocation {
+    /// `host:port` of each member that may be asked; at least one.
+    pub(super) endpoints: Vec<String>,
+    /// Begins with a slash and ends with none.
+    pub(super) path: String,
+}
+
+/// What is wrong with a location.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{location}` does not say where etcd is: {reason}; write etcd://HOST:PORT,HOST:PORT/PATH")]
+pub struct EtcdLocationError {
+    /// As given.
+    pub location: String,
+    /// In words.
+    pub reason: &'static str,
+}
+
+impl EtcdLocation {
+    /// A registry for this candidate. Nothing is asked of etcd yet.
+    #[must_use]
+    pub fn stand(&self, candidate: Candidate) -> EtcdRegistry {
+        EtcdRegistry::new(self, candidate)
+    }
+}
+
+impl FromStr for EtcdLocation {
+    type Err = EtcdLocationError;
+
+    fn from_str(text: &str) -> Result<Self, EtcdLocationError> {
+        let wrong = |reason| EtcdLocationError { location: text.to_owned(), reason };
+        let rest = match text.split_once("://") {
+            Some(("etcd", rest)) => rest,
+            Some(("etcds" | "https", _)) => return Err(wrong("Slackwater speaks to etcd without TLS")),
+            _ => return Err(wrong("it does not begin with etcd://")),
+        };
+        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let path = path.trim_matches('/');
+        if path.is_empty() {
+            return Err(wrong("it has no path, and each job needs one of its own"));
+        }
+        if path.chars().any(|letter| letter.is_control() || letter.is_whitespace()) {
+            return Err(wrong("its path has blanks in it"));
+        }
+        let endpoints = hosts.split(',').map(|host| endpoint(host).map_err(wrong)).collect::<Result<Vec<_>, _>>()?;
+        if endpoints.len() > ENDPOINTS {
+            return Err(wrong("it names more than 16 hosts"));
+        }
+        Ok(Self { endpoints, path: format!("/{path}") })
+    }
+}
+
+impl fmt::Display for EtcdLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "etcd://{}{}", self.endpoints.join(","), self.path)
+    }
+}
+
+/// `host:port` of one member.
+fn endpoint(text: &str) -> Result<String, &'static str> {
+    if text.contains('@') {
+        return Err("Slackwater does not log in to etcd");
+    }
+    // In brackets a colon belongs to the address.
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => {
+            (host, port.parse().map_err(|_| "a port is not a number below 65536")?)
+        }
+        _ => (text, PORT),
+    };
+    let name = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_');
+    match name {
+        Some(name) if name.parse::<std::net::Ipv6Addr>().is_ok() => Ok(format!("{host}:{port}")),
+        None if !host.is_empty() && host.chars().all(is_name) => Ok(format!("{host}:{port}")),
+        None if host.contains(':') => Err("an IPv6 address stands in brackets"),
+        _ => Err("a host has no name, or one that cannot be"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_location_is_read_with_its_defaults() {
+        let rows = [
+            ("etcd://a/b", "etcd://a:2379/b"),
+            ("etcd://a:1,b-2.c:65535/jobs/x/", "etcd://a:1,b-2.c:65535/jobs/x"),
+            ("etcd://[::1]/b", "etcd://[::1]:2379/b"),
+            ("etcd://[fe80::1]:4000,10.0.0.1//b", "etcd://[fe80::1]:4000,10.0.0.1:2379/b"),
+        ];
+        for (text, read) in rows {
+            let location: EtcdLocation = text.parse().expect(text);
+            assert_eq!(location.to_string(), read);
+            assert_eq!(read.parse(), Ok(location));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_location_is_said() {
+        let rows = [
+            ("", "does not begin"),
+            ("http://a/b", "does not begin"),
+            ("etcds://a/b", "without TLS"),
+            ("etcd://a", "no path"),
+            ("etcd://a/", "no path"),
+            ("etcd:///b", "no name"),
+            ("etcd://a,/b", "no name"),
+            ("etcd://a b/b", "no name"),
+            ("etcd://a/b c", "blanks"),
+            ("etcd://a:port/b", "not a number"),
+            ("etcd://a:70000/b", "not a number"),
+            ("etcd://::1:2379/b", "in brackets"),
+            ("etcd://[::x]/b", "no name"),
+            ("etcd://me:secret@a/b", "does not log in"),
+            ("etcd://1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17/b", "more than 16"),
+        ];
+        for (text, words) in rows {
+            let error = text.parse::<EtcdLocation>().expect_err(text).to_string();
+            assert!(error.contains(words) && error.contains("etcd://HOST:PORT"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "(etcd://)?[a-z0-9:/@,.\\[\\]]{0,40}") {
+            if let Ok(location) = text.parse::<EtcdLocation>() {
+                prop_assert_eq!(location.to_string().parse(), Ok(location));
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! A registry in etcd 3.4 or later, through its JSON gateway.
+//!
+//! Under the job's path there are
+//! - `leader`: where the leader is met. It is made only while it is not there, and ends with its maker's lease. The store's revision at
+//!   which it was made is the term.
+//! - `memory`: the memory, if it is at most 1 MiB, or where its pieces are;
+//! - `memory/TERM-SAVE/INDEX`: those pieces, under a name that is used once.
+//!
+//! Every write is a transaction that compares the revision at which `leader` was made with the writer's term. One that replaces `memory`
+//! also compares the revision that it replaces: so a request that was given up, and which etcd comes to later, finds that it is too late.
+//! The same transaction removes every piece that is of no use any more.
+
+mod answer;
+mod gateway;
+mod location;
+mod pieces;
+mod request;
+mod saved;
+
+pub use location::{EtcdLocation, EtcdLocationError};
+
+use super::stored::{self, Kind};
+use super::{Candidate, Registry, RegistryError, Standing, check_length, lead_until};
+use answer::{Answer, Granted, Pair, Refusal};
+use gateway::Gateway;
+use pieces::Keys;
+use std::time::{Duration, Instant};
+
+/// How often a thing is begun anew because something changed in between: each time, somebody must have done something.
+const ROUNDS: usize = 4;
+
+/// A disk that is slow to sync is no reason to call etcd dead.
+const LEAST_LIMIT: Duration = Duration::from_millis(250);
+
+/// One candidate of an [`EtcdLocation`].
+///
+/// Each request is given a quarter of the candidate's lease to be answered in, over all endpoints; a leader's never longer than it
+/// leads. A call of this registry makes one to three requests, and one more for each MiB of a memory beyond the first.
+pub struct EtcdRegistry {
+    gateway: Gateway,
+    keys: Keys,
+    candidate: Candidate,
+    /// What messages call the job's path.
+    place: String,
+    /// How long a request may take.
+    limit: Duration,
+    /// Under which `leader` was last made, or may yet have been.
+    lease: Option<u64>,
+    leading: Option<Leading>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Leading {
+    term: u64,
+    until: Instant,
+    /// At which `memory` last changed, as far as is known.
+    revision: u64,
+    /// Names of pieces that were used.
+    saves: u64,
+}
+
+impl EtcdRegistry {
+    pub(super) fn new(location: &EtcdLocation, candidate: Candidate) -> Self {
+        Self {
+            gateway: Gateway::new(location.endpoints.clone()),
+            keys: Keys::new(&location.path),
+            place: format!("etcd path {}", location.path),
+            limit: (candidate.lease / 4).max(LEAST_LIMIT),
+            candidate,
+            lease: None,
+            leading: None,
+        }
+    }
+
+    /// For a request of anybody's.
+    fn soon(&self) -> Instant {
+        Instant::now() + self.limit
+    }
+
+    /// For a request of a leader's: it must know in time that it leads no more.
+    fn in_time(&self, leading: Leading) -> Result<Instant, RegistryError> {
+        let now = Instant::now();
+        if now < leading.until { Ok(leading.until.min(now + self.limit)) } else { Err(not_leading(None)) }
+    }
+
+    fn led(&self, now: Instant) -> Result<Leading, RegistryError> {
+        self.leading.filter(|leading| now < leading.until).ok_or_else(|| not_leading(None))
+    }
+
+    /// Somebody else's leadership, or nobody's.
+    fn superseded(&mut self, pair: Option<&Pair>) -> RegistryError {
+        self.leading = None;
+        match pair.map(|pair| self.address(pair)).transpose() {
+            Ok(leader) => not_leading(leader),
+            Err(error) => error,
+        }
+    }
+
+    fn address(&self, pair: &Pair) -> Result<String, RegistryError> {
+        stored::open_leader(&pair.value, &self.candidate.job, &self.place)
+    }
+
+    fn leader_pair(&mut self, by: Instant) -> Result<Option<Pair>, RegistryError> {
+        let request = request::range(&self.keys.leader, None);
+        Ok(self.gateway.call(request::RANGE, &request, by, Answer::pair)?)
+    }
+
+    fn grant(&mut self) -> Result<Granted, RegistryError> {
+        let seconds = self.candidate.lease.as_secs_f64().ceil().max(1.0) as u64;
+        let by = self.soon();
+        let granted = self.gateway.call(request::GRANT, &request::grant(seconds), by, Answer::granted)?;
+        granted.ok_or_else(|| not_leading(None))
+    }
+
+    /// What is left of the lease after renewing it; none if it has ended.
+    fn renew(&mut self, lease: u64, by: Instant) -> Result<Option<Duration>, RegistryError> {
+        match self.gateway.call(request::RENEW, &request::lease(lease), by, Answer::granted) {
+            Ok(granted) => Ok(granted.map(|granted| Duration::from_secs(granted.seconds))),
+            Err(failure) if failure.refusal == Some(Refusal::NoLease) => Ok(None),
+            Err(failure) => Err(failure.error),
+        }
+    }
+
+    fn lead(&mut self, term: u64, until: Instant) -> Standing {
+        // Of a leadership that goes on, what is known of the memory stays known.
+        let known = self.leading.filter(|leading| leading.term == term);
+        let (revision, saves) = known.map_or((0, 0), |leading| (leading.revision, leading.saves));
+        self.leading = Some(Leading { term, until, revision, saves });
+        Standing::Leading { term, until }
+    }
+
+    /// Makes `leader`, under a new lease.
+    fn take(&mut self, now: Instant) -> Result<Standing, RegistryError> {
+        let granted = self.grant()?;
+        // Remembered before it is used: if the answer is lost, the next campaign knows the key for its own.
+        self.lease = Some(granted.lease);
+        let until = lead_until(now, Duration::from_secs(granted.seconds));
+        let address = stored::seal(Kind::Leader, &self.candidate.job, self.candidate.address.as_bytes());
+        let request = request::take(&self.keys.leader, &address, granted.lease);
+        let read =
+            |answer: &Answer| Ok(if answer.succeeded()? { Ok(answer.revision) } else { Err(answer.pair_at(0)?) });
+        match self.gateway.call(request::TXN, &request, self.soon(), read) {
+            Ok(Ok(term)) => Ok(self.lead(term, until)),
+            // Asked of two endpoints, and the first did it without saying so.
+            Ok(Err(Some(pair))) if pair.lease == granted.lease => Ok(self.lead(pair.created, until)),
+            Ok(Err(Some(pair))) => self.address(&pair).map(|leader| Standing::Following { leader }),
+            Ok(Err(None)) => Err(not_leading(None)),
+            Err(failure) => Err(failure.error),
+        }
+    }
+}
+
+impl Registry for EtcdRegistry {
+    fn campaign(&mut self, now: Instant) -> Result<Standing, RegistryError> {
+        let pair = self.leader_pair(self.soon())?;
+        match (pair, self.lease) {
+            (None, _) => self.take(now),
+            (Some(pair), Some(lease)) if pair.lease == lease => match self.renew(lease, self.soon())? {
+                Some(left) => Ok(self.lead(pair.created, lead_until(now, left))),
+                None => self.take(now),
+            },
+            (Some(pair), _) => {
+                self.leading = None;
+                self.address(&pair).map(|leader| Standing::Following { leader })
+            }
+        }
+    }
+
+    fn keep(&mut self, now: Instant) -> Result<Instant, RegistryError> {
+        let leading = self.led(now)?;
+        let lease = self.lease.ok_or_else(|| not_leading(None))?;
+        let Some(left) = self.renew(lease, self.in_time(leading)?)? else {
+            return Err(self.superseded(None));
+        };
+        // A lease can outlive the key, if somebody removed that by hand.
+        match self.leader_pair(self.in_time(leading)?)? {
+            Some(pair) if pair.created == leading.term => {
+                let until = lead_until(now, left);
+                self.lead(leading.term, until);
+                Ok(until)
+            }
+            pair => Err(self.superseded(pair.as_ref())),
+        }
+    }
+
+    fn load(&mut self) -> Result<Option<Vec<u8>>, RegistryError> {
+        for _ in 0..ROUNDS {
+            match self.try_load() {
+                Err(failure) if failure.refusal == Some(Refusal::Compacted) => {}
+                loaded => return Ok(loaded?),
+            }
+        }
+        let reason = format!("its pieces were removed {ROUNDS} times while they were read");
+        Err(RegistryError::Damaged { place: self.place.clone(), reason })
+    }
+
+    fn save(&mut self, now: Instant, memory: &[u8]) -> Result<(), RegistryError> {
+        check_length(memory)?;
+        self.replace(now, Some(memory))
+    }
+
+    fn forget(&mut self, now: Instant) -> Result<(), RegistryError> {
+        self.replace(now, None)
+    }
+
+    fn resign(&mut self) -> Result<(), RegistryError> {
+        self.leading = None;
+        let Some(lease) = self.lease.take() else { return Ok(()) };
+        let by = self.soon();
+        match self.gateway.call(request::REVOKE, &request::lease(lease), by, |_| Ok(())) {
+            Ok(()) => Ok(()),
+            Err(failure) if failure.refusal == Some(Refusal::NoLease) => Ok(()),
+            Err(failure) => Err(failure.error),
+        }
+    }
+
+    fn leader(&mut self, _: Instant) -> Result<Option<String>, RegistryError> {
+        let pair = self.leader_pair(self.soon())?;
+        pair.map(|pair| self.address(&pair)).transpose()
+    }
+}
+
+fn not_leading(leader: Option<String>) -> RegistryError {
+    RegistryError::NotLeading { leader }
+}

@@ -1,0 +1,191 @@
+//! A registry that the threads of one process share: the embedded default. It ends with the process.
+
+use super::stored::{self, Kind};
+use super::{Candidate, Registry, RegistryError, Standing, check_length, lead_until};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// What messages call it.
+const PLACE: &str = "this process's registry";
+
+/// A place that the candidates of one process share. It keeps one job; time is what candidates say it is.
+///
+/// ```
+/// use node::registry::{Candidate, InProcess, Registry};
+///
+/// let place = InProcess::new();
+/// let mut alone = place.stand(Candidate::new("clicks-17", ""));
+/// assert_eq!(alone.load()?, None);
+/// # Ok::<(), node::registry::RegistryError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct InProcess(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// That of the last leadership.
+    term: u64,
+    leader: Option<Leader>,
+    /// Sealed.
+    memory: Option<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Leader {
+    term: u64,
+    /// Sealed.
+    address: Vec<u8>,
+    /// Another is let in from then on.
+    ends: Instant,
+}
+
+/// One candidate of an [`InProcess`].
+#[derive(Debug)]
+pub struct InProcessRegistry {
+    place: InProcess,
+    candidate: Candidate,
+    /// The term it leads in, and until when it may.
+    leading: Option<(u64, Instant)>,
+}
+
+impl InProcess {
+    /// With no leader and no memory.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A registry for this candidate.
+    #[must_use]
+    pub fn stand(&self, candidate: Candidate) -> InProcessRegistry {
+        InProcessRegistry { place: self.clone(), candidate, leading: None }
+    }
+
+    /// A candidate that panicked changed nothing by halves: every change is one assignment.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The leadership that has not ended.
+    fn leader(&mut self, now: Instant) -> Option<&mut Leader> {
+        self.leader.take_if(|leader| now >= leader.ends);
+        self.leader.as_mut()
+    }
+}
+
+impl InProcessRegistry {
+    /// The leadership of this candidate, if it still leads.
+    fn led<'a>(&self, state: &'a mut State, now: Instant) -> Result<&'a mut Leader, RegistryError> {
+        let term = self.leading.filter(|(_, until)| now < *until).map(|(term, _)| term);
+        match state.leader(now) {
+            Some(leader) if term == Some(leader.term) => Ok(leader),
+            Some(leader) => {
+                let leader = Some(stored::open_leader(&leader.address, &self.candidate.job, PLACE)?);
+                Err(RegistryError::NotLeading { leader })
+            }
+            None => Err(RegistryError::NotLeading { leader: None }),
+        }
+    }
+
+    /// Puts `memory` in the place of the job's own, never of another's.
+    fn replace(&mut self, now: Instant, memory: Option<Vec<u8>>) -> Result<(), RegistryError> {
+        let mut state = self.place.state();
+        self.led(&mut state, now)?;
+        if let Some(held) = &state.memory {
+            stored::open(held, &self.candidate.job, PLACE)?;
+        }
+        state.memory = memory;
+        Ok(())
+    }
+}
+
+impl Registry for InProcessRegistry {
+    fn campaign(&mut self, now: Instant) -> Result<Standing, RegistryError> {
+        let place = self.place.clone();
+        let mut state = place.state();
+        let Candidate { job, address, lease } = &self.candidate;
+        let term = match (state.leader(now), self.leading) {
+            (Some(leader), Some((term, _))) if leader.term == term => {
+                leader.ends = now + *lease;
+                term
+            }
+            (Some(leader), _) => {
+                let leader = stored::open_leader(&leader.address, job, PLACE)?;
+                self.leading = None;
+                return Ok(Standing::Following { leader });
+            }
+            (None, _) => {
+                state.term += 1;
+                let (term, address) = (state.term, stored::seal(Kind::Leader, job, address.as_bytes()));
+                state.leader = Some(Leader { term, address, ends: now + *lease });
+                term
+            }
+        };
+        let until = lead_until(now, *lease);
+        self.leading = Some((term, until));
+        Ok(Standing::Leading { term, until })
+    }
+
+    fn keep(&mut self, now: Instant) -> Result<Instant, RegistryError> {
+        let place = self.place.clone();
+        let mut state = place.state();
+        let lease = self.candidate.lease;
+        let leader = self.led(&mut state, now)?;
+        leader.ends = now + lease;
+        let until = lead_until(now, lease);
+        self.leading = Some((leader.term, until));
+        Ok(until)
+    }
+
+    fn load(&mut self) -> Result<Option<Vec<u8>>, RegistryError> {
+        let state = self.place.state();
+        let Some(memory) = &state.memory else { return Ok(None) };
+        let (_, memory) = stored::open(memory, &self.candidate.job, PLACE)?;
+        Ok(Some(memory.to_vec()))
+    }
+
+    fn save(&mut self, now: Instant, memory: &[u8]) -> Result<(), RegistryError> {
+        check_length(memory)?;
+        let memory = stored::seal(Kind::Memory, &self.candidate.job, memory);
+        self.replace(now, Some(memory))
+    }
+
+    fn forget(&mut self, now: Instant) -> Result<(), RegistryError> {
+        self.replace(now, None)
+    }
+
+    fn resign(&mut self) -> Result<(), RegistryError> {
+        if let Some((term, _)) = self.leading.take() {
+            self.place.state().leader.take_if(|leader| leader.term == term);
+        }
+        Ok(())
+    }
+
+    fn leader(&mut self, now: Instant) -> Result<Option<String>, RegistryError> {
+        let mut state = self.place.state();
+        let Some(leader) = state.leader(now) else { return Ok(None) };
+        stored::open_leader(&leader.address, &self.candidate.job, PLACE).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_leader_that_stopped_leads_on_if_nobody_took_its_place() {
+        let place = InProcess::new();
+        let mut alone = place.stand(Candidate::new("clicks", "a:1"));
+        let now = Instant::now();
+        let Ok(Standing::Leading { term, until }) = alone.campaign(now) else { panic!("it is alone") };
+        alone.save(until - Duration::from_nanos(1), b"plan 1").expect("it leads to the last");
+        assert_eq!(alone.save(until, b"plan 2"), Err(RegistryError::NotLeading { leader: Some("a:1".to_owned()) }));
+        assert!(alone.keep(until).is_err());
+        let again = alone.campaign(until).expect("a campaign");
+        assert_eq!(again, Standing::Leading { term, until: until + (until - now) });
+        alone.save(until, b"plan 2").expect("it leads");
+    }
+}

@@ -1,0 +1,113 @@
+//! What is written to a registry says whose it is: nothing is taken for a job's own because it lies where that job looks.
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 8 | `slackmem` |
+//! | 2 | the format's number, little-endian |
+//! | 1 | the kind: see [`Kind`] |
+//! | 4 | the length of the job's name, little-endian |
+//! | … | the job's name, UTF-8 |
+//! | … | the body |
+
+use crate::registry::RegistryError;
+
+const MAGIC: &[u8; 8] = b"slackmem";
+const FORMAT: u16 = 1;
+
+/// What a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// The address at which the leader is met.
+    Leader = 1,
+    /// A memory.
+    Memory = 2,
+    /// Where the pieces of a memory are that is too large to lie in one place.
+    Pieces = 3,
+}
+
+const KINDS: [Kind; 3] = [Kind::Leader, Kind::Memory, Kind::Pieces];
+
+/// `body` with its label.
+pub fn seal(kind: Kind, job: &str, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(MAGIC.len() + 7 + job.len() + body.len());
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&FORMAT.to_le_bytes());
+    bytes.push(kind as u8);
+    bytes.extend_from_slice(&(job.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(job.as_bytes());
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// The kind and the body, if the label is that of `job`. `place` is for messages.
+pub fn open<'a>(bytes: &'a [u8], job: &str, place: &str) -> Result<(Kind, &'a [u8]), RegistryError> {
+    let damaged = |reason: &str| RegistryError::Damaged { place: place.to_owned(), reason: reason.to_owned() };
+    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| damaged("it does not begin as that does"))?;
+    let (format, rest) = rest.split_first_chunk().ok_or_else(|| damaged("it is cut short"))?;
+    let found = u16::from_le_bytes(*format);
+    if found != FORMAT {
+        return Err(RegistryError::OtherVersion { place: place.to_owned(), found, expected: FORMAT });
+    }
+    let (&kind, rest) = rest.split_first().ok_or_else(|| damaged("it is cut short"))?;
+    let kind = KINDS.into_iter().find(|known| *known as u8 == kind).ok_or_else(|| damaged("it is of no known kind"))?;
+    let (length, rest) = rest.split_first_chunk().ok_or_else(|| damaged("it is cut short"))?;
+    let (found, body) =
+        rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(|| damaged("it is cut short"))?;
+    let found = std::str::from_utf8(found).map_err(|_| damaged("its job has no readable name"))?;
+    if found != job {
+        let (found, expected) = (found.to_owned(), job.to_owned());
+        return Err(RegistryError::OtherJob { place: place.to_owned(), found, expected });
+    }
+    Ok((kind, body))
+}
+
+/// The address in a [`Kind::Leader`].
+pub fn open_leader(bytes: &[u8], job: &str, place: &str) -> Result<String, RegistryError> {
+    let damaged = || RegistryError::Damaged { place: place.to_owned(), reason: "it names no leader".to_owned() };
+    match open(bytes, job, place)? {
+        (Kind::Leader, address) => String::from_utf8(address.to_vec()).map_err(|_| damaged()),
+        _ => Err(damaged()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_was_sealed_is_opened_by_the_same_job_alone() {
+        let bytes = seal(Kind::Memory, "clicks", b"plan");
+        assert_eq!(open(&bytes, "clicks", "here"), Ok((Kind::Memory, &b"plan"[..])));
+        let error = open(&bytes, "ratings", "etcd path /jobs").expect_err("another's").to_string();
+        assert!(error.starts_with("etcd path /jobs belongs to job `clicks`, not to `ratings`"), "{error}");
+        assert!(matches!(open_leader(&bytes, "clicks", "here"), Err(RegistryError::Damaged { .. })));
+    }
+
+    #[test]
+    fn another_format_is_named_before_anything_else_is_believed() {
+        let mut bytes = seal(Kind::Memory, "clicks", b"plan");
+        bytes[8] = 9;
+        let error = open(&bytes, "ratings", "here").expect_err("another format");
+        assert_eq!(error, RegistryError::OtherVersion { place: "here".into(), found: 9, expected: FORMAT });
+    }
+
+    #[test]
+    fn a_label_that_is_cut_short_is_damage() {
+        let bytes = seal(Kind::Memory, "clicks", b"");
+        for length in 0..bytes.len() {
+            let error = open(&bytes[..length], "clicks", "here").expect_err("cut short");
+            assert!(matches!(error, RegistryError::Damaged { .. }), "{length}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_opened_or_refused(bytes: Vec<u8>, is_begun: bool) {
+            let bytes = if is_begun { [&MAGIC[..], &[1, 0], &bytes].concat() } else { bytes };
+            let _ = open(&bytes, "clicks", "here");
+            let _ = open_leader(&bytes, "clicks", "here");
+        }
+    }
+}

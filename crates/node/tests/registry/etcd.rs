@@ -1,0 +1,259 @@
+//! A real etcd, for tests: found, or fetched from Debian; started, stopped and killed; and never left behind.
+//!
+//! It is the `etcd` on the PATH or, where there is none, Debian's package `etcd-server`, which is fetched once and unpacked in the build
+//! folder: nothing is installed. Where it cannot be had, tests that need it say so on stderr, loudly, and pass.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Tells done from hung.
+const LIMIT: Duration = Duration::from_secs(60);
+/// For fetching a package of 8 MB.
+const FETCH_LIMIT: Duration = Duration::from_secs(180);
+/// A port that was free a moment ago may be taken.
+const ATTEMPTS: usize = 5;
+
+/// One member, of a cluster of its own or with others. It ends, and its data with it, when this is dropped.
+pub struct Etcd {
+    child: Child,
+    member: Member,
+}
+
+/// How a member is started, the first time and again.
+#[derive(Clone)]
+struct Member {
+    folder: PathBuf,
+    name: String,
+    client: u16,
+    peer: u16,
+    /// All members of its cluster.
+    cluster: String,
+    flags: Vec<String>,
+}
+
+impl Etcd {
+    /// A new one on free ports of the loopback, or none where there is no etcd to be had.
+    pub fn start() -> Option<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same, with more flags.
+    pub fn start_with(flags: &[&str]) -> Option<Self> {
+        Self::start_cluster(1, flags)?.pop()
+    }
+
+    /// Several that are one cluster.
+    pub fn start_cluster(count: usize, flags: &[&str]) -> Option<Vec<Self>> {
+        program()?;
+        for _ in 0..ATTEMPTS {
+            let members = Member::cluster(count, flags);
+            let mut cluster: Vec<Self> =
+                members.into_iter().map(|member| Self { child: member.spawn(), member }).collect();
+            if cluster.iter_mut().all(Self::answers) {
+                return Some(cluster);
+            }
+        }
+        panic!("etcd was started {ATTEMPTS} times, and did not answer");
+    }
+
+    /// Where it listens for clients.
+    pub fn endpoint(&self) -> String {
+        format!("127.0.0.1:{}", self.member.client)
+    }
+
+    /// It does nothing, and closes nothing, until [`go_on`](Self::go_on).
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Ends it at once, as a power cut would.
+    pub fn kill(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+
+    /// Starts it again, with the data that it had.
+    pub fn restart(&mut self) {
+        self.kill();
+        for _ in 0..ATTEMPTS {
+            self.child = self.member.spawn();
+            if self.answers() {
+                return;
+            }
+            self.kill();
+        }
+        panic!("etcd did not come back on {}", self.endpoint());
+    }
+
+    /// What it answers to a request, without a client of ours.
+    pub fn post(&self, path: &str, body: &str) -> String {
+        post(self.member.client, path, body).expect("etcd answers")
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("etcd is running");
+    }
+
+    /// Waits until it does, or has ended.
+    fn answers(&mut self) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < LIMIT && matches!(self.child.try_wait(), Ok(None)) {
+            // A key that is read from the whole cluster: so it has chosen its leader.
+            if post(self.member.client, "/v3/kv/range", r#"{"key":"AA=="}"#)
+                .is_ok_and(|said| said.contains("cluster_id"))
+            {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.kill();
+        std::fs::remove_dir_all(&self.member.folder).ok();
+    }
+}
+
+impl Member {
+    fn cluster(count: usize, flags: &[&str]) -> Vec<Self> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        // All are held until all are found, so that they differ.
+        let ports: Vec<_> = (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+        let port = |index: usize| ports[index].local_addr().expect("bound").port();
+        let cluster: Vec<_> =
+            (0..count).map(|index| format!("m{index}=http://127.0.0.1:{}", port(count + index))).collect();
+        let member = |index| {
+            let number = STARTED.fetch_add(1, Ordering::Relaxed);
+            Self {
+                folder: std::env::temp_dir().join(format!("slackwater-etcd-{}-{number}", std::process::id())),
+                name: format!("m{index}"),
+                client: port(index),
+                peer: port(count + index),
+                cluster: cluster.join(","),
+                flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+            }
+        };
+        (0..count).map(member).collect()
+    }
+
+    fn spawn(&self) -> Child {
+        let Self { folder, name, client, peer, cluster, flags } = self;
+        let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+        Command::new(program().expect("it was there"))
+            .arg("--data-dir")
+            .arg(folder)
+            .args(["--name", name, "--initial-cluster", cluster])
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            // They choose a leader in less than a second.
+            .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("etcd can be run")
+    }
+}
+
+fn post(port: u16, path: &str, body: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let length = body.len();
+    write!(
+        stream,
+        "POST {path} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    )?;
+    let mut said = String::new();
+    stream.read_to_string(&mut said)?;
+    Ok(said)
+}
+
+/// The program, looked for once.
+fn program() -> Option<&'static Path> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let found = PROGRAM.get_or_init(|| match on_path().map_or_else(fetched, Ok) {
+        Ok(program) => Some(program),
+        Err(reason) => {
+            // Not by a macro: what those print is hidden while a test passes.
+            let rule = "=".repeat(100);
+            let notice = format!("\n{rule}\nNO ETCD: TESTS THAT NEED IT ARE SKIPPED. {reason}\n{rule}\n");
+            std::io::stderr().write_all(notice.as_bytes()).ok();
+            None
+        }
+    });
+    found.as_deref()
+}
+
+fn on_path() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join("etcd")).find(|file| file.is_file())
+}
+
+/// Debian's, unpacked where builds are kept.
+fn fetched() -> Result<PathBuf, String> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("etcd-server");
+    let program = folder.join("usr/bin/etcd");
+    if program.is_file() {
+        return Ok(program);
+    }
+    // Made aside and then renamed: another process may be at it, too.
+    let aside = folder.with_extension(std::process::id().to_string());
+    std::fs::create_dir_all(&aside).map_err(|error| format!("{}: {error}", aside.display()))?;
+    let unpacked = download(&aside).and_then(|package| run("dpkg-deb", &["-x", &package, "."], &aside));
+    if unpacked.is_ok() {
+        std::fs::rename(&aside, &folder).ok();
+    }
+    std::fs::remove_dir_all(&aside).ok();
+    unpacked
+        .map_err(|reason| format!("Debian's etcd-server could not be fetched: {reason}. Put `etcd` on the PATH."))?;
+    if program.is_file() { Ok(program) } else { Err(format!("there is no {}", program.display())) }
+}
+
+fn download(folder: &Path) -> Result<String, String> {
+    let download = ["download", "etcd-server"];
+    if run("apt-get", &download, folder).is_err() {
+        // A fresh machine has no lists of packages; only root may fetch them.
+        run("apt-get", &["update"], folder)?;
+        run("apt-get", &download, folder)?;
+    }
+    let mut names = std::fs::read_dir(folder).map_err(|error| error.to_string())?.flatten();
+    let package = names.find(|entry| entry.path().extension().is_some_and(|end| end == "deb"));
+    package.map(|entry| entry.path().display().to_string()).ok_or_else(|| "apt-get left no package".to_owned())
+}
+
+/// Runs a command to its end, or for as long as it may take.
+fn run(program: &str, arguments: &[&str], folder: &Path) -> Result<(), String> {
+    let line = format!("{program} {}", arguments.join(" "));
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|error| format!("`{line}`: {error}"))?;
+    let begin = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => return Err(format!("`{line}` failed, {status}")),
+            _ if begin.elapsed() > FETCH_LIMIT => {
+                child.kill().ok();
+                child.wait().ok();
+                return Err(format!("`{line}` did not end within {} s", FETCH_LIMIT.as_secs()));
+            }
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! What a coordinator finds when etcd stops, dies, comes back, is full, or holds what it should not.
+
+use crate::etcd::Etcd;
+use crate::proxy::Proxy;
+use crate::{LIMIT, insist, lead, lead_at_last, stand};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use node::registry::{Registry, RegistryError, Standing};
+use std::time::{Duration, Instant};
+
+/// Of candidates that should not lose it.
+const LONG: Duration = Duration::from_secs(12);
+/// Of candidates that should.
+const SHORT: Duration = Duration::from_secs(3);
+
+const LEADER: &str = "/tests/clicks/leader";
+const MEMORY: &str = "/tests/clicks/memory";
+
+fn put(etcd: &Etcd, key: &str, value: &[u8]) {
+    let said =
+        etcd.post("/v3/kv/put", &format!(r#"{{"key":"{}","value":"{}"}}"#, BASE64.encode(key), BASE64.encode(value)));
+    assert!(said.contains("200 OK"), "{said}");
+}
+
+fn delete(etcd: &Etcd, key: &str) {
+    let said = etcd.post("/v3/kv/deleterange", &format!(r#"{{"key":"{}"}}"#, BASE64.encode(key)));
+    assert!(said.contains(r#""deleted":"1""#), "{said}");
+}
+
+/// The keys of the pieces that etcd holds.
+fn pieces(etcd: &Etcd) -> Vec<String> {
+    let (from, to) = (BASE64.encode(format!("{MEMORY}/")), BASE64.encode(format!("{MEMORY}0")));
+    let request = format!(r#"{{"key":"{from}","range_end":"{to}","keys_only":true}}"#);
+    let said = etcd.post("/v3/kv/range", &request);
+    let keys = said.split(r#""key":""#).skip(1).map(|rest| rest.split('"').next().expect("a key"));
+    keys.map(|key| String::from_utf8(BASE64.decode(key).expect("base64")).expect("text")).collect()
+}
+
+#[test]
+fn a_leader_leads_on_after_etcd_stood_still_for_less_than_its_lease() {
+    let Some(etcd) = Etcd::start() else { return };
+    let mut a = stand(&[&etcd.endpoint()], "a:1", LONG / 2);
+    let mut b = stand(&[&etcd.endpoint()], "b:1", LONG / 2);
+    let (term, _) = lead(&mut a);
+    a.save(Instant::now(), b"plan 1").expect("a leader saves");
+    etcd.stop();
+    let said = a.save(Instant::now(), b"plan 2, given up").expect_err("it stands still").to_string();
+    assert!(said.contains(&format!("{}: no answer within", etcd.endpoint())), "{said}");
+    etcd.go_on();
+    insist(|| a.keep(Instant::now())).expect("it is kept in time");
+    assert_eq!(lead(&mut a).0, term);
+    insist(|| a.save(Instant::now(), b"plan 3")).expect("it leads as before");
+    assert_eq!(b.load(), Ok(Some(b"plan 3".to_vec())));
+    assert_eq!(b.campaign(Instant::now()), Ok(Standing::Following { leader: "a:1".to_owned() }));
+}
+
+#[test]
+fn a_leader_stops_by_itself_while_etcd_stands_still_and_one_leads_afterwards() {
+    let Some(etcd) = Etcd::start() else { return };
+    let [mut a, mut b] = ["a:1", "b:1"].map(|address| stand(&[&etcd.endpoint()], address, SHORT));
+    let (first, until) = lead(&mut a);
+    a.save(Instant::now(), b"plan 1").expect("a leader saves");
+    etcd.stop();
+    let stopped = loop {
+        match a.keep(Instant::now()) {
+            Err(RegistryError::Unreachable { .. }) => assert!(Instant::now() < until + LIMIT, "it goes on for ever"),
+            other => break other,
+        }
+    };
+    assert_eq!(stopped, Err(RegistryError::NotLeading { leader: None }));
+    assert!(Instant::now() >= until);
+    assert_eq!(a.save(Instant::now(), b"plan 2"), Err(RegistryError::NotLeading { leader: None }));
+    assert!(matches!(b.campaign(Instant::now()), Err(RegistryError::Unreachable { .. })));
+    // etcd's own clock goes on: to it the lease has ended.
+    std::thread::sleep(SHORT);
+    etcd.go_on();
+    let (second, _) = lead_at_last(&mut b);
+    assert!(second > first);
+    assert_eq!(b.load(), Ok(Some(b"plan 1".to_vec())));
+    assert_eq!(a.campaign(Instant::now()), Ok(Standing::Following { leader: "b:1".to_owned() }));
+}
+
+#[test]
+fn an_etcd_that_was_killed_comes_back_with_the_leader_and_the_memory() {
+    let Some(mut etcd) = Etcd::start() else { return };
+    let [mut a, mut b] = ["a:1", "b:1"].map(|address| stand(&[&etcd.endpoint()], address, LONG));
+    let memory = vec![7; 3_000_000];
+    let (term, _) = lead(&mut a);
+    a.save(Instant::now(), &memory).expect("a leader saves");
+    etcd.kill();
+    let said = a.save(Instant::now(), b"plan 2").expect_err("it is dead").to_string();
+    assert!(said.contains(&format!("{}: connection refused", etcd.endpoint())), "{said}");
+    assert!(matches!(b.load(), Err(RegistryError::Unreachable { .. })));
+    etcd.restart();
+    assert!(insist(|| b.load()) == Ok(Some(memory)));
+    assert_eq!(insist(|| b.campaign(Instant::now())), Ok(Standing::Following { leader: "a:1".to_owned() }));
+    assert_eq!(
+        insist(|| a.campaign(Instant::now())).map(|standing| matches!(standing, Standing::Leading { .. })),
+        Ok(true)
+    );
+    assert_eq!(lead(&mut a).0, term);
+    a.save(Instant::now(), b"plan 2").expect("it leads as before");
+    assert_eq!(b.load(), Ok(Some(b"plan 2".to_vec())));
+}
+
+#[test]
+fn a_cluster_that_loses_a_member_goes_on_and_one_without_a_majority_waits() {
+    let Some(mut members) = Etcd::start_cluster(3, &[]) else { return };
+    let endpoints: Vec<String> = members.iter().map(Etcd::endpoint).collect();
+    let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+    let [mut a, mut b] = ["a:1", "b:1"].map(|address| stand(&endpoints, address, LONG));
+    let (term, _) = lead(&mut a);
+    a.save(Instant::now(), b"plan 1").expect("a leader saves");
+    // The one that was asked, and perhaps the one that led the others.
+    members[0].kill();
+    insist(|| a.save(Instant::now(), b"plan 2")).expect("two of three are there");
+    insist(|| a.keep(Instant::now())).expect("two of three are there");
+    assert_eq!(lead(&mut a).0, term);
+    assert_eq!(insist(|| b.campaign(Instant::now())), Ok(Standing::Following { leader: "a:1".to_owned() }));
+    members[1].kill();
+    let said = b.load().expect_err("one of three is there").to_string();
+    assert!(endpoints.iter().all(|endpoint| said.contains(endpoint)), "{said}");
+    assert!(matches!(a.save(Instant::now(), b"plan 3"), Err(RegistryError::Unreachable { .. })));
+    members[1].restart();
+    // Either the one that was given up has been done, or none.
+    let memory = insist(|| b.load()).expect("two of three are there").expect("a memory");
+    assert!(memory == b"plan 2" || memory == b"plan 3", "{memory:?}");
+    let (same, _) = lead_at_last(&mut a);
+    assert_eq!(same, term);
+    insist(|| a.save(Instant::now(), b"plan 4")).expect("it leads as before");
+    assert_eq!(b.load(), Ok(Some(b"plan 4".to_vec())));
+}
+
+#[test]
+fn a_save_that_etcd_comes_to_late_does_not_replace_a_later_one() {
+    let Some(etcd) = Etcd::start() else { return };
+    // The first, one that replaces another, and one that replaces an earlier leader's.
+    for turns in [0, 1, 0] {
+        let proxy = Proxy::new(etcd.endpoint());
+        // What the proxy keeps is asked of etcd itself when the proxy does not answer.
+        let mut a = stand(&[&proxy.endpoint(), &etcd.endpoint()], "a:1", LONG / 2);
+        lead(&mut a);
+        (0..turns).for_each(|_| a.save(Instant::now(), b"plan 0").expect("a leader saves"));
+        proxy.keep_transactions();
+        a.save(Instant::now(), b"plan 1").expect("etcd itself is there");
+        a.save(Instant::now(), b"plan 2").expect("a leader saves");
+        let late = proxy.release();
+        assert!(late.len() == 1 && late[0].contains("200 OK") && !late[0].contains("succeeded"), "{late:?}");
+        assert_eq!(a.load(), Ok(Some(b"plan 2".to_vec())));
+        a.resign().expect("it is told");
+    }
+}
+
+#[test]
+fn a_save_that_etcd_comes_to_when_another_leads_is_not_done() {
+    let Some(etcd) = Etcd::start() else { return };
+    let proxy = Proxy::new(etcd.endpoint());
+    let [mut a, mut b] = [(&proxy.endpoint(), "a:1"), (&etcd.endpoint(), "b:1")]
+        .map(|(endpoint, address)| stand(&[endpoint], address, LONG / 2));
+    lead(&mut a);
+    proxy.keep_transactions();
+    for memory in [b"plan 1".to_vec(), vec![1; 3_000_000]] {
+        assert!(matches!(a.save(Instant::now(), &memory), Err(RegistryError::Unreachable { .. })));
+    }
+    lead_at_last(&mut b);
+    let late = proxy.release();
+    assert!(
+        late.len() == 2 && late.iter().all(|said| said.contains("200 OK") && !said.contains("succeeded")),
+        "{late:?}"
+    );
+    assert_eq!(b.load(), Ok(None));
+    assert_eq!(pieces(&etcd).len(), 0);
+}
+
+#[test]
+fn a_piece_that_etcd_comes_to_late_is_in_nobodys_way() {
+    let Some(etcd) = Etcd::start() else { return };
+    let proxy = Proxy::new(etcd.endpoint());
+    let mut a = stand(&[&proxy.endpoint(), &etcd.endpoint()], "a:1", LONG / 2);
+    lead(&mut a);
+    proxy.keep_transactions();
+    a.save(Instant::now(), &[1; 3_000_000]).expect("etcd itself is there");
+    let memory = vec![2; 3_000_000];
+    a.save(Instant::now(), &memory).expect("a leader saves");
+    assert_eq!(proxy.release().len(), 1);
+    assert_eq!(pieces(&etcd).len(), 4);
+    assert!(a.load() == Ok(Some(memory)));
+    a.save(Instant::now(), b"plan 3").expect("a leader saves");
+    assert_eq!(pieces(&etcd).len(), 0);
+}
+
+#[test]
+fn a_campaign_whose_answer_was_lost_is_known_for_ones_own() {
+    let Some(etcd) = Etcd::start() else { return };
+    let proxy = Proxy::new(etcd.endpoint());
+    let mut a = stand(&[&proxy.endpoint()], "a:1", LONG);
+    proxy.keep_transactions();
+    assert!(matches!(a.campaign(Instant::now()), Err(RegistryError::Unreachable { .. })));
+    assert!(proxy.release().last().is_some_and(|said| said.contains(r#""succeeded":true"#)));
+    assert_eq!(a.leader(Instant::now()), Ok(Some("a:1".to_owned())));
+    lead(&mut a);
+    a.save(Instant::now(), b"plan 1").expect("a leader saves");
+}
+
+#[test]
+fn what_one_endpoint_did_without_saying_so_is_found_done_at_the_next() {
+    let Some(etcd) = Etcd::start() else { return };
+    let proxy = Proxy::new(etcd.endpoint());
+    proxy.swallow_answers();
+    let mut a = stand(&[&proxy.endpoint(), &etcd.endpoint()], "a:1", LONG);
+    lead(&mut a);
+    a.resign().expect("it is told");
+
+    let proxy = Proxy::new(etcd.endpoint());
+    let mut b = stand(&[&proxy.endpoint(), &etcd.endpoint()], "b:1", LONG);
+    lead(&mut b);
+    proxy.swallow_answers();
+    b.save(Instant::now(), b"plan 1").expect("a leader saves");
+    b.save(Instant::now(), b"plan 2").expect("a leader saves");
+    assert_eq!(b.load(), Ok(Some(b"plan 2".to_vec())));
+}
+
+#[test]
+fn a_leader_whose_key_was_removed_by_hand_notices() {
+    let Some(etcd) = Etcd::start() else { return };
+    let [mut a, mut b] = ["a:1", "b:1"].map(|address| stand(&[&etcd.endpoint()], address, LONG));
+    lead(&mut a);
+    delete(&etcd, LEADER);
+    lead(&mut b);
+    let superseded = RegistryError::NotLeading { leader: Some("b:1".to_owned()) };
+    assert_eq!(a.save(Instant::now(), b"plan 1"), Err(superseded));
+    delete(&etcd, LEADER);
+    assert_eq!(b.keep(Instant::now()), Err(RegistryError::NotLeading { leader: None }));
+}
+
+#[test]
+fn pieces_of_no_use_are_removed_whoever_left_them() {
+    let Some(etcd) = Etcd::start() else { return };
+    let [mut a, mut b] = ["a:1", "b:1"].map(|address| stand(&[&etcd.endpoint()], address, LONG));
+    lead(&mut a);
+    a.save(Instant::now(), &[1; 3_000_000]).expect("a leader saves");
+    let first = pieces(&etcd);
+    assert_eq!(first.len(), 3);
+    // A leader died before all of its pieces were there.
+    put(&etcd, &format!("{MEMORY}/00000000000000000001-0000000000/00000"), b"litter");
+    put(&etcd, &format!("{MEMORY}/99999999999999999999-0000000000/00000"), b"litter");
+    a.save(Instant::now(), &[2; 2_000_000]).expect("a leader saves");
+    let second = pieces(&etcd);
+    assert!(second.len() == 2 && second.iter().all(|key| !first.contains(key)), "{first:?} {second:?}");
+    a.resign().expect("it is told");
+    lead(&mut b);
+    b.save(Instant::now(), b"plan 1").expect("a leader saves");
+    assert_eq!(pieces(&etcd), Vec::<String>::new());
+}
+
+#[test]
+fn what_lies_where_the_memory_should_is_named() {
+    let Some(etcd) = Etcd::start() else { return };
+    let mut a = stand(&[&etcd.endpoint()], "a:1", LONG);
+    put(&etcd, MEMORY, b"somebody's notes");
+    let said = a.load().expect_err("no memory").to_string();
+    assert!(said.starts_with("etcd path /tests/clicks does not hold what Slackwater wrote"), "{said}");
+    put(&etcd, MEMORY, b"slackmem\x09\x00\x02\x06\x00\x00\x00clicksplan");
+    let said = a.load().expect_err("a later format").to_string();
+    assert!(said.contains("format 9, and this Slackwater knows format 1"), "{said}");
+    put(&etcd, LEADER, b"somebody");
+    assert!(matches!(a.campaign(Instant::now()), Err(RegistryError::Damaged { .. })));
+    delete(&etcd, LEADER);
+    delete(&etcd, MEMORY);
+    lead(&mut a);
+    a.save(Instant::now(), &[1; 3_000_000]).expect("a leader saves");
+    delete(&etcd, &pieces(&etcd)[1]);
+    let said = a.load().expect_err("a piece is missing").to_string();
+    assert!(said.contains("its pieces are not those that were written together"), "{said}");
+}
+
+#[test]
+fn a_full_etcd_says_so_and_what_to_do() {
+    let Some(etcd) = Etcd::start_with(&["--quota-backend-bytes", "4194304"]) else { return };
+    let mut a = stand(&[&etcd.endpoint()], "a:1", LONG);
+    lead(&mut a);
+    let refused =
+        (0..20).find_map(|turn| a.save(Instant::now(), &vec![turn; 1_000_000]).err()).expect("4 MiB hold no 20 MB");
+    let said = refused.to_string();
+    assert!(said.contains("refuses: etcdserver: mvcc: database space exceeded; compact"), "{said}");
+}
