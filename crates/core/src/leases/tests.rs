@@ -170,6 +170,54 @@ fn a_checkpoint_counts_what_was_committed_before_its_clock() {
     assert_eq!((ledger.through(), ledger.committed().count()), (Place(5), 5));
 }
 
+#[test]
+fn bytes_of_a_ledger_that_cannot_be_are_refused() {
+    let mut sound = Ledger::new(terms(5000, 1, None)).unwrap();
+    granted(&mut sound, 1, 6);
+    granted(&mut sound, 2, 6);
+    sound.commit(Source(1), &[0, 1], Clock(4), WORK);
+    sound.settle(Clock(3));
+    sound.expel(Source(2));
+    assert_eq!(restored(&saved(&sound)).as_ref(), Ok(&sound));
+    let holding = |source| Holding { source: Source(source), since: Time(0) };
+    let pace =
+        |ledger: &mut Ledger, change: fn(&mut Pace)| ledger.workers.values_mut().for_each(|w| change(&mut w.pace));
+    // (a word of the refusal, what is wrong)
+    let cases: [(&str, &dyn Fn(&mut Ledger)); 14] = [
+        ("terms", &|ledger| ledger.terms.per_clock = 0),
+        ("terms", &|ledger| ledger.terms = terms(u64::MAX, 9, None)),
+        ("more leases granted than there are", &|ledger| ledger.next = 5001),
+        ("two places at once", &|ledger| ledger.next = 9),
+        ("two places at once", &|ledger| ledger.returned.insert(5..6, ())),
+        ("two places at once", &|ledger| ledger.recent.insert(4..5, Clock(9))),
+        ("two places at once", &|ledger| ledger.held.insert(0..1, holding(1))),
+        ("nobody in the run", &|ledger| ledger.workers.clear()),
+        ("in one hand", &|ledger| {
+            ledger.next = 5000;
+            ledger.held.insert(20..20 + HELD_LEASES, holding(1));
+        }),
+        ("not told apart", &|ledger| ledger.told_apart_from = Clock(5)),
+        ("more clocks told apart", &|ledger| {
+            ledger.leases = 1 << 20;
+            ledger.terms.ranges = ledger.leases;
+            ledger.next = ledger.leases;
+            (100..101 + CLOCK_RUNS as u64).for_each(|place| ledger.recent.insert(place..place + 1, Clock(place)));
+        }),
+        ("beyond its bounds", &|ledger| pace(ledger, |pace| pace.share = 8 * MOST_OF_AVERAGE + 1)),
+        ("leans too far", &|ledger| pace(ledger, |pace| pace.lean = -4)),
+        ("no number", &|ledger| pace(ledger, |pace| pace.seconds = f64::NAN)),
+    ];
+    for (words, wrong) in cases {
+        let mut ledger = sound.clone();
+        wrong(&mut ledger);
+        let problem = restored(&saved(&ledger)).unwrap_err().to_string();
+        assert!(problem.contains(words), "{problem}, and not: {words}");
+    }
+    let mut other_release = saved(&sound);
+    other_release[0] += 1;
+    assert!(restored(&other_release).unwrap_err().to_string().contains("another release"));
+}
+
 /// Ten million leases by workers that leave gaps, some of them gone in the middle.
 #[test]
 fn memory_follows_what_is_open_and_not_what_is_done() {
