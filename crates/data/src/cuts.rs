@@ -132,7 +132,7 @@ impl Cuts {
             let layout = reader.layout(number, target_bytes)?;
             let pieces = layout.pieces(size, target_bytes);
             files.push(File { size, before, layout, pieces });
-            before += pieces;
+            before = before.saturating_add(pieces);
         }
         let fingerprint = fingerprint(reader, &files, target_bytes)?;
         Ok(Self { reader: reader.clone(), files, ranges: before, target_bytes, fingerprint })

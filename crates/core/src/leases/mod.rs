@@ -252,6 +252,15 @@ impl Ledger {
         self.workers.get(&source).map_or(self.terms.per_clock, |worker| worker.pace.share)
     }
 
+    /// The leases that a worker holds, in the order of granting: what to tell one that may have missed an answer, or it would hold
+    /// leases for ever that it does not know of.
+    #[must_use]
+    pub fn held_by(&self, source: Source) -> Vec<u64> {
+        let order = self.terms.order();
+        let places = self.held.iter().filter(|(_, holding)| holding.source == source).flat_map(|(places, _)| places);
+        places.map(|place| order.lease(Place(place))).collect()
+    }
+
     /// Who holds how many leases.
     pub fn holders(&self) -> impl Iterator<Item = (Source, u64)> + '_ {
         self.workers.iter().map(|(source, worker)| (*source, worker.held))

@@ -182,8 +182,9 @@ fn bytes_of_a_ledger_that_cannot_be_are_refused() {
     let holding = |source| Holding { source: Source(source), since: Time(0) };
     let pace =
         |ledger: &mut Ledger, change: fn(&mut Pace)| ledger.workers.values_mut().for_each(|w| change(&mut w.pace));
-    // (a word of the refusal, what is wrong)
-    let cases: [(&str, &dyn Fn(&mut Ledger)); 14] = [
+    // A word of the refusal, and what is wrong.
+    type Case<'a> = (&'a str, &'a dyn Fn(&mut Ledger));
+    let cases: [Case<'_>; 14] = [
         ("terms", &|ledger| ledger.terms.per_clock = 0),
         ("terms", &|ledger| ledger.terms = terms(u64::MAX, 9, None)),
         ("more leases granted than there are", &|ledger| ledger.next = 5001),

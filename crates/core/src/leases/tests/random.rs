@@ -92,6 +92,12 @@ impl Model {
         assert_eq!(ledger.is_over(), through == self.leases.len());
         let held = |source| self.leases.iter().filter(|state| **state == State::Held(source)).count() as u64;
         assert!(ledger.holders().all(|(source, count)| count == held(source.0)));
+        for source in 0..4 {
+            let told = ledger.held_by(Source(source)).into_iter().map(|lease| self.order.place(lease).0);
+            assert!(
+                told.eq((0..).zip(&self.leases).filter(|(_, s)| **s == State::Held(source)).map(|(place, _)| place))
+            );
+        }
         for clock in 0..8 {
             let done = ledger.committed_before(Clock(clock));
             let through = ledger.through_before(Clock(clock));
