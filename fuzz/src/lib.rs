@@ -5,7 +5,7 @@ mod memory;
 
 pub use memory::within;
 
-use data::{DataError, Minibatch, Reader, Settings, TextParser};
+use data::{Cuts, DataError, Minibatch, Reader, Settings, TextParser};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use types::{
     CacheSpec, Clock, Codecs, Combine, Consistency, Initial, NodeId, NumberType, Plan, PlanNumber, Position,
@@ -338,5 +338,30 @@ pub fn rows_of(path: &std::path::Path, settings: Settings, most: usize) -> std::
         }
     }
     assert!(all.values().iter().chain(all.labels()).all(|number| number.is_finite()));
+    if all.rows() < most {
+        say_the_same_in_ranges(&reader, &all);
+    }
     Ok(all)
+}
+
+/// What was read to its end is read alike in ranges, where those are few.
+fn say_the_same_in_ranges(reader: &Reader, all: &Minibatch) {
+    let cuts = Cuts::of(reader, 64).expect("it was read");
+    if cuts.ranges() > 4 {
+        return;
+    }
+    let (mut rows, mut batch) = (all.iter(), Minibatch::new());
+    for range in 0..cuts.ranges() {
+        let mut source = cuts.open(range).expect("it is there").source();
+        while source.fill(&mut batch).expect("it was read") {
+            for row in batch.iter() {
+                let whole = rows.next().expect("no more than there are");
+                assert_eq!(
+                    (row.keys, row.values, row.label.unwrap_or(0.0)),
+                    (whole.keys, whole.values, whole.label.unwrap_or(0.0))
+                );
+            }
+        }
+    }
+    assert_eq!(rows.len(), 0, "rows of no range");
 }

@@ -8,6 +8,7 @@ mod bounds;
 mod check;
 mod coordinator;
 mod inputs;
+pub mod leases;
 mod outbox;
 mod rows;
 mod server;

@@ -74,6 +74,16 @@ pub enum DataError {
         /// How many were skipped before it.
         skipped: u64,
     },
+    /// A file is not what it was when it was cut into ranges: their rows are no longer those that others read. Start anew.
+    #[error("{file}: has changed: it had {was} bytes when the run began and has {is}; start the run again")]
+    Changed {
+        /// Its name.
+        file: String,
+        /// How long it was.
+        was: u64,
+        /// How long it is.
+        is: u64,
+    },
     /// Text that was made from data cannot be written.
     #[error("cannot write: {error}")]
     Write {

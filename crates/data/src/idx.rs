@@ -2,9 +2,11 @@
 //! in a file of their own, found by its name.
 
 use crate::bad::BadRows;
+use crate::cuts::Layout;
 use crate::format::end_row;
 use crate::input::Input;
-use crate::share::{BLOCK_ROWS, Share};
+use crate::part::Part;
+use crate::share::BLOCK_ROWS;
 use crate::{DataError, Fault, Labels, Minibatch};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -19,7 +21,7 @@ const BYTES: u8 = 0x08;
 pub struct IdxPass {
     files: Arc<[PathBuf]>,
     labels: Labels,
-    share: Share,
+    part: Part,
     bad: BadRows,
     /// The number of the file to be opened next.
     next_file: usize,
@@ -29,8 +31,8 @@ pub struct IdxPass {
 }
 
 impl IdxPass {
-    pub fn new(files: Arc<[PathBuf]>, labels: Labels, share: Share, bad: BadRows) -> Self {
-        Self { files, labels, share, bad, next_file: 0, open: None, bytes_before: 0 }
+    pub fn new(files: Arc<[PathBuf]>, labels: Labels, part: Part, bad: BadRows) -> Self {
+        Self { files, labels, part, bad, next_file: 0, open: None, bytes_before: 0 }
     }
 
     /// How much of the files has been read.
@@ -56,7 +58,7 @@ impl IdxPass {
                     None => return Ok(()),
                 },
             };
-            if !images.fill(rows, limit, self.share, &mut self.bad)? {
+            if !images.fill(rows, limit, self.part, &mut self.bad)? {
                 self.bytes_before += images.images.input.position();
                 self.open = None;
             }
@@ -117,14 +119,14 @@ impl Images {
     }
 
     /// Adds rows until there are `limit`; false when the file has no more.
-    fn fill(&mut self, rows: &mut Minibatch, limit: usize, share: Share, bad: &mut BadRows) -> Result<bool, DataError> {
+    fn fill(&mut self, rows: &mut Minibatch, limit: usize, part: Part, bad: &mut BadRows) -> Result<bool, DataError> {
         while rows.rows() < limit {
             if self.row == self.images.count {
                 return Ok(false);
             }
             if !self.ours.contains(&self.row) {
-                let run = share.next_run(self.number, self.row / BLOCK_ROWS);
-                self.ours = run.start.saturating_mul(BLOCK_ROWS)..run.end.saturating_mul(BLOCK_ROWS);
+                let Some(run) = part.next_run(self.number, self.row, BLOCK_ROWS) else { return Ok(false) };
+                self.ours = run;
                 let next = self.ours.start.clamp(self.row, self.images.count);
                 self.images.skip(next - self.row)?;
                 self.labels.as_mut().map_or(Ok(()), |labels| labels.skip(next - self.row))?;
@@ -149,6 +151,21 @@ impl Images {
         }
         Ok(true)
     }
+}
+
+/// Where a file of images can be cut.
+pub fn layout(path: &Path) -> Result<Layout, DataError> {
+    let Items { mut input, count, item_bytes, .. } = Items::open(path)?;
+    Ok(match input.can_leap() {
+        true => Layout::Images { count, image_bytes: item_bytes, head_bytes: input.position() },
+        false => Layout::Whole,
+    })
+}
+
+/// How long the file with the labels of a file of images is.
+pub fn bytes_of_labels(path: &Path) -> Result<u64, DataError> {
+    let images = Items::open(path)?;
+    Ok(open_labels(path, images.count)?.input.size())
 }
 
 /// Where the labels of a file of images are: its name with `labels` for `images` and `idx1` for `idx3`.

@@ -2,12 +2,13 @@
 //!
 //! A [`Reader`] knows which files to read, in which [`Format`] and with which [`Labels`]. It gives [`Batches`], which a
 //! thread of its own fills while the program learns: [`Minibatch`]es of labels, keys and values, lent and handed back, so
-//! that memory does not grow with the input. Names become keys by a [`FeatureHash`]. What a line must look like, and what
+//! that memory does not grow with the input. [`Cuts`] are the same files in ranges, to be leased. Names become keys by a [`FeatureHash`]. What a line must look like, and what
 //! is refused, stands in docs/formats.md.
 
 mod bad;
 mod bag_of_words;
 mod batches;
+mod cuts;
 mod error;
 mod fault;
 mod format;
@@ -19,6 +20,7 @@ mod lines;
 mod minibatch;
 mod number;
 mod parquet;
+mod part;
 mod reader;
 mod share;
 mod shuffle;
@@ -29,6 +31,7 @@ mod text;
 
 pub use bag_of_words::{Weighting, bag_of_words};
 pub use batches::{AHEAD, Batches, Loan};
+pub use cuts::Cuts;
 pub use error::DataError;
 pub use fault::Fault;
 pub use format::{ColumnError, ColumnRule, Columns, Csv, Format, Header, TextParser};

@@ -2,15 +2,18 @@
 
 use crate::bad::BadRows;
 use crate::batches::Batches;
+use crate::cuts::Layout;
 use crate::idx::{self, IdxPass};
 use crate::input::{Input, failure, files};
 use crate::lines::{Lines, Next};
 use crate::parquet::{self, ParquetPass, Schema};
+use crate::part::Part;
 use crate::share::{Share, mix};
 use crate::shuffle::{Shuffle, Window};
 use crate::source::{Pass, Source};
 use crate::text::TextPass;
 use crate::{Columns, DataError, FeatureHash, Format, Labels, Minibatch, TextParser};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -83,7 +86,13 @@ pub struct Reader {
     bytes: u64,
     settings: Settings,
     rows: Rows,
-    share: Share,
+    part: Part,
+    /// Which bytes of its one file a range is, for the progress made in it.
+    span: Range<u64>,
+    /// The number of the first epoch.
+    first_epoch: u32,
+    /// Which of the orders that come from the seed is a shuffle's.
+    stream: u64,
 }
 
 /// How rows are made, all settled.
@@ -132,12 +141,49 @@ impl Reader {
                 Rows::Idx
             }
         };
-        Ok(Self { files: files.into(), bytes, settings, rows, share: Share::WHOLE })
+        Ok(Self {
+            files: files.into(),
+            bytes,
+            settings,
+            rows,
+            part: Part::WHOLE,
+            span: 0..u64::MAX,
+            first_epoch: 0,
+            stream: 0,
+        })
     }
 
     /// The part of worker `rank` of `of`: every row is in exactly one part, the same one for the same seed.
     pub fn for_worker(&self, rank: u32, of: u32) -> Result<Self, DataError> {
-        Ok(Self { share: Share::new(rank, of, self.settings.seed)?, ..self.clone() })
+        let part = Part::Dealt(Share::new(rank, of, self.settings.seed)?);
+        Ok(Self { part, stream: rank.into(), ..self.clone() })
+    }
+
+    /// One range of one file, once, as epoch `epoch`. Its order, where rows are shuffled, is that of `stream`.
+    pub(crate) fn for_range(&self, file: usize, part: Part, span: Range<u64>, epoch: u32, stream: u64) -> Self {
+        let settings = Settings { epochs: 1, ..self.settings.clone() };
+        let (files, bytes) = (Arc::from([self.files[file].clone()]), span.end - span.start);
+        Self { files, bytes, settings, rows: self.rows.clone(), part, span, first_epoch: epoch, stream }
+    }
+
+    /// The same rows; in an epoch, so many malformed lines are skipped before the next is an error.
+    ///
+    /// ```
+    /// use data::{Format, Labels, Reader, Settings};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("slackwater-allowing-{}.libsvm", std::process::id()));
+    /// # std::fs::write(&path, "+1 3:1\nwhat\n-1 7:2\n").unwrap();
+    /// # let name = path.to_str().unwrap();
+    /// let reader = Reader::open(&[name], Settings::new(Format::LibSvm, Labels::Binary))?;
+    /// assert!(reader.batches()?.any(|batch| batch.is_err()));
+    /// assert!(reader.allowing(1).batches()?.all(|batch| batch.is_ok()));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), data::DataError>(())
+    /// ```
+    #[must_use]
+    pub fn allowing(&self, skip_bad: u64) -> Self {
+        let settings = Settings { skip_bad, ..self.settings.clone() };
+        Self { settings, ..self.clone() }
     }
 
     /// The same rows once, in the files' order.
@@ -207,16 +253,44 @@ impl Reader {
         match &self.rows {
             Rows::Text(parser) => {
                 let limit = self.settings.line_limit_bytes;
-                Pass::Text(Box::new(TextPass::new(files, parser.clone(), self.share, limit, bad)))
+                Pass::Text(Box::new(TextPass::new(files, parser.clone(), self.part, limit, bad)))
             }
-            Rows::Parquet(schema) => Pass::Parquet(Box::new(ParquetPass::new(files, schema.clone(), self.share, bad))),
-            Rows::Idx => Pass::Idx(Box::new(IdxPass::new(files, self.settings.labels, self.share, bad))),
+            Rows::Parquet(schema) => Pass::Parquet(Box::new(ParquetPass::new(files, schema.clone(), self.part, bad))),
+            Rows::Idx => Pass::Idx(Box::new(IdxPass::new(files, self.settings.labels, self.part, bad))),
         }
     }
 
-    /// The window of rows to shuffle in, another one for each worker.
+    pub(crate) fn span(&self) -> Range<u64> {
+        self.span.clone()
+    }
+
+    /// The numbers of the epochs to be read.
+    pub(crate) fn epochs(&self) -> Range<u32> {
+        self.first_epoch..self.first_epoch.saturating_add(self.settings.epochs)
+    }
+
+    /// Where file number `file` is cut into ranges of up to `target_bytes`.
+    pub(crate) fn layout(&self, file: usize, target_bytes: u64) -> Result<Layout, DataError> {
+        let path = &self.files[file];
+        match &self.rows {
+            Rows::Text(_) if Input::open(path)?.can_leap() => Ok(Layout::Text),
+            Rows::Text(_) => Ok(Layout::Whole),
+            Rows::Parquet(schema) => Ok(Layout::of_groups(parquet::groups(path, schema)?, target_bytes)),
+            Rows::Idx => idx::layout(path),
+        }
+    }
+
+    /// How long the file with the labels of file number `file` is, where labels stand in a file of their own.
+    pub(crate) fn bytes_of_labels(&self, file: usize) -> Result<u64, DataError> {
+        match &self.rows {
+            Rows::Idx if self.settings.labels != Labels::Ignored => idx::bytes_of_labels(&self.files[file]),
+            _ => Ok(0),
+        }
+    }
+
+    /// The window of rows to shuffle in, another one for each worker and each lease.
     pub(crate) fn window(&self) -> Option<Window> {
-        self.settings.shuffle.map(|_| Window::new(mix(self.settings.seed ^ mix(self.share.rank()))))
+        self.settings.shuffle.map(|_| Window::new(mix(self.settings.seed ^ mix(self.stream))))
     }
 }
 

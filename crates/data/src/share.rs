@@ -1,4 +1,4 @@
-//! Which part of the data a worker reads: each row belongs to exactly one of them.
+//! Which part of the data is a worker's: each row belongs to exactly one of them.
 //!
 //! A file is cut into blocks; a row belongs to the block that it starts in, and a block to one worker. A plain file is not
 //! even read where it is another worker's; a compressed one is decompressed throughout, but only its own lines are parsed.
@@ -23,18 +23,12 @@ pub struct Share {
 }
 
 impl Share {
-    pub const WHOLE: Self = Self { rank: 0, of: 1, seed: 0 };
-
     pub fn new(rank: u32, of: u32, seed: u64) -> Result<Self, DataError> {
         if rank >= of {
             let problem = format!("worker {rank} of {of} has no share: workers count from 0");
             return Err(DataError::Setting { problem });
         }
         Ok(Self { rank: rank.into(), of: of.into(), seed })
-    }
-
-    pub fn rank(&self) -> u64 {
-        self.rank
     }
 
     /// How many bytes a block of text is, in a file of this length.

@@ -95,8 +95,8 @@ impl Source {
         Self {
             pass: reader.pass(),
             window: reader.window(),
+            epoch: reader.epochs().start,
             reader,
-            epoch: 0,
             progress: Arc::new(progress),
             failed: false,
         }
@@ -116,10 +116,11 @@ impl Source {
     /// are no more.
     pub fn fill(&mut self, batch: &mut Minibatch) -> Result<bool, DataError> {
         batch.clear();
-        let epochs = self.reader.settings().epochs;
+        let (epochs, span) = (self.reader.epochs(), self.reader.span());
+        let position = |pass: &mut Pass| pass.position().clamp(span.start, span.end);
         let limit = self.reader.settings().minibatch_rows;
-        while !self.failed && self.epoch < epochs {
-            let (bytes, bad_rows) = (self.pass.position(), self.pass.bad_rows());
+        while !self.failed && epochs.contains(&self.epoch) {
+            let (bytes, bad_rows) = (position(&mut self.pass), self.pass.bad_rows());
             let filled = match &mut self.window {
                 None => self.pass.fill(batch, limit).inspect(|()| {
                     self.progress.rows_read.fetch_add(batch.rows() as u64, Relaxed);
@@ -139,7 +140,7 @@ impl Source {
                     refilled
                 }
             };
-            self.progress.bytes.fetch_add(self.pass.position().saturating_sub(bytes), Relaxed);
+            self.progress.bytes.fetch_add(position(&mut self.pass).saturating_sub(bytes), Relaxed);
             self.progress.bad_rows.fetch_add(self.pass.bad_rows() - bad_rows, Relaxed);
             if let Err(error) = filled {
                 self.failed = true;

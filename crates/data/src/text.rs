@@ -3,7 +3,7 @@
 use crate::bad::BadRows;
 use crate::input::Input;
 use crate::lines::{Lines, Next};
-use crate::share::Share;
+use crate::part::Part;
 use crate::{DataError, Fault, Minibatch, TextParser};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct TextPass {
     files: Arc<[PathBuf]>,
     parser: TextParser,
-    share: Share,
+    part: Part,
     line_limit_bytes: usize,
     bad: BadRows,
     /// The number of the file to be opened next.
@@ -32,8 +32,8 @@ struct OpenFile {
 }
 
 impl TextPass {
-    pub fn new(files: Arc<[PathBuf]>, parser: TextParser, share: Share, line_limit_bytes: usize, bad: BadRows) -> Self {
-        Self { files, parser, share, line_limit_bytes, bad, next_file: 0, open: None, bytes_before: 0 }
+    pub fn new(files: Arc<[PathBuf]>, parser: TextParser, part: Part, line_limit_bytes: usize, bad: BadRows) -> Self {
+        Self { files, parser, part, line_limit_bytes, bad, next_file: 0, open: None, bytes_before: 0 }
     }
 
     /// How much of the files has been read.
@@ -52,7 +52,7 @@ impl TextPass {
                 return Ok(());
             }
             let Some(file) = &mut self.open else { return Ok(()) };
-            if !file.fill(rows, limit, &mut self.parser, self.share, &mut self.bad, self.line_limit_bytes)? {
+            if !file.fill(rows, limit, &mut self.parser, self.part, &mut self.bad, self.line_limit_bytes)? {
                 self.bytes_before += file.lines.position();
                 self.open = None;
             }
@@ -64,7 +64,7 @@ impl TextPass {
         let number = self.next_file;
         let Some(path) = self.files.get(number) else { return Ok(false) };
         let input = Input::open(path)?;
-        let block_bytes = self.share.block_bytes(input.size());
+        let block_bytes = self.part.block_bytes(input.size());
         self.open = Some(OpenFile { lines: Lines::new(input, self.line_limit_bytes), number, block_bytes, ours: 0..0 });
         self.next_file += 1;
         Ok(true)
@@ -78,15 +78,15 @@ impl OpenFile {
         rows: &mut Minibatch,
         limit: usize,
         parser: &mut TextParser,
-        share: Share,
+        part: Part,
         bad: &mut BadRows,
         line_limit_bytes: usize,
     ) -> Result<bool, DataError> {
         while rows.rows() < limit {
             let offset = self.lines.offset();
             if !self.ours.contains(&offset) {
-                let run = share.next_run(self.number, offset / self.block_bytes);
-                self.ours = run.start * self.block_bytes..run.end.saturating_mul(self.block_bytes);
+                let Some(run) = part.next_run(self.number, offset, self.block_bytes) else { return Ok(false) };
+                self.ours = run;
                 self.lines.set_horizon(self.ours.end);
                 if offset < self.ours.start {
                     self.lines.skip_to_line_at(self.ours.start)?;

@@ -2,15 +2,17 @@
 
 mod column;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::bad::BadRows;
 use crate::format::{Role, Roles, end_row};
 use crate::input::{PARQUET, failure};
-use crate::share::{BLOCK_ROWS, Share};
+use crate::part::Part;
+use crate::share::BLOCK_ROWS;
 use crate::{ColumnError, Columns, DataError, Fault, FeatureHash, Labels, Minibatch};
 use column::{Column, Kind};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use std::fs::File;
 use std::io::Read;
@@ -25,7 +27,7 @@ const CHUNK_ROWS: u64 = 1024;
 pub struct ParquetPass {
     files: Arc<[PathBuf]>,
     schema: Schema,
-    share: Share,
+    part: Part,
     bad: BadRows,
     next_file: usize,
     open: Option<OpenFile>,
@@ -41,8 +43,8 @@ pub struct Schema {
 }
 
 impl ParquetPass {
-    pub fn new(files: Arc<[PathBuf]>, schema: Schema, share: Share, bad: BadRows) -> Self {
-        Self { files, schema, share, bad, next_file: 0, open: None, bytes_before: 0 }
+    pub fn new(files: Arc<[PathBuf]>, schema: Schema, part: Part, bad: BadRows) -> Self {
+        Self { files, schema, part, bad, next_file: 0, open: None, bytes_before: 0 }
     }
 
     /// How much of the files has been read, roughly.
@@ -63,9 +65,9 @@ impl ParquetPass {
                 self.next_file += 1;
             }
             let Some(file) = &mut self.open else { return Ok(()) };
-            let (schema, share, bad) = (&self.schema, self.share, &mut self.bad);
+            let (schema, part, bad) = (&self.schema, self.part, &mut self.bad);
             let path = file.path.clone();
-            if !guarded(&path, || file.fill(rows, limit, schema, share, bad))? {
+            if !guarded(&path, || file.fill(rows, limit, schema, part, bad))? {
                 self.bytes_before += file.size;
                 self.open = None;
             }
@@ -142,8 +144,8 @@ impl OpenFile {
     }
 
     fn position(&self) -> u64 {
-        let rows = self.reader.metadata().file_metadata().num_rows().max(1) as f64;
-        (self.size as f64 * (self.row as f64 / rows).min(1.0)) as u64
+        let rows = self.reader.metadata().file_metadata().num_rows();
+        bytes_behind(self.size, self.row, u64::try_from(rows).unwrap_or(0))
     }
 
     /// Adds rows until there are `limit`; false when the file has no more.
@@ -152,7 +154,7 @@ impl OpenFile {
         rows: &mut Minibatch,
         limit: usize,
         schema: &Schema,
-        share: Share,
+        part: Part,
         bad: &mut BadRows,
     ) -> Result<bool, DataError> {
         while rows.rows() < limit {
@@ -163,23 +165,30 @@ impl OpenFile {
                     rows.abandon_row();
                     bad.skip(&self.path, || Ok(number), fault)?;
                 }
-            } else if self.left_in_group > 0 {
-                self.next_chunk(share).map_err(|error| unreadable(&self.path, &error))?;
-            } else if !self.next_group().map_err(|error| unreadable(&self.path, &error))? {
+                continue;
+            }
+            let goes_on = if self.left_in_group > 0 { self.next_chunk(part) } else { self.next_group(part) };
+            if !goes_on.map_err(|error| unreadable(&self.path, &error))? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn next_group(&mut self) -> Result<bool, ParquetError> {
-        if self.next_group == self.reader.num_row_groups() {
-            return Ok(false);
+    /// Opens the next group that has rows to be read; those before it are not even opened. False if there is none.
+    fn next_group(&mut self, part: Part) -> Result<bool, ParquetError> {
+        let Some(ours) = part.next_run(self.number, self.row, BLOCK_ROWS) else { return Ok(false) };
+        loop {
+            let Some(group) = self.reader.metadata().row_groups().get(self.next_group) else { return Ok(false) };
+            self.left_in_group = rows_of(group)?;
+            let after = self.row.saturating_add(self.left_in_group);
+            if after > ours.start {
+                break;
+            }
+            (self.row, self.left_in_group) = (after, 0);
+            self.next_group += 1;
         }
         let group = self.reader.get_row_group(self.next_group)?;
-        let rows = group.metadata().num_rows();
-        self.left_in_group =
-            u64::try_from(rows).map_err(|_| ParquetError::General(format!("a group of {rows} rows")))?;
         self.open.clear();
         for (place, role) in self.columns.roles.iter().enumerate() {
             let used = *role != Role::Ignored;
@@ -190,23 +199,22 @@ impl OpenFile {
         Ok(true)
     }
 
-    /// Reads what comes next if it is ours, and leaps over it otherwise.
-    fn next_chunk(&mut self, share: Share) -> Result<(), ParquetError> {
-        let ours = share.next_run(self.number, self.row / BLOCK_ROWS);
-        let start = ours.start.saturating_mul(BLOCK_ROWS);
-        let count = if start > self.row {
-            let count = self.left_in_group.min(start - self.row);
+    /// Reads what comes next if it is ours, and leaps over it otherwise. False if nothing to come is ours.
+    fn next_chunk(&mut self, part: Part) -> Result<bool, ParquetError> {
+        let Some(ours) = part.next_run(self.number, self.row, BLOCK_ROWS) else { return Ok(false) };
+        let count = if ours.start > self.row {
+            let count = self.left_in_group.min(ours.start - self.row);
             self.open.iter_mut().flatten().try_for_each(|column| column.leap(count))?;
             count
         } else {
-            let count = self.left_in_group.min(ours.end.saturating_mul(BLOCK_ROWS) - self.row).min(CHUNK_ROWS);
+            let count = self.left_in_group.min(ours.end - self.row).min(CHUNK_ROWS);
             self.open.iter_mut().flatten().try_for_each(|column| column.read(count))?;
             self.chunk_left = count;
             count
         };
         self.row += count;
         self.left_in_group -= count;
-        Ok(())
+        Ok(true)
     }
 
     /// Adds the next row of the chunk. Every column goes on by one row, whatever is wrong with it.
@@ -251,6 +259,29 @@ impl OpenFile {
             }
         }
     }
+}
+
+/// About how much of a file of `size` bytes and so many rows is behind row `row`.
+pub fn bytes_behind(size: u64, row: u64, rows: u64) -> u64 {
+    (size as f64 * (row as f64 / rows.max(1) as f64).min(1.0)) as u64
+}
+
+fn rows_of(group: &RowGroupMetaData) -> Result<u64, ParquetError> {
+    u64::try_from(group.num_rows()).map_err(|_| ParquetError::General(format!("a group of {} rows", group.num_rows())))
+}
+
+/// The groups of a file's rows: how many rows and how many bytes each has.
+pub fn groups(path: &Path, schema: &Schema) -> Result<Vec<(u64, u64)>, DataError> {
+    let file = OpenFile::open(path, 0, schema)?;
+    let group =
+        |group: &RowGroupMetaData| Ok((rows_of(group)?, u64::try_from(group.compressed_size()).unwrap_or_default()));
+    file.reader
+        .metadata()
+        .row_groups()
+        .iter()
+        .map(group)
+        .collect::<Result<_, _>>()
+        .map_err(|error| unreadable(path, &error))
 }
 
 /// Whether each column's type can be what the column is to be.

@@ -18,7 +18,7 @@ const SCHEMA: &str = "message rows {
 }";
 
 /// Groups of rows whose number is `rows.start`…: some cells are missing.
-fn write(path: &Path, groups: &[std::ops::Range<i64>], compression: Compression) {
+pub fn write(path: &Path, groups: &[std::ops::Range<i64>], compression: Compression) {
     let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
     let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
     let mut writer = SerializedFileWriter::new(File::create(path).unwrap(), schema, properties).unwrap();
@@ -77,7 +77,7 @@ fn expected(n: i64, hash: FeatureHash, into: &mut Minibatch) {
     into.end_row((n % 2) as f32);
 }
 
-fn columns() -> Columns {
+pub fn columns() -> Columns {
     let mut columns = Columns::new("y");
     columns.named = vec![("id".to_owned(), ColumnRule::Categorical)];
     columns
