@@ -40,6 +40,11 @@ mod name;
 mod objects;
 mod opened;
 mod residuals;
+#[cfg(feature = "s3")]
+mod s3;
+#[cfg(not(feature = "s3"))]
+#[path = "no_s3.rs"]
+mod s3;
 mod slice;
 mod store;
 mod tensors;

@@ -1,18 +1,9 @@
 //! Where checkpoints are kept: in memory, in a folder, or in a bucket of an object store.
 
-use crate::StoreError;
 use crate::fault::explain_io;
-use object_store::{
-    BackoffConfig, ClientOptions, ObjectStore, RetryConfig,
-    aws::{AmazonS3Builder, AmazonS3ConfigKey},
-    local::LocalFileSystem,
-    memory::InMemory,
-    path::Path,
-};
+use crate::{StoreError, s3};
+use object_store::{ObjectStore, local::LocalFileSystem, memory::InMemory, path::Path};
 use std::{fmt, fs, io, path::PathBuf, sync::Arc, time::Duration};
-
-/// The most times that one request is sent again.
-const MOST_RETRIES: usize = 20;
 
 /// How a store is reached, beside its location.
 ///
@@ -52,7 +43,12 @@ impl Settings {
 pub(crate) enum Place {
     Memory,
     Folder(PathBuf),
-    Bucket { bucket: String, prefix: String, endpoint: String },
+    #[cfg_attr(not(feature = "s3"), expect(dead_code, reason = "there is none without S3"))]
+    Bucket {
+        bucket: String,
+        prefix: String,
+        endpoint: String,
+    },
 }
 
 /// What is behind a location: objects, and the path under which all of ours stand.
@@ -77,7 +73,7 @@ pub(crate) fn locate(location: &str, settings: &Settings) -> Result<Located, Sto
             return Err(wrong("it names no bucket: s3://BUCKET/FOLDER"));
         }
         let root = Path::parse(prefix).map_err(|error| wrong(&error.to_string()))?;
-        return bucket_at(bucket, root, settings).map_err(|error| wrong(&error.to_string()));
+        return s3::bucket_at(bucket, root, settings).map_err(|problem| wrong(&problem));
     }
     let path = match location.split_once("://") {
         Some(("file", _)) => {
@@ -115,34 +111,6 @@ fn folder_at(path: &std::path::Path, wrong: &dyn Fn(&str) -> StoreError) -> Resu
         }
     }
     Err(wrong("no part of the path is there"))
-}
-
-fn bucket_at(bucket: &str, root: Path, settings: &Settings) -> object_store::Result<Located> {
-    // The TLS library is used by others in the process, too, who may have chosen for it already.
-    rustls::crypto::ring::default_provider().install_default().ok();
-    let retries = RetryConfig {
-        backoff: BackoffConfig { max_backoff: Duration::from_secs(3), ..BackoffConfig::default() },
-        max_retries: MOST_RETRIES,
-        retry_timeout: settings.retry_for,
-    };
-    let options = ClientOptions::new()
-        .with_timeout(settings.request_timeout)
-        .with_connect_timeout(settings.request_timeout.min(Duration::from_secs(5)));
-    let mut builder = AmazonS3Builder::new().with_retry(retries).with_client_options(options);
-    for (name, value) in settings.variables.iter().filter(|(name, _)| name.starts_with("AWS_")) {
-        if let Ok(key) = name.to_ascii_lowercase().parse() {
-            builder = builder.with_config(key, value);
-        }
-    }
-    let endpoint = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint];
-    let endpoint = endpoint.iter().find_map(|key| builder.get_config_value(key));
-    let endpoint = endpoint.unwrap_or_else(|| "Amazon S3".to_owned());
-    if endpoint.starts_with("http://") {
-        builder = builder.with_allow_http(true);
-    }
-    let objects = Arc::new(builder.with_bucket_name(bucket).build()?);
-    let place = Place::Bucket { bucket: bucket.to_owned(), prefix: root.to_string(), endpoint };
-    Ok(Located { place, objects, root })
 }
 
 impl fmt::Display for Place {

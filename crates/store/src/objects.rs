@@ -3,10 +3,10 @@
 //! A file is written from pieces that the caller keeps: at most [`PARTS_UNDER_WAY`] parts of it are copied at a time. It is
 //! read a part at a time, so many ahead. Both take its checksum as its bytes pass.
 
-use crate::fault::{explain, explain_io, is_missing, passes};
+use crate::fault::{explain, explain_io, is_missing};
 use crate::location::{Located, Place, Settings};
 use crate::manifest::{Checksum, FILE};
-use crate::{FileEntry, StoreError};
+use crate::{FileEntry, StoreError, s3::passes};
 use futures_util::{StreamExt, TryStreamExt, stream, stream::FuturesUnordered};
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload, path::Path};
 use std::collections::BTreeMap;
