@@ -22,19 +22,19 @@ pub struct Settings {
     pub variables: Vec<(String, String)>,
     /// How long a request that fails is sent again before it is given up.
     pub retry_for: Duration,
-    /// How long one attempt may take. It moves 8 MiB at most.
+    /// How long one attempt may take: for 8 MiB, of which four are under way at a time.
     pub request_timeout: Duration,
 }
 
 impl Settings {
-    /// With the variables of this process, half a minute of trying again, and half a minute for each attempt.
+    /// With the variables of this process, half a minute of trying again, and a minute for each attempt.
     #[must_use]
     pub fn from_environment() -> Self {
         let variables = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .filter(|(name, _)| name.starts_with("AWS_"))
             .collect();
-        Self { variables, retry_for: Duration::from_secs(30), request_timeout: Duration::from_secs(30) }
+        Self { variables, retry_for: Duration::from_secs(30), request_timeout: Duration::from_secs(60) }
     }
 }
 

@@ -201,11 +201,11 @@ impl Manifest {
     }
 }
 
-/// Whether the file is as it was written: it ends as one does, and all of it but the checksum's digits comes to the checksum.
+/// Whether the file is as it was written: all of it but the checksum's digits comes to the checksum.
 fn is_whole(bytes: &[u8]) -> bool {
     let Some(digits) = bytes.len().checked_sub(END.len() + Checksum::DIGITS) else { return false };
     let written = std::str::from_utf8(&bytes[digits..digits + Checksum::DIGITS]).ok().and_then(Checksum::parse);
-    bytes.ends_with(END) && written == Some(checksum_around(bytes, digits))
+    written == Some(checksum_around(bytes, digits))
 }
 
 /// What everything but the digits at that place comes to.

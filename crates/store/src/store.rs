@@ -106,7 +106,7 @@ impl Store {
             }
             break;
         }
-        let number = names.last().map_or(1, |name| name.number() + 1);
+        let number = names.last().map_or(1, |name| name.number().saturating_add(1));
         Ok(self.join(CheckpointName::new(number)))
     }
 

@@ -16,7 +16,8 @@ const MOST_NAME: usize = 80;
 /// its name, and each hands what it gets for a file to the one who publishes. No two ever write a file of the same name,
 /// so a slice that is written again by another server does not disturb the first.
 ///
-/// A call takes up to 32 MiB beside what it is given, whatever the slice's size (and twice its size where the store is memory).
+/// A call takes up to 32 MiB beside what it is given, whatever the slice's size up to 80 GB (and twice its size where the store is
+/// memory).
 #[derive(Clone, Debug)]
 pub struct Writing {
     store: Store,
@@ -70,7 +71,7 @@ impl Writing {
         self.write(FILE, &[&manifest.to_bytes()]).map(drop)
     }
 
-    /// Removes what was written, as after an error. A checkpoint that was published goes, too.
+    /// Removes what was written, as after an error, once nobody writes along any more. A checkpoint that was published goes, too.
     ///
     /// # Errors
     /// When the store does not let go of it.

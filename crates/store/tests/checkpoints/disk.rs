@@ -152,8 +152,15 @@ fn a_folder_is_made_when_it_is_written_and_not_before() {
     assert!(!folder.path().join("runs").exists());
     publish(&store, 1).unwrap();
     assert!(files(&below).len() == 3, "{:?}", files(folder.path()));
-    // Opened again, now that it is there.
-    assert_holds(&Store::open(below.to_str().unwrap()).unwrap().newest(None).unwrap(), 1);
+    // Opened again, now that it is there, by other spellings of its name.
+    for spelling in ["runs/a run", "runs/./a run/", "runs//a run", "other/../runs/a run"] {
+        fs::create_dir_all(folder.path().join("other")).unwrap();
+        let store = Store::open(&format!("{}/{spelling}", folder.path().display())).unwrap();
+        assert_holds(&store.newest(None).unwrap(), 1);
+    }
+    // A way through what is not there leads nowhere.
+    let error = Store::open(&format!("{}/missing/../new", folder.path().display())).unwrap_err();
+    assert!(matches!(error, StoreError::Location { .. }), "{error}");
 }
 
 #[test]
@@ -183,6 +190,7 @@ fn locations_that_are_none_are_refused() {
         ("", "it is empty"),
         ("s3://", "names no bucket"),
         ("s3:///folder", "names no bucket"),
+        ("s3://bucket/a//b", "empty"),
         ("gs://bucket/folder", "it should be a folder, file:///PATH, s3://BUCKET/FOLDER or memory:"),
         ("file://elsewhere/folder", "no folder of this machine"),
     ] {

@@ -5,6 +5,7 @@ use crate::support::{JOB, assert_holds, manifest, moto, publish, slice, table};
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
 use store::{Problem, Settings, Slice, Store, StoreError};
 
@@ -41,7 +42,7 @@ fn any_request_may_go_wrong_once_and_again_and_the_checkpoint_is_whole() {
     let Some(server) = moto::address("faults of S3") else { return };
     // Two parts and a bit.
     let large = slice("large", 0, 600_000, 9);
-    for (name, matches) in REQUESTS {
+    let try_all = |name: &str, matches: Matches| {
         for fault in FAULTS {
             let proxy = Proxy::start(server);
             let store = moto::store(proxy.address(), &moto::bucket(server));
@@ -50,7 +51,18 @@ fn any_request_may_go_wrong_once_and_again_and_the_checkpoint_is_whole() {
             // A lost answer is not asked for again where a look shows that the work was done.
             assert!(fired.load(Ordering::SeqCst) >= 1, "{name}, {fault:?} never came");
         }
-    }
+    };
+    // Most of it is waiting before the next try.
+    thread::scope(|scope| REQUESTS.map(|(name, matches)| scope.spawn(move || try_all(name, matches))).map(drop));
+}
+
+#[test]
+fn connections_that_were_kept_may_be_dead() {
+    let Some(server) = moto::address("dead connections to S3") else { return };
+    let proxy = Proxy::start(server);
+    let store = moto::store(proxy.address(), &moto::bucket(server));
+    proxy.inject(|_| true, Fault::CloseUnannounced, usize::MAX);
+    exercise(&store, &slice("large", 0, 600_000, 9)).unwrap();
 }
 
 /// Writes two checkpoints, reads one, removes the other.

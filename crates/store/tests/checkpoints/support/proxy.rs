@@ -16,6 +16,8 @@ pub enum Fault {
     LoseAnswer,
     /// The server does what it is asked; the connection closes in the middle of its answer.
     CutAnswer,
+    /// All goes well, but the connection closes without the word that it will, so that it is kept for the next request.
+    CloseUnannounced,
     /// The server is not asked; this is the answer.
     Answer(u16),
     /// There is no answer for longer than anybody waits.
@@ -124,6 +126,7 @@ impl Proxy {
                 thread::sleep(Duration::from_secs(5));
                 Vec::new()
             }
+            Some(Fault::CloseUnannounced) => keep_alive(&self.forward(&head, &body)?)?,
             _ => self.forward(&head, &body)?,
         };
         let whole = match fault {
@@ -143,11 +146,17 @@ impl Proxy {
         server.write_all(body).ok()?;
         let mut answer = Vec::new();
         server.read_to_end(&mut answer).ok()?;
-        // One request to a connection, and the client should know.
-        let end = answer.windows(2).position(|window| window == b"\r\n")? + 2;
-        answer.splice(end..end, *b"Connection: close\r\n");
         Some(answer)
     }
+}
+
+/// The answer without a word of what becomes of its connection.
+fn keep_alive(answer: &[u8]) -> Option<Vec<u8>> {
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&answer[..end]).ok()?;
+    let lines: Vec<&str> =
+        head.split("\r\n").filter(|line| !line.to_ascii_lowercase().starts_with("connection:")).collect();
+    Some([lines.join("\r\n").as_bytes(), &answer[end..]].concat())
 }
 
 /// In the middle of the body, or of the head where there is no body.
