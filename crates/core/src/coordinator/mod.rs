@@ -1,6 +1,7 @@
 //! The coordinator machine: who is there, which tables exist, who stands at the barrier, and who has gone silent.
 
 mod barrier;
+mod checkpoints;
 mod placement;
 mod plans;
 mod seats;
@@ -9,6 +10,8 @@ mod tables;
 mod tests;
 
 use crate::Outbox;
+use checkpoints::Checkpoints;
+pub use checkpoints::{CheckpointEnd, Gathered, Resume};
 use plans::Adoption;
 use seats::Seat;
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,6 +96,7 @@ pub struct Coordinator {
     /// Whether every slice had all of its copies when that was last looked at.
     is_whole: bool,
     lost: Option<(NodeId, String)>,
+    checkpoints: Checkpoints,
 }
 
 impl Coordinator {
@@ -121,6 +125,7 @@ impl Coordinator {
             news: Vec::new(),
             is_whole: true,
             lost: None,
+            checkpoints: Checkpoints::default(),
         }
     }
 
@@ -178,7 +183,12 @@ impl Coordinator {
             Control::Join { role, address, token, place } => {
                 self.join(now, from, (role, place), address, token, out);
             }
-            Control::Beat => self.beat(from, frame.head.number, out),
+            Control::Beat => {
+                if matches!(from, NodeId::Server(_)) {
+                    self.heard_frontier(frame.head.clock);
+                }
+                self.beat(from, frame.head.number, out);
+            }
             Control::Fail { reason } => self.failed(from, format!("it could not go on: {reason}"), out),
             // Whoever says more before it was told to begin is none of ours, and its seat may yet become another's.
             _ if !self.begun => {}
@@ -188,6 +198,7 @@ impl Coordinator {
             Control::Bye => self.bye(from, out),
             Control::Adopted { plan, enacted, frontier } => self.adopted(from, plan, enacted, frontier, out),
             Control::Filled { table, shard, server, plan } => self.filled(table, shard, server, plan),
+            Control::Missed { .. } | Control::Written { .. } | Control::Unwritten { .. } => self.checkpointed(control),
             _ => {}
         }
         self.replan(out);
@@ -266,6 +277,7 @@ impl Coordinator {
     /// Time has passed: asks again, names who is waited for, and notices who has gone silent.
     pub fn tick(&mut self, now: Time, out: &mut Outbox) {
         self.ask_servers_again(now, out);
+        self.ask_for_checkpoint_again(now, out);
         if now.since(self.said_again) >= ASK_AGAIN_AFTER {
             self.said_again = now;
             self.say_plan(out);
