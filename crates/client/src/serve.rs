@@ -4,7 +4,10 @@ use crate::meeting::{Meeting, Place};
 use crate::session::token;
 use crate::{Connect, Error, Shape};
 use machine::Membership;
-use node::{CoordinatorSettings, Recorder, ServerReport, ServerSettings, Watch, run_coordinator, run_server};
+use node::{
+    CheckpointSettings, CoordinatorSettings, Recorder, ServerReport, ServerSettings, Watch, open_resume,
+    run_coordinator, run_server,
+};
 use update::Registry;
 use wire::Pool;
 
@@ -38,6 +41,29 @@ pub struct Serve {
     pub list_bytes: usize,
     /// Is told now and then, and in the end, how each server is doing.
     pub watch: Option<Watch>,
+    /// Where checkpoints of the run that is coordinated here are kept, if any are to be made.
+    pub checkpoints: Option<CheckpointSettings>,
+    /// The checkpoint that it goes on from, if it is not to begin anew.
+    pub resume: Option<ResumeFrom>,
+}
+
+/// The checkpoint that a run goes on from.
+///
+/// ```
+/// use slackwater::{Connect, Error, ResumeFrom, Serve, Shape};
+///
+/// let meet = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+/// let resume = ResumeFrom { location: "no/such/folder".into(), job: "clicks".into() };
+/// let shape = Shape { servers: 1, workers: 1 };
+/// let serve = Serve { coordinate: Some(shape), resume: Some(resume), ..Serve::new(Connect::to(&meet.to_string())) };
+/// assert!(matches!(serve.run(), Err(Error::Run(_))), "there is none");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResumeFrom {
+    /// Where checkpoints are kept, of which the newest is taken; or the place of one of them.
+    pub location: String,
+    /// Whose it has to be.
+    pub job: String,
 }
 
 impl Serve {
@@ -52,12 +78,15 @@ impl Serve {
     #[must_use]
     pub fn new(connect: Connect) -> Self {
         let (registry, list_bytes) = (Registry::builtin(), machine::LIST_BYTES);
-        Self { connect, threads: 1, coordinate: None, membership: Membership::Fixed, registry, list_bytes, watch: None }
+        let membership = Membership::Fixed;
+        let (watch, checkpoints, resume) = (None, None, None);
+        Self { connect, threads: 1, coordinate: None, membership, registry, list_bytes, watch, checkpoints, resume }
     }
 
     /// Serves until every worker has left, and blocks for as long. Returns what each server did. Fails if the shape makes no
-    /// sense ([`Error::Shape`]), if an address cannot be used ([`Error::Address`]), if the run does not begin in time, or if a
-    /// node is lost ([`Error::Run`], which names it).
+    /// sense ([`Error::Shape`]), if an address cannot be used ([`Error::Address`]), if checkpoints cannot be written where they are to be
+    /// kept or the one to go on from cannot be read, if the run does not begin in time, or if a node is lost ([`Error::Run`], which names
+    /// it).
     ///
     /// ```
     /// use slackwater::{Connect, Serve, Session, Shape};
@@ -76,9 +105,15 @@ impl Serve {
     pub fn run(self) -> Result<Vec<ServerReport>, Error> {
         let connect = &self.connect;
         self.coordinate.map(Shape::check).transpose()?;
+        let (checkpoints, resume) = self.open_checkpoints()?;
         let meeting = if self.coordinate.is_some() { Meeting::hosted(connect)? } else { Meeting::of(connect)? };
-        let coordinator =
-            self.coordinate.map(|shape| coordinate_at(&meeting, connect, shape, self.membership)).transpose()?;
+        let coordinator = self.coordinate.map(|shape| {
+            let membership = self.membership;
+            let settings =
+                CoordinatorSettings { membership, checkpoints, resume, ..CoordinatorSettings::new(shape.into()) };
+            coordinate_at(&meeting, connect, settings)
+        });
+        let coordinator = coordinator.transpose()?;
         let pool = Pool::new();
         let servers: Vec<_> = (0..self.threads)
             .map(|index| {
@@ -117,6 +152,16 @@ impl Serve {
         }
         first_error.map_or(Ok(reports), Err)
     }
+
+    /// What cannot be written or read is known before anybody waits for the run.
+    fn open_checkpoints(&self) -> Result<(Option<CheckpointSettings>, Option<machine::Resume>), Error> {
+        if self.coordinate.is_none() {
+            return Ok((None, None));
+        }
+        let resume = self.resume.as_ref().map(|from| open_resume(&from.location, &from.job)).transpose()?;
+        self.checkpoints.as_ref().map(CheckpointSettings::probe).transpose()?;
+        Ok((self.checkpoints.clone(), resume))
+    }
 }
 
 type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
@@ -124,12 +169,11 @@ type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
 fn coordinate_at(
     meeting: &Meeting,
     connect: &Connect,
-    shape: Shape,
-    membership: Membership,
+    settings: CoordinatorSettings,
 ) -> Result<CoordinatorThread, Error> {
     let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
     let (transport, waiter) = meeting.host(connect.same_host)?;
     let Connect { join_limit, patience, .. } = *connect;
-    let settings = CoordinatorSettings { membership, join_limit, patience, ..CoordinatorSettings::new(shape.into()) };
+    let settings = CoordinatorSettings { join_limit, patience, ..settings };
     Ok(std::thread::spawn(move || run_coordinator(transport, waiter, settings, recorder)))
 }

@@ -5,6 +5,7 @@
 //! through another thread, and a background thread keeps things moving while the program computes.
 
 mod calls;
+mod checkpoints;
 mod coordinator;
 mod driver;
 mod join;
@@ -16,6 +17,7 @@ mod stopwatch;
 mod wait;
 
 pub use calls::Calls;
+pub use checkpoints::{CheckpointSettings, open_resume};
 pub use coordinator::{CoordinatorSettings, run_coordinator};
 pub use driver::{Driver, DriverSettings};
 pub use join::{Joined, join};
@@ -64,6 +66,12 @@ pub enum NodeError {
         /// The file or the folder.
         path: String,
         /// As the system says.
+        reason: String,
+    },
+    /// Checkpoints cannot be kept there, or a run cannot go on from one.
+    #[error("{reason}")]
+    Checkpoint {
+        /// As the store says.
         reason: String,
     },
     /// This worker has left the run.

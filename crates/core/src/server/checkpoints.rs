@@ -19,6 +19,14 @@ pub struct Restored {
     pub images: Vec<Image>,
 }
 
+impl Restored {
+    /// Whether a slice is among them.
+    #[must_use]
+    pub fn has(&self, slice: ShardId) -> bool {
+        self.images.iter().any(|image| image.shard == slice)
+    }
+}
+
 impl Field for Restored {
     fn put(&self, out: &mut Vec<u8>) {
         self.table.put(out);
