@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use observe::{CodecCost, Metrics, ServerState};
 use slackwater::{Connect, Membership, Meter, NodeId, SameHost, Serve, ServerReport, Session, Shape, Watch};
 
-use crate::{demo, train};
+use crate::{checkpoints, demo, train};
 
 /// How a process finds the others, and how long it waits for them.
 #[derive(clap::Args)]
@@ -94,8 +94,8 @@ impl Meeting {
 pub struct ServerOptions {
     #[command(flatten)]
     meeting: Meeting,
-    /// How many servers this process is: each is a thread that holds its share of every table.
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1024))]
+    /// How many servers this process is: each is a thread that holds its share of every table. 0, with --coordinate, is the coordinator alone.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = value_parser!(u32).range(0..=1024))]
     threads: u32,
     /// Be the coordinator too, at the meeting place. One process of a run does that.
     #[arg(long, requires_all = ["servers", "workers"])]
@@ -116,6 +116,8 @@ pub struct ServerOptions {
     /// Serve metrics of the servers here, at this port + the --place of the first; port 0 is any free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
+    #[command(flatten)]
+    checkpoints: checkpoints::Options,
 }
 
 /// The command `server`: serves until the run ends.
@@ -130,6 +132,9 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
         (Some(servers), Some(workers)) => Some(Shape { servers, workers }),
         _ => None,
     };
+    if options.threads == 0 && coordinated.is_none() {
+        bail!("this process would be nothing: give --threads at least 1, or --coordinate");
+    }
     let meeting = &options.meeting;
     let step = meeting.place.unwrap_or(0);
     let metrics = options.metrics.as_deref().map(|address| train::serve_metrics(address, step)).transpose()?;
@@ -138,8 +143,19 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
         Some(copies) => Membership::Open { copies, slices: options.slices },
         None => Membership::Fixed,
     };
-    let serve =
-        Serve { threads: options.threads, coordinate: coordinated, membership, watch, ..Serve::new(meeting.connect()) };
+    let (checkpoints, resume) = (options.checkpoints.settings(), options.checkpoints.resumed()?);
+    if coordinated.is_none() && (checkpoints.is_some() || resume.is_some()) {
+        bail!("checkpoints are the coordinator's to make and to resume: say so to the process with --coordinate");
+    }
+    let serve = Serve {
+        threads: options.threads,
+        coordinate: coordinated,
+        membership,
+        watch,
+        checkpoints,
+        resume,
+        ..Serve::new(meeting.connect())
+    };
     let reports = serve.run().with_context(|| format!("the run that meets at {}", meeting.meet))?;
     for report in reports {
         let (node, traffic) = (report.node, report.traffic);

@@ -45,7 +45,10 @@ pub use ledger::Ledger;
 pub use log::Log;
 pub use machine::{CodecUse, Membership, Meter, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
 pub use net::{SameHost, Traffic};
-pub use node::{CheckpointSettings, NodeError, RecordingError, Replayed, ServerReport, Wait, Watch, replay_file};
+pub use node::{
+    CheckpointSettings, NodeError, RecordingError, Replayed, ServerReport, Wait, Watch, describe_checkpoint,
+    replay_file,
+};
 pub use serve::{ResumeFrom, Serve};
 pub use session::{Session, Shape};
 pub use table::{PushValues, Table, TargetNumber};

@@ -17,7 +17,7 @@ mod stopwatch;
 mod wait;
 
 pub use calls::Calls;
-pub use checkpoints::{CheckpointSettings, open_resume};
+pub use checkpoints::{CheckpointSettings, describe_checkpoint, open_resume};
 pub use coordinator::{CoordinatorSettings, run_coordinator};
 pub use driver::{Driver, DriverSettings};
 pub use join::{Joined, join};

@@ -86,6 +86,11 @@ fn absolute(location: &str) -> String {
 /// Opens the checkpoint that a run is to go on from: the newest at a location, or the one whose own folder is named. Every byte of it is
 /// read once, so that damage is known before anybody joins.
 ///
+/// ```
+/// let refused = node::open_resume("no/such/folder", "clicks").expect_err("there is none");
+/// assert!(refused.to_string().contains("no/such/folder"));
+/// ```
+///
 /// # Errors
 /// [`NodeError::Checkpoint`]: there is none, it is damaged (the one before is named), or it is another job's.
 pub fn open_resume(location: &str, job: &str) -> Result<Resume, NodeError> {
@@ -110,6 +115,19 @@ pub fn open_resume(location: &str, job: &str) -> Result<Resume, NodeError> {
     let folder = last.filter(|(_, name)| name.parse::<CheckpointName>().is_ok()).map(|(folder, _)| folder.to_owned());
     let (clock, slices, name) = (Clock(manifest.clock), manifest.slices, opened.name().to_string());
     Ok(Resume { location: folder.unwrap_or(location), name, clock, slices, tables })
+}
+
+/// What a checkpoint holds, in lines for people: the newest at a location, or the one whose own folder is named.
+///
+/// ```
+/// let refused = node::describe_checkpoint("no/such/folder").expect_err("there is none");
+/// assert!(refused.to_string().contains("no/such/folder"));
+/// ```
+///
+/// # Errors
+/// [`NodeError::Checkpoint`]: there is none, or it is damaged (the one before is named).
+pub fn describe_checkpoint(location: &str) -> Result<String, NodeError> {
+    Ok(Opened::at(location, &Settings::from_environment())?.summary())
 }
 
 /// A spec as the manifest keeps it: for people, and byte for byte.

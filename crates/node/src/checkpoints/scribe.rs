@@ -31,6 +31,7 @@ struct Wanted {
 }
 
 /// Something that the thread is done with.
+#[expect(clippy::large_enum_variant, reason = "there are few of them")]
 pub(crate) enum Finished {
     /// To be said to the coordinator.
     Say(Control),
