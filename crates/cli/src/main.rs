@@ -47,6 +47,8 @@ Examples:
     slackwater demo
   Eight workers of which one in each clock takes ten times as long, and more slack:
     slackwater demo --workers 8 --factor 10 --slack 8
+  As processes of which a server and a worker are killed on the way:
+    slackwater demo --kill
   Only the gain, for a program:
     slackwater demo --json | jq .gain_in_clocks_per_second";
 
@@ -229,7 +231,7 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
         Command::Predict(options) => predict::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::Status(options) => status::run(&options),
-        Command::Demo(options) => demo::run(&options),
+        Command::Demo(options) => demo::run(&options, log_form),
         Command::Server(options) => process::run_server(&options),
         Command::Worker(options) => process::run_worker(&options),
         Command::Launch(options) => launch::run(&options, log_form),

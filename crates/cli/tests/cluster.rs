@@ -179,3 +179,17 @@ fn launch_starts_another_server_in_the_place_of_one_that_dies() {
     assert!(launch.stderr().contains("server 1 is lost") || launch.stderr().contains("is lost: its process has ended"));
     std::fs::remove_file(&out).unwrap();
 }
+
+#[test]
+fn a_demonstration_that_loses_a_server_and_a_worker_does_not_care() {
+    let out = std::env::temp_dir().join(format!("slackwater-{}-kill.svg", std::process::id()));
+    let program = ["demo", "--kill", "--rows=600", "--features=500", "--minibatch=20", "--base-ms=20", "--clocks=100"];
+    let picture = format!("--out={}", out.display());
+    let mut demo = start("demo", &[&program[..], &["--json", &picture]].concat());
+    assert!(demo.end(), "{}", demo.stderr());
+    for words in ["server 1 (process", "worker 3 (process", "the run goes on without it"] {
+        assert!(demo.stderr().contains(words), "'{words}' is not in\n{}", demo.stderr());
+    }
+    assert!(demo.stdout().contains("gain_in_clocks_per_second"), "{}", demo.stdout());
+    std::fs::remove_file(&out).unwrap();
+}
