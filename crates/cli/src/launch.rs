@@ -162,7 +162,7 @@ fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<
 /// The arguments of a server that takes a dead one's place, in a run that does without those that die.
 fn spare_server(options: &Options, meet: &str, log_form: Form) -> Option<Vec<OsString>> {
     options.copies?;
-    let last = processes(options, meet, log_form).into_iter().filter(|(name, _)| name.starts_with("server")).last();
+    let last = processes(options, meet, log_form).into_iter().rfind(|(name, _)| name.starts_with("server"));
     let is_own = |word: &OsString| {
         let word = word.to_string_lossy();
         word.starts_with("--place")
