@@ -36,7 +36,6 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 impl Options {
     /// As if nothing was said of them.
-    #[cfg(test)]
     pub fn none() -> Self {
         Self { checkpoint: None, checkpoint_every: 60.0, keep: 3, resume: None, job: "slackwater".into() }
     }

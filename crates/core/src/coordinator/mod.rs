@@ -5,6 +5,7 @@ mod checkpoints;
 mod placement;
 mod plans;
 mod seats;
+mod status;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -178,10 +179,15 @@ impl Coordinator {
                 return Self::say(from, Control::Lost { node: from, reason: reason.clone() }, out);
             }
             seat.heard = now;
+            seat.clock = seat.clock.max(frame.head.clock);
         }
         match control {
             Control::Join { role, address, token, place } => {
                 self.join(now, from, (role, place), address, token, out);
+            }
+            Control::AskStatus => {
+                let status = Box::new(self.status(now));
+                Self::say(from, Control::Status { status }, out);
             }
             Control::Beat => {
                 if matches!(from, NodeId::Server(_)) {

@@ -1,5 +1,6 @@
 //! Membership, tables and barriers: what passes between the coordinator and everybody else.
 
+use super::Status;
 use crate::field::{fields, variants};
 use types::{Clock, NodeId, Plan, PlanNumber, ShardId, Source, Span, TableId, TableSpec, WorkerId};
 
@@ -157,6 +158,13 @@ pub enum Control {
         /// The plan by which it was filled.
         plan: PlanNumber,
     },
+    /// Anyone to the coordinator: how does the run stand?
+    AskStatus,
+    /// The answer.
+    Status {
+        /// How.
+        status: Box<Status>,
+    },
     /// Node to coordinator: I cannot go on, and why.
     Fail {
         /// In words.
@@ -241,6 +249,8 @@ variants!(Control {
     17 => Fail { reason },
     18 => Adopted { plan, enacted, frontier },
     19 => Filled { table, shard, server, plan },
+    20 => AskStatus,
+    21 => Status { status },
     30 => Checkpoint { number, clock, location, name },
     31 => Missed { number, table, shard, frontier },
     32 => Written { number, table, shard, entry },
