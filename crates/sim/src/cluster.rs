@@ -1,6 +1,7 @@
 //! The cluster: one coordinator, servers and workers in virtual time, driven event by event from a seed.
 
 mod actor;
+mod checkpoints;
 mod membership;
 
 use crate::check::{Checker, Violation};
@@ -12,6 +13,7 @@ use crate::program::{Step, TableIndex};
 use crate::random::Random;
 use crate::sabotage::{Sabotage, Streams};
 use actor::{Actor, Standing};
+use checkpoints::Checkpoints;
 use machine::{
     Answer, Coordinator, Membership, Outbox, Server, ServerInput, Size, Worker, WorkerInput, WorkerSettings,
 };
@@ -75,6 +77,7 @@ enum Happening {
     CrashServer(usize),
     Isolate(NodeId, Option<Isolation>),
     JoinServer(usize),
+    Checkpoint,
 }
 
 struct Scheduled {
@@ -117,6 +120,7 @@ pub struct Cluster {
     actors: Vec<Actor>,
     history: History,
     sabotage: Option<Sabotage>,
+    checkpoints: Checkpoints,
     /// What lists are chosen from.
     chosen_from: Vec<u64>,
     streams: Streams,
@@ -185,6 +189,7 @@ impl Cluster {
                 .collect(),
             history: History { seed, plan, specs: Vec::new(), entries: Vec::new(), heads: Vec::new(), ended: Time(0) },
             sabotage: None,
+            checkpoints: Checkpoints::default(),
             chosen_from: Vec::new(),
             streams: Streams::new(),
             settings,
@@ -368,6 +373,7 @@ impl Cluster {
             Happening::Join(worker) => self.join(worker),
             Happening::CrashServer(server) => self.crash_a_server(server),
             Happening::JoinServer(server) => self.join_as_server(server),
+            Happening::Checkpoint => self.look_at_checkpoint(),
             Happening::Isolate(node, from) => {
                 self.network.counts.isolated += u64::from(from.is_some());
                 self.network.isolate(node, from);
@@ -408,6 +414,9 @@ impl Cluster {
                         return;
                     }
                     _ => {}
+                }
+                if matches!(frame.message, Message::Control(Control::Checkpoint { .. })) {
+                    self.say_written_again(NodeId::Server(index));
                 }
                 self.drive_server(server, ServerInput::Frame(self.now, Box::new(frame)));
                 if !std::mem::replace(&mut self.server_settles[server], true) {
@@ -502,6 +511,7 @@ impl Cluster {
         let frames: Vec<Frame> = out.drain().collect();
         self.server_inputs[server].extend(kept.map(|input| (input, packed(&frames))));
         self.dispatch(frames);
+        self.write_images(server);
     }
 
     fn drive_worker(&mut self, worker: usize, input: WorkerInput) -> Option<u64> {

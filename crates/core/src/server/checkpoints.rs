@@ -207,7 +207,10 @@ mod tests {
         assert_eq!(run.asked(1, 2), [], "it was made once, and is not missed");
         let missed = Control::Missed { number: 2, table: TABLE, shard: ShardId(0), frontier: Clock(3) };
         assert_eq!(run.asked(2, 2), [missed], "clock 2 has passed");
-        assert_eq!(run.asked(3, 3), []);
+        run.end(0, 1, 3);
+        run.end(1, 2, 3);
+        assert_eq!(run.rows().len(), 0, "and is not copied later");
+        assert_eq!(run.asked(3, 4), []);
         assert_eq!(run.rows(), [[0x01_0101, 0x01_0101]], "the frontier stands there");
     }
 

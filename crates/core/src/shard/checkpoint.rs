@@ -109,6 +109,8 @@ pub(super) struct Asked {
 enum Copy {
     /// To be made.
     Awaited,
+    /// It cannot be made: the clock had passed.
+    Missed,
     /// Made, and not taken.
     Made(Box<Image>),
     /// Made, and taken.
@@ -122,7 +124,19 @@ impl<T: Number> Shard<T> {
             return;
         }
         self.asked = Some(Asked { number, clock, copy: Copy::Awaited });
-        if AnyShard::is_head(self) && self.frontier.value() == clock {
+        self.look_at_clock();
+    }
+
+    /// A head that has heard of a checkpoint, or that was told of it before it was the head, may stand at its clock already, or beyond.
+    pub(super) fn look_at_clock(&mut self) {
+        let (is_head, frontier) = (AnyShard::is_head(self), self.frontier.value());
+        let Some(asked) = &mut self.asked else { return };
+        if !is_head {
+            // Somebody else answers for the slice: what was copied here is not its state.
+            asked.copy = Copy::Awaited;
+        } else if matches!(asked.copy, Copy::Awaited) && frontier > asked.clock {
+            asked.copy = Copy::Missed;
+        } else if matches!(asked.copy, Copy::Awaited) && frontier == asked.clock {
             self.copy();
         }
     }
@@ -164,7 +178,7 @@ impl<T: Number> Shard<T> {
         let asked = self.asked.as_mut().filter(|asked| matches!(asked.copy, Copy::Made(_)))?;
         match std::mem::replace(&mut asked.copy, Copy::Taken) {
             Copy::Made(image) => Some(*image),
-            Copy::Awaited | Copy::Taken => None,
+            Copy::Awaited | Copy::Missed | Copy::Taken => None,
         }
     }
 
@@ -172,16 +186,7 @@ impl<T: Number> Shard<T> {
     pub(super) fn missed(&self) -> Option<(u64, Clock)> {
         let frontier = self.frontier.value();
         let asked = self.asked.as_ref().filter(|_| self.may_answer && AnyShard::is_head(self))?;
-        (matches!(asked.copy, Copy::Awaited) && asked.clock < frontier).then_some((asked.number, frontier))
-    }
-
-    /// Somebody else answers for the slice: what was copied here is not its state.
-    pub(super) fn forget_copy_unless_head(&mut self) {
-        if !AnyShard::is_head(self)
-            && let Some(asked) = &mut self.asked
-        {
-            asked.copy = Copy::Awaited;
-        }
+        matches!(asked.copy, Copy::Missed).then_some((asked.number, frontier))
     }
 
     /// Is as it was at `clock`. Whoever took part then is forgotten, and what was held for that clock and later ones: the plan's workers

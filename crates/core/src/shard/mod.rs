@@ -385,7 +385,7 @@ impl<T: Number> AnyShard for Shard<T> {
             self.lists.clear();
         }
         Shard::take_part(self, role, now, out);
-        self.forget_copy_unless_head();
+        self.look_at_clock();
     }
 
     fn answer(&mut self, may: bool, out: &mut Outbox) {

@@ -1,0 +1,58 @@
+//! Checkpoints while messages are lost, servers are lost and come, and heads change: each holds exactly the clocks before its own.
+
+use sim::*;
+use std::cell::Cell;
+use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
+
+const SHAPE: Shape = Shape { servers: 3, workers: 3 };
+const PATIENCE: Span = Span::from_millis(500);
+
+fn spec() -> TableSpec {
+    let rows = TableSpec::sparse("t", SHAPE.workers).number(NumberType::F64);
+    rows.consistency(Consistency::slack(3)).combine(Combine::Clock(Reduce::Sum))
+}
+
+fn run(seed: u64, mut cluster: Cluster) -> Cluster {
+    let spec = spec();
+    let table = cluster.table(spec.clone());
+    let work = Work { clocks: 12, ..Work::default() };
+    cluster.programs(work.programs(seed, SHAPE, table, &spec));
+    let mut random = Random::new(seed ^ 0xC4EC_4B01);
+    cluster.checkpoint(Span(random.below(60_000_000)));
+    cluster
+}
+
+#[test]
+fn a_checkpoint_holds_exactly_the_clocks_before_its_own() {
+    let whole = Cell::new(0);
+    for_seeds("checkpoints", |seed| {
+        let mut cluster = run(seed, Cluster::new(seed, SHAPE, Faults::ALL));
+        cluster.run();
+        cluster.check_checkpoints();
+        cluster.check(all_finished());
+        whole.set(whole.get() + cluster.checkpoint_counts().0);
+        cluster
+    });
+    println!("{} checkpoints were whole", whole.get());
+    assert!(whole.get() > 0);
+}
+
+#[test]
+fn so_does_one_that_a_server_is_lost_in_the_middle_of() {
+    let (whole, missed) = (Cell::new(0), Cell::new(0));
+    for_seeds("checkpoints, servers", |seed| {
+        let mut cluster = run(seed, Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2));
+        let mut random = Random::new(seed ^ 0x5E12_7E12);
+        cluster.join_server(Span(random.below(90_000_000)));
+        cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(random.below(90_000_000)));
+        cluster.run();
+        cluster.check_checkpoints();
+        cluster.check(all_finished());
+        let counts = cluster.checkpoint_counts();
+        whole.set(whole.get() + counts.0);
+        missed.set(missed.get() + counts.1);
+        cluster
+    });
+    println!("{} checkpoints were whole, {} were given up", whole.get(), missed.get());
+    assert!(whole.get() > 0);
+}
