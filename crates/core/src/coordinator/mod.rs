@@ -1,6 +1,7 @@
 //! The coordinator machine: who is there, which tables exist, who stands at the barrier, and who has gone silent.
 
 mod barrier;
+mod memory;
 mod placement;
 mod plans;
 mod seats;
@@ -9,6 +10,7 @@ mod tables;
 mod tests;
 
 use crate::Outbox;
+pub use memory::RecallError;
 use plans::Adoption;
 use seats::Seat;
 use std::collections::{BTreeMap, BTreeSet};
@@ -191,8 +193,7 @@ impl Coordinator {
     }
 
     fn live_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        let takes_part = |seat: &Seat| !seat.gone && seat.since.is_some();
-        self.seats.iter().filter(move |(_, seat)| takes_part(seat)).filter_map(|(node, _)| match node {
+        self.seats.iter().filter(|(_, seat)| seat.takes_part()).filter_map(|(node, _)| match node {
             NodeId::Worker(rank) => Some(WorkerId(*rank)),
             _ => None,
         })

@@ -157,6 +157,11 @@ pub enum Control {
         /// The plan by which it was filled.
         plan: PlanNumber,
     },
+    /// A coordinator that does not lead, to whoever asks it: go elsewhere.
+    Follow {
+        /// Where the one that leads is met, as that one says; empty if nobody is known to.
+        leader: String,
+    },
     /// Node to coordinator: I cannot go on, and why.
     Fail {
         /// In words.
@@ -187,4 +192,5 @@ variants!(Control {
     17 => Fail { reason },
     18 => Adopted { plan, enacted, frontier },
     19 => Filled { table, shard, server, plan },
+    30 => Follow { leader },
 });
