@@ -92,6 +92,8 @@ pub struct Coordinator {
     passed: u64,
     said_again: Time,
     news: Vec<News>,
+    /// Whether every slice had all of its copies when that was last looked at.
+    is_whole: bool,
     lost: Option<(NodeId, String)>,
 }
 
@@ -119,6 +121,7 @@ impl Coordinator {
             passed: 0,
             said_again: Time(0),
             news: Vec::new(),
+            is_whole: true,
             lost: None,
         }
     }
@@ -245,6 +248,20 @@ impl Coordinator {
     fn is_over(&self) -> bool {
         let is_worker = |node: &NodeId| matches!(node, NodeId::Worker(_));
         self.begun && self.live() == 0 && !self.seats.iter().any(|(node, seat)| is_worker(node) && !seat.gone)
+    }
+
+    /// Where a node listens, of those that are there.
+    #[must_use]
+    pub fn address(&self, node: NodeId) -> Option<&str> {
+        self.seats.get(&node).filter(|seat| !seat.gone).map(|seat| seat.address.as_str())
+    }
+
+    /// A node's process has ended: its own host says so, and its lease with it.
+    pub fn gone(&mut self, node: NodeId, out: &mut Outbox) {
+        if self.begun && self.membership != Membership::Fixed {
+            self.failed(node, "its process has ended".to_owned(), out);
+            self.replan(out);
+        }
     }
 
     /// Time has passed: asks again, names who is waited for, and notices who has gone silent.
