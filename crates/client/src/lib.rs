@@ -46,7 +46,7 @@ pub use log::Log;
 pub use machine::{CodecUse, Membership, Meter, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
 pub use net::{SameHost, Traffic};
 pub use node::{NodeError, RecordingError, Replayed, ServerReport, Wait, Watch, replay_file};
-pub use serve::Serve;
+pub use serve::{Election, Serve};
 pub use session::{Session, Shape};
 pub use table::{PushValues, Table, TargetNumber};
 pub use ticket::{After, FromOutcome, Rows, Ticket, Tickets};

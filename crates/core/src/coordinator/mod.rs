@@ -296,6 +296,11 @@ impl Coordinator {
 
     /// A node is no more, or as good as that: the run does without it, or ends.
     fn failed(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
+        if self.is_over() {
+            // Nobody wants what it held, and its goodbye may have been said to a coordinator that is no more.
+            self.seats.get_mut(&node).into_iter().for_each(|seat| seat.gone = true);
+            return;
+        }
         let open = self.begun && self.membership != Membership::Fixed;
         let done_without = match node {
             NodeId::Worker(_) => {
