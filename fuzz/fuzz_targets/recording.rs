@@ -92,15 +92,18 @@ fn run(input: &mut Unstructured) -> Result<()> {
             SERVER.put(&mut body);
             plan().put(&mut body);
             number(input)?.put(&mut body);
+            (if input.arbitrary()? { Some(number(input)?) } else { None }).put(&mut body);
         }
         1 => {
             (2u32, 2u32).put(&mut body);
+            (if input.arbitrary()? { Some((2u32, 2u32)) } else { None }).put(&mut body);
             number(input)?.put(&mut body);
         }
         _ => {
             WorkerId(0).put(&mut body);
             Source(1).put(&mut body);
             plan().put(&mut body);
+            (number(input)?, number(input)?).put(&mut body);
             Some(number(input)?).put(&mut body);
         }
     }

@@ -1,6 +1,7 @@
 //! Benchmarks. Each prints what the machine itself can do beside what Slackwater does with it.
 
 pub mod bytes;
+pub mod chaos;
 pub mod clicks;
 pub mod codec;
 pub mod cold;

@@ -185,12 +185,16 @@ enum Bench {
     Bytes(bench::bytes::Options),
     /// What each codec saves, loses and costs on one core, beside copying memory in the same run.
     Codec(bench::codec::Options),
+    /// Real processes that are killed and stopped at random, while every push is accounted for.
+    Chaos(bench::chaos::Options),
 }
 
 #[derive(Subcommand)]
 enum BenchPeer {
     /// Serves `bench wire`.
     Server(bench::server::Options),
+    /// Pushes for `bench chaos`.
+    Chaos(bench::chaos::WorkerOptions),
     /// Answers `bench raw`.
     Raw {
         /// Where the measuring process listens.
@@ -245,6 +249,8 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
         Command::Bench(Bench::Logistic(options)) => bench::logistic::run(&options),
         Command::Bench(Bench::Bytes(options)) => bench::bytes::run(&options),
         Command::Bench(Bench::Codec(options)) => bench::codec::run(&options),
+        Command::Bench(Bench::Chaos(options)) => bench::chaos::run(&options),
+        Command::BenchPeer(BenchPeer::Chaos(options)) => bench::chaos::work(&options),
         Command::BenchPeer(BenchPeer::Server(options)) => bench::server::serve(&options),
         Command::BenchPeer(BenchPeer::Raw { connect, core }) => {
             core.into_iter().for_each(bench::core::stay_on);

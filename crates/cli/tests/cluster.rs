@@ -119,3 +119,28 @@ fn a_worker_that_is_lost_is_done_without_and_another_may_come() {
     assert_eq!(totals, [(pushed * KEYS) as i64; 2]);
     assert!(serves.end(), "{}", serves.stderr());
 }
+
+/// The process id that launch told of a child.
+fn id_of(said: &str, name: &str) -> Option<u32> {
+    let line = said.lines().find(|line| line.contains(&format!("started {name} process=")))?;
+    line.rsplit("process=").next()?.trim().parse().ok()
+}
+
+#[test]
+fn launch_starts_another_server_in_the_place_of_one_that_dies() {
+    let out = std::env::temp_dir().join(format!("slackwater-{}-copies.svg", std::process::id()));
+    let program = ["demo", "--rows=600", "--features=500", "--minibatch=20", "--base-ms=20", "--clocks=100", "--json"];
+    let picture = format!("--out={}", out.display());
+    let launch = ["launch", "--servers=3", "--workers=2", "--copies=2", "--patience=2", "--"];
+    let mut launch = start("launch", &[&launch[..], &program, &[&picture]].concat());
+    let server = launch.hear("which process is server 1", |said| id_of(said, "server 1"));
+    launch.hear("that it works", |said| said.contains("working").then_some(()));
+    assert!(std::process::Command::new("kill").args(["-9", &server.to_string()]).status().unwrap().success());
+    launch.hear("that another takes its place", |said| {
+        said.contains("started server in place of server 1").then_some(())
+    });
+    assert!(launch.end(), "{}", launch.stderr());
+    assert!(launch.stdout().contains("gain_in_clocks_per_second"), "{}", launch.stdout());
+    assert!(launch.stderr().contains("server 1 is lost") || launch.stderr().contains("is lost: its process has ended"));
+    std::fs::remove_file(&out).unwrap();
+}

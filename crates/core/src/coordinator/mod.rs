@@ -181,7 +181,8 @@ impl Coordinator {
                 self.join(now, from, (role, place), address, token, out);
             }
             Control::Beat => self.beat(from, frame.head.number, out),
-            Control::Fail { reason } => self.failed(from, format!("it could not go on: {reason}"), out),
+            // What stops one worker's program would stop the others', too.
+            Control::Fail { reason } => self.declare_lost(from, format!("it could not go on: {reason}"), out),
             // Whoever says more before it was told to begin is none of ours, and its seat may yet become another's.
             _ if !self.begun => {}
             Control::MakeTable { spec } => self.make_table(now, from, spec, out),
