@@ -8,6 +8,7 @@ mod process;
 
 use etcd::Etcd;
 use process::{LIMIT, Process, start};
+use rustix::process::{Pid, Signal, kill_process};
 use slackwater::{Connect, Consistency, NumberType, Session, TableSpec};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -147,6 +148,20 @@ fn a_run_goes_on_when_the_coordinator_that_leads_is_killed_and_so_is_the_next() 
     let mut server = run.servers.remove(0);
     server.child.kill().unwrap();
     run.coordinators[0].hear("that a server is lost", |said| said.contains("goes on without it").then_some(()));
+    run.go_on(50);
+    run.end();
+}
+
+#[test]
+fn a_leader_that_was_stopped_follows_when_it_wakes() {
+    let Some(etcd) = Etcd::start() else { return };
+    let mut run = Run::begin(&etcd);
+    let stopped = Pid::from_child(&run.coordinators[0].child);
+    kill_process(stopped, Signal::STOP).unwrap();
+    run.coordinators[1].hear("that it leads", |said| said.contains(LEADS).then_some(()));
+    println!("from the election to 50 more pushes: {:?}", run.go_on(50));
+    kill_process(stopped, Signal::CONT).unwrap();
+    run.coordinators[0].hear("that it follows", |said| said.contains("this coordinator follows").then_some(()));
     run.go_on(50);
     run.end();
 }

@@ -325,7 +325,7 @@ mod tests {
         let other = taken.local_addr().expect("bound");
         let meeting = Meeting::of(&Connect::to(&format!("{other}, {free}"))).expect("two places");
         assert_eq!((meeting.is_of_several(), meeting.calls()), (true, vec![other, free]));
-        let (_, _, place) = meeting.host(SameHost::Tcp).expect("one is free");
+        let (_transport, _waiter, place) = meeting.host(SameHost::Tcp).expect("one is free");
         assert_eq!(place, free.to_string());
         let error = meeting.host(SameHost::Tcp).err().expect("none is free").to_string();
         assert!(error.contains("is another coordinator running there?"), "{error}");

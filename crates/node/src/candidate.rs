@@ -73,6 +73,7 @@ pub fn run_candidate(
                 Word::Unreachable(reason) => {
                     let waits = match &leading {
                         Some(leading) if leading.held.is_empty() => "the run goes on while nothing changes",
+                        None if !leader.is_empty() => "this coordinator could not take over",
                         _ => "the run waits",
                     };
                     tracing::warn!("{waits}: {reason}");

@@ -430,6 +430,10 @@ impl State {
         if self.beat.elapsed() >= BEAT && self.lost.is_none() {
             self.beat = Instant::now();
             self.calls().beat();
+            if self.contact.may_change() {
+                // Whoever leads now may never have heard what was said to the one before.
+                self.calls().reconnected(NodeId::Coordinator);
+            }
             self.ask_servers();
         }
         self.send();

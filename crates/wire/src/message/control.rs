@@ -192,5 +192,5 @@ variants!(Control {
     17 => Fail { reason },
     18 => Adopted { plan, enacted, frontier },
     19 => Filled { table, shard, server, plan },
-    30 => Follow { leader },
+    40 => Follow { leader },
 });
