@@ -3,6 +3,7 @@
 pub mod bytes;
 pub mod chaos;
 pub mod clicks;
+pub mod cluster;
 pub mod codec;
 pub mod cold;
 pub mod core;

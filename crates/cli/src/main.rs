@@ -185,6 +185,8 @@ enum Bench {
     Bytes(bench::bytes::Options),
     /// What each codec saves, loses and costs on one core, beside copying memory in the same run.
     Codec(bench::codec::Options),
+    /// What copies cost: pushes to servers that hold everything twice, beside servers that hold it once.
+    Cluster(bench::cluster::Options),
     /// Real processes that are killed and stopped at random, while every push is accounted for.
     Chaos(bench::chaos::Options),
 }
@@ -249,6 +251,7 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
         Command::Bench(Bench::Logistic(options)) => bench::logistic::run(&options),
         Command::Bench(Bench::Bytes(options)) => bench::bytes::run(&options),
         Command::Bench(Bench::Codec(options)) => bench::codec::run(&options),
+        Command::Bench(Bench::Cluster(options)) => bench::cluster::run(&options),
         Command::Bench(Bench::Chaos(options)) => bench::chaos::run(&options),
         Command::BenchPeer(BenchPeer::Chaos(options)) => bench::chaos::work(&options),
         Command::BenchPeer(BenchPeer::Server(options)) => bench::server::serve(&options),

@@ -106,3 +106,14 @@ fn bench_chaos_loses_nothing_in_a_few_seconds() {
     assert!(number("pushes_acknowledged") > 0.0, "{figures:?}");
     assert_eq!((number("rows_of_pushes_lost"), number("rows_of_pushes_doubled")), (0.0, 0.0));
 }
+
+#[test]
+fn bench_cluster_prints_its_figures() {
+    let names = [
+        "goodput_2_copies_over_1_one_worker",
+        "chain_bytes_over_pushed_one_worker",
+        "goodput_2_copies_over_1_four_workers",
+        "chain_bytes_over_pushed_four_workers",
+    ];
+    prints(&["cluster", "--megabytes", "1", "--millis", "100"], &names);
+}
