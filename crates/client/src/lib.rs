@@ -47,7 +47,7 @@ pub use log::Log;
 pub use machine::{CodecUse, Membership, Meter, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
 pub use net::{SameHost, Traffic};
 pub use node::{NodeError, RecordingError, Replayed, ServerReport, Wait, Watch, replay_file};
-pub use serve::Serve;
+pub use serve::{Election, Serve};
 pub use session::{Session, Shape};
 pub use status::status;
 pub use table::{PushValues, Table, TargetNumber};

@@ -1,7 +1,7 @@
 //! The server machine: the shards of one thread, by table.
 
-use crate::Outbox;
 use crate::shard::{AnyShard, LIST_BYTES, Role, ShardCounts, Terms, make};
+use crate::{Leader, Outbox};
 use codec::{Meter, Stopwatch};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, NodeId, Placed, Plan, ShardId, Span, TableId, TableSpec, Time};
@@ -40,6 +40,7 @@ pub struct Server {
     /// Shards that may have something to acknowledge.
     touched: Vec<(TableId, ShardId)>,
     misdirected: u64,
+    leader: Leader,
     beats: u64,
     finished: bool,
     now: Time,
@@ -78,6 +79,7 @@ impl Server {
             shards: BTreeMap::new(),
             touched: Vec::new(),
             misdirected: 0,
+            leader: Leader::default(),
             beats: 0,
             finished: false,
             now: Time(0),
@@ -186,6 +188,9 @@ impl Server {
         let Frame { head, message } = frame;
         if head.to != self.node {
             self.misdirected += 1;
+            return;
+        }
+        if !self.leader.heeds(&head) {
             return;
         }
         let Some(name) = shard_of(&message) else {

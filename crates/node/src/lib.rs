@@ -5,9 +5,12 @@
 //! through another thread, and a background thread keeps things moving while the program computes.
 
 mod calls;
+mod candidate;
+mod contact;
 mod coordinator;
 mod driver;
 mod join;
+mod office;
 mod probe;
 mod record;
 pub mod registry;
@@ -16,6 +19,7 @@ mod stopwatch;
 mod wait;
 
 pub use calls::Calls;
+pub use candidate::run_candidate;
 pub use coordinator::{CoordinatorSettings, run_coordinator};
 pub use driver::{Driver, DriverSettings};
 pub use join::{Joined, join};
@@ -64,6 +68,12 @@ pub enum NodeError {
         /// The file or the folder.
         path: String,
         /// As the system says.
+        reason: String,
+    },
+    /// Which coordinator leads, and what it remembers, cannot be known.
+    #[error("the registry is of no help: {reason}")]
+    Registry {
+        /// In words, with what to do.
         reason: String,
     },
     /// This worker has left the run.

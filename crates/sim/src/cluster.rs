@@ -1,6 +1,7 @@
 //! The cluster: one coordinator, servers and workers in virtual time, driven event by event from a seed.
 
 mod actor;
+mod coordinator;
 mod membership;
 
 use crate::check::{Checker, Violation};
@@ -12,6 +13,7 @@ use crate::program::{Step, TableIndex};
 use crate::random::Random;
 use crate::sabotage::{Sabotage, Streams};
 use actor::{Actor, Standing};
+use coordinator::Leadership;
 use machine::{
     Answer, Coordinator, Membership, Outbox, Server, ServerInput, Size, Worker, WorkerInput, WorkerSettings,
 };
@@ -75,6 +77,8 @@ enum Happening {
     CrashServer(usize),
     Isolate(NodeId, Option<Isolation>),
     JoinServer(usize),
+    CrashCoordinator(Span),
+    Succeed,
 }
 
 struct Scheduled {
@@ -112,6 +116,7 @@ pub struct Cluster {
     sequence: u64,
     random: Random,
     coordinator: Coordinator,
+    leadership: Leadership,
     servers: Vec<Option<Server>>,
     server_settles: Vec<bool>,
     actors: Vec<Actor>,
@@ -177,6 +182,7 @@ impl Cluster {
             sequence: 0,
             random: Random::new(seed.wrapping_add(1) << 20),
             coordinator,
+            leadership: Leadership::new(size, membership, patience),
             servers: (0..shape.servers).map(|index| Some(server(index))).collect(),
             server_settles: vec![false; shape.servers as usize],
             actors: plan
@@ -324,7 +330,7 @@ impl Cluster {
             }
             self.happen(happening);
             let over = |actor: &Actor| actor.is_over() || actor.standing == Standing::Away;
-            if self.coordinator.is_finished() && self.actors.iter().all(over) {
+            if self.is_finished() && self.actors.iter().all(over) {
                 break;
             }
         }
@@ -368,6 +374,8 @@ impl Cluster {
             Happening::Join(worker) => self.join(worker),
             Happening::CrashServer(server) => self.crash_a_server(server),
             Happening::JoinServer(server) => self.join_as_server(server),
+            Happening::CrashCoordinator(back_after) => self.crash_the_coordinator(back_after),
+            Happening::Succeed => self.succeed(),
             Happening::Isolate(node, from) => {
                 self.network.counts.isolated += u64::from(from.is_some());
                 self.network.isolate(node, from);
@@ -391,9 +399,7 @@ impl Cluster {
     fn hand_over(&mut self, frame: Frame) {
         match frame.head.to {
             NodeId::Coordinator => {
-                let mut out = Outbox::new();
-                self.coordinator.handle(self.now, frame, &mut out);
-                self.dispatch(out.drain().collect());
+                self.drive_coordinator(|coordinator, now, out| coordinator.handle(now, frame, out));
             }
             NodeId::Server(index) => {
                 let server = (index & !membership::PROVISIONAL) as usize;
@@ -443,9 +449,7 @@ impl Cluster {
         let mut again = TICK;
         match node {
             NodeId::Coordinator => {
-                let mut out = Outbox::new();
-                self.coordinator.tick(self.now, &mut out);
-                self.dispatch(out.drain().collect());
+                self.drive_coordinator(|coordinator, now, out| coordinator.tick(now, out));
             }
             NodeId::Server(index) if self.servers[index as usize].is_none() => return,
             NodeId::Server(index) => {

@@ -49,6 +49,10 @@ pub enum Sabotage {
     ForgetTheWindow,
     /// Servers go on answering when their leases have ended.
     IgnoreLeases,
+    /// Coordinators tell what they have decided before they have kept it.
+    TellBeforeKeeping,
+    /// Coordinators keep what they knew in the beginning, and nothing more.
+    KeepNothingNew,
 }
 
 /// One part in four is broken where only some are.

@@ -1,6 +1,7 @@
 //! The coordinator machine: who is there, which tables exist, who stands at the barrier, and who has gone silent.
 
 mod barrier;
+mod memory;
 mod placement;
 mod plans;
 mod seats;
@@ -10,6 +11,7 @@ mod tables;
 mod tests;
 
 use crate::Outbox;
+pub use memory::RecallError;
 use plans::Adoption;
 use seats::Seat;
 use std::collections::{BTreeMap, BTreeSet};
@@ -201,8 +203,7 @@ impl Coordinator {
     }
 
     fn live_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        let takes_part = |seat: &Seat| !seat.gone && seat.since.is_some();
-        self.seats.iter().filter(move |(_, seat)| takes_part(seat)).filter_map(|(node, _)| match node {
+        self.seats.iter().filter(|(_, seat)| seat.takes_part()).filter_map(|(node, _)| match node {
             NodeId::Worker(rank) => Some(WorkerId(*rank)),
             _ => None,
         })
@@ -302,6 +303,11 @@ impl Coordinator {
 
     /// A node is no more, or as good as that: the run does without it, or ends.
     fn failed(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
+        if self.is_over() {
+            // Nobody wants what it held, and its goodbye may have been said to a coordinator that is no more.
+            self.seats.get_mut(&node).into_iter().for_each(|seat| seat.gone = true);
+            return;
+        }
         let open = self.begun && self.membership != Membership::Fixed;
         let done_without = match node {
             NodeId::Worker(_) => {

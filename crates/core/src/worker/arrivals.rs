@@ -23,6 +23,9 @@ impl Worker {
         if head.source != self.source && matches!(head.from, NodeId::Server(_)) {
             return;
         }
+        if !self.leader.heeds(&head) {
+            return;
+        }
         match message {
             Message::Acked(acked) => {
                 let Some(link) = self.link(acked.table, acked.shard) else { return };

@@ -13,7 +13,7 @@ mod tasks;
 mod ticket;
 mod upward;
 
-use crate::Outbox;
+use crate::{Leader, Outbox};
 use cache::AnyCache;
 use codec::{Choice, Meter, PayloadDecoder, Share, Stopwatch, TableCodecs};
 use copies::Copies;
@@ -200,6 +200,7 @@ pub struct Worker {
     left: bool,
     barrier: u64,
     barrier_passed: u64,
+    leader: Leader,
     asked_control: Time,
     notices: Vec<Notice>,
     rate: LinkRate,
@@ -236,6 +237,7 @@ impl Worker {
             left: false,
             barrier: 0,
             barrier_passed: 0,
+            leader: Leader::default(),
             asked_control: Time(0),
             notices: Vec::new(),
             rate: LinkRate::default(),

@@ -165,6 +165,11 @@ pub enum Control {
         /// How.
         status: Box<Status>,
     },
+    /// A coordinator that does not lead, to whoever asks it: go elsewhere.
+    Follow {
+        /// Where the one that leads is met, as that one says; empty if nobody is known to.
+        leader: String,
+    },
     /// Node to coordinator: I cannot go on, and why.
     Fail {
         /// In words.
@@ -197,4 +202,5 @@ variants!(Control {
     19 => Filled { table, shard, server, plan },
     20 => AskStatus,
     21 => Status { status },
+    40 => Follow { leader },
 });
