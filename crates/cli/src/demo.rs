@@ -10,6 +10,7 @@ mod recurrence;
 mod report;
 mod train;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +18,9 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::value_parser;
 use slackwater::{Session, Shape};
+
+use crate::launch;
+use crate::logs::Form;
 
 use clicks::Clicks;
 use recurrence::Schedule;
@@ -34,6 +38,9 @@ pub struct Options {
     /// How many workers train.
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = value_parser!(u32).range(1..=64))]
     workers: u32,
+    /// Run as processes, each server's rows held by another one too, and kill a server and a worker on the way: the run does not care.
+    #[arg(long)]
+    kill: bool,
     #[command(flatten)]
     training: Training,
 }
@@ -74,6 +81,23 @@ pub struct Training {
 }
 
 impl Training {
+    /// The same settings as words of a command line.
+    fn words(&self) -> Vec<OsString> {
+        let Self { slack, clocks, minibatch, seed, base_ms, factor, rows, features, out, json } = self;
+        let mut words = vec!["demo".to_owned(), format!("--slack={slack}"), format!("--clocks={clocks}")];
+        words.extend([format!("--minibatch={minibatch}"), format!("--seed={seed}"), format!("--base-ms={base_ms}")]);
+        words.extend([format!("--factor={factor}"), format!("--rows={rows}"), format!("--features={features}")]);
+        words.extend(json.then(|| "--json".to_owned()));
+        let words = words.into_iter().map(OsString::from);
+        // The name of a file need not be text.
+        words.chain(["--out".into(), out.clone().into_os_string()]).collect()
+    }
+
+    /// About how long the run in lock-step takes.
+    fn lock_step(&self) -> Duration {
+        Duration::from_millis(self.base_ms * self.clocks * u64::from(self.factor))
+    }
+
     fn clicks(&self) -> Clicks {
         Clicks::generate(self.seed, self.rows as usize + HELD_OUT_ROWS, self.features as usize)
     }
@@ -84,9 +108,18 @@ impl Training {
     }
 }
 
-/// The command `demo`: servers and workers are threads of this process.
-pub fn run(options: &Options) -> anyhow::Result<()> {
-    let Options { servers, workers, training } = options;
+/// The command `demo`: servers and workers are threads of this process, unless some are to be killed.
+pub fn run(options: &Options, log_form: Form) -> anyhow::Result<()> {
+    let Options { servers, workers, kill, training } = options;
+    if *kill {
+        // Rows are made before the training begins.
+        let (begin, length) = (Duration::from_secs(2), training.lock_step());
+        let kills = vec![
+            (begin + length / 4, "server 1".to_owned()),
+            (begin + length / 2, format!("worker {}", workers.saturating_sub(1).max(1))),
+        ];
+        return launch::demonstrate(((*servers).max(3), (*workers).max(2)), training.words(), kills, log_form);
+    }
     let clicks = training.clicks();
     let sessions = Session::embedded(Shape { servers: *servers, workers: *workers })?;
     let worked: Vec<anyhow::Result<()>> = std::thread::scope(|scope| {

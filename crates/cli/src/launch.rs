@@ -63,6 +63,10 @@ pub struct Options {
 
 /// The command `launch`.
 pub fn run(options: &Options, log_form: Form) -> anyhow::Result<()> {
+    run_killing(options, Vec::new(), log_form)
+}
+
+fn run_killing(options: &Options, kills: Vec<(Duration, String)>, log_form: Form) -> anyhow::Result<()> {
     // Settings that make no sense are refused here, once, rather than by every worker.
     let program = Program::parse(&options.program);
     if let Program::Train(train::InRun(given)) = &program
@@ -79,6 +83,7 @@ pub fn run(options: &Options, log_form: Form) -> anyhow::Result<()> {
     let meet = free_address()?;
     let mut children = Children::default();
     children.spare = spare_server(options, &meet, log_form);
+    children.kills = kills;
     for (name, arguments) in processes(options, &meet, log_form) {
         children.start(name, arguments)?;
     }
@@ -87,6 +92,19 @@ pub fn run(options: &Options, log_form: Form) -> anyhow::Result<()> {
         after_a_death: Duration::from_secs(options.limits.patience) + GRACE,
     };
     children.see_through(&stop, patience)
+}
+
+/// A run of `program` in which each server's rows are held by another one too, and in which some processes are killed, each after so long.
+pub fn demonstrate(
+    (servers, workers): (u32, u32),
+    program: Vec<OsString>,
+    kills: Vec<(Duration, String)>,
+    log_form: Form,
+) -> anyhow::Result<()> {
+    let limits = Limits { join_limit: 300, patience: 2 };
+    let (copies, same_host, record, metrics) = (Some(2), Way::SharedMemory, None, None);
+    let options = Options { servers, workers, copies, same_host, record, metrics, limits, program };
+    run_killing(&options, kills, log_form)
 }
 
 /// When the processes are ended, rather than waited for.
@@ -144,7 +162,7 @@ fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<
 /// The arguments of a server that takes a dead one's place, in a run that does without those that die.
 fn spare_server(options: &Options, meet: &str, log_form: Form) -> Option<Vec<OsString>> {
     options.copies?;
-    let last = processes(options, meet, log_form).into_iter().filter(|(name, _)| name.starts_with("server")).last();
+    let last = processes(options, meet, log_form).into_iter().rfind(|(name, _)| name.starts_with("server"));
     let is_own = |word: &OsString| {
         let word = word.to_string_lossy();
         word.starts_with("--place")
@@ -157,6 +175,8 @@ fn spare_server(options: &Options, meet: &str, log_form: Form) -> Option<Vec<OsS
 struct Children {
     /// What is started in place of a server that dies, where the run does without it.
     spare: Option<Vec<OsString>>,
+    /// Who is to be killed, and how long after the start.
+    kills: Vec<(Duration, String)>,
     replaced: u32,
     running: Vec<Running>,
     /// Threads that pass on what the children say.
@@ -215,7 +235,9 @@ impl Children {
     fn see_through(mut self, stop: &AtomicUsize, mut patience: Patience) -> anyhow::Result<()> {
         let mut deaths: Vec<Death> = Vec::new();
         let mut first_death: Option<Instant> = None;
+        let begin = Instant::now();
         while !self.running.is_empty() {
+            self.kill_due(begin.elapsed())?;
             for (running, status) in self.reap()? {
                 if !status.success() {
                     let obituary = running.obituary(status);
@@ -272,6 +294,19 @@ impl Children {
             return Ok(true);
         }
         Ok(self.running.iter().any(|other| other.name.starts_with("worker")))
+    }
+
+    /// Kills whoever is to be killed by now.
+    fn kill_due(&mut self, elapsed: Duration) -> io::Result<()> {
+        let (due, later) = std::mem::take(&mut self.kills).into_iter().partition(|(after, _)| *after <= elapsed);
+        self.kills = later;
+        for (_, name) in due {
+            for running in self.running.iter_mut().filter(|running| running.name == name) {
+                eprintln!("demo | {name} (process {}) is killed", running.child.id());
+                running.child.kill()?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes out those that have ended, and how.

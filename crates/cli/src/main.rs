@@ -11,6 +11,7 @@ mod logs;
 mod predict;
 mod process;
 mod replay;
+mod status;
 mod totals;
 mod train;
 
@@ -47,6 +48,8 @@ Examples:
     slackwater demo
   Eight workers of which one in each clock takes ten times as long, and more slack:
     slackwater demo --workers 8 --factor 10 --slack 8
+  As processes of which a server and a worker are killed on the way:
+    slackwater demo --kill
   Only the gain, for a program:
     slackwater demo --json | jq .gain_in_clocks_per_second";
 
@@ -127,6 +130,13 @@ Examples:
   Only the figures, for a program:
     slackwater predict --model model.safetensors --data test.libsvm.gz --json";
 
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  Of the run that meets there:
+    slackwater status --meet head:7000
+  For a program, again and again:
+    watch -n 1 slackwater status --meet head:7000 --json";
+
 const INSPECT_EXAMPLES: &str = "\
 Examples:
   How it was learnt, and the ten features that weigh most, by name:
@@ -158,6 +168,9 @@ enum Command {
     /// Start a whole run on this host, each server and worker a process of its own.
     #[command(after_help = LAUNCH_EXAMPLES)]
     Launch(launch::Options),
+    /// Show how a run stands: who is there, who holds what, who is slow or waited for, and when somebody counts as lost.
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(status::Options),
     /// Feed recordings back, and say of each whether the same was said again.
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(replay::Options),
@@ -238,7 +251,8 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
         Command::Train(options) => train::run(&options),
         Command::Predict(options) => predict::run(&options),
         Command::Inspect(options) => inspect::run(&options),
-        Command::Demo(options) => demo::run(&options),
+        Command::Status(options) => status::run(&options),
+        Command::Demo(options) => demo::run(&options, log_form),
         Command::Server(options) => process::run_server(&options),
         Command::Coordinator(options) => coordinator::run(&options),
         Command::Worker(options) => process::run_worker(&options),

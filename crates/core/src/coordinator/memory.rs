@@ -85,6 +85,7 @@ impl Field for Seat {
             ready: Field::get(input)?,
             heard: Time(0),
             since: Field::get(input)?,
+            clock: Clock(0),
             gone: Field::get(input)?,
             expelled: Field::get(input)?,
         })

@@ -1,5 +1,6 @@
 //! Membership, tables and barriers: what passes between the coordinator and everybody else.
 
+use super::Status;
 use crate::field::{fields, variants};
 use types::{Clock, NodeId, Plan, PlanNumber, ShardId, Source, Span, TableId, TableSpec, WorkerId};
 
@@ -162,6 +163,13 @@ pub enum Control {
         /// Where the one that leads is met, as that one says; empty if nobody is known to.
         leader: String,
     },
+    /// Anyone to the coordinator: how does the run stand?
+    AskStatus,
+    /// The answer.
+    Status {
+        /// How.
+        status: Box<Status>,
+    },
     /// Node to coordinator: I cannot go on, and why.
     Fail {
         /// In words.
@@ -192,5 +200,7 @@ variants!(Control {
     17 => Fail { reason },
     18 => Adopted { plan, enacted, frontier },
     19 => Filled { table, shard, server, plan },
+    20 => AskStatus,
+    21 => Status { status },
     40 => Follow { leader },
 });
