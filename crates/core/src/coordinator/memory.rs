@@ -1,7 +1,7 @@
 //! The coordinator's memory as bytes: everything that whoever leads next has to know, and nothing that it can find out by itself.
 //!
 //! What is not kept: when a node was last heard of, who has adopted the plan, who was told of it and which copies are whole. A successor
-//! takes everybody to be heard of just now, says the plan again to all, and is told the rest again by those who wait for an answer.
+//! takes everybody to be about to call, says the plan again to all, and is told the rest again by those who wait for an answer.
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +20,9 @@ const VERSION: u32 = 1;
 pub(super) const MOST_NODES: u32 = 1 << 20;
 /// Counters of a memory that was kept are below this, and have room to grow.
 const MOST_COUNT: u64 = u64::MAX / 2;
+
+/// Nodes have this long to find a successor, which they may look for elsewhere first, before anybody's patience begins.
+const FINDING: Span = Span::from_secs(3);
 
 /// Why bytes are no memory that this coordinator can go on from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +85,6 @@ impl Field for Seat {
             ready: Field::get(input)?,
             heard: Time(0),
             since: Field::get(input)?,
-            // Its next beat tells.
             clock: Clock(0),
             gone: Field::get(input)?,
             expelled: Field::get(input)?,
@@ -129,8 +131,8 @@ impl Coordinator {
         out
     }
 
-    /// Goes on from the memory of a coordinator that is no more. Everybody counts as heard of now: nobody is given up before a whole
-    /// patience has passed, and no server before whatever lease it was given has ended. The plan is said again.
+    /// Goes on from the memory of a coordinator that is no more. Nobody is given up before it had time to find this one and a whole patience
+    /// has passed, and no server before whatever lease it was given has ended. The plan is said again.
     pub fn recall(
         now: Time,
         memory: &[u8],
@@ -199,9 +201,9 @@ impl Coordinator {
         Table::all_make_sense(&self.tables)
     }
 
-    /// What is not kept: everybody is heard of now, and nobody is known to go by the plan.
+    /// What is not kept: everybody is about to be heard of, and nobody is known to go by the plan.
     fn take_up(&mut self, now: Time) {
-        self.seats.values_mut().for_each(|seat| seat.heard = now);
+        self.seats.values_mut().for_each(|seat| seat.heard = now + FINDING);
         self.tables.values_mut().for_each(|table| table.asked_at(now));
         self.present = self.live_workers().count();
         if self.begun {

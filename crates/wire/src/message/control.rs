@@ -158,17 +158,17 @@ pub enum Control {
         /// The plan by which it was filled.
         plan: PlanNumber,
     },
+    /// A coordinator that does not lead, to whoever asks it: go elsewhere.
+    Follow {
+        /// Where the one that leads is met, as that one says; empty if nobody is known to.
+        leader: String,
+    },
     /// Anyone to the coordinator: how does the run stand?
     AskStatus,
     /// The answer.
     Status {
         /// How.
         status: Box<Status>,
-    },
-    /// A coordinator that does not lead, to whoever asks it: go elsewhere.
-    Follow {
-        /// Where the one that leads is met, as that one says; empty if nobody is known to.
-        leader: String,
     },
     /// Node to coordinator: I cannot go on, and why.
     Fail {

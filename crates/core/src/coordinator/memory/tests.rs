@@ -127,13 +127,14 @@ fn a_successor_says_the_plan_again_and_those_who_go_by_it_confirm() {
 fn a_successor_gives_up_nobody_before_every_lease_of_its_predecessor_has_ended() {
     let later = Time(0) + Span::from_secs(60);
     let mut coordinator = recall(later, &begun().memory()).expect("its own");
+    let found = later + FINDING;
     for node in [NodeId::Server(1), NodeId::Worker(0), NodeId::Worker(1)] {
         let source = source(&coordinator, node);
-        said(&mut coordinator, later + PATIENCE, node, source, Control::Beat);
+        said(&mut coordinator, found + PATIENCE, node, source, Control::Beat);
     }
-    ticked(&mut coordinator, later + Span(PATIENCE.0 / 4 * 5));
+    ticked(&mut coordinator, found + Span(PATIENCE.0 / 4 * 5));
     assert_eq!(coordinator.take_news(), []);
-    ticked(&mut coordinator, later + Span(PATIENCE.0 / 4 * 5 + 1));
+    ticked(&mut coordinator, found + Span(PATIENCE.0 / 4 * 5 + 1));
     assert!(coordinator.take_news().iter().any(|news| news.node == NodeId::Server(0)));
     assert_eq!(coordinator.plan.servers(), [1]);
 }
