@@ -1,4 +1,4 @@
-//! `inspect`: how a model was learnt, and which of its features weigh most.
+//! `inspect`: how a model was learnt, and which of its features weigh most; or what a checkpoint holds.
 
 use anyhow::{Context, bail};
 use apps::gather::BIAS;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The settings of `inspect`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The model, as `train` wrote it.
+    /// The model, as `train` wrote it; or a checkpoint, by its folder or by the location where the newest is to be found.
     model: PathBuf,
     /// How many features to list, the heaviest first.
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
@@ -36,6 +36,10 @@ struct Heavy {
 
 /// The command `inspect`.
 pub fn run(options: &Options) -> anyhow::Result<()> {
+    let location = options.model.to_string_lossy();
+    if options.model.is_dir() || location.starts_with("s3://") {
+        return Ok(write!(std::io::stdout().lock(), "{}", slackwater::describe_checkpoint(&location)?)?);
+    }
     let model = Model::read(&options.model)?;
     let names = match &options.names {
         Some(path) => read_names(path, &model)?,

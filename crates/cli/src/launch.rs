@@ -21,7 +21,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::logs::Form;
 use crate::process::{Limits, Program, Way};
-use crate::{replay, train};
+use crate::{checkpoints, replay, train};
 
 /// How often the children are looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -56,6 +56,8 @@ pub struct Options {
     metrics: Option<String>,
     #[command(flatten)]
     limits: Limits,
+    #[command(flatten)]
+    checkpoints: checkpoints::Options,
     /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`; `-- train --help` lists them.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -75,6 +77,7 @@ fn run_killing(options: &Options, kills: Vec<(Duration, String)>, log_form: Form
         return train::show(given);
     }
     options.record.as_deref().map(replay::check_folder).transpose()?;
+    options.checkpoints.resumed()?;
     let stop = Arc::new(AtomicUsize::new(0));
     for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
         signal_hook::flag::register_usize(signal, stop.clone(), signal as usize)
@@ -103,7 +106,8 @@ pub fn demonstrate(
 ) -> anyhow::Result<()> {
     let limits = Limits { join_limit: 300, patience: 2 };
     let (copies, same_host, record, metrics) = (Some(2), Way::SharedMemory, None, None);
-    let options = Options { servers, workers, copies, same_host, record, metrics, limits, program };
+    let checkpoints = checkpoints::Options::none();
+    let options = Options { servers, workers, copies, same_host, record, metrics, limits, checkpoints, program };
     run_killing(&options, kills, log_form)
 }
 
@@ -122,7 +126,7 @@ fn free_address() -> anyhow::Result<String> {
 
 /// The name and the arguments of every process of the run.
 fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<OsString>)> {
-    let Options { servers, workers, copies, same_host, record, metrics, limits, program } = options;
+    let Options { servers, workers, copies, same_host, record, metrics, limits, checkpoints, program } = options;
     let common = |kind: &str, place: u32| {
         let mut arguments = vec![kind.to_owned(), format!("--meet={meet}"), format!("--place={place}")];
         arguments.extend([format!("--join-limit={}", limits.join_limit), format!("--patience={}", limits.patience)]);
@@ -134,7 +138,7 @@ fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<
         arguments
     };
     let shape = ["--coordinate".to_owned(), format!("--servers={servers}"), format!("--workers={workers}")];
-    let shape = shape.map(OsString::from);
+    let shape: Vec<OsString> = shape.map(OsString::from).into_iter().chain(checkpoints.arguments()).collect();
     let server = |place| {
         let mut arguments = common("server", place);
         arguments.extend(metrics.iter().map(|address| format!("--metrics={address}").into()));
@@ -417,7 +421,9 @@ mod tests {
         let program = vec![OsString::from("demo"), OsString::from("--json")];
         let metrics = Some("here:9".to_owned());
         let (copies, same_host) = (None, Way::Tcp);
-        let options = Options { servers: 2, workers: 3, copies, same_host, record: None, metrics, limits, program };
+        let checkpoints = checkpoints::Options::none();
+        let options =
+            Options { servers: 2, workers: 3, copies, same_host, record: None, metrics, limits, checkpoints, program };
         let processes = processes(&options, "here:1", Form::Json);
         let names: Vec<&str> = processes.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["server 0", "server 1", "worker 0", "worker 1", "worker 2"]);

@@ -2,6 +2,7 @@
 
 mod bench;
 mod chart;
+mod checkpoints;
 mod coordinator;
 mod demo;
 mod figures;

@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use observe::{CodecCost, Metrics, ServerState};
 use slackwater::{Connect, Membership, Meter, NodeId, SameHost, Serve, ServerReport, Session, Shape, Watch};
 
-use crate::{demo, train};
+use crate::{checkpoints, demo, train};
 
 /// How a process finds the others, and how long it waits for them.
 #[derive(clap::Args)]
@@ -117,6 +117,8 @@ pub struct ServerOptions {
     /// Serve metrics of the servers here, at this port + the --place of the first; port 0 is any free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
+    #[command(flatten)]
+    checkpoints: checkpoints::Options,
 }
 
 /// The command `server`: serves until the run ends.
@@ -142,8 +144,19 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
         Some(copies) => Membership::Open { copies, slices: options.slices },
         None => Membership::Fixed,
     };
-    let serve =
-        Serve { threads: options.threads, coordinate: coordinated, membership, watch, ..Serve::new(meeting.connect()) };
+    let (checkpoints, resume) = (options.checkpoints.settings(), options.checkpoints.resumed()?);
+    if coordinated.is_none() && (checkpoints.is_some() || resume.is_some()) {
+        bail!("checkpoints are the coordinator's to make and to resume: say so to the process with --coordinate");
+    }
+    let serve = Serve {
+        threads: options.threads,
+        coordinate: coordinated,
+        membership,
+        watch,
+        checkpoints,
+        resume,
+        ..Serve::new(meeting.connect())
+    };
     let reports = serve.run().with_context(|| format!("the run that meets at {}", meeting.meet))?;
     for report in reports {
         let (node, traffic) = (report.node, report.traffic);

@@ -46,8 +46,11 @@ pub use ledger::Ledger;
 pub use log::Log;
 pub use machine::{CodecUse, Membership, Meter, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
 pub use net::{SameHost, Traffic};
-pub use node::{NodeError, RecordingError, Replayed, ServerReport, Wait, Watch, replay_file};
-pub use serve::{Election, Serve};
+pub use node::{
+    CheckpointSettings, NodeError, RecordingError, Replayed, ServerReport, Wait, Watch, describe_checkpoint,
+    replay_file,
+};
+pub use serve::{Election, ResumeFrom, Serve};
 pub use session::{Session, Shape};
 pub use status::status;
 pub use table::{PushValues, Table, TargetNumber};

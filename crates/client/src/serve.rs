@@ -6,7 +6,8 @@ use crate::{Connect, Error, Shape};
 use machine::Membership;
 use node::registry::{Candidate, EtcdLocation};
 use node::{
-    CoordinatorSettings, Recorder, ServerReport, ServerSettings, Watch, run_candidate, run_coordinator, run_server,
+    CheckpointSettings, CoordinatorSettings, Recorder, ServerReport, ServerSettings, Watch, open_resume, run_candidate,
+    run_coordinator, run_server,
 };
 use update::Registry;
 use wire::Pool;
@@ -43,6 +44,29 @@ pub struct Serve {
     pub list_bytes: usize,
     /// Is told now and then, and in the end, how each server is doing.
     pub watch: Option<Watch>,
+    /// Where checkpoints of the run that is coordinated here are kept, if any are to be made.
+    pub checkpoints: Option<CheckpointSettings>,
+    /// The checkpoint that it goes on from, if it is not to begin anew.
+    pub resume: Option<ResumeFrom>,
+}
+
+/// The checkpoint that a run goes on from.
+///
+/// ```
+/// use slackwater::{Connect, Error, ResumeFrom, Serve, Shape};
+///
+/// let meet = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+/// let resume = ResumeFrom { location: "no/such/folder".into(), job: "clicks".into() };
+/// let shape = Shape { servers: 1, workers: 1 };
+/// let serve = Serve { coordinate: Some(shape), resume: Some(resume), ..Serve::new(Connect::to(&meet.to_string())) };
+/// assert!(matches!(serve.run(), Err(Error::Run(_))), "there is none");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResumeFrom {
+    /// Where checkpoints are kept, of which the newest is taken; or the place of one of them.
+    pub location: String,
+    /// Whose it has to be.
+    pub job: String,
 }
 
 /// How one of several coordinators comes to lead a run: by what etcd says.
@@ -82,12 +106,15 @@ impl Serve {
     pub fn new(connect: Connect) -> Self {
         let (registry, list_bytes) = (Registry::builtin(), machine::LIST_BYTES);
         let (membership, election) = (Membership::Fixed, None);
-        Self { connect, threads: 1, coordinate: None, membership, election, registry, list_bytes, watch: None }
+        let (watch, checkpoints, resume) = (None, None, None);
+        let (threads, coordinate) = (1, None);
+        Self { connect, threads, coordinate, membership, election, registry, list_bytes, watch, checkpoints, resume }
     }
 
     /// Serves until every worker has left, and blocks for as long. Returns what each server did. Fails if the shape makes no
-    /// sense ([`Error::Shape`]), if an address cannot be used ([`Error::Address`]), if the run does not begin in time, or if a
-    /// node is lost ([`Error::Run`], which names it).
+    /// sense ([`Error::Shape`]), if an address cannot be used ([`Error::Address`]), if checkpoints cannot be written where they are to be
+    /// kept or the one to go on from cannot be read, if the run does not begin in time, or if a node is lost ([`Error::Run`], which names
+    /// it).
     ///
     /// ```
     /// use slackwater::{Connect, Serve, Session, Shape};
@@ -106,8 +133,15 @@ impl Serve {
     pub fn run(self) -> Result<Vec<ServerReport>, Error> {
         let connect = &self.connect;
         self.coordinate.map(Shape::check).transpose()?;
+        let (checkpoints, resume) = self.open_checkpoints()?;
         let meeting = if self.coordinate.is_some() { Meeting::hosted(connect)? } else { Meeting::of(connect)? };
-        let coordinator = self.coordinate.map(|shape| self.coordinate_at(&meeting, shape)).transpose()?;
+        let coordinator = self.coordinate.map(|shape| {
+            let membership = self.membership;
+            let settings =
+                CoordinatorSettings { membership, checkpoints, resume, ..CoordinatorSettings::new(shape.into()) };
+            self.coordinate_at(&meeting, settings)
+        });
+        let coordinator = coordinator.transpose()?;
         let pool = Pool::new();
         let servers: Vec<_> = (0..self.threads)
             .map(|index| {
@@ -147,16 +181,24 @@ impl Serve {
         }
         first_error.map_or(Ok(reports), Err)
     }
+
+    /// What cannot be written or read is known before anybody waits for the run.
+    fn open_checkpoints(&self) -> Result<(Option<CheckpointSettings>, Option<machine::Resume>), Error> {
+        if self.coordinate.is_none() {
+            return Ok((None, None));
+        }
+        let resume = self.resume.as_ref().map(|from| open_resume(&from.location, &from.job)).transpose()?;
+        self.checkpoints.as_ref().map(CheckpointSettings::probe).transpose()?;
+        Ok((self.checkpoints.clone(), resume))
+    }
 }
 
 type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
 
 impl Serve {
-    fn coordinate_at(&self, meeting: &Meeting, shape: Shape) -> Result<CoordinatorThread, Error> {
+    fn coordinate_at(&self, meeting: &Meeting, settings: CoordinatorSettings) -> Result<CoordinatorThread, Error> {
         let Connect { join_limit, patience, .. } = self.connect;
-        let membership = self.membership;
-        let usual = CoordinatorSettings::new(shape.into());
-        let settings = CoordinatorSettings { membership, join_limit, patience, ..usual };
+        let settings = CoordinatorSettings { join_limit, patience, ..settings };
         let Some(Election { registry, job }) = &self.election else {
             if meeting.is_of_several() {
                 let reason =

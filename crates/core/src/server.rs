@@ -1,7 +1,10 @@
 //! The server machine: the shards of one thread, by table.
 
-use crate::shard::{AnyShard, LIST_BYTES, Role, ShardCounts, Terms, make};
+mod checkpoints;
+
+use crate::shard::{AnyShard, Image, LIST_BYTES, Role, ShardCounts, Terms, make};
 use crate::{Leader, Outbox};
+pub use checkpoints::Restored;
 use codec::{Meter, Stopwatch};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, NodeId, Placed, Plan, ShardId, Span, TableId, TableSpec, Time};
@@ -50,6 +53,10 @@ pub struct Server {
     /// Shards that this server answers for, and those of them that wait for the plan to be everybody's.
     heads: BTreeSet<(TableId, ShardId)>,
     waiting: BTreeSet<(TableId, ShardId)>,
+    /// The checkpoint that was last asked for: its number and its clock.
+    checkpoint: Option<(u64, Clock)>,
+    /// Copies made for it that nobody has taken.
+    images: Vec<Image>,
 }
 
 /// Until when a server may answer for its slices.
@@ -87,6 +94,8 @@ impl Server {
             enacted: true,
             heads: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            checkpoint: None,
+            images: Vec::new(),
         }
     }
 
@@ -109,6 +118,7 @@ impl Server {
     pub fn beat(&mut self, now: Time, out: &mut Outbox) {
         self.now = now;
         let mut head = Head::plain(self.node, NodeId::Coordinator);
+        head.clock = self.furthest();
         if let Some(lease) = &mut self.lease {
             self.beats += 1;
             head.number = self.beats;
@@ -226,6 +236,7 @@ impl Server {
         for name in std::mem::take(&mut self.touched) {
             if let Some(shard) = self.shards.get_mut(&name) {
                 shard.settle(self.now, out);
+                self.images.extend(shard.take_image());
             }
         }
     }
@@ -237,6 +248,7 @@ impl Server {
         for shard in self.shards.values_mut() {
             shard.tick(now, out);
             shard.settle(now, out);
+            self.images.extend(shard.take_image());
         }
     }
 
@@ -260,6 +272,13 @@ impl Server {
             }
             Message::Control(Control::Adopt { plan, enacted, .. }) => self.adopt(head, plan, enacted, out),
             Message::Control(Control::Finish) => self.finished = true,
+            Message::Control(Control::Checkpoint { number, clock, .. }) => self.checkpoint(number, clock, out),
+            // Until it is restored, whoever drives this server is at it.
+            Message::Control(Control::Restore { table, .. }) if self.has_table(table) => {
+                let message = Message::Control(Control::TableAdded { table, problem: None });
+                out.send(Frame { head: Head::plain(self.node, head.from), message });
+            }
+            Message::Control(Control::Restore { .. }) => {}
             Message::Control(Control::Beat) => {
                 if let Some(lease) = &mut self.lease {
                     let asked = lease.asked.iter().find(|(number, _)| *number == head.number);
@@ -325,6 +344,9 @@ impl Server {
                 let shard = make(Placed { owner: self.node, ..placed }, table, spec, &terms);
                 let mut shard = shard.map_err(|error| error.to_string())?;
                 shard.answer(self.lease.as_ref().is_none_or(|lease| lease.holds), out);
+                if let Some((number, clock)) = self.checkpoint {
+                    shard.checkpoint(number, clock);
+                }
                 self.shards.insert(name, shard);
             }
             if let Some(shard) = self.shards.get_mut(&name) {

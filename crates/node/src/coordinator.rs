@@ -1,16 +1,17 @@
 //! The thread that runs the coordinator.
 
-use crate::NodeError;
+use crate::checkpoints::Keeper;
 use crate::probe::Probes;
 use crate::record::{Recorder, Subject};
 use crate::server::forward;
-use machine::{Coordinator, CoordinatorInput, Membership, Outbox, Size};
+use crate::{CheckpointSettings, NodeError};
+use machine::{Coordinator, CoordinatorInput, Membership, Outbox, Resume, Size};
 use net::{Event, Transport, Waiter};
 use std::time::{Duration, Instant};
 use types::{Span, Time};
 
 /// How a coordinator is run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct CoordinatorSettings {
     /// How many nodes the run has.
     pub size: Size,
@@ -24,6 +25,10 @@ pub struct CoordinatorSettings {
     pub farewell: Duration,
     /// After a loss it stays this long to tell everybody who asks.
     pub linger: Duration,
+    /// Where checkpoints are kept, if any are made.
+    pub checkpoints: Option<CheckpointSettings>,
+    /// The checkpoint that the run goes on from.
+    pub resume: Option<Resume>,
 }
 
 impl CoordinatorSettings {
@@ -33,7 +38,8 @@ impl CoordinatorSettings {
         let usual = Duration::from_secs(30);
         let (farewell, linger) = (Duration::from_millis(200), Duration::from_secs(3));
         let membership = Membership::Fixed;
-        Self { size, membership, join_limit: usual, patience: usual, farewell, linger }
+        let (checkpoints, resume) = (None, None);
+        Self { size, membership, join_limit: usual, patience: usual, farewell, linger, checkpoints, resume }
     }
 }
 
@@ -44,13 +50,24 @@ pub fn run_coordinator(
     settings: CoordinatorSettings,
     mut recorder: Option<Recorder>,
 ) -> Result<(), NodeError> {
-    let CoordinatorSettings { size, membership, join_limit, patience, farewell, linger } = settings;
+    let CoordinatorSettings { size, membership, join_limit, patience, farewell, linger, checkpoints, resume } =
+        settings;
     let patience = Span(patience.as_nanos() as u64);
     let start = Instant::now();
     let mut machine = Coordinator::new(size, membership, patience);
     if let Some(recorder) = &mut recorder {
         recorder.begin(Subject::Coordinator { size, membership, patience })?;
     }
+    if let Some(resume) = resume {
+        tracing::info!(clock = resume.clock.0, slices = resume.slices, "resuming from {}", resume.name);
+        if let Some(recorder) = &recorder {
+            recorder.input(CoordinatorInput::Resume(Box::new(resume.clone())));
+        }
+        machine.resume(resume);
+    }
+    let no_thread =
+        |error: std::io::Error| NodeError::NoThread { name: "checkpoints".into(), reason: error.to_string() };
+    let mut keeper = checkpoints.map(Keeper::start).transpose().map_err(no_thread)?;
     let mut out = Outbox::new();
     let probes = Probes::default();
     let mut ending: Option<Instant> = None;
@@ -86,6 +103,11 @@ pub fn run_coordinator(
         }
         machine.tick(now, &mut out);
         forward(&mut out, &mut transport, recorder.as_ref());
+        let told = keeper.as_mut().and_then(|keeper| keeper.turn(now, &mut machine, &mut out));
+        if let (Some(recorder), Some(told)) = (&recorder, told) {
+            recorder.input(told);
+        }
+        forward(&mut out, &mut transport, recorder.as_ref());
         transport.flush();
         say_news(&mut machine);
         if let Some(missing) = machine.missing().filter(|_| said.elapsed() > Duration::from_secs(5)) {
@@ -102,6 +124,9 @@ pub fn run_coordinator(
         }
         let stay = if machine.lost().is_some() { linger } else { farewell };
         if ending.is_some_and(|ending| ending.elapsed() >= stay) {
+            if let Some(keeper) = keeper.take() {
+                keeper.finish(&mut machine);
+            }
             return match machine.lost() {
                 Some((node, reason)) => Err(NodeError::Lost { node, reason: reason.to_owned() }),
                 None => Ok(()),

@@ -6,6 +6,7 @@
 
 mod calls;
 mod candidate;
+mod checkpoints;
 mod contact;
 mod coordinator;
 mod driver;
@@ -20,6 +21,7 @@ mod wait;
 
 pub use calls::Calls;
 pub use candidate::run_candidate;
+pub use checkpoints::{CheckpointSettings, describe_checkpoint, open_resume};
 pub use coordinator::{CoordinatorSettings, run_coordinator};
 pub use driver::{Driver, DriverSettings};
 pub use join::{Joined, join};
@@ -74,6 +76,12 @@ pub enum NodeError {
     #[error("the registry is of no help: {reason}")]
     Registry {
         /// In words, with what to do.
+        reason: String,
+    },
+    /// Checkpoints cannot be kept there, or a run cannot go on from one.
+    #[error("{reason}")]
+    Checkpoint {
+        /// As the store says.
         reason: String,
     },
     /// This worker has left the run.

@@ -1,5 +1,6 @@
 //! The thread that runs a server: it owns the machine and the sockets and runs each request to its end.
 
+use crate::checkpoints::{Finished, Scribe};
 use crate::contact::Contact;
 use crate::driver::say_failed;
 use crate::record::{Recorder, Subject};
@@ -124,6 +125,7 @@ pub fn run_server(
     let mut read = start;
     let mut more = false;
     let mut turns = Turns::default();
+    let mut scribe = Scribe::default();
     loop {
         if more {
             waiter.wait(Some(Duration::ZERO));
@@ -155,6 +157,15 @@ pub fn run_server(
                     }
                     Message::Control(Control::Begin { .. }) => continue,
                     Message::Control(Control::Adopt { members, .. }) => transport.know(members),
+                    Message::Control(Control::Checkpoint { number, location, name, .. }) => {
+                        let again = scribe.asked(*number, location, name);
+                        again.into_iter().for_each(|control| say(&mut transport, node, control));
+                    }
+                    Message::Control(Control::Restore { table, spec, clock, location, name })
+                        if !machine.has_table(*table) =>
+                    {
+                        scribe.wanted((*table, spec), *clock, (location, name), machine.slices_of(spec));
+                    }
                     _ => {}
                 }
             } else if matches!(frame.message, Message::Control(Control::Beat)) {
@@ -184,6 +195,22 @@ pub fn run_server(
             }
             machine.tick(now, &mut out);
         }
+        scribe.write(machine.take_images());
+        while let Some(finished) = scribe.next() {
+            match finished {
+                Finished::Say(Control::Beat) => {}
+                Finished::Say(control) => say(&mut transport, node, control),
+                // By another plan it may have a part in more of it by now, and is asked again.
+                Finished::Restore(restored)
+                    if !machine.slices_of(&restored.spec).iter().all(|slice| restored.has(*slice)) => {}
+                Finished::Restore(restored) => {
+                    if let Some(recorder) = &recorder {
+                        recorder.input(ServerInput::Restore(now, restored.clone()));
+                    }
+                    machine.restore(now, &restored, &mut out);
+                }
+            }
+        }
         forward(&mut out, &mut transport, recorder.as_ref());
         if read - beat >= BEAT {
             beat = read;
@@ -195,7 +222,8 @@ pub fn run_server(
             settings.watch.iter().for_each(|watch| watch(&report(node, &machine, &transport)));
         }
         transport.flush();
-        if machine.is_finished() {
+        // What was copied is written, though the run is over.
+        if machine.is_finished() && scribe.is_idle() {
             say_goodbye(&mut transport, &mut waiter, node);
             let report = report(node, &machine, &transport);
             settings.watch.iter().for_each(|watch| watch(&report));
@@ -207,6 +235,11 @@ pub fn run_server(
 
 fn report(node: NodeId, machine: &Server, transport: &impl Transport) -> ServerReport {
     ServerReport { node, counts: machine.counts(), traffic: transport.traffic(), unsent_bytes: transport.backlog() }
+}
+
+/// Says something to the coordinator that is the shell's to say.
+fn say(transport: &mut impl Transport, node: NodeId, control: Control) {
+    transport.send(Frame { head: Head::plain(node, NodeId::Coordinator), message: Message::Control(control) });
 }
 
 /// Says goodbye until it is answered, or for as long as makes sense.

@@ -1,6 +1,7 @@
 //! The coordinator machine: who is there, which tables exist, who stands at the barrier, and who has gone silent.
 
 mod barrier;
+mod checkpoints;
 mod memory;
 mod placement;
 mod plans;
@@ -11,6 +12,8 @@ mod tables;
 mod tests;
 
 use crate::Outbox;
+use checkpoints::Checkpoints;
+pub use checkpoints::{CheckpointEnd, Gathered, Resume};
 pub use memory::RecallError;
 use plans::Adoption;
 use seats::Seat;
@@ -96,6 +99,7 @@ pub struct Coordinator {
     /// Whether every slice had all of its copies when that was last looked at.
     is_whole: bool,
     lost: Option<(NodeId, String)>,
+    checkpoints: Checkpoints,
 }
 
 impl Coordinator {
@@ -124,6 +128,7 @@ impl Coordinator {
             news: Vec::new(),
             is_whole: true,
             lost: None,
+            checkpoints: Checkpoints::default(),
         }
     }
 
@@ -186,7 +191,12 @@ impl Coordinator {
                 let status = Box::new(self.status(now));
                 Self::say(from, Control::Status { status }, out);
             }
-            Control::Beat => self.beat(from, frame.head.number, out),
+            Control::Beat => {
+                if matches!(from, NodeId::Server(_)) {
+                    self.heard_frontier(frame.head.clock);
+                }
+                self.beat(from, frame.head.number, out);
+            }
             // What stops one worker's program would stop the others', too.
             Control::Fail { reason } => self.declare_lost(from, format!("it could not go on: {reason}"), out),
             // Whoever says more before it was told to begin is none of ours, and its seat may yet become another's.
@@ -197,6 +207,7 @@ impl Coordinator {
             Control::Bye => self.bye(from, out),
             Control::Adopted { plan, enacted, frontier } => self.adopted(from, plan, enacted, frontier, out),
             Control::Filled { table, shard, server, plan } => self.filled(table, shard, server, plan),
+            Control::Missed { .. } | Control::Written { .. } | Control::Unwritten { .. } => self.checkpointed(control),
             _ => {}
         }
         self.replan(out);
@@ -274,6 +285,7 @@ impl Coordinator {
     /// Time has passed: asks again, names who is waited for, and notices who has gone silent.
     pub fn tick(&mut self, now: Time, out: &mut Outbox) {
         self.ask_servers_again(now, out);
+        self.ask_for_checkpoint_again(now, out);
         if now.since(self.said_again) >= ASK_AGAIN_AFTER {
             self.said_again = now;
             self.say_plan(out);

@@ -18,10 +18,7 @@ impl Coordinator {
     /// Neighbouring slices on each server, and their copies on the servers after it.
     pub(super) fn first_chains(&self) -> Vec<Chain> {
         let servers = self.size.servers;
-        let slices = match self.membership {
-            Membership::Fixed => servers,
-            Membership::Open { slices, .. } => servers * slices.max(1),
-        };
+        let slices = self.slices();
         let copies = (self.copies() as u32).min(servers);
         let chain = |slice: u32| {
             let head = (u64::from(slice) * u64::from(servers) / u64::from(slices)) as u32;

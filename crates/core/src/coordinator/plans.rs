@@ -123,7 +123,8 @@ impl Coordinator {
         self.present = self.size.workers as usize;
         self.chains = self.first_chains();
         self.plan = Plan { number: PlanNumber(1), chains: self.chains.clone(), workers: self.seated_workers() };
-        self.seats.values_mut().for_each(|seat| seat.since = Some(Clock(0)));
+        let first = self.first_clock();
+        self.seats.values_mut().for_each(|seat| seat.since = Some(first));
         self.seats.keys().for_each(|node| self.begin(*node, out));
     }
 

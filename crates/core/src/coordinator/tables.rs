@@ -9,6 +9,8 @@ use wire::{Control, Field, Reader, WireError};
 pub(super) struct Table {
     id: TableId,
     spec: TableSpec,
+    /// What servers are told of it.
+    adding: Control,
     /// Servers that have not answered yet.
     pending: BTreeSet<NodeId>,
     problem: Option<String>,
@@ -23,6 +25,7 @@ impl Field for Table {
         let nodes = |nodes: &BTreeSet<NodeId>| nodes.iter().copied().collect::<Vec<_>>();
         self.id.put(out);
         self.spec.put(out);
+        self.adding.put(out);
         nodes(&self.pending).put(out);
         self.problem.put(out);
         nodes(&self.askers).put(out);
@@ -34,6 +37,7 @@ impl Field for Table {
         Ok(Self {
             id: Field::get(input)?,
             spec: Field::get(input)?,
+            adding: Field::get(input)?,
             pending: nodes(input)?,
             problem: Field::get(input)?,
             askers: nodes(input)?,
@@ -79,14 +83,19 @@ impl Coordinator {
             return Self::say(from, Control::TableRefused { name, problem: error.to_string() }, out);
         }
         let id = TableId(self.tables.len() as u32);
+        let adding = match self.adding(id, &spec) {
+            Ok(adding) => adding,
+            Err(problem) => return Self::say(from, Control::TableRefused { name, problem }, out),
+        };
         let servers: BTreeSet<NodeId> = self.live_servers().collect();
         let workers = self.live_workers().map(NodeId::from).collect();
         let table = self.tables.entry(name.clone()).or_insert_with(|| {
             for server in &servers {
-                Self::say(*server, Control::AddTable { table: id, spec: spec.clone() }, out);
+                Self::say(*server, adding.clone(), out);
             }
             Table {
                 id,
+                adding,
                 spec: spec.clone(),
                 pending: servers,
                 problem: None,
@@ -113,6 +122,20 @@ impl Coordinator {
             Self::tell_workers(table, out);
         }
         Self::answer_askers(name, table, out);
+    }
+
+    /// The tables that there are, in the order in which they were made; none while one is being made.
+    pub(super) fn made_tables(&self) -> Option<Vec<(TableId, TableSpec)>> {
+        let tables = self.tables.values().filter(|table| table.problem.is_none());
+        let mut made = Vec::new();
+        for table in tables {
+            if !table.pending.is_empty() {
+                return None;
+            }
+            made.push((table.id, table.spec.clone()));
+        }
+        made.sort_by_key(|(id, _)| *id);
+        Some(made)
     }
 
     /// A node that came later hears of every table: a worker ends its clocks for it, a server may have to hold some of it.
@@ -162,7 +185,7 @@ impl Coordinator {
         for table in self.tables.values_mut().filter(|table| now.since(table.asked) >= ASK_AGAIN_AFTER) {
             table.asked = now;
             for server in &table.pending {
-                Self::say(*server, Control::AddTable { table: table.id, spec: table.spec.clone() }, out);
+                Self::say(*server, table.adding.clone(), out);
             }
             if table.pending.is_empty() && table.problem.is_none() {
                 Self::tell_workers(table, out);

@@ -12,6 +12,10 @@ impl Field for ServerInput {
             Self::Settle => out.push(1),
             Self::Tick(now) => put_time(2, *now, out),
             Self::Beat(now) => put_time(3, *now, out),
+            Self::Restore(now, restored) => {
+                put_time(4, *now, out);
+                restored.put(out);
+            }
         }
     }
 
@@ -21,6 +25,7 @@ impl Field for ServerInput {
             1 => Ok(Self::Settle),
             2 => Ok(Self::Tick(time(input)?)),
             3 => Ok(Self::Beat(time(input)?)),
+            4 => Ok(Self::Restore(time(input)?, Box::new(Field::get(input)?))),
             _ => Err(UNKNOWN),
         }
     }
@@ -35,6 +40,15 @@ impl Field for CoordinatorInput {
                 out.push(3);
                 node.put(out);
             }
+            Self::Resume(resume) => {
+                out.push(4);
+                resume.put(out);
+            }
+            Self::Checkpoint(now, location, name) => {
+                put_time(5, *now, out);
+                location.put(out);
+                name.put(out);
+            }
         }
     }
 
@@ -43,6 +57,8 @@ impl Field for CoordinatorInput {
             0 => Ok(Self::Frame(time(input)?, Box::new(Frame::get(input)?))),
             2 => Ok(Self::Tick(time(input)?)),
             3 => Ok(Self::Gone(Field::get(input)?)),
+            4 => Ok(Self::Resume(Box::new(Field::get(input)?))),
+            5 => Ok(Self::Checkpoint(time(input)?, Field::get(input)?, Field::get(input)?)),
             _ => Err(UNKNOWN),
         }
     }

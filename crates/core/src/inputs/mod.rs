@@ -3,7 +3,7 @@
 mod format;
 mod lists;
 
-use crate::{Batch, Coordinator, Outbox, PullTarget, Server, TableFailure, Ticket, Worker};
+use crate::{Batch, Coordinator, Outbox, PullTarget, Restored, Resume, Server, TableFailure, Ticket, Worker};
 pub use lists::Lists;
 use std::ops::Range;
 use types::{Bandwidth, NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
@@ -20,6 +20,8 @@ pub enum ServerInput {
     Tick(Time),
     /// It is time for a sign of life.
     Beat(Time),
+    /// A table of a checkpoint was read.
+    Restore(Time, Box<Restored>),
 }
 
 impl ServerInput {
@@ -30,6 +32,7 @@ impl ServerInput {
             Self::Settle => server.settle(out),
             Self::Tick(now) => server.tick(now, out),
             Self::Beat(now) => server.beat(now, out),
+            Self::Restore(now, restored) => server.restore(now, &restored, out),
         }
     }
 }
@@ -43,6 +46,10 @@ pub enum CoordinatorInput {
     Tick(Time),
     /// A node's process has ended.
     Gone(NodeId),
+    /// The run goes on from a checkpoint.
+    Resume(Box<Resume>),
+    /// A checkpoint has been begun: in which store, and its name there.
+    Checkpoint(Time, String, String),
 }
 
 impl CoordinatorInput {
@@ -52,6 +59,8 @@ impl CoordinatorInput {
             Self::Frame(now, frame) => coordinator.handle(now, *frame, out),
             Self::Tick(now) => coordinator.tick(now, out),
             Self::Gone(node) => coordinator.gone(node, out),
+            Self::Resume(resume) => coordinator.resume(*resume),
+            Self::Checkpoint(now, location, name) => coordinator.checkpoint(now, location, name, out),
         }
     }
 }

@@ -284,6 +284,16 @@ impl<T: Number> Rows<T> {
         &self.slab[slot as usize * self.stride..][..self.stride]
     }
 
+    /// All rows as they are kept, by slot.
+    pub fn all_kept(&self) -> &[T] {
+        &self.slab[..self.len * self.stride]
+    }
+
+    /// Whether every row of the range is there, in order.
+    pub fn is_dense(&self) -> bool {
+        self.index.is_dense()
+    }
+
     /// Puts rows as they are kept in place of those that are there. Nothing, if these are not so many.
     pub fn put_kept(&mut self, resolved: &Resolved, values: &[T]) -> Option<()> {
         let rows = values.chunks_exact(self.stride);

@@ -115,18 +115,12 @@ impl<T: Number> Shard<T> {
 
     pub(super) fn frontier_moved(&mut self, by: WorkerId, out: &mut Outbox) {
         let frontier = self.frontier.value();
-        while let Some(entry) = self.held.first_entry().filter(|entry| *entry.key() < frontier) {
-            let (clock, held) = entry.remove_entry();
-            let examples = self.held_examples.remove(&clock).unwrap_or(0);
-            self.apply_held(clock, held, examples);
+        if let Some(clock) = self.copies_at(frontier) {
+            // Nothing of later clocks: the frontier may have come by several at once.
+            self.apply_before(clock);
+            self.copy();
         }
-        self.held_examples.retain(|clock, examples| {
-            // A clock in which nobody touched this shard still saw its examples.
-            if *clock < frontier {
-                self.rows.count_examples(*examples);
-            }
-            *clock >= frontier
-        });
+        self.apply_before(frontier);
         self.settings = self.settings.split_off(&frontier);
         self.rows.forget_settings(frontier);
         self.note_progress();
@@ -138,6 +132,22 @@ impl<T: Number> Shard<T> {
                 self.tell(Some(by), out);
             }
         }
+    }
+
+    /// Applies every clock before this one that is held.
+    fn apply_before(&mut self, end: Clock) {
+        while let Some(entry) = self.held.first_entry().filter(|entry| *entry.key() < end) {
+            let (clock, held) = entry.remove_entry();
+            let examples = self.held_examples.remove(&clock).unwrap_or(0);
+            self.apply_held(clock, held, examples);
+        }
+        self.held_examples.retain(|clock, examples| {
+            // A clock in which nobody touched this shard still saw its examples.
+            if *clock < end {
+                self.rows.count_examples(*examples);
+            }
+            *clock >= end
+        });
     }
 
     /// Tells whoever waits for the frontier that workers may know of.

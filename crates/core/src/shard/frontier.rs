@@ -37,6 +37,16 @@ impl Frontier {
         Self { workers, counts, left: Vec::new(), furthest: Clock(0), value: Clock(0) }
     }
 
+    /// All of these at `clock`, which is the first that they take part in.
+    pub fn starting(clock: Clock, seated: impl Iterator<Item = bool>) -> Self {
+        let mut frontier = Self::new(seated);
+        frontier.workers.iter_mut().flatten().for_each(|standing| *standing = Standing { clock, since: clock });
+        let live = frontier.workers.iter().flatten().count() as u32;
+        frontier.counts = if live == 0 { BTreeMap::new() } else { BTreeMap::from([(clock, live)]) };
+        (frontier.furthest, frontier.value) = (clock, clock);
+        frontier
+    }
+
     /// F.
     pub fn value(&self) -> Clock {
         self.value

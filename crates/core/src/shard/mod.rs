@@ -2,6 +2,7 @@
 
 mod active;
 mod chain;
+mod checkpoint;
 mod combine;
 mod contribute;
 mod decode;
@@ -25,6 +26,8 @@ mod unborn;
 use crate::Outbox;
 use crate::rows::{Rows, RowsError};
 use active::ActiveSet;
+use checkpoint::Asked;
+pub use checkpoint::{Image, Places};
 use codec::{Meter, PayloadDecoder, PayloadEncoder, Stopwatch, TableCodecs};
 use combine::Held;
 use decode::unpacked;
@@ -106,6 +109,16 @@ pub trait AnyShard: Send {
     fn replicated(&mut self, now: Time, head: &Head, replicated: &Replicated, out: &mut Outbox);
     /// Whether time alone will bring something about.
     fn hurries(&self) -> bool;
+    /// A checkpoint of this number is to hold the shard as of this clock.
+    fn checkpoint(&mut self, number: u64, clock: Clock);
+    /// The copy that was made for it, once, if this is for the shard to say.
+    fn take_image(&mut self) -> Option<Image>;
+    /// The checkpoint whose clock has passed without a copy, and where the frontier stands.
+    fn missed(&self) -> Option<(u64, Clock)>;
+    /// Is as it was at the clock of a checkpoint, with the plan's workers about to begin that clock. Says in words why it cannot be.
+    fn restore(&mut self, clock: Clock, image: &Image) -> Result<(), String>;
+    /// The frontier.
+    fn frontier(&self) -> Clock;
     /// One part of a read.
     fn pull(&mut self, now: Time, head: &Head, pull: Pull, out: &mut Outbox);
     /// Receipt of a refresh.
@@ -195,6 +208,8 @@ struct Shard<T: Number> {
     told_exact: bool,
     /// Whether it may acknowledge and answer, as the head.
     may_answer: bool,
+    /// The checkpoint that it was last asked for.
+    asked: Option<Asked>,
     now: Time,
 }
 
@@ -241,6 +256,7 @@ impl<T: Number> Shard<T> {
             told: Clock(0),
             told_exact: true,
             may_answer: true,
+            asked: None,
             now: Time(0),
         })
     }
@@ -369,6 +385,7 @@ impl<T: Number> AnyShard for Shard<T> {
             self.lists.clear();
         }
         Shard::take_part(self, role, now, out);
+        self.forget_copy_unless_head();
     }
 
     fn answer(&mut self, may: bool, out: &mut Outbox) {
@@ -395,6 +412,26 @@ impl<T: Number> AnyShard for Shard<T> {
 
     fn hurries(&self) -> bool {
         self.links.as_ref().is_some_and(Links::hurries)
+    }
+
+    fn checkpoint(&mut self, number: u64, clock: Clock) {
+        Shard::checkpoint(self, number, clock);
+    }
+
+    fn take_image(&mut self) -> Option<Image> {
+        Shard::take_image(self)
+    }
+
+    fn missed(&self) -> Option<(u64, Clock)> {
+        Shard::missed(self)
+    }
+
+    fn restore(&mut self, clock: Clock, image: &Image) -> Result<(), String> {
+        Shard::restore(self, clock, image)
+    }
+
+    fn frontier(&self) -> Clock {
+        self.frontier.value()
     }
 
     fn adopt(&mut self, plan: &Plan, now: Time, out: &mut Outbox) -> Clock {

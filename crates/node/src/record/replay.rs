@@ -59,7 +59,11 @@ impl Machine {
 
     fn feed(&mut self, input: Input, out: &mut Outbox) {
         match (self, input) {
-            (Self::Server(server), Input::Server(input)) => input.apply(server, out),
+            (Self::Server(server), Input::Server(input)) => {
+                input.apply(server, out);
+                // Nobody writes them.
+                server.take_images();
+            }
             (Self::Coordinator(coordinator), Input::Coordinator(input)) => input.apply(coordinator, out),
             (Self::Worker(worker, begun), Input::Worker(input)) => feed_worker(worker, begun, input, out),
             _ => unreachable!("a recording holds inputs of the machine that it begins with"),

@@ -175,6 +175,60 @@ pub enum Control {
         /// In words.
         reason: String,
     },
+    /// Coordinator to servers: copy what you answer for when its frontier reaches this clock, and write it there. Said again until
+    /// everything is written, and answered each time.
+    Checkpoint {
+        /// Which checkpoint of the run, from 1.
+        number: u64,
+        /// The clock.
+        clock: Clock,
+        /// The store.
+        location: String,
+        /// The checkpoint's name there.
+        name: String,
+    },
+    /// Head to coordinator: the clock of a checkpoint has passed here, and it was not copied.
+    Missed {
+        /// Which checkpoint.
+        number: u64,
+        /// Of which table.
+        table: TableId,
+        /// Which slice.
+        shard: ShardId,
+        /// Where its frontier stands.
+        frontier: Clock,
+    },
+    /// Server to coordinator: a copy is in the store.
+    Written {
+        /// Of which checkpoint.
+        number: u64,
+        /// Of which table.
+        table: TableId,
+        /// Which slice.
+        shard: ShardId,
+        /// What the manifest is to say of it, as the store's writer put it.
+        entry: String,
+    },
+    /// Server to coordinator: a copy could not be written, and why.
+    Unwritten {
+        /// Of which checkpoint.
+        number: u64,
+        /// In words.
+        reason: String,
+    },
+    /// Coordinator to servers: hold shards of this table, as a checkpoint has them. Answered as a table that is added.
+    Restore {
+        /// Its number.
+        table: TableId,
+        /// The spec.
+        spec: TableSpec,
+        /// The clock that the checkpoint is of.
+        clock: Clock,
+        /// The store.
+        location: String,
+        /// The checkpoint's name there.
+        name: String,
+    },
 }
 
 variants!(Role { 0 => Server, 1 => Worker });
@@ -203,4 +257,9 @@ variants!(Control {
     20 => AskStatus,
     21 => Status { status },
     40 => Follow { leader },
+    30 => Checkpoint { number, clock, location, name },
+    31 => Missed { number, table, shard, frontier },
+    32 => Written { number, table, shard, entry },
+    33 => Unwritten { number, reason },
+    34 => Restore { table, spec, clock, location, name },
 });

@@ -1,0 +1,112 @@
+//! What `server` and `launch` are told of checkpoints.
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use clap::value_parser;
+use slackwater::{CheckpointSettings, ResumeFrom};
+
+/// The settings of checkpoints.
+#[derive(Clone, clap::Args)]
+#[command(next_help_heading = "Checkpoints")]
+pub struct Options {
+    /// Keep checkpoints here, without stopping the run: a folder that every server's process can write, or s3://BUCKET/PATH.
+    #[arg(long, value_name = "LOCATION")]
+    checkpoint: Option<String>,
+    /// How many seconds after a checkpoint the next is begun.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds, requires = "checkpoint")]
+    checkpoint_every: f64,
+    /// How many checkpoints are kept, the newest of them.
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = value_parser!(u32).range(1..=1_000_000), requires = "checkpoint")]
+    keep: u32,
+    /// Go on from a checkpoint: the newest at this location, or the one whose own folder this is; without one, the newest where checkpoints
+    /// are kept. The numbers of servers and workers may be others than before.
+    #[arg(long, value_name = "LOCATION", num_args = 0..=1, default_missing_value = "")]
+    resume: Option<String>,
+    /// Whose checkpoints they are: one job's are kept at one location.
+    #[arg(long, value_name = "NAME", default_value = "slackwater")]
+    job: String,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if (0.01..=1e6).contains(&seconds) { Ok(seconds) } else { Err("from 0.01 to 1000000 seconds".to_owned()) }
+}
+
+impl Options {
+    /// As if nothing was said of them.
+    pub fn none() -> Self {
+        Self { checkpoint: None, checkpoint_every: 60.0, keep: 3, resume: None, job: "slackwater".into() }
+    }
+
+    /// Where they are kept, if they are.
+    pub fn settings(&self) -> Option<CheckpointSettings> {
+        let every = Duration::from_secs_f64(self.checkpoint_every);
+        let keep = NonZeroUsize::new(self.keep as usize).unwrap_or(NonZeroUsize::MIN);
+        let location = self.checkpoint.as_deref();
+        location.map(|location| CheckpointSettings { every, keep, ..CheckpointSettings::new(location, &self.job) })
+    }
+
+    /// What the run goes on from, if it does.
+    pub fn resumed(&self) -> anyhow::Result<Option<ResumeFrom>> {
+        let Some(location) = &self.resume else { return Ok(None) };
+        let location = match (&location[..], &self.checkpoint) {
+            ("", Some(kept)) => kept.clone(),
+            ("", None) => anyhow::bail!("--resume from where? Give it a location, or say --checkpoint LOCATION"),
+            (location, _) => location.to_owned(),
+        };
+        Ok(Some(ResumeFrom { location, job: self.job.clone() }))
+    }
+
+    /// The same, for a process that coordinates.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let mut arguments = Vec::new();
+        if let Some(location) = &self.checkpoint {
+            arguments.push(format!("--checkpoint={location}"));
+            arguments
+                .extend([format!("--checkpoint-every={}", self.checkpoint_every), format!("--keep={}", self.keep)]);
+        }
+        arguments.extend(self.resume.as_ref().map(|location| match &location[..] {
+            "" => "--resume".to_owned(),
+            location => format!("--resume={location}"),
+        }));
+        if !arguments.is_empty() {
+            arguments.push(format!("--job={}", self.job));
+        }
+        arguments.into_iter().map(OsString::from).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn line<'a>(words: impl IntoIterator<Item = &'a str>) -> Options {
+        Line::parse_from(std::iter::once("").chain(words)).options
+    }
+
+    #[test]
+    fn a_process_that_coordinates_is_told_the_same() {
+        for words in [
+            &[][..],
+            &["--checkpoint=/runs/a b", "--keep=7", "--checkpoint-every=0.5", "--job=clicks"],
+            &["--checkpoint=/runs/a", "--resume"],
+            &["--resume=/runs/a"],
+        ] {
+            let options = line(words.iter().copied());
+            let arguments = options.arguments();
+            let again = line(arguments.iter().map(|word| word.to_str().expect("text")));
+            assert_eq!(again.settings(), options.settings());
+            assert_eq!(again.resumed().expect("somewhere"), options.resumed().expect("somewhere"));
+        }
+        assert!(line(["--resume"]).resumed().is_err(), "from nowhere");
+    }
+}

@@ -1,0 +1,265 @@
+//! Checkpoints of a run that does not stop for them, and runs that go on from one with other numbers of servers and workers.
+
+use slackwater::{
+    CheckpointSettings, Combine, Connect, Consistency, Error, Membership, NumberType, Reduce, ResumeFrom, Serve,
+    Session, Shape, Table, TableSpec,
+};
+use std::net::TcpListener;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const ROWS: u64 = 64;
+const SLACK: u64 = 3;
+/// Tells done from hung: nothing here takes a tenth of it.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A folder of its own, which goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("slackwater-checkpoints-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn location(&self) -> String {
+        self.0.to_str().expect("text").to_owned()
+    }
+
+    /// The checkpoints that are published, oldest first.
+    fn published(&self) -> Vec<PathBuf> {
+        let folders = std::fs::read_dir(&self.0).expect("readable").filter_map(|entry| Some(entry.ok()?.path()));
+        let mut folders: Vec<PathBuf> = folders.filter(|folder| folder.join("manifest.json").exists()).collect();
+        folders.sort();
+        folders
+    }
+
+    fn resume(&self) -> ResumeFrom {
+        ResumeFrom { location: self.location(), job: "counts".into() }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn clock_of(checkpoint: &Path) -> u64 {
+    let manifest = std::fs::read_to_string(checkpoint.join("manifest.json")).expect("a manifest");
+    let (_, rest) = manifest.split_once("\"clock\": ").expect("a clock");
+    rest.split_once(',').and_then(|(clock, _)| clock.parse().ok()).expect("a number")
+}
+
+/// A table that combines by clock, one that applies each push, and one with fewer rows than there are slices.
+struct Tables {
+    exact: Table<i64>,
+    each: Table<i64>,
+    small: Table<i64>,
+}
+
+impl Tables {
+    fn of(session: &Session) -> Result<Self, Error> {
+        let slack = Consistency::slack(SLACK);
+        let exact = TableSpec::dense("exact", ROWS, 1).combine(Combine::Clock(Reduce::Sum));
+        let each = TableSpec::sparse("each", 1).ordered();
+        let small = TableSpec::dense("small", 1, 1).combine(Combine::Clock(Reduce::Sum));
+        let [exact, each, small] = [exact, each, small].map(|spec| spec.number(NumberType::I64).consistency(slack));
+        Ok(Self { exact: session.table(exact)?, each: session.table(each)?, small: session.table(small)? })
+    }
+
+    /// One clock of a worker: it counts itself once in a row of each table.
+    fn count(&self, session: &Session) -> Result<(), Error> {
+        let row = session.now().0 % ROWS;
+        drop(self.exact.push_range(row..row + 1, vec![1])?);
+        drop(self.each.push_range(row..row + 1, vec![1])?);
+        drop(self.small.push_range(0..1, vec![1])?);
+        session.clock()?;
+        self.exact.pull_range(0..1)?.wait()?;
+        Ok(())
+    }
+
+    fn read(&self) -> Result<[Vec<i64>; 3], Error> {
+        let exact = self.exact.pull_range(0..ROWS)?.wait()?;
+        let each = self.each.pull_range(0..ROWS)?.wait()?;
+        let small = self.small.pull_range(0..1)?.wait()?;
+        Ok([exact.values().to_vec(), each.values().to_vec(), small.values().to_vec()])
+    }
+}
+
+/// Serves a run here, in two processes' worth of threads, while each worker does `work`.
+fn run<R: Send>(
+    shape: Shape,
+    serve: impl FnOnce(&mut Serve),
+    work: impl Fn(&Session) -> Result<R, Error> + Sync,
+) -> Result<Vec<R>, Error> {
+    let meet = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    let connect = Connect { join_limit: Duration::from_secs(20), ..Connect::to(&meet.to_string()) };
+    let mut first = Serve { coordinate: Some(shape), ..Serve::new(connect.clone()) };
+    serve(&mut first);
+    let others = Serve { threads: shape.servers - 1, ..Serve::new(connect.clone()) };
+    std::thread::scope(|scope| {
+        let servers = [first, others].map(|serve| scope.spawn(move || serve.run()));
+        let worker = || {
+            let session = Session::connect(&connect)?;
+            let result = work(&session)?;
+            session.close()?;
+            Ok(result)
+        };
+        let workers: Vec<_> = (0..shape.workers).map(|_| scope.spawn(worker)).collect();
+        let results = workers.into_iter().map(|worker| worker.join().expect("no panic")).collect();
+        for server in servers {
+            server.join().expect("no panic")?;
+        }
+        results
+    })
+}
+
+fn settings(folder: &Folder) -> CheckpointSettings {
+    let every = Duration::from_millis(50);
+    let keep = NonZeroUsize::new(3).expect("not 0");
+    CheckpointSettings { every, keep, ..CheckpointSettings::new(&folder.location(), "counts") }
+}
+
+/// Counts until enough checkpoints are there.
+fn count_until(session: &Session, folder: &Folder, enough: usize) -> Result<(), Error> {
+    let tables = Tables::of(session)?;
+    let begin = Instant::now();
+    while folder.published().len() < enough {
+        assert!(begin.elapsed() < LIMIT, "no checkpoint comes");
+        tables.count(session)?;
+        std::thread::sleep(Duration::from_millis(1 + u64::from(session.rank())));
+    }
+    Ok(())
+}
+
+/// How often each row was counted in clocks before `end`, by so many workers.
+fn counted(workers: i64, end: u64) -> Vec<i64> {
+    (0..ROWS).map(|row| workers * (0..end).filter(|clock| clock % ROWS == row).count() as i64).collect()
+}
+
+/// A run with slack goes on from its last checkpoint with other numbers of servers and workers: every count of clocks before is there
+/// once, and of later clocks none where the table combines by clock.
+fn goes_on(membership: Membership) {
+    let folder = Folder::new();
+    let with_checkpoints =
+        |serve: &mut Serve| (serve.checkpoints, serve.membership) = (Some(settings(&folder)), membership);
+    run(Shape { servers: 2, workers: 3 }, with_checkpoints, |session| count_until(session, &folder, 3)).expect("a run");
+    let published = folder.published();
+    assert_eq!(published.len(), 3, "the last three are kept");
+    let clock = clock_of(&published[2]);
+    assert!(clock_of(&published[1]) < clock);
+
+    let resumed = |serve: &mut Serve| (serve.resume, serve.membership) = (Some(folder.resume()), membership);
+    let found = run(Shape { servers: 3, workers: 2 }, resumed, |session| {
+        let tables = Tables::of(session)?;
+        let began = session.now().0;
+        let before = tables.read()?;
+        session.barrier()?;
+        for _ in 0..=SLACK {
+            tables.count(session)?;
+        }
+        session.barrier()?;
+        Ok((began, before, tables.read()?))
+    });
+    for (began, [exact, each, small], [exact_after, _, small_after]) in found.expect("a resumed run") {
+        assert_eq!(began, clock, "everybody begins at the checkpoint's clock");
+        assert_eq!(exact, counted(3, clock));
+        assert_eq!(small, [3 * clock as i64]);
+        let most = counted(3, clock + SLACK + 1);
+        let is_between = |row: usize| (exact[row]..=most[row]).contains(&each[row]);
+        assert!((0..ROWS as usize).all(is_between), "{each:?} is not between {exact:?} and {most:?}");
+        let more = |row: u64| 2 * i64::from((clock..=clock + SLACK).any(|clock| clock % ROWS == row));
+        let expected: Vec<i64> = (0..ROWS).map(|row| exact[row as usize] + more(row)).collect();
+        assert_eq!(exact_after, expected, "it goes on from there");
+        assert_eq!(small_after, [small[0] + 2 * (SLACK as i64 + 1)]);
+    }
+}
+
+#[test]
+fn a_run_goes_on_from_a_checkpoint_with_other_numbers_of_servers_and_workers() {
+    goes_on(Membership::Fixed);
+}
+
+#[test]
+fn so_does_one_with_copies() {
+    goes_on(Membership::Open { copies: 2, slices: 2 });
+}
+
+#[test]
+fn what_cannot_be_resumed_is_refused_in_words() {
+    let folder = Folder::new();
+    let with_checkpoints = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
+    run(Shape { servers: 1, workers: 1 }, with_checkpoints, |session| count_until(session, &folder, 2)).expect("a run");
+
+    let meet = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    let refused = |resume: ResumeFrom| {
+        let shape = Shape { servers: 1, workers: 1 };
+        let connect = Connect::to(&meet.to_string());
+        let serve = Serve { coordinate: Some(shape), resume: Some(resume), ..Serve::new(connect) };
+        serve.run().expect_err("refused").to_string()
+    };
+    let other = refused(ResumeFrom { job: "clicks".into(), ..folder.resume() });
+    assert!(other.contains("is of job 'counts', not of 'clicks'"), "{other}");
+
+    let resumed = |serve: &mut Serve| serve.resume = Some(folder.resume());
+    let refusal = run(Shape { servers: 1, workers: 1 }, resumed, |session| {
+        let spec = TableSpec::dense("exact", ROWS, 2).number(NumberType::I64);
+        Ok(session.table::<i64>(spec).map(drop).expect_err("another width").to_string())
+    });
+    let refusal = refusal.expect("the run itself goes on").remove(0);
+    assert!(refusal.contains("has another spec: width is 1 in one and 2 in the other"), "{refusal}");
+
+    let published = folder.published();
+    let [before, newest] = &published[published.len() - 2..] else { panic!("two at least") };
+    let files = std::fs::read_dir(newest).expect("readable").map(|entry| entry.expect("one").path());
+    let slice = files.filter(|path| path.to_string_lossy().contains("table-exact")).min().expect("a slice");
+    let whole = std::fs::read(&slice).expect("readable");
+    let mut changed = whole.clone();
+    changed[whole.len() / 2] ^= 1;
+    std::fs::write(&slice, changed).expect("writable");
+    let offered = before.file_name().expect("a name").to_string_lossy().into_owned();
+    let damaged = refused(folder.resume());
+    assert!(damaged.contains("slice 0 of table `exact`") && damaged.contains(&offered), "{damaged}");
+    std::fs::remove_file(&slice).expect("removed");
+    let missing = refused(folder.resume());
+    assert!(missing.contains("slice 0 of table `exact`") && missing.contains(&offered), "{missing}");
+    let named = ResumeFrom { location: before.to_str().expect("text").into(), ..folder.resume() };
+    let resumed = |serve: &mut Serve| serve.resume = Some(named);
+    let began = run(Shape { servers: 1, workers: 1 }, resumed, |session| Ok(session.now().0)).expect("the one before");
+    assert_eq!(began, [clock_of(before)]);
+}
+
+#[test]
+fn a_run_outlives_checkpoints_that_cannot_be_written() {
+    let folder = Folder::new();
+    let with_checkpoints = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
+    let counted = run(Shape { servers: 2, workers: 1 }, with_checkpoints, |session| {
+        count_until(session, &folder, 1)?;
+        // A file in the place of the folder: nothing can be written there from now on.
+        let away = folder.0.with_extension("away");
+        std::fs::rename(&folder.0, &away).and_then(|()| std::fs::write(&folder.0, "")).expect("moved");
+        let (tables, begin) = (Tables::of(session)?, Instant::now());
+        while begin.elapsed() < Duration::from_millis(400) {
+            tables.count(session)?;
+        }
+        std::fs::remove_file(&folder.0).and_then(|()| std::fs::rename(&away, &folder.0)).expect("moved back");
+        count_until(session, &folder, 2)?;
+        Ok(session.now().0)
+    });
+    assert_eq!(counted.expect("a run").len(), 1);
+
+    let (file, meet) = (folder.0.join("file"), TcpListener::bind("127.0.0.1:0").expect("a port").local_addr());
+    std::fs::write(&file, "").expect("written");
+    let checkpoints = CheckpointSettings::new(file.to_str().expect("text"), "counts");
+    let connect = Connect::to(&meet.expect("an address").to_string());
+    let shape = Shape { servers: 1, workers: 1 };
+    let serve = Serve { coordinate: Some(shape), checkpoints: Some(checkpoints), ..Serve::new(connect) };
+    let refused = serve.run().expect_err("known before the run").to_string();
+    assert!(refused.contains("is a file, not a folder"), "{refused}");
+}

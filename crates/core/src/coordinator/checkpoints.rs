@@ -1,0 +1,233 @@
+//! Checkpoints of a run: at which clock, what has been written of it, and a run that goes on from one.
+//!
+//! The clock lies a little ahead of the furthest frontier that was heard of, so that every shard comes by it. One that has passed it
+//! says so; then the checkpoint is given up, and the next is decided further ahead.
+
+use super::{ASK_AGAIN_AFTER, Coordinator, Membership};
+use crate::Outbox;
+use std::collections::BTreeMap;
+use types::{Clock, ShardId, TableId, TableSpec, Time};
+use wire::{Control, Field, Reader, WireError};
+
+/// Clocks that the first checkpoint is ahead.
+const AHEAD: u64 = 2;
+/// And the most that any is.
+const MOST_AHEAD: u64 = 1 << 20;
+
+/// What a run goes on from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resume {
+    /// The store.
+    pub location: String,
+    /// The checkpoint's name there.
+    pub name: String,
+    /// The clock with which the run begins.
+    pub clock: Clock,
+    /// Into how many slices tables are cut.
+    pub slices: u32,
+    /// Tables as they were made.
+    pub tables: Vec<TableSpec>,
+}
+
+impl Field for Resume {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.location.put(out);
+        self.name.put(out);
+        (self.clock, self.slices).put(out);
+        self.tables.put(out);
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let (location, name) = (Field::get(input)?, Field::get(input)?);
+        let (clock, slices) = Field::get(input)?;
+        Ok(Self { location, name, clock, slices, tables: Field::get(input)? })
+    }
+}
+
+/// How a checkpoint has ended, for whoever keeps the store.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CheckpointEnd {
+    /// Every slice is in the store: it can be published.
+    Whole(Gathered),
+    /// A shard had passed its clock when it heard of it: worth another try at once.
+    Missed {
+        /// In words.
+        reason: String,
+    },
+    /// Something could not be written.
+    Failed {
+        /// In words.
+        reason: String,
+    },
+}
+
+/// What servers have written for a checkpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gathered {
+    /// Its name in the store.
+    pub name: String,
+    /// The clock at which every shard was copied.
+    pub clock: Clock,
+    /// Into how many slices tables are cut.
+    pub slices: u32,
+    /// Each table, and what its servers' writers say of its slices, in order. A small table may have fewer.
+    pub tables: Vec<(TableSpec, Vec<String>)>,
+}
+
+/// A checkpoint under way.
+pub(super) struct Underway {
+    number: u64,
+    clock: Clock,
+    location: String,
+    name: String,
+    written: BTreeMap<(TableId, ShardId), String>,
+    asked: Time,
+}
+
+/// Everything that a coordinator knows of checkpoints.
+#[derive(Default)]
+pub(super) struct Checkpoints {
+    resume: Option<Resume>,
+    begun: u64,
+    /// The furthest frontier that was heard of.
+    furthest: Clock,
+    ahead: u64,
+    underway: Option<Underway>,
+    ended: Option<CheckpointEnd>,
+}
+
+impl Coordinator {
+    /// The run goes on from a checkpoint. To be said before anybody joins.
+    pub fn resume(&mut self, resume: Resume) {
+        self.checkpoints.resume = Some(resume);
+    }
+
+    /// The clock with which the run begins.
+    pub(super) fn first_clock(&self) -> Clock {
+        self.checkpoints.resume.as_ref().map_or(Clock(0), |resume| resume.clock)
+    }
+
+    /// Into how many slices tables are cut. A checkpoint says so for ever.
+    pub(super) fn slices(&self) -> u32 {
+        let servers = self.size.servers;
+        match (&self.checkpoints.resume, self.membership) {
+            (Some(resume), _) => resume.slices,
+            (None, Membership::Fixed) => servers,
+            (None, Membership::Open { slices, .. }) => servers * slices.max(1),
+        }
+    }
+
+    /// What a server is told to hold a table: as it is, or as a checkpoint has it. Fails in words if the checkpoint has another one of
+    /// that name.
+    pub(super) fn adding(&self, table: TableId, spec: &TableSpec) -> Result<Control, String> {
+        let found = self.checkpoints.resume.as_ref().and_then(|resume| {
+            let kept = resume.tables.iter().find(|kept| kept.name == spec.name)?;
+            Some((resume, kept))
+        });
+        let Some((Resume { location, name, clock, .. }, kept)) = found else {
+            return Ok(Control::AddTable { table, spec: spec.clone() });
+        };
+        if let Some(difference) = kept.difference(spec) {
+            return Err(format!(
+                "table '{}' of {name} in {location} has another spec: {difference} (the checkpoint's first); resume with the program and \
+                 the settings that wrote it",
+                spec.name
+            ));
+        }
+        let (spec, clock) = (spec.clone(), *clock);
+        Ok(Control::Restore { table, spec, clock, location: location.clone(), name: name.clone() })
+    }
+
+    /// Whether a checkpoint would make sense now: workers work on tables, and none is under way.
+    #[must_use]
+    pub fn may_checkpoint(&self) -> bool {
+        let idle = self.checkpoints.underway.is_none() && self.checkpoints.ended.is_none();
+        let tables = self.made_tables();
+        idle && self.begun && !self.is_over() && self.lost.is_none() && tables.is_some_and(|made| !made.is_empty())
+    }
+
+    /// Whether a checkpoint is under way.
+    #[must_use]
+    pub fn is_checkpointing(&self) -> bool {
+        self.checkpoints.underway.is_some()
+    }
+
+    /// Decides at which clock a checkpoint is made, which was begun in a store under a name, and tells the servers.
+    pub fn checkpoint(&mut self, now: Time, location: String, name: String, out: &mut Outbox) {
+        let known = &mut self.checkpoints;
+        known.begun += 1;
+        known.ahead = known.ahead.clamp(AHEAD, MOST_AHEAD);
+        let (number, written) = (known.begun, BTreeMap::new());
+        let clock = Clock(known.furthest.max(self.first_clock()).0.saturating_add(self.checkpoints.ahead));
+        self.checkpoints.underway = Some(Underway { number, clock, location, name, written, asked: now });
+        self.say_checkpoint(out);
+    }
+
+    fn say_checkpoint(&self, out: &mut Outbox) {
+        let Some(Underway { number, clock, location, name, .. }) = &self.checkpoints.underway else { return };
+        for server in self.live_servers() {
+            let (number, clock, location, name) = (*number, *clock, location.clone(), name.clone());
+            Self::say(server, Control::Checkpoint { number, clock, location, name }, out);
+        }
+    }
+
+    /// Says it again to servers that may not have heard of it, or whose answer was lost.
+    pub(super) fn ask_for_checkpoint_again(&mut self, now: Time, out: &mut Outbox) {
+        if let Some(underway) = &mut self.checkpoints.underway
+            && now.since(underway.asked) >= ASK_AGAIN_AFTER
+        {
+            underway.asked = now;
+            self.say_checkpoint(out);
+        }
+    }
+
+    /// A server's frontier, by its beat.
+    pub(super) fn heard_frontier(&mut self, frontier: Clock) {
+        self.checkpoints.furthest = self.checkpoints.furthest.max(frontier);
+    }
+
+    /// A server speaks of a checkpoint.
+    pub(super) fn checkpointed(&mut self, control: Control) {
+        let made = self.made_tables();
+        let known = &mut self.checkpoints;
+        let Some(underway) = &mut known.underway else { return };
+        match control {
+            Control::Missed { number, table, shard, frontier } => {
+                known.furthest = known.furthest.max(frontier);
+                // Whoever answered for the slice before may have written it.
+                if number == underway.number && !underway.written.contains_key(&(table, shard)) {
+                    known.ahead = (known.ahead * 2).min(MOST_AHEAD);
+                    let reason = format!("clock {} had passed before every server knew of it", underway.clock.0);
+                    known.ended = Some(CheckpointEnd::Missed { reason });
+                    known.underway = None;
+                }
+            }
+            Control::Unwritten { number, reason } if number == underway.number => {
+                known.ended = Some(CheckpointEnd::Failed { reason });
+                known.underway = None;
+            }
+            Control::Written { number, table, shard, entry } if number == underway.number => {
+                underway.written.entry((table, shard)).or_insert(entry);
+                // A table that is being made may have something of earlier clocks, too.
+                let Some(made) = made else { return };
+                let slices = self.chains.len();
+                let mut tables = Vec::new();
+                for (table, spec) in made {
+                    let count = spec.shape.extent().split(slices).len() as u32;
+                    let entry = |slice| underway.written.get(&(table, ShardId(slice))).cloned();
+                    let Some(entries) = (0..count).map(entry).collect::<Option<Vec<_>>>() else { return };
+                    tables.push((spec, entries));
+                }
+                let (name, clock, slices) = (underway.name.clone(), underway.clock, slices as u32);
+                known.ended = Some(CheckpointEnd::Whole(Gathered { name, clock, slices, tables }));
+                known.underway = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// How the checkpoint that was under way has ended, once.
+    pub fn take_checkpoint_end(&mut self) -> Option<CheckpointEnd> {
+        self.checkpoints.ended.take()
+    }
+}

@@ -1,0 +1,204 @@
+//! The coordinator's hand: begins checkpoints, publishes what servers have written, and removes old ones, on a thread of its own.
+
+use super::{CheckpointSettings, spec_entry};
+use machine::{CheckpointEnd, Coordinator, CoordinatorInput, Gathered, Outbox};
+use serde_json::Value;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+use store::{Manifest, Positions, Rows, Slice, SliceEntry, Store, StoreError, TableEntry, Writing};
+use types::{NumberType, TableSpec, Time};
+
+enum Work {
+    Begin,
+    Publish(Box<Gathered>),
+    Abandon,
+}
+
+enum Done {
+    Begun(String),
+    Published { name: String, clock: u64, bytes: u64 },
+    Abandoned,
+    Failed(String),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    /// The thread is at it.
+    Working,
+    /// The servers are.
+    Gathering,
+}
+
+/// Keeps the checkpoints of a run.
+pub(crate) struct Keeper {
+    settings: CheckpointSettings,
+    works: Option<Sender<Work>>,
+    done: Receiver<Done>,
+    thread: Option<JoinHandle<()>>,
+    stage: Stage,
+    /// When the next one is due.
+    due: Instant,
+}
+
+impl Keeper {
+    /// Begins to keep them.
+    pub fn start(settings: CheckpointSettings) -> std::io::Result<Self> {
+        let (works, to_do) = channel();
+        let (finish, done) = channel();
+        let kept = settings.clone();
+        let thread = std::thread::Builder::new().name("checkpoints".to_owned());
+        let thread = thread.spawn(move || work_off(&kept, &to_do, &finish))?;
+        let due = Instant::now() + settings.every;
+        Ok(Self { settings, works: Some(works), done, thread: Some(thread), stage: Stage::Idle, due })
+    }
+
+    fn give(&mut self, work: Work) {
+        self.stage = Stage::Working;
+        self.works.as_ref().map(|works| works.send(work));
+    }
+
+    /// Does what is to be done now. What the machine is told is returned, for the record.
+    pub fn turn(&mut self, now: Time, machine: &mut Coordinator, out: &mut Outbox) -> Option<CoordinatorInput> {
+        let mut told = None;
+        while let Ok(done) = self.done.try_recv() {
+            if let Done::Begun(name) = done {
+                self.stage = Stage::Gathering;
+                let input = CoordinatorInput::Checkpoint(now, self.settings.location.clone(), name);
+                input.clone().apply(machine, out);
+                told = Some(input);
+            } else {
+                self.finished(done);
+            }
+        }
+        self.gather(machine);
+        if self.stage == Stage::Idle && Instant::now() >= self.due && machine.may_checkpoint() {
+            self.give(Work::Begin);
+        }
+        told
+    }
+
+    /// Takes what has come of a checkpoint that servers are at.
+    fn gather(&mut self, machine: &mut Coordinator) {
+        match machine.take_checkpoint_end() {
+            None => {}
+            Some(CheckpointEnd::Whole(gathered)) => self.give(Work::Publish(Box::new(gathered))),
+            Some(CheckpointEnd::Missed { reason }) => {
+                tracing::debug!("a checkpoint is tried again: {reason}");
+                self.due = Instant::now();
+                self.give(Work::Abandon);
+            }
+            Some(CheckpointEnd::Failed { reason }) => {
+                tracing::error!("NO CHECKPOINT: {reason}. The run goes on without it, and tries again");
+                self.due = Instant::now() + self.settings.every;
+                self.give(Work::Abandon);
+            }
+        }
+    }
+
+    fn finished(&mut self, done: Done) {
+        self.stage = Stage::Idle;
+        match done {
+            Done::Published { name, clock, bytes } => {
+                self.due = Instant::now() + self.settings.every;
+                tracing::info!(clock, bytes, location = self.settings.location, "{name} is there");
+            }
+            Done::Failed(reason) => {
+                self.due = Instant::now() + self.settings.every;
+                tracing::error!("NO CHECKPOINT: {reason}. The run goes on without it, and tries again");
+            }
+            Done::Abandoned | Done::Begun(_) => {}
+        }
+    }
+
+    /// The run is over: what can be published still is, and waited for.
+    pub fn finish(mut self, machine: &mut Coordinator) {
+        self.gather(machine);
+        if machine.is_checkpointing() {
+            tracing::info!("the run ended before the checkpoint that was under way");
+            self.give(Work::Abandon);
+        }
+        drop(self.works.take());
+        while let Ok(done) = self.done.recv() {
+            if let Done::Begun(_) = done {
+                // Its folder is removed when the next run begins.
+                continue;
+            }
+            self.finished(done);
+        }
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn work_off(settings: &CheckpointSettings, to_do: &Receiver<Work>, finish: &Sender<Done>) {
+    let mut writing: Option<Writing> = None;
+    for work in to_do {
+        let done = match work {
+            Work::Begin => match Store::open(&settings.location).and_then(|store| store.begin(&settings.job)) {
+                Ok(begun) => {
+                    let name = begun.name().to_string();
+                    writing = Some(begun);
+                    Done::Begun(name)
+                }
+                Err(error) => Done::Failed(error.to_string()),
+            },
+            Work::Publish(gathered) => {
+                let Some(writing) = writing.take() else { continue };
+                let published = publish(settings, &writing, &gathered);
+                if published.is_err() {
+                    writing.abandon().ok();
+                }
+                published.unwrap_or_else(Done::Failed)
+            }
+            Work::Abandon => {
+                writing.take().map(Writing::abandon);
+                Done::Abandoned
+            }
+        };
+        if finish.send(done).is_err() {
+            return;
+        }
+    }
+}
+
+/// Writes the manifest, and removes what is too old.
+fn publish(settings: &CheckpointSettings, writing: &Writing, gathered: &Gathered) -> Result<Done, String> {
+    let Gathered { name, clock, slices, tables } = gathered;
+    let words = |error: StoreError| error.to_string();
+    let tables = tables.iter().map(|(spec, entries)| table_entry(writing, *slices, spec, entries));
+    let tables = tables.collect::<Result<Vec<_>, String>>()?;
+    let manifest =
+        Manifest { job: settings.job.clone(), clock: clock.0, slices: *slices, tables, ..Manifest::default() };
+    writing.publish(&manifest).map_err(words)?;
+    let bytes = manifest.files().map(|(file, _)| file.bytes).sum();
+    // It is there, whatever becomes of those before it.
+    if let Err(error) = Store::open(&settings.location).and_then(|store| store.prune(settings.keep)) {
+        tracing::warn!(%error, "old checkpoints could not be removed");
+    }
+    Ok(Done::Published { name: name.clone(), clock: clock.0, bytes })
+}
+
+/// What the manifest says of a table. Every table has all slices there: of those that a small one has not, nothing is kept.
+fn table_entry(writing: &Writing, slices: u32, spec: &TableSpec, entries: &[String]) -> Result<TableEntry, String> {
+    let (mut stride, mut written) = (u64::from(spec.width), Vec::new());
+    for entry in entries {
+        let entry: Value = serde_json::from_str(entry).map_err(|error| error.to_string())?;
+        stride = entry["stride"].as_u64().unwrap_or(stride);
+        let slice: SliceEntry = serde_json::from_value(entry["slice"].clone()).map_err(|error| error.to_string())?;
+        written.push(slice);
+    }
+    for slice in written.len() as u32..slices {
+        let rows = match spec.number {
+            NumberType::F32 => Rows::F32([][..].into()),
+            NumberType::F64 => Rows::F64([][..].into()),
+            NumberType::I64 => Rows::I64([][..].into()),
+        };
+        let positions = Positions::Run { first: 0, count: 0 };
+        let (table, stride, ledger) = (spec.name[..].into(), stride as usize, [][..].into());
+        let nothing = Slice { table, slice, positions, stride, rows, ledger };
+        written.push(writing.slice(&nothing).map_err(|error| error.to_string())?);
+    }
+    let (name, number) = (spec.name.clone(), spec.number);
+    Ok(TableEntry { name, spec: spec_entry(spec), number, stride, slices: written })
+}

@@ -1,0 +1,220 @@
+//! Checkpoints beside a run: threads that write and read them, so that no server waits for a disk.
+//!
+//! A server's thread copies its slices and hands the copies over; [`Scribe`] writes them. The coordinator's thread decides and
+//! gathers; [`Keeper`] begins checkpoints, publishes them and removes old ones. What fails is said in the log, with what to do
+//! about it: that checkpoint is given up, and the run goes on.
+
+mod keeper;
+mod scribe;
+
+pub(crate) use keeper::Keeper;
+pub(crate) use scribe::{Finished, Scribe};
+
+use crate::NodeError;
+use machine::{Image, Places, Resume};
+use std::fmt::Write;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+use store::{CheckpointName, Opened, Positions, Rows, Settings, Slice, Store};
+use types::{Clock, NumberType, TableSpec};
+use wire::{Field, Payload, Reader};
+
+/// Where checkpoints are kept, and how many.
+///
+/// ```
+/// use node::CheckpointSettings;
+/// use std::time::Duration;
+///
+/// let settings = CheckpointSettings::new("runs/clicks", "clicks");
+/// assert_eq!((settings.every, settings.keep.get()), (Duration::from_secs(60), 3));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointSettings {
+    /// A folder, or an object store: every server's process must reach it under this name.
+    pub location: String,
+    /// Whose checkpoints they are: those of one job are kept at one location.
+    pub job: String,
+    /// How long after one the next is begun.
+    pub every: Duration,
+    /// How many are kept.
+    pub keep: NonZeroUsize,
+}
+
+impl CheckpointSettings {
+    /// One a minute, of which the last three are kept.
+    #[must_use]
+    pub fn new(location: &str, job: &str) -> Self {
+        let keep = NonZeroUsize::MIN.saturating_add(2);
+        Self { location: absolute(location), job: job.to_owned(), every: Duration::from_secs(60), keep }
+    }
+
+    /// Sees that checkpoints can be written there: better known before a run than at its first checkpoint. Removes what a run that was
+    /// killed has left half-written.
+    ///
+    /// # Errors
+    /// [`NodeError::Checkpoint`], in the store's words.
+    pub fn probe(&self) -> Result<(), NodeError> {
+        if self.location.starts_with("memory:") {
+            let reason = "checkpoints in memory are gone with the process; name a folder or an s3:// location";
+            return Err(NodeError::Checkpoint { reason: reason.to_owned() });
+        }
+        let store = Store::open(&self.location)?;
+        store.probe()?;
+        store.remove_unfinished()?;
+        // Said now if another job's are there.
+        match store.newest(Some(&self.job)) {
+            Err(error @ store::StoreError::OtherJob { .. }) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl From<store::StoreError> for NodeError {
+    fn from(error: store::StoreError) -> Self {
+        Self::Checkpoint { reason: error.to_string() }
+    }
+}
+
+/// A folder by its whole name, for processes that were started elsewhere; anything else as it is.
+fn absolute(location: &str) -> String {
+    if location.contains("://") || location.starts_with("memory:") {
+        return location.to_owned();
+    }
+    std::path::absolute(location).ok().and_then(|path| path.to_str().map(str::to_owned)).unwrap_or(location.to_owned())
+}
+
+/// Opens the checkpoint that a run is to go on from: the newest at a location, or the one whose own folder is named. Every byte of it is
+/// read once, so that damage is known before anybody joins.
+///
+/// ```
+/// let refused = node::open_resume("no/such/folder", "clicks").expect_err("there is none");
+/// assert!(refused.to_string().contains("no/such/folder"));
+/// ```
+///
+/// # Errors
+/// [`NodeError::Checkpoint`]: there is none, it is damaged (the one before is named), or it is another job's.
+pub fn open_resume(location: &str, job: &str) -> Result<Resume, NodeError> {
+    let location = absolute(location);
+    let opened = Opened::at(&location, &Settings::from_environment())?;
+    let manifest = opened.manifest();
+    if manifest.job != job {
+        let (name, found) = (opened.name(), &manifest.job);
+        let reason = format!(
+            "{name} in {location} is of job '{found}', not of '{job}': say --job {found}, or name another place"
+        );
+        return Err(NodeError::Checkpoint { reason });
+    }
+    opened.verify()?;
+    let tables = manifest.tables.iter().map(|table| {
+        let spec = table.spec.get("wire").and_then(serde_json::Value::as_str).and_then(spec_of);
+        let other = || format!("{}: the spec of table '{}' is none that this release knows", opened.name(), table.name);
+        spec.filter(|spec| spec.name == table.name).ok_or_else(|| NodeError::Checkpoint { reason: other() })
+    });
+    let tables = tables.collect::<Result<Vec<_>, _>>()?;
+    let last = location.trim_end_matches('/').rsplit_once('/');
+    let folder = last.filter(|(_, name)| name.parse::<CheckpointName>().is_ok()).map(|(folder, _)| folder.to_owned());
+    let (clock, slices, name) = (Clock(manifest.clock), manifest.slices, opened.name().to_string());
+    Ok(Resume { location: folder.unwrap_or(location), name, clock, slices, tables })
+}
+
+/// What a checkpoint holds, in lines for people: the newest at a location, or the one whose own folder is named.
+///
+/// ```
+/// let refused = node::describe_checkpoint("no/such/folder").expect_err("there is none");
+/// assert!(refused.to_string().contains("no/such/folder"));
+/// ```
+///
+/// # Errors
+/// [`NodeError::Checkpoint`]: there is none, or it is damaged (the one before is named).
+pub fn describe_checkpoint(location: &str) -> Result<String, NodeError> {
+    Ok(Opened::at(location, &Settings::from_environment())?.summary())
+}
+
+/// A spec as the manifest keeps it: for people, and byte for byte.
+fn spec_entry(spec: &TableSpec) -> serde_json::Value {
+    let mut bytes = Vec::new();
+    spec.put(&mut bytes);
+    let mut wire = String::new();
+    bytes.iter().for_each(|byte| write!(wire, "{byte:02x}").unwrap_or_default());
+    serde_json::json!({
+        "shape": format!("{:?}", spec.shape),
+        "width": spec.width,
+        "combine": format!("{:?}", spec.combine),
+        "consistency": format!("{:?}", spec.consistency),
+        "updater": format!("{:?}", spec.updater),
+        "wire": wire,
+    })
+}
+
+/// And back.
+fn spec_of(wire: &str) -> Option<TableSpec> {
+    let digits = wire.as_bytes().chunks_exact(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Vec<u8> = digits.map(byte).collect::<Option<_>>()?;
+    let mut reader = Reader(&bytes);
+    let spec = TableSpec::get(&mut reader).ok()?;
+    reader.0.is_empty().then_some(spec)
+}
+
+/// A copy as the store writes it.
+fn slice_of(image: &Image) -> Option<Slice<'_>> {
+    let rows = match image.number {
+        NumberType::F32 => Rows::F32(image.rows.numbers()?.into()),
+        NumberType::F64 => Rows::F64(image.rows.numbers()?.into()),
+        NumberType::I64 => Rows::I64(image.rows.numbers()?.into()),
+    };
+    let positions = match &image.places {
+        Places::Run { first, count } => Positions::Run { first: *first, count: *count },
+        Places::List(list) => Positions::List(list[..].into()),
+    };
+    let (table, ledger) = (image.name[..].into(), image.ledger[..].into());
+    Some(Slice { table, slice: image.shard.0, positions, stride: image.stride, rows, ledger })
+}
+
+/// And back, of a table of this run.
+fn image_of(slice: Slice<'static>, table: types::TableId, clock: Clock) -> Image {
+    let number = slice.rows.number();
+    let places = match slice.positions {
+        Positions::Run { first, count } => Places::Run { first, count },
+        Positions::List(list) => Places::List(list.into_owned()),
+    };
+    let rows = match slice.rows {
+        Rows::F32(numbers) => Payload::new(numbers.into_owned()),
+        Rows::F64(numbers) => Payload::new(numbers.into_owned()),
+        Rows::I64(numbers) => Payload::new(numbers.into_owned()),
+    };
+    Image {
+        checkpoint: 0,
+        clock,
+        table,
+        name: slice.table.into_owned(),
+        shard: types::ShardId(slice.slice),
+        number,
+        stride: slice.stride,
+        places,
+        rows,
+        ledger: slice.ledger.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spec_is_kept_byte_for_byte() {
+        let spec = TableSpec::sparse("ratings", 3).ordered();
+        let entry = spec_entry(&spec);
+        let wire = entry["wire"].as_str().expect("text");
+        assert_eq!(spec_of(wire), Some(spec));
+        assert_eq!((spec_of(&wire[2..]), spec_of("xy"), spec_of(&format!("{wire}00"))), (None, None, None));
+    }
+
+    #[test]
+    fn places_are_known_by_their_whole_names() {
+        assert!(CheckpointSettings::new("runs/clicks", "clicks").location.starts_with('/'));
+        assert_eq!(CheckpointSettings::new("s3://bucket/clicks", "clicks").location, "s3://bucket/clicks");
+        let refused = CheckpointSettings::new("memory:", "clicks").probe().expect_err("no place for a run's");
+        assert!(refused.to_string().contains("gone with the process"), "{refused}");
+    }
+}

@@ -1,0 +1,187 @@
+//! A server's hand: writes copies of its slices, and reads those that it is to hold, on a thread of its own.
+
+use super::{image_of, slice_of};
+use machine::{Image, Restored};
+use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use store::{CheckpointName, Store, Writing};
+use types::{Clock, ShardId, TableId, TableSpec};
+use wire::Control;
+
+enum Work {
+    /// From now on copies belong to this checkpoint.
+    Join {
+        number: u64,
+        location: String,
+        name: String,
+    },
+    Write(Box<Image>),
+    Read(Box<Wanted>),
+}
+
+/// A table of a checkpoint that is to be read.
+struct Wanted {
+    table: TableId,
+    spec: TableSpec,
+    clock: Clock,
+    location: String,
+    name: String,
+    slices: Vec<ShardId>,
+}
+
+/// Something that the thread is done with.
+#[expect(clippy::large_enum_variant, reason = "there are few of them")]
+pub(crate) enum Finished {
+    /// To be said to the coordinator.
+    Say(Control),
+    /// To be handed to the machine.
+    Restore(Box<Restored>),
+}
+
+/// Writes and reads for one server.
+#[derive(Default)]
+pub(crate) struct Scribe {
+    thread: Option<(Sender<Work>, Receiver<Finished>, JoinHandle<()>)>,
+    /// Asked for and not finished.
+    open: usize,
+    /// The checkpoint it writes for, and what was said of it: said again when it is asked again, for it may have been lost.
+    number: u64,
+    said: Vec<Control>,
+    reading: BTreeSet<TableId>,
+}
+
+impl Scribe {
+    fn give(&mut self, work: Work) {
+        if self.thread.is_none() {
+            let (works, to_do) = channel();
+            let (finish, finished) = channel();
+            let thread = std::thread::Builder::new().name("checkpoints".to_owned());
+            match thread.spawn(move || work_off(&to_do, &finish)) {
+                Ok(thread) => self.thread = Some((works, finished, thread)),
+                Err(error) => return tracing::error!(%error, "no thread to write checkpoints with"),
+            }
+        }
+        if let Some((works, ..)) = &self.thread
+            && works.send(work).is_ok()
+        {
+            self.open += 1;
+        }
+    }
+
+    /// The coordinator wants a checkpoint. Returns what is to be said of it again.
+    pub fn asked(&mut self, number: u64, location: &str, name: &str) -> Vec<Control> {
+        if number > self.number {
+            (self.number, self.said) = (number, Vec::new());
+            self.give(Work::Join { number, location: location.to_owned(), name: name.to_owned() });
+        }
+        if number == self.number { self.said.clone() } else { Vec::new() }
+    }
+
+    /// A table is to be restored, of which the server holds these slices.
+    pub fn wanted(
+        &mut self,
+        (table, spec): (TableId, &TableSpec),
+        clock: Clock,
+        (location, name): (&str, &str),
+        slices: Vec<ShardId>,
+    ) {
+        if self.reading.insert(table) {
+            let (location, name) = (location.to_owned(), name.to_owned());
+            self.give(Work::Read(Box::new(Wanted { table, spec: spec.clone(), clock, location, name, slices })));
+        }
+    }
+
+    /// Writes copies.
+    pub fn write(&mut self, images: Vec<Image>) {
+        images.into_iter().for_each(|image| self.give(Work::Write(Box::new(image))));
+    }
+
+    /// The next thing that is done.
+    pub fn next(&mut self) -> Option<Finished> {
+        let (_, finished, _) = self.thread.as_ref().filter(|_| self.open > 0)?;
+        let finished = finished.try_recv().ok()?;
+        self.open -= 1;
+        match &finished {
+            Finished::Say(control @ (Control::Written { number, .. } | Control::Unwritten { number, .. }))
+                if *number == self.number =>
+            {
+                self.said.push(control.clone());
+            }
+            Finished::Restore(restored) => {
+                self.reading.remove(&restored.table);
+            }
+            Finished::Say(Control::TableAdded { table, .. }) => {
+                self.reading.remove(table);
+            }
+            Finished::Say(_) => {}
+        }
+        Some(finished)
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.open == 0 || self.thread.as_ref().is_none_or(|(_, _, thread)| thread.is_finished())
+    }
+}
+
+fn work_off(to_do: &Receiver<Work>, finish: &Sender<Finished>) {
+    let mut writing: Option<(u64, Result<Writing, String>)> = None;
+    for work in to_do {
+        let finished = match work {
+            Work::Join { number, location, name } => {
+                let joined = name.parse::<CheckpointName>().map_err(|error| error.to_string());
+                let joined = joined.and_then(|name| Ok(Store::open(&location).map_err(|e| e.to_string())?.join(name)));
+                writing = Some((number, joined));
+                // Nobody has to be told.
+                Finished::Say(Control::Beat)
+            }
+            Work::Write(image) => Finished::Say(match &writing {
+                Some((number, joined)) if *number == image.checkpoint => write(*number, joined, &image),
+                // A copy for a checkpoint that was given up.
+                _ => Control::Beat,
+            }),
+            Work::Read(wanted) => {
+                let table = wanted.table;
+                match read(*wanted) {
+                    Ok(restored) => Finished::Restore(Box::new(restored)),
+                    Err(problem) => Finished::Say(Control::TableAdded { table, problem: Some(problem) }),
+                }
+            }
+        };
+        if finish.send(finished).is_err() {
+            return;
+        }
+    }
+}
+
+/// What is to be said of a copy: that it is written, or why not.
+fn write(number: u64, joined: &Result<Writing, String>, image: &Image) -> Control {
+    let unwritten = |reason: String| Control::Unwritten { number, reason };
+    let writing = match joined {
+        Ok(writing) => writing,
+        Err(reason) => return unwritten(reason.clone()),
+    };
+    let Some(slice) = slice_of(image) else {
+        return unwritten(format!("the copy of slice {} of '{}' is damaged", image.shard.0, image.name));
+    };
+    match writing.slice(&slice) {
+        Ok(entry) => {
+            let entry = serde_json::json!({ "stride": image.stride, "slice": entry }).to_string();
+            Control::Written { number, table: image.table, shard: image.shard, entry }
+        }
+        Err(error) => unwritten(error.to_string()),
+    }
+}
+
+fn read(wanted: Wanted) -> Result<Restored, String> {
+    let Wanted { table, spec, clock, location, name, slices } = wanted;
+    let name: CheckpointName = name.parse().map_err(|error: store::NotAName| error.to_string())?;
+    let opened = Store::open(&location).and_then(|store| store.open_named(name, None));
+    let opened = opened.map_err(|error| error.to_string())?;
+    let image = |slice: ShardId| Ok(image_of(opened.slice(&spec.name, slice.0)?, table, clock));
+    let images = slices.into_iter().map(image).collect::<Result<Vec<_>, store::StoreError>>();
+    let images = images.map_err(|error| error.to_string())?;
+    tracing::info!(table = spec.name, slices = images.len(), clock = clock.0, "restored from {name}");
+    Ok(Restored { table, spec, clock, images })
+}
