@@ -24,6 +24,6 @@ pub use outbox::Outbox;
 pub use server::{Server, ServerCounts};
 pub use shard::{LIST_BYTES, ShardCounts};
 pub use worker::{
-    Batch, CodecUse, Failure, Notice, Outcome, PullTarget, ReadRows, TableFailure, Ticket, Values, Worker,
+    Batch, CodecUse, Failure, Grant, Notice, Outcome, PullTarget, ReadRows, TableFailure, Ticket, Values, Worker,
     WorkerCounts, WorkerSettings,
 };

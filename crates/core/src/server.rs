@@ -1,6 +1,7 @@
 //! The server machine: the shards of one thread, by table.
 
 use crate::Outbox;
+use crate::leases::{Order, Place};
 use crate::shard::{AnyShard, LIST_BYTES, Role, ShardCounts, Terms, make};
 use codec::{Meter, Stopwatch};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -49,6 +50,15 @@ pub struct Server {
     /// Shards that this server answers for, and those of them that wait for the plan to be everybody's.
     heads: BTreeSet<(TableId, ShardId)>,
     waiting: BTreeSet<(TableId, ShardId)>,
+    /// By data set: leases that are over, which shards may forget when they come to a clock.
+    forgetting: BTreeMap<u32, Forgetting>,
+}
+
+/// Leases before a place, which shards at a clock may forget.
+struct Forgetting {
+    order: Order,
+    through: Place,
+    clock: Clock,
 }
 
 /// Until when a server may answer for its slices.
@@ -85,6 +95,7 @@ impl Server {
             enacted: true,
             heads: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            forgetting: BTreeMap::new(),
         }
     }
 
@@ -163,12 +174,14 @@ impl Server {
             sum.parts += counts.parts;
             sum.repeated += counts.repeated;
             sum.refused += counts.refused;
+            sum.held_already += counts.held_already;
             sum.reads += counts.reads;
             sum.parked += counts.parked;
             sum.most_parked = sum.most_parked.max(counts.most_parked);
             sum.refreshes += counts.refreshes;
             sum.failed_clocks += counts.failed_clocks;
             sum.rows += counts.rows;
+            sum.leases += counts.leases;
             sum.examples = sum.examples.saturating_add(counts.examples);
         }
         let (mut upward, mut downward) = (Meter::default(), Meter::default());
@@ -233,6 +246,23 @@ impl Server {
             shard.tick(now, out);
             shard.settle(now, out);
         }
+        self.forget_leases(out);
+    }
+
+    /// Forgets the leases that are over, in each shard that is far enough, and says so when all of them are.
+    fn forget_leases(&mut self, out: &mut Outbox) {
+        let (node, shards) = (self.node, &mut self.shards);
+        self.forgetting.retain(|set, Forgetting { order, through, clock }| {
+            let exists = |lease: u64| lease.checked_add(order.ranges).is_some();
+            let is_over = |lease| exists(lease) && order.place(lease) < *through;
+            let heads = shards.values_mut().filter(|shard| shard.is_head());
+            let behind = heads.filter_map(|shard| (!shard.forget_leases(*set, *clock, &is_over)).then_some(())).count();
+            if behind == 0 {
+                let message = Message::Control(Control::LeasesForgotten { set: *set, through: through.0 });
+                out.send(Frame { head: Head::plain(node, NodeId::Coordinator), message });
+            }
+            behind > 0
+        });
     }
 
     /// Whether it should be told of the time soon, for something waits for that alone.
@@ -255,6 +285,11 @@ impl Server {
             }
             Message::Control(Control::Adopt { plan, enacted, .. }) => self.adopt(head, plan, enacted, out),
             Message::Control(Control::Finish) => self.finished = true,
+            Message::Control(Control::ForgetLeases { set, ranges, shuffle, through, clock }) => {
+                let forgetting = Forgetting { order: Order { ranges, shuffle }, through: Place(through), clock };
+                self.forgetting.insert(set, forgetting);
+                self.forget_leases(out);
+            }
             Message::Control(Control::Beat) => {
                 if let Some(lease) = &mut self.lease {
                     let asked = lease.asked.iter().find(|(number, _)| *number == head.number);
@@ -402,7 +437,7 @@ mod tests {
     fn push(first: u64, values: Vec<f32>) -> Message {
         let keys = KeyPart::Run { first: Position(first), count: values.len() as u64 };
         let (table, shard, number) = (TableId(0), ShardId(0), NumberType::F32);
-        Message::Push(Push { table, shard, settled: 0, number, keys, values: Payload::new(values) })
+        Message::Push(Push { table, shard, settled: 0, number, lease: None, keys, values: Payload::new(values) })
     }
 
     fn refusals(answers: Vec<Message>) -> Vec<Refusal> {
@@ -551,7 +586,7 @@ mod tests {
             let run = |first: u64, count: u64| KeyPart::Run { first: Position(first), count };
             let push = |keys: KeyPart, values: Vec<f32>| {
                 let (number, values) = (NumberType::F32, Payload::new(values));
-                Message::Push(Push { table, shard, settled: u64::MAX, number, keys, values })
+                Message::Push(Push { table, shard, settled: u64::MAX, number, lease: None, keys, values })
             };
             let messages = [
                 push(run(u64::MAX, 2), vec![1.0, f32::NAN]),

@@ -1,6 +1,7 @@
 //! The cluster: one coordinator, servers and workers in virtual time, driven event by event from a seed.
 
 mod actor;
+mod learner;
 mod membership;
 
 use crate::check::{Checker, Violation};

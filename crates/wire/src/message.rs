@@ -6,11 +6,11 @@ mod refusal;
 mod replica;
 mod stream;
 
-pub use control::{Control, Member, Role};
+pub use control::{Control, LeaseTerms, Member, Role};
 pub use read::{FailedClock, Pull, PullRefused, Pulled, READ_WHOLE, Refresh, Refreshed, Step, Waiting, Wants};
 pub use refusal::Refusal;
 pub use replica::{Piece, Replica, Replicated};
-pub use stream::{Acked, Marker, Push, Refused, Resend, ResendReason, Tune};
+pub use stream::{Acked, LeasedPiece, Marker, Push, Refused, Resend, ResendReason, Tune};
 
 use crate::Payload;
 use crate::field::{Field, Reader};

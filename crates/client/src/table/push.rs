@@ -69,7 +69,7 @@ impl<T: TargetNumber> Table<T> {
             }
         };
         let values = Values { number: T::TYPE, bytes };
-        let batch = Batch { keys: keys.clone(), values, examples };
+        let batch = Batch { keys: keys.clone(), values, examples, lease: None };
         let number = self.shared.push(|worker| worker.push(self.id, batch, &after.0))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
@@ -191,7 +191,7 @@ impl<T: TargetNumber> Table<T> {
             PushValues::Owned(payload) => payload,
             PushValues::Borrowed(values) => self.shared.pool.copy(values),
         };
-        let batch = Batch { keys: keys.clone(), values: Values { number: T::TYPE, bytes }, examples };
+        let batch = Batch { keys: keys.clone(), values: Values { number: T::TYPE, bytes }, examples, lease: None };
         let target = T::to_target(self.room_for(keys)?);
         let number = self.shared.push(|worker| worker.push_pull(self.id, batch, target, &after.0))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
