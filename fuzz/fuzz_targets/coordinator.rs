@@ -4,14 +4,13 @@
 use inputs::{number, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use machine::{Coordinator, Outbox, Size};
-use types::{NodeId, Source, Span, TableId, Time, WorkerId};
+use machine::{Coordinator, Membership, Outbox, Size};
+use types::{Clock, NodeId, PlanNumber, ShardId, Source, Span, TableId, Time};
 use wire::{Control, Frame, Head, Message, Role};
 
 const SIZE: Size = Size { servers: 1, workers: 2 };
 
 fn control(input: &mut Unstructured) -> Result<Control> {
-    let worker = WorkerId(input.int_in_range(0..=2)?);
     Ok(match input.int_in_range(0..=9)? {
         0..=2 => {
             let role = *input.choose(&[Role::Server, Role::Worker])?;
@@ -26,13 +25,23 @@ fn control(input: &mut Unstructured) -> Result<Control> {
         }
         7 => Control::Barrier { number: number(input)? },
         8 if input.ratio(1, 8)? => Control::Fail { reason: String::new() },
-        8 => Control::Left { worker },
+        8 if input.ratio(1, 4)? => {
+            let (table, shard) = (TableId(input.int_in_range(0..=3)?), ShardId(input.int_in_range(0..=3)?));
+            let (server, plan) = (input.int_in_range(0..=2)?, PlanNumber(input.int_in_range(1..=6)?));
+            Control::Filled { table, shard, server, plan }
+        }
+        8 => {
+            let (plan, enacted) = (PlanNumber(input.int_in_range(1..=6)?), input.arbitrary()?);
+            Control::Adopted { plan, enacted, frontier: Clock(number(input)?) }
+        }
         _ => Control::Bye,
     })
 }
 
 fn run(input: &mut Unstructured) -> Result<()> {
-    let mut coordinator = Coordinator::new(SIZE, Span::from_secs(2));
+    let open = Membership::Open { copies: input.int_in_range(0..=2)?, slices: input.int_in_range(0..=2)? };
+    let membership = if input.arbitrary()? { open } else { Membership::Fixed };
+    let mut coordinator = Coordinator::new(SIZE, membership, Span::from_secs(2));
     let mut out = Outbox::new();
     // Who sits where, by the last welcome: most of what is said carries a source that is believed.
     let mut sources = [Source(0); 2];
@@ -54,7 +63,9 @@ fn run(input: &mut Unstructured) -> Result<()> {
         }
         for frame in out.drain() {
             if let Message::Control(Control::Welcome { node: NodeId::Worker(rank), source, .. }) = &frame.message {
-                sources[*rank as usize] = *source;
+                if let Some(known) = sources.get_mut(*rank as usize) {
+                    *known = *source;
+                }
             }
             let _ = inputs::bytes_of(&frame);
         }

@@ -46,7 +46,7 @@ fn batch(input: &mut Unstructured) -> Result<Batch> {
     let number_type = *input.choose(&[NumberType::F32, NumberType::F64, NumberType::I64])?;
     let width = input.int_in_range(0..=2)?;
     let bytes = Pool::new().copy(&vec![0u8; keys.len().min(20) * width * number_type.bytes()]);
-    Ok(Batch { keys, values: Values { number: number_type, bytes }, examples: number(input)? })
+    Ok(Batch { keys, values: Values { number: number_type, bytes }, examples: number(input)?, lease: None })
 }
 
 fn worker_input(input: &mut Unstructured) -> Result<WorkerInput> {
@@ -92,15 +92,18 @@ fn run(input: &mut Unstructured) -> Result<()> {
             SERVER.put(&mut body);
             plan().put(&mut body);
             number(input)?.put(&mut body);
+            (if input.arbitrary()? { Some(number(input)?) } else { None }).put(&mut body);
         }
         1 => {
             (2u32, 2u32).put(&mut body);
+            (if input.arbitrary()? { Some((2u32, 2u32)) } else { None }).put(&mut body);
             number(input)?.put(&mut body);
         }
         _ => {
             WorkerId(0).put(&mut body);
             Source(1).put(&mut body);
             plan().put(&mut body);
+            (number(input)?, number(input)?).put(&mut body);
             Some(number(input)?).put(&mut body);
         }
     }

@@ -1,17 +1,20 @@
 //! Whatever frames arrive, in whatever order, a server goes on.
 #![no_main]
 
-use inputs::{SERVER, WORKER, frame, plan, specs};
+use inputs::{SERVER, WORKER, any_plan, frame, plan, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use machine::{Outbox, Server};
 use std::collections::BTreeMap;
-use types::{NodeId, Source, TableId, Time};
+use types::{NodeId, Source, Span, TableId, Time};
 use update::Registry;
 use wire::{Control, Frame, Head, Message, Pool};
 
 fn run(input: &mut Unstructured) -> Result<()> {
-    let mut server = Server::new(SERVER, plan(), Registry::builtin(), Pool::new());
+    // Alone, or the head of a chain, or a copy, or one that is filled.
+    let plan = if input.arbitrary()? { plan() } else { any_plan(input)? };
+    let lease = if input.arbitrary()? { Some(Span::from_secs(5)) } else { None };
+    let mut server = Server::new(SERVER, plan, Registry::builtin(), Pool::new()).leased(lease);
     let mut out = Outbox::new();
     for (table, spec) in (0..).map(TableId).zip(specs()) {
         let message = Message::Control(Control::AddTable { table, spec });
@@ -22,8 +25,14 @@ fn run(input: &mut Unstructured) -> Result<()> {
     let mut finished: BTreeMap<(Source, TableId), u64> = BTreeMap::new();
     while !input.is_empty() {
         now += 500_000_000;
-        match input.int_in_range(0..=7)? {
+        match input.int_in_range(0..=9)? {
             0 => server.tick(Time(now), &mut out),
+            8 => server.beat(Time(now), &mut out),
+            9 => {
+                let from = *input.choose(&[NodeId::Server(1), NodeId::Server(2), NodeId::Coordinator])?;
+                let frame = frame(input, from, SERVER)?;
+                server.handle(Time(now), frame, &mut out);
+            }
             1 => server.settle(&mut out),
             _ => {
                 let mut frame = frame(input, WORKER, SERVER)?;

@@ -8,13 +8,13 @@ pub use memory::within;
 use data::{Cuts, DataError, Minibatch, Reader, Settings, TextParser};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use types::{
-    CacheSpec, Clock, Codecs, Combine, Consistency, Initial, NodeId, NumberType, Plan, PlanNumber, Position,
+    CacheSpec, Chain, Clock, Codecs, Combine, Consistency, Initial, NodeId, NumberType, Plan, PlanNumber, Position,
     PositionRange, Reduce, Setting, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
 };
 use wire::{
-    Acked, Bits, Control, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, LeasedPiece, Marker, Message, Payload, Pool,
-    Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, Resend, ResendReason, Signature, Step, Tune,
-    Waiting, Wants, WireError, decode, encode,
+    Acked, Bits, Control, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, LeasedPiece, Marker, Message, Payload,
+    Piece, Pool, Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, Replica, Replicated, Resend,
+    ResendReason, Signature, Step, Tune, Waiting, Wants, WireError, decode, encode,
 };
 
 /// The nodes of the machines under test.
@@ -24,7 +24,17 @@ pub const WORKER: NodeId = NodeId::Worker(0);
 /// Two servers and two workers.
 #[must_use]
 pub fn plan() -> Plan {
-    Plan { number: PlanNumber(1), servers: 2, workers: vec![Source(1), Source(2)] }
+    Plan::first(2, vec![Source(1), Source(2)])
+}
+
+/// As [`plan`], with slices that others hold copies of, or fill, or that nobody holds.
+pub fn any_plan(input: &mut Unstructured) -> Result<Plan> {
+    let server = |input: &mut Unstructured| input.int_in_range(0..=2u32);
+    let chain = |input: &mut Unstructured| Ok(Chain { whole: many(input, server)?, filling: many(input, server)? });
+    let chains = if input.ratio(7, 8)? { vec![chain(input)?, chain(input)?] } else { many(input, chain)? };
+    let source =
+        |input: &mut Unstructured| Ok(if input.ratio(3, 4)? { Some(Source(input.int_in_range(0..=3)?)) } else { None });
+    Ok(Plan { number: PlanNumber(number(input)?), chains, workers: many(input, source)? })
 }
 
 /// Tables of every kind that treats what arrives in its own way.
@@ -190,7 +200,7 @@ fn many<T>(input: &mut Unstructured, one: impl Fn(&mut Unstructured) -> Result<T
 fn control(input: &mut Unstructured) -> Result<Control> {
     let worker = |input: &mut Unstructured| Ok(WorkerId(number(input)? as u32));
     Ok(match input.int_in_range(0..=7)? {
-        0 => Control::Left { worker: worker(input)? },
+        0 => Control::Adopt { plan: any_plan(input)?, members: Vec::new(), enacted: input.arbitrary()? },
         1 => Control::Finish,
         2 => Control::TableMade {
             table: TableId(input.int_in_range(0..=12)?),
@@ -209,7 +219,24 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
     let table = TableId(input.int_in_range(0..=9)?);
     let shard = ShardId(input.int_in_range(0..=2)?);
     let request = number(input)?;
-    Ok(match input.int_in_range(0..=15)? {
+    Ok(match input.int_in_range(0..=18)? {
+        16 | 17 => {
+            let (positions, kind) = (positions(input)?, number_type(input)?);
+            let count = positions.len() as u64 / 8 * input.int_in_range(1..=3)?;
+            let values = values(input, count, kind)?;
+            let what = match input.int_in_range(0..=2)? {
+                0 => Piece::Rows,
+                1 => Piece::Held { clock: Clock(number(input)?) },
+                _ => Piece::Ledger { bytes: many(input, |input| input.arbitrary())? },
+            };
+            let filling = if input.arbitrary()? { Some(number(input)?) } else { None };
+            let (window, piece) = (number(input)?, number(input)? as u32);
+            Message::Replica(Replica { table, shard, window, piece, filling, what, positions, values })
+        }
+        18 => {
+            let filling = if input.arbitrary()? { Some((number(input)?, number(input)? as u32)) } else { None };
+            Message::Replicated(Replicated { table, shard, through: request, filling })
+        }
         14 => {
             let (chain, keys) = (input.int_in_range(0..=2)?, keys(input)?);
             let values = values(input, keys.count().unwrap_or(1), NumberType::F32)?;

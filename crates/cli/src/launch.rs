@@ -28,6 +28,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// After a child has died the others get this long beyond their own patience: the coordinator stays a while to tell all.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Servers that are started in the place of others: if more die, something is wrong with all of them.
+const MOST_REPLACED: u32 = 64;
+
 /// The settings of `launch`.
 #[derive(clap::Args)]
 pub struct Options {
@@ -37,6 +40,10 @@ pub struct Options {
     /// How many worker processes to start.
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = value_parser!(u32).range(1..=256))]
     workers: u32,
+    /// Let processes come and go: how many servers hold each part of every table. With 2 or more, a server that dies takes nothing with
+    /// it, and another is started in its place; a worker that dies is done without. The first server, which coordinates, must live.
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=16))]
+    copies: Option<u32>,
     /// How the processes talk: through shared memory, or over TCP as those of different hosts do.
     #[arg(long, value_name = "WAY", default_value = "shared-memory")]
     same_host: Way,
@@ -69,8 +76,10 @@ pub fn run(options: &Options, log_form: Form) -> anyhow::Result<()> {
         signal_hook::flag::register_usize(signal, stop.clone(), signal as usize)
             .context("cannot listen for signals")?;
     }
+    let meet = free_address()?;
     let mut children = Children::default();
-    for (name, arguments) in processes(options, &free_address()?, log_form) {
+    children.spare = spare_server(options, &meet, log_form);
+    for (name, arguments) in processes(options, &meet, log_form) {
         children.start(name, arguments)?;
     }
     let patience = Patience {
@@ -95,7 +104,7 @@ fn free_address() -> anyhow::Result<String> {
 
 /// The name and the arguments of every process of the run.
 fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<OsString>)> {
-    let Options { servers, workers, same_host, record, metrics, limits, program } = options;
+    let Options { servers, workers, copies, same_host, record, metrics, limits, program } = options;
     let common = |kind: &str, place: u32| {
         let mut arguments = vec![kind.to_owned(), format!("--meet={meet}"), format!("--place={place}")];
         arguments.extend([format!("--join-limit={}", limits.join_limit), format!("--patience={}", limits.patience)]);
@@ -112,6 +121,7 @@ fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<
         if place == 0 {
             let shape = ["--coordinate".to_owned(), format!("--servers={servers}"), format!("--workers={workers}")];
             arguments.extend(shape.map(OsString::from));
+            arguments.extend(copies.map(|copies| format!("--copies={copies}").into()));
         }
         (format!("server {place}"), arguments)
     };
@@ -123,9 +133,23 @@ fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<
     (0..*servers).map(server).chain((0..*workers).map(worker)).collect()
 }
 
+/// The arguments of a server that takes a dead one's place, in a run that does without those that die.
+fn spare_server(options: &Options, meet: &str, log_form: Form) -> Option<Vec<OsString>> {
+    options.copies?;
+    let last = processes(options, meet, log_form).into_iter().filter(|(name, _)| name.starts_with("server")).last();
+    let is_own = |word: &OsString| {
+        let word = word.to_string_lossy();
+        ["--place", "--coordinate", "--servers", "--workers", "--copies"].iter().any(|flag| word.starts_with(flag))
+    };
+    last.map(|(_, arguments)| arguments.into_iter().filter(|word| !is_own(word)).collect())
+}
+
 /// The processes of the run. Dropping them ends those that are still there.
 #[derive(Default)]
 struct Children {
+    /// What is started in place of a server that dies, where the run does without it.
+    spare: Option<Vec<OsString>>,
+    replaced: u32,
     running: Vec<Running>,
     /// Threads that pass on what the children say.
     mouths: Vec<(String, JoinHandle<Option<String>>)>,
@@ -188,6 +212,10 @@ impl Children {
                 if !status.success() {
                     let obituary = running.obituary(status);
                     eprintln!("launch | {obituary}");
+                    let by_signal = status.code().is_none();
+                    if by_signal && self.does_without(&running.name)? {
+                        continue;
+                    }
                     deaths.push(Death { name: running.name, obituary, by_signal: status.code().is_none() });
                     first_death.get_or_insert_with(Instant::now);
                 }
@@ -223,6 +251,19 @@ impl Children {
                 None => bail!("the run failed: {obituary}"),
             },
         }
+    }
+
+    /// Whether the run goes on without a process that was killed: another takes a server's place.
+    fn does_without(&mut self, name: &str) -> anyhow::Result<bool> {
+        let Some(spare) = self.spare.clone().filter(|_| name != "server 0" && self.replaced < MOST_REPLACED) else {
+            return Ok(false);
+        };
+        if name.starts_with("server") {
+            self.replaced += 1;
+            self.start(format!("server in place of {name}"), spare)?;
+            return Ok(true);
+        }
+        Ok(self.running.iter().any(|other| other.name.starts_with("worker")))
     }
 
     /// Takes out those that have ended, and how.
@@ -332,7 +373,9 @@ mod tests {
         let limits = Limits { join_limit: 7, patience: 2 };
         let program = vec![OsString::from("demo"), OsString::from("--json")];
         let metrics = Some("here:9".to_owned());
-        let options = Options { servers: 2, workers: 3, same_host: Way::Tcp, record: None, metrics, limits, program };
+        let copies = Some(2);
+        let options =
+            Options { servers: 2, workers: 3, copies, same_host: Way::Tcp, record: None, metrics, limits, program };
         let processes = processes(&options, "here:1", Form::Json);
         let names: Vec<&str> = processes.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["server 0", "server 1", "worker 0", "worker 1", "worker 2"]);
@@ -343,8 +386,14 @@ mod tests {
                 format!("{kind} --meet=here:1 --place={place} --join-limit=7 --patience=2 --same-host=tcp --log-json");
             assert!(line.starts_with(&begins), "{line}");
             assert_eq!(line.contains("--metrics=here:9"), kind == "server", "{line}");
-            assert_eq!(line.contains("--coordinate --servers=2 --workers=3"), name == "server 0", "{line}");
+            assert_eq!(line.contains("--coordinate --servers=2 --workers=3 --copies=2"), name == "server 0", "{line}");
             assert_eq!(line.ends_with(" -- demo --json"), kind == "worker", "{line}");
         }
+        let spare = spare_server(&options, "here:1", Form::Json).unwrap();
+        let line = spare.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ");
+        assert_eq!(
+            line,
+            "server --meet=here:1 --join-limit=7 --patience=2 --same-host=tcp --log-json --metrics=here:9"
+        );
     }
 }

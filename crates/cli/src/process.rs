@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use observe::{CodecCost, Metrics, ServerState};
-use slackwater::{Connect, Meter, NodeId, SameHost, Serve, ServerReport, Session, Shape, Watch};
+use slackwater::{Connect, Membership, Meter, NodeId, SameHost, Serve, ServerReport, Session, Shape, Watch};
 
 use crate::{demo, train};
 
@@ -106,6 +106,13 @@ pub struct ServerOptions {
     /// How many workers the run has.
     #[arg(long, value_name = "COUNT", requires = "coordinate", value_parser = value_parser!(u32).range(1..))]
     workers: Option<u32>,
+    /// Let nodes come and go: how many servers hold each part of every table. With 2 or more, servers that are lost are done without; what
+    /// they held is filled into others. Servers and workers that are started later join the run.
+    #[arg(long, value_name = "COUNT", requires = "coordinate", value_parser = value_parser!(u32).range(1..=16))]
+    copies: Option<u32>,
+    /// Into how many parts tables are cut for each server of the beginning: what can be moved by itself.
+    #[arg(long, value_name = "COUNT", requires = "copies", default_value_t = 8, value_parser = value_parser!(u32).range(1..=1024))]
+    slices: u32,
     /// Serve metrics of the servers here, at this port + the --place of the first; port 0 is any free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
@@ -127,7 +134,12 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     let step = meeting.place.unwrap_or(0);
     let metrics = options.metrics.as_deref().map(|address| train::serve_metrics(address, step)).transpose()?;
     let watch = metrics.as_ref().map(|(metrics, _)| into_metrics(metrics.clone()));
-    let serve = Serve { threads: options.threads, coordinate: coordinated, watch, ..Serve::new(meeting.connect()) };
+    let membership = match options.copies {
+        Some(copies) => Membership::Open { copies, slices: options.slices },
+        None => Membership::Fixed,
+    };
+    let serve =
+        Serve { threads: options.threads, coordinate: coordinated, membership, watch, ..Serve::new(meeting.connect()) };
     let reports = serve.run().with_context(|| format!("the run that meets at {}", meeting.meet))?;
     for report in reports {
         let (node, traffic) = (report.node, report.traffic);

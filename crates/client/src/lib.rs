@@ -43,7 +43,7 @@ pub use connect::Connect;
 pub use error::Error;
 pub use ledger::Ledger;
 pub use log::Log;
-pub use machine::{CodecUse, Meter, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
+pub use machine::{CodecUse, Membership, Meter, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
 pub use net::{SameHost, Traffic};
 pub use node::{NodeError, RecordingError, Replayed, ServerReport, Wait, Watch, replay_file};
 pub use serve::Serve;

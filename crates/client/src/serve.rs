@@ -3,6 +3,7 @@
 use crate::meeting::{Meeting, Place};
 use crate::session::token;
 use crate::{Connect, Error, Shape};
+use machine::Membership;
 use node::{CoordinatorSettings, Recorder, ServerReport, ServerSettings, Watch, run_coordinator, run_server};
 use update::Registry;
 use wire::Pool;
@@ -29,6 +30,8 @@ pub struct Serve {
     pub threads: u32,
     /// Given a shape, the coordinator of such a run is here too, at the meeting place.
     pub coordinate: Option<Shape>,
+    /// Whether nodes may come and go in the run that is coordinated here, and how many copies there are of what servers hold.
+    pub membership: Membership,
     /// The updaters the servers know.
     pub registry: Registry,
     /// What each shard remembers of key lists, in bytes.
@@ -49,7 +52,7 @@ impl Serve {
     #[must_use]
     pub fn new(connect: Connect) -> Self {
         let (registry, list_bytes) = (Registry::builtin(), machine::LIST_BYTES);
-        Self { connect, threads: 1, coordinate: None, registry, list_bytes, watch: None }
+        Self { connect, threads: 1, coordinate: None, membership: Membership::Fixed, registry, list_bytes, watch: None }
     }
 
     /// Serves until every worker has left, and blocks for as long. Returns what each server did. Fails if the shape makes no
@@ -74,7 +77,8 @@ impl Serve {
         let connect = &self.connect;
         self.coordinate.map(Shape::check).transpose()?;
         let meeting = if self.coordinate.is_some() { Meeting::hosted(connect)? } else { Meeting::of(connect)? };
-        let coordinator = self.coordinate.map(|shape| coordinate_at(&meeting, connect, shape)).transpose()?;
+        let coordinator =
+            self.coordinate.map(|shape| coordinate_at(&meeting, connect, shape, self.membership)).transpose()?;
         let pool = Pool::new();
         let servers: Vec<_> = (0..self.threads)
             .map(|index| {
@@ -117,10 +121,15 @@ impl Serve {
 
 type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
 
-fn coordinate_at(meeting: &Meeting, connect: &Connect, shape: Shape) -> Result<CoordinatorThread, Error> {
+fn coordinate_at(
+    meeting: &Meeting,
+    connect: &Connect,
+    shape: Shape,
+    membership: Membership,
+) -> Result<CoordinatorThread, Error> {
     let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
     let (transport, waiter) = meeting.host(connect.same_host)?;
     let Connect { join_limit, patience, .. } = *connect;
-    let settings = CoordinatorSettings { join_limit, patience, ..CoordinatorSettings::new(shape.into()) };
+    let settings = CoordinatorSettings { membership, join_limit, patience, ..CoordinatorSettings::new(shape.into()) };
     Ok(std::thread::spawn(move || run_coordinator(transport, waiter, settings, recorder)))
 }

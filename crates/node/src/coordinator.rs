@@ -1,6 +1,7 @@
 //! The thread that runs the coordinator.
 
 use crate::NodeError;
+use crate::probe::Probes;
 use crate::record::{Recorder, Subject};
 use crate::server::forward;
 use machine::{Coordinator, CoordinatorInput, Membership, Outbox, Size};
@@ -51,13 +52,20 @@ pub fn run_coordinator(
         recorder.begin(Subject::Coordinator { size, membership, patience })?;
     }
     let mut out = Outbox::new();
+    let probes = Probes::default();
     let mut ending: Option<Instant> = None;
     let mut said = Instant::now();
     loop {
         waiter.wait(Some(Duration::from_millis(50)));
         let now = Time(start.elapsed().as_nanos() as u64);
         while let Some(event) = transport.next() {
-            // A broken connection is not a dead node: it has until the end of everybody's patience to call again.
+            // A broken connection is not a dead node: it has until the end of everybody's patience to call again. But one whose process
+            // has ended need not be waited for.
+            if let Event::Disconnected(node) = event
+                && let Some(address) = machine.address(node)
+            {
+                probes.ask(node, address);
+            }
             if let Event::Frame(frame) = event {
                 if let Some(recorder) = &recorder {
                     recorder.input(CoordinatorInput::Frame(now, Box::new(frame.clone())));
@@ -65,6 +73,13 @@ pub fn run_coordinator(
                 machine.handle(now, frame, &mut out);
                 forward(&mut out, &mut transport, recorder.as_ref());
             }
+        }
+        for node in probes.ended() {
+            if let Some(recorder) = &recorder {
+                recorder.input(CoordinatorInput::Gone(node));
+            }
+            machine.gone(node, &mut out);
+            forward(&mut out, &mut transport, recorder.as_ref());
         }
         if let Some(recorder) = &recorder {
             recorder.input(CoordinatorInput::Tick(now));

@@ -54,6 +54,8 @@ struct State {
     /// people were last told.
     silent: BTreeMap<NodeId, (Instant, Instant)>,
     lost: Option<NodeError>,
+    /// Whether servers that are lost are done without.
+    open: bool,
     farewell: bool,
     said_goodbye: bool,
 }
@@ -98,6 +100,7 @@ impl Driver {
             };
             recorder.begin(subject).inspect_err(|error| say_failed(&mut *transport, (joined.node, source), error))?;
         }
+        let open = joined.lease.is_some();
         let mut state = State {
             worker: Worker::new(rank, source, joined.plan, machine).starting(joined.clock, joined.barriers),
             transport,
@@ -109,6 +112,7 @@ impl Driver {
             retry_at: BTreeMap::new(),
             silent: BTreeMap::new(),
             lost: None,
+            open,
             farewell: false,
             said_goodbye: false,
         };
@@ -393,7 +397,7 @@ impl State {
         self.silent.retain(|node, _| worker.waits_for(*node));
         for (node, (since, told)) in &mut self.silent {
             let seconds = since.elapsed().as_secs_f64();
-            if since.elapsed() > patience {
+            if since.elapsed() > patience && !self.open {
                 let reason = format!("this worker has heard nothing from it for {seconds:.1} s");
                 self.lost.get_or_insert(NodeError::Lost { node: *node, reason });
             } else if told.elapsed() > TELL_AFTER {

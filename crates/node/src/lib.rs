@@ -8,6 +8,7 @@ mod calls;
 mod coordinator;
 mod driver;
 mod join;
+mod probe;
 mod record;
 pub mod registry;
 mod server;

@@ -95,6 +95,8 @@ pub struct Coordinator {
     passed: u64,
     said_again: Time,
     news: Vec<News>,
+    /// Whether every slice had all of its copies when that was last looked at.
+    is_whole: bool,
     lost: Option<(NodeId, String)>,
 }
 
@@ -124,6 +126,7 @@ impl Coordinator {
             passed: 0,
             said_again: Time(0),
             news: Vec::new(),
+            is_whole: true,
             lost: None,
         }
     }
@@ -184,7 +187,8 @@ impl Coordinator {
                 self.join(now, from, (role, place), address, token, out);
             }
             Control::Beat => self.beat(from, frame.head.number, out),
-            Control::Fail { reason } => self.failed(from, format!("it could not go on: {reason}"), out),
+            // What stops one worker's program would stop the others', too.
+            Control::Fail { reason } => self.declare_lost(from, format!("it could not go on: {reason}"), out),
             // Whoever says more before it was told to begin is none of ours, and its seat may yet become another's.
             _ if !self.begun => {}
             Control::MakeTable { spec } => self.make_table(now, from, spec, out),
@@ -253,6 +257,20 @@ impl Coordinator {
     fn is_over(&self) -> bool {
         let is_worker = |node: &NodeId| matches!(node, NodeId::Worker(_));
         self.begun && self.live() == 0 && !self.seats.iter().any(|(node, seat)| is_worker(node) && !seat.gone)
+    }
+
+    /// Where a node listens, of those that are there.
+    #[must_use]
+    pub fn address(&self, node: NodeId) -> Option<&str> {
+        self.seats.get(&node).filter(|seat| !seat.gone).map(|seat| seat.address.as_str())
+    }
+
+    /// A node's process has ended: its own host says so, and its lease with it.
+    pub fn gone(&mut self, node: NodeId, out: &mut Outbox) {
+        if self.begun && self.membership != Membership::Fixed {
+            self.failed(node, "its process has ended".to_owned(), out);
+            self.replan(out);
+        }
     }
 
     /// Time has passed: asks again, names who is waited for, and notices who has gone silent.

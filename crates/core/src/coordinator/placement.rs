@@ -3,7 +3,7 @@
 //! Slices are the virtual nodes of consistent hashing: each server has a preference for each of them, by a hash of both. Whoever needs
 //! slices takes those that it prefers from servers that have more than their share, so that nothing else moves.
 
-use super::{Coordinator, Membership};
+use super::{Coordinator, Membership, News};
 use std::collections::BTreeMap;
 use types::{Chain, NodeId, PlanNumber, ShardId, TableId};
 
@@ -65,8 +65,20 @@ impl Coordinator {
         self.repair();
     }
 
+    /// Says so when everything has as many copies as it should, and had not.
+    fn note_copies(&mut self) {
+        let copies = self.copies();
+        let whole = self.chains.iter().all(|chain| chain.whole.len() >= copies && chain.filling.is_empty());
+        if whole && !std::mem::replace(&mut self.is_whole, true) {
+            let what = format!("has its copies: every slice is held by {copies} servers");
+            self.news.push(News { node: NodeId::Coordinator, what });
+        }
+        self.is_whole = whole;
+    }
+
     /// Fills new copies where there are fewer than there should be and servers that could hold them.
     pub(super) fn repair(&mut self) {
+        self.note_copies();
         let copies = self.copies();
         let mut loads = self.loads();
         for slice in 0..self.chains.len() {

@@ -32,6 +32,10 @@ impl Field for CoordinatorInput {
         match self {
             Self::Frame(now, frame) => put_frame(0, *now, frame, out),
             Self::Tick(now) => put_time(2, *now, out),
+            Self::Gone(node) => {
+                out.push(3);
+                node.put(out);
+            }
         }
     }
 
@@ -39,6 +43,7 @@ impl Field for CoordinatorInput {
         match u8::get(input)? {
             0 => Ok(Self::Frame(time(input)?, Box::new(Frame::get(input)?))),
             2 => Ok(Self::Tick(time(input)?)),
+            3 => Ok(Self::Gone(Field::get(input)?)),
             _ => Err(UNKNOWN),
         }
     }

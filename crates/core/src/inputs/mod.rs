@@ -42,6 +42,8 @@ pub enum CoordinatorInput {
     Frame(Time, Box<Frame>),
     /// Time has passed.
     Tick(Time),
+    /// A node's process has ended.
+    Gone(NodeId),
 }
 
 impl CoordinatorInput {
@@ -50,6 +52,7 @@ impl CoordinatorInput {
         match self {
             Self::Frame(now, frame) => coordinator.handle(now, *frame, out),
             Self::Tick(now) => coordinator.tick(now, out),
+            Self::Gone(node) => coordinator.gone(node, out),
         }
     }
 }

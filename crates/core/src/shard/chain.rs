@@ -129,7 +129,7 @@ impl<T: Number> Shard<T> {
             let rows = links.rows.take();
             let sums: Vec<(Clock, Vec<(u64, u32)>)> =
                 std::mem::take(&mut links.held).into_iter().map(|(clock, mut dirty)| (clock, dirty.take())).collect();
-            self.window += 1;
+            self.window = self.window.saturating_add(1);
             let pieces = self.pieces(&rows, &sums);
             self.send_window(pieces, out);
         }
@@ -227,7 +227,7 @@ impl<T: Number> Shard<T> {
             return;
         }
         let ends = matches!(replica.what, Piece::Ledger { .. });
-        if replica.window != self.window + 1 || replica.piece as usize > links.arriving.len() {
+        if replica.window != self.window.saturating_add(1) || replica.piece as usize > links.arriving.len() {
             links.arriving.clear();
             // Said once for each window: what is sent again, or what shows that something is missing.
             if ends {
@@ -241,7 +241,7 @@ impl<T: Number> Shard<T> {
             let pieces = std::mem::take(&mut links.arriving);
             // One that cannot be taken is sent again, and was damaged on its way, or is of another release.
             if pieces.iter().all(|piece| self.take(piece).is_some()) {
-                self.window += 1;
+                self.window = self.window.saturating_add(1);
                 self.send_window(pieces, out);
             }
         }
@@ -265,7 +265,7 @@ impl<T: Number> Shard<T> {
         if replica.piece == arrived && self.take(replica).is_some() {
             let is_last = matches!(replica.what, Piece::Ledger { .. });
             if let Some(links) = &mut self.links {
-                (links.filled_by, links.complete) = (Some((filling, arrived + 1)), is_last);
+                (links.filled_by, links.complete) = (Some((filling, arrived.saturating_add(1))), is_last);
             }
             if is_last {
                 self.window = replica.window;

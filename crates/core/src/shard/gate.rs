@@ -40,7 +40,7 @@ impl<T: Number> Shard<T> {
         if !stream.ask() && reason == ResendReason::Gap {
             return;
         }
-        let next = stream.finished() + 1;
+        let next = stream.finished().saturating_add(1);
         let resend = Resend { table: self.table, shard: self.placed.shard, next, reason };
         self.say(worker, Message::Resend(resend), out);
     }

@@ -147,7 +147,7 @@ impl Links {
     /// Takes another part, as the holder of every window up to `window`, in the plan of this number.
     pub fn take_part(&mut self, role: Role, window: u64, plan: u64, now: Time) {
         // Whoever is new here and is said to be whole has whatever everybody has.
-        let held = self.kept.front().map_or(window, |first| first.number - 1);
+        let held = self.kept.front().map_or(window, |first| first.number.saturating_sub(1));
         let mut known: BTreeMap<NodeId, Child> =
             std::mem::take(&mut self.children).into_iter().map(|child| (child.node, child)).collect();
         if let Some(node) = role.next {

@@ -40,7 +40,7 @@ impl Stream {
         if number <= self.finished {
             self.acknowledge = true;
             Verdict::Finished
-        } else if number == self.finished + 1 {
+        } else if number == self.finished.saturating_add(1) {
             Verdict::Fresh
         } else {
             Verdict::Gap
@@ -49,7 +49,7 @@ impl Stream {
 
     /// The next number is finished: applied, or refused for good.
     pub fn finish(&mut self, refusal: Option<Refusal>) {
-        self.finished += 1;
+        self.finished = self.finished.saturating_add(1);
         self.asked = None;
         self.acknowledge = true;
         if let Some(refusal) = refusal {
@@ -77,7 +77,7 @@ impl Stream {
 
     /// Whether the stream should be asked for again from the next number: once for each gap.
     pub fn ask(&mut self) -> bool {
-        let next = self.finished + 1;
+        let next = self.finished.saturating_add(1);
         self.asked.replace(next) != Some(next)
     }
 

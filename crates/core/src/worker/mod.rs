@@ -391,7 +391,7 @@ impl Worker {
 
     /// Stands at the next barrier; [`Worker::barrier_passed`] tells when everybody does.
     pub fn barrier(&mut self, out: &mut Outbox) -> u64 {
-        self.barrier += 1;
+        self.barrier = self.barrier.saturating_add(1);
         self.control(Control::Barrier { number: self.barrier }, out);
         self.barrier
     }

@@ -129,7 +129,7 @@ impl Worker {
 
     /// The least frontier at which a push to a table whose contributions meet by clock may be sent.
     fn frontier_for_push(&self) -> Clock {
-        Clock((self.clock.0 + 1).saturating_sub(HELD_CLOCKS))
+        Clock(self.clock.next().0.saturating_sub(HELD_CLOCKS))
     }
 
     /// Whether the shards of a table hold contributions of this clock, by what they have told of their frontiers.

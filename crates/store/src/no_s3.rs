@@ -1,0 +1,19 @@
+//! In place of object stores that speak S3, where this was built without them.
+
+use crate::StoreError;
+use crate::location::{Located, Settings};
+use object_store::path::Path;
+use std::time::Duration;
+
+pub(crate) fn bucket_at(_: &str, _: Path, _: &Settings) -> Result<Located, String> {
+    Err("this program was built without S3 (the feature `s3` of slackwater-store)".to_owned())
+}
+
+/// Of stores that there are none of.
+pub(crate) fn explain(_: &str, _: &str, doing: String, error: &object_store::Error, _: Duration) -> StoreError {
+    StoreError::Failed { doing, problem: error.to_string() }
+}
+
+pub(crate) fn passes(_: &object_store::Error) -> bool {
+    false
+}

@@ -1,0 +1,55 @@
+//! What codecs of one worker have still to send, as a file: named bytes that mean something to them alone.
+
+use crate::tensors::{Buffer, Contents, Decoder, Found, Tensor, head};
+use safetensors::tensor::Dtype;
+use std::collections::{BTreeMap, HashSet};
+
+/// A tensor of this name would be taken for the head's own entry.
+const RESERVED: &str = "__metadata__";
+
+/// Bytes by their names.
+pub type Residuals = BTreeMap<String, Vec<u8>>;
+
+pub(crate) fn holds(worker: &str) -> String {
+    format!("the residuals of worker `{worker}`")
+}
+
+/// What a file of these begins with; their bytes follow, in order.
+pub(crate) fn residuals_head(worker: &str, residuals: &[(&str, &[u8])]) -> Result<Vec<u8>, String> {
+    let mut names = HashSet::new();
+    for (name, _) in residuals {
+        if *name == RESERVED || !names.insert(name) {
+            return Err(format!("{}: `{name}` cannot be a name here, or is one already", holds(worker)));
+        }
+    }
+    let tensors: Vec<Tensor> = residuals
+        .iter()
+        .map(|&(name, bytes)| Tensor { name, dtype: Dtype::U8, shape: vec![bytes.len()], bytes })
+        .collect();
+    head(&holds(worker), &tensors)
+}
+
+/// Reads a whole file that is in memory already.
+///
+/// ```
+/// assert!(store::residuals_from_bytes("3", b"something else").is_err());
+/// ```
+///
+/// # Errors
+/// What is wrong with the file, in words.
+pub fn residuals_from_bytes(worker: &str, file: &[u8]) -> Result<Residuals, String> {
+    let mut decoder = Decoder::new(file.len() as u64);
+    decoder.feed(file)?;
+    residuals_from_contents(worker, decoder.finish()?)
+}
+
+pub(crate) fn residuals_from_contents(worker: &str, contents: Contents) -> Result<Residuals, String> {
+    if contents.holds != holds(worker) {
+        return Err(format!("it says that it holds {}", contents.holds));
+    }
+    let bytes = |tensor: Found| match tensor.buffer {
+        Buffer::U8(bytes) => Ok((tensor.name, bytes)),
+        _ => Err(format!("its tensor `{}` is not of bytes", tensor.name)),
+    };
+    contents.tensors.into_iter().map(bytes).collect()
+}

@@ -1,0 +1,229 @@
+//! One slice of one table, as a file: its rows, where they stand, and what the shard knew beside them.
+
+use crate::tensors::{Buffer, Contents, Decoder, Tensor, head};
+use bytemuck::cast_slice;
+use safetensors::tensor::Dtype;
+use std::borrow::Cow;
+use types::NumberType;
+
+const POSITIONS: &str = "positions";
+const RUN: &str = "run";
+const ROWS: &str = "rows";
+const LEDGER: &str = "ledger";
+
+/// One slice of one table at one clock. It borrows what it is made from when it is written, and owns what was read.
+///
+/// ```
+/// use store::{Positions, Rows, Slice};
+///
+/// let weights_and_state = [0.5, 1.0, -0.5, 2.0];
+/// let slice = Slice {
+///     table: "weights".into(),
+///     slice: 3,
+///     positions: Positions::List([7, 9][..].into()),
+///     stride: 2,
+///     rows: Rows::F32(weights_and_state[..].into()),
+///     ledger: b"what was applied"[..].into(),
+/// };
+/// assert_eq!(slice.positions.count(), 2);
+/// assert_eq!(slice.holds(), "slice 3 of table `weights`");
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slice<'a> {
+    /// The table's name.
+    pub table: Cow<'a, str>,
+    /// Which of its slices: 0 to P − 1.
+    pub slice: u32,
+    /// Where the rows stand, one position for each.
+    pub positions: Positions<'a>,
+    /// Numbers of one row: its weights and its updater's state.
+    pub stride: usize,
+    /// The rows, one after the other.
+    pub rows: Rows<'a>,
+    /// What else the shard knew: bytes of its own.
+    pub ledger: Cow<'a, [u8]>,
+}
+
+/// Where rows stand in their table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Positions<'a> {
+    /// One after the other, as in a dense table.
+    Run {
+        /// Where the first stands.
+        first: u64,
+        /// How many there are.
+        count: u64,
+    },
+    /// Anywhere.
+    List(Cow<'a, [u64]>),
+}
+
+/// The numbers of rows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rows<'a> {
+    /// 32-bit floating point.
+    F32(Cow<'a, [f32]>),
+    /// 64-bit floating point.
+    F64(Cow<'a, [f64]>),
+    /// 64-bit signed integers.
+    I64(Cow<'a, [i64]>),
+}
+
+impl Positions<'_> {
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Run { count, .. } => *count,
+            Self::List(list) => list.len() as u64,
+        }
+    }
+}
+
+impl Rows<'_> {
+    /// The type of the numbers.
+    #[must_use]
+    pub fn number(&self) -> NumberType {
+        match self {
+            Self::F32(_) => NumberType::F32,
+            Self::F64(_) => NumberType::F64,
+            Self::I64(_) => NumberType::I64,
+        }
+    }
+
+    /// How many numbers there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(numbers) => numbers.len(),
+            Self::F64(numbers) => numbers.len(),
+            Self::I64(numbers) => numbers.len(),
+        }
+    }
+
+    /// Whether there is no number.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The numbers as they lie in memory and in the file. Two that are alike are alike bit for bit.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::F32(numbers) => cast_slice(numbers),
+            Self::F64(numbers) => cast_slice(numbers),
+            Self::I64(numbers) => cast_slice(numbers),
+        }
+    }
+}
+
+impl Slice<'_> {
+    /// Which slice of which table, in words.
+    #[must_use]
+    pub fn holds(&self) -> String {
+        holds(&self.table, self.slice)
+    }
+
+    /// Hands over the pieces of its file, in order: a head, and then positions, rows and ledger as they lie.
+    ///
+    /// # Errors
+    /// Why they do not hang together, in words.
+    pub(crate) fn with_pieces<R>(&self, write: impl FnOnce(&[&[u8]]) -> R) -> Result<R, String> {
+        let count = self.count_rows()?;
+        let run = match self.positions {
+            Positions::Run { first, count } => [first, count],
+            Positions::List(_) => [0, 0],
+        };
+        let (name, places, positions): (_, _, &[u8]) = match &self.positions {
+            Positions::Run { .. } => (RUN, run.len(), cast_slice(&run)),
+            Positions::List(list) => (POSITIONS, count, cast_slice(list)),
+        };
+        let dtype = match self.rows {
+            Rows::F32(_) => Dtype::F32,
+            Rows::F64(_) => Dtype::F64,
+            Rows::I64(_) => Dtype::I64,
+        };
+        let tensors = [
+            Tensor { name, dtype: Dtype::U64, shape: vec![places], bytes: positions },
+            Tensor { name: ROWS, dtype, shape: vec![count, self.stride], bytes: self.rows.bytes() },
+            Tensor { name: LEDGER, dtype: Dtype::U8, shape: vec![self.ledger.len()], bytes: &self.ledger },
+        ];
+        let head = head(&self.holds(), &tensors)?;
+        Ok(write(&[&head, positions, self.rows.bytes(), &self.ledger]))
+    }
+
+    /// How many rows there are, if positions and numbers agree on it.
+    fn count_rows(&self) -> Result<usize, String> {
+        let (count, numbers) = (self.positions.count(), self.rows.len());
+        let rows = usize::try_from(count).ok().filter(|rows| rows.checked_mul(self.stride) == Some(numbers));
+        let rows =
+            rows.ok_or(format!("{}: {numbers} numbers are not {count} rows of {}", self.holds(), self.stride))?;
+        match self.positions {
+            Positions::Run { first, count } if count > 0 && first.checked_add(count - 1).is_none() => {
+                Err(format!("{}: {count} positions from {first} go past the last there can be", self.holds()))
+            }
+            _ => Ok(rows),
+        }
+    }
+}
+
+impl Slice<'static> {
+    /// Reads a whole file that is in memory already. [`Opened::slice`](crate::Opened::slice) reads one from a store, and compares
+    /// it with its manifest.
+    ///
+    /// ```
+    /// assert!(store::Slice::from_bytes("weights", 3, b"something else").is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// What is wrong with the file, in words.
+    pub fn from_bytes(table: &str, slice: u32, file: &[u8]) -> Result<Self, String> {
+        let mut decoder = Decoder::new(file.len() as u64);
+        decoder.feed(file)?;
+        Self::from_contents(table, slice, decoder.finish()?)
+    }
+
+    pub(crate) fn from_contents(table: &str, slice: u32, contents: Contents) -> Result<Self, String> {
+        if contents.holds != holds(table, slice) {
+            return Err(format!("it says that it holds {}", contents.holds));
+        }
+        let (mut positions, mut rows, mut ledger) = (None, None, None);
+        for tensor in contents.tensors {
+            match (tensor.name.as_str(), tensor.buffer, &tensor.shape[..]) {
+                (POSITIONS, Buffer::U64(list), [_]) if positions.is_none() => {
+                    positions = Some(Positions::List(list.into()));
+                }
+                (RUN, Buffer::U64(run), [2]) if positions.is_none() => {
+                    positions = Some(Positions::Run { first: run[0], count: run[1] });
+                }
+                (ROWS, buffer, &[count, stride]) => rows = Some((rows_of(buffer)?, count, stride)),
+                (LEDGER, Buffer::U8(bytes), [_]) => ledger = Some(bytes.into()),
+                (name, ..) => return Err(format!("its tensor `{name}` is none of a slice's")),
+            }
+        }
+        let (Some(positions), Some((rows, count, stride)), Some(ledger)) = (positions, rows, ledger) else {
+            return Err("it lacks its positions, its rows or its ledger".to_owned());
+        };
+        if positions.count() != count as u64 {
+            return Err(format!("it has {} positions for {count} rows", positions.count()));
+        }
+        let slice = Self { table: table.to_owned().into(), slice, positions, stride, rows, ledger };
+        slice.count_rows()?;
+        Ok(slice)
+    }
+}
+
+/// Which slice of which table, in words.
+pub(crate) fn holds(table: &str, slice: u32) -> String {
+    format!("slice {slice} of table `{table}`")
+}
+
+fn rows_of(buffer: Buffer) -> Result<Rows<'static>, String> {
+    Ok(match buffer {
+        Buffer::F32(numbers) => Rows::F32(numbers.into()),
+        Buffer::F64(numbers) => Rows::F64(numbers.into()),
+        Buffer::I64(numbers) => Rows::I64(numbers.into()),
+        Buffer::U8(_) | Buffer::U64(_) => return Err("its rows are of a type that tables have not".to_owned()),
+    })
+}

@@ -1,0 +1,71 @@
+//! A process that is killed while it writes: what it had published is whole, and what it had begun goes.
+
+use crate::support::{Folder, JOB, files, manifest, slice, table};
+use std::io::{BufRead, BufReader};
+use std::num::NonZeroUsize;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use store::{Slice, Store};
+
+const TEST: &str = "killed::a_process_that_is_killed_leaves_whole_checkpoints";
+const FOLDER: &str = "SLACKWATER_TEST_FOLDER";
+const ROUNDS: u64 = 10;
+
+/// Parts of the first are always under way.
+fn written(clock: u64) -> [Slice<'static>; 2] {
+    [slice("weights", 0, 1_200_000, clock), slice("weights", 1, 3, clock)]
+}
+
+/// Publishes one after the other, and says so, until it is killed.
+fn write_for_ever(folder: &str) {
+    let store = Store::open(folder).unwrap();
+    store.remove_unfinished().unwrap();
+    let last = store.newest(None).map_or(0, |newest| newest.manifest().clock);
+    for clock in last + 1.. {
+        let writing = store.begin(JOB).unwrap();
+        let tables = vec![table("weights", &written(clock), &writing).unwrap()];
+        writing.publish(&manifest(clock, tables)).unwrap();
+        store.prune(NonZeroUsize::new(2).unwrap()).unwrap();
+        println!("\npublished {clock}");
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_leaves_whole_checkpoints() {
+    if let Ok(folder) = std::env::var(FOLDER) {
+        return write_for_ever(&folder);
+    }
+    let folder = Folder::new();
+    let store = folder.store();
+    let (mut interrupted, mut said_last) = (0, 0);
+    for round in 0..ROUNDS {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([TEST, "--exact", "--nocapture"])
+            .env(FOLDER, folder.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut said = lines.filter_map(|line| line.unwrap().strip_prefix("published ")?.parse::<u64>().ok());
+        said_last = said.next().unwrap().max(said_last);
+        std::thread::sleep(Duration::from_millis(7 * round));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        said_last = said.last().unwrap_or(said_last);
+
+        // What it said is there, perhaps with one more that it had no time to speak of.
+        let newest = store.newest(Some(JOB)).unwrap();
+        newest.verify().unwrap();
+        let clock = newest.manifest().clock;
+        assert!(clock == said_last || clock == said_last + 1, "{clock} is there, {said_last} was said");
+        for slice in written(clock) {
+            assert!(newest.slice("weights", slice.slice).unwrap() == slice);
+        }
+        interrupted += usize::from(!newest.unfinished().is_empty());
+    }
+    assert!(interrupted > 0, "it was never killed in the middle");
+    store.remove_unfinished().unwrap();
+    store.prune(NonZeroUsize::MIN).unwrap();
+    // Files, that is, of one checkpoint: the parts of others are gone, whatever their names were.
+    assert_eq!(files(folder.path()).len(), 3, "{:?}", files(folder.path()));
+}

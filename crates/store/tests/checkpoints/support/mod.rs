@@ -1,0 +1,107 @@
+//! What tests share: checkpoints to write, folders that go away, a real S3 server, and a proxy that spoils its answers.
+
+pub mod moto;
+pub mod namespace;
+pub mod proxy;
+pub mod python;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use store::{CheckpointName, Manifest, Positions, Rows, Slice, Store, StoreError, TableEntry, Writing};
+
+pub const JOB: &str = "job-1";
+
+/// Says that something was not tried, past the test runner, which keeps what passing tests print.
+pub fn skipped(what: &str, why: &str) {
+    writeln!(std::io::stderr(), "SKIPPED: {what}: {why}").ok();
+}
+
+/// A folder that is gone when the test is over.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("slackwater-store-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn store(&self) -> Store {
+        Store::open(self.0.to_str().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// Every file under a folder, by its path from there.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
+/// A slice of that many rows, whose numbers come from `seed`.
+pub fn slice(table: &str, slice: u32, rows: u64, seed: u64) -> Slice<'static> {
+    let numbers = |count: u64| (0..count).map(move |at| (at ^ seed) as f32 * 0.25);
+    Slice {
+        table: table.to_owned().into(),
+        slice,
+        positions: Positions::List((0..rows).map(|at| at * 3 + seed).collect()),
+        stride: 2,
+        rows: Rows::F32(numbers(2 * rows).collect()),
+        ledger: seed.to_le_bytes().to_vec().into(),
+    }
+}
+
+/// What a manifest says of a table whose slices were written.
+pub fn table(name: &str, slices: &[Slice], writing: &Writing) -> Result<TableEntry, StoreError> {
+    let (number, stride) = (slices[0].rows.number(), slices[0].stride as u64);
+    let slices = slices.iter().map(|slice| writing.slice(slice)).collect::<Result<_, _>>()?;
+    Ok(TableEntry { name: name.to_owned(), spec: serde_json::json!({ "rate": 0.1 }), number, stride, slices })
+}
+
+pub fn manifest(clock: u64, tables: Vec<TableEntry>) -> Manifest {
+    let slices = tables.first().map_or(0, |table| table.slices.len() as u32);
+    let leases = serde_json::json!({ "done": [[0, 7]] });
+    Manifest { job: JOB.to_owned(), clock, slices, tables, leases, residuals: Vec::new() }
+}
+
+/// The slices of [`publish`] at a clock.
+pub fn slices(clock: u64) -> Vec<Slice<'static>> {
+    (0..2).map(|at| slice("weights", at, 5 + u64::from(at), clock)).collect()
+}
+
+/// Writes a small checkpoint of one table and two slices.
+pub fn publish(store: &Store, clock: u64) -> Result<CheckpointName, StoreError> {
+    let writing = store.begin(JOB)?;
+    let tables = vec![table("weights", &slices(clock), &writing)?];
+    writing.publish(&manifest(clock, tables))?;
+    Ok(writing.name())
+}
+
+/// Reads what [`publish`] wrote at a clock, and compares all of it.
+pub fn assert_holds(opened: &store::Opened, clock: u64) {
+    opened.verify().unwrap();
+    assert_eq!(opened.manifest().clock, clock);
+    for slice in slices(clock) {
+        assert_eq!(opened.slice("weights", slice.slice).unwrap(), slice);
+    }
+}
