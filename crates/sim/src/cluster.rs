@@ -520,6 +520,13 @@ impl Cluster {
         }
     }
 
+    /// What a program took away, which changes what its worker will say.
+    fn note_taken(&mut self, worker: usize, input: WorkerInput) {
+        if self.recording {
+            self.worker_inputs[worker].push((input, packed(&[])));
+        }
+    }
+
     fn dispatch(&mut self, frames: Vec<Frame>) {
         for mut frame in frames {
             self.note_head(&frame);

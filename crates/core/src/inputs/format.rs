@@ -120,6 +120,10 @@ impl WorkerInput {
                 out.push(21);
                 (*set, *wanted).put(out);
             }
+            Self::TakeLeases(set) => {
+                out.push(23);
+                set.put(out);
+            }
             Self::CommitLease(now, lease, work) => {
                 put_time(22, *now, out);
                 lease.put(out);
@@ -161,6 +165,7 @@ impl WorkerInput {
                 let (now, lease) = (time(input)?, Field::get(input)?);
                 Self::CommitLease(now, lease, Work { examples: Field::get(input)?, busy: Field::get(input)? })
             }
+            23 => Self::TakeLeases(Field::get(input)?),
             19 => Self::Ask(time(input)?, Field::get(input)?, lists.get(input)?),
             _ => return Err(UNKNOWN),
         })

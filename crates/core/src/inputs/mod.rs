@@ -96,6 +96,8 @@ pub enum WorkerInput {
     OpenLeases(String, LeaseTerms),
     /// The program asks for so many leases of a data set.
     AskLeases(u32, u64),
+    /// The program takes the leases of a data set that are there.
+    TakeLeases(u32),
     /// The program is done with a lease.
     CommitLease(Time, LeaseId, Work),
     /// The program stands at a barrier.
@@ -179,6 +181,7 @@ impl WorkerInput {
             }
             Self::OpenLeases(name, terms) => worker.open_leases(&name, terms, out),
             Self::AskLeases(set, wanted) => worker.ask_leases(set, wanted, out),
+            Self::TakeLeases(set) => drop(worker.take_leases(set)),
             Self::EndPush(ticket) => worker.end_push(ticket),
             Self::EndClock(now) => worker.end_clock(now, out),
             Self::Leave => worker.leave(out),

@@ -354,3 +354,6 @@ impl Leases {
         self.sets.get_mut(&set).filter(|state| state.asking == Asking::Yes && state.asked == number)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -81,6 +81,7 @@ impl Cluster {
                 self.wait_to_learn(worker, Wait::Leases);
                 return false;
             };
+            self.note_taken(worker, WorkerInput::TakeLeases(set));
             if grant.is_over() {
                 return true;
             }
