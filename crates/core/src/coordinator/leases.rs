@@ -301,3 +301,6 @@ impl Coordinator {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
