@@ -230,7 +230,7 @@ What takes too long for every change; expect hours:
     2. the simulator over 5,000 seeds    SLACKWATER_SEEDS=5000 cargo test --release -p slackwater-sim
     3. right answers in every way        cargo test --release -p slackwater-apps --test answers -- --ignored
     4. each fuzz target                  2,000,000 inputs
-    5. the benchmarks                    slackwater bench wire | embedded | logistic | scale, as JSON
+    5. the benchmarks                    slackwater bench wire | embedded | logistic | codec | bytes | cluster | chaos | scale
 ";
 
 #[cfg(test)]

@@ -124,6 +124,8 @@ fn benchmarks() -> Vec<Step> {
         cargo("bench logistic", "run --release -p slackwater-cli -- bench logistic --json"),
         cargo("bench codec", "run --release -p slackwater-cli -- bench codec --json"),
         cargo("bench bytes", "run --release -p slackwater-cli -- bench bytes --json --data ../shared/data"),
+        cargo("bench cluster", "run --release -p slackwater-cli -- bench cluster --json"),
+        cargo("bench chaos", "run --release -p slackwater-cli -- bench chaos --json"),
         cargo("bench scale", "run --release -p slackwater-cli -- bench scale --json"),
     ]
 }
@@ -186,7 +188,7 @@ mod tests {
             ["cargo xtask fuzz --target frame --runs 2000000", "cargo xtask fuzz --target message --runs 2000000"]
         );
         assert_eq!(of("SLACKWATER_SEEDS"), ["SLACKWATER_SEEDS=\"5000\" cargo test --release -p slackwater-sim"]);
-        assert_eq!(of("bench ").len(), 6);
+        assert_eq!(of("bench ").len(), 8);
     }
 
     #[test]

@@ -343,7 +343,7 @@ fn fashion(ways: &[Way], epochs: u32, least: f64) {
     let mlp = Mlp { inputs: 784, hidden: vec![256, 128], classes: 10, seed: 1, l2: 0.0 };
     for &(workers, consistency) in ways {
         let training = Training {
-            rule: Rule::Adam { rate: Rate::Constant(1e-3) },
+            rule: Rule::Adam { rate: Rate::Falling(1e-3) },
             l1: 0.0,
             consistency,
             bias: true,

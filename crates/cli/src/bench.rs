@@ -1,7 +1,9 @@
 //! Benchmarks. Each prints what the machine itself can do beside what Slackwater does with it.
 
 pub mod bytes;
+pub mod chaos;
 pub mod clicks;
+pub mod cluster;
 pub mod codec;
 pub mod cold;
 pub mod core;

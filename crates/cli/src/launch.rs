@@ -41,7 +41,7 @@ pub struct Options {
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = value_parser!(u32).range(1..=256))]
     workers: u32,
     /// Let processes come and go: how many servers hold each part of every table. With 2 or more, a server that dies takes nothing with
-    /// it, and another is started in its place; a worker that dies is done without. The first server, which coordinates, must live.
+    /// it, and another is started in its place; a worker that dies is done without. A process of its own coordinates, and must live.
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=16))]
     copies: Option<u32>,
     /// How the processes talk: through shared memory, or over TCP as those of different hosts do.
@@ -115,22 +115,30 @@ fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<
         arguments.extend(record.iter().flat_map(|folder| ["--record".into(), folder.clone().into_os_string()]));
         arguments
     };
+    let shape = ["--coordinate".to_owned(), format!("--servers={servers}"), format!("--workers={workers}")];
+    let shape = shape.map(OsString::from);
     let server = |place| {
         let mut arguments = common("server", place);
         arguments.extend(metrics.iter().map(|address| format!("--metrics={address}").into()));
-        if place == 0 {
-            let shape = ["--coordinate".to_owned(), format!("--servers={servers}"), format!("--workers={workers}")];
-            arguments.extend(shape.map(OsString::from));
-            arguments.extend(copies.map(|copies| format!("--copies={copies}").into()));
+        if place == 0 && copies.is_none() {
+            arguments.extend(shape.clone());
         }
         (format!("server {place}"), arguments)
     };
+    // Where any server may die, the coordinator is none of them.
+    let coordinator = copies.map(|copies| {
+        let mut arguments = common("server", 0);
+        arguments.extend(["--threads=0".into(), format!("--copies={copies}").into()]);
+        arguments.extend(shape.clone());
+        ("coordinator".to_owned(), arguments)
+    });
     let worker = |place| {
         let arguments = common("worker", place).into_iter();
         let arguments = arguments.chain([OsString::from("--")]).chain(program.iter().cloned());
         (format!("worker {place}"), arguments.collect())
     };
-    (0..*servers).map(server).chain((0..*workers).map(worker)).collect()
+    let servers = (0..*servers).map(server);
+    coordinator.into_iter().chain(servers).chain((0..*workers).map(worker)).collect()
 }
 
 /// The arguments of a server that takes a dead one's place, in a run that does without those that die.
@@ -139,7 +147,7 @@ fn spare_server(options: &Options, meet: &str, log_form: Form) -> Option<Vec<OsS
     let last = processes(options, meet, log_form).into_iter().filter(|(name, _)| name.starts_with("server")).last();
     let is_own = |word: &OsString| {
         let word = word.to_string_lossy();
-        ["--place", "--coordinate", "--servers", "--workers", "--copies"].iter().any(|flag| word.starts_with(flag))
+        word.starts_with("--place")
     };
     last.map(|(_, arguments)| arguments.into_iter().filter(|word| !is_own(word)).collect())
 }
@@ -255,7 +263,7 @@ impl Children {
 
     /// Whether the run goes on without a process that was killed: another takes a server's place.
     fn does_without(&mut self, name: &str) -> anyhow::Result<bool> {
-        let Some(spare) = self.spare.clone().filter(|_| name != "server 0" && self.replaced < MOST_REPLACED) else {
+        let Some(spare) = self.spare.clone().filter(|_| name != "coordinator" && self.replaced < MOST_REPLACED) else {
             return Ok(false);
         };
         if name.starts_with("server") {
@@ -373,9 +381,8 @@ mod tests {
         let limits = Limits { join_limit: 7, patience: 2 };
         let program = vec![OsString::from("demo"), OsString::from("--json")];
         let metrics = Some("here:9".to_owned());
-        let copies = Some(2);
-        let options =
-            Options { servers: 2, workers: 3, copies, same_host: Way::Tcp, record: None, metrics, limits, program };
+        let (copies, same_host) = (None, Way::Tcp);
+        let options = Options { servers: 2, workers: 3, copies, same_host, record: None, metrics, limits, program };
         let processes = processes(&options, "here:1", Form::Json);
         let names: Vec<&str> = processes.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["server 0", "server 1", "worker 0", "worker 1", "worker 2"]);
@@ -386,9 +393,14 @@ mod tests {
                 format!("{kind} --meet=here:1 --place={place} --join-limit=7 --patience=2 --same-host=tcp --log-json");
             assert!(line.starts_with(&begins), "{line}");
             assert_eq!(line.contains("--metrics=here:9"), kind == "server", "{line}");
-            assert_eq!(line.contains("--coordinate --servers=2 --workers=3 --copies=2"), name == "server 0", "{line}");
+            assert_eq!(line.contains("--coordinate --servers=2 --workers=3"), name == "server 0", "{line}");
             assert_eq!(line.ends_with(" -- demo --json"), kind == "worker", "{line}");
         }
+        assert!(spare_server(&options, "here:1", Form::Json).is_none(), "a run that ends with any of them");
+        let options = Options { copies: Some(2), ..options };
+        let processes = super::processes(&options, "here:1", Form::Json);
+        let names: Vec<&str> = processes.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["coordinator", "server 0", "server 1", "worker 0", "worker 1", "worker 2"]);
         let spare = spare_server(&options, "here:1", Form::Json).unwrap();
         let line = spare.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ");
         assert_eq!(

@@ -10,6 +10,7 @@ mod logs;
 mod predict;
 mod process;
 mod replay;
+mod status;
 mod totals;
 mod train;
 
@@ -113,6 +114,13 @@ Examples:
   Only the figures, for a program:
     slackwater predict --model model.safetensors --data test.libsvm.gz --json";
 
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  Of the run that meets there:
+    slackwater status --meet head:7000
+  For a program, again and again:
+    watch -n 1 slackwater status --meet head:7000 --json";
+
 const INSPECT_EXAMPLES: &str = "\
 Examples:
   How it was learnt, and the ten features that weigh most, by name:
@@ -141,6 +149,9 @@ enum Command {
     /// Start a whole run on this host, each server and worker a process of its own.
     #[command(after_help = LAUNCH_EXAMPLES)]
     Launch(launch::Options),
+    /// Show how a run stands: who is there, who holds what, who is slow or waited for, and when somebody counts as lost.
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(status::Options),
     /// Feed recordings back, and say of each whether the same was said again.
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(replay::Options),
@@ -168,12 +179,18 @@ enum Bench {
     Bytes(bench::bytes::Options),
     /// What each codec saves, loses and costs on one core, beside copying memory in the same run.
     Codec(bench::codec::Options),
+    /// What copies cost: pushes to servers that hold everything twice, beside servers that hold it once.
+    Cluster(bench::cluster::Options),
+    /// Real processes that are killed and stopped at random, while every push is accounted for.
+    Chaos(bench::chaos::Options),
 }
 
 #[derive(Subcommand)]
 enum BenchPeer {
     /// Serves `bench wire`.
     Server(bench::server::Options),
+    /// Pushes for `bench chaos`.
+    Chaos(bench::chaos::WorkerOptions),
     /// Answers `bench raw`.
     Raw {
         /// Where the measuring process listens.
@@ -211,6 +228,7 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
         Command::Train(options) => train::run(&options),
         Command::Predict(options) => predict::run(&options),
         Command::Inspect(options) => inspect::run(&options),
+        Command::Status(options) => status::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Server(options) => process::run_server(&options),
         Command::Worker(options) => process::run_worker(&options),
@@ -223,6 +241,9 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
         Command::Bench(Bench::Logistic(options)) => bench::logistic::run(&options),
         Command::Bench(Bench::Bytes(options)) => bench::bytes::run(&options),
         Command::Bench(Bench::Codec(options)) => bench::codec::run(&options),
+        Command::Bench(Bench::Cluster(options)) => bench::cluster::run(&options),
+        Command::Bench(Bench::Chaos(options)) => bench::chaos::run(&options),
+        Command::BenchPeer(BenchPeer::Chaos(options)) => bench::chaos::work(&options),
         Command::BenchPeer(BenchPeer::Server(options)) => bench::server::serve(&options),
         Command::BenchPeer(BenchPeer::Raw { connect, core }) => {
             core.into_iter().for_each(bench::core::stay_on);

@@ -94,8 +94,8 @@ impl Meeting {
 pub struct ServerOptions {
     #[command(flatten)]
     meeting: Meeting,
-    /// How many servers this process is: each is a thread that holds its share of every table.
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1024))]
+    /// How many servers this process is: each is a thread that holds its share of every table. 0, with --coordinate, is the coordinator alone.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = value_parser!(u32).range(0..=1024))]
     threads: u32,
     /// Be the coordinator too, at the meeting place. One process of a run does that.
     #[arg(long, requires_all = ["servers", "workers"])]
@@ -130,6 +130,9 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
         (Some(servers), Some(workers)) => Some(Shape { servers, workers }),
         _ => None,
     };
+    if options.threads == 0 && coordinated.is_none() {
+        bail!("this process would be nothing: give --threads at least 1, or --coordinate");
+    }
     let meeting = &options.meeting;
     let step = meeting.place.unwrap_or(0);
     let metrics = options.metrics.as_deref().map(|address| train::serve_metrics(address, step)).transpose()?;

@@ -90,3 +90,30 @@ fn bench_logistic_prints_its_figures() {
     ];
     prints(&["logistic", "--clicks", "0", "--python", "no-such-python"], &names);
 }
+
+/// It says itself whether anything was lost or counted twice, and fails if so.
+#[test]
+fn bench_chaos_loses_nothing_in_a_few_seconds() {
+    let output = Command::new(env!("CARGO_BIN_EXE_slackwater"))
+        .args(["bench", "chaos", "--seconds=6", "--patience=1", "--json"])
+        .output()
+        .expect("it can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let figures: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(&output.stdout).expect("an object of figures");
+    let number = |name: &str| figures.get(name).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
+    assert!(number("server_kills") + number("server_stops") + number("worker_kills") >= 1.0, "{figures:?}");
+    assert!(number("pushes_acknowledged") > 0.0, "{figures:?}");
+    assert_eq!((number("rows_of_pushes_lost"), number("rows_of_pushes_doubled")), (0.0, 0.0));
+}
+
+#[test]
+fn bench_cluster_prints_its_figures() {
+    let names = [
+        "goodput_2_copies_over_1_one_worker",
+        "chain_bytes_over_pushed_one_worker",
+        "goodput_2_copies_over_1_four_workers",
+        "chain_bytes_over_pushed_four_workers",
+    ];
+    prints(&["cluster", "--megabytes", "1", "--millis", "100"], &names);
+}

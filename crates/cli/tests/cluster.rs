@@ -67,6 +67,40 @@ fn go_on(progress: &[Arc<Progress>], pushes: u64) -> Duration {
     begin.elapsed()
 }
 
+/// Of a run that has lost server 1 and has a fourth in its place.
+fn check_status(meet: &str) {
+    let meet = format!("--meet={meet}");
+    let mut json = start("status", &["status", &meet, "--json"]);
+    assert!(json.end(), "{}", json.stderr());
+    let status: serde_json::Value = serde_json::from_str(&json.stdout()).unwrap();
+    let standing = |node: &str| {
+        let members = status["members"].as_array().unwrap();
+        members
+            .iter()
+            .find(|member| member["node"] == node)
+            .map(|member| member["standing"].as_str().unwrap().to_owned())
+    };
+    let expected = [
+        ("server 0", "present"),
+        ("server 1", "lost"),
+        ("server 2", "present"),
+        ("server 3", "present"),
+        ("worker 1", "present"),
+    ];
+    for (node, expected) in expected {
+        assert_eq!(standing(node).as_deref(), Some(expected), "{node} in {status}");
+    }
+    let whole = status["chains"].as_array().unwrap().iter().all(|chain| chain["whole"].as_array().unwrap().len() == 2);
+    assert!(whole && status["slices"] == 12 && status["tables"][0] == "counts", "{status}");
+    let mut text = start("status", &["status", &meet]);
+    assert!(text.end() && text.stdout().contains("lost: its process has ended"), "{}", text.stdout());
+}
+
+#[test]
+fn nobody_answers_where_there_is_no_run() {
+    start("status", &["status", "--limit=1", &format!("--meet={}", free_address())]).fails_saying("is it running?");
+}
+
 #[test]
 fn servers_that_are_killed_take_nothing_with_them() {
     for way in ["--same-host=tcp", "--same-host=shared-memory"] {
@@ -85,6 +119,7 @@ fn servers_that_are_killed_take_nothing_with_them() {
         fourth.hear("that it serves", |said| said.contains("serving").then_some(()));
         // Until what was lost has copies again.
         first.hear("that everything has its copies", |said| said.contains("has its copies").then_some(()));
+        check_status(&meet);
         third.child.kill().unwrap();
         let killed_again = go_on(&progress, 1);
         println!("{way}: from a kill to the next acknowledged push: {killed:?}, {killed_again:?}");

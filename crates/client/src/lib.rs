@@ -35,6 +35,7 @@ mod log;
 mod meeting;
 mod serve;
 mod session;
+mod status;
 mod table;
 mod ticket;
 
@@ -50,6 +51,7 @@ pub use net::{SameHost, Traffic};
 pub use node::{NodeError, RecordingError, Replayed, ServerReport, Wait, Watch, replay_file};
 pub use serve::Serve;
 pub use session::{Session, Shape};
+pub use status::status;
 pub use table::{PushValues, Table, TargetNumber};
 pub use ticket::{After, FromOutcome, Rows, Ticket, Tickets};
 pub use types::{
@@ -57,7 +59,7 @@ pub use types::{
     Placement, Position, Reduce, Setting, Shape as TableShape, SpecError, TableSpec, UpdaterSpec, WorkerId,
 };
 pub use update::{Number, Registry, Step, Updater};
-pub use wire::{Bits, FailedClock, KeyError, Keys, Payload, Refusal};
+pub use wire::{Bits, FailedClock, KeyError, Keys, MemberStatus, Payload, Refusal, Standing, Status};
 
 /// The tour of the README, compiled and run with the other examples.
 #[cfg(doctest)]

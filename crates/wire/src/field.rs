@@ -157,6 +157,15 @@ impl<T: Field> Field for Vec<T> {
     }
 }
 
+impl<T: Field> Field for Box<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (**self).put(out);
+    }
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Box::new(T::get(input)?))
+    }
+}
+
 impl<T: Field> Field for Option<T> {
     fn put(&self, out: &mut Vec<u8>) {
         self.is_some().put(out);

@@ -4,12 +4,14 @@ mod control;
 mod read;
 mod refusal;
 mod replica;
+mod status;
 mod stream;
 
 pub use control::{Control, LeaseTerms, Member, Role};
 pub use read::{FailedClock, Pull, PullRefused, Pulled, READ_WHOLE, Refresh, Refreshed, Step, Waiting, Wants};
 pub use refusal::Refusal;
 pub use replica::{Piece, Replica, Replicated};
+pub use status::{MemberStatus, Standing, Status};
 pub use stream::{Acked, LeasedPiece, Marker, Push, Refused, Resend, ResendReason, Tune};
 
 use crate::Payload;

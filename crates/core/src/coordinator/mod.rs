@@ -5,6 +5,7 @@ mod leases;
 mod placement;
 mod plans;
 mod seats;
+mod status;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -181,10 +182,15 @@ impl Coordinator {
                 return Self::say(from, Control::Lost { node: from, reason: reason.clone() }, out);
             }
             seat.heard = now;
+            seat.clock = seat.clock.max(frame.head.clock);
         }
         match control {
             Control::Join { role, address, token, place } => {
                 self.join(now, from, (role, place), address, token, out);
+            }
+            Control::AskStatus => {
+                let status = Box::new(self.status(now));
+                Self::say(from, Control::Status { status }, out);
             }
             Control::Beat => self.beat(from, frame.head.number, out),
             // What stops one worker's program would stop the others', too.

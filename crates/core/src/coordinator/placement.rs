@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use types::{Chain, NodeId, PlanNumber, ShardId, TableId};
 
 impl Coordinator {
-    fn copies(&self) -> usize {
+    pub(super) fn copies(&self) -> usize {
         match self.membership {
             Membership::Fixed => 1,
             Membership::Open { copies, .. } => copies.max(1) as usize,

@@ -112,6 +112,11 @@ impl Coordinator {
         self.replan(out);
     }
 
+    /// Servers that have not adopted the plan.
+    pub(super) fn adopting(&self) -> Vec<NodeId> {
+        self.adoption.iter().flat_map(|adoption| &adoption.waiting).copied().collect()
+    }
+
     /// The first plan, when everybody is there.
     pub(super) fn begin_run(&mut self, out: &mut Outbox) {
         self.begun = true;

@@ -14,6 +14,8 @@ pub(super) struct Seat {
     pub heard: Time,
     /// The first clock it takes part in, once it does.
     pub since: Option<Clock>,
+    /// Where its clock was when it was last heard.
+    pub clock: Clock,
     pub gone: bool,
     /// Why the run goes on without it, if it does.
     pub expelled: Option<String>,
@@ -54,7 +56,8 @@ impl Coordinator {
                 self.given += 1;
                 let source = Source(self.given);
                 let (ready, since, gone, expelled) = (false, None, false, None);
-                self.seats.insert(node, Seat { address, source, ready, heard: now, since, gone, expelled });
+                let clock = Clock(0);
+                self.seats.insert(node, Seat { address, source, ready, heard: now, since, clock, gone, expelled });
                 if self.begun {
                     self.news.push(News { node, what: "joins the run".to_owned() });
                 }

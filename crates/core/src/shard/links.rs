@@ -152,7 +152,9 @@ impl Links {
             std::mem::take(&mut self.children).into_iter().map(|child| (child.node, child)).collect();
         if let Some(node) = role.next {
             let child = known.remove(&node).filter(|child| child.filling.is_none());
-            self.children.push(child.unwrap_or_else(|| Child::new(node, None, held, now)));
+            // What it may lack is due at once.
+            let new = || Child { again: Span(0), ..Child::new(node, None, held, now) };
+            self.children.push(child.unwrap_or_else(new));
         }
         for node in &role.filling {
             let begin = || Child::new(*node, Some(Filling::new(plan)), 0, now);

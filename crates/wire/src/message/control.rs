@@ -1,5 +1,6 @@
 //! Membership, tables and barriers: what passes between the coordinator and everybody else.
 
+use super::Status;
 use crate::field::{fields, variants};
 use types::{Clock, NodeId, Plan, PlanNumber, ShardId, Source, Span, TableId, TableSpec, WorkerId};
 
@@ -157,6 +158,13 @@ pub enum Control {
         /// The plan by which it was filled.
         plan: PlanNumber,
     },
+    /// Anyone to the coordinator: how does the run stand?
+    AskStatus,
+    /// The answer.
+    Status {
+        /// How.
+        status: Box<Status>,
+    },
     /// Node to coordinator: I cannot go on, and why.
     Fail {
         /// In words.
@@ -306,16 +314,18 @@ variants!(Control {
     17 => Fail { reason },
     18 => Adopted { plan, enacted, frontier },
     19 => Filled { table, shard, server, plan },
-    20 => OpenLeases { name, terms },
-    21 => LeasesOpened { name, set },
-    22 => AskLeases { set, number, wanted },
-    23 => Leased { set, number, leases, share },
-    24 => LeasesOver { set, number, clock },
-    25 => LeasesAwaited { set, number, clock, on },
-    26 => Learning { set },
-    27 => CommitLease { set, lease, clock, examples, busy },
-    28 => LeaseCommitted { set, lease, problem },
-    29 => ForgetLeases { set, ranges, shuffle, through, clock },
-    30 => LeasesForgotten { set, through },
+    20 => AskStatus,
+    21 => Status { status },
+    22 => OpenLeases { name, terms },
+    23 => LeasesOpened { name, set },
+    24 => AskLeases { set, number, wanted },
+    25 => Leased { set, number, leases, share },
+    26 => LeasesOver { set, number, clock },
+    27 => LeasesAwaited { set, number, clock, on },
+    28 => Learning { set },
+    29 => CommitLease { set, lease, clock, examples, busy },
+    30 => LeaseCommitted { set, lease, problem },
+    31 => ForgetLeases { set, ranges, shuffle, through, clock },
+    32 => LeasesForgotten { set, through },
 });
 fields!(LeaseTerms { ranges, epochs, shuffle, per_clock, fingerprint, input });
