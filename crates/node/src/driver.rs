@@ -459,6 +459,9 @@ impl State {
                     );
                 }
                 Notice::Barrier { on } => tracing::warn!(on = names(&on), "the barrier waits"),
+                Notice::Leases { on } => {
+                    tracing::info!(on = names(&on), "no lease is left; waiting for others to end theirs")
+                }
             }
         }
     }

@@ -88,7 +88,7 @@ fn work(driver: &Arc<Driver>) -> Result<(), NodeError> {
             let value = if clock == 7 { f32::NAN } else { 0.1 + clock as f32 };
             let numbers = keys.len() * spec.width as usize;
             let values = Values { number: NumberType::F32, bytes: Payload::new(vec![value; numbers]) };
-            let batch = Batch { keys: keys.clone(), values, examples: 1 };
+            let batch = Batch { keys: keys.clone(), values, examples: 1, lease: None };
             let push = driver.call(|worker| worker.push(*table, batch.clone(), &[])).expect("it fits");
             driver.call(|worker| worker.detach(push));
             push_in_parts(driver, *table, &keys, spec.width as usize);

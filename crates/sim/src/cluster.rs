@@ -2,6 +2,7 @@
 
 mod actor;
 mod coordinator;
+mod learner;
 mod membership;
 
 use crate::check::{Checker, Violation};
@@ -520,6 +521,13 @@ impl Cluster {
             Answer::Nothing => None,
             Answer::Ticket(ticket) => Some(ticket.0),
             Answer::Barrier(number) => Some(number),
+        }
+    }
+
+    /// What a program took away, which changes what its worker will say.
+    fn note_taken(&mut self, worker: usize, input: WorkerInput) {
+        if self.recording {
+            self.worker_inputs[worker].push((input, packed(&[])));
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod barrier;
 mod checkpoints;
+mod leases;
 mod memory;
 mod placement;
 mod plans;
@@ -14,6 +15,7 @@ mod tests;
 use crate::Outbox;
 use checkpoints::Checkpoints;
 pub use checkpoints::{CheckpointEnd, Gathered, Resume};
+use leases::DataSet;
 pub use memory::RecallError;
 use plans::Adoption;
 use seats::Seat;
@@ -89,6 +91,9 @@ pub struct Coordinator {
     /// Workers that have not said that they do.
     untold: BTreeSet<NodeId>,
     tables: BTreeMap<String, Table>,
+    /// What is leased, in the order of asking for it.
+    sets: Vec<DataSet>,
+    now: Time,
     /// The barrier each live worker has reached, where that is not passed, and when it was last told whom it waits for.
     barriers: BTreeMap<WorkerId, (u64, Time)>,
     /// Workers that take part.
@@ -121,6 +126,8 @@ impl Coordinator {
             filled: BTreeMap::new(),
             untold: BTreeSet::new(),
             tables: BTreeMap::new(),
+            sets: Vec::new(),
+            now: Time(0),
             barriers: BTreeMap::new(),
             present: 0,
             passed: 0,
@@ -170,8 +177,9 @@ impl Coordinator {
 
     /// Takes what arrived.
     pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
-        let from = frame.head.from;
+        let (from, head) = (frame.head.from, frame.head);
         let Message::Control(control) = frame.message else { return };
+        self.now = now;
         if let Some(seat) = self.seats.get_mut(&from) {
             // A process that lost its seat to another still goes by the seat's name, but not by its source.
             if matches!(from, NodeId::Worker(_)) && frame.head.source != seat.source {
@@ -208,7 +216,7 @@ impl Coordinator {
             Control::Adopted { plan, enacted, frontier } => self.adopted(from, plan, enacted, frontier, out),
             Control::Filled { table, shard, server, plan } => self.filled(table, shard, server, plan),
             Control::Missed { .. } | Control::Written { .. } | Control::Unwritten { .. } => self.checkpointed(control),
-            _ => {}
+            control => self.leases(&head, control, out),
         }
         self.replan(out);
     }
@@ -256,6 +264,7 @@ impl Coordinator {
         self.untold.remove(&node);
         self.barriers.remove(&WorkerId(rank));
         self.forget_at_tables(node, out);
+        self.give_back_leases(node, out);
         self.pass_barrier(out);
         if self.is_over() {
             self.live_servers().for_each(|server| Self::say(server, Control::Finish, out));
@@ -294,7 +303,9 @@ impl Coordinator {
                 self.live_servers().for_each(|server| Self::say(server, Control::Finish, out));
             }
         }
+        self.now = now;
         self.notice_barrier(now, out);
+        self.tick_leases(out);
         if !self.begun {
             self.vacate_silent(now);
             return;
