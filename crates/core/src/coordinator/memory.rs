@@ -128,6 +128,7 @@ impl Coordinator {
         barriers.put(&mut out);
         self.passed.put(&mut out);
         self.lost.put(&mut out);
+        self.put_leases(&mut out);
         out
     }
 
@@ -164,6 +165,7 @@ impl Coordinator {
         coordinator.barriers = barriers.into_iter().map(|(worker, number)| (worker, (number, now))).collect();
         coordinator.passed = Field::get(input)?;
         coordinator.lost = Field::get(input)?;
+        coordinator.get_leases(input, now)?;
         if !input.0.is_empty() {
             return Err(WireError::Malformed("a memory that goes on after its end").into());
         }
