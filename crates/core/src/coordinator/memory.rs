@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::checkpoints::Checkpoints;
 use super::plans::Adoption;
 use super::tables::Table;
 use super::{Coordinator, Membership, Seat, Size};
@@ -128,6 +129,7 @@ impl Coordinator {
         barriers.put(&mut out);
         self.passed.put(&mut out);
         self.lost.put(&mut out);
+        self.checkpoints.put(&mut out);
         out
     }
 
@@ -164,6 +166,7 @@ impl Coordinator {
         coordinator.barriers = barriers.into_iter().map(|(worker, number)| (worker, (number, now))).collect();
         coordinator.passed = Field::get(input)?;
         coordinator.lost = Field::get(input)?;
+        coordinator.checkpoints = Checkpoints::get(input)?;
         if !input.0.is_empty() {
             return Err(WireError::Malformed("a memory that goes on after its end").into());
         }
