@@ -4,6 +4,7 @@
 //! not, for they say nothing but that it leads. One whose lease has ended forgets all that it knows, and goes on from what was kept.
 
 use crate::NodeError;
+use crate::checkpoints::Keeper;
 use crate::coordinator::{CoordinatorSettings, say_news};
 use crate::office::{Office, Word};
 use crate::probe::Probes;
@@ -30,6 +31,8 @@ struct Leading {
     /// What may be said when a memory is kept.
     held: VecDeque<(u64, Frame)>,
     probes: Probes,
+    /// Keeps checkpoints, if any are made. One that was under way when the leader changed is given up, and the next is made.
+    keeper: Option<Keeper>,
     ending: Option<Instant>,
 }
 
@@ -60,7 +63,12 @@ pub fn run_candidate(
                     let machine = machine(&settings, now, memory, has_followed)?;
                     let begun = machine.has_begun();
                     tracing::warn!(term, begun, "this coordinator leads");
-                    leading = Some(Leading::new(term, until, machine));
+                    let no_thread = |error: std::io::Error| NodeError::NoThread {
+                        name: "checkpoints".to_owned(),
+                        reason: error.to_string(),
+                    };
+                    let keeper = settings.checkpoints.clone().map(Keeper::start).transpose().map_err(no_thread)?;
+                    leading = Some(Leading::new(term, until, machine, keeper));
                 }
                 Word::Until(until) => leading.iter_mut().for_each(|leading| leading.until = until),
                 Word::Kept(number) => leading.iter_mut().for_each(|leading| leading.kept = leading.kept.max(number)),
@@ -134,7 +142,11 @@ fn machine(
 ) -> Result<Coordinator, NodeError> {
     let CoordinatorSettings { size, membership, patience, .. } = *settings;
     let patience = Span(patience.as_nanos() as u64);
-    let new = || Coordinator::new(size, membership, patience);
+    let new = || {
+        let mut machine = Coordinator::new(size, membership, patience);
+        settings.resume.iter().for_each(|resume| machine.resume(resume.clone()));
+        machine
+    };
     let Some(memory) = memory else { return Ok(new()) };
     let recalled = Coordinator::recall(now, &memory, size, membership, patience);
     let recalled = recalled.map_err(|error| NodeError::Registry { reason: error.to_string() })?;
@@ -146,9 +158,9 @@ fn machine(
 }
 
 impl Leading {
-    fn new(term: u64, until: Instant, machine: Coordinator) -> Self {
+    fn new(term: u64, until: Instant, machine: Coordinator, keeper: Option<Keeper>) -> Self {
         let (memory, held, probes) = (Vec::new(), VecDeque::new(), Probes::default());
-        Self { term, until, machine, memory, number: 0, kept: 0, held, probes, ending: None }
+        Self { term, until, machine, memory, number: 0, kept: 0, held, probes, keeper, ending: None }
     }
 
     fn take(&mut self, now: Time, event: Event, transport: &mut impl Transport) {
@@ -172,6 +184,8 @@ impl Leading {
             self.machine.gone(node, &mut out);
         }
         self.machine.tick(now, &mut out);
+        // What it tells the machine is not recorded.
+        self.keeper.iter_mut().for_each(|keeper| drop(keeper.turn(now, &mut self.machine, &mut out)));
         self.hold(out, transport);
         say_news(&mut self.machine);
     }
@@ -212,6 +226,10 @@ impl Leading {
         let ending = *self.ending.get_or_insert_with(Instant::now);
         let stay = if lost.is_some() { settings.linger } else { settings.farewell };
         let result = lost.map(|(node, reason)| NodeError::Lost { node, reason: reason.to_owned() });
-        (ending.elapsed() >= stay).then(|| result.map_or(Ok(()), Err))
+        if ending.elapsed() < stay {
+            return None;
+        }
+        self.keeper.take().into_iter().for_each(|keeper| keeper.finish(&mut self.machine));
+        Some(result.map_or(Ok(()), Err))
     }
 }

@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::checkpoints::Checkpoints;
 use super::plans::Adoption;
 use super::tables::Table;
 use super::{Coordinator, Membership, Seat, Size};
@@ -129,6 +130,7 @@ impl Coordinator {
         self.passed.put(&mut out);
         self.lost.put(&mut out);
         self.put_leases(&mut out);
+        self.checkpoints.put(&mut out);
         out
     }
 
@@ -166,6 +168,7 @@ impl Coordinator {
         coordinator.passed = Field::get(input)?;
         coordinator.lost = Field::get(input)?;
         coordinator.get_leases(input, now)?;
+        coordinator.checkpoints = Checkpoints::get(input)?;
         if !input.0.is_empty() {
             return Err(WireError::Malformed("a memory that goes on after its end").into());
         }
