@@ -12,9 +12,9 @@ use types::{
     PositionRange, Reduce, Setting, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
 };
 use wire::{
-    Acked, Bits, Control, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, LeasedPiece, Marker, Message, Payload,
-    Piece, Pool, Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, Replica, Replicated, Resend,
-    ResendReason, Signature, Step, Tune, Waiting, Wants, WireError, decode, encode,
+    Acked, Bits, Control, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, LeasedPiece, Marker, Message,
+    Payload, Piece, Pool, Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, Replica, Replicated,
+    Resend, ResendReason, Signature, Step, Tune, Waiting, Wants, WireError, decode, encode,
 };
 
 /// The nodes of the machines under test.
