@@ -46,7 +46,7 @@ fn batch(input: &mut Unstructured) -> Result<Batch> {
     let number_type = *input.choose(&[NumberType::F32, NumberType::F64, NumberType::I64])?;
     let width = input.int_in_range(0..=2)?;
     let bytes = Pool::new().copy(&vec![0u8; keys.len().min(20) * width * number_type.bytes()]);
-    Ok(Batch { keys, values: Values { number: number_type, bytes }, examples: number(input)? })
+    Ok(Batch { keys, values: Values { number: number_type, bytes }, examples: number(input)?, lease: None })
 }
 
 fn worker_input(input: &mut Unstructured) -> Result<WorkerInput> {

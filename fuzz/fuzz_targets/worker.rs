@@ -32,7 +32,12 @@ fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outb
     let ticket = match input.int_in_range(0..=5)? {
         0 | 1 => {
             let bytes = Payload::new(vec![0u8; numbers * spec.number.bytes()]);
-            let batch = Batch { keys, values: Values { number: spec.number, bytes }, examples: number(input)? >> 32 };
+            let batch = Batch {
+                keys,
+                values: Values { number: spec.number, bytes },
+                examples: number(input)? >> 32,
+                lease: None,
+            };
             worker.push(now, table, batch, &after, out)
         }
         2 => {

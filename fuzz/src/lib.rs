@@ -12,9 +12,9 @@ use types::{
     PositionRange, Reduce, Setting, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
 };
 use wire::{
-    Acked, Bits, Control, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, Marker, Message, Payload, Piece,
-    Pool, Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, Replica, Replicated, Resend,
-    ResendReason, Signature, Step, Tune, Waiting, Wants, WireError, decode, encode,
+    Acked, Bits, Control, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, LeasedPiece, Marker, Message,
+    Payload, Piece, Pool, Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, Replica, Replicated,
+    Resend, ResendReason, Signature, Step, Tune, Waiting, Wants, WireError, decode, encode,
 };
 
 /// The nodes of the machines under test.
@@ -246,7 +246,12 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
         0..=2 => {
             let (keys, kind) = (keys(input)?, number_type(input)?);
             let values = values(input, keys.count().unwrap_or(1), kind)?;
-            Message::Push(Push { table, shard, settled: request, number: kind, keys, values })
+            let lease = if input.arbitrary()? {
+                Some(LeasedPiece { set: input.int_in_range(0..=1)?, lease: number(input)?, piece: number(input)? })
+            } else {
+                None
+            };
+            Message::Push(Push { table, shard, settled: request, number: kind, lease, keys, values })
         }
         3 | 4 => Message::Marker(Marker { table, shard, settled: request, since: Clock(number(input)?) }),
         5 => {

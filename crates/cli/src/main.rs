@@ -3,6 +3,7 @@
 mod bench;
 mod chart;
 mod checkpoints;
+mod coordinator;
 mod demo;
 mod figures;
 mod inspect;
@@ -66,6 +67,19 @@ Examples:
   Where b is known to the others by an address of its own, and only two ports are let through to it:
     slackwater server --meet a:7000 --threads 2 --listen 0.0.0.0:7100 --advertise b.example.org
 A process whose address only its own host can call says so, and what to do, in a warning.";
+
+const COORDINATOR_EXAMPLES: &str = "\
+Examples:
+  A run that outlives its coordinator, on hosts a to f: two coordinators, of which one leads and the other takes over if that one is lost.
+  They agree by an etcd on host e. On a, and the same on b:
+    slackwater coordinator --meet a:7000,b:7000 --registry etcd://e:2379/slackwater/clicks-17 --servers 3 --workers 4 --copies 2
+  On c, d and f, a server; elsewhere, each worker:
+    slackwater server --meet a:7000,b:7000
+    slackwater worker --meet a:7000,b:7000 -- train logistic --data train.libsvm.gz
+  A coordinator by itself, without etcd: the run ends with it.
+    slackwater coordinator --meet a:7000 --servers 3 --workers 4
+A coordinator says when it leads and when it follows. While etcd does not answer it says so, and whether the run goes on or waits;
+nothing is lost meanwhile. A coordinator that was killed may be started again with the same words.";
 
 const WORKER_EXAMPLES: &str = "\
 Examples:
@@ -146,6 +160,9 @@ enum Command {
     /// Be one or more servers of a run, and its coordinator if so told.
     #[command(after_help = SERVER_EXAMPLES)]
     Server(process::ServerOptions),
+    /// Coordinate a run, alone or as one of several of which one leads.
+    #[command(after_help = COORDINATOR_EXAMPLES)]
+    Coordinator(coordinator::Options),
     /// Be a worker of a run.
     #[command(after_help = WORKER_EXAMPLES)]
     Worker(process::WorkerOptions),
@@ -225,7 +242,11 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
     let log_form = if log_json { logs::Form::Json } else { logs::Form::Text };
     // A process that others depend on says what it does; elsewhere only trouble is worth a line.
-    let default = if matches!(command, Command::Server(_) | Command::Worker(_)) { "info" } else { "warn" };
+    let default = if matches!(command, Command::Server(_) | Command::Worker(_) | Command::Coordinator(_)) {
+        "info"
+    } else {
+        "warn"
+    };
     logs::start(log_form, default)?;
     match command {
         Command::Train(options) => train::run(&options),
@@ -234,6 +255,7 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
         Command::Status(options) => status::run(&options),
         Command::Demo(options) => demo::run(&options, log_form),
         Command::Server(options) => process::run_server(&options),
+        Command::Coordinator(options) => coordinator::run(&options),
         Command::Worker(options) => process::run_worker(&options),
         Command::Launch(options) => launch::run(&options, log_form),
         Command::Replay(options) => replay::run(&options),

@@ -17,7 +17,8 @@ use crate::{checkpoints, demo, train};
 #[derive(clap::Args)]
 pub struct Meeting {
     /// The address to meet at, the same for every process of the run: where the coordinator listens. The process that is the
-    /// coordinator may be given 0.0.0.0:PORT or [::]:PORT instead, to listen at every address of its host.
+    /// coordinator may be given 0.0.0.0:PORT or [::]:PORT instead, to listen at every address of its host. Where there are several
+    /// coordinators (see `slackwater coordinator --help`), the addresses of all of them, with commas between.
     #[arg(long, value_name = "HOST:PORT")]
     meet: String,
     /// The number this process takes among its kind, from 0, where that matters. Give one to every process, or to none.

@@ -95,7 +95,7 @@ fn bench_logistic_prints_its_figures() {
 #[test]
 fn bench_chaos_loses_nothing_in_a_few_seconds() {
     let output = Command::new(env!("CARGO_BIN_EXE_slackwater"))
-        .args(["bench", "chaos", "--seconds=6", "--patience=1", "--json"])
+        .args(["bench", "chaos", "--seconds=6", "--json"])
         .output()
         .expect("it can be started");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

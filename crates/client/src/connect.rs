@@ -22,7 +22,8 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Connect {
-    /// Where to meet: the coordinator's `host:port`, the same for every process of the run. Where the coordinator itself runs,
+    /// Where to meet: the coordinator's `host:port`, the same for every process of the run. Where there are several coordinators, the
+    /// places of all of them, with commas between; whichever leads is found, and waited for as long as `join_limit`. Where the coordinator itself runs,
     /// it may also be `0.0.0.0:port` or `[::]:port`: it then listens at every address of its host.
     pub meet: String,
     /// Where this node listens, where that matters; port 0 takes any free one. Without it, at any free port: of the loopback

@@ -88,7 +88,7 @@ pub(crate) fn start(
             Ok(result) => result?,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        let settings = DriverSettings { wait, patience: PATIENCE, embedded: true };
+        let settings = DriverSettings { wait, patience: PATIENCE, unled: None, embedded: true };
         let threads = Some(threads.clone());
         sessions.push(Session::begin(joined, Box::new(transport), Box::new(waiter), settings, recorder()?, threads)?);
     }

@@ -39,6 +39,12 @@ pub enum Error {
         /// In words.
         problem: String,
     },
+    /// The data set cannot be leased, for instance because another worker reads other files, or a lease could not be committed.
+    #[error("{problem}")]
+    Leases {
+        /// In words.
+        problem: String,
+    },
     /// The keys are no key list. Change the keys.
     #[error(transparent)]
     Keys(#[from] KeyError),

@@ -24,7 +24,7 @@ pub struct Ledger {
     pub bound: BTreeMap<WorkerId, Duration>,
     /// Reads and acknowledgements that were only under way, and pushes and clocks that had to wait until fewer were.
     pub network: Duration,
-    /// Standing at barriers.
+    /// Standing at barriers, and waiting for leases.
     pub barrier: Duration,
     /// From the opening of the session.
     pub total: Duration,

@@ -29,6 +29,7 @@ mod codecs;
 mod connect;
 mod embedded;
 mod error;
+mod leases;
 mod ledger;
 mod log;
 mod meeting;
@@ -42,6 +43,7 @@ pub use active::Active;
 pub use codecs::is_lossy;
 pub use connect::Connect;
 pub use error::Error;
+pub use leases::{Input, Lease, Leases};
 pub use ledger::Ledger;
 pub use log::Log;
 pub use machine::{CodecUse, Membership, Meter, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
@@ -50,7 +52,7 @@ pub use node::{
     CheckpointSettings, NodeError, RecordingError, Replayed, ServerReport, Wait, Watch, describe_checkpoint,
     replay_file,
 };
-pub use serve::{ResumeFrom, Serve};
+pub use serve::{Election, ResumeFrom, Serve};
 pub use session::{Session, Shape};
 pub use status::status;
 pub use table::{PushValues, Table, TargetNumber};

@@ -13,6 +13,8 @@ pub(crate) struct Meeting {
     /// What it stands for on this host: one address at least, in the order to try them.
     at: Vec<SocketAddr>,
     reach: Reach,
+    /// Of several coordinators, the places by themselves; none of one.
+    places: Vec<Meeting>,
 }
 
 /// Who is to find the nodes of a run.
@@ -79,7 +81,16 @@ impl Meeting {
 
     /// The meeting place of a process that is the coordinator too.
     pub fn hosted(connect: &Connect) -> Result<Self, Error> {
-        let text = &connect.meet;
+        let places: Vec<Self> = connect.meet.split(',').map(|text| Self::at(text.trim())).collect::<Result<_, _>>()?;
+        let reach =
+            if places.iter().all(|place| place.reach == Reach::ThisHost) { Reach::ThisHost } else { Reach::OtherHosts };
+        let at = places.iter().flat_map(|place| place.at.clone()).collect();
+        let places = if places.len() > 1 { places } else { Vec::new() };
+        Ok(Self { text: connect.meet.clone(), at, reach, places })
+    }
+
+    /// One place, which is `host:port`.
+    fn at(text: &str) -> Result<Self, Error> {
         let how = "write host:port, and an IPv6 address as [address]:port";
         let (host, port) = split(text).ok_or_else(|| unusable(text, how))?;
         let found = (host, port).to_socket_addrs().map_err(|error| unusable(text, format!("{error}; {how}")))?;
@@ -88,7 +99,7 @@ impl Meeting {
             return Err(unusable(text, "it names no host"));
         }
         let reach = if is_local(host) { Reach::ThisHost } else { Reach::OtherHosts };
-        Ok(Self { text: text.clone(), at, reach })
+        Ok(Self { text: text.to_owned(), at, reach, places: Vec::new() })
     }
 
     /// Where the coordinator listens: at the meeting place, or at every address of this host if the meeting place has a name
@@ -100,13 +111,32 @@ impl Meeting {
         }
     }
 
-    /// Listens as the coordinator.
-    pub fn host(&self, same_host: SameHost) -> Result<(SocketTransport, SocketWaiter), Error> {
+    /// Whether there is more than one coordinator to meet.
+    pub fn is_of_several(&self) -> bool {
+        !self.places.is_empty()
+    }
+
+    /// Listens as the coordinator: as the first of several whose place is on this host and free. Returns which place that is.
+    pub fn host(&self, same_host: SameHost) -> Result<(SocketTransport, SocketWaiter, String), Error> {
+        if !self.is_of_several() {
+            return self.host_here(same_host);
+        }
+        let mut reasons = Vec::new();
+        for place in &self.places {
+            match place.host_here(same_host) {
+                Ok(hosted) => return Ok(hosted),
+                Err(error) => reasons.push(error.to_string()),
+            }
+        }
+        Err(unusable(&self.text, format!("none of these places is this host's and free: {}", reasons.join("; "))))
+    }
+
+    fn host_here(&self, same_host: SameHost) -> Result<(SocketTransport, SocketWaiter, String), Error> {
         let settings = SocketSettings { pauses: true, pool: Pool::new(), same_host };
         let error = match listen_at_first(&self.seats(), &settings) {
             Ok((transport, waiter, address)) => {
                 tracing::info!(meet = self.text, %address, "the coordinator listens");
-                return Ok((transport, waiter));
+                return Ok((transport, waiter, self.text.clone()));
             }
             Err(error) => error,
         };
@@ -256,7 +286,8 @@ mod tests {
     fn meeting(text: &str, at: &[&str]) -> Meeting {
         let (host, _) = split(text).expect("host:port");
         let reach = if is_local(host) { Reach::ThisHost } else { Reach::OtherHosts };
-        Meeting { text: text.to_owned(), at: at.iter().map(|at| at.parse().expect("an address")).collect(), reach }
+        let at = at.iter().map(|at| at.parse().expect("an address")).collect();
+        Meeting { text: text.to_owned(), at, reach, places: Vec::new() }
     }
 
     fn texts(addresses: &[SocketAddr]) -> Vec<String> {
@@ -285,6 +316,19 @@ mod tests {
             assert_eq!(texts(&meeting.calls()), calls, "the caller of {text} at {at:?}");
             assert_eq!(texts(&meeting.default_listens()), listens, "a node of {text} at {at:?}");
         }
+    }
+
+    #[test]
+    fn several_coordinators_meet_at_several_places_and_each_takes_its_own() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let other = taken.local_addr().expect("bound");
+        let meeting = Meeting::of(&Connect::to(&format!("{other}, {free}"))).expect("two places");
+        assert_eq!((meeting.is_of_several(), meeting.calls()), (true, vec![other, free]));
+        let (_transport, _waiter, place) = meeting.host(SameHost::Tcp).expect("one is free");
+        assert_eq!(place, free.to_string());
+        let error = meeting.host(SameHost::Tcp).err().expect("none is free").to_string();
+        assert!(error.contains("is another coordinator running there?"), "{error}");
     }
 
     #[test]
@@ -335,6 +379,8 @@ mod tests {
             ("10.0.0.1:77777", "write host:port"),
             ("0.0.0.0:7", "write the one by which this host reaches it"),
             ("[::]:7", "write the one by which this host reaches it"),
+            ("10.0.0.1:7,", "write host:port"),
+            ("10.0.0.1:7,here", "write host:port"),
         ];
         for (text, words) in cases {
             let error = Meeting::of(&Connect::to(text)).err().map(|error| error.to_string());

@@ -4,8 +4,9 @@ use crate::meeting::{Meeting, Place};
 use crate::session::token;
 use crate::{Connect, Error, Shape};
 use machine::Membership;
+use node::registry::{Candidate, EtcdLocation};
 use node::{
-    CheckpointSettings, CoordinatorSettings, Recorder, ServerReport, ServerSettings, Watch, open_resume,
+    CheckpointSettings, CoordinatorSettings, Recorder, ServerReport, ServerSettings, Watch, open_resume, run_candidate,
     run_coordinator, run_server,
 };
 use update::Registry;
@@ -35,6 +36,8 @@ pub struct Serve {
     pub coordinate: Option<Shape>,
     /// Whether nodes may come and go in the run that is coordinated here, and how many copies there are of what servers hold.
     pub membership: Membership,
+    /// Whether the coordinator that is here is one of several, and where they find out which of them leads.
+    pub election: Option<Election>,
     /// The updaters the servers know.
     pub registry: Registry,
     /// What each shard remembers of key lists, in bytes.
@@ -66,6 +69,30 @@ pub struct ResumeFrom {
     pub job: String,
 }
 
+/// How one of several coordinators comes to lead a run: by what etcd says.
+///
+/// ```
+/// use slackwater::{Connect, Election, Membership, Serve, Shape};
+///
+/// // A process that is one of two coordinators, and nothing else.
+/// let election = Election { registry: "etcd://10.0.0.1:2379/slackwater/clicks-17".to_owned(), job: "clicks-17".to_owned() };
+/// let serve = Serve {
+///     threads: 0,
+///     coordinate: Some(Shape { servers: 3, workers: 8 }),
+///     membership: Membership::Open { copies: 2, slices: 8 },
+///     election: Some(election),
+///     ..Serve::new(Connect::to("a:7000,b:7000"))
+/// };
+/// assert!(serve.election.is_some());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Election {
+    /// Where the leader's memory is kept: `etcd://host:port,…/path`, with a path for this job alone.
+    pub registry: String,
+    /// The job. Another job's memory in the same place is refused.
+    pub job: String,
+}
+
 impl Serve {
     /// One server with the built-in updaters, and no coordinator.
     ///
@@ -78,9 +105,10 @@ impl Serve {
     #[must_use]
     pub fn new(connect: Connect) -> Self {
         let (registry, list_bytes) = (Registry::builtin(), machine::LIST_BYTES);
-        let membership = Membership::Fixed;
+        let (membership, election) = (Membership::Fixed, None);
         let (watch, checkpoints, resume) = (None, None, None);
-        Self { connect, threads: 1, coordinate: None, membership, registry, list_bytes, watch, checkpoints, resume }
+        let (threads, coordinate) = (1, None);
+        Self { connect, threads, coordinate, membership, election, registry, list_bytes, watch, checkpoints, resume }
     }
 
     /// Serves until every worker has left, and blocks for as long. Returns what each server did. Fails if the shape makes no
@@ -111,7 +139,7 @@ impl Serve {
             let membership = self.membership;
             let settings =
                 CoordinatorSettings { membership, checkpoints, resume, ..CoordinatorSettings::new(shape.into()) };
-            coordinate_at(&meeting, connect, settings)
+            self.coordinate_at(&meeting, settings)
         });
         let coordinator = coordinator.transpose()?;
         let pool = Pool::new();
@@ -125,6 +153,7 @@ impl Serve {
                     place: connect.place.map(|first| first.saturating_add(index)),
                     join_limit: connect.join_limit,
                     patience: connect.patience,
+                    unled: meeting.is_of_several().then_some(connect.join_limit),
                     wait: connect.wait,
                     registry: self.registry.clone(),
                     pool: pool.clone(),
@@ -166,14 +195,25 @@ impl Serve {
 
 type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
 
-fn coordinate_at(
-    meeting: &Meeting,
-    connect: &Connect,
-    settings: CoordinatorSettings,
-) -> Result<CoordinatorThread, Error> {
-    let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
-    let (transport, waiter) = meeting.host(connect.same_host)?;
-    let Connect { join_limit, patience, .. } = *connect;
-    let settings = CoordinatorSettings { join_limit, patience, ..settings };
-    Ok(std::thread::spawn(move || run_coordinator(transport, waiter, settings, recorder)))
+impl Serve {
+    fn coordinate_at(&self, meeting: &Meeting, settings: CoordinatorSettings) -> Result<CoordinatorThread, Error> {
+        let Connect { join_limit, patience, .. } = self.connect;
+        let settings = CoordinatorSettings { join_limit, patience, ..settings };
+        let Some(Election { registry, job }) = &self.election else {
+            if meeting.is_of_several() {
+                let reason =
+                    "several coordinators need a registry that says which of them leads (--registry, Serve::election)";
+                return Err(Error::Address { address: self.connect.meet.clone(), reason: reason.to_owned() });
+            }
+            let recorder = self.connect.record.as_ref().map(Recorder::in_folder).transpose()?;
+            let (transport, waiter, _) = meeting.host(self.connect.same_host)?;
+            return Ok(std::thread::spawn(move || run_coordinator(transport, waiter, settings, recorder)));
+        };
+        let location: EtcdLocation = registry.parse().map_err(|error: node::registry::EtcdLocationError| {
+            Error::Address { address: registry.clone(), reason: error.to_string() }
+        })?;
+        let (transport, waiter, place) = meeting.host(self.connect.same_host)?;
+        let stands = Box::new(location.stand(Candidate::new(job.clone(), place)));
+        Ok(std::thread::spawn(move || run_candidate(transport, waiter, settings, stands)))
+    }
 }

@@ -265,9 +265,11 @@ impl Session {
     /// ```
     #[must_use]
     pub fn ledger(&self) -> Ledger {
-        let mut ledger = lock(&self.shared.ledger).clone();
-        ledger.total = self.shared.opened.elapsed();
-        ledger
+        self.shared.ledger()
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// What this worker's machine has done so far. Does not block.

@@ -45,8 +45,14 @@ pub fn status(connect: &Connect) -> Result<Status, Error> {
             transport.flush();
         }
         while let Some(event) = transport.next() {
-            if let Event::Frame(Frame { message: Message::Control(Control::Status { status }), .. }) = event {
-                return Ok(*status);
+            match event {
+                Event::Frame(Frame { message: Message::Control(Control::Status { status }), .. }) => {
+                    return Ok(*status);
+                }
+                Event::Frame(Frame { message: Message::Control(Control::Follow { leader }), .. }) => {
+                    transport.call_elsewhere(NodeId::Coordinator, &leader);
+                }
+                _ => {}
             }
         }
         waiter.wait(Some(Duration::from_millis(20)));

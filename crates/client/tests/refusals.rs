@@ -354,7 +354,7 @@ impl Raw {
         let inside = table == 0 && source == self.source;
         self.number += u64::from(inside);
         let of = if inside { self.number } else { 77 };
-        let push = Push { table: TableId(table), shard: ShardId(0), settled: 0, number, keys, values };
+        let push = Push { table: TableId(table), shard: ShardId(0), settled: 0, number, lease: None, keys, values };
         self.say(Frame { head: self.head(source, of), message: Message::Push(push) });
         self.hear(|message| match message {
             Message::Acked(Acked { through, refused, .. }) if through == of => {

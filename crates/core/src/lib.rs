@@ -8,6 +8,7 @@ mod bounds;
 mod check;
 mod coordinator;
 mod inputs;
+mod leader;
 pub mod leases;
 mod outbox;
 mod rows;
@@ -18,12 +19,13 @@ mod worker;
 pub use bounds::{HELD_CLOCKS, OPEN_READS, READS_AT_ONCE};
 pub use check::check;
 pub use codec::{Chain, ChainWarning, Choice, Meter, Stopwatch, TableCodecs};
-pub use coordinator::{CheckpointEnd, Coordinator, Gathered, Membership, News, Resume, Size};
+pub use coordinator::{CheckpointEnd, Coordinator, Gathered, Membership, News, RecallError, Resume, Size};
 pub use inputs::{Answer, CoordinatorInput, Lists, RowsOfPush, ServerInput, WorkerInput};
+pub use leader::Leader;
 pub use outbox::Outbox;
 pub use server::{Restored, Server, ServerCounts};
 pub use shard::{Image, LIST_BYTES, Places, ShardCounts};
 pub use worker::{
-    Batch, CodecUse, Failure, Notice, Outcome, PullTarget, ReadRows, TableFailure, Ticket, Values, Worker,
+    Batch, CodecUse, Failure, Grant, Notice, Outcome, PullTarget, ReadRows, TableFailure, Ticket, Values, Worker,
     WorkerCounts, WorkerSettings,
 };

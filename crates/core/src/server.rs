@@ -2,8 +2,9 @@
 
 mod checkpoints;
 
-use crate::Outbox;
+use crate::leases::{Order, Place};
 use crate::shard::{AnyShard, Image, LIST_BYTES, Role, ShardCounts, Terms, make};
+use crate::{Leader, Outbox};
 pub use checkpoints::Restored;
 use codec::{Meter, Stopwatch};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -43,6 +44,7 @@ pub struct Server {
     /// Shards that may have something to acknowledge.
     touched: Vec<(TableId, ShardId)>,
     misdirected: u64,
+    leader: Leader,
     beats: u64,
     finished: bool,
     now: Time,
@@ -56,6 +58,15 @@ pub struct Server {
     checkpoint: Option<(u64, Clock)>,
     /// Copies made for it that nobody has taken.
     images: Vec<Image>,
+    /// By data set: leases that are over, which shards may forget when they come to a clock.
+    forgetting: BTreeMap<u32, Forgetting>,
+}
+
+/// Leases before a place, which shards at a clock may forget.
+struct Forgetting {
+    order: Order,
+    through: Place,
+    clock: Clock,
 }
 
 /// Until when a server may answer for its slices.
@@ -85,6 +96,7 @@ impl Server {
             shards: BTreeMap::new(),
             touched: Vec::new(),
             misdirected: 0,
+            leader: Leader::default(),
             beats: 0,
             finished: false,
             now: Time(0),
@@ -94,6 +106,7 @@ impl Server {
             waiting: BTreeSet::new(),
             checkpoint: None,
             images: Vec::new(),
+            forgetting: BTreeMap::new(),
         }
     }
 
@@ -173,12 +186,14 @@ impl Server {
             sum.parts += counts.parts;
             sum.repeated += counts.repeated;
             sum.refused += counts.refused;
+            sum.held_already += counts.held_already;
             sum.reads += counts.reads;
             sum.parked += counts.parked;
             sum.most_parked = sum.most_parked.max(counts.most_parked);
             sum.refreshes += counts.refreshes;
             sum.failed_clocks += counts.failed_clocks;
             sum.rows += counts.rows;
+            sum.leases += counts.leases;
             sum.examples = sum.examples.saturating_add(counts.examples);
         }
         let (mut upward, mut downward) = (Meter::default(), Meter::default());
@@ -196,6 +211,9 @@ impl Server {
         let Frame { head, message } = frame;
         if head.to != self.node {
             self.misdirected += 1;
+            return;
+        }
+        if !self.leader.heeds(&head) {
             return;
         }
         let Some(name) = shard_of(&message) else {
@@ -245,6 +263,23 @@ impl Server {
             shard.settle(now, out);
             self.images.extend(shard.take_image());
         }
+        self.forget_leases(out);
+    }
+
+    /// Forgets the leases that are over, in each shard that is far enough, and says so when all of them are.
+    fn forget_leases(&mut self, out: &mut Outbox) {
+        let (node, shards) = (self.node, &mut self.shards);
+        self.forgetting.retain(|set, Forgetting { order, through, clock }| {
+            let exists = |lease: u64| lease.checked_add(order.ranges).is_some();
+            let is_over = |lease| exists(lease) && order.place(lease) < *through;
+            let heads = shards.values_mut().filter(|shard| shard.is_head());
+            let behind = heads.filter_map(|shard| (!shard.forget_leases(*set, *clock, &is_over)).then_some(())).count();
+            if behind == 0 {
+                let message = Message::Control(Control::LeasesForgotten { set: *set, through: through.0 });
+                out.send(Frame { head: Head::plain(node, NodeId::Coordinator), message });
+            }
+            behind > 0
+        });
     }
 
     /// Whether it should be told of the time soon, for something waits for that alone.
@@ -274,6 +309,11 @@ impl Server {
                 out.send(Frame { head: Head::plain(self.node, head.from), message });
             }
             Message::Control(Control::Restore { .. }) => {}
+            Message::Control(Control::ForgetLeases { set, ranges, shuffle, through, clock }) => {
+                let forgetting = Forgetting { order: Order { ranges, shuffle }, through: Place(through), clock };
+                self.forgetting.insert(set, forgetting);
+                self.forget_leases(out);
+            }
             Message::Control(Control::Beat) => {
                 if let Some(lease) = &mut self.lease {
                     let asked = lease.asked.iter().find(|(number, _)| *number == head.number);
@@ -424,7 +464,7 @@ mod tests {
     fn push(first: u64, values: Vec<f32>) -> Message {
         let keys = KeyPart::Run { first: Position(first), count: values.len() as u64 };
         let (table, shard, number) = (TableId(0), ShardId(0), NumberType::F32);
-        Message::Push(Push { table, shard, settled: 0, number, keys, values: Payload::new(values) })
+        Message::Push(Push { table, shard, settled: 0, number, lease: None, keys, values: Payload::new(values) })
     }
 
     fn refusals(answers: Vec<Message>) -> Vec<Refusal> {
@@ -573,7 +613,7 @@ mod tests {
             let run = |first: u64, count: u64| KeyPart::Run { first: Position(first), count };
             let push = |keys: KeyPart, values: Vec<f32>| {
                 let (number, values) = (NumberType::F32, Payload::new(values));
-                Message::Push(Push { table, shard, settled: u64::MAX, number, keys, values })
+                Message::Push(Push { table, shard, settled: u64::MAX, number, lease: None, keys, values })
             };
             let messages = [
                 push(run(u64::MAX, 2), vec![1.0, f32::NAN]),

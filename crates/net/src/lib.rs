@@ -50,6 +50,11 @@ pub trait Transport: Send {
     }
     /// Where nodes listen.
     fn know(&mut self, members: &[Member]);
+    /// Hangs up on `node` and calls it elsewhere from now on: at `address`, if that is one of those that were said to be its own, or
+    /// else at the next of them. Where it has only one, nothing changes.
+    fn call_elsewhere(&mut self, node: NodeId, address: &str) {
+        let _ = (node, address);
+    }
     /// From now on this node is known by another name.
     fn rename(&mut self, node: NodeId);
     /// Bytes that were queued and could not be handed on yet.

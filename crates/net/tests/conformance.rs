@@ -129,6 +129,7 @@ fn push(from: NodeId, to: NodeId, number: u64, rows: u64, bytes: usize) -> Frame
         shard: ShardId(0),
         settled: 0,
         number: NumberType::F32,
+        lease: None,
         keys: keys.slice(0..keys.len()).in_full(),
         values: Payload::new(values),
     };

@@ -182,7 +182,7 @@ fn push(worker: u32, rows: u64, bytes: usize) -> Frame {
     let ids: Vec<u64> = (0..rows).collect();
     let keys = Keys::distinct(Placement::Spread, &ids).slice(0..rows as usize).in_full();
     let (table, shard, values) = (TableId(0), ShardId(0), Payload::new(vec![7u8; bytes]));
-    let push = Push { table, shard, settled: 0, number: NumberType::F32, keys, values };
+    let push = Push { table, shard, settled: 0, number: NumberType::F32, lease: None, keys, values };
     Frame { head: Head::plain(NodeId::Worker(worker), SERVER), message: Message::Push(push) }
 }
 

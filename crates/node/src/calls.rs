@@ -1,13 +1,14 @@
 //! A worker's machine as its shell and its program see it: every call is taken down, where the worker is recorded, and made.
 
 use crate::Recorder;
+use machine::leases::{LeaseId, Work};
 use machine::{
-    Batch, Failure, Notice, Outbox, Outcome, PullTarget, RowsOfPush, TableFailure, Ticket, Worker, WorkerInput,
+    Batch, Failure, Grant, Notice, Outbox, Outcome, PullTarget, RowsOfPush, TableFailure, Ticket, Worker, WorkerInput,
 };
 use std::ops::Deref;
 use std::time::Instant;
 use types::{Bandwidth, NodeId, PositionRange, Setting, TableId, TableSpec, Time};
-use wire::{Frame, Keys};
+use wire::{Frame, Keys, LeaseTerms};
 
 /// A worker at one moment. Whatever can be asked of it without changing it is asked of the [`Worker`] itself.
 pub struct Calls<'a> {
@@ -140,6 +141,34 @@ impl Calls<'_> {
         self.worker.end_clock(now, self.out);
     }
 
+    /// See [`Worker::open_leases`].
+    pub fn open_leases(&mut self, name: &str, terms: LeaseTerms) {
+        self.note(|| WorkerInput::OpenLeases(name.to_owned(), terms.clone()));
+        self.worker.open_leases(name, terms, self.out);
+    }
+
+    /// See [`Worker::ask_leases`].
+    pub fn ask_leases(&mut self, set: u32, wanted: u64) {
+        self.note(|| WorkerInput::AskLeases(set, wanted));
+        self.worker.ask_leases(set, wanted, self.out);
+    }
+
+    /// See [`Worker::commit_lease`].
+    pub fn commit_lease(&mut self, lease: LeaseId, work: Work) -> Result<(), TableFailure> {
+        let now = self.now();
+        self.note(|| WorkerInput::CommitLease(now, lease, work));
+        self.worker.commit_lease(now, lease, work, self.out)
+    }
+
+    /// See [`Worker::take_leases`]. Taken down, for a worker that has its leases ends no clocks by itself.
+    pub fn take_leases(&mut self, set: u32) -> Option<Grant> {
+        let grant = self.worker.take_leases(set);
+        if grant.is_some() {
+            self.note(|| WorkerInput::TakeLeases(set));
+        }
+        grant
+    }
+
     /// See [`Worker::barrier`].
     pub fn barrier(&mut self) -> u64 {
         self.note(|| WorkerInput::Barrier);
@@ -191,6 +220,11 @@ impl Calls<'_> {
     /// See [`Worker::take`].
     pub fn take(&mut self, ticket: Ticket) -> Option<Result<Outcome, (TableId, Failure)>> {
         self.worker.take(ticket)
+    }
+
+    /// See [`Worker::take_lease_problems`].
+    pub fn take_lease_problems(&mut self) -> Vec<String> {
+        self.worker.take_lease_problems()
     }
 
     /// See [`Worker::detach`].

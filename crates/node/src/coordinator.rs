@@ -109,9 +109,7 @@ pub fn run_coordinator(
         }
         forward(&mut out, &mut transport, recorder.as_ref());
         transport.flush();
-        for news in machine.take_news() {
-            tracing::warn!(node = %news.node, "{}", news.what);
-        }
+        say_news(&mut machine);
         if let Some(missing) = machine.missing().filter(|_| said.elapsed() > Duration::from_secs(5)) {
             said = Instant::now();
             tracing::info!(seconds = start.elapsed().as_secs(), "{missing}");
@@ -134,5 +132,12 @@ pub fn run_coordinator(
                 None => Ok(()),
             };
         }
+    }
+}
+
+/// Tells people who came and went.
+pub(crate) fn say_news(machine: &mut Coordinator) {
+    for news in machine.take_news() {
+        tracing::warn!(node = %news.node, "{}", news.what);
     }
 }

@@ -1,5 +1,6 @@
 //! A worker's machine, shared by the program's threads: whoever waits drives it.
 
+use crate::contact::Contact;
 use crate::record::{Recorder, Subject};
 use crate::server::BEAT;
 use crate::stopwatch::STOPWATCH;
@@ -23,6 +24,8 @@ const LONGEST_WAIT: Duration = Duration::from_millis(50);
 const LOOK_UP: Duration = Duration::from_millis(1);
 /// A goodbye is repeated until it is answered, for this long.
 const GOODBYE: Duration = Duration::from_secs(2);
+/// And for this long where another coordinator may have to be elected first, which has to know that this worker is not lost.
+const LONG_GOODBYE: Duration = Duration::from_secs(15);
 /// A node that does not answer is named after this long, and again each time it has passed.
 const TELL_AFTER: Duration = Duration::from_secs(3);
 /// A broken connection is tried again after this long.
@@ -37,6 +40,8 @@ pub struct DriverSettings {
     pub wait: Wait,
     /// A coordinator that is silent for this long is lost.
     pub patience: Duration,
+    /// Where there are several coordinators, how long one that answers is waited for.
+    pub unled: Option<Duration>,
     /// Whether everybody is a thread of this process.
     pub embedded: bool,
 }
@@ -47,7 +52,7 @@ struct State {
     out: Outbox,
     recorder: Option<Recorder>,
     start: Instant,
-    heard: Instant,
+    contact: Contact,
     beat: Instant,
     retry_at: BTreeMap<NodeId, Instant>,
     /// Nodes that were asked for a sign of life, or that a connection broke to, and that have not been heard since; and when
@@ -107,7 +112,7 @@ impl Driver {
             out: Outbox::new(),
             recorder,
             start: now,
-            heard: now,
+            contact: Contact::new(now, settings.patience, settings.unled),
             beat: now,
             retry_at: BTreeMap::new(),
             silent: BTreeMap::new(),
@@ -294,7 +299,8 @@ impl Driver {
         let begin = Instant::now();
         let mut said: Option<Instant> = None;
         // The coordinator may be gone already once everybody has left, so its answer is not insisted on.
-        while !lock(&self.state).said_goodbye && begin.elapsed() < GOODBYE {
+        let limit = if lock(&self.state).contact.may_change() { LONG_GOODBYE } else { GOODBYE };
+        while !lock(&self.state).said_goodbye && begin.elapsed() < limit {
             if said.is_none_or(|said| said.elapsed() > GOODBYE / 10) {
                 said = Some(Instant::now());
                 self.call(|worker| worker.leave());
@@ -364,7 +370,9 @@ impl State {
                     self.silent.remove(&frame.head.from);
                 }
                 if frame.head.from == NodeId::Coordinator {
-                    self.heard = Instant::now();
+                    if !self.contact.hears(Instant::now(), &frame, &mut *self.transport) {
+                        return;
+                    }
                     match &frame.message {
                         Message::Control(Control::Lost { node, reason }) => {
                             self.lost = Some(NodeError::Lost { node: *node, reason: reason.clone() });
@@ -409,9 +417,8 @@ impl State {
 
     /// Beats, ticks, and calls again where a connection broke.
     fn keep_up(&mut self, patience: Duration) {
-        if self.heard.elapsed() > patience && self.lost.is_none() && !self.said_goodbye {
-            let reason = format!("nothing heard from it for {:.1} s", self.heard.elapsed().as_secs_f64());
-            self.lost = Some(NodeError::Lost { node: NodeId::Coordinator, reason });
+        if self.lost.is_none() && !self.said_goodbye {
+            self.lost = self.contact.mind(Instant::now(), &mut *self.transport).err();
         }
         let due: Vec<NodeId> = self.retry_at.iter().filter(|(_, at)| **at <= Instant::now()).map(|(n, _)| *n).collect();
         for node in due {
@@ -423,6 +430,10 @@ impl State {
         if self.beat.elapsed() >= BEAT && self.lost.is_none() {
             self.beat = Instant::now();
             self.calls().beat();
+            if self.contact.may_change() {
+                // Whoever leads now may never have heard what was said to the one before.
+                self.calls().reconnected(NodeId::Coordinator);
+            }
             self.ask_servers();
         }
         self.send();
@@ -448,6 +459,9 @@ impl State {
                     );
                 }
                 Notice::Barrier { on } => tracing::warn!(on = names(&on), "the barrier waits"),
+                Notice::Leases { on } => {
+                    tracing::info!(on = names(&on), "no lease is left; waiting for others to end theirs")
+                }
             }
         }
     }

@@ -1,6 +1,8 @@
 //! How a node enters a run: it asks the coordinator for a place, and waits until everybody has one.
 
 use crate::NodeError;
+use crate::contact::ELSEWHERE_AFTER;
+use machine::Leader;
 use net::{Event, Transport, Waiter};
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
@@ -52,6 +54,7 @@ pub fn join(
     let mut early = Vec::new();
     let mut said = Instant::now();
     let mut asks = 0u32;
+    let (mut heard, mut leader) = (begin, Leader::default());
     loop {
         if asked.is_none_or(|asked| asked.elapsed() >= ASK_AGAIN) {
             asked = Some(Instant::now());
@@ -72,6 +75,14 @@ pub fn join(
                 (place, asked) = (None, asked.filter(|_| place.is_none()));
                 continue;
             };
+            if let Message::Control(Control::Follow { leader }) = &frame.message {
+                transport.call_elsewhere(NodeId::Coordinator, leader);
+                continue;
+            }
+            if !leader.heeds(&frame.head) {
+                continue;
+            }
+            heard = Instant::now();
             match frame.message {
                 Message::Control(Control::Welcome { node, source, token: theirs }) if theirs == token => {
                     transport.rename(node);
@@ -98,6 +109,10 @@ pub fn join(
                 _ if frame.head.from == NodeId::Coordinator && early.len() < EARLY_FRAMES => early.push(frame),
                 _ => {}
             }
+        }
+        if heard.elapsed() > ELSEWHERE_AFTER {
+            heard = Instant::now();
+            transport.call_elsewhere(NodeId::Coordinator, "");
         }
         if begin.elapsed() > limit {
             let reason = match (place, was_welcomed) {

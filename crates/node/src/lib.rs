@@ -5,10 +5,13 @@
 //! through another thread, and a background thread keeps things moving while the program computes.
 
 mod calls;
+mod candidate;
 mod checkpoints;
+mod contact;
 mod coordinator;
 mod driver;
 mod join;
+mod office;
 mod probe;
 mod record;
 pub mod registry;
@@ -17,6 +20,7 @@ mod stopwatch;
 mod wait;
 
 pub use calls::Calls;
+pub use candidate::run_candidate;
 pub use checkpoints::{CheckpointSettings, describe_checkpoint, open_resume};
 pub use coordinator::{CoordinatorSettings, run_coordinator};
 pub use driver::{Driver, DriverSettings};
@@ -66,6 +70,12 @@ pub enum NodeError {
         /// The file or the folder.
         path: String,
         /// As the system says.
+        reason: String,
+    },
+    /// Which coordinator leads, and what it remembers, cannot be known.
+    #[error("the registry is of no help: {reason}")]
+    Registry {
+        /// In words, with what to do.
         reason: String,
     },
     /// Checkpoints cannot be kept there, or a run cannot go on from one.

@@ -1,6 +1,7 @@
 //! The thread that runs a server: it owns the machine and the sockets and runs each request to its end.
 
 use crate::checkpoints::{Finished, Scribe};
+use crate::contact::Contact;
 use crate::driver::say_failed;
 use crate::record::{Recorder, Subject};
 use crate::stopwatch::STOPWATCH;
@@ -36,6 +37,8 @@ pub struct ServerSettings {
     pub join_limit: Duration,
     /// A coordinator that is silent for this long is lost.
     pub patience: Duration,
+    /// Where there are several coordinators, how long one that answers is waited for.
+    pub unled: Option<Duration>,
     /// How it waits.
     pub wait: Wait,
     /// The updaters it knows.
@@ -61,6 +64,7 @@ impl ServerSettings {
             place: None,
             join_limit: Duration::from_secs(30),
             patience: Duration::from_secs(30),
+            unled: None,
             wait: Wait::BLOCKING,
             registry: Registry::builtin(),
             pool: Pool::new(),
@@ -116,7 +120,8 @@ pub fn run_server(
     }
     let mut out = Outbox::new();
     let mut early = joined.early.into_iter();
-    let (mut ticked, mut beat, mut heard, mut worked) = (start, start, start, start);
+    let (mut ticked, mut beat, mut worked) = (start, start, start);
+    let mut contact = Contact::new(start, settings.patience, settings.unled);
     let mut read = start;
     let mut more = false;
     let mut turns = Turns::default();
@@ -142,8 +147,10 @@ pub fn run_server(
             };
             frames += 1;
             let Event::Frame(frame) = event else { continue };
+            if !contact.hears(read, &frame, &mut transport) {
+                continue;
+            }
             if frame.head.from == NodeId::Coordinator {
-                heard = read;
                 match &frame.message {
                     Message::Control(Control::Lost { node, reason }) => {
                         return Err(NodeError::Lost { node: *node, reason: reason.clone() });
@@ -222,10 +229,7 @@ pub fn run_server(
             settings.watch.iter().for_each(|watch| watch(&report));
             return Ok(report);
         }
-        if read - heard > settings.patience {
-            let reason = format!("nothing heard from it for {:.1} s", heard.elapsed().as_secs_f64());
-            return Err(NodeError::Lost { node: NodeId::Coordinator, reason });
-        }
+        contact.mind(read, &mut transport)?;
     }
 }
 

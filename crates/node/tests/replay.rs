@@ -88,7 +88,7 @@ fn work(driver: &Arc<Driver>) -> Result<(), NodeError> {
             let value = if clock == 7 { f32::NAN } else { 0.1 + clock as f32 };
             let numbers = keys.len() * spec.width as usize;
             let values = Values { number: NumberType::F32, bytes: Payload::new(vec![value; numbers]) };
-            let batch = Batch { keys: keys.clone(), values, examples: 1 };
+            let batch = Batch { keys: keys.clone(), values, examples: 1, lease: None };
             let push = driver.call(|worker| worker.push(*table, batch.clone(), &[])).expect("it fits");
             driver.call(|worker| worker.detach(push));
             push_in_parts(driver, *table, &keys, spec.width as usize);
@@ -154,7 +154,7 @@ fn run<T, W>(
             std::thread::spawn(move || {
                 let token = u64::from(index);
                 let joined = join(&mut transport, &mut waiter, (Role::Worker, None), &address, token, LIMIT)?;
-                let settings = DriverSettings { wait: Wait::BLOCKING, patience: LIMIT, embedded: false };
+                let settings = DriverSettings { wait: Wait::BLOCKING, patience: LIMIT, unled: None, embedded: false };
                 work(&Driver::start(joined, Box::new(transport), Box::new(waiter), settings, recorded)?)
             })
         })
@@ -340,7 +340,7 @@ fn a_node_whose_recording_is_there_already_says_so_and_ends_the_run() {
     let server = std::thread::spawn(|| run_server(transport, waiter, ServerSettings::new(1), Some(recorder)));
     let (mut transport, mut waiter) = exchange.join(NodeId::Worker(99));
     let joined = join(&mut transport, &mut waiter, (Role::Worker, None), "", 2, LIMIT).expect("a place");
-    let settings = DriverSettings { wait: Wait::BLOCKING, patience: LIMIT, embedded: false };
+    let settings = DriverSettings { wait: Wait::BLOCKING, patience: LIMIT, unled: None, embedded: false };
     let driver =
         Driver::start(joined, Box::new(transport), Box::new(waiter), settings, None).expect("nothing to record");
     let error = server.join().expect("no panic").expect_err("it cannot be recorded").to_string();

@@ -14,7 +14,7 @@ pub use clocks::{
     failed_clocks_are_seen_alike, reads_hold_exactly_the_clocks_below_the_reported_one,
     scans_show_no_row_before_its_clock,
 };
-pub use counted::pushes_are_counted_once;
+pub use counted::{every_lease_counted_once, pushes_are_counted_once};
 pub use order::{
     assigned_values_never_go_back, barriers_hold, delay_at_most, fifo_per_worker, no_silent_wait, one_head_at_a_time,
     runs_after,

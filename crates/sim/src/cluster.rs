@@ -2,6 +2,8 @@
 
 mod actor;
 mod checkpoints;
+mod coordinator;
+mod learner;
 mod membership;
 
 use crate::check::{Checker, Violation};
@@ -14,6 +16,7 @@ use crate::random::Random;
 use crate::sabotage::{Sabotage, Streams};
 use actor::{Actor, Standing};
 use checkpoints::Checkpoints;
+use coordinator::Leadership;
 use machine::{
     Answer, Coordinator, Membership, Outbox, Server, ServerInput, Size, Worker, WorkerInput, WorkerSettings,
 };
@@ -78,6 +81,8 @@ enum Happening {
     Isolate(NodeId, Option<Isolation>),
     JoinServer(usize),
     Checkpoint,
+    CrashCoordinator(Span),
+    Succeed,
 }
 
 struct Scheduled {
@@ -115,6 +120,7 @@ pub struct Cluster {
     sequence: u64,
     random: Random,
     coordinator: Coordinator,
+    leadership: Leadership,
     servers: Vec<Option<Server>>,
     server_settles: Vec<bool>,
     actors: Vec<Actor>,
@@ -181,6 +187,7 @@ impl Cluster {
             sequence: 0,
             random: Random::new(seed.wrapping_add(1) << 20),
             coordinator,
+            leadership: Leadership::new(size, membership, patience),
             servers: (0..shape.servers).map(|index| Some(server(index))).collect(),
             server_settles: vec![false; shape.servers as usize],
             actors: plan
@@ -329,7 +336,7 @@ impl Cluster {
             }
             self.happen(happening);
             let over = |actor: &Actor| actor.is_over() || actor.standing == Standing::Away;
-            if self.coordinator.is_finished() && self.actors.iter().all(over) {
+            if self.is_finished() && self.actors.iter().all(over) {
                 break;
             }
         }
@@ -374,6 +381,8 @@ impl Cluster {
             Happening::CrashServer(server) => self.crash_a_server(server),
             Happening::JoinServer(server) => self.join_as_server(server),
             Happening::Checkpoint => self.look_at_checkpoint(),
+            Happening::CrashCoordinator(back_after) => self.crash_the_coordinator(back_after),
+            Happening::Succeed => self.succeed(),
             Happening::Isolate(node, from) => {
                 self.network.counts.isolated += u64::from(from.is_some());
                 self.network.isolate(node, from);
@@ -397,9 +406,7 @@ impl Cluster {
     fn hand_over(&mut self, frame: Frame) {
         match frame.head.to {
             NodeId::Coordinator => {
-                let mut out = Outbox::new();
-                self.coordinator.handle(self.now, frame, &mut out);
-                self.dispatch(out.drain().collect());
+                self.drive_coordinator(|coordinator, now, out| coordinator.handle(now, frame, out));
             }
             NodeId::Server(index) => {
                 let server = (index & !membership::PROVISIONAL) as usize;
@@ -452,9 +459,7 @@ impl Cluster {
         let mut again = TICK;
         match node {
             NodeId::Coordinator => {
-                let mut out = Outbox::new();
-                self.coordinator.tick(self.now, &mut out);
-                self.dispatch(out.drain().collect());
+                self.drive_coordinator(|coordinator, now, out| coordinator.tick(now, out));
             }
             NodeId::Server(index) if self.servers[index as usize].is_none() => return,
             NodeId::Server(index) => {
@@ -526,6 +531,13 @@ impl Cluster {
             Answer::Nothing => None,
             Answer::Ticket(ticket) => Some(ticket.0),
             Answer::Barrier(number) => Some(number),
+        }
+    }
+
+    /// What a program took away, which changes what its worker will say.
+    fn note_taken(&mut self, worker: usize, input: WorkerInput) {
+        if self.recording {
+            self.worker_inputs[worker].push((input, packed(&[])));
         }
     }
 

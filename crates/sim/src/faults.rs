@@ -92,6 +92,8 @@ pub struct FaultCounts {
     pub expelled: u64,
     /// Nodes that were cut off for a while.
     pub isolated: u64,
+    /// Coordinators that were gone without a word.
+    pub unled: u64,
 }
 
 impl AddAssign for FaultCounts {
@@ -106,15 +108,16 @@ impl AddAssign for FaultCounts {
         self.joined += other.joined;
         self.expelled += other.expelled;
         self.isolated += other.isolated;
+        self.unled += other.unled;
     }
 }
 
 impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { delayed, reordered, duplicated, lost, disconnected, forgotten, crashed, joined, expelled, isolated } =
-            self;
+        let Self { delayed, reordered, duplicated, lost, disconnected, forgotten, .. } = self;
+        let Self { crashed, joined, expelled, isolated, unled, .. } = self;
         write!(f, "delayed {delayed}, reordered {reordered}, duplicated {duplicated}, lost {lost}, ")?;
         write!(f, "disconnected {disconnected}, forgotten {forgotten}, crashed {crashed}, joined {joined}, ")?;
-        write!(f, "expelled {expelled}, isolated {isolated}")
+        write!(f, "expelled {expelled}, isolated {isolated}, unled {unled}")
     }
 }

@@ -87,6 +87,8 @@ pub enum Step {
         /// Which step of the program, counted from 0.
         to: usize,
     },
+    /// Leases a data set and learns from it until all of it is committed, by whomever.
+    Learn(Lessons),
     /// Bounds what the worker sends, or lifts the bound.
     Limit(Option<Bandwidth>),
     /// Ends the clock, once everything asked for has been sent.
@@ -120,6 +122,41 @@ impl Step {
     #[must_use]
     pub fn pull_last(table: TableIndex, keys: &[u64]) -> Self {
         Self::Pull { table, keys: keys.to_vec(), after: Vec::new(), wait: true, last: true }
+    }
+}
+
+/// A data set of minibatches that count: each adds one to each of its keys, and no two of an epoch have a key in common. So when all
+/// is committed every key counts the epochs, if every example has counted once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lessons {
+    /// Where they are counted.
+    pub table: TableIndex,
+    /// Ranges of the input.
+    pub ranges: u64,
+    /// Minibatches in each.
+    pub minibatches: u64,
+    /// Keys of each minibatch, all of them examples.
+    pub keys: u64,
+    /// How often all of it is learnt.
+    pub epochs: u32,
+    /// Minibatches that a worker of average speed puts into a clock.
+    pub per_clock: u32,
+    /// Leases that a worker asks for at once.
+    pub at_once: u64,
+}
+
+impl Lessons {
+    /// The keys of one minibatch of a range.
+    #[must_use]
+    pub fn minibatch(&self, range: u64, minibatch: u64) -> Vec<u64> {
+        let first = (range * self.minibatches + minibatch) * self.keys;
+        (first..first + self.keys).collect()
+    }
+
+    /// All keys there are.
+    #[must_use]
+    pub fn all_keys(&self) -> Vec<u64> {
+        (0..self.ranges * self.minibatches * self.keys).collect()
     }
 }
 

@@ -49,6 +49,14 @@ pub enum Sabotage {
     ForgetTheWindow,
     /// Servers go on answering when their leases have ended.
     IgnoreLeases,
+    /// Coordinators tell what they have decided before they have kept it.
+    TellBeforeKeeping,
+    /// Coordinators keep what they knew in the beginning, and nothing more.
+    KeepNothingNew,
+    /// Shards do not remember which pieces of a data lease they hold.
+    ForgetPieces,
+    /// Workers commit a data lease before what they pushed of it is acknowledged.
+    CommitUnseen,
 }
 
 /// One part in four is broken where only some are.
@@ -122,6 +130,7 @@ impl Sabotage {
                     forget_last(bytes);
                 }
             }
+            (Self::ForgetPieces, Message::Push(push)) => push.lease = None,
             (Self::IgnoreLeases, Message::Control(Control::Begin { lease, .. })) => *lease = None,
             (Self::PassBarriersEarly, Message::Control(Control::Barrier { number })) => {
                 let passed = Message::Control(Control::BarrierPassed { number: *number });

@@ -178,6 +178,19 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
+impl<T: Field, E: Field> Field for Result<T, E> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_ok().put(out);
+        match self {
+            Ok(item) => item.put(out),
+            Err(error) => error.put(out),
+        }
+    }
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(if bool::get(input)? { Ok(T::get(input)?) } else { Err(E::get(input)?) })
+    }
+}
+
 impl<A: Field, B: Field> Field for (A, B) {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);

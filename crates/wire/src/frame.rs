@@ -268,6 +268,7 @@ mod tests {
             shard: ShardId(1),
             settled: 2,
             number: NumberType::F32,
+            lease: Some(crate::LeasedPiece { set: 1, lease: 12, piece: 3 }),
             keys: keys.in_full(),
             values,
         };
@@ -288,9 +289,13 @@ mod tests {
         let frame = push();
         assert_eq!(through_bytes(&frame), Ok(frame));
         let spec = TableSpec::dense("layer", 10, 3);
-        let control = Message::Control(Control::MakeTable { spec });
-        let frame = Frame { head: Head::plain(NodeId::Worker(0), NodeId::Coordinator), message: control };
-        assert_eq!(through_bytes(&frame), Ok(frame));
+        let set = Err("other files".to_owned());
+        let opened = Control::LeasesOpened { name: "train".into(), set };
+        for control in [Control::MakeTable { spec }, opened] {
+            let message = Message::Control(control);
+            let frame = Frame { head: Head::plain(NodeId::Worker(0), NodeId::Coordinator), message };
+            assert_eq!(through_bytes(&frame), Ok(frame));
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use frame::{
 pub use keys::{KeyError, KeyPart, Keys, Signature, Slice};
 pub use loan::lend;
 pub use message::{
-    Acked, Control, FailedClock, Marker, Member, MemberStatus, Message, Piece, Pull, PullRefused, Pulled, Push,
-    READ_WHOLE, Refresh, Refreshed, Refusal, Refused, Replica, Replicated, Resend, ResendReason, Role, Standing,
-    Status, Step, Tune, Waiting, Wants,
+    Acked, Control, FailedClock, LeaseTerms, LeasedPiece, Marker, Member, MemberStatus, Message, Piece, Pull,
+    PullRefused, Pulled, Push, READ_WHOLE, Refresh, Refreshed, Refusal, Refused, Replica, Replicated, Resend,
+    ResendReason, Role, Standing, Status, Step, Tune, Waiting, Wants,
 };

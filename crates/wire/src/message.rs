@@ -7,12 +7,12 @@ mod replica;
 mod status;
 mod stream;
 
-pub use control::{Control, Member, Role};
+pub use control::{Control, LeaseTerms, Member, Role};
 pub use read::{FailedClock, Pull, PullRefused, Pulled, READ_WHOLE, Refresh, Refreshed, Step, Waiting, Wants};
 pub use refusal::Refusal;
 pub use replica::{Piece, Replica, Replicated};
 pub use status::{MemberStatus, Standing, Status};
-pub use stream::{Acked, Marker, Push, Refused, Resend, ResendReason, Tune};
+pub use stream::{Acked, LeasedPiece, Marker, Push, Refused, Resend, ResendReason, Tune};
 
 use crate::Payload;
 use crate::field::{Field, Reader};

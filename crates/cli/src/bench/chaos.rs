@@ -4,6 +4,8 @@
 //! else touches. In the end those rows tell: of a worker that lived, exactly the acknowledged pushes; of one that was killed, no fewer
 //! than were acknowledged and no more than were sent.
 
+mod leased;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -41,6 +43,9 @@ pub struct Options {
     /// What happens when is drawn from this.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
+    /// Workers learn from data leases instead, which others take over: every example must count exactly once.
+    #[arg(long)]
+    leases: bool,
     /// Print JSON rather than a table.
     #[arg(long)]
     json: bool,
@@ -59,6 +64,9 @@ pub struct WorkerOptions {
     /// Where it counts, and where it looks whether it should stop.
     #[arg(long)]
     folder: PathBuf,
+    /// How many leases there are to learn from, where it learns.
+    #[arg(long)]
+    leases: Option<u64>,
 }
 
 fn connect(meet: &str, patience: u64) -> Connect {
@@ -80,11 +88,25 @@ fn count_file(folder: &Path, index: u64) -> PathBuf {
 
 /// What a worker process does: pushes until it is told to stop, and leaves when it is told to.
 pub fn work(options: &WorkerOptions) -> anyhow::Result<()> {
-    let WorkerOptions { meet, patience, index, folder } = options;
+    let WorkerOptions { meet, patience, index, folder, leases } = options;
     let file = File::create(count_file(folder, *index)).context("cannot count")?;
     let session = Session::connect(&connect(meet, *patience))?;
     let table = counts(&session)?;
-    let keys = table.keys(&rows_of(*index));
+    match leases {
+        Some(leases) => leased::learn(&session, &table, *leases, &file)?,
+        None => push_on(&session, &table, *index, folder, &file)?,
+    }
+    file.write_all_at(&1u64.to_le_bytes(), 16)?;
+    // Others may still read, and a read waits for the clocks of everybody who is there.
+    while !folder.join("leave").exists() {
+        session.clock()?;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(session.close()?)
+}
+
+fn push_on(session: &Session, table: &Table<i64>, index: u64, folder: &Path, file: &File) -> anyhow::Result<()> {
+    let keys = table.keys(&rows_of(index));
     for push in 1u64.. {
         if push % 16 == 0 && folder.join("stop").exists() {
             break;
@@ -98,11 +120,7 @@ pub fn work(options: &WorkerOptions) -> anyhow::Result<()> {
             ensure!(rows.values().iter().all(|count| *count == push as i64), "own pushes are missing: {rows:?}");
         }
     }
-    file.write_all_at(&1u64.to_le_bytes(), 16)?;
-    while !folder.join("leave").exists() {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(session.close()?)
+    Ok(())
 }
 
 /// A process, ended by its id if it is still there.
@@ -130,6 +148,7 @@ struct Worker {
 struct Cluster {
     meet: String,
     patience: u64,
+    leases: Option<u64>,
     scratch: Scratch,
     coordinator: Process,
     /// How often the coordinator said that everything has its copies.
@@ -145,7 +164,7 @@ fn program(arguments: &[String]) -> anyhow::Result<Command> {
 }
 
 impl Cluster {
-    fn start(patience: u64) -> anyhow::Result<Self> {
+    fn start(patience: u64, leases: Option<u64>) -> anyhow::Result<Self> {
         let meet = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
         let mut arguments: Vec<String> =
             ["server", "--threads=0", "--coordinate", "--copies=2", "--slices=4"].map(str::to_owned).into();
@@ -163,7 +182,7 @@ impl Cluster {
         }
         let (coordinator, scratch) = (Process(child), Scratch::new()?);
         let (servers, workers) = (Vec::new(), Vec::new());
-        let mut cluster = Self { meet, patience, scratch, coordinator, whole, servers, workers };
+        let mut cluster = Self { meet, patience, leases, scratch, coordinator, whole, servers, workers };
         (0..SERVERS).try_for_each(|_| cluster.start_server())?;
         (0..WORKERS).try_for_each(|_| cluster.start_worker())?;
         cluster.go_on(20)?;
@@ -183,6 +202,7 @@ impl Cluster {
         let mut arguments: Vec<String> = ["bench-peer", "chaos"].map(str::to_owned).into();
         arguments.extend([format!("--meet={meet}"), format!("--patience={patience}"), format!("--index={index}")]);
         arguments.extend(["--folder".to_owned(), scratch.path("").display().to_string()]);
+        arguments.extend(self.leases.map(|leases| format!("--leases={leases}")));
         let process = Process(program(&arguments)?.spawn()?);
         self.workers.push(Worker { index, process, killed: false });
         Ok(())
@@ -280,18 +300,23 @@ impl Cluster {
         Ok(seconds)
     }
 
+    /// Those who learn stop when there is nothing left to learn from.
+    fn longest_to_stop(&self) -> Duration {
+        LIMIT + Duration::from_millis(self.leases.unwrap_or(0) * 50)
+    }
+
     /// Reads every row: pushes that are missing, and pushes that are there more than once.
     fn account(&mut self) -> anyhow::Result<(u64, u64)> {
         File::create(self.scratch.path("stop"))?;
         let begin = Instant::now();
         while !self.workers.iter().all(|worker| worker.killed || self.counted(worker)[2] == 1) {
-            ensure!(begin.elapsed() < LIMIT, "workers do not stop");
+            ensure!(begin.elapsed() < self.longest_to_stop(), "workers do not stop");
             std::thread::sleep(Duration::from_millis(5));
         }
         let session = Session::connect(&connect(&self.meet, self.patience))?;
         let table = counts(&session)?;
-        let (mut lost, mut doubled) = (0, 0);
-        for worker in &self.workers {
+        let (mut lost, mut doubled) = self.leases.map_or(Ok((0, 0)), |leases| leased::account(&table, leases))?;
+        for worker in self.workers.iter().filter(|_| self.leases.is_none()) {
             let [sent, acknowledged, _] = self.counted(worker);
             let most = if worker.killed { sent } else { acknowledged };
             for count in table.pull(&table.keys(&rows_of(worker.index)))?.wait()?.values() {
@@ -307,7 +332,9 @@ impl Cluster {
 
 /// The command `bench chaos`.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let mut cluster = Cluster::start(options.patience)?;
+    // Longer than things go wrong, with what comes before.
+    let leases = options.leases.then(|| leased::enough(options.seconds * 5 / 4 + 1, WORKERS));
+    let mut cluster = Cluster::start(options.patience, leases)?;
     let mut random = Random::new(options.seed);
     let length = Duration::from_secs(options.seconds);
     // What it does when nothing goes wrong.

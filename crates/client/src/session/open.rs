@@ -139,7 +139,8 @@ impl Session {
         let Place { mut transport, mut waiter, address } = meeting.open(connect, 0, false, &pool)?;
         let joined =
             join(&mut transport, &mut waiter, (Role::Worker, connect.place), &address, token(), connect.join_limit)?;
-        let settings = DriverSettings { wait: connect.wait, patience: connect.patience, embedded: false };
+        let unled = meeting.is_of_several().then_some(connect.join_limit);
+        let settings = DriverSettings { wait: connect.wait, patience: connect.patience, unled, embedded: false };
         Self::begin(joined, Box::new(transport), Box::new(waiter), settings, recorder, None)
     }
 

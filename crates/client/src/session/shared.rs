@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     pub(super) rank: WorkerId,
     pub(super) members: Vec<Member>,
     pub(super) opened: Instant,
-    pub(super) ledger: Mutex<Ledger>,
+    pub ledger: Mutex<Ledger>,
     /// The logs of every table, however often it was opened, and how to send them at the end of a clock.
     pub(super) logs: Mutex<BTreeMap<TableId, TableLogs>>,
     pub(super) turns: AtomicU64,
@@ -83,6 +83,12 @@ impl Shared {
             [(table, failure), others @ ..] => Err(self.refused(*table, failure, others.len())),
             [] => Ok(()),
         }
+    }
+
+    /// Where the worker's time went so far.
+    pub fn ledger(&self) -> Ledger {
+        let ledger = lock(&self.ledger).clone();
+        Ledger { total: self.opened.elapsed(), ..ledger }
     }
 
     pub fn account(&self, released_by: Option<WorkerId>, time: Duration) {

@@ -1,8 +1,8 @@
 //! Pushes, by themselves and with a pull of the same rows.
 
 use super::{PushValues, Table, TargetNumber};
-use crate::Error;
 use crate::ticket::{Rows, Ticket, Tickets};
+use crate::{Error, Lease};
 use machine::{Batch, RowsOfPush, Values};
 use std::ops::Range;
 use wire::{Keys, lend};
@@ -69,8 +69,45 @@ impl<T: TargetNumber> Table<T> {
             }
         };
         let values = Values { number: T::TYPE, bytes };
-        let batch = Batch { keys: keys.clone(), values, examples };
+        let batch = Batch { keys: keys.clone(), values, examples, lease: None };
         let number = self.shared.push(|worker| worker.push(self.id, batch, &after.0))??;
+        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+    }
+
+    /// Pushes what was learnt from `examples` examples of a lease, as [`Table::push`] does. However often the lease is learnt from,
+    /// should a worker be lost with it, each of its pushes counts once. For that every run of a lease has to push the same keys in
+    /// the same order, for each table: see [`Leases`](crate::Leases).
+    ///
+    /// ```
+    /// # use slackwater::{Input, Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
+    /// let mut leases = session.leases("train", &Input::new(1))?;
+    /// let lease = leases.next_lease()?.expect("one range");
+    /// drop(table.push_for(&lease, &table.keys(&[7]), vec![0.5], 32)?);    // a failure would show at the clock
+    /// leases.commit(lease)?;
+    /// # assert!(leases.next_lease()?.is_none());
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn push_for<'v>(
+        &self,
+        lease: &Lease,
+        keys: &Keys,
+        values: impl Into<PushValues<'v, T>>,
+        examples: u64,
+    ) -> Result<Ticket<()>, Error>
+    where
+        T: 'v,
+    {
+        let bytes = match values.into() {
+            PushValues::Owned(payload) => payload,
+            PushValues::Borrowed(values) => self.shared.pool.copy(values),
+        };
+        let values = Values { number: T::TYPE, bytes };
+        let batch = Batch { keys: keys.clone(), values, examples, lease: Some(lease.id()) };
+        let number = self.shared.push(|worker| worker.push(self.id, batch, &[]))??;
+        lease.learnt_from(examples);
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 
@@ -191,7 +228,7 @@ impl<T: TargetNumber> Table<T> {
             PushValues::Owned(payload) => payload,
             PushValues::Borrowed(values) => self.shared.pool.copy(values),
         };
-        let batch = Batch { keys: keys.clone(), values: Values { number: T::TYPE, bytes }, examples };
+        let batch = Batch { keys: keys.clone(), values: Values { number: T::TYPE, bytes }, examples, lease: None };
         let target = T::to_target(self.room_for(keys)?);
         let number = self.shared.push(|worker| worker.push_pull(self.id, batch, target, &after.0))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))

@@ -14,6 +14,9 @@ const AHEAD: u64 = 2;
 /// And the most that any is.
 const MOST_AHEAD: u64 = 1 << 20;
 
+/// And the most slices that a memory of one is believed to have.
+const MOST_SLICES: u32 = 1 << 24;
+
 /// What a run goes on from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resume {
@@ -94,6 +97,25 @@ pub(super) struct Checkpoints {
     ahead: u64,
     underway: Option<Underway>,
     ended: Option<CheckpointEnd>,
+}
+
+impl Checkpoints {
+    /// Appends what a successor has to know: what the run came from, and which numbers are used. A checkpoint under way ends with whoever
+    /// asked for it.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        self.resume.put(out);
+        self.begun.put(out);
+    }
+
+    /// Reads what [`put`](Self::put) has written.
+    pub fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let resume: Option<Resume> = Field::get(input)?;
+        let begun = Field::get(input)?;
+        if begun > u64::MAX / 2 || resume.as_ref().is_some_and(|resume| resume.slices > MOST_SLICES) {
+            return Err(WireError::Malformed("checkpoints without end"));
+        }
+        Ok(Self { resume, begun, ..Self::default() })
+    }
 }
 
 impl Coordinator {

@@ -2,6 +2,8 @@
 
 mod barrier;
 mod checkpoints;
+mod leases;
+mod memory;
 mod placement;
 mod plans;
 mod seats;
@@ -13,6 +15,8 @@ mod tests;
 use crate::Outbox;
 use checkpoints::Checkpoints;
 pub use checkpoints::{CheckpointEnd, Gathered, Resume};
+use leases::DataSet;
+pub use memory::RecallError;
 use plans::Adoption;
 use seats::Seat;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,6 +91,9 @@ pub struct Coordinator {
     /// Workers that have not said that they do.
     untold: BTreeSet<NodeId>,
     tables: BTreeMap<String, Table>,
+    /// What is leased, in the order of asking for it.
+    sets: Vec<DataSet>,
+    now: Time,
     /// The barrier each live worker has reached, where that is not passed, and when it was last told whom it waits for.
     barriers: BTreeMap<WorkerId, (u64, Time)>,
     /// Workers that take part.
@@ -119,6 +126,8 @@ impl Coordinator {
             filled: BTreeMap::new(),
             untold: BTreeSet::new(),
             tables: BTreeMap::new(),
+            sets: Vec::new(),
+            now: Time(0),
             barriers: BTreeMap::new(),
             present: 0,
             passed: 0,
@@ -168,8 +177,9 @@ impl Coordinator {
 
     /// Takes what arrived.
     pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
-        let from = frame.head.from;
+        let (from, head) = (frame.head.from, frame.head);
         let Message::Control(control) = frame.message else { return };
+        self.now = now;
         if let Some(seat) = self.seats.get_mut(&from) {
             // A process that lost its seat to another still goes by the seat's name, but not by its source.
             if matches!(from, NodeId::Worker(_)) && frame.head.source != seat.source {
@@ -206,14 +216,13 @@ impl Coordinator {
             Control::Adopted { plan, enacted, frontier } => self.adopted(from, plan, enacted, frontier, out),
             Control::Filled { table, shard, server, plan } => self.filled(table, shard, server, plan),
             Control::Missed { .. } | Control::Written { .. } | Control::Unwritten { .. } => self.checkpointed(control),
-            _ => {}
+            control => self.leases(&head, control, out),
         }
         self.replan(out);
     }
 
     fn live_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        let takes_part = |seat: &Seat| !seat.gone && seat.since.is_some();
-        self.seats.iter().filter(move |(_, seat)| takes_part(seat)).filter_map(|(node, _)| match node {
+        self.seats.iter().filter(|(_, seat)| seat.takes_part()).filter_map(|(node, _)| match node {
             NodeId::Worker(rank) => Some(WorkerId(*rank)),
             _ => None,
         })
@@ -255,6 +264,7 @@ impl Coordinator {
         self.untold.remove(&node);
         self.barriers.remove(&WorkerId(rank));
         self.forget_at_tables(node, out);
+        self.give_back_leases(node, out);
         self.pass_barrier(out);
         if self.is_over() {
             self.live_servers().for_each(|server| Self::say(server, Control::Finish, out));
@@ -293,7 +303,9 @@ impl Coordinator {
                 self.live_servers().for_each(|server| Self::say(server, Control::Finish, out));
             }
         }
+        self.now = now;
         self.notice_barrier(now, out);
+        self.tick_leases(out);
         if !self.begun {
             self.vacate_silent(now);
             return;
@@ -314,6 +326,11 @@ impl Coordinator {
 
     /// A node is no more, or as good as that: the run does without it, or ends.
     fn failed(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
+        if self.is_over() {
+            // Nobody wants what it held, and its goodbye may have been said to a coordinator that is no more.
+            self.seats.get_mut(&node).into_iter().for_each(|seat| seat.gone = true);
+            return;
+        }
         let open = self.begun && self.membership != Membership::Fixed;
         let done_without = match node {
             NodeId::Worker(_) => {

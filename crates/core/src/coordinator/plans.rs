@@ -8,9 +8,9 @@ use wire::{Control, Member};
 
 /// A plan on its way to the servers. Workers hear of it when all of them go by it, so that none is asked for what it does not know.
 pub(super) struct Adoption {
-    waiting: BTreeSet<NodeId>,
+    pub waiting: BTreeSet<NodeId>,
     /// The highest frontier of any shard: where those begin who are new.
-    frontier: Clock,
+    pub frontier: Clock,
 }
 
 impl Coordinator {

@@ -1,5 +1,6 @@
 //! Who sits where, and when the run begins.
 
+use super::memory::MOST_NODES;
 use super::{Coordinator, Membership, News};
 use crate::Outbox;
 use types::{Clock, NodeId, Source, Time};
@@ -19,6 +20,13 @@ pub(super) struct Seat {
     pub gone: bool,
     /// Why the run goes on without it, if it does.
     pub expelled: Option<String>,
+}
+
+impl Seat {
+    /// Whether whoever sits here is in the run, and has been told to begin.
+    pub fn takes_part(&self) -> bool {
+        !self.gone && self.since.is_some()
+    }
 }
 
 impl Coordinator {
@@ -77,9 +85,10 @@ impl Coordinator {
         let is_free = |node: &NodeId| !self.seats.contains_key(node);
         let comes_later = self.begun && self.membership != Membership::Fixed;
         match place {
+            Some(place) if place >= MOST_NODES => Err(format!("there are no more than {MOST_NODES} of a kind, from 0")),
             // A name is never given twice in a run that has begun.
             None if comes_later => {
-                let unused = (most..).map(name).find(is_free);
+                let unused = (most..MOST_NODES).map(name).find(is_free);
                 unused.ok_or_else(|| "the run has no more names to give; start a new one".to_owned())
             }
             None => {

@@ -2,9 +2,9 @@
 
 use super::{ASK_AGAIN_AFTER, Coordinator};
 use crate::Outbox;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use types::{NodeId, TableId, TableSpec, Time};
-use wire::Control;
+use wire::{Control, Field, Reader, WireError};
 
 pub(super) struct Table {
     id: TableId,
@@ -20,12 +20,54 @@ pub(super) struct Table {
     asked: Time,
 }
 
+impl Field for Table {
+    fn put(&self, out: &mut Vec<u8>) {
+        let nodes = |nodes: &BTreeSet<NodeId>| nodes.iter().copied().collect::<Vec<_>>();
+        self.id.put(out);
+        self.spec.put(out);
+        self.adding.put(out);
+        nodes(&self.pending).put(out);
+        self.problem.put(out);
+        nodes(&self.askers).put(out);
+        nodes(&self.untold).put(out);
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let nodes = |input: &mut Reader<'_>| Vec::get(input).map(BTreeSet::from_iter);
+        Ok(Self {
+            id: Field::get(input)?,
+            spec: Field::get(input)?,
+            adding: Field::get(input)?,
+            pending: nodes(input)?,
+            problem: Field::get(input)?,
+            askers: nodes(input)?,
+            untold: nodes(input)?,
+            asked: Time(0),
+        })
+    }
+}
+
 impl Table {
     /// A node is gone: it is not waited for.
     fn forget(&mut self, node: NodeId) {
         self.untold.remove(&node);
         self.askers.remove(&node);
         self.pending.remove(&node);
+    }
+
+    /// It was asked for at this time.
+    pub fn asked_at(&mut self, now: Time) {
+        self.asked = now;
+    }
+
+    /// What is taken for granted of tables: that each has a number and a name of its own, and can be made.
+    pub fn all_make_sense(tables: &BTreeMap<String, Self>) -> Result<(), &'static str> {
+        let ids: BTreeSet<TableId> = tables.values().map(|table| table.id).collect();
+        if ids != (0..tables.len() as u32).map(TableId).collect() {
+            return Err("tables that are not numbered one by one");
+        }
+        let can_be = |(name, table): (&String, &Self)| *name == table.spec.name && crate::check(&table.spec).is_ok();
+        if tables.iter().all(can_be) { Ok(()) } else { Err("a table that cannot be") }
     }
 
     /// Its number, and how many slices it has of so many.

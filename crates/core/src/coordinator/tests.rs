@@ -35,7 +35,13 @@ fn a_place_asked_for_is_given_if_there_is_one_and_it_is_free() {
     }
 }
 
-fn said(coordinator: &mut Coordinator, now: Time, from: NodeId, source: Source, control: Control) -> Vec<Control> {
+pub(super) fn said(
+    coordinator: &mut Coordinator,
+    now: Time,
+    from: NodeId,
+    source: Source,
+    control: Control,
+) -> Vec<Control> {
     let mut out = Outbox::new();
     let mut head = Head::plain(from, NodeId::Coordinator);
     head.source = source;
@@ -43,7 +49,7 @@ fn said(coordinator: &mut Coordinator, now: Time, from: NodeId, source: Source, 
     controls(&mut out)
 }
 
-fn controls(out: &mut Outbox) -> Vec<Control> {
+pub(super) fn controls(out: &mut Outbox) -> Vec<Control> {
     let control = |frame: Frame| match frame.message {
         Message::Control(control) => Some(control),
         _ => None,
@@ -52,7 +58,7 @@ fn controls(out: &mut Outbox) -> Vec<Control> {
 }
 
 /// Joins as a worker; the name and the source given, if there is a place.
-fn join(coordinator: &mut Coordinator, now: Time, role: Role, token: u64) -> Option<(NodeId, Source)> {
+pub(super) fn join(coordinator: &mut Coordinator, now: Time, role: Role, token: u64) -> Option<(NodeId, Source)> {
     let control = Control::Join { role, address: String::new(), token, place: None };
     let answer = said(coordinator, now, NodeId::Worker(1000), Source(0), control);
     answer.into_iter().find_map(|answer| match answer {

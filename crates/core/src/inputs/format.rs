@@ -1,6 +1,7 @@
 //! Inputs as bytes: a tag, then its fields in the wire's own spelling. What is read may be anything, and never panics.
 
 use super::{CoordinatorInput, Lists, RowsOfPush, ServerInput, WorkerInput};
+use crate::leases::{LeaseId, Work};
 use crate::{Batch, Ticket, Values};
 use types::{Bandwidth, TableId, Time};
 use wire::{Field, Frame, Reader, WireError};
@@ -126,6 +127,24 @@ impl WorkerInput {
                 table.put(out);
                 lists.put(keys, out);
             }
+            Self::OpenLeases(name, terms) => {
+                out.push(20);
+                name.put(out);
+                terms.put(out);
+            }
+            Self::AskLeases(set, wanted) => {
+                out.push(21);
+                (*set, *wanted).put(out);
+            }
+            Self::TakeLeases(set) => {
+                out.push(23);
+                set.put(out);
+            }
+            Self::CommitLease(now, lease, work) => {
+                put_time(22, *now, out);
+                lease.put(out);
+                (work.examples, work.busy).put(out);
+            }
             Self::Barrier => out.push(15),
             Self::Leave => out.push(16),
             Self::Fail(reason) => {
@@ -156,6 +175,13 @@ impl WorkerInput {
             15 => Self::Barrier,
             16 => Self::Leave,
             17 => Self::Fail(Field::get(input)?),
+            20 => Self::OpenLeases(Field::get(input)?, Field::get(input)?),
+            21 => Self::AskLeases(Field::get(input)?, Field::get(input)?),
+            22 => {
+                let (now, lease) = (time(input)?, Field::get(input)?);
+                Self::CommitLease(now, lease, Work { examples: Field::get(input)?, busy: Field::get(input)? })
+            }
+            23 => Self::TakeLeases(Field::get(input)?),
             19 => Self::Ask(time(input)?, Field::get(input)?, lists.get(input)?),
             _ => return Err(UNKNOWN),
         })
@@ -171,6 +197,16 @@ impl Field for Ticket {
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(Self(Field::get(input)?))
+    }
+}
+
+impl Field for LeaseId {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.set, self.number).put(out);
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Self { set: Field::get(input)?, number: Field::get(input)? })
     }
 }
 
@@ -203,13 +239,14 @@ fn put_batch(
     batch.values.number.put(out);
     batch.values.bytes.put(out);
     batch.examples.put(out);
+    batch.lease.put(out);
     after.put(out);
 }
 
 fn batch(input: &mut Reader<'_>, lists: &mut Lists) -> Result<Batch, WireError> {
     let keys = lists.get(input)?;
     let values = Values { number: Field::get(input)?, bytes: Field::get(input)? };
-    Ok(Batch { keys, values, examples: Field::get(input)? })
+    Ok(Batch { keys, values, examples: Field::get(input)?, lease: Field::get(input)? })
 }
 
 fn rows_of_push(input: &mut Reader<'_>, lists: &mut Lists) -> Result<RowsOfPush, WireError> {

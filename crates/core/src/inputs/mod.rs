@@ -3,11 +3,12 @@
 mod format;
 mod lists;
 
+use crate::leases::{LeaseId, Work};
 use crate::{Batch, Coordinator, Outbox, PullTarget, Restored, Resume, Server, TableFailure, Ticket, Worker};
 pub use lists::Lists;
 use std::ops::Range;
 use types::{Bandwidth, NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
-use wire::{Frame, Keys, Payload};
+use wire::{Frame, Keys, LeaseTerms, Payload};
 
 /// One input of a server.
 #[derive(Clone, Debug)]
@@ -100,6 +101,14 @@ pub enum WorkerInput {
     Limit(Time, Option<Bandwidth>),
     /// The program ends its clock.
     EndClock(Time),
+    /// The program leases a data set by name.
+    OpenLeases(String, LeaseTerms),
+    /// The program asks for so many leases of a data set.
+    AskLeases(u32, u64),
+    /// The program takes the leases of a data set that are there.
+    TakeLeases(u32),
+    /// The program is done with a lease.
+    CommitLease(Time, LeaseId, Work),
     /// The program stands at a barrier.
     Barrier,
     /// The program says goodbye.
@@ -155,6 +164,10 @@ impl WorkerInput {
             Self::Ask(now, table, keys) => worker.active(now, table, keys, &[], out)?,
             Self::Tune(now, table, setting) => worker.tune(now, table, setting, out)?,
             Self::Barrier => return Ok(Answer::Barrier(worker.barrier(out))),
+            Self::CommitLease(now, lease, work) => {
+                worker.commit_lease(now, lease, work, out)?;
+                return Ok(Answer::Nothing);
+            }
             other => {
                 other.apply_unanswered(worker, out);
                 return Ok(Answer::Nothing);
@@ -175,6 +188,9 @@ impl WorkerInput {
             Self::PushRows(now, RowsOfPush { ticket, table, keys, rows, values }) => {
                 worker.push_rows(now, ticket, table, &keys, rows, values, out);
             }
+            Self::OpenLeases(name, terms) => worker.open_leases(&name, terms, out),
+            Self::AskLeases(set, wanted) => worker.ask_leases(set, wanted, out),
+            Self::TakeLeases(set) => drop(worker.take_leases(set)),
             Self::EndPush(ticket) => worker.end_push(ticket),
             Self::EndClock(now) => worker.end_clock(now, out),
             Self::Leave => worker.leave(out),

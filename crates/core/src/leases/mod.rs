@@ -41,6 +41,21 @@ pub const HELD_LEASES: u64 = 1024;
 /// lease was committed in is no longer known.
 pub const CLOCK_RUNS: usize = 1 << 14;
 
+/// A lease of one of the data sets of a run.
+///
+/// ```
+/// use machine::leases::LeaseId;
+///
+/// assert!(LeaseId { set: 0, number: 9 } < LeaseId { set: 1, number: 0 });
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId {
+    /// The number of the data set, as the coordinator has given it.
+    pub set: u32,
+    /// The number of the lease.
+    pub number: u64,
+}
+
 /// Who has a lease, since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Holding {

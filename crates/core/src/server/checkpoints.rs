@@ -144,7 +144,8 @@ mod tests {
         fn push(&mut self, worker: u32, source: u64, clock: u64, row: u64) {
             let keys = KeyPart::Run { first: Position(row), count: 1 };
             let values = Payload::new(vec![1i64 << (8 * clock)]);
-            let push = Push { table: TABLE, shard: ShardId(0), settled: 0, number: NumberType::I64, keys, values };
+            let (table, shard, number) = (TABLE, ShardId(0), NumberType::I64);
+            let push = Push { table, shard, settled: 0, number, lease: None, keys, values };
             self.says(worker, source, clock, Message::Push(push));
         }
 

@@ -2,6 +2,7 @@
 
 use super::combine::{Combination, Held};
 use super::resolve::{Stop, rows_of};
+use super::window::RUNS;
 use super::{Published, Shard};
 use crate::Outbox;
 use crate::bounds::HELD_CLOCKS;
@@ -29,6 +30,14 @@ impl<T: Number> Shard<T> {
         Ok(())
     }
 
+    /// Whether there is room to remember one more piece of a lease.
+    pub(super) fn check_lease(&self, leased: bool) -> Result<(), Stop> {
+        if leased && self.leases.is_full() {
+            return Err(Refusal::TooManyLeases { most: RUNS as u64 }.into());
+        }
+        Ok(())
+    }
+
     /// Checks a part whole, then applies it or holds it for its clock.
     pub(super) fn contribute(&mut self, head: &Head, push: &Push) -> Result<(), Stop> {
         let clock = head.clock;
@@ -52,6 +61,14 @@ impl<T: Number> Shard<T> {
                 }
                 (None, _) => Err(self.resolve(&push.keys, false).err().unwrap_or(Stop::Refuse(wrong_length))),
             };
+        }
+        if count == 0 {
+            // It says how many examples were seen, and no more.
+            match self.spec.combine {
+                Combine::Each => self.rows.count_examples(head.examples),
+                Combine::Clock(_) => self.hold_examples(clock, head.examples),
+            }
+            return Ok(());
         }
         let unseen = self.unseen(&push.keys)?;
         let (resolved, positions) = self.resolve(&push.keys, true)?;

@@ -5,6 +5,7 @@ use super::combine::{Combination, Held};
 use super::frontier::Frontier;
 use super::stream::Stream;
 use super::unborn::Unborn;
+use super::window::LeaseWindow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, Source, WorkerId};
 use update::Number;
@@ -25,6 +26,7 @@ struct Ledger {
     examples: u64,
     failed: Vec<FailedClock>,
     unborn: (Vec<u64>, Vec<(Clock, Vec<u64>)>),
+    leases: LeaseWindow,
 }
 
 impl Field for Ledger {
@@ -40,6 +42,7 @@ impl Field for Ledger {
         self.examples.put(out);
         self.failed.put(out);
         self.unborn.put(out);
+        self.leases.put(out);
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -55,6 +58,7 @@ impl Field for Ledger {
             examples: Field::get(input)?,
             failed: Field::get(input)?,
             unborn: Field::get(input)?,
+            leases: Field::get(input)?,
         };
         if ledger.sources.len() != ledger.streams.len() {
             return Err(WireError::Malformed("a ledger with as many streams as it has no workers"));
@@ -83,6 +87,7 @@ impl<T: Number> Shard<T> {
             examples: self.rows.examples(),
             failed: self.failed.iter().cloned().collect(),
             unborn: self.unborn.parts(),
+            leases: self.leases.clone(),
         };
         let mut bytes = Vec::new();
         ledger.put(&mut bytes);
@@ -109,6 +114,7 @@ impl<T: Number> Shard<T> {
         self.rows.restore(ledger.examples, ledger.rates.into_iter().collect::<BTreeMap<_, _>>());
         self.failed = ledger.failed.into_iter().collect::<VecDeque<_>>();
         self.unborn = Unborn::from_parts(&self.spec, ledger.unborn);
+        self.leases = ledger.leases;
         Ok(())
     }
 

@@ -22,6 +22,7 @@ mod slot_set;
 mod stream;
 mod subscribers;
 mod unborn;
+mod window;
 
 use crate::Outbox;
 use crate::rows::{Rows, RowsError};
@@ -45,6 +46,7 @@ use subscribers::Subscribers;
 use types::{Clock, Combine, Placed, Plan, PlanNumber, Source, Span, TableId, TableSpec, Time, WorkerId};
 use unborn::Unborn;
 use update::{Number, Registry};
+use window::LeaseWindow;
 use wire::{
     Acked, FailedClock, Frame, Head, Marker, Message, Pool, Pull, PullRefused, Push, Refreshed, Refusal, Replica,
     Replicated, ResendReason, Tune, Waiting,
@@ -71,6 +73,8 @@ pub struct ShardCounts {
     pub repeated: u64,
     /// Parts refused.
     pub refused: u64,
+    /// Parts of leases that were held already, for another worker had pushed them before it was lost.
+    pub held_already: u64,
     /// Reads answered.
     pub reads: u64,
     /// Reads that had to wait for the frontier or for the reader's own pushes.
@@ -83,6 +87,8 @@ pub struct ShardCounts {
     pub failed_clocks: u64,
     /// Rows the shard holds now.
     pub rows: u64,
+    /// Leases of which it knows what it holds: those that are not over.
+    pub leases: u64,
     /// Examples that it was told of, in clocks that were applied.
     pub examples: u64,
 }
@@ -107,6 +113,8 @@ pub trait AnyShard: Send {
     fn replica(&mut self, now: Time, head: &Head, replica: Replica, out: &mut Outbox);
     /// What copies hold.
     fn replicated(&mut self, now: Time, head: &Head, replicated: &Replicated, out: &mut Outbox);
+    /// Forgets leases of a data set that are over, if the frontier is at `clock`. Says whether it is.
+    fn forget_leases(&mut self, set: u32, clock: Clock, is_over: &dyn Fn(u64) -> bool) -> bool;
     /// Whether time alone will bring something about.
     fn hurries(&self) -> bool;
     /// A checkpoint of this number is to hold the shard as of this clock.
@@ -180,6 +188,8 @@ struct Shard<T: Number> {
     /// For eager tables: positions and slots of the rows that each held clock will change.
     held_changes: BTreeMap<Clock, BTreeMap<u64, u32>>,
     unborn: Unborn,
+    /// What is held of leases.
+    leases: LeaseWindow,
     /// Clocks from the frontier on for which a setting is kept.
     settings: BTreeSet<Clock>,
     failed: VecDeque<FailedClock>,
@@ -238,6 +248,7 @@ impl<T: Number> Shard<T> {
             held_examples: BTreeMap::new(),
             held_changes: BTreeMap::new(),
             unborn: Unborn::new(spec),
+            leases: LeaseWindow::default(),
             settings: BTreeSet::new(),
             failed: VecDeque::new(),
             lists: KeyLists::new(terms.list_bytes),
@@ -329,9 +340,20 @@ impl<T: Number> AnyShard for Shard<T> {
     fn push(&mut self, now: Time, head: &Head, push: Push, out: &mut Outbox) {
         self.now = now;
         let Some(worker) = self.gate(head, push.settled, out) else { return };
-        let in_time = self.check_clock(worker, head.clock);
+        let piece = push.lease;
+        if piece.is_some_and(|piece| self.leases.holds(piece)) {
+            // It counts once, and its examples with it.
+            self.counts.held_already += 1;
+            return self.finish(worker, Some(Refusal::AlreadyHeld), out);
+        }
+        let in_time = self.check_clock(worker, head.clock).and_then(|()| self.check_lease(piece.is_some()));
         let decoded = in_time.and_then(|()| self.decode(head.codecs, push));
-        match decoded.and_then(|push| self.contribute(head, &push)) {
+        let done = decoded.and_then(|push| self.contribute(head, &push));
+        if !matches!(done, Err(Stop::UnknownKeys(_) | Stop::Refuse(Refusal::TooManyLeases { .. }))) {
+            // A refusal is for good, too: a second run of the lease would hear the same.
+            piece.into_iter().for_each(|piece| self.leases.hold(piece));
+        }
+        match done {
             Ok(()) => {
                 self.counts.parts += 1;
                 self.finish(worker, None, out);
@@ -347,7 +369,8 @@ impl<T: Number> AnyShard for Shard<T> {
                     Combine::Clock(_) => self.hold_examples(head.clock, head.examples),
                 }
                 // A part of a clock that has ended, or is not held, does not undo what others did in it.
-                let stray = matches!(refusal, Refusal::PastClock | Refusal::FarAhead { .. });
+                let stray =
+                    matches!(refusal, Refusal::PastClock | Refusal::FarAhead { .. } | Refusal::TooManyLeases { .. });
                 if matches!(self.spec.combine, Combine::Clock(_)) && !stray {
                     let failed = FailedClock { clock: head.clock, worker, refusal: refusal.clone() };
                     self.held.insert(head.clock, Held::Failed(failed));
@@ -408,6 +431,14 @@ impl<T: Number> AnyShard for Shard<T> {
     fn replicated(&mut self, now: Time, head: &Head, replicated: &Replicated, out: &mut Outbox) {
         self.now = now;
         Shard::replicated(self, head.from, replicated, out);
+    }
+
+    fn forget_leases(&mut self, set: u32, clock: Clock, is_over: &dyn Fn(u64) -> bool) -> bool {
+        let there = self.frontier.value() >= clock;
+        if there {
+            self.leases.forget(set, is_over);
+        }
+        there
     }
 
     fn hurries(&self) -> bool {
@@ -519,6 +550,7 @@ impl<T: Number> AnyShard for Shard<T> {
     }
 
     fn counts(&self) -> ShardCounts {
-        ShardCounts { rows: self.rows.len() as u64, examples: self.rows.examples(), ..self.counts }
+        let (rows, leases) = (self.rows.len() as u64, self.leases.leases() as u64);
+        ShardCounts { rows, leases, examples: self.rows.examples(), ..self.counts }
     }
 }

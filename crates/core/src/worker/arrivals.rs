@@ -23,6 +23,9 @@ impl Worker {
         if head.source != self.source && matches!(head.from, NodeId::Server(_)) {
             return;
         }
+        if !self.leader.heeds(&head) {
+            return;
+        }
         match message {
             Message::Acked(acked) => {
                 let Some(link) = self.link(acked.table, acked.shard) else { return };
@@ -100,6 +103,9 @@ impl Worker {
         match kind {
             ItemKind::Push { ticket, .. } => {
                 self.unacknowledged_bytes -= kind.kept() + PART_COST;
+                // Another worker had pushed it: it counts, and once.
+                self.counts.held_already += u64::from(refusal == Some(Refusal::AlreadyHeld));
+                let refusal = refusal.filter(|refusal| *refusal != Refusal::AlreadyHeld);
                 self.counts.refused += u64::from(refusal.is_some());
                 self.part_done(ticket, refusal);
             }
@@ -337,7 +343,7 @@ impl Worker {
             Control::Adopt { plan, enacted, .. } => self.adopt(now, plan, enacted, out),
             Control::BarrierPassed { number } => self.barrier_passed = self.barrier_passed.max(number),
             Control::BarrierWaiting { on, .. } => self.notices.push(Notice::Barrier { on }),
-            _ => {}
+            control => self.leases_controlled(control),
         }
     }
 
@@ -386,6 +392,7 @@ impl Worker {
         if self.barrier > self.barrier_passed {
             self.control(Control::Barrier { number: self.barrier }, out);
         }
+        self.ask_leases_again(out);
     }
 
     /// Time has passed: over a transport that loses messages, what was not answered is sent again.

@@ -20,7 +20,8 @@ impl Worker {
         out: &mut Outbox,
     ) -> Result<Ticket, TableFailure> {
         self.check_batch(table, &batch)?;
-        Ok(self.submit(now, table, Task::Push { batch }, after, out))
+        let pieces = self.number_pieces(table, &batch);
+        Ok(self.submit(now, table, Task::Push { batch, pieces }, after, out))
     }
 
     /// Pulls rows into `target`, after the tickets named. The target must hold exactly those rows.
@@ -50,12 +51,14 @@ impl Worker {
     ) -> Result<Ticket, TableFailure> {
         self.check_batch(table, &batch)?;
         self.check_target(table, &batch.keys, &mut target)?;
-        Ok(self.submit(now, table, Task::PushPull { batch, target }, after, out))
+        let pieces = self.number_pieces(table, &batch);
+        Ok(self.submit(now, table, Task::PushPull { batch, pieces, target }, after, out))
     }
 
     fn check_batch(&self, table: TableId, batch: &Batch) -> Result<(), TableFailure> {
         let spec = self.known(table)?;
         check_keys(spec, &batch.keys)?;
+        batch.lease.map_or(Ok(()), |lease| self.check_lease(lease))?;
         let unfit = |refusal| unfit(spec, refusal);
         if batch.values.number != spec.number {
             return Err(unfit(Refusal::WrongNumber { expected: spec.number, found: batch.values.number }));
@@ -141,6 +144,11 @@ impl Worker {
 
     /// Ends the clock: a marker goes to every shard of every table. Call when [`Worker::is_flushed`].
     pub fn end_clock(&mut self, now: Time, out: &mut Outbox) {
+        self.close_clock(now, out);
+        self.proceed(now, out);
+    }
+
+    pub(super) fn close_clock(&mut self, now: Time, out: &mut Outbox) {
         let head = self.head();
         for (id, table) in &mut self.tables {
             for (shard, link) in table.links.iter_mut().enumerate() {
@@ -154,13 +162,14 @@ impl Worker {
             }
         }
         self.clock = self.clock.next();
-        self.proceed(now, out);
+        self.say_learning(out);
     }
 
-    /// Whether every push, marker and read has been answered.
+    /// Whether every push, marker and read has been answered, and every lease that is done is committed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()
+            && self.leases.is_idle()
             && self.pacer.as_ref().is_none_or(|pacer| pacer.is_empty())
             && self.tables.values().flat_map(|table| &table.links).all(ShardLink::is_idle)
     }

@@ -5,6 +5,7 @@ mod arrivals;
 mod cache;
 mod calls;
 mod copies;
+mod leases;
 mod link_rate;
 mod pacing;
 mod queue;
@@ -13,10 +14,13 @@ mod tasks;
 mod ticket;
 mod upward;
 
-use crate::Outbox;
+use crate::leases::LeaseId;
+use crate::{Leader, Outbox};
 use cache::AnyCache;
 use codec::{Choice, Meter, PayloadDecoder, Share, Stopwatch, TableCodecs};
 use copies::Copies;
+pub use leases::Grant;
+use leases::Leases;
 use link_rate::{Cost, LinkRate};
 use pacing::Pacer;
 use queue::Queue;
@@ -55,6 +59,8 @@ pub struct Batch {
     pub values: Values,
     /// How many examples the values were computed from.
     pub examples: u64,
+    /// The lease that it was learnt from, if any was.
+    pub lease: Option<LeaseId>,
 }
 
 /// How a worker behaves.
@@ -82,6 +88,8 @@ pub struct WorkerCounts {
     pub waited: u64,
     /// Parts of pushes that a shard refused.
     pub refused: u64,
+    /// Parts of leases that a shard held already, from a worker that was lost.
+    pub held_already: u64,
     /// Frames sent again.
     pub resent: u64,
     /// Rows read.
@@ -134,6 +142,12 @@ pub enum TableFailure {
     /// The worker has left the run.
     #[error("this worker has left the run; open a new session")]
     Left,
+    /// What is pushed is of a lease that the worker does not hold.
+    #[error("lease {lease} is not this worker's: it is committed, or was never granted")]
+    NotLeased {
+        /// Which.
+        lease: u64,
+    },
     /// The batch does not fit the table.
     #[error("{}", refusal.describe(table, *placement))]
     Unfit {
@@ -200,6 +214,7 @@ pub struct Worker {
     left: bool,
     barrier: u64,
     barrier_passed: u64,
+    leader: Leader,
     asked_control: Time,
     notices: Vec<Notice>,
     rate: LinkRate,
@@ -207,6 +222,7 @@ pub struct Worker {
     pacer: Option<Pacer>,
     decoder: PayloadDecoder,
     counts: WorkerCounts,
+    leases: Leases,
 }
 
 impl Worker {
@@ -236,12 +252,14 @@ impl Worker {
             left: false,
             barrier: 0,
             barrier_passed: 0,
+            leader: Leader::default(),
             asked_control: Time(0),
             notices: Vec::new(),
             rate: LinkRate::default(),
             pacer: None,
             decoder: PayloadDecoder::default(),
             counts: WorkerCounts::default(),
+            leases: Leases::default(),
         }
     }
 
@@ -433,6 +451,7 @@ impl Worker {
     fn complete(&mut self, ticket: Ticket) {
         let Some(pending) = self.pending.remove(&ticket) else { return };
         self.release(ticket, pending.table, pending.place);
+        pending.lease.into_iter().for_each(|lease| self.leases.finished(lease));
         self.open_reads -= usize::from(pending.reads);
         let result = match (pending.failure, pending.read) {
             (Some(failure), _) => Err((pending.table, failure)),

@@ -256,6 +256,8 @@ impl Worker {
         loop {
             self.start_queued(now, out);
             self.send_paced(now, out);
+            self.send_commits(out);
+            self.follow(now, out);
             if !self.queue.has_ready() {
                 return;
             }
@@ -356,7 +358,8 @@ mod tests {
         head.clock = Clock(clock);
         let keys = Keys::run(0..1).slice(0..1);
         let values = Payload::new(vec![0u8; bytes]);
-        let item = ItemKind::Push { ticket: Ticket(0), keys, values, formats: Formats::default(), plain: None };
+        let (ticket, formats, plain, lease) = (Ticket(0), Formats::default(), None, None);
+        let item = ItemKind::Push { ticket, keys, values, formats, plain, lease };
         Held { table: TABLE, shard: 0, head, item, significance, ordered: false }
     }
 
@@ -433,6 +436,7 @@ mod tests {
             values,
             formats: Formats::default(),
             plain: None,
+            lease: None,
         };
         let frame = link.append(held(0, 0.0, 0).head, push);
         pacer.charge_resent([&frame]);
@@ -463,7 +467,7 @@ mod tests {
 
     fn batch(keys: Keys, width: usize, examples: u64) -> Batch {
         let values = Values { number: NumberType::F32, bytes: Payload::new(vec![1f32; keys.len() * width]) };
-        Batch { keys, values, examples }
+        Batch { keys, values, examples, lease: None }
     }
 
     fn acknowledge(worker: &mut Worker, now: Time, through: u64, out: &mut Outbox) {

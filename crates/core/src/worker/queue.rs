@@ -173,7 +173,7 @@ mod tests {
 
     fn push(worker: &mut Worker, after: &[Ticket], out: &mut Outbox) -> Ticket {
         let values = Values { number: NumberType::F32, bytes: Payload::new(vec![1.0f32]) };
-        let batch = Batch { keys: Keys::run(0..1), values, examples: 1 };
+        let batch = Batch { keys: Keys::run(0..1), values, examples: 1, lease: None };
         worker.push(Time(0), TABLE, batch, after, out).expect("fits")
     }
 

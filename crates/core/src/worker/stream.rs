@@ -7,7 +7,8 @@ use codec::{Format, Formats, Signatures};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, NodeId, NumberType, Placed, Setting, TableId};
 use wire::{
-    CodecChain, Frame, HEADER_BYTES, Head, KeyPart, Marker, Message, Payload, Pull, Push, Signature, Slice, Tune, Wants,
+    CodecChain, Frame, HEADER_BYTES, Head, KeyPart, LeasedPiece, Marker, Message, Payload, Pull, Push, Signature,
+    Slice, Tune, Wants,
 };
 
 /// The body of what a worker sends to a shard, about: that of a read is the longest.
@@ -37,6 +38,8 @@ pub enum ItemKind {
         formats: Formats,
         /// What the shard will make of them, where copies need to know and it is not the same.
         plain: Option<Payload>,
+        /// What it is in a lease.
+        lease: Option<LeasedPiece>,
     },
     Marker,
     Tune {
@@ -289,10 +292,12 @@ impl ShardLink {
         head.examples = item.examples;
         let (table, shard, settled) = (self.table, self.placed.shard, self.acknowledged);
         let message = match &item.kind {
-            ItemKind::Push { keys, values, formats, .. } => {
-                let keys = self.key_part(keys);
+            ItemKind::Push { keys, values, formats, lease, .. } => {
+                let none = KeyPart::Run { first: self.placed.range.first, count: 0 };
+                let keys = if keys.is_empty() { none } else { self.key_part(keys) };
                 head.codecs = chain_of(&keys, *formats);
-                Message::Push(Push { table, shard, settled, number: self.number, keys, values: values.clone() })
+                let (number, lease, values) = (self.number, *lease, values.clone());
+                Message::Push(Push { table, shard, settled, number, lease, keys, values })
             }
             ItemKind::Marker => Message::Marker(Marker { table, shard, settled, since: self.since }),
             ItemKind::Tune { at, setting, .. } => {

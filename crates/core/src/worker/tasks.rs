@@ -2,6 +2,7 @@
 
 use super::calls::check_keys;
 use super::copies::Answer;
+use super::leases::PiecePart;
 use super::pacing::{Held, PACED_BYTES, send};
 use super::queue::Obstacle;
 use super::stream::{ItemKind, ReadKeys, Reading, frame_bytes};
@@ -13,12 +14,14 @@ use crate::bounds::HELD_CLOCKS;
 use codec::Share;
 use std::ops::Range;
 use types::{Clock, Combine, Consistency, NumberType, PositionRange, Setting, Source, TableId, TableSpec, Time};
-use wire::{Bits, Keys, Payload, Wants};
+use wire::{Bits, Keys, LeasedPiece, Payload, Slice, Wants};
 
 /// One thing a program asked for.
 pub(super) enum Task {
     Push {
         batch: Batch,
+        /// Its parts, where it is of a lease.
+        pieces: Vec<PiecePart>,
     },
     /// The second half of a push_pull follows its own push, whatever the rule for reads.
     Pull {
@@ -28,6 +31,7 @@ pub(super) enum Task {
     },
     PushPull {
         batch: Batch,
+        pieces: Vec<PiecePart>,
         target: PullTarget,
     },
     Scan {
@@ -45,7 +49,7 @@ pub(super) enum Task {
 impl Task {
     pub fn cost(&self) -> usize {
         let values = match self {
-            Self::Push { batch } | Self::PushPull { batch, .. } => batch.values.bytes.len(),
+            Self::Push { batch, .. } | Self::PushPull { batch, .. } => batch.values.bytes.len(),
             Self::Pull { .. } | Self::Scan { .. } | Self::Active { .. } | Self::Tune { .. } => 0,
         };
         values + PART_COST
@@ -96,7 +100,11 @@ impl Worker {
             });
         let reads = task.is_read();
         self.open_reads += usize::from(reads);
-        let pending = Pending { parts: 0, failure: None, read: None, table, reads, place };
+        let lease = match &task {
+            Task::Push { batch, .. } | Task::PushPull { batch, .. } => batch.lease,
+            _ => None,
+        };
+        let pending = Pending { parts: 0, failure: None, read: None, table, reads, place, lease };
         self.pending.insert(ticket, pending);
         self.start_or_queue(now, Queued { ticket, table, task, after: after.to_vec(), follows: None }, out);
         if self.pacer.is_some() {
@@ -217,15 +225,15 @@ impl Worker {
         let Queued { ticket, table, task, .. } = queued;
         self.queue.started(table, ticket);
         match task {
-            Task::Push { batch } => self.start_push(now, ticket, table, &batch, out),
+            Task::Push { batch, pieces } => self.start_push(now, ticket, table, &batch, pieces, out),
             Task::Pull { keys, target, own } => {
                 self.start_pull(now, ticket, table, &keys, target, own, out);
                 if own {
                     self.part_done(ticket, None);
                 }
             }
-            Task::PushPull { batch, target } => {
-                self.start_push(now, ticket, table, &batch, out);
+            Task::PushPull { batch, pieces, target } => {
+                self.start_push(now, ticket, table, &batch, pieces, out);
                 // The pull may have to wait for parts of the push to be sent. Until it starts, it is a part of the ticket.
                 if let Some(pending) = self.pending.get_mut(&ticket) {
                     pending.parts += 1;
@@ -242,9 +250,24 @@ impl Worker {
         }
     }
 
-    fn start_push(&mut self, now: Time, ticket: Ticket, id: TableId, batch: &Batch, out: &mut Outbox) {
+    fn start_push(
+        &mut self,
+        now: Time,
+        ticket: Ticket,
+        id: TableId,
+        batch: &Batch,
+        pieces: Vec<PiecePart>,
+        out: &mut Outbox,
+    ) {
         let Some(table) = self.tables.get_mut(&id) else { return };
         let row_bytes = table.spec.row_bytes();
+        if batch.lease.is_some() {
+            for PiecePart { rows, piece, examples } in pieces {
+                let values = batch.values.bytes.slice(rows.start * row_bytes..rows.end * row_bytes);
+                self.push_part(now, ticket, id, batch.keys.slice(rows), values, Some((piece, examples)), out);
+            }
+            return;
+        }
         table.links.iter_mut().for_each(|link| link.untold = link.untold.saturating_add(batch.examples));
         for rows in self.parts(id, &batch.keys) {
             let values = batch.values.bytes.slice(rows.start * row_bytes..rows.end * row_bytes);
@@ -276,7 +299,8 @@ impl Worker {
         self.begun += 1;
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        self.pending.insert(ticket, Pending { parts: 1, failure: None, read: None, table, reads: false, place: None });
+        let (failure, read, reads, place, lease) = (None, None, false, None, None);
+        self.pending.insert(ticket, Pending { parts: 1, failure, read, table, reads, place, lease });
         if let Some(table) = self.tables.get_mut(&table) {
             table.links.iter_mut().for_each(|link| link.untold = link.untold.saturating_add(examples));
         }
@@ -295,11 +319,24 @@ impl Worker {
         values: Payload,
         out: &mut Outbox,
     ) {
-        let mut head = self.head();
+        self.push_part(now, ticket, id, keys.slice(rows), values, None, out);
+    }
+
+    /// Pushes the rows of one shard, with its name and its examples where it is of a lease.
+    #[expect(clippy::too_many_arguments, reason = "a part is named by its rows, its ticket and its place in a lease")]
+    fn push_part(
+        &mut self,
+        now: Time,
+        ticket: Ticket,
+        id: TableId,
+        keys: Slice,
+        values: Payload,
+        leased: Option<(LeasedPiece, u64)>,
+        out: &mut Outbox,
+    ) {
         let Some(table) = self.tables.get_mut(&id) else { return };
-        let first = keys.position(rows.start);
+        let first = keys.position(0);
         let Some(shard) = table.links.iter().position(|link| link.placed.range.contains(first)) else { return };
-        let keys = keys.slice(rows);
         let significance = if self.pacer.is_some() { table.significance(&keys, &values) } else { 0.0 };
         let encoded = table.upward.encode(&keys, values);
         let mut plain = None;
@@ -310,15 +347,34 @@ impl Worker {
             cache.pushed(&keys, plain.as_ref().unwrap_or(&encoded.values));
         }
         let Encoded { values, formats } = encoded;
-        let item = ItemKind::Push { ticket, keys, values, formats, plain };
+        let (lease, examples) = leased.unzip();
+        let item = ItemKind::Push { ticket, keys, values, formats, plain, lease };
         self.unacknowledged_bytes += item.kept() + PART_COST;
         self.counts.parts += 1;
         if let Some(pending) = self.pending.get_mut(&ticket) {
             pending.parts += 1;
         }
-        let link = &mut table.links[shard];
+        self.send_item(now, id, shard, item, examples, significance, out);
+    }
+
+    /// Sends a push to a shard, or holds it until there is bandwidth. With examples of its own, or with those that the shard was not told
+    /// of.
+    #[expect(clippy::too_many_arguments, reason = "what is sent, where, and when")]
+    pub(super) fn send_item(
+        &mut self,
+        now: Time,
+        id: TableId,
+        shard: usize,
+        item: ItemKind,
+        examples: Option<u64>,
+        significance: f64,
+        out: &mut Outbox,
+    ) {
+        let mut head = self.head();
+        let Some(table) = self.tables.get_mut(&id) else { return };
+        let Some(link) = table.links.get_mut(shard) else { return };
+        head.examples = examples.unwrap_or_else(|| std::mem::take(&mut link.untold));
         if let Some(pacer) = &mut self.pacer {
-            head.examples = std::mem::take(&mut link.untold);
             // Sums are the same in any order.
             let ordered = table.spec.combine == Combine::Each && !table.spec.updater.is_additive();
             let number = pacer.hold(Held { table: id, shard, head, item, significance, ordered });
@@ -328,7 +384,7 @@ impl Worker {
             return;
         }
         touch(link, now);
-        let frame = link.append(head, item);
+        let frame = link.append_held(head, item);
         self.rate.sent(now, frame_bytes(&frame) as u64);
         out.send(frame);
     }

@@ -1,5 +1,6 @@
 //! Tickets, and what they turn into.
 
+use crate::leases::LeaseId;
 use types::{Clock, WorkerId};
 use wire::{Bits, FailedClock, Refusal};
 
@@ -89,6 +90,8 @@ pub(super) struct Pending {
     pub reads: bool,
     /// For a table with a delay: its place among the table's tasks.
     pub place: Option<u64>,
+    /// The lease that it is of.
+    pub lease: Option<LeaseId>,
 }
 
 pub(super) struct PendingRead {
@@ -149,6 +152,11 @@ pub enum Notice {
         chain: String,
         /// What was measured of the link.
         bytes_per_second: u64,
+    },
+    /// No lease is left for this worker, and it waits for those that others hold.
+    Leases {
+        /// Who holds some.
+        on: Vec<WorkerId>,
     },
     /// A barrier is not complete.
     Barrier {

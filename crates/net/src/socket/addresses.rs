@@ -104,6 +104,21 @@ impl Addresses {
         }
     }
 
+    /// Where else `node` could be called: at `text`, if that is one of its addresses, or at the next of them.
+    pub fn elsewhere(&self, node: NodeId, text: &str) -> Option<usize> {
+        let known = self.known.get(&node)?;
+        let named = text.parse().ok().and_then(|wanted: SocketAddr| known.at.iter().position(|at| *at == wanted));
+        let turn = named.unwrap_or((known.turn + 1) % known.at.len().max(1));
+        (turn != known.turn).then_some(turn)
+    }
+
+    /// `node` is called there next.
+    pub fn turn_to(&mut self, node: NodeId, turn: usize) {
+        if let Some(known) = self.known.get_mut(&node).filter(|known| turn < known.at.len()) {
+            known.turn = turn;
+        }
+    }
+
     fn ask_for(&mut self, node: NodeId) {
         let Some(known) = self.known.get_mut(&node) else { return };
         if !matches!(known.lookup, Lookup::Due(at) if at <= Instant::now()) {
@@ -189,6 +204,21 @@ mod tests {
             assert_eq!(addresses.way(NODE), Way::At(text.parse().expect("an address")));
         }
         assert!(addresses.names.is_none(), "no thread was started");
+    }
+
+    #[test]
+    fn elsewhere_is_the_address_named_or_the_next() {
+        let mut addresses = Addresses::new();
+        assert_eq!(addresses.elsewhere(NODE, ""), None);
+        addresses.know_at(NODE, vec![address(1)]);
+        assert_eq!(addresses.elsewhere(NODE, ""), None, "there is nowhere else");
+        addresses.know_at(NODE, vec![address(1), address(2), address(3)]);
+        for (named, expected) in [("", 2), ("10.1.1.1:1", 1), ("10.1.1.1:3", 3), ("nowhere:3", 1)] {
+            let turn = addresses.elsewhere(NODE, named).expect("somewhere else");
+            addresses.turn_to(NODE, turn);
+            assert_eq!(addresses.way(NODE), Way::At(address(expected)), "{named}");
+        }
+        assert_eq!(addresses.elsewhere(NODE, "10.1.1.1:1"), None, "it is called there already");
     }
 
     #[test]

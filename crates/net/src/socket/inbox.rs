@@ -187,7 +187,15 @@ mod tests {
             let ids: Vec<u64> = (0..rows).collect();
             let keys = Keys::distinct(Placement::Spread, &ids).slice(0..rows as usize).in_full();
             let values = pool.copy(&ids.iter().map(|id| *id as f32).collect::<Vec<_>>());
-            let push = Push { table: TableId(1), shard: ShardId(0), settled: 0, number: NumberType::F32, keys, values };
+            let push = Push {
+                table: TableId(1),
+                shard: ShardId(0),
+                settled: 0,
+                number: NumberType::F32,
+                lease: None,
+                keys,
+                values,
+            };
             let mut head = Head::plain(NodeId::Worker(0), NodeId::Server(0));
             head.clock = Clock(rows);
             Frame { head, message: Message::Push(push) }

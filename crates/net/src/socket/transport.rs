@@ -371,6 +371,14 @@ impl Transport for SocketTransport {
         members.iter().for_each(|member| self.addresses.know(member.node, &member.address));
     }
 
+    fn call_elsewhere(&mut self, node: NodeId, address: &str) {
+        let Some(turn) = self.addresses.elsewhere(node, address) else { return };
+        if let Some(index) = self.by_node.get(&node).copied() {
+            self.close(index);
+        }
+        self.addresses.turn_to(node, turn);
+    }
+
     fn rename(&mut self, _: NodeId) {}
 
     fn backlog(&self) -> usize {

@@ -2,6 +2,7 @@
 
 use super::{Checker, broken};
 use crate::history::Event;
+use crate::program::Lessons;
 use std::collections::BTreeMap;
 use types::Clock;
 
@@ -41,5 +42,25 @@ pub fn pushes_are_counted_once() -> Checker {
             }
         }
         Ok(())
+    })
+}
+
+/// When all leases are committed, every example has counted once in each epoch, whoever learnt from it and however often.
+#[must_use]
+pub fn every_lease_counted_once(lessons: Lessons) -> Checker {
+    Box::new(move |history| {
+        let promise = "every_lease_counted_once";
+        let mut seen = 0;
+        for read in history.reads().into_iter().filter(|read| read.last && read.table == lessons.table) {
+            seen += 1;
+            let expected = f64::from(lessons.epochs);
+            let wrong = read.read.keys.iter().zip(&read.read.values).find(|(_, count)| **count != expected);
+            if let Some((key, count)) = wrong {
+                let what =
+                    format!("worker {} finds that example {key} counts {count} times, not {expected}", read.worker);
+                return broken(history, promise, what);
+            }
+        }
+        if seen == 0 { broken(history, promise, "nobody has read what was counted".to_owned()) } else { Ok(()) }
     })
 }

@@ -206,6 +206,7 @@ pub fn no_silent_wait(patience: Span) -> Checker {
                         Notice::Push { .. } | Notice::Codec { .. } => continue,
                         Notice::Read { on, .. } => (on, false),
                         Notice::Barrier { on } => (on, true),
+                        Notice::Leases { .. } => continue,
                     };
                     let concerned: Vec<_> =
                         waits.iter_mut().filter(|((who, name), _)| *who == worker && (*name == 0) == barrier).collect();

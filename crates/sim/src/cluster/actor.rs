@@ -1,9 +1,11 @@
 //! A worker and its program: which step it is at, what it waits for, and what it tells the history.
 
+use super::learner::Learner;
 use super::{Cluster, Happening};
 use crate::history::{Event, Read};
 use crate::program::{Step, TableIndex, Write};
 use crate::sabotage::Sabotage;
+use machine::leases::LeaseId;
 use machine::{Batch, Outcome, PullTarget, Ticket, Values, Worker, WorkerInput};
 use std::collections::BTreeMap;
 use types::{Key, NumberType, Setting, Source, TableId, TableSpec, Time};
@@ -31,12 +33,16 @@ pub enum Standing {
 
 /// What the program waits for before its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
+pub(super) enum Wait {
     Nothing,
     Until(Time),
     For(Ticket),
     Table(TableIndex),
     Barrier(u64),
+    /// The data set that it learns from.
+    Leases,
+    /// Until everything asked for has been sent.
+    Flushed,
 }
 
 enum Task {
@@ -52,9 +58,10 @@ pub struct Actor {
     pub worker: Worker,
     pub program: Vec<Step>,
     pub standing: Standing,
-    next: usize,
-    wait: Wait,
-    tables: BTreeMap<TableIndex, TableId>,
+    pub(super) next: usize,
+    pub(super) wait: Wait,
+    pub(super) learner: Option<Learner>,
+    pub(super) tables: BTreeMap<TableIndex, TableId>,
     tasks: Vec<Ticket>,
     outstanding: BTreeMap<Ticket, Task>,
     marks: BTreeMap<(TableIndex, u64), u32>,
@@ -68,6 +75,7 @@ impl Actor {
             standing: Standing::Working,
             next: 0,
             wait: Wait::Nothing,
+            learner: None,
             tables: BTreeMap::new(),
             tasks: Vec::new(),
             outstanding: BTreeMap::new(),
@@ -105,6 +113,8 @@ impl Actor {
             Wait::For(ticket) => self.worker.is_finished(ticket),
             Wait::Table(table) => self.worker.table(&specs[table.0].name).is_some(),
             Wait::Barrier(number) => self.worker.barrier_passed(number),
+            Wait::Leases => self.learner.as_ref().is_none_or(|learner| learner.may_go_on(&self.worker)),
+            Wait::Flushed => self.worker.is_flushed(),
         }
     }
 
@@ -217,7 +227,7 @@ impl Cluster {
                     None => {}
                 }
             }
-            Wait::Nothing | Wait::Until(_) | Wait::For(_) => {}
+            Wait::Nothing | Wait::Until(_) | Wait::For(_) | Wait::Leases | Wait::Flushed => {}
         }
     }
 
@@ -233,7 +243,7 @@ impl Cluster {
                 self.actors[worker].wait = Wait::Until(now + span);
                 self.later(span, Happening::Wake(worker));
             }
-            Step::Push { table, keys, write, after } => self.push(worker, table, &keys, &write, &after),
+            Step::Push { table, keys, write, after } => self.push(worker, table, &keys, &write, &after, None),
             Step::Pull { table, keys, after, wait, last } => self.pull(worker, table, &keys, &after, wait, last),
             Step::Scan { table, first, end, last } => {
                 let range = types::PositionRange { first: types::Position(first), last: types::Position(end) };
@@ -264,6 +274,7 @@ impl Cluster {
                 self.note(worker as u32, Event::ClockEnded { clock });
                 self.drive_worker(worker, WorkerInput::EndClock(now));
             }
+            Step::Learn(lessons) => self.learn(worker, lessons),
             Step::WaitUntilIdle => {}
             Step::JumpFrom { clock, to } => {
                 if self.actors[worker].worker.clock().0 >= clock {
@@ -297,7 +308,15 @@ impl Cluster {
         all.choose(&bits)
     }
 
-    fn push(&mut self, worker: usize, table: TableIndex, ids: &[u64], write: &Write, after: &[usize]) {
+    pub(super) fn push(
+        &mut self,
+        worker: usize,
+        table: TableIndex,
+        ids: &[u64],
+        write: &Write,
+        after: &[usize],
+        lease: Option<LeaseId>,
+    ) {
         let spec = &self.history.specs[table.0];
         let (number, width) = (spec.number, spec.width as usize);
         let keys = self.keys_of(table, ids);
@@ -309,6 +328,7 @@ impl Cluster {
             keys: keys.clone(),
             values: Values { number, bytes: payload(number, &values) },
             examples: keys.len() as u64,
+            lease,
         };
         let (named, obeyed) = self.followed(worker, after);
         // Noted before it is made, for its frames are noted as they leave.
@@ -324,7 +344,15 @@ impl Cluster {
         }
     }
 
-    fn pull(&mut self, worker: usize, table: TableIndex, ids: &[u64], after: &[usize], wait: bool, last: bool) {
+    pub(super) fn pull(
+        &mut self,
+        worker: usize,
+        table: TableIndex,
+        ids: &[u64],
+        after: &[usize],
+        wait: bool,
+        last: bool,
+    ) {
         let keys = self.keys_of(table, ids);
         let id = self.actors[worker].tables[&table];
         let (named, obeyed) = self.followed(worker, after);

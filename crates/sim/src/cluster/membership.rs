@@ -59,6 +59,13 @@ impl Cluster {
         self.later(Span(after.0 + length.0), Happening::Isolate(node, None));
     }
 
+    /// Cuts a worker off from the coordinator alone, at that time and for so long.
+    pub fn isolate_worker(&mut self, worker: u32, after: Span, length: Span) {
+        let node = NodeId::Worker(worker);
+        self.later(after, Happening::Isolate(node, Some(Isolation::Coordinator)));
+        self.later(Span(after.0 + length.0), Happening::Isolate(node, None));
+    }
+
     pub(super) fn crash_a_server(&mut self, server: usize) {
         if self.servers[server].take_if(|server| !server.is_finished()).is_some() {
             self.network.counts.crashed += 1;

@@ -158,6 +158,11 @@ pub enum Control {
         /// The plan by which it was filled.
         plan: PlanNumber,
     },
+    /// A coordinator that does not lead, to whoever asks it: go elsewhere.
+    Follow {
+        /// Where the one that leads is met, as that one says; empty if nobody is known to.
+        leader: String,
+    },
     /// Anyone to the coordinator: how does the run stand?
     AskStatus,
     /// The answer.
@@ -224,6 +229,125 @@ pub enum Control {
         /// The checkpoint's name there.
         name: String,
     },
+    /// Worker to coordinator: lease this data set, or tell me its number if it is leased already.
+    OpenLeases {
+        /// Its name.
+        name: String,
+        /// What is leased, and how.
+        terms: LeaseTerms,
+    },
+    /// The answer.
+    LeasesOpened {
+        /// Its name.
+        name: String,
+        /// Its number, or why it cannot be leased.
+        set: Result<u32, String>,
+    },
+    /// Worker to coordinator: give me leases.
+    AskLeases {
+        /// Of which data set.
+        set: u32,
+        /// The worker's count of what it asked of this data set, from 1: said again, it is answered again.
+        number: u64,
+        /// How many it would like.
+        wanted: u64,
+    },
+    /// Coordinator to worker: these are yours, those among them that you know of included.
+    Leased {
+        /// Of which data set.
+        set: u32,
+        /// What this answers.
+        number: u64,
+        /// In the order of granting.
+        leases: Vec<u64>,
+        /// Minibatches to put into each clock from now on.
+        share: u32,
+    },
+    /// Coordinator to worker: every lease is committed.
+    LeasesOver {
+        /// Of which data set.
+        set: u32,
+        /// What this answers.
+        number: u64,
+        /// The clock that the furthest of all workers is at: whoever has heard this ends clocks as far as that.
+        clock: Clock,
+    },
+    /// Coordinator to a worker that asked: nothing is left, but what others hold may come back.
+    LeasesAwaited {
+        /// Of which data set.
+        set: u32,
+        /// What this answers.
+        number: u64,
+        /// The clock that the furthest of all workers is at: who waits ends clocks as far as that, so that nobody waits for it.
+        clock: Clock,
+        /// Who holds leases, where that is worth telling.
+        on: Vec<WorkerId>,
+    },
+    /// Worker to coordinator: I hold leases and am at the head's clock.
+    Learning {
+        /// Of which data set.
+        set: u32,
+    },
+    /// Worker to coordinator: this lease is done, and whatever was pushed of it is acknowledged.
+    CommitLease {
+        /// Of which data set.
+        set: u32,
+        /// Its number.
+        lease: u64,
+        /// The clock in which it was done.
+        clock: Clock,
+        /// Examples learnt from since the last commit…
+        examples: u64,
+        /// … and the time that took, waiting for others left out.
+        busy: Span,
+    },
+    /// The answer.
+    LeaseCommitted {
+        /// Of which data set.
+        set: u32,
+        /// Its number.
+        lease: u64,
+        /// Why it is not, in words.
+        problem: Option<String>,
+    },
+    /// Coordinator to servers: leases before a place are committed, and shards whose frontier is at a clock need not know of them any
+    /// more.
+    ForgetLeases {
+        /// Of which data set.
+        set: u32,
+        /// Which lease stands at which place: how many ranges the data set has…
+        ranges: u64,
+        /// … and in which order they are granted.
+        shuffle: Option<u64>,
+        /// The first place that is not committed.
+        through: u64,
+        /// The frontier.
+        clock: Clock,
+    },
+    /// The answer, when every shard that the server answers for is there.
+    LeasesForgotten {
+        /// Of which data set.
+        set: u32,
+        /// The place.
+        through: u64,
+    },
+}
+
+/// What is leased, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    /// Pieces that the input is cut into.
+    pub ranges: u64,
+    /// How often each is read.
+    pub epochs: u32,
+    /// The seed of the order in which they are granted, where that is not their own.
+    pub shuffle: Option<u64>,
+    /// Minibatches that a worker of average speed puts into a clock.
+    pub per_clock: u32,
+    /// The same for all who cut and read alike.
+    pub fingerprint: u128,
+    /// The input in words.
+    pub input: String,
 }
 
 variants!(Role { 0 => Server, 1 => Worker });
@@ -251,9 +375,22 @@ variants!(Control {
     19 => Filled { table, shard, server, plan },
     20 => AskStatus,
     21 => Status { status },
+    40 => Follow { leader },
     30 => Checkpoint { number, clock, location, name },
     31 => Missed { number, table, shard, frontier },
     32 => Written { number, table, shard, entry },
     33 => Unwritten { number, reason },
     34 => Restore { table, spec, clock, location, name },
+    22 => OpenLeases { name, terms },
+    23 => LeasesOpened { name, set },
+    24 => AskLeases { set, number, wanted },
+    25 => Leased { set, number, leases, share },
+    26 => LeasesOver { set, number, clock },
+    27 => LeasesAwaited { set, number, clock, on },
+    28 => Learning { set },
+    29 => CommitLease { set, lease, clock, examples, busy },
+    35 => LeaseCommitted { set, lease, problem },
+    36 => ForgetLeases { set, ranges, shuffle, through, clock },
+    37 => LeasesForgotten { set, through },
 });
+fields!(LeaseTerms { ranges, epochs, shuffle, per_clock, fingerprint, input });

@@ -75,6 +75,13 @@ pub enum Refusal {
     BadSetting,
     /// What the codecs made of it cannot be read.
     Undecodable,
+    /// The piece of a lease is held already: another worker had pushed it before it was lost. Nothing is amiss.
+    AlreadyHeld,
+    /// The shard keeps as many leases apart as it ever does.
+    TooManyLeases {
+        /// How many those are.
+        most: u64,
+    },
 }
 
 impl Refusal {
@@ -119,6 +126,12 @@ impl Refusal {
             Self::Undecodable => {
                 format!("an encoded message to table '{table}' cannot be read; run the same release everywhere")
             }
+            Self::AlreadyHeld => format!("table '{table}' holds this piece of its lease already"),
+            Self::TooManyLeases { most } => {
+                format!(
+                    "a shard of table '{table}' keeps {most} leases apart; commit leases before learning from others"
+                )
+            }
             Self::BadSetting => format!("table '{table}' needs a learning rate that is finite and not negative"),
         }
     }
@@ -140,4 +153,6 @@ variants!(Refusal {
     12 => TooManyReads { most },
     13 => BadSetting,
     14 => Undecodable,
+    15 => AlreadyHeld,
+    16 => TooManyLeases { most },
 });

@@ -18,10 +18,24 @@ pub struct Push {
     pub settled: u64,
     /// The type of the values, so that a worker with another idea of the table is found out.
     pub number: NumberType,
+    /// What it is in a lease of the input, so that it is applied once, whoever pushes it.
+    pub lease: Option<LeasedPiece>,
     /// Which rows.
     pub keys: KeyPart,
     /// Row after row.
     pub values: Payload,
+}
+
+/// A part of what is learnt from a lease, by a name that every run of the lease gives it: its place among the parts of that lease
+/// for one shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LeasedPiece {
+    /// Which data set.
+    pub set: u32,
+    /// Which lease of it.
+    pub lease: u64,
+    /// Which part, from 0.
+    pub piece: u64,
 }
 
 /// Ends the head's clock for one shard. It follows everything before it in the stream.
@@ -100,12 +114,13 @@ pub enum ResendReason {
 }
 
 variants!(ResendReason { 0 => Gap, 1 => UnknownKeys { signature } });
+fields!(LeasedPiece { set, lease, piece });
 fields!(Refused { number, refusal });
 fields!(Marker { table, shard, settled, since });
 fields!(Tune { table, shard, settled, at, setting });
 fields!(Acked { table, shard, through, refused });
 fields!(Resend { table, shard, next, reason });
-fields_and_payloads!(Push { table, shard, settled, number } keys, |input, [positions, values]| {
+fields_and_payloads!(Push { table, shard, settled, number, lease } keys, |input, [positions, values]| {
     keys: KeyPart::get(input, positions)?,
     values,
 });

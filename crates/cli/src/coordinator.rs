@@ -1,0 +1,72 @@
+//! `coordinator`: a process that coordinates a run and does nothing else, alone or as one of several.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::value_parser;
+use slackwater::{Connect, Election, Membership, SameHost, Serve, Shape};
+
+use crate::process::{Limits, Way};
+
+/// The settings of `coordinator`.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The address to meet at, the same for every process of the run: where this coordinator listens. Of several coordinators, all of
+    /// their addresses: each listens at the first that is its host's and free.
+    #[arg(long, value_name = "HOST:PORT[,HOST:PORT]")]
+    meet: String,
+    /// How many servers the run begins with.
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
+    servers: u32,
+    /// How many workers the run begins with.
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
+    workers: u32,
+    /// Let nodes come and go: how many servers hold each part of every table. With 2 or more, servers that are lost are done without; what
+    /// they held is filled into others. Servers and workers that are started later join the run.
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=16))]
+    copies: Option<u32>,
+    /// Into how many parts tables are cut for each server of the beginning: what can be moved by itself.
+    #[arg(long, value_name = "COUNT", requires = "copies", default_value_t = 8, value_parser = value_parser!(u32).range(1..=1024))]
+    slices: u32,
+    /// Where the coordinators of this run agree on which of them leads, and where that one's memory is kept for its successor: an etcd of
+    /// version 3.4 or later, and a path for this run alone.
+    #[arg(long, value_name = "etcd://HOST:PORT[,HOST:PORT]/PATH")]
+    registry: Option<String>,
+    /// The job's name, the same for all of its coordinators: what another job left at the path is refused. By default the path's last
+    /// part.
+    #[arg(long, value_name = "NAME", requires = "registry")]
+    job: Option<String>,
+    /// How this process talks to those of its own host: through shared memory wherever both ends can, or over TCP as to any other.
+    #[arg(long, value_name = "WAY", default_value = "shared-memory")]
+    same_host: Way,
+    #[command(flatten)]
+    limits: Limits,
+}
+
+/// The command `coordinator`: coordinates until the run ends.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let Options { meet, servers, workers, copies, slices, registry, job, same_host, limits } = options;
+    let connect = Connect {
+        join_limit: Duration::from_secs(limits.join_limit),
+        patience: Duration::from_secs(limits.patience),
+        same_host: match same_host {
+            Way::SharedMemory => SameHost::SharedMemory,
+            Way::Tcp => SameHost::Tcp,
+        },
+        ..Connect::to(meet)
+    };
+    let election = registry.as_ref().map(|registry| {
+        let last = registry.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        Election { registry: registry.clone(), job: job.clone().unwrap_or_else(|| last.to_owned()) }
+    });
+    let serve = Serve {
+        threads: 0,
+        coordinate: Some(Shape { servers: *servers, workers: *workers }),
+        membership: copies.map_or(Membership::Fixed, |copies| Membership::Open { copies, slices: *slices }),
+        election,
+        ..Serve::new(connect)
+    };
+    serve.run().with_context(|| format!("the run that meets at {meet}"))?;
+    tracing::info!("the run is over");
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! Data leases: input that workers take piece by piece, so that each example counts once whoever comes and goes.
+
+use crate::session::Shared;
+use crate::{Error, Session};
+use machine::Grant;
+use machine::leases::{LeaseId, Order, Work};
+use net::lock;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use types::Span;
+use wire::LeaseTerms;
+
+/// Leases that are asked for at a time, so that the next is there when one is done.
+const AT_ONCE: u64 = 2;
+
+/// Input that is leased: how it is cut, and how often it is read. Every worker must say the same.
+///
+/// ```
+/// use slackwater::Input;
+///
+/// let input = Input::new(100).epochs(3).shuffled(7).per_clock(8).named("day_0.tsv (100 ranges)", 0x5EED);
+/// assert_eq!(input, Input::new(100).epochs(3).shuffled(7).per_clock(8).named("day_0.tsv (100 ranges)", 0x5EED));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input(LeaseTerms);
+
+impl Input {
+    /// Input in so many ranges, read once, in order, with one minibatch in a clock.
+    #[must_use]
+    pub fn new(ranges: u64) -> Self {
+        let (epochs, shuffle, per_clock, fingerprint) = (1, None, 1, 0);
+        Self(LeaseTerms { ranges, epochs, shuffle, per_clock, fingerprint, input: format!("{ranges} ranges") })
+    }
+
+    /// Read so often.
+    #[must_use]
+    pub fn epochs(mut self, epochs: u32) -> Self {
+        self.0.epochs = epochs;
+        self
+    }
+
+    /// With the ranges of each epoch in an order that the seed says.
+    #[must_use]
+    pub fn shuffled(mut self, seed: u64) -> Self {
+        self.0.shuffle = Some(seed);
+        self
+    }
+
+    /// With so many minibatches in a clock, for a worker of average speed. Shares are whole numbers: at 8, they follow speed to a
+    /// sixteenth; at 1, they cannot follow it at all.
+    #[must_use]
+    pub fn per_clock(mut self, minibatches: u32) -> Self {
+        self.0.per_clock = minibatches;
+        self
+    }
+
+    /// In words, and with a number that is the same for all who cut and read alike: a worker with another is turned away, and told
+    /// both in words.
+    #[must_use]
+    pub fn named(mut self, input: &str, fingerprint: u128) -> Self {
+        (self.0.input, self.0.fingerprint) = (input.to_owned(), fingerprint);
+        self
+    }
+}
+
+/// A worker's leases of one data set. Made by [`Session::leases`].
+///
+/// Lease `epoch × ranges + range` is one range of the input in one epoch. A worker takes one, pushes what it learns from its minibatches
+/// ([`Table::push_for`](crate::Table::push_for)), and commits it. The leases of a worker that is lost are given to others, which learn
+/// from them again; shards leave out what they hold already. So every example counts once, if a lease is learnt from in the same way
+/// every time: its minibatches must be cut from the lease alone, and each must push the same keys to the same tables in the same order.
+///
+/// A worker for which nothing is left waits for what others hold, since that may come back. Meanwhile it ends clocks as they do, so that
+/// nobody waits for it; when all is committed, every worker is at the same clock.
+///
+/// ```
+/// use slackwater::{Input, Session, Shape, TableSpec};
+///
+/// let sessions = Session::embedded(Shape { servers: 2, workers: 2 })?;
+/// std::thread::scope(|scope| {
+///     for session in sessions {
+///         scope.spawn(move || {
+///             let counts = session.table::<f32>(TableSpec::dense("counts", 20, 1))?;
+///             let mut leases = session.leases("train", &Input::new(20).epochs(3).shuffled(1).per_clock(4))?;
+///             let mut in_clock = 0;
+///             while let Some(lease) = leases.next_lease()? {
+///                 let keys = counts.keys(&[lease.range()]);
+///                 drop(counts.push_for(&lease, &keys, vec![1.0], 1)?);    // its only minibatch
+///                 leases.commit(lease)?;
+///                 in_clock += 1;
+///                 if in_clock >= leases.share() {
+///                     session.clock()?;
+///                     in_clock = 0;
+///                 }
+///             }
+///             session.barrier()?;
+///             assert_eq!(counts.pull_range(0..20)?.wait()?.values(), [3.0; 20]);    // each once an epoch
+///             session.close()
+///         });
+///     }
+/// });
+/// # Ok::<(), slackwater::Error>(())
+/// ```
+pub struct Leases {
+    shared: Arc<Shared>,
+    set: u32,
+    order: Order,
+    taken: VecDeque<u64>,
+    share: u32,
+    over: bool,
+    /// Time that the program itself had used up when it committed last.
+    busy: Duration,
+}
+
+/// One range of the input in one epoch, this worker's to learn from until it is committed. One that is dropped instead stays this
+/// worker's until that leaves, and so long there is no end of the data set.
+#[derive(Debug)]
+#[must_use = "others wait until it is committed"]
+pub struct Lease {
+    id: LeaseId,
+    order: Order,
+    examples: AtomicU64,
+}
+
+impl Lease {
+    /// `epoch × ranges + range`.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.id.number
+    }
+
+    /// Which pass over the input it is of, from 0.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.order.epoch(self.id.number)
+    }
+
+    /// Which range of the input it is, from 0.
+    #[must_use]
+    pub fn range(&self) -> u64 {
+        self.order.range(self.id.number)
+    }
+
+    pub(crate) fn id(&self) -> LeaseId {
+        self.id
+    }
+
+    /// So many examples were learnt from.
+    pub(crate) fn learnt_from(&self, examples: u64) {
+        self.examples.fetch_add(examples, Ordering::Relaxed);
+    }
+}
+
+impl Session {
+    /// Leases a data set by name, together with all workers that name it. Blocks until the coordinator has answered. Fails if another
+    /// worker leases other input by that name, or by other terms ([`Error::Leases`]), or if the run is lost ([`Error::Run`]).
+    ///
+    /// ```
+    /// # use slackwater::{Input, Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let leases = session.leases("train", &Input::new(10).named("a9a (10 ranges)", 7))?;
+    /// assert_eq!(leases.share(), 1);
+    /// let other = session.leases("train", &Input::new(10).named("a1a (10 ranges)", 8));
+    /// assert!(other.err().expect("other files").to_string().contains("others read a9a (10 ranges)"));
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn leases(&self, name: &str, Input(terms): &Input) -> Result<Leases, Error> {
+        let shared = self.shared().clone();
+        shared.driver.call(|worker| worker.open_leases(name, terms.clone()));
+        let opened = shared.driver.wait_until(|worker| worker.leases(name).cloned())?;
+        let set = opened.map_err(|problem| Error::Leases { problem })?;
+        let order = Order { ranges: terms.ranges, shuffle: terms.shuffle };
+        let (taken, share, over, busy) = (VecDeque::new(), terms.per_clock, false, self.ledger().compute());
+        Ok(Leases { shared, set, order, taken, share, over, busy })
+    }
+}
+
+impl Leases {
+    /// The next lease to learn from, or none when every lease is committed. Blocks while others hold what is left; after a few seconds
+    /// the log says who. Fails if the run is lost ([`Error::Run`]) or a commit was refused ([`Error::Leases`]).
+    ///
+    /// ```
+    /// # use slackwater::{Input, Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let mut leases = session.leases("train", &Input::new(2).epochs(2))?;
+    /// let mut learnt = Vec::new();
+    /// while let Some(lease) = leases.next_lease()? {
+    ///     learnt.push((lease.epoch(), lease.range()));
+    ///     leases.commit(lease)?;
+    /// }
+    /// assert_eq!(learnt, [(0, 0), (0, 1), (1, 0), (1, 1)]);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn next_lease(&mut self) -> Result<Option<Lease>, Error> {
+        let (set, driver) = (self.set, self.shared.driver.clone());
+        self.check_commits()?;
+        if self.taken.len() < AT_ONCE as usize && !self.over {
+            // Ahead of time, so that they are there when they are needed.
+            let grant = driver.call(|worker| {
+                let grant = worker.take_leases(set);
+                worker.ask_leases(set, AT_ONCE);
+                grant
+            });
+            self.take(grant);
+        }
+        if self.taken.is_empty() && !self.over {
+            let begin = Instant::now();
+            let grant = driver.wait_until(|worker| worker.take_leases(set));
+            lock(&self.shared.ledger).barrier += begin.elapsed();
+            self.take(Some(grant?));
+            driver.call(|worker| worker.ask_leases(set, AT_ONCE));
+            self.check_commits()?;
+        }
+        let id = self.taken.pop_front().map(|number| LeaseId { set, number });
+        Ok(id.map(|id| Lease { id, order: self.order, examples: AtomicU64::new(0) }))
+    }
+
+    fn take(&mut self, grant: Option<Grant>) {
+        let Some(Grant { leases, share }) = grant else { return };
+        self.over = leases.is_empty();
+        if !self.over {
+            self.share = share;
+        }
+        self.taken.extend(leases);
+    }
+
+    fn check_commits(&self) -> Result<(), Error> {
+        let problems = self.shared.driver.call(|worker| worker.take_lease_problems());
+        problems.into_iter().next().map_or(Ok(()), |problem| Err(Error::Leases { problem }))
+    }
+
+    /// How many minibatches to put into a clock, by how fast this worker has been: end the clock after so many.
+    ///
+    /// ```
+    /// # use slackwater::{Input, Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// assert_eq!(session.leases("train", &Input::new(9).per_clock(8))?.share(), 8);
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    #[must_use]
+    pub fn share(&self) -> u32 {
+        self.share
+    }
+
+    /// A lease is done: whatever there was to learn from it was pushed, in this clock or earlier. It is committed once all of that is
+    /// acknowledged; this returns at once. To be said before the clock ends.
+    ///
+    /// ```
+    /// # use slackwater::{Input, Session, Shape, TableSpec};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+    /// let mut leases = session.leases("train", &Input::new(1))?;
+    /// let lease = leases.next_lease()?.expect("one range");
+    /// drop(table.push_for(&lease, &table.keys(&[0]), vec![1.0], 1)?);
+    /// leases.commit(lease)?;
+    /// session.clock()?;
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn commit(&mut self, lease: Lease) -> Result<(), Error> {
+        let used = self.shared.ledger().compute();
+        let busy = used.saturating_sub(std::mem::replace(&mut self.busy, used));
+        let work = Work { examples: lease.examples.into_inner(), busy: Span(busy.as_nanos() as u64) };
+        Ok(self.shared.driver.call(|worker| worker.commit_lease(lease.id, work))?)
+    }
+}

@@ -1,0 +1,137 @@
+//! Data leases through the client: every example counts once, whoever leaves in the middle, and whoever reads something else is told.
+
+use slackwater::{Combine, Consistency, Error, Input, NumberType, Reduce, Session, Shape, Table, TableSpec};
+
+const RANGES: u64 = 40;
+const MINIBATCHES: u64 = 5;
+const EPOCHS: u32 = 2;
+
+fn input() -> Input {
+    Input::new(RANGES).epochs(EPOCHS).shuffled(3).per_clock(4).named("numbers", 1)
+}
+
+fn spec() -> TableSpec {
+    TableSpec::sparse("counts", 1).number(NumberType::I64).consistency(Consistency::slack(1))
+}
+
+/// The rows of one minibatch: no two of an epoch have one in common.
+fn rows(range: u64, minibatch: u64) -> Vec<u64> {
+    let first = (range * MINIBATCHES + minibatch) * 3;
+    (first..first + 3).collect()
+}
+
+/// Learns until all is committed, or until so many minibatches are done, in the middle of a lease.
+fn learn(session: &Session, counts: &Table<i64>, mut most: u64) -> Result<(), Error> {
+    let mut leases = session.leases("train", &input())?;
+    let mut in_clock = 0;
+    while let Some(lease) = leases.next_lease()? {
+        for minibatch in 0..MINIBATCHES {
+            if most == 0 {
+                return Ok(());
+            }
+            most -= 1;
+            let keys = counts.keys(&rows(lease.range(), minibatch));
+            counts.pull(&keys)?.wait()?;
+            drop(counts.push_for(&lease, &keys, vec![1; 3], 3)?);
+            in_clock += 1;
+            if in_clock >= leases.share() && minibatch + 1 < MINIBATCHES {
+                session.clock()?;
+                in_clock = 0;
+            }
+        }
+        leases.commit(lease)?;
+        if in_clock >= leases.share() {
+            session.clock()?;
+            in_clock = 0;
+        }
+    }
+    Ok(())
+}
+
+fn learn_together(spec: &TableSpec, leavers: u64) {
+    let sessions = Session::embedded(Shape { servers: 2, workers: 4 }).expect("an embedded run");
+    std::thread::scope(|scope| {
+        for session in sessions {
+            scope.spawn(move || {
+                let counts = session.table::<i64>(spec.clone()).expect("a table");
+                let leaves = u64::from(session.rank()) < leavers;
+                learn(&session, &counts, if leaves { 7 + u64::from(session.rank()) } else { u64::MAX })
+                    .expect("learnt");
+                if !leaves {
+                    // Everybody who stays is at the same clock, and what was committed is there.
+                    (0..2).for_each(|_| session.clock().expect("ends"));
+                    session.barrier().expect("passes");
+                    let all: Vec<u64> = (0..RANGES * MINIBATCHES * 3).collect();
+                    let counted = counts.pull(&counts.keys(&all)).expect("asked").wait().expect("read");
+                    assert!(counted.values().iter().all(|count| *count == i64::from(EPOCHS)), "{:?}", counted.values());
+                }
+                session.close().expect("leaves");
+            });
+        }
+    });
+}
+
+#[test]
+fn every_example_counts_once() {
+    within_a_minute(|| learn_together(&spec(), 0));
+}
+
+#[test]
+fn what_those_who_leave_did_not_commit_is_learnt_by_others_and_counts_once() {
+    within_a_minute(|| learn_together(&spec(), 2));
+}
+
+#[test]
+fn so_it_is_where_contributions_meet_by_clock() {
+    within_a_minute(|| learn_together(&spec().combine(Combine::Clock(Reduce::Sum)), 2));
+}
+
+/// Fails where something hangs: ten times as long as it takes.
+fn within_a_minute(test: impl FnOnce() + Send + 'static) {
+    let (done, wait) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        test();
+        done.send(()).ok();
+    });
+    if wait.recv_timeout(std::time::Duration::from_secs(60)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        panic!("it hangs");
+    }
+    thread.join().expect("no panic");
+}
+
+#[test]
+fn whoever_reads_something_else_is_told_what() {
+    let sessions = Session::embedded(Shape { servers: 1, workers: 2 }).expect("an embedded run");
+    sessions[0].leases("train", &input()).expect("the first");
+    let cases = [
+        (input().named("letters", 2), "others read numbers, and this worker reads letters"),
+        (input().epochs(9), "epochs: 2"),
+        (input().shuffled(9), "shuffle: Some(3)"),
+    ];
+    for (other, expected) in cases {
+        let error = sessions[1].leases("train", &other).err().expect("refused").to_string();
+        assert!(error.contains(expected) && error.contains("give every worker the same files"), "{error}");
+    }
+    let error = sessions[1].leases("none", &Input::new(1).per_clock(0)).err().expect("refused").to_string();
+    assert!(error.contains("a clock of 0 minibatches"), "{error}");
+    for session in sessions {
+        session.close().expect("leaves");
+    }
+}
+
+#[test]
+fn two_data_sets_are_leased_side_by_side() {
+    let session = Session::embedded(Shape { servers: 1, workers: 1 }).expect("an embedded run").remove(0);
+    let counts = session.table::<i64>(spec()).expect("a table");
+    let keys = counts.keys(&[1]);
+    let mut one = session.leases("one", &Input::new(1)).expect("leases");
+    let mut other = session.leases("other", &Input::new(1)).expect("leases");
+    let lease = one.next_lease().expect("granted").expect("a lease");
+    one.commit(lease).expect("committed");
+    assert!(one.next_lease().expect("over").is_none());
+    let lease = other.next_lease().expect("granted").expect("a lease");
+    counts.push_for(&lease, &keys, vec![1], 1).expect("fits").wait().expect("applied");
+    other.commit(lease).expect("committed");
+    assert!(other.next_lease().expect("over").is_none());
+    session.close().expect("leaves");
+}

@@ -1,0 +1,306 @@
+//! Data sets that workers lease: who has which part, and what servers need not know of any more.
+//!
+//! A server may forget what its shards hold of a lease when nobody will push of it again: when it is committed, in a clock that the
+//! frontier has passed (so that no checkpoint to come calls it open), and when every server goes by a plan without those who held it
+//! before and were lost. So servers are told one place at a time, in times without changes of the plan, until all have answered.
+
+use super::barrier::{NAMED, NOTICE_AFTER};
+use super::{ASK_AGAIN_AFTER, Coordinator};
+use crate::Outbox;
+use crate::leases::{Granted, Ledger, Place, Terms, Work};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Clock, NodeId, Source, Time, WorkerId};
+use wire::{Control, Field, Head, LeaseTerms, Reader, WireError};
+
+/// Something that workers lease, by its name.
+pub(super) struct DataSet {
+    name: String,
+    terms: LeaseTerms,
+    ledger: Ledger,
+    questions: BTreeMap<Source, Question>,
+    /// The clock that the furthest worker is at.
+    furthest: Clock,
+    /// After the last clock in which a lease was committed: where its worker goes next.
+    ended: Clock,
+    /// Servers know nothing of leases before this place, and are being told to forget more.
+    forgotten: Place,
+    forgetting: Option<Forgetting>,
+}
+
+/// What a worker asked last.
+struct Question {
+    node: NodeId,
+    number: u64,
+    wanted: u64,
+    /// Whether it has no answer, and since when it was not told so.
+    waits: Option<Time>,
+}
+
+struct Forgetting {
+    through: Place,
+    clock: Clock,
+    waiting: BTreeSet<NodeId>,
+    said: Time,
+}
+
+fn terms_of(terms: &LeaseTerms) -> Terms {
+    let LeaseTerms { ranges, epochs, shuffle, per_clock, .. } = *terms;
+    Terms { ranges, epochs, shuffle, per_clock }
+}
+
+impl DataSet {
+    fn new(name: String, terms: LeaseTerms, ledger: Ledger) -> Self {
+        let forgotten = Place::default();
+        let (furthest, ended, forgetting) = (Clock(0), Clock(0), None);
+        Self { name, terms, ledger, questions: BTreeMap::new(), furthest, ended, forgotten, forgetting }
+    }
+
+    /// Why a worker that comes with these terms cannot lease it.
+    fn difference(&self, terms: &LeaseTerms) -> Option<String> {
+        if self.terms.fingerprint != terms.fingerprint {
+            return Some(format!("others read {}, and this worker reads {}", self.terms.input, terms.input));
+        }
+        let known = terms_of(&self.terms);
+        (known != terms_of(terms))
+            .then(|| format!("others lease it by {known:?}, and this worker by {:?}", terms_of(terms)))
+    }
+}
+
+impl Coordinator {
+    /// What nodes say of leases.
+    pub(super) fn leases(&mut self, head: &Head, control: Control, out: &mut Outbox) {
+        let from = head.from;
+        if self.seats.get(&from).is_none_or(|seat| seat.gone) {
+            return;
+        }
+        if let Control::OpenLeases { name, terms } = control {
+            let set = self.open_leases(&name, terms);
+            return Self::say(from, Control::LeasesOpened { name, set }, out);
+        }
+        let (Control::AskLeases { set, .. }
+        | Control::Learning { set }
+        | Control::CommitLease { set, .. }
+        | Control::LeasesForgotten { set, .. }) = control
+        else {
+            return;
+        };
+        self.reached(set, head, out);
+        let Some(known) = self.sets.get_mut(set as usize) else { return };
+        match control {
+            Control::AskLeases { number, wanted, .. } => self.asked_for_leases(head, set, number, wanted, out),
+            Control::CommitLease { lease, clock, examples, busy, .. } => {
+                let receipt = known.ledger.commit(head.source, &[lease], clock, Work { examples, busy });
+                if receipt.fresh > 0 {
+                    known.ended = known.ended.max(clock.next());
+                }
+                let problem = receipt.refused.first().map(ToString::to_string);
+                Self::say(from, Control::LeaseCommitted { set, lease, problem }, out);
+                self.begin_to_forget(set, out);
+                self.answer_waiting(set, out);
+            }
+            Control::LeasesForgotten { through, .. } => self.leases_forgotten(from, set, Place(through), out),
+            _ => {}
+        }
+    }
+
+    fn open_leases(&mut self, name: &str, terms: LeaseTerms) -> Result<u32, String> {
+        let known = self.sets.iter().position(|set| set.name == name);
+        if let Some(known) = known {
+            return match self.sets[known].difference(&terms) {
+                Some(difference) => Err(format!(
+                    "two inputs for one name '{name}': {difference}; give every worker the same files and settings"
+                )),
+                None => Ok(known as u32),
+            };
+        }
+        let ledger = Ledger::new(terms_of(&terms)).map_err(|error| format!("{}: {error}", terms.input))?;
+        self.sets.push(DataSet::new(name.to_owned(), terms, ledger));
+        Ok(self.sets.len() as u32 - 1)
+    }
+
+    fn asked_for_leases(&mut self, head: &Head, set: u32, number: u64, wanted: u64, out: &mut Outbox) {
+        let Some(known) = self.sets.get_mut(set as usize) else { return };
+        let (node, waits) = (head.from, Some(self.now));
+        let question = known.questions.entry(head.source).or_insert(Question { node, number: 0, wanted, waits });
+        if number > question.number {
+            (question.number, question.wanted, question.waits) = (number, wanted, waits);
+        } else if number < question.number {
+            return;
+        }
+        self.answer(set, head.source, out);
+        // Who waits hears how far the others are, should it have missed that.
+        self.say_awaited(set, head.source, false, out);
+    }
+
+    /// Answers a worker's last question, if there is an answer: again, if it has one already.
+    fn answer(&mut self, set: u32, source: Source, out: &mut Outbox) {
+        let Some(known) = self.sets.get_mut(set as usize) else { return };
+        let Some(question) = known.questions.get_mut(&source) else { return };
+        let (node, number) = (question.node, question.number);
+        let holds = !known.ledger.held_by(source).is_empty();
+        let granted = match question.waits {
+            // It has missed the answer.
+            None if holds => Granted::Leases { leases: Vec::new(), share: known.ledger.share(source) },
+            _ => known.ledger.grant(self.now, source, question.wanted),
+        };
+        let answer = match granted {
+            Granted::Leases { share, .. } => {
+                Control::Leased { set, number, leases: known.ledger.held_by(source), share }
+            }
+            Granted::Over => Control::LeasesOver { set, number, clock: known.furthest.max(known.ended) },
+            Granted::Full | Granted::Wait { .. } => {
+                question.waits.get_or_insert(self.now);
+                return;
+            }
+        };
+        question.waits = None;
+        Self::say(node, answer, out);
+    }
+
+    /// Leases may have come back, or all of them may be committed.
+    fn answer_waiting(&mut self, set: u32, out: &mut Outbox) {
+        let Some(known) = self.sets.get(set as usize) else { return };
+        let waiting = known.questions.iter().filter(|(_, question)| question.waits.is_some());
+        let waiting: Vec<Source> = waiting.map(|(source, _)| *source).collect();
+        waiting.into_iter().for_each(|source| self.answer(set, source, out));
+    }
+
+    /// A worker is at its head's clock. Those who wait for leases follow the furthest.
+    fn reached(&mut self, set: u32, head: &Head, out: &mut Outbox) {
+        let Some(known) = self.sets.get_mut(set as usize) else { return };
+        if !matches!(head.from, NodeId::Worker(_)) || head.clock <= known.furthest {
+            return;
+        }
+        known.furthest = head.clock;
+        let sources: Vec<Source> = known.questions.keys().copied().collect();
+        sources.into_iter().for_each(|source| self.say_awaited(set, source, false, out));
+    }
+
+    fn say_awaited(&self, set: u32, source: Source, with_names: bool, out: &mut Outbox) {
+        let Some(known) = self.sets.get(set as usize) else { return };
+        let Some(question) = known.questions.get(&source).filter(|question| question.waits.is_some()) else { return };
+        let holders = known.ledger.holders().filter(|(_, held)| with_names && *held > 0);
+        let ranks = holders.filter_map(|(holder, _)| match known.questions.get(&holder)?.node {
+            NodeId::Worker(rank) => Some(WorkerId(rank)),
+            _ => None,
+        });
+        let (number, clock) = (question.number, known.furthest);
+        let on = ranks.take(NAMED).collect();
+        Self::say(question.node, Control::LeasesAwaited { set, number, clock, on }, out);
+    }
+
+    /// A worker takes part no more: what it holds is for others.
+    pub(super) fn give_back_leases(&mut self, node: NodeId, out: &mut Outbox) {
+        let Some(source) = self.seats.get(&node).map(|seat| seat.source) else { return };
+        for set in 0..self.sets.len() {
+            self.sets[set].questions.remove(&source);
+            self.sets[set].ledger.expel(source);
+            self.answer_waiting(set as u32, out);
+        }
+    }
+
+    /// Tells servers what they may forget, if that is more than before.
+    fn begin_to_forget(&mut self, set: u32, out: &mut Outbox) {
+        let steady = self.adoption.is_none() && !self.changed;
+        let Some(known) = self.sets.get(set as usize).filter(|known| steady && known.forgetting.is_none()) else {
+            return;
+        };
+        let clock = known.ended;
+        let through = known.ledger.through_before(clock).unwrap_or_default();
+        if through <= known.forgotten {
+            return;
+        }
+        let waiting: BTreeSet<NodeId> = self.live_servers().collect();
+        self.sets[set as usize].forgetting = Some(Forgetting { through, clock, waiting, said: self.now });
+        self.say_forget(set, out);
+    }
+
+    fn say_forget(&self, set: u32, out: &mut Outbox) {
+        let Some(known) = self.sets.get(set as usize) else { return };
+        let Some(Forgetting { through, clock, waiting, .. }) = &known.forgetting else { return };
+        let LeaseTerms { ranges, shuffle, .. } = known.terms;
+        for server in waiting {
+            let (through, clock) = (through.0, *clock);
+            Self::say(*server, Control::ForgetLeases { set, ranges, shuffle, through, clock }, out);
+        }
+    }
+
+    fn leases_forgotten(&mut self, from: NodeId, set: u32, through: Place, out: &mut Outbox) {
+        let known = self.sets.get_mut(set as usize).and_then(|known| known.forgetting.as_mut());
+        let Some(forgetting) = known.filter(|forgetting| forgetting.through == through) else { return };
+        forgetting.waiting.remove(&from);
+        self.end_of_forgetting(set);
+        self.begin_to_forget(set, out);
+    }
+
+    fn end_of_forgetting(&mut self, set: u32) {
+        let Some(known) = self.sets.get_mut(set as usize) else { return };
+        if let Some(done) = known.forgetting.take_if(|forgetting| forgetting.waiting.is_empty()) {
+            known.forgotten = done.through;
+            // Every frontier is there: nobody asks for clocks before it.
+            known.ledger.settle(done.clock);
+        }
+    }
+
+    /// Time has passed: says again what servers have not answered, and to workers whom they wait for.
+    pub(super) fn tick_leases(&mut self, out: &mut Outbox) {
+        let now = self.now;
+        let servers: BTreeSet<NodeId> = self.live_servers().collect();
+        for set in 0..self.sets.len() as u32 {
+            let Some(known) = self.sets.get_mut(set as usize) else { continue };
+            let overdue =
+                |question: &&mut Question| question.waits.is_some_and(|since| now.since(since) >= NOTICE_AFTER);
+            let mut told = Vec::new();
+            for (source, question) in &mut known.questions {
+                if let Some(question) = Some(question).filter(overdue) {
+                    question.waits = Some(now);
+                    told.push(*source);
+                }
+            }
+            let mut again = false;
+            if let Some(forgetting) = &mut known.forgetting {
+                forgetting.waiting.retain(|server| servers.contains(server));
+                again = now.since(forgetting.said) >= ASK_AGAIN_AFTER;
+                forgetting.said = if again { now } else { forgetting.said };
+            }
+            told.into_iter().for_each(|source| self.say_awaited(set, source, true, out));
+            if again {
+                self.say_forget(set, out);
+            }
+            self.end_of_forgetting(set);
+            self.begin_to_forget(set, out);
+        }
+    }
+
+    /// Appends what is leased, for a coordinator that takes over.
+    pub fn put_leases(&self, out: &mut Vec<u8>) {
+        (self.sets.len() as u32).put(out);
+        for DataSet { name, terms, ledger, furthest, ended, forgotten, .. } in &self.sets {
+            name.put(out);
+            terms.put(out);
+            (*furthest, *ended).put(out);
+            forgotten.0.put(out);
+            ledger.put(out);
+        }
+    }
+
+    /// Reads what [`put_leases`](Self::put_leases) has written. Workers ask again for whatever they were not told.
+    pub fn get_leases(&mut self, input: &mut Reader<'_>, now: Time) -> Result<(), WireError> {
+        let mut sets = Vec::new();
+        for _ in 0..u32::get(input)? {
+            let (name, terms) = (String::get(input)?, LeaseTerms::get(input)?);
+            let (furthest, ended) = Field::get(input)?;
+            let forgotten = Place(Field::get(input)?);
+            let ledger = Ledger::get(input, now)?;
+            if ledger.terms() != terms_of(&terms) {
+                return Err(WireError::Malformed("leases by other terms than said"));
+            }
+            sets.push(DataSet { furthest, ended, forgotten, ..DataSet::new(name, terms, ledger) });
+        }
+        self.sets = sets;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+use super::super::{Membership, Size};
+use super::*;
+use types::Span;
+use wire::{Frame, Message, Role};
+
+const SERVER: NodeId = NodeId::Server(0);
+const ONE: NodeId = NodeId::Worker(0);
+const TWO: NodeId = NodeId::Worker(1);
+const PATIENCE: Span = Span::from_secs(2);
+
+struct Bench {
+    coordinator: Coordinator,
+    sources: BTreeMap<NodeId, Source>,
+    now: Time,
+}
+
+fn terms() -> LeaseTerms {
+    let (epochs, shuffle, per_clock, fingerprint) = (1, None, 4, 7);
+    LeaseTerms { ranges: 4, epochs, shuffle, per_clock, fingerprint, input: "numbers".into() }
+}
+
+impl Bench {
+    /// A run of one server and two workers, in which nodes come and go, and a data set of four leases.
+    fn new() -> Self {
+        let open = Membership::Open { copies: 1, slices: 1 };
+        let coordinator = Coordinator::new(Size { servers: 1, workers: 2 }, open, PATIENCE);
+        let mut bench = Self { coordinator, sources: BTreeMap::new(), now: Time(0) };
+        for (token, (node, role)) in
+            [(SERVER, Role::Server), (ONE, Role::Worker), (TWO, Role::Worker)].iter().enumerate()
+        {
+            let join = Control::Join { role: *role, address: String::new(), token: token as u64, place: None };
+            for (_, control) in bench.say(*node, join) {
+                if let Control::Welcome { node, source, .. } = control {
+                    bench.sources.insert(node, source);
+                }
+            }
+        }
+        [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Beat)));
+        for node in [ONE, TWO] {
+            let opened = bench.say(node, Control::OpenLeases { name: "train".into(), terms: terms() });
+            assert_eq!(opened, [(node, Control::LeasesOpened { name: "train".into(), set: Ok(0) })]);
+        }
+        bench
+    }
+
+    /// What a node says at clock 5, and what is said to that.
+    fn say(&mut self, from: NodeId, control: Control) -> Vec<(NodeId, Control)> {
+        let mut head = Head::plain(from, NodeId::Coordinator);
+        (head.source, head.clock) = (self.sources.get(&from).copied().unwrap_or_default(), Clock(5));
+        let mut out = Outbox::new();
+        self.coordinator.handle(self.now, Frame { head, message: Message::Control(control) }, &mut out);
+        said(&mut out)
+    }
+
+    fn ask(&mut self, from: NodeId, number: u64, wanted: u64) -> Vec<(NodeId, Control)> {
+        self.say(from, Control::AskLeases { set: 0, number, wanted })
+    }
+
+    fn commit(&mut self, from: NodeId, lease: u64) -> Vec<(NodeId, Control)> {
+        let (clock, examples, busy) = (Clock(5), 10, Span(10));
+        self.say(from, Control::CommitLease { set: 0, lease, clock, examples, busy })
+    }
+
+    /// A node is silent for so long that it is given up.
+    fn lose(&mut self, silent: NodeId) -> Vec<(NodeId, Control)> {
+        self.now = self.now + PATIENCE;
+        let others = [SERVER, ONE, TWO].into_iter().filter(|node| *node != silent);
+        others.for_each(|node| drop(self.say(node, Control::Beat)));
+        self.tick(Span(1))
+    }
+
+    fn tick(&mut self, after: Span) -> Vec<(NodeId, Control)> {
+        self.now = self.now + after;
+        let mut out = Outbox::new();
+        self.coordinator.tick(self.now, &mut out);
+        said(&mut out)
+    }
+}
+
+fn said(out: &mut Outbox) -> Vec<(NodeId, Control)> {
+    let control = |frame: Frame| match frame.message {
+        Message::Control(control) => Some((frame.head.to, control)),
+        _ => None,
+    };
+    out.drain().filter_map(control).collect()
+}
+
+fn leased(to: NodeId, number: u64, leases: &[u64]) -> (NodeId, Control) {
+    (to, Control::Leased { set: 0, number, leases: leases.to_vec(), share: 4 })
+}
+
+#[test]
+fn an_answer_that_was_lost_is_given_again_and_nothing_more() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.ask(ONE, 1, 2), [leased(ONE, 1, &[0, 1])]);
+    assert_eq!(bench.ask(ONE, 1, 2), [leased(ONE, 1, &[0, 1])]);
+    assert_eq!(bench.ask(TWO, 1, 1), [leased(TWO, 1, &[2])]);
+    assert_eq!(bench.ask(ONE, 2, 1), [leased(ONE, 2, &[0, 1, 3])], "those that it knows of, too");
+    assert_eq!(bench.ask(ONE, 1, 1), [], "an old question");
+}
+
+#[test]
+fn the_leases_of_a_worker_that_is_lost_go_to_who_waits() {
+    let mut bench = Bench::new();
+    bench.ask(ONE, 1, 2);
+    bench.ask(TWO, 1, 1);
+    bench.ask(TWO, 2, 1);
+    for lease in [2, 3] {
+        let committed = Control::LeaseCommitted { set: 0, lease, problem: None };
+        assert!(bench.commit(TWO, lease).contains(&(TWO, committed)));
+    }
+    let waits = bench.ask(TWO, 3, 2);
+    let (set, number, clock) = (0, 3, Clock(5));
+    assert_eq!(waits, [(TWO, Control::LeasesAwaited { set, number, clock, on: Vec::new() })]);
+    let said = bench.lose(ONE);
+    assert!(said.contains(&leased(TWO, 3, &[0, 1])), "{said:?}");
+    let late = bench.commit(ONE, 0);
+    assert!(matches!(late[..], [(ONE, Control::Lost { .. })]), "{late:?}");
+    bench.commit(TWO, 0);
+    bench.commit(TWO, 1);
+    let over = Control::LeasesOver { set, number: 4, clock: Clock(6) };
+    assert_eq!(bench.ask(TWO, 4, 2), [(TWO, over)], "after the clock of the last commit");
+}
+
+#[test]
+fn who_waits_long_is_told_for_whom() {
+    let mut bench = Bench::new();
+    bench.ask(ONE, 1, 4);
+    bench.ask(TWO, 1, 4);
+    bench.commit(TWO, 2);
+    bench.commit(TWO, 3);
+    bench.ask(TWO, 2, 4);
+    [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Beat)));
+    bench.tick(Span::from_secs(1));
+    for _ in 0..3 {
+        [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Beat)));
+        let said = bench.tick(Span::from_secs(1));
+        let named = |control: &Control| matches!(control, Control::LeasesAwaited { on, .. } if *on == [WorkerId(0)]);
+        if said.iter().any(|(to, control)| *to == TWO && named(control)) {
+            return;
+        }
+    }
+    panic!("it is told nothing");
+}
+
+#[test]
+fn servers_forget_one_place_at_a_time_and_only_when_all_go_by_a_plan_without_the_lost() {
+    let mut bench = Bench::new();
+    bench.ask(ONE, 1, 1);
+    bench.ask(TWO, 1, 1);
+    let forget = |through| {
+        let (set, ranges, shuffle, clock) = (0, 4, None, Clock(6));
+        (SERVER, Control::ForgetLeases { set, ranges, shuffle, through, clock })
+    };
+    let is_forget = |(_, control): &(NodeId, Control)| matches!(control, Control::ForgetLeases { .. });
+    assert!(!bench.commit(TWO, 1).iter().any(is_forget), "lease 0 stands before it");
+    assert!(bench.commit(ONE, 0).contains(&forget(2)));
+    bench.ask(TWO, 2, 1);
+    assert!(!bench.commit(TWO, 2).iter().any(is_forget), "the server has not answered");
+    assert!(bench.tick(ASK_AGAIN_AFTER).contains(&forget(2)), "and is asked again");
+    assert_eq!(bench.say(SERVER, Control::LeasesForgotten { set: 0, through: 2 }), [forget(3)]);
+    bench.say(SERVER, Control::LeasesForgotten { set: 0, through: 3 });
+    // One has lease 3 and is lost; two learns from it. Until the server goes by a plan without one, that may still push of it.
+    bench.ask(ONE, 2, 1);
+    let lost = bench.lose(ONE);
+    assert!(lost.iter().any(|(to, control)| *to == SERVER && matches!(control, Control::Adopt { .. })), "{lost:?}");
+    bench.ask(TWO, 3, 1);
+    assert!(!bench.commit(TWO, 3).iter().any(is_forget));
+    let plan = bench.coordinator.plan().number;
+    bench.say(SERVER, Control::Adopted { plan, enacted: false, frontier: Clock(0) });
+    assert!(bench.tick(Span(1)).contains(&forget(4)));
+}
+
+#[test]
+fn a_coordinator_that_takes_over_knows_what_is_leased() {
+    let mut bench = Bench::new();
+    bench.ask(ONE, 1, 2);
+    bench.commit(ONE, 0);
+    let mut bytes = Vec::new();
+    bench.coordinator.put_leases(&mut bytes);
+    for length in 0..bytes.len() {
+        assert!(bench.coordinator.get_leases(&mut Reader(&bytes[..length]), Time(0)).is_err());
+    }
+    bench.coordinator.get_leases(&mut Reader(&bytes), Time(0)).expect("as written");
+    assert_eq!(bench.ask(ONE, 1, 1), [leased(ONE, 1, &[1, 2])], "what it held, of which it may not know, and one more");
+}

@@ -1,0 +1,247 @@
+//! The coordinator's memory as bytes: everything that whoever leads next has to know, and nothing that it can find out by itself.
+//!
+//! What is not kept: when a node was last heard of, who has adopted the plan, who was told of it and which copies are whole. A successor
+//! takes everybody to be about to call, says the plan again to all, and is told the rest again by those who wait for an answer.
+
+#[cfg(test)]
+mod tests;
+
+use super::checkpoints::Checkpoints;
+use super::plans::Adoption;
+use super::tables::Table;
+use super::{Coordinator, Membership, Seat, Size};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use types::{Chain, Clock, NodeId, Source, Span, Time, WorkerId};
+use wire::{Field, Reader, WireError};
+
+/// The version of what is written here.
+const VERSION: u32 = 1;
+/// Names are below this: whoever asks for a larger one would have a plan grow without bound.
+pub(super) const MOST_NODES: u32 = 1 << 20;
+/// Counters of a memory that was kept are below this, and have room to grow.
+const MOST_COUNT: u64 = u64::MAX / 2;
+
+/// Nodes have this long to find a successor, which they may look for elsewhere first, before anybody's patience begins.
+const FINDING: Span = Span::from_secs(3);
+
+/// Why bytes are no memory that this coordinator can go on from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecallError {
+    /// Another version of Slackwater wrote them.
+    Version {
+        /// The version found.
+        found: u32,
+    },
+    /// They are damaged, or something else.
+    Malformed(WireError),
+    /// They are of a run with other parties, or other rules.
+    OtherRun {
+        /// What differs, in words.
+        difference: String,
+    },
+}
+
+impl fmt::Display for RecallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version { found } => write!(
+                f,
+                "the memory of the coordinator before is of version {found}, and this one knows {VERSION}: run one release everywhere"
+            ),
+            Self::Malformed(error) => write!(
+                f,
+                "the memory of the coordinator before cannot be read ({error}): give the job another place, or remove what is there"
+            ),
+            Self::OtherRun { difference } => write!(
+                f,
+                "the coordinator before led another kind of run: {difference}; give every coordinator of a job the same settings"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RecallError {}
+
+impl From<WireError> for RecallError {
+    fn from(error: WireError) -> Self {
+        Self::Malformed(error)
+    }
+}
+
+impl Field for Seat {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.address.put(out);
+        self.source.put(out);
+        self.ready.put(out);
+        self.since.put(out);
+        self.gone.put(out);
+        self.expelled.put(out);
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Self {
+            address: Field::get(input)?,
+            source: Field::get(input)?,
+            ready: Field::get(input)?,
+            heard: Time(0),
+            since: Field::get(input)?,
+            clock: Clock(0),
+            gone: Field::get(input)?,
+            expelled: Field::get(input)?,
+        })
+    }
+}
+
+fn put_map<K: Field, V: Field>(map: &BTreeMap<K, V>, out: &mut Vec<u8>) {
+    (map.len() as u32).put(out);
+    for (key, value) in map {
+        key.put(out);
+        value.put(out);
+    }
+}
+
+fn get_map<K: Field + Ord, V: Field>(input: &mut Reader<'_>) -> Result<BTreeMap<K, V>, WireError> {
+    let entries: Vec<(K, V)> = Field::get(input)?;
+    let count = entries.len();
+    let map: BTreeMap<K, V> = entries.into_iter().collect();
+    if map.len() == count { Ok(map) } else { Err(WireError::Malformed("something that is there twice")) }
+}
+
+impl Coordinator {
+    /// Everything that a successor has to know, as bytes. Whatever a coordinator says must be in the memory that a successor would go on
+    /// from before it is said.
+    #[must_use]
+    pub fn memory(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        VERSION.put(&mut out);
+        put_settings(self.size, self.membership, &mut out);
+        put_map(&self.seats, &mut out);
+        put_map(&self.tokens, &mut out);
+        self.given.put(&mut out);
+        self.begun.put(&mut out);
+        self.plan.put(&mut out);
+        self.chains.put(&mut out);
+        self.changed.put(&mut out);
+        put_map(&self.tables, &mut out);
+        let barriers: Vec<(WorkerId, u64)> =
+            self.barriers.iter().map(|(worker, (number, _))| (*worker, *number)).collect();
+        barriers.put(&mut out);
+        self.passed.put(&mut out);
+        self.lost.put(&mut out);
+        self.put_leases(&mut out);
+        self.checkpoints.put(&mut out);
+        out
+    }
+
+    /// Goes on from the memory of a coordinator that is no more. Nobody is given up before it had time to find this one and a whole patience
+    /// has passed, and no server before whatever lease it was given has ended. The plan is said again.
+    pub fn recall(
+        now: Time,
+        memory: &[u8],
+        size: Size,
+        membership: Membership,
+        patience: Span,
+    ) -> Result<Self, RecallError> {
+        let input = &mut Reader(memory);
+        let found = u32::get(input)?;
+        if found != VERSION {
+            return Err(RecallError::Version { found });
+        }
+        let mut settings = Vec::new();
+        put_settings(size, membership, &mut settings);
+        let theirs = input.take(settings.len())?;
+        if theirs != settings {
+            return Err(RecallError::OtherRun { difference: difference(theirs, size, membership)? });
+        }
+        let mut coordinator = Self::new(size, membership, patience);
+        coordinator.seats = get_map(input)?;
+        coordinator.tokens = get_map(input)?;
+        coordinator.given = Field::get(input)?;
+        coordinator.begun = Field::get(input)?;
+        coordinator.plan = Field::get(input)?;
+        coordinator.chains = Field::get(input)?;
+        coordinator.changed = Field::get(input)?;
+        coordinator.tables = get_map(input)?;
+        let barriers: Vec<(WorkerId, u64)> = Field::get(input)?;
+        coordinator.barriers = barriers.into_iter().map(|(worker, number)| (worker, (number, now))).collect();
+        coordinator.passed = Field::get(input)?;
+        coordinator.lost = Field::get(input)?;
+        coordinator.get_leases(input, now)?;
+        coordinator.checkpoints = Checkpoints::get(input)?;
+        if !input.0.is_empty() {
+            return Err(WireError::Malformed("a memory that goes on after its end").into());
+        }
+        coordinator.make_sense().map_err(WireError::Malformed)?;
+        coordinator.take_up(now);
+        Ok(coordinator)
+    }
+
+    /// What the rest of this machine takes for granted of itself.
+    fn make_sense(&self) -> Result<(), &'static str> {
+        let index = |node: &NodeId| match node {
+            NodeId::Coordinator => None,
+            NodeId::Server(index) | NodeId::Worker(index) => Some(*index),
+        };
+        let is_name = |node: &NodeId| index(node).is_some_and(|index| index < MOST_NODES);
+        let is_small = |chain: &Chain| chain.whole.iter().chain(&chain.filling).all(|server| *server < MOST_NODES);
+        let is_kept = |node: &NodeId| self.seats.contains_key(node);
+        let sources: BTreeSet<Source> = self.seats.values().map(|seat| seat.source).collect();
+        let demands: [(bool, &str); 9] = [
+            (self.seats.keys().all(is_name), "a seat without a name"),
+            (self.tokens.values().all(is_kept), "a process without a seat"),
+            (sources.len() == self.seats.len(), "an incarnation that sits twice"),
+            (sources.last().is_none_or(|last| last.0 <= self.given), "an incarnation that was never given"),
+            (self.chains.iter().chain(&self.plan.chains).all(is_small), "a server without a name"),
+            (self.plan.workers.len() <= MOST_NODES as usize, "too many workers"),
+            (self.chains.is_empty() != self.begun, "a run without slices"),
+            (self.plan.chains.len() == self.chains.len(), "slices that were joined or split"),
+            (self.given.max(self.plan.number.0).max(self.passed) < MOST_COUNT, "a count without end"),
+        ];
+        demands.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, what)| Err(*what))?;
+        let is_there = |worker: &WorkerId| self.seats.get(&(*worker).into()).is_some_and(|seat| !seat.gone);
+        if !self.barriers.keys().all(is_there) {
+            return Err("somebody at a barrier who is not there");
+        }
+        Table::all_make_sense(&self.tables)
+    }
+
+    /// What is not kept: everybody is about to be heard of, and nobody is known to go by the plan.
+    fn take_up(&mut self, now: Time) {
+        self.seats.values_mut().for_each(|seat| seat.heard = now + FINDING);
+        self.tables.values_mut().for_each(|table| table.asked_at(now));
+        self.present = self.live_workers().count();
+        if self.begun {
+            let waiting = self.live_servers().collect();
+            self.adoption = Some(Adoption { waiting, frontier: Clock(0) });
+        }
+    }
+}
+
+fn put_settings(size: Size, membership: Membership, out: &mut Vec<u8>) {
+    size.servers.put(out);
+    size.workers.put(out);
+    let (open, copies, slices) = match membership {
+        Membership::Fixed => (false, 0, 0),
+        Membership::Open { copies, slices } => (true, copies, slices),
+    };
+    open.put(out);
+    copies.put(out);
+    slices.put(out);
+}
+
+fn difference(theirs: &[u8], size: Size, membership: Membership) -> Result<String, WireError> {
+    let input = &mut Reader(theirs);
+    let found = Size { servers: Field::get(input)?, workers: Field::get(input)? };
+    let (open, copies, slices) = (bool::get(input)?, Field::get(input)?, Field::get(input)?);
+    let kept = if open { Membership::Open { copies, slices } } else { Membership::Fixed };
+    let words = |size: Size, membership: Membership| {
+        let Size { servers, workers } = size;
+        let rule = match membership {
+            Membership::Fixed => "that nobody joins later".to_owned(),
+            Membership::Open { copies, slices } => format!("of {copies} copies and {slices} slices a server"),
+        };
+        format!("{servers} servers and {workers} workers, {rule}")
+    };
+    Ok(format!("it had {}, and this is for {}", words(found, kept), words(size, membership)))
+}

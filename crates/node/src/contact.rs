@@ -1,0 +1,158 @@
+//! A node's contact with the coordinator: whom it heeds, where it looks for another, and for how long it waits for one.
+
+use crate::NodeError;
+use machine::Leader;
+use net::Transport;
+use std::time::{Duration, Instant};
+use types::NodeId;
+use wire::{Control, Frame, Message};
+
+/// A coordinator that has not said anything for this long, though it was asked three times, is looked for elsewhere.
+pub(crate) const ELSEWHERE_AFTER: Duration = Duration::from_millis(1500);
+/// How often people are told that nobody leads.
+const TELL_AFTER: Duration = Duration::from_secs(3);
+/// How long another coordinator is waited for by a node that was given one address, and has heard that there may be others.
+const UNLED: Duration = Duration::from_secs(300);
+
+/// What a node knows of the coordinator.
+pub(crate) struct Contact {
+    leader: Leader,
+    heard: Instant,
+    moved: Instant,
+    told: Option<Instant>,
+    /// A coordinator that is silent for this long is lost, where there is no other.
+    patience: Duration,
+    /// Another is waited for as long as this, where there may be one.
+    unled: Option<Duration>,
+}
+
+impl Contact {
+    pub fn new(now: Instant, patience: Duration, unled: Option<Duration>) -> Self {
+        Self { leader: Leader::default(), heard: now, moved: now, told: None, patience, unled }
+    }
+
+    /// Something arrived. Returns whether it is to be taken: not if it is of a coordinator that leads no more, or never did.
+    pub fn hears(&mut self, now: Instant, frame: &Frame, transport: &mut dyn Transport) -> bool {
+        if frame.head.from != NodeId::Coordinator {
+            return true;
+        }
+        if let Message::Control(Control::Follow { leader }) = &frame.message {
+            self.moved = now;
+            transport.call_elsewhere(NodeId::Coordinator, leader);
+            return false;
+        }
+        if !self.leader.heeds(&frame.head) {
+            return false;
+        }
+        if self.told.take().is_some() {
+            let seconds = (now - self.heard).as_secs_f64();
+            tracing::warn!(seconds, "a coordinator answers again; the run goes on");
+        }
+        self.heard = now;
+        true
+    }
+
+    /// Whether another coordinator may take this one's place.
+    pub fn may_change(&self) -> bool {
+        self.unled.is_some() || self.leader.may_change()
+    }
+
+    /// Looks for the coordinator elsewhere if it is silent, says so, and gives up in the end.
+    pub fn mind(&mut self, now: Instant, transport: &mut dyn Transport) -> Result<(), NodeError> {
+        let silent = now.saturating_duration_since(self.heard);
+        let limit = if self.may_change() { self.unled.unwrap_or(UNLED).max(self.patience) } else { self.patience };
+        if silent > limit {
+            let reason = format!("nothing heard from it for {:.1} s", silent.as_secs_f64());
+            return Err(NodeError::Lost { node: NodeId::Coordinator, reason });
+        }
+        if !self.may_change() || silent <= ELSEWHERE_AFTER {
+            return Ok(());
+        }
+        if now.saturating_duration_since(self.moved) > ELSEWHERE_AFTER {
+            self.moved = now;
+            transport.call_elsewhere(NodeId::Coordinator, "");
+        }
+        if silent > TELL_AFTER && self.told.is_none_or(|told| now.saturating_duration_since(told) > TELL_AFTER) {
+            self.told = Some(now);
+            let (seconds, limit) = (silent.as_secs_f64(), limit.as_secs());
+            tracing::warn!(seconds, "no coordinator answers; the run waits for one, {limit} s at most");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use net::{Event, Traffic};
+    use types::Source;
+    use wire::{Head, Member};
+
+    /// Where the coordinator was looked for.
+    #[derive(Default)]
+    struct Looked(Vec<String>);
+
+    impl Transport for Looked {
+        fn send(&mut self, _: Frame) {}
+        fn flush(&mut self) {}
+        fn next(&mut self) -> Option<Event> {
+            None
+        }
+        fn know(&mut self, _: &[Member]) {}
+        fn call_elsewhere(&mut self, _: NodeId, address: &str) {
+            self.0.push(address.to_owned());
+        }
+        fn rename(&mut self, _: NodeId) {}
+        fn backlog(&self) -> usize {
+            0
+        }
+        fn traffic(&self) -> Traffic {
+            Traffic::default()
+        }
+    }
+
+    fn said(term: u64, control: Control) -> Frame {
+        let head = Head { source: Source(term), ..Head::plain(NodeId::Coordinator, NodeId::Worker(0)) };
+        Frame { head, message: Message::Control(control) }
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_only_coordinator_is_lost_after_everybodys_patience() {
+        let (start, mut looked) = (Instant::now(), Looked::default());
+        let mut contact = Contact::new(start, 5 * SECOND, None);
+        assert!(contact.hears(start + SECOND, &said(0, Control::Beat), &mut looked));
+        assert_eq!(contact.mind(start + 6 * SECOND, &mut looked), Ok(()));
+        let lost = contact.mind(start + 7 * SECOND, &mut looked).expect_err("silent for 6 s").to_string();
+        assert!(lost.contains("lost coordinator: nothing heard from it for 6.0 s"), "{lost}");
+        assert!(looked.0.is_empty());
+    }
+
+    #[test]
+    fn where_there_may_be_others_they_are_looked_for_and_waited_for() {
+        for (term, unled) in [(0, Some(60 * SECOND)), (7, None)] {
+            let (start, mut looked) = (Instant::now(), Looked::default());
+            let mut contact = Contact::new(start, SECOND, unled);
+            assert!(contact.hears(start, &said(term, Control::Beat), &mut looked));
+            for second in 1..50 {
+                assert_eq!(contact.mind(start + second * SECOND, &mut looked), Ok(()));
+            }
+            assert_eq!(looked.0, [""; 24], "every other second");
+            assert!(contact.hears(start + 50 * SECOND, &said(term, Control::Beat), &mut looked));
+            assert_eq!(contact.mind(start + 51 * SECOND, &mut looked), Ok(()));
+            assert!(contact.mind(start + 1000 * SECOND, &mut looked).is_err(), "not for ever");
+        }
+    }
+
+    #[test]
+    fn one_that_does_not_lead_says_where_to_go_and_one_that_led_before_is_not_heeded() {
+        let (start, mut looked) = (Instant::now(), Looked::default());
+        let mut contact = Contact::new(start, SECOND, None);
+        assert!(contact.hears(start, &said(2, Control::Beat), &mut looked));
+        assert!(!contact.hears(start, &said(1, Control::Finish), &mut looked));
+        assert!(!contact.hears(start, &said(0, Control::Follow { leader: "b:7".to_owned() }), &mut looked));
+        assert_eq!(looked.0, ["b:7"]);
+        assert!(contact.hears(start, &said(3, Control::Beat), &mut looked));
+    }
+}

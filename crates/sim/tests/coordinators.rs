@@ -1,0 +1,86 @@
+//! Coordinators are lost, one after the other, while servers and workers come and go: whoever leads next goes on from what was kept.
+
+use sim::*;
+use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
+
+const SHAPE: Shape = Shape { servers: 3, workers: 3 };
+const PATIENCE: Span = Span::from_millis(500);
+/// Those of the beginning, and one that comes later.
+const EVERYBODY: u32 = SHAPE.workers + 1;
+
+fn rows() -> TableSpec {
+    TableSpec::sparse("t", EVERYBODY).number(NumberType::F64)
+}
+
+/// A server and a worker crash, others come, and twice the coordinator is lost, for less than anybody's patience or for more. Where that
+/// is while something moves, the successor finds it half moved.
+fn run(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Result<Cluster, Stuck> {
+    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
+    let table = cluster.table(spec.clone());
+    let work = Work { clocks: 8, ..Work::default() };
+    let mut programs = work.programs_with_a_late_one(seed, Shape { workers: EVERYBODY, ..SHAPE }, table, spec);
+    let mut random = Random::new(seed ^ 0x1EAD_E125);
+    let later = programs.pop().expect("one for each");
+    cluster.programs(programs);
+    cluster.join_worker(Span(random.below(40_000_000)), later);
+    cluster.join_server(Span(random.below(60_000_000)));
+    cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(random.below(60_000_000)));
+    cluster.crash_worker(random.below(SHAPE.workers.into()) as u32, Span(random.below(60_000_000)));
+    // Somewhere in the beginning, and when what was lost is noticed.
+    for longest in [60_000_000, 900_000_000] {
+        let away = Span(random.below(1_500_000_000));
+        cluster.crash_coordinator(Span(random.below(longest)), away);
+    }
+    cluster.try_run()?;
+    Ok(cluster)
+}
+
+fn check(cluster: &Cluster, slack: u64) {
+    cluster.check(one_head_at_a_time());
+    cluster.check(staleness_at_most(slack));
+    cluster.check(reported_clock_is_true());
+    cluster.check(no_acknowledged_push_lost_or_doubled());
+    cluster.check(barriers_hold());
+    cluster.check(all_finished());
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_or_doubled_when_the_coordinator_is_lost() {
+    for slack in [0, 2] {
+        let spec = rows().consistency(Consistency::slack(slack));
+        for_seeds(&format!("coordinators, slack {slack}"), |seed| {
+            let cluster = run(seed, &spec, None).unwrap_or_else(|stuck| panic!("{stuck}"));
+            check(&cluster, slack);
+            cluster.check(reads_own_writes());
+            cluster
+        });
+    }
+}
+
+#[test]
+fn clocks_are_whole_when_the_coordinator_is_lost() {
+    let spec = rows().consistency(Consistency::slack(1)).combine(Combine::Clock(Reduce::Sum));
+    for_seeds("coordinators, by clock", |seed| {
+        let cluster = run(seed, &spec, None).unwrap_or_else(|stuck| panic!("{stuck}"));
+        check(&cluster, 1);
+        cluster.check(reads_hold_exactly_the_clocks_below_the_reported_one());
+        cluster
+    });
+}
+
+#[test]
+fn coordinators_that_do_not_keep_what_they_tell_are_noticed() {
+    let spec = rows().consistency(Consistency::slack(1));
+    for sabotage in [Sabotage::KeepNothingNew, Sabotage::TellBeforeKeeping] {
+        let found = some_seed(|seed| match run(seed, &spec, Some(sabotage)) {
+            Err(stuck) => Some(stuck.to_string()),
+            Ok(cluster) => {
+                let safe = [no_acknowledged_push_lost_or_doubled(), staleness_at_most(1), one_head_at_a_time()];
+                let mut checkers = safe.into_iter().chain([barriers_hold(), all_finished()]);
+                checkers.find_map(|checker| cluster.violation(checker)).map(|v| v.to_string())
+            }
+        });
+        println!("{sabotage:?}: {}", found.unwrap_or_else(|| panic!("{sabotage:?} goes unnoticed")));
+    }
+}

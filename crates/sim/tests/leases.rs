@@ -1,0 +1,131 @@
+//! Data leases: workers and servers come and go in the middle of them, and every example counts exactly once.
+
+use sim::*;
+use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
+
+const SHAPE: Shape = Shape { servers: 3, workers: 3 };
+const PATIENCE: Span = Span::from_millis(500);
+
+fn counts() -> TableSpec {
+    TableSpec::sparse("counts", 1).number(NumberType::I64)
+}
+
+fn lessons(table: TableIndex) -> Lessons {
+    Lessons { table, ranges: 12, minibatches: 4, keys: 3, epochs: 2, per_clock: 3, at_once: 2 }
+}
+
+fn program(lessons: Lessons, slack: u64) -> Vec<Step> {
+    let mut steps = vec![Step::MakeTable(lessons.table), Step::Learn(lessons)];
+    steps.extend(vec![Step::EndClock; slack as usize + 1]);
+    steps.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(lessons.table, &lessons.all_keys())]);
+    steps
+}
+
+/// Who is lost, and who comes.
+#[derive(Clone, Copy)]
+struct Kills {
+    workers: bool,
+    servers: bool,
+    /// A worker is cut off from the coordinator alone, for longer than that has patience: shards go on hearing it.
+    cut_off: bool,
+}
+
+const WORKERS: Kills = Kills { workers: true, servers: false, cut_off: false };
+const ALL: Kills = Kills { workers: true, servers: true, cut_off: false };
+
+fn learning(
+    seed: u64,
+    spec: &TableSpec,
+    kills: Kills,
+    sabotage: Option<Sabotage>,
+) -> Result<(Cluster, Lessons), Stuck> {
+    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, if kills.servers { 2 } else { 1 });
+    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
+    let slack = spec.consistency.bound().unwrap_or(0);
+    let table = cluster.table(spec.clone());
+    let lessons = lessons(table);
+    let mut random = Random::new(seed ^ 0x1EA5E);
+    cluster.programs(vec![program(lessons, slack); SHAPE.workers as usize]);
+    if kills.workers {
+        cluster.join_worker(Span(random.below(60_000_000)), program(lessons, slack));
+        cluster.crash_worker(random.below(SHAPE.workers.into()) as u32, Span(random.below(80_000_000)));
+    }
+    if kills.servers {
+        cluster.join_server(Span(random.below(60_000_000)));
+        cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(random.below(80_000_000)));
+    }
+    if kills.cut_off {
+        let worker = random.below(SHAPE.workers.into()) as u32;
+        cluster.isolate_worker(worker, Span(random.below(40_000_000)), Span::from_millis(1_500));
+    }
+    cluster.try_run()?;
+    Ok((cluster, lessons))
+}
+
+fn every_example_counts_once(name: &str, spec: &TableSpec, kills: Kills) {
+    for_seeds(name, |seed| {
+        let (cluster, lessons) = learning(seed, spec, kills, None).unwrap_or_else(|stuck| panic!("{stuck}"));
+        cluster.check(every_lease_counted_once(lessons));
+        cluster.check(one_head_at_a_time());
+        cluster.check(all_finished());
+        cluster
+    });
+}
+
+#[test]
+fn every_example_counts_once_while_workers_come_and_go() {
+    for slack in [0, 2] {
+        let spec = counts().consistency(Consistency::slack(slack));
+        every_example_counts_once(&format!("leases, workers, slack {slack}"), &spec, WORKERS);
+    }
+}
+
+#[test]
+fn what_a_worker_pushes_that_others_have_given_up_counts_once() {
+    let kills = Kills { workers: false, servers: false, cut_off: true };
+    let spec = counts().consistency(Consistency::slack(1));
+    every_example_counts_once("leases, a worker cut off", &spec, kills);
+}
+
+/// Every shard is told of every example once, whether it has rows of it or not; and it forgets leases that are over.
+#[test]
+fn examples_are_told_once_and_leases_forgotten() {
+    let spec = counts().consistency(Consistency::slack(1));
+    let forgot_all = std::cell::Cell::new(0);
+    for_seeds("leases, examples", |seed| {
+        let (cluster, lessons) = learning(seed, &spec, WORKERS, None).unwrap_or_else(|stuck| panic!("{stuck}"));
+        let servers = (0..SHAPE.servers).map(|server| cluster.server_counts(server).shards);
+        let (examples, kept) =
+            servers.fold((0, 0), |(examples, kept), counts| (examples + counts.examples, kept + counts.leases));
+        let shards = 2 * u64::from(SHAPE.servers);
+        // Servers are told one after the other, and the run may end before.
+        forgot_all.set(forgot_all.get() + u64::from(kept == 0));
+        assert_eq!(examples, shards * u64::from(lessons.epochs) * lessons.all_keys().len() as u64, "seed {seed}");
+        cluster
+    });
+    assert!(forgot_all.get() > 20, "all was forgotten in {} seeds", forgot_all.get());
+}
+
+#[test]
+fn every_example_counts_once_while_servers_and_workers_come_and_go() {
+    let spec = counts().consistency(Consistency::slack(1));
+    every_example_counts_once("leases, servers and workers", &spec, ALL);
+}
+
+#[test]
+fn a_dead_workers_half_done_clock_counts_for_what_came_of_it() {
+    let spec = counts().consistency(Consistency::slack(1)).combine(Combine::Clock(Reduce::Sum));
+    every_example_counts_once("leases, by clock", &spec, ALL);
+}
+
+#[test]
+fn broken_leases_are_noticed() {
+    let spec = counts().consistency(Consistency::slack(1));
+    for sabotage in [Sabotage::ForgetPieces, Sabotage::CommitUnseen] {
+        let found = some_seed(|seed| match learning(seed, &spec, WORKERS, Some(sabotage)) {
+            Err(stuck) => Some(stuck.to_string()),
+            Ok((cluster, lessons)) => cluster.violation(every_lease_counted_once(lessons)).map(|what| what.to_string()),
+        });
+        println!("{sabotage:?}: {}", found.unwrap_or_else(|| panic!("{sabotage:?} goes unnoticed")));
+    }
+}
