@@ -10,6 +10,7 @@ use slackwater::{CheckpointSettings, ResumeFrom};
 /// The settings of checkpoints.
 #[derive(Clone, clap::Args)]
 #[command(next_help_heading = "Checkpoints")]
+#[group(skip)]
 pub struct Options {
     /// Keep checkpoints here, without stopping the run: a folder that every server's process can write, or s3://BUCKET/PATH.
     #[arg(long, value_name = "LOCATION")]
