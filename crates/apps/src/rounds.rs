@@ -228,8 +228,9 @@ fn keep_time(session: &Session, finished: &Table<i64>) -> Result<(), slackwater:
         session.clock()?;
         let rows = finished.pull_range(0..1)?.wait()?;
         if rows.values()[0] >= i64::from(session.shape().workers) {
-            // Somebody may stand one clock further, at a read that waits for the end of this one: its last read, a clock
-            // before, was answered when everybody was at most a clock short of what this one needs.
+            // Somebody may stand at a read that waits for the end of this clock, or of the next: its last read, a clock before or, if that
+            // was of its last minibatch, two, was answered when everybody was at most as many clocks short of what this one needs.
+            session.clock()?;
             return session.clock();
         }
     }
