@@ -156,7 +156,8 @@ fn l1_by_ftrl_comes_near_the_exact_optimum() {
 
 #[test]
 fn l1_of_reviews_by_ftrl_comes_near_the_exact_optimum() {
-    IMDB.by_ftrl(&[(4, ASYNCHRONOUS)], 30, 0.1);
+    // Without a bound a worker that the machine holds up for long is that much behind: that is asked for at night, of a quiet one.
+    IMDB.by_ftrl(&[(4, SLACK)], 30, 0.1);
 }
 
 #[test]
