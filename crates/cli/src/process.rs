@@ -108,7 +108,7 @@ pub struct ServerOptions {
     #[arg(long, value_name = "COUNT", requires = "coordinate", value_parser = value_parser!(u32).range(1..))]
     workers: Option<u32>,
     /// Let nodes come and go: how many servers hold each part of every table. With 2 or more, servers that are lost are done without; what
-    /// they held is filled into others. Servers and workers that are started later join the run.
+    /// they held is filled into others. Servers that are started later join the run.
     #[arg(long, value_name = "COUNT", requires = "coordinate", value_parser = value_parser!(u32).range(1..=16))]
     copies: Option<u32>,
     /// Into how many parts tables are cut for each server of the beginning: what can be moved by itself.
@@ -206,6 +206,14 @@ pub fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
     let in_run = || format!("the run that meets at {}", options.meeting.meet);
     let join = || {
         let session = Session::connect(&options.meeting.connect()).with_context(in_run)?;
+        if session.came_later() {
+            // It leaves at once: what the others do is not touched.
+            session.close().with_context(in_run)?;
+            bail!(
+                "the run that meets at {} was under way, and this program goes with the workers that it begins with; start a new run",
+                options.meeting.meet
+            );
+        }
         let Shape { servers, workers } = session.shape();
         tracing::info!(node = format!("worker {}", session.rank()), servers, workers, "working");
         Ok(session)

@@ -193,3 +193,19 @@ fn a_demonstration_that_loses_a_server_and_a_worker_does_not_care() {
     assert!(demo.stdout().contains("gain_in_clocks_per_second"), "{}", demo.stdout());
     std::fs::remove_file(&out).unwrap();
 }
+
+#[test]
+fn a_program_that_goes_with_the_workers_it_began_with_turns_others_away_unharmed() {
+    let meet = free_address();
+    let mut serves = server(&meet, "server 0", &["--coordinate", "--servers=1", "--workers=1", "--copies=1"]);
+    let progress: Vec<Arc<Progress>> = vec![Arc::default()];
+    let stays = worker(&meet, progress[0].clone());
+    go_on(&progress, 10);
+    let late = ["worker", &format!("--meet={meet}"), "--patience=2", "--", "demo", "--out=/dev/null"];
+    start("late", &late).fails_saying("was under way");
+    go_on(&progress, 10);
+    progress[0].stop.store(true, Ordering::Relaxed);
+    let pushed = || progress[0].acknowledged.load(Ordering::Relaxed);
+    assert_eq!(stays.join().unwrap(), (pushed() * KEYS) as i64);
+    assert!(serves.end(), "{}", serves.stderr());
+}

@@ -45,7 +45,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// This worker's rank: 0 to n − 1. Another worker never has the same.
+    /// This worker's rank: 0 to n − 1 for those of the beginning, and then on. Another worker of the run never has the same.
     ///
     /// ```
     /// # use slackwater::{Session, Shape};
@@ -59,7 +59,7 @@ impl Session {
         self.shared.rank.0
     }
 
-    /// How many servers and workers the run has.
+    /// How many servers and workers the run had when this session began. In an open run some may have come or gone since.
     ///
     /// ```
     /// # use slackwater::{Session, Shape};
@@ -71,6 +71,21 @@ impl Session {
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.shared.shape
+    }
+
+    /// Whether the run was under way when this worker came. A program that splits its work by rank, or meets the others at barriers, may not be
+    /// made for that.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// assert!(!session.came_later());
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    #[must_use]
+    pub fn came_later(&self) -> bool {
+        self.shared.came_later
     }
 
     /// Every node of the run but the coordinator, and where it listens; addresses are empty in one process.
@@ -87,7 +102,8 @@ impl Session {
         self.shared.members.iter().map(|member| (member.node, member.address.as_str()))
     }
 
-    /// This worker's clock: how many units of work it has finished. It starts at 0.
+    /// This worker's clock: how many units of work it has finished. It starts at 0 or, in a run that was under way or is resumed, where the
+    /// others are.
     ///
     /// ```
     /// # use slackwater::{Session, Shape};

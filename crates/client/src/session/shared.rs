@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use types::{NodeId, Placement, TableId, TableSpec, WorkerId};
+use types::{NodeId, Placement, PlanNumber, TableId, TableSpec, WorkerId};
 use wire::{Member, Pool};
 
 /// Pushed bytes that may be unacknowledged before a push blocks.
@@ -23,6 +23,8 @@ pub(crate) struct Shared {
     pub(super) shape: Shape,
     pub(super) rank: WorkerId,
     pub(super) members: Vec<Member>,
+    /// Whether the plan was not the run's first.
+    pub(super) came_later: bool,
     pub(super) opened: Instant,
     pub ledger: Mutex<Ledger>,
     /// The logs of every table, however often it was opened, and how to send them at the end of a clock.
@@ -52,12 +54,14 @@ impl Shared {
             _ => WorkerId(0),
         };
         let members = joined.members.clone();
+        let came_later = joined.plan.number > PlanNumber(1);
         Ok(Self {
             driver: Driver::start(joined, transport, waiter, settings, recorder)?,
             pool: Pool::new(),
             shape,
             rank,
             members,
+            came_later,
             opened: Instant::now(),
             ledger: Mutex::new(Ledger::default()),
             logs: Mutex::new(BTreeMap::new()),
