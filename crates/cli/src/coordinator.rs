@@ -22,7 +22,7 @@ pub struct Options {
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
     workers: u32,
     /// Let nodes come and go: how many servers hold each part of every table. With 2 or more, servers that are lost are done without; what
-    /// they held is filled into others. Servers and workers that are started later join the run.
+    /// they held is filled into others. Servers that are started later join the run.
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=16))]
     copies: Option<u32>,
     /// Into how many parts tables are cut for each server of the beginning: what can be moved by itself.
