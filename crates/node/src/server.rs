@@ -22,7 +22,7 @@ const TURN: usize = 64;
 /// How often the machine is told the time.
 const TICK: Duration = Duration::from_millis(100);
 /// And while something waits for that alone.
-const HURRIED_TICK: Duration = Duration::from_millis(2);
+const HURRIED_TICK: Duration = Duration::from_millis(1);
 
 /// How a server runs.
 #[derive(Clone)]

@@ -1,18 +1,10 @@
-//! `bench cluster`: what it costs that everything is held twice, over TCP.
-//!
-//! Two servers hold a dense table, each half of it once, or all of it with the other's half as a copy. Workers push all of its rows again and again,
-//! the same rows if there are several, with two pushes under way each. Servers and workers are threads of this process and talk over TCP.
+//! `bench cluster`: what it costs that a run survives, and how long it takes when somebody comes or goes.
 
-use std::net::TcpListener;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+mod changes;
+mod checkpoints;
+mod copies;
 
-use anyhow::Context;
-use slackwater::{Connect, Membership, SameHost, Serve, Session, Shape, TableSpec};
-
-use super::measure::{Columns, Format, Report};
-
-const SERVERS: u32 = 2;
+use super::measure::{self, Format, Report};
 
 /// The settings of `bench cluster`.
 #[derive(clap::Args)]
@@ -20,108 +12,48 @@ pub struct Options {
     /// How many rounds to measure; each figure is their median.
     #[arg(long, value_name = "ROUNDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Megabytes of the table.
+    /// Measure only these.
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["copies", "checkpoints", "rows", "servers"])]
+    only: Vec<String>,
+    /// copies: megabytes of the table.
     #[arg(long, value_name = "MEGABYTES", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     megabytes: u32,
-    /// For how many milliseconds each is measured.
+    /// copies: for how many milliseconds each is measured.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(100..=600_000))]
     millis: u64,
+    /// checkpoints: megabytes of rows and updater state.
+    #[arg(long, value_name = "MEGABYTES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    checkpoint_megabytes: u32,
+    /// checkpoints: how many seconds after a checkpoint the next is begun; each round measures for twice as long, with and without.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    checkpoint_every: f64,
+    /// rows, servers: how many rows the table has when the number of servers varies; the number of rows varies up to a hundred times as many.
+    #[arg(long, value_name = "ROWS", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
+    table_rows: u64,
     /// Print JSON rather than a table.
     #[arg(long)]
     json: bool,
 }
 
-/// What one measurement found.
-struct Found {
-    /// Bytes of values acknowledged a second, over all workers.
-    goodput: f64,
-    /// Bytes that servers sent, to each other and as answers, for each byte that was pushed.
-    sent_over_pushed: f64,
-}
-
-fn measure(options: &Options, copies: u32, workers: u32) -> anyhow::Result<Found> {
-    let meet = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-    let connect = Connect { same_host: SameHost::Tcp, patience: Duration::from_secs(30), ..Connect::to(&meet) };
-    let serve = Serve {
-        threads: SERVERS,
-        coordinate: Some(Shape { servers: SERVERS, workers }),
-        membership: Membership::Open { copies, slices: 1 },
-        ..Serve::new(connect.clone())
-    };
-    let servers = std::thread::spawn(move || serve.run());
-    let columns = 1024;
-    let rows = u64::from(options.megabytes) * (1 << 20) / 4 / columns;
-    let pushed = AtomicU64::new(0);
-    let (began, over) = (AtomicBool::new(false), AtomicBool::new(false));
-    let work = || -> anyhow::Result<()> {
-        let session = Session::connect(&connect)?;
-        let table = session.table::<f32>(TableSpec::dense("rows", rows, columns as u32))?;
-        let values = vec![1e-3f32; (rows * columns) as usize];
-        table.push_range(0..rows, &values)?.wait()?;
-        session.barrier()?;
-        began.store(true, Ordering::Relaxed);
-        let mut under_way = Vec::new();
-        while !over.load(Ordering::Relaxed) {
-            under_way.push(table.push_range(0..rows, &values)?);
-            if under_way.len() == 2 {
-                under_way.remove(0).wait()?;
-                pushed.fetch_add(rows * columns * 4, Ordering::Relaxed);
-            }
-        }
-        for ticket in under_way {
-            ticket.wait()?;
-        }
-        Ok(session.close()?)
-    };
-    let goodput = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        while !began.load(Ordering::Relaxed) && !threads.iter().any(std::thread::ScopedJoinHandle::is_finished) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let (begin, before) = (Instant::now(), pushed.load(Ordering::Relaxed));
-        std::thread::sleep(Duration::from_millis(options.millis));
-        let goodput = (pushed.load(Ordering::Relaxed) - before) as f64 / begin.elapsed().as_secs_f64();
-        over.store(true, Ordering::Relaxed);
-        for thread in threads {
-            thread.join().map_err(|_| anyhow::anyhow!("a worker fell over"))??;
-        }
-        anyhow::Ok(goodput)
-    })?;
-    let reports = servers.join().map_err(|_| anyhow::anyhow!("a server fell over"))?.context("the servers")?;
-    let total = |count: fn(&slackwater::ServerReport) -> u64| reports.iter().map(count).sum::<u64>() as f64;
-    let sent = total(|report| report.traffic.bytes_out);
-    // What came to servers and was not sent by one of them.
-    let pushed = total(|report| report.traffic.bytes_in) - if copies > 1 { sent } else { 0.0 };
-    Ok(Found { goodput, sent_over_pushed: sent / pushed })
-}
-
 /// The command `bench cluster`.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let mut columns = Columns::default();
-    for _ in 0..options.rounds {
-        for (workers, names) in [
-            (1, ["one_worker_once_gbs", "one_worker_twice_gbs", "one_worker_ratio", "one_worker_chain_bytes"]),
-            (4, ["four_workers_once_gbs", "four_workers_twice_gbs", "four_workers_ratio", "four_workers_chain_bytes"]),
-        ] {
-            let (once, twice) = (measure(options, 1, workers)?, measure(options, 2, workers)?);
-            columns.put(names[0], once.goodput / 1e9);
-            columns.put(names[1], twice.goodput / 1e9);
-            columns.put(names[2], twice.goodput / once.goodput);
-            columns.put(names[3], twice.sent_over_pushed);
+    let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
+    let mut report = Report::default();
+    if wanted("copies") {
+        copies::run(options, &mut report)?;
+    }
+    if wanted("checkpoints") {
+        checkpoints::run(options, &mut report)?;
+    }
+    if wanted("rows") {
+        for rows in [options.table_rows / 10, options.table_rows, options.table_rows * 10, options.table_rows * 100] {
+            changes::run(4, rows, &format!("{rows}_rows"), &mut report)?;
         }
     }
-    let mut report = Report::default();
-    for (name, column) in [
-        ("one_worker_1_copy_gbs", "one_worker_once_gbs"),
-        ("one_worker_2_copies_gbs", "one_worker_twice_gbs"),
-        ("goodput_2_copies_over_1_one_worker", "one_worker_ratio"),
-        ("chain_bytes_over_pushed_one_worker", "one_worker_chain_bytes"),
-        ("four_workers_1_copy_gbs", "four_workers_once_gbs"),
-        ("four_workers_2_copies_gbs", "four_workers_twice_gbs"),
-        ("goodput_2_copies_over_1_four_workers", "four_workers_ratio"),
-        ("chain_bytes_over_pushed_four_workers", "four_workers_chain_bytes"),
-    ] {
-        report.number(name, columns.median(column));
+    if wanted("servers") {
+        for servers in [2, 4, 8, 16] {
+            changes::run(servers, options.table_rows, &format!("{servers}_servers"), &mut report)?;
+        }
     }
     Ok(report.print(if options.json { Format::Json } else { Format::Table })?)
 }

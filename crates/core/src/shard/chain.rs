@@ -4,8 +4,8 @@
 //! state; the sums that are held; and the ledger, in which the once-only gate stands. A copy takes a window whole or not at all.
 
 use super::combine::Held;
-use super::dirty::Dirty;
 use super::filling::positions_of;
+use super::gathered::Gathered;
 use super::links::{Links, Post, Role, Window};
 use super::parked::Parked;
 use super::{AnyShard, Shard};
@@ -77,7 +77,7 @@ impl<T: Number> Shard<T> {
         let finished = streams.map(|(worker, stream)| (worker, stream.finished())).collect();
         if let Some(links) = self.links.as_mut().filter(|links| links.is_head()) {
             (links.durable, links.announced) = (finished, frontier);
-            (links.rows, links.held) = (Dirty::default(), std::collections::BTreeMap::new());
+            links.gathered = Gathered::default();
         }
         if self.held.is_empty() {
             return;
@@ -99,21 +99,21 @@ impl<T: Number> Shard<T> {
             filling.changed(rows.clone());
         }
         if links.is_head() && links.has_receivers() {
-            links.rows.extend(rows);
+            links.gathered.rows.extend(rows);
         }
     }
 
     /// Sums have changed.
     pub(super) fn note_sums(&mut self, clock: Clock, rows: impl Iterator<Item = (u64, u32)>) {
         if let Some(links) = self.links.as_mut().filter(|links| links.is_head() && links.has_receivers()) {
-            links.held.entry(clock).or_default().extend(rows);
+            links.gathered.held.entry(clock).or_default().extend(rows);
         }
     }
 
     /// Something of a stream is finished, or the frontier has moved.
     pub(super) fn note_progress(&mut self) {
         if let Some(links) = self.links.as_mut().filter(|links| links.is_head() && links.has_receivers()) {
-            links.open.get_or_insert(self.now);
+            links.gathered.note(self.now);
         }
     }
 
@@ -121,14 +121,10 @@ impl<T: Number> Shard<T> {
     pub(super) fn close_window(&mut self, out: &mut Outbox) {
         while let Some(links) = self.links.as_mut().filter(|links| links.is_head() && links.has_receivers()) {
             let row_bytes = self.rows.kept_width() * size_of::<T>() + 8;
-            let sums: usize = links.held.values().map(Dirty::len).sum();
-            if !links.is_due(self.now, (links.rows.len() + sums) * row_bytes) {
+            if !links.gathered.is_due(self.now, row_bytes, links.under_way()) {
                 break;
             }
-            (links.open, links.needed) = (None, false);
-            let rows = links.rows.take();
-            let sums: Vec<(Clock, Vec<(u64, u32)>)> =
-                std::mem::take(&mut links.held).into_iter().map(|(clock, mut dirty)| (clock, dirty.take())).collect();
+            let (rows, sums) = links.gathered.close();
             self.window = self.window.saturating_add(1);
             let pieces = self.pieces(&rows, &sums);
             self.send_window(pieces, out);

@@ -7,12 +7,14 @@ use super::slot_set::SlotSet;
 pub struct Dirty {
     known: SlotSet,
     rows: Vec<(u64, u32)>,
+    times: usize,
 }
 
 impl Dirty {
     /// These have changed.
     pub fn extend(&mut self, rows: impl Iterator<Item = (u64, u32)>) {
         for (position, slot) in rows {
+            self.times += 1;
             if !self.known.contains(slot) {
                 self.known.insert(slot);
                 self.rows.push((position, slot));
@@ -25,8 +27,14 @@ impl Dirty {
         self.rows.len()
     }
 
+    /// How often any of them changed.
+    pub fn times(&self) -> usize {
+        self.times
+    }
+
     /// All of them, by position; none are left.
     pub fn take(&mut self) -> Vec<(u64, u32)> {
+        self.times = 0;
         let mut rows = std::mem::take(&mut self.rows);
         rows.iter().for_each(|(_, slot)| self.known.remove(*slot));
         rows.sort_unstable();
@@ -50,7 +58,7 @@ mod tests {
         dirty.extend([(9, 0), (4, 1), (9, 0)].into_iter());
         dirty.renumber(&[5, 6]);
         dirty.extend([(9, 5)].into_iter());
-        assert_eq!((dirty.len(), dirty.take()), (2, vec![(4, 6), (9, 5)]));
+        assert_eq!((dirty.len(), dirty.times(), dirty.take()), (2, 4, vec![(4, 6), (9, 5)]));
         dirty.extend([(4, 6)].into_iter());
         assert_eq!(dirty.take(), [(4, 6)]);
     }

@@ -3,20 +3,12 @@
 //! Whoever stands in a chain has whatever those after it have. So the next one can take the head's place at any time, and a new copy
 //! is filled from the tail, and stands behind it.
 
-use super::dirty::Dirty;
 use super::filling::Filling;
+use super::gathered::Gathered;
 use std::collections::{BTreeMap, VecDeque};
 use types::{Chain, Clock, NodeId, Span, Time, WorkerId};
 use wire::Replica;
 
-/// A window with this many bytes is closed, however new it is.
-const WINDOW_BYTES: usize = 4 << 20;
-/// One with fewer than this gains nothing by waiting.
-const SMALL_BYTES: usize = 64 << 10;
-/// Any other is closed after this long: what many workers change meanwhile is sent once.
-const WINDOW: Span = Span::from_millis(4);
-/// Windows under way to the next of the chain.
-const UNDER_WAY: usize = 4;
 /// What was not answered for this long is sent again, and each time after twice as long.
 const AGAIN: Span = Span::from_millis(100);
 /// But never after longer than this.
@@ -101,13 +93,8 @@ pub struct Links {
     pub announced: Clock,
     /// Who moved the frontier last.
     pub moved_by: WorkerId,
-    /// Rows that changed since the last window, and sums by clock.
-    pub rows: Dirty,
-    pub held: BTreeMap<Clock, Dirty>,
-    /// Since when something has changed.
-    pub open: Option<Time>,
-    /// Whether a read waits for the next window.
-    pub needed: bool,
+    /// What the next window will hold, at the head.
+    pub gathered: Gathered,
     /// Pieces of the next window that have arrived, at all but the head.
     pub arriving: Vec<Replica>,
     /// While this copy is being filled: by which filling, and how many pieces have come.
@@ -125,10 +112,7 @@ impl Links {
             durable: BTreeMap::new(),
             announced,
             moved_by: WorkerId(0),
-            rows: Dirty::default(),
-            held: BTreeMap::new(),
-            open: None,
-            needed: false,
+            gathered: Gathered::default(),
             arriving: Vec::new(),
             filled_by: None,
             complete: false,
@@ -237,17 +221,15 @@ impl Links {
         }
     }
 
-    /// Whether the window that is open should be closed now: it holds so many bytes.
-    pub fn is_due(&self, now: Time, bytes: usize) -> bool {
-        let Some(open) = self.open.filter(|_| self.kept.len() < UNDER_WAY) else { return false };
-        let idle = self.kept.is_empty();
-        bytes >= WINDOW_BYTES || self.needed || idle && (bytes <= SMALL_BYTES || now.since(open) >= WINDOW)
+    /// Windows that are closed, and not held by everybody yet.
+    pub fn under_way(&self) -> usize {
+        self.kept.len()
     }
 
     /// Whether time alone will bring something about.
     pub fn hurries(&self) -> bool {
         let fills = self.children.iter().any(|child| child.filling.is_some());
-        fills || self.is_head() && self.open.is_some()
+        fills || self.is_head() && self.gathered.is_open()
     }
 
     /// Those whom the plan has filled, and who hold everything that anybody was told of.

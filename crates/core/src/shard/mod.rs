@@ -10,6 +10,7 @@ mod dirty;
 mod filling;
 mod frontier;
 mod gate;
+mod gathered;
 mod image;
 mod links;
 mod lists;
@@ -320,8 +321,7 @@ impl<T: Number> Shard<T> {
         self.subscribers.renumber(&moves);
         self.active.iter_mut().for_each(|active| active.renumber(&moves));
         if let Some(links) = &mut self.links {
-            links.rows.renumber(&moves);
-            links.held.values_mut().for_each(|dirty| dirty.renumber(&moves));
+            links.gathered.renumber(&moves);
             let fillings = links.children.iter_mut().filter_map(|child| child.filling.as_mut());
             fillings.for_each(|filling| filling.renumber(&moves));
         }

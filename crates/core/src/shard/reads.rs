@@ -20,7 +20,7 @@ impl<T: Number> Shard<T> {
         let admitted = exact && admits(self.announced()) && (self.may_answer || !bounded);
         if !admitted && admits(self.frontier.value()) {
             // It is only the copies that it waits for.
-            self.links.iter_mut().for_each(|links| links.needed = true);
+            self.links.iter_mut().for_each(|links| links.gathered.needed = true);
         }
         let has_own = self.streams[read.worker.0 as usize].finished() >= read.pull.after;
         if admitted && has_own {
