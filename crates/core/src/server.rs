@@ -3,6 +3,7 @@
 mod checkpoints;
 mod lease;
 mod plan;
+mod report;
 #[cfg(test)]
 mod tests;
 
@@ -117,7 +118,7 @@ impl Server {
         self
     }
 
-    /// Whether every worker has left, so that nothing more will come.
+    /// Whether every worker has left, so that nothing more will come, or nothing depends on this server any more.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.finished
@@ -138,6 +139,7 @@ impl Server {
             sum.refreshes += counts.refreshes;
             sum.failed_clocks += counts.failed_clocks;
             sum.rows += counts.rows;
+            sum.bytes += counts.bytes;
             sum.leases += counts.leases;
             sum.examples = sum.examples.saturating_add(counts.examples);
         }
@@ -246,7 +248,9 @@ impl Server {
                 out.send(Frame { head: Head::plain(self.node, head.from), message });
             }
             Message::Control(Control::Adopt { plan, enacted, .. }) => self.adopt(head, plan, enacted, out),
-            Message::Control(Control::Finish) => self.finished = true,
+            Message::Control(Control::Finish | Control::Released) => self.finished = true,
+            // For people to read.
+            Message::Control(Control::Kept { .. }) => {}
             Message::Control(Control::Checkpoint { number, clock, .. }) => self.checkpoint(number, clock, out),
             // Until it is restored, whoever drives this server is at it.
             Message::Control(Control::Restore { table, .. }) if self.has_table(table) => {

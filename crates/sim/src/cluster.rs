@@ -26,7 +26,7 @@ use machine::{
 use notes::TaskName;
 use schedule::{Happening, Scheduled};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt;
 use types::{NodeId, Source, Span, TableSpec, Time};
 use update::Registry;
@@ -99,6 +99,10 @@ pub struct Cluster {
     planned: u64,
     /// Servers that are about to join, and the incarnation that each was given.
     serving: BTreeMap<usize, Option<Source>>,
+    /// Servers that were told to leave.
+    draining: BTreeSet<usize>,
+    /// Of all slices by all plans, the fewest copies.
+    fewest_copies: usize,
     server_inputs: Vec<Vec<(ServerInput, Output)>>,
     worker_inputs: Vec<Vec<(WorkerInput, Output)>>,
 }
@@ -124,7 +128,13 @@ impl Cluster {
         let workers = (0..shape.workers).map(|index| (NodeId::Worker(index), Role::Worker));
         let nodes: Vec<_> = servers.chain(workers).collect();
         for (token, (node, role)) in nodes.iter().enumerate() {
-            let join = Control::Join { role: *role, address: String::new(), token: token as u64, place: None };
+            let join = Control::Join {
+                role: *role,
+                address: String::new(),
+                token: token as u64,
+                place: None,
+                job: String::new(),
+            };
             coordinator.handle(Time(0), control(*node, join), &mut out);
         }
         let welcomed: Vec<Frame> = out.drain().collect();
@@ -165,6 +175,8 @@ impl Cluster {
             recording: false,
             planned: 0,
             serving: BTreeMap::new(),
+            draining: BTreeSet::new(),
+            fewest_copies: usize::MAX,
             server_inputs: vec![Vec::new(); shape.servers as usize],
             worker_inputs: vec![Vec::new(); shape.workers as usize],
         }
@@ -331,6 +343,8 @@ impl Cluster {
             Happening::Crash(worker) => self.crash(worker),
             Happening::Join(worker) => self.join(worker),
             Happening::CrashServer(server) => self.crash_a_server(server),
+            Happening::DrainServer(server) => self.drain_a_server(server),
+            Happening::DrainWorker(worker) => self.drain_a_worker(worker),
             Happening::JoinServer(server) => self.join_as_server(server),
             Happening::Checkpoint => self.look_at_checkpoint(),
             Happening::CrashCoordinator(back_after) => self.crash_the_coordinator(back_after),

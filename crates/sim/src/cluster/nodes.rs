@@ -39,6 +39,7 @@ impl Cluster {
                         self.network.counts.expelled += 1;
                         return;
                     }
+                    Message::Control(Control::Released) => return self.released(server),
                     _ => {}
                 }
                 if matches!(frame.message, Message::Control(Control::Checkpoint { .. })) {
@@ -111,7 +112,12 @@ impl Cluster {
                 if done {
                     self.dispatch(vec![control(node, Control::Bye)]);
                 } else {
+                    let report = Box::new(server.report());
                     self.drive_server(index as usize, ServerInput::Beat(self.now));
+                    self.dispatch(vec![control(node, Control::Report { report })]);
+                    if self.draining.contains(&(index as usize)) {
+                        self.dispatch(vec![control(node, Control::Retire)]);
+                    }
                 }
             }
             NodeId::Worker(rank) => match self.actors[rank as usize].standing {

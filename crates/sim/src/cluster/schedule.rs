@@ -17,6 +17,8 @@ pub(super) enum Happening {
     Crash(usize),
     Join(usize),
     CrashServer(usize),
+    DrainServer(usize),
+    DrainWorker(usize),
     Isolate(NodeId, Option<Isolation>),
     JoinServer(usize),
     Checkpoint,
