@@ -15,7 +15,7 @@ fn control(input: &mut Unstructured) -> Result<Control> {
         0..=2 => {
             let role = *input.choose(&[Role::Server, Role::Worker])?;
             let place = if input.ratio(1, 4)? { Some(number(input)? as u32) } else { None };
-            Control::Join { role, address: String::new(), token: input.int_in_range(0..=7)?, place }
+            Control::Join { role, address: String::new(), token: input.int_in_range(0..=7)?, place, job: String::new() }
         }
         3 | 4 => Control::Beat,
         5 => Control::MakeTable { spec: input.choose(&specs())?.clone() },

@@ -22,6 +22,9 @@ pub enum TrainError {
         /// How many inputs there are.
         inputs: usize,
     },
+    /// It was told to leave, and has pushed what it had learnt: the others go on without it.
+    #[error("this worker was told to leave; the others go on without it")]
+    Left,
     /// Another worker cannot go on, and says why.
     #[error("another worker could not go on, and says why")]
     Other,
@@ -102,7 +105,15 @@ pub fn make_rounds<P: Default + Send + 'static>(
             let (epoch, examples, progress) = (batch.epoch(), batch.rows() as u64, batches.progress());
             let sum = |importances: &[f32]| importances.iter().map(|importance| f64::from(*importance)).sum();
             let weight = batch.importances().map_or(examples as f64, sum);
-            if stop.after(watch(Learnt { epoch, examples, weight, loss, staleness, parked, progress }))? == Go::Stop {
+            let mut go = watch(Learnt { epoch, examples, weight, loss, staleness, parked, progress });
+            if session.should_leave() {
+                // The first has the result to give: it ends the training for all, with what has been learnt so far.
+                if session.rank() != 0 {
+                    return Err(TrainError::Left);
+                }
+                go = Go::Stop;
+            }
+            if stop.after(go)? == Go::Stop {
                 break;
             }
         }
@@ -110,6 +121,11 @@ pub fn make_rounds<P: Default + Send + 'static>(
     };
     let progress = match rounds() {
         Ok(progress) => progress,
+        Err(TrainError::Left | TrainError::Cluster(slackwater::Error::Run(slackwater::NodeError::Leaving))) => {
+            // Nobody counts on more of it.
+            finished.push_range(0..1, vec![1])?.wait()?;
+            return Err(TrainError::Left);
+        }
         Err(error) => {
             // Others must not wait for this worker, nor take what they learn for the whole. If this fails, too, the run is
             // lost, as they will see.

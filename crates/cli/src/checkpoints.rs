@@ -25,9 +25,9 @@ pub struct Options {
     /// are kept. The numbers of servers and workers may be others than before.
     #[arg(long, value_name = "LOCATION", num_args = 0..=1, default_missing_value = "")]
     resume: Option<String>,
-    /// Whose checkpoints they are: one job's are kept at one location.
-    #[arg(long, value_name = "NAME", default_value = "slackwater")]
-    job: String,
+    /// The job's name: one job's checkpoints are kept at one location, and servers and workers that are told another job are turned away.
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -38,7 +38,17 @@ fn seconds(text: &str) -> Result<f64, String> {
 impl Options {
     /// As if nothing was said of them.
     pub fn none() -> Self {
-        Self { checkpoint: None, checkpoint_every: 60.0, keep: 3, resume: None, job: "slackwater".into() }
+        Self { checkpoint: None, checkpoint_every: 60.0, keep: 3, resume: None, job: None }
+    }
+
+    /// The job that was named; empty if none was.
+    pub fn job(&self) -> &str {
+        self.job.as_deref().unwrap_or_default()
+    }
+
+    /// Whose checkpoints they are.
+    fn checkpointed_job(&self) -> &str {
+        self.job.as_deref().unwrap_or("slackwater")
     }
 
     /// Where they are kept, if they are.
@@ -46,7 +56,11 @@ impl Options {
         let every = Duration::from_secs_f64(self.checkpoint_every);
         let keep = NonZeroUsize::new(self.keep as usize).unwrap_or(NonZeroUsize::MIN);
         let location = self.checkpoint.as_deref();
-        location.map(|location| CheckpointSettings { every, keep, ..CheckpointSettings::new(location, &self.job) })
+        location.map(|location| CheckpointSettings {
+            every,
+            keep,
+            ..CheckpointSettings::new(location, self.checkpointed_job())
+        })
     }
 
     /// What the run goes on from, if it does.
@@ -57,7 +71,7 @@ impl Options {
             ("", None) => anyhow::bail!("--resume from where? Give it a location, or say --checkpoint LOCATION"),
             (location, _) => location.to_owned(),
         };
-        Ok(Some(ResumeFrom { location, job: self.job.clone() }))
+        Ok(Some(ResumeFrom { location, job: self.checkpointed_job().to_owned() }))
     }
 
     /// The same, for a process that coordinates.
@@ -73,7 +87,7 @@ impl Options {
             location => format!("--resume={location}"),
         }));
         if !arguments.is_empty() {
-            arguments.push(format!("--job={}", self.job));
+            arguments.push(format!("--job={}", self.checkpointed_job()));
         }
         arguments.into_iter().map(OsString::from).collect()
     }

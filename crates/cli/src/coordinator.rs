@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::value_parser;
 use slackwater::{Connect, Election, Membership, SameHost, Serve, Shape};
 
+use crate::leaving;
 use crate::process::{Limits, Way};
 
 /// The settings of `coordinator`.
@@ -32,9 +33,9 @@ pub struct Options {
     /// version 3.4 or later, and a path for this run alone.
     #[arg(long, value_name = "etcd://HOST:PORT[,HOST:PORT]/PATH")]
     registry: Option<String>,
-    /// The job's name, the same for all of its coordinators: what another job left at the path is refused. By default the path's last
-    /// part.
-    #[arg(long, value_name = "NAME", requires = "registry")]
+    /// The job's name, the same for all of its coordinators: what another job left in the registry is refused, and servers and workers that
+    /// are told another job are turned away. By default the last part of the registry's path.
+    #[arg(long, value_name = "NAME")]
     job: Option<String>,
     /// How this process talks to those of its own host: through shared memory wherever both ends can, or over TCP as to any other.
     #[arg(long, value_name = "WAY", default_value = "shared-memory")]
@@ -53,6 +54,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             Way::SharedMemory => SameHost::SharedMemory,
             Way::Tcp => SameHost::Tcp,
         },
+        job: job.clone().unwrap_or_default(),
+        leave: leaving::listen()?,
         ..Connect::to(meet)
     };
     let election = registry.as_ref().map(|registry| {
@@ -66,7 +69,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         election,
         ..Serve::new(connect)
     };
-    serve.run().with_context(|| format!("the run that meets at {meet}"))?;
-    tracing::info!("the run is over");
+    match serve.run().with_context(|| format!("the run that meets at {meet}")) {
+        Ok(_) => tracing::info!("this coordinator has ended"),
+        Err(error) => return leaving::left_early(error),
+    }
     Ok(())
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::value_parser;
-use slackwater::{Session, Shape};
+use slackwater::{Error, NodeError, Session, Shape};
 
 use crate::launch;
 use crate::logs::Form;
@@ -138,7 +138,11 @@ pub fn work(session: Session, training: &Training) -> anyhow::Result<()> {
 
 fn work_on(session: Session, training: &Training, clicks: &Clicks) -> anyhow::Result<()> {
     let shape = session.shape();
-    let runs = train::train(&session, training, clicks)?;
+    let runs = match train::train(&session, training, clicks) {
+        // What it would have waited for is not its any more.
+        Err(Error::Run(NodeError::Leaving)) => None,
+        runs => runs?,
+    };
     session.close()?;
     // The first worker has everybody's figures; the others are done.
     let Some(runs) = runs else { return Ok(()) };

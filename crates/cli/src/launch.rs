@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::value_parser;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::logs::Form;
 use crate::process::{Limits, Program, Way};
@@ -79,7 +79,7 @@ fn run_killing(options: &Options, kills: Vec<(Duration, String)>, log_form: Form
     options.record.as_deref().map(replay::check_folder).transpose()?;
     options.checkpoints.resumed()?;
     let stop = Arc::new(AtomicUsize::new(0));
-    for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
+    for signal in [SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGQUIT] {
         signal_hook::flag::register_usize(signal, stop.clone(), signal as usize)
             .context("cannot listen for signals")?;
     }
@@ -92,6 +92,7 @@ fn run_killing(options: &Options, kills: Vec<(Duration, String)>, log_form: Form
     }
     let patience = Patience {
         interrupts: u32::from(program.heeds_interrupts()),
+        leave_orders: u32::from(options.copies.is_some()),
         after_a_death: Duration::from_secs(options.limits.patience) + GRACE,
     };
     children.see_through(&stop, patience)
@@ -115,6 +116,8 @@ pub fn demonstrate(
 struct Patience {
     /// So many interrupts are passed on to the workers, which heed them; the next one ends everybody.
     interrupts: u32,
+    /// So many orders to leave are passed on to the workers, where they may leave; the next one ends everybody.
+    leave_orders: u32,
     after_a_death: Duration,
 }
 
@@ -258,7 +261,14 @@ impl Children {
                 0 => {}
                 signal if signal == SIGINT as usize && patience.interrupts > 0 => {
                     patience.interrupts -= 1;
-                    self.interrupt_workers();
+                    self.tell_workers(signal as i32);
+                }
+                signal if [SIGTERM, SIGUSR1].contains(&(signal as i32)) && patience.leave_orders > 0 => {
+                    patience.leave_orders -= 1;
+                    eprintln!(
+                        "launch | told to leave by signal {signal}: the workers are, and the servers end with the run"
+                    );
+                    self.tell_workers(signal as i32);
                 }
                 signal => {
                     self.end();
@@ -325,14 +335,18 @@ impl Children {
         Ok(ended)
     }
 
-    /// Passes an interrupt on to the workers; the servers end with the run.
-    fn interrupt_workers(&self) {
+    /// Passes a signal on to the workers; the servers end with the run.
+    fn tell_workers(&self, signal: i32) {
         #[cfg(unix)]
         for Running { name, child } in &self.running {
             if name.starts_with("worker") {
                 // Fails only if it has ended already.
-                rustix::process::kill_process(rustix::process::Pid::from_child(child), rustix::process::Signal::INT)
-                    .ok();
+                let signal = match signal {
+                    SIGTERM => rustix::process::Signal::TERM,
+                    SIGUSR1 => rustix::process::Signal::USR1,
+                    _ => rustix::process::Signal::INT,
+                };
+                rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).ok();
             }
         }
     }

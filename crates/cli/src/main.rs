@@ -8,6 +8,7 @@ mod demo;
 mod figures;
 mod inspect;
 mod launch;
+mod leaving;
 mod logs;
 mod predict;
 mod process;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use observe::{CodecCost, Metrics, ServerState};
-use slackwater::{Connect, Membership, Meter, NodeId, SameHost, Serve, ServerReport, Session, Shape, Watch};
+use slackwater::{Connect, Leave, Membership, Meter, NodeId, SameHost, Serve, ServerReport, Session, Shape, Watch};
 
-use crate::{checkpoints, demo, train};
+use crate::{checkpoints, demo, leaving, train};
 
 /// How a process finds the others, and how long it waits for them.
 #[derive(clap::Args)]
@@ -65,13 +65,14 @@ pub struct Limits {
     /// How many seconds to wait for everybody to join before giving up.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=1_000_000))]
     pub join_limit: u64,
-    /// A process that is silent for this many seconds is lost, and the run with it.
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = value_parser!(u64).range(1..=1_000_000))]
+    /// A process that is silent for this many seconds is lost, and the run with it; or done without, where processes come and go. Every other
+    /// time-out follows from this and from what is measured: `slackwater status` shows them.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = value_parser!(u64).range(1..=1_000_000))]
     pub patience: u64,
 }
 
 impl Meeting {
-    fn connect(&self) -> Connect {
+    fn connect(&self, job: &str, leave: Leave) -> Connect {
         let Self { meet, place, listen, advertise, same_host, record, limits } = self;
         let default = Connect::to(meet);
         Connect {
@@ -85,6 +86,8 @@ impl Meeting {
                 Way::SharedMemory => SameHost::SharedMemory,
                 Way::Tcp => SameHost::Tcp,
             },
+            job: job.to_owned(),
+            leave,
             ..default
         }
     }
@@ -121,7 +124,7 @@ pub struct ServerOptions {
     checkpoints: checkpoints::Options,
 }
 
-/// The command `server`: serves until the run ends.
+/// The command `server`: serves until the run ends, or until it is told to leave and others hold what it held.
 pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     let coordinated = match (options.servers, options.workers) {
         (Some(servers), Some(workers)) if servers < options.threads => {
@@ -155,9 +158,12 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
         watch,
         checkpoints,
         resume,
-        ..Serve::new(meeting.connect())
+        ..Serve::new(meeting.connect(options.checkpoints.job(), leaving::listen()?))
     };
-    let reports = serve.run().with_context(|| format!("the run that meets at {}", meeting.meet))?;
+    let reports = match serve.run().with_context(|| format!("the run that meets at {}", meeting.meet)) {
+        Ok(reports) => reports,
+        Err(error) => return leaving::left_early(error),
+    };
     for report in reports {
         let (node, traffic) = (report.node, report.traffic);
         tracing::info!(%node, received_bytes = traffic.bytes_in, sent_bytes = traffic.bytes_out, "finished");
@@ -195,6 +201,9 @@ fn into_metrics(metrics: Metrics) -> Watch {
 pub struct WorkerOptions {
     #[command(flatten)]
     meeting: Meeting,
+    /// The job that this worker is for: a run of another job turns it away.
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
     /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`; `-- train --help` lists them.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -204,8 +213,10 @@ pub struct WorkerOptions {
 pub fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
     let program = Program::parse(&options.program);
     let in_run = || format!("the run that meets at {}", options.meeting.meet);
+    let leave = leaving::listen()?;
     let join = || {
-        let session = Session::connect(&options.meeting.connect()).with_context(in_run)?;
+        let session = Session::connect(&options.meeting.connect(options.job.as_deref().unwrap_or_default(), leave))
+            .with_context(in_run)?;
         if session.came_later() {
             // It leaves at once: what the others do is not touched.
             session.close().with_context(in_run)?;
@@ -218,10 +229,11 @@ pub fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
         tracing::info!(node = format!("worker {}", session.rank()), servers, workers, "working");
         Ok(session)
     };
-    match program {
-        Program::Demo(training) => demo::work(join()?, &training).with_context(in_run),
+    let worked = match program {
+        Program::Demo(training) => join().and_then(|session| demo::work(session, &training).with_context(in_run)),
         Program::Train(train::InRun(given)) => train::work(&given, join),
-    }
+    };
+    worked.or_else(leaving::left_early)
 }
 
 /// A learning program that a worker can run.

@@ -1,12 +1,11 @@
 //! `status`: how a run stands, from its coordinator.
 
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use slackwater::{Connect, NodeId, Standing, Status, status};
+use slackwater::{Connect, Measured, MemberStatus, NodeId, Span, Standing, Status, Timeout, WorkerId, status};
 
 /// The settings of `status`.
 #[derive(clap::Args)]
@@ -42,12 +41,71 @@ fn slowest(status: &Status) -> Option<u64> {
     takes_part.filter(|member| matches!(member.node, NodeId::Worker(_))).map(|member| member.clock.0).min()
 }
 
+/// Bytes that a server holds, by what those say who answer for its slices.
+fn bytes_of(status: &Status, node: NodeId) -> Option<u64> {
+    let NodeId::Server(index) = node else { return None };
+    let slices = status.members.iter().flat_map(|member| &member.report.slices);
+    let held = slices.filter(|(slice, _)| {
+        status.plan.chains.get(slice.0 as usize).is_some_and(|chain| chain.whole.contains(&index))
+    });
+    Some(held.map(|(_, bytes)| bytes).sum())
+}
+
+/// In whole milliseconds, or finer where that would be none.
+fn in_words(span: Span) -> String {
+    let millis = span.as_secs_f64() * 1e3;
+    match millis {
+        _ if millis >= 1000.0 => format!("{:.2} s", millis / 1e3),
+        _ if millis >= 10.0 => format!("{millis:.0} ms"),
+        _ => format!("{millis:.2} ms"),
+    }
+}
+
+fn measured(measured: &Measured) -> String {
+    let Measured { mean, deviation, count } = measured;
+    format!("{} ± {}, measured {count} times", in_words(*mean), in_words(*deviation))
+}
+
+fn timeout(timeout: &Timeout) -> String {
+    let Timeout { what, value, why, measured: from } = timeout;
+    let from = from.as_ref().map(|from| format!(" ({})", measured(from))).unwrap_or_default();
+    format!("{what}: after {}: {why}{from}", in_words(*value))
+}
+
+/// A line about somebody who takes part.
+fn member(status: &Status, member: &MemberStatus) -> String {
+    let mut words = format!(" heard {:.1} s ago", member.silent.as_secs_f64());
+    let mut say = |more: String| words.push_str(&more);
+    match (slices_of(status, member.node), member.node) {
+        (Some((heads, held)), node) => {
+            let bytes = bytes_of(status, node).unwrap_or(0);
+            say(format!(", answers for {heads} slices, holds {held} ({bytes} bytes)"));
+        }
+        (None, node) => {
+            say(format!(", clock {}", member.clock.0));
+            if let Some(step) = &member.report.step {
+                say(format!(", a clock takes it {}", in_words(step.mean)));
+            }
+            if let NodeId::Worker(rank) = node {
+                if status.slow.contains(&WorkerId(rank)) {
+                    say(", slow".to_owned());
+                }
+                if status.waited_for.contains(&WorkerId(rank)) {
+                    say(", others wait for it".to_owned());
+                }
+            }
+        }
+    }
+    words
+}
+
 fn as_text(status: &Status) -> String {
     let mut text = String::new();
     let mut line = |words: String| {
         text.push_str(&words);
         text.push('\n');
     };
+    let names = |nodes: &[WorkerId]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     line(format!(
         "plan {}: {} slices, {} copies of each",
         status.plan.number.0,
@@ -64,54 +122,56 @@ fn as_text(status: &Status) -> String {
             "  {short} slices have fewer copies than they should; start more servers, or wait until they are filled"
         ));
     }
-    let slowest = slowest(status);
-    for member in &status.members {
-        let mut words = format!("{:<12} {:<22}", member.node.to_string(), member.address);
-        match &member.standing {
-            Standing::Joining => words.push_str(" joining"),
-            Standing::Left => words.push_str(" left"),
-            Standing::Lost { reason } => write!(words, " lost: {reason}").unwrap_or_default(),
-            Standing::Present => {
-                write!(words, " heard {:.1} s ago", member.silent.as_secs_f64()).unwrap_or_default();
-                if let Some((heads, held)) = slices_of(status, member.node) {
-                    write!(words, ", answers for {heads} slices, holds {held}").unwrap_or_default();
-                } else {
-                    write!(words, ", clock {}", member.clock.0).unwrap_or_default();
-                    if slowest == Some(member.clock.0) {
-                        words.push_str(", the others may wait for it");
-                    }
-                }
-            }
-        }
-        line(words);
+    for known in &status.members {
+        let standing = match &known.standing {
+            Standing::Joining => " joining".to_owned(),
+            Standing::Left => " left".to_owned(),
+            Standing::Leaving => format!("{}, leaving: what it holds goes to others", member(status, known)),
+            Standing::Lost { reason } => format!(" lost: {reason}"),
+            Standing::Present => member(status, known),
+        };
+        line(format!("{:<12} {:<22}{standing}", known.node.to_string(), known.address));
     }
-    for worker in &status.awaited {
-        line(format!("the barrier waits for {worker}"));
+    if status.tables.is_empty() {
+        line("tables: none".to_owned());
     }
-    line(format!("tables: {}", if status.tables.is_empty() { "none".to_owned() } else { status.tables.join(", ") }));
-    let patience = status.patience.as_secs_f64();
-    match status.lease {
-        None => line(format!("a node that is silent for {patience} s (patience) is lost, and the run with it")),
-        Some(lease) => {
-            line(format!("a worker that is silent for {patience} s (patience) is done without"));
-            line(format!(
-                "a server answers for {} s after a beat that is answered (its lease: patience)",
-                lease.as_secs_f64()
-            ));
-            line(format!(
-                "a server that is silent for {} s is given up (lease and a quarter: clocks differ)",
-                patience * 1.25
-            ));
-        }
+    for (name, frontier) in &status.tables {
+        let frontier = frontier.map_or("no frontier known yet".to_owned(), |clock| format!("frontier {}", clock.0));
+        line(format!("table {name}: {frontier}"));
+    }
+    if !status.slow.is_empty() {
+        line(format!("slow: {}: clocks take it half as long again as others, or longer", names(&status.slow)));
+    }
+    if !status.waited_for.is_empty() {
+        line(format!("reads wait for {}", names(&status.waited_for)));
+    }
+    if !status.awaited.is_empty() {
+        line(format!("the barrier waits for {}", names(&status.awaited)));
+    }
+    line("time-outs:".to_owned());
+    status.timeouts.iter().for_each(|shown| line(format!("  {}", timeout(shown))));
+    for known in &status.members {
+        known.report.timeouts.iter().for_each(|shown| line(format!("  {}: {}", known.node, timeout(shown))));
     }
     text
 }
 
+fn measured_json(measured: &Measured) -> Value {
+    let Measured { mean, deviation, count } = measured;
+    json!({ "mean_s": mean.as_secs_f64(), "deviation_s": deviation.as_secs_f64(), "count": count })
+}
+
+fn timeout_json(timeout: &Timeout) -> Value {
+    let Timeout { what, value, why, measured } = timeout;
+    json!({ "what": what, "seconds": value.as_secs_f64(), "why": why, "measured": measured.as_ref().map(measured_json) })
+}
+
 fn as_json(status: &Status) -> Value {
-    let member = |member: &slackwater::MemberStatus| {
+    let member = |member: &MemberStatus| {
         let (standing, reason) = match &member.standing {
             Standing::Joining => ("joining", None),
             Standing::Present => ("present", None),
+            Standing::Leaving => ("leaving", None),
             Standing::Left => ("left", None),
             Standing::Lost { reason } => ("lost", Some(reason.clone())),
         };
@@ -120,8 +180,13 @@ fn as_json(status: &Status) -> Value {
             "node": member.node.to_string(), "address": member.address, "standing": standing, "reason": reason,
             "silent_s": member.silent.as_secs_f64(), "clock": member.clock.0,
             "slices_answered": slices.map(|(heads, _)| heads), "slices_held": slices.map(|(_, held)| held),
+            "bytes_held": bytes_of(status, member.node),
+            "step": member.report.step.as_ref().map(measured_json),
+            "round_trip": member.report.round_trip.as_ref().map(measured_json),
+            "timeouts": member.report.timeouts.iter().map(timeout_json).collect::<Vec<_>>(),
         })
     };
+    let names = |nodes: &[WorkerId]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
     json!({
         "plan": status.plan.number.0,
         "slices": status.plan.chains.len(),
@@ -129,10 +194,13 @@ fn as_json(status: &Status) -> Value {
         "chains": status.plan.chains.iter().map(|chain| json!({"whole": chain.whole, "filling": chain.filling})).collect::<Vec<_>>(),
         "adopting": status.adopting.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "members": status.members.iter().map(member).collect::<Vec<_>>(),
-        "awaited_at_the_barrier": status.awaited.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "tables": status.tables,
+        "awaited_at_the_barrier": names(&status.awaited),
+        "waited_for": names(&status.waited_for),
+        "slow": names(&status.slow),
+        "tables": status.tables.iter().map(|(name, frontier)| json!({"name": name, "frontier": frontier.map(|clock| clock.0)})).collect::<Vec<_>>(),
         "slowest_clock": slowest(status),
         "patience_s": status.patience.as_secs_f64(),
         "lease_s": status.lease.map(|lease| lease.as_secs_f64()),
+        "timeouts": status.timeouts.iter().map(timeout_json).collect::<Vec<_>>(),
     })
 }

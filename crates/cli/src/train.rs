@@ -157,6 +157,11 @@ fn see_through(
             session.close()?;
             outcome.map_or(Ok(()), |outcome| outcome.give(job))
         }
+        Err(error) if matches!(error.downcast_ref(), Some(TrainError::Left)) => {
+            session.close()?;
+            eprintln!("{error}");
+            Ok(())
+        }
         Err(error) => {
             session.abandon(&format!("{error:#}"));
             Err(error)

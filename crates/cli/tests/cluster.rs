@@ -2,70 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
+mod counting;
 mod process;
 
-use process::{LIMIT, Process, start};
-use slackwater::{Connect, Consistency, NumberType, Session, TableSpec};
-use std::net::TcpListener;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// Keys that every push adds one to.
-const KEYS: u64 = 64;
-
-fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
-
-fn server(meet: &str, name: &str, more: &[&str]) -> Process {
-    let meet = format!("--meet={meet}");
-    start(name, &[&["server", &meet, "--patience=2", "--join-limit=50"], more].concat())
-}
-
-/// What a worker has pushed and seen acknowledged.
-#[derive(Default)]
-struct Progress {
-    acknowledged: AtomicU64,
-    stop: AtomicBool,
-}
-
-/// A worker that pushes until it is told to stop, and then reads the total.
-fn worker(meet: &str, progress: Arc<Progress>) -> JoinHandle<i64> {
-    let connect =
-        Connect { patience: Duration::from_secs(2), join_limit: Duration::from_secs(50), ..Connect::to(meet) };
-    std::thread::spawn(move || {
-        let session = Session::connect(&connect).unwrap();
-        let spec = TableSpec::sparse("counts", 1).number(NumberType::I64).consistency(Consistency::slack(2));
-        let table = session.table::<i64>(spec).unwrap();
-        let ids: Vec<u64> = (0..KEYS).collect();
-        let keys = table.keys(&ids);
-        while !progress.stop.load(Ordering::Relaxed) {
-            table.push(&keys, vec![1; KEYS as usize]).unwrap().wait().unwrap();
-            progress.acknowledged.fetch_add(1, Ordering::Relaxed);
-            session.clock().unwrap();
-        }
-        for _ in 0..3 {
-            session.clock().unwrap();
-        }
-        session.barrier().unwrap();
-        let total = table.pull(&keys).unwrap().wait().unwrap().values().iter().sum();
-        session.close().unwrap();
-        total
-    })
-}
-
-/// Waits until every worker has seen so many more pushes acknowledged. Returns how long that took.
-fn go_on(progress: &[Arc<Progress>], pushes: u64) -> Duration {
-    let begin = Instant::now();
-    let before: Vec<u64> = progress.iter().map(|one| one.acknowledged.load(Ordering::Relaxed)).collect();
-    while progress.iter().zip(&before).any(|(one, before)| one.acknowledged.load(Ordering::Relaxed) < before + pushes) {
-        assert!(begin.elapsed() < LIMIT, "nothing is acknowledged any more");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    begin.elapsed()
-}
+use counting::{Workers, free_address, server};
+use process::start;
 
 /// Of a run that has lost server 1 and has a fourth in its place.
 fn check_status(meet: &str) {
@@ -91,7 +32,7 @@ fn check_status(meet: &str) {
         assert_eq!(standing(node).as_deref(), Some(expected), "{node} in {status}");
     }
     let whole = status["chains"].as_array().unwrap().iter().all(|chain| chain["whole"].as_array().unwrap().len() == 2);
-    assert!(whole && status["slices"] == 12 && status["tables"][0] == "counts", "{status}");
+    assert!(whole && status["slices"] == 12 && status["tables"][0]["name"] == "counts", "{status}");
     let mut text = start("status", &["status", &meet]);
     assert!(text.end() && text.stdout().contains("lost: its process has ended"), "{}", text.stdout());
 }
@@ -109,11 +50,10 @@ fn servers_that_are_killed_take_nothing_with_them() {
         let mut first = server(&meet, "server 0", &shape);
         let mut second = server(&meet, "server 1", &["--place=1", way]);
         let mut third = server(&meet, "server 2", &["--place=2", way]);
-        let progress: Vec<Arc<Progress>> = (0..2).map(|_| Arc::default()).collect();
-        let workers: Vec<_> = progress.iter().map(|progress| worker(&meet, progress.clone())).collect();
-        go_on(&progress, 50);
+        let workers = Workers::start(&meet, 2);
+        workers.go_on(50, || first.stderr());
         second.child.kill().unwrap();
-        let killed = go_on(&progress, 1);
+        let killed = workers.go_on(1, || first.stderr());
         first.hear("that server 1 is lost", |said| said.contains("server 1").then_some(()));
         let mut fourth = server(&meet, "server 3", &[way]);
         fourth.hear("that it serves", |said| said.contains("serving").then_some(()));
@@ -121,13 +61,10 @@ fn servers_that_are_killed_take_nothing_with_them() {
         first.hear("that everything has its copies", |said| said.contains("has its copies").then_some(()));
         check_status(&meet);
         third.child.kill().unwrap();
-        let killed_again = go_on(&progress, 1);
+        let killed_again = workers.go_on(1, || first.stderr());
         println!("{way}: from a kill to the next acknowledged push: {killed:?}, {killed_again:?}");
-        go_on(&progress, 50);
-        progress.iter().for_each(|progress| progress.stop.store(true, Ordering::Relaxed));
-        let totals: Vec<i64> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
-        let pushed: u64 = progress.iter().map(|progress| progress.acknowledged.load(Ordering::Relaxed)).sum();
-        assert_eq!(totals, [(pushed * KEYS) as i64; 2]);
+        workers.go_on(50, || first.stderr());
+        workers.end(0);
         assert!(first.end(), "{}", first.stderr());
         assert!(fourth.end(), "{}", fourth.stderr());
     }
@@ -137,21 +74,17 @@ fn servers_that_are_killed_take_nothing_with_them() {
 fn a_worker_that_is_lost_is_done_without_and_another_may_come() {
     let meet = free_address();
     let mut serves = server(&meet, "server 0", &["--coordinate", "--servers=1", "--workers=2", "--copies=1"]);
-    let progress: Vec<Arc<Progress>> = (0..2).map(|_| Arc::default()).collect();
-    let stays = worker(&meet, progress[0].clone());
+    let mut workers = Workers::start(&meet, 1);
     // Another process, which is killed: it does nothing, and holds everybody up while it is there.
     let idle = ["worker", &format!("--meet={meet}"), "--patience=2", "--", "demo", "--clocks=10000", "--out=/dev/null"];
     let mut lost = start("worker 1", &idle);
     lost.hear("that it works", |said| said.contains("working").then_some(()));
     lost.child.kill().unwrap();
-    go_on(&progress[..1], 50);
+    workers.go_on(50, || serves.stderr());
     serves.hear("that a worker is lost", |said| said.contains("the run goes on without it").then_some(()));
-    let comes = worker(&meet, progress[1].clone());
-    go_on(&progress, 50);
-    progress.iter().for_each(|progress| progress.stop.store(true, Ordering::Relaxed));
-    let totals = [stays.join().unwrap(), comes.join().unwrap()];
-    let pushed: u64 = progress.iter().map(|progress| progress.acknowledged.load(Ordering::Relaxed)).sum();
-    assert_eq!(totals, [(pushed * KEYS) as i64; 2]);
+    workers.add(&meet);
+    workers.go_on(50, || serves.stderr());
+    workers.end(0);
     assert!(serves.end(), "{}", serves.stderr());
 }
 
@@ -198,14 +131,11 @@ fn a_demonstration_that_loses_a_server_and_a_worker_does_not_care() {
 fn a_program_that_goes_with_the_workers_it_began_with_turns_others_away_unharmed() {
     let meet = free_address();
     let mut serves = server(&meet, "server 0", &["--coordinate", "--servers=1", "--workers=1", "--copies=1"]);
-    let progress: Vec<Arc<Progress>> = vec![Arc::default()];
-    let stays = worker(&meet, progress[0].clone());
-    go_on(&progress, 10);
+    let workers = Workers::start(&meet, 1);
+    workers.go_on(10, || serves.stderr());
     let late = ["worker", &format!("--meet={meet}"), "--patience=2", "--", "demo", "--out=/dev/null"];
     start("late", &late).fails_saying("was under way");
-    go_on(&progress, 10);
-    progress[0].stop.store(true, Ordering::Relaxed);
-    let pushed = || progress[0].acknowledged.load(Ordering::Relaxed);
-    assert_eq!(stays.join().unwrap(), (pushed() * KEYS) as i64);
+    workers.go_on(10, || serves.stderr());
+    workers.end(0);
     assert!(serves.end(), "{}", serves.stderr());
 }

@@ -2,30 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
+mod counting;
 #[path = "../../node/tests/registry/etcd.rs"]
 mod etcd;
 mod process;
 
+use counting::{Workers, free_addresses, server};
 use etcd::Etcd;
-use process::{LIMIT, Process, start};
+use process::{Process, start};
 use rustix::process::{Pid, Signal, kill_process};
-use slackwater::{Connect, Consistency, NumberType, Session, TableSpec};
-use std::net::TcpListener;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Keys that every push adds one to.
-const KEYS: u64 = 64;
-const WORKERS: usize = 2;
 const LEADS: &str = "this coordinator leads";
-
-/// Two addresses that nobody listens at.
-fn free_addresses() -> [String; 2] {
-    let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    free.map(|listener| listener.local_addr().unwrap().to_string())
-}
 
 /// Everything of a run but its workers, which are threads of the test.
 struct Run {
@@ -33,39 +21,19 @@ struct Run {
     registry: String,
     coordinators: Vec<Process>,
     servers: Vec<Process>,
-    progress: Vec<Arc<Progress>>,
-    workers: Vec<JoinHandle<i64>>,
-}
-
-/// What a worker has pushed and seen acknowledged.
-#[derive(Default)]
-struct Progress {
-    acknowledged: AtomicU64,
-    stop: AtomicBool,
+    workers: Option<Workers>,
 }
 
 impl Run {
     /// Begins: two coordinators, of which the first leads, two servers with two copies, and two workers.
     fn begin(etcd: &Etcd) -> Self {
-        let meet = free_addresses().join(",");
+        let meet = free_addresses::<2>().join(",");
         let registry = format!("etcd://{}/jobs/counting", etcd.endpoint());
-        let mut run = Self {
-            meet,
-            registry,
-            coordinators: Vec::new(),
-            servers: Vec::new(),
-            progress: (0..WORKERS).map(|_| Arc::default()).collect(),
-            workers: Vec::new(),
-        };
+        let mut run = Self { meet, registry, coordinators: Vec::new(), servers: Vec::new(), workers: None };
         run.coordinate("coordinator 0").hear("that it leads", |said| said.contains(LEADS).then_some(()));
         run.coordinate("coordinator 1").hear("that it follows", |said| said.contains("follows").then_some(()));
-        let meet = format!("--meet={}", run.meet);
-        for place in 0..2 {
-            let place = format!("--place={place}");
-            let options = ["server", &meet, "--patience=2", "--join-limit=100", &place];
-            run.servers.push(start("a server", &options));
-        }
-        run.workers = run.progress.iter().map(|progress| worker(&run.meet, progress.clone())).collect();
+        run.servers = (0..2).map(|place| server(&run.meet, "a server", &[&format!("--place={place}")])).collect();
+        run.workers = Some(Workers::start(&run.meet, 2));
         run.go_on(50);
         run
     }
@@ -79,55 +47,26 @@ impl Run {
 
     /// Waits until every worker has seen so many more pushes acknowledged. Returns how long that took.
     fn go_on(&self, pushes: u64) -> Duration {
-        let begin = Instant::now();
-        let before = self.acknowledged();
-        while self.acknowledged().iter().zip(&before).any(|(now, before)| *now < before + pushes) {
-            let said: String = self.coordinators.iter().chain(&self.servers).map(Process::stderr).collect();
-            assert!(begin.elapsed() < LIMIT, "nothing is acknowledged any more:\n{said}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        begin.elapsed()
+        let said = || self.coordinators.iter().chain(&self.servers).map(Process::stderr).collect();
+        self.workers.as_ref().unwrap().go_on(pushes, said)
     }
 
     fn acknowledged(&self) -> Vec<u64> {
-        self.progress.iter().map(|progress| progress.acknowledged.load(Ordering::Relaxed)).collect()
+        self.workers.as_ref().unwrap().acknowledged()
     }
 
-    /// Ends the run, and looks whether the total is what was acknowledged, and whether everybody who is left ends in peace.
+    /// Ends the run, and looks whether the total is what was acknowledged, whether everybody who is left ends in peace, and whether nothing of
+    /// the run is kept.
     fn end(mut self) {
-        self.progress.iter().for_each(|progress| progress.stop.store(true, Ordering::Relaxed));
-        let totals: Vec<i64> = std::mem::take(&mut self.workers).into_iter().map(|it| it.join().unwrap()).collect();
-        let pushed: u64 = self.acknowledged().iter().sum();
-        assert_eq!(totals, [(pushed * KEYS) as i64; WORKERS]);
+        self.workers.take().unwrap().end(0);
         for process in self.servers.iter_mut().chain(&mut self.coordinators) {
             assert!(process.end(), "{} failed:\n{}", process.name, process.stderr());
         }
+        // One for another kind of run would be refused if there were a memory.
+        let (meet, registry) = (format!("--meet={}", self.meet), format!("--registry={}", self.registry));
+        let other = ["coordinator", &meet, &registry, "--servers=1", "--workers=1", "--join-limit=1"];
+        start("a coordinator of the next run", &other).fails_saying("1 servers and 1 workers have yet to join");
     }
-}
-
-/// A worker that pushes until it is told to stop, and then reads the total.
-fn worker(meet: &str, progress: Arc<Progress>) -> JoinHandle<i64> {
-    let (patience, join_limit) = (Duration::from_secs(2), Duration::from_secs(100));
-    let connect = Connect { patience, join_limit, ..Connect::to(meet) };
-    std::thread::spawn(move || {
-        let session = Session::connect(&connect).unwrap();
-        let spec = TableSpec::sparse("counts", 1).number(NumberType::I64).consistency(Consistency::slack(2));
-        let table = session.table::<i64>(spec).unwrap();
-        let ids: Vec<u64> = (0..KEYS).collect();
-        let keys = table.keys(&ids);
-        while !progress.stop.load(Ordering::Relaxed) {
-            table.push(&keys, vec![1; KEYS as usize]).unwrap().wait().unwrap();
-            progress.acknowledged.fetch_add(1, Ordering::Relaxed);
-            session.clock().unwrap();
-        }
-        for _ in 0..3 {
-            session.clock().unwrap();
-        }
-        session.barrier().unwrap();
-        let total = table.pull(&keys).unwrap().wait().unwrap().values().iter().sum();
-        session.close().unwrap();
-        total
-    })
 }
 
 #[test]
@@ -148,6 +87,23 @@ fn a_run_goes_on_when_the_coordinator_that_leads_is_killed_and_so_is_the_next() 
     let mut server = run.servers.remove(0);
     server.child.kill().unwrap();
     run.coordinators[0].hear("that a server is lost", |said| said.contains("goes on without it").then_some(()));
+    run.go_on(50);
+    run.end();
+}
+
+#[test]
+fn a_leader_that_is_told_to_leave_lets_another_lead_at_once() {
+    let Some(etcd) = Etcd::start() else { return };
+    let mut run = Run::begin(&etcd);
+    let mut first = run.coordinators.remove(0);
+    kill_process(Pid::from_child(&first.child), Signal::TERM).unwrap();
+    assert!(first.end() && first.stderr().contains("was told to leave"), "{}", first.stderr());
+    run.coordinators[0].hear("that it leads", |said| said.contains(LEADS).then_some(()));
+    println!("from the order to 50 more pushes: {:?}", run.go_on(50));
+    // It knows the run: a server leaves in good order, and another has everything.
+    let mut server = run.servers.remove(0);
+    kill_process(Pid::from_child(&server.child), Signal::USR1).unwrap();
+    assert!(server.end(), "{}", server.stderr());
     run.go_on(50);
     run.end();
 }

@@ -1,7 +1,7 @@
 //! How to reach a run of several processes.
 
 use net::SameHost;
-use node::Wait;
+use node::{Leave, Wait};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,6 +36,8 @@ pub struct Connect {
     /// Which worker or server to be, where that matters (the first of several, for a process of several servers);
     /// otherwise the first that is free. Name the place of every process of a role, or of none.
     pub place: Option<u32>,
+    /// The job that this node is started for, where that is to be checked: a coordinator of another job turns it away. Empty if not.
+    pub job: String,
     /// How long to wait for everybody to join.
     pub join_limit: Duration,
     /// A node that is silent for this long is lost.
@@ -46,11 +48,13 @@ pub struct Connect {
     pub same_host: SameHost,
     /// Where everything that this node is told and says is recorded, in a file named after it; nowhere without.
     pub record: Option<PathBuf>,
+    /// Tells this node to leave in good order.
+    pub leave: Leave,
 }
 
 impl Connect {
     /// Meet at `address`, listen wherever that lets others call, wait five minutes for everybody, and take a node that is silent
-    /// for five seconds for lost.
+    /// for two seconds for lost.
     ///
     /// ```
     /// use slackwater::{Connect, Session};
@@ -67,11 +71,13 @@ impl Connect {
             listen: None,
             advertise: None,
             place: None,
+            job: String::new(),
             join_limit: Duration::from_secs(300),
-            patience: Duration::from_secs(5),
+            patience: Duration::from_secs(2),
             wait: Wait::BLOCKING,
             same_host: SameHost::SharedMemory,
             record: None,
+            leave: Leave::default(),
         }
     }
 }

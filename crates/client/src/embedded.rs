@@ -4,7 +4,8 @@ use crate::session::token;
 use crate::{Error, Session, Shape};
 use net::{Exchange, lock};
 use node::{
-    CoordinatorSettings, DriverSettings, NodeError, Recorder, ServerSettings, Wait, join, run_coordinator, run_server,
+    CoordinatorSettings, DriverSettings, Leave, NodeError, Recorder, ServerSettings, Wait, Wanted, join,
+    run_coordinator, run_server,
 };
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -76,7 +77,15 @@ pub(crate) fn start(
         .map(|index| {
             let (mut transport, mut waiter) = exchange.join(NodeId::Worker((1 << 29) - 1 - index));
             std::thread::spawn(move || {
-                let joined = join(&mut transport, &mut waiter, (Role::Worker, Some(index)), "", token(), JOIN_LIMIT)?;
+                let joined = join(
+                    &mut transport,
+                    &mut waiter,
+                    Wanted { place: Some(index), ..Wanted::any(Role::Worker) },
+                    "",
+                    token(),
+                    JOIN_LIMIT,
+                    &Leave::default(),
+                )?;
                 Ok((joined, transport, waiter))
             })
         })
@@ -88,7 +97,8 @@ pub(crate) fn start(
             Ok(result) => result?,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        let settings = DriverSettings { wait, patience: PATIENCE, unled: None, embedded: true };
+        let settings =
+            DriverSettings { wait, patience: PATIENCE, unled: None, embedded: true, leave: Leave::default() };
         let threads = Some(threads.clone());
         sessions.push(Session::begin(joined, Box::new(transport), Box::new(waiter), settings, recorder()?, threads)?);
     }

@@ -49,7 +49,7 @@ pub use log::Log;
 pub use machine::{CodecUse, Membership, Meter, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
 pub use net::{SameHost, Traffic};
 pub use node::{
-    CheckpointSettings, NodeError, RecordingError, Replayed, ServerReport, Wait, Watch, describe_checkpoint,
+    CheckpointSettings, Leave, NodeError, RecordingError, Replayed, ServerReport, Wait, Watch, describe_checkpoint,
     replay_file,
 };
 pub use serve::{Election, ResumeFrom, Serve};
@@ -58,11 +58,12 @@ pub use status::status;
 pub use table::{PushValues, Table, TargetNumber};
 pub use ticket::{After, FromOutcome, Rows, Ticket, Tickets};
 pub use types::{
-    Bandwidth, BandwidthError, CacheSpec, Clock, Codecs, Combine, Consistency, Initial, Key, NodeId, NumberType,
-    Placement, Position, Reduce, Setting, Shape as TableShape, SpecError, TableSpec, UpdaterSpec, WorkerId,
+    Bandwidth, BandwidthError, CacheSpec, Clock, Codecs, Combine, Consistency, Initial, Key, Measured, NodeId,
+    NumberType, Placement, Position, Reduce, Setting, Shape as TableShape, Span, SpecError, TableSpec, UpdaterSpec,
+    WorkerId,
 };
 pub use update::{Number, Registry, Step, Updater};
-pub use wire::{Bits, FailedClock, KeyError, Keys, MemberStatus, Payload, Refusal, Standing, Status};
+pub use wire::{Bits, FailedClock, KeyError, Keys, MemberStatus, Payload, Refusal, Report, Standing, Status, Timeout};
 
 /// The tour of the README, compiled and run with the other examples.
 #[cfg(doctest)]

@@ -111,7 +111,7 @@ impl Serve {
         Self { connect, threads, coordinate, membership, election, registry, list_bytes, watch, checkpoints, resume }
     }
 
-    /// Serves until every worker has left, and blocks for as long. Returns what each server did. Fails if the shape makes no
+    /// Serves until every worker has left, or until it is told to leave (`connect.leave`) and others hold what it held, and blocks for as long. Returns what each server did. Fails if the shape makes no
     /// sense ([`Error::Shape`]), if an address cannot be used ([`Error::Address`]), if checkpoints cannot be written where they are to be
     /// kept or the one to go on from cannot be read, if the run does not begin in time, or if a node is lost ([`Error::Run`], which names
     /// it).
@@ -151,6 +151,7 @@ impl Serve {
                     address,
                     token: token(),
                     place: connect.place.map(|first| first.saturating_add(index)),
+                    job: connect.job.clone(),
                     join_limit: connect.join_limit,
                     patience: connect.patience,
                     unled: meeting.is_of_several().then_some(connect.join_limit),
@@ -159,6 +160,7 @@ impl Serve {
                     pool: pool.clone(),
                     list_bytes: self.list_bytes,
                     watch: self.watch.clone(),
+                    leave: connect.leave.clone(),
                 };
                 Ok(std::thread::spawn(move || run_server(transport, waiter, settings, recorder)))
             })
@@ -198,7 +200,9 @@ type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
 impl Serve {
     fn coordinate_at(&self, meeting: &Meeting, settings: CoordinatorSettings) -> Result<CoordinatorThread, Error> {
         let Connect { join_limit, patience, .. } = self.connect;
-        let settings = CoordinatorSettings { join_limit, patience, ..settings };
+        let leave = self.connect.leave.clone();
+        let job = self.election.as_ref().map_or_else(|| self.connect.job.clone(), |election| election.job.clone());
+        let settings = CoordinatorSettings { join_limit, patience, job, leave, ..settings };
         let Some(Election { registry, job }) = &self.election else {
             if meeting.is_of_several() {
                 let reason =
@@ -213,7 +217,9 @@ impl Serve {
             Error::Address { address: registry.clone(), reason: error.to_string() }
         })?;
         let (transport, waiter, place) = meeting.host(self.connect.same_host)?;
-        let stands = Box::new(location.stand(Candidate::new(job.clone(), place)));
+        // Whoever leads is taken to be gone after twice as long as any other node: its successor has to be found, too.
+        let candidate = Candidate { lease: self.connect.patience * 2, ..Candidate::new(job.clone(), place) };
+        let stands = Box::new(location.stand(candidate));
         Ok(std::thread::spawn(move || run_candidate(transport, waiter, settings, stands)))
     }
 }

@@ -88,6 +88,30 @@ impl Session {
         self.shared.came_later
     }
 
+    /// Whether this worker was told to leave in good order ([`Connect::leave`](crate::Connect::leave), SIGTERM or SIGUSR1 where the program is run by
+    /// `slackwater worker`). A program asks after each minibatch, or lease, and then finishes nothing but what it is at and
+    /// [closes](Self::close) its session: nobody waits for it from then on. Calls that wait for others fail after a few seconds
+    /// ([`NodeError::Leaving`](crate::NodeError::Leaving)). Where the run ends with any of its nodes, every call fails
+    /// instead, and everybody is told why. Does not block.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// for _minibatch in 0..3 {
+    ///     if session.should_leave() {
+    ///         break;
+    ///     }
+    ///     session.clock()?;
+    /// }
+    /// assert_eq!(session.now().0, 3);
+    /// session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    #[must_use]
+    pub fn should_leave(&self) -> bool {
+        self.shared.driver.is_leaving()
+    }
+
     /// Every node of the run but the coordinator, and where it listens; addresses are empty in one process.
     ///
     /// ```
@@ -243,6 +267,7 @@ impl Session {
         // As one step: a push that another thread begins between the two would be divided.
         let may_end = |worker: &machine::Worker| worker.is_flushed() && worker.may_send();
         self.shared.call_when(may_end, |worker| worker.end_clock())?;
+        self.shared.stepped();
         self.shared.unreported()
     }
 

@@ -55,6 +55,10 @@ pub trait Transport: Send {
     fn call_elsewhere(&mut self, node: NodeId, address: &str) {
         let _ = (node, address);
     }
+    /// Why nothing will ever come of calling the coordinator, in words: what answers there speaks another language, or another version.
+    fn incompatible(&self) -> Option<String> {
+        None
+    }
     /// From now on this node is known by another name.
     fn rename(&mut self, node: NodeId);
     /// Bytes that were queued and could not be handed on yet.

@@ -43,7 +43,7 @@ pub fn run_candidate(
     settings: CoordinatorSettings,
     registry: Box<dyn Registry>,
 ) -> Result<(), NodeError> {
-    let office = Office::open(registry, waiter.waker())?;
+    let office = Office::open(registry, waiter.waker(), settings.patience)?;
     let start = Instant::now();
     let mut leading: Option<Leading> = None;
     let mut leader = String::new();
@@ -68,7 +68,12 @@ pub fn run_candidate(
                         reason: error.to_string(),
                     };
                     let keeper = settings.checkpoints.clone().map(Keeper::start).transpose().map_err(no_thread)?;
-                    leading = Some(Leading::new(term, until, machine, keeper));
+                    let probes = Probes::within(settings.patience);
+                    leading = Some(Leading::new(term, until, machine, probes, keeper));
+                }
+                Word::Over => {
+                    tracing::warn!("the run is over: whoever led has removed its memory");
+                    return Ok(());
                 }
                 Word::Until(until) => leading.iter_mut().for_each(|leading| leading.until = until),
                 Word::Kept(number) => leading.iter_mut().for_each(|leading| leading.kept = leading.kept.max(number)),
@@ -97,6 +102,18 @@ pub fn run_candidate(
             leader.clear();
             office.stand();
         }
+        if settings.leave.is_asked() {
+            // Whoever is told to go elsewhere need not wait until this one is silent; the office lets another lead when it is dropped.
+            let nodes = leading.iter().flat_map(|leading| leading.machine.everybody());
+            for node in nodes {
+                let message = Message::Control(Control::Follow { leader: String::new() });
+                transport.send(Frame { head: Head::plain(NodeId::Coordinator, node), message });
+            }
+            tracing::warn!(led = leading.is_some(), "this coordinator was told to leave, and does; another may lead");
+            drop(office);
+            transport.flush();
+            return Ok(());
+        }
         let now = Time(start.elapsed().as_nanos() as u64);
         while let Some(event) = transport.next() {
             match (&mut leading, event) {
@@ -113,6 +130,8 @@ pub fn run_candidate(
             leading.tick(now, &mut transport);
             leading.keep(&office, &mut transport);
             if let Some(ended) = leading.ended(&settings) {
+                // Nobody goes on from it; those who follow end, too, when they find it gone.
+                office.forget();
                 transport.flush();
                 return ended;
             }
@@ -140,10 +159,10 @@ fn machine(
     memory: Option<Vec<u8>>,
     has_followed: bool,
 ) -> Result<Coordinator, NodeError> {
-    let CoordinatorSettings { size, membership, patience, .. } = *settings;
+    let CoordinatorSettings { size, membership, patience, ref job, .. } = *settings;
     let patience = Span(patience.as_nanos() as u64);
     let new = || {
-        let mut machine = Coordinator::new(size, membership, patience);
+        let mut machine = Coordinator::new(size, membership, patience).of_job(job);
         settings.resume.iter().for_each(|resume| machine.resume(resume.clone()));
         machine
     };
@@ -154,12 +173,12 @@ fn machine(
         tracing::warn!("the registry remembers a run of this job that has ended; this is a new one");
         return Ok(new());
     }
-    Ok(recalled)
+    Ok(recalled.of_job(job))
 }
 
 impl Leading {
-    fn new(term: u64, until: Instant, machine: Coordinator, keeper: Option<Keeper>) -> Self {
-        let (memory, held, probes) = (Vec::new(), VecDeque::new(), Probes::default());
+    fn new(term: u64, until: Instant, machine: Coordinator, probes: Probes, keeper: Option<Keeper>) -> Self {
+        let (memory, held) = (Vec::new(), VecDeque::new());
         Self { term, until, machine, memory, number: 0, kept: 0, held, probes, keeper, ending: None }
     }
 

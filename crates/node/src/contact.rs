@@ -4,15 +4,24 @@ use crate::NodeError;
 use machine::Leader;
 use net::Transport;
 use std::time::{Duration, Instant};
-use types::NodeId;
-use wire::{Control, Frame, Message};
+use types::{Measured, NodeId, Span};
+use wire::{Control, Frame, Message, Timeout};
 
-/// A coordinator that has not said anything for this long, though it was asked three times, is looked for elsewhere.
-pub(crate) const ELSEWHERE_AFTER: Duration = Duration::from_millis(1500);
+/// A node tells the coordinator this often at least that it lives.
+const LONGEST_BEAT: Duration = Duration::from_millis(500);
 /// How often people are told that nobody leads.
 const TELL_AFTER: Duration = Duration::from_secs(3);
 /// How long another coordinator is waited for by a node that was given one address, and has heard that there may be others.
 const UNLED: Duration = Duration::from_secs(300);
+
+/// How often a node tells the coordinator that it lives: four times in anybody's patience.
+pub(crate) fn beat_every(patience: Duration) -> Duration {
+    (patience / 4).min(LONGEST_BEAT)
+}
+
+pub(crate) fn span(duration: Duration) -> Span {
+    Span(duration.as_nanos() as u64)
+}
 
 /// What a node knows of the coordinator.
 pub(crate) struct Contact {
@@ -20,6 +29,9 @@ pub(crate) struct Contact {
     heard: Instant,
     moved: Instant,
     told: Option<Instant>,
+    /// When a beat was sent that was not answered, and how long answers take.
+    asked: Option<Instant>,
+    round_trip: Measured,
     /// A coordinator that is silent for this long is lost, where there is no other.
     patience: Duration,
     /// Another is waited for as long as this, where there may be one.
@@ -28,7 +40,52 @@ pub(crate) struct Contact {
 
 impl Contact {
     pub fn new(now: Instant, patience: Duration, unled: Option<Duration>) -> Self {
-        Self { leader: Leader::default(), heard: now, moved: now, told: None, patience, unled }
+        let (asked, round_trip) = (None, Measured::default());
+        Self { leader: Leader::default(), heard: now, moved: now, told: None, asked, round_trip, patience, unled }
+    }
+
+    /// A beat was sent.
+    pub fn asked(&mut self, now: Instant) {
+        self.asked.get_or_insert(now);
+    }
+
+    /// How often to send one.
+    pub fn beat_every(&self) -> Duration {
+        beat_every(self.patience)
+    }
+
+    /// From a beat to its answer, once there was one.
+    pub fn round_trip(&self) -> Option<Measured> {
+        (self.round_trip.count > 0).then_some(self.round_trip)
+    }
+
+    /// After how long an answer is late.
+    pub fn late_after(&self) -> Duration {
+        let beat = self.beat_every();
+        Duration::from_nanos(self.round_trip.limit(span(beat / 10), span(beat)).0)
+    }
+
+    /// A coordinator that has not said anything for this long, though it was asked three times, is looked for elsewhere.
+    fn elsewhere_after(&self) -> Duration {
+        self.beat_every() * 3 + self.late_after()
+    }
+
+    /// How long this node waits for its coordinator, and why.
+    pub fn timeouts(&self) -> Vec<Timeout> {
+        let beat = Timeout::new(
+            "it says that it lives",
+            span(self.beat_every()),
+            "a quarter of patience, 0.5 s at most",
+            None,
+        );
+        if !self.may_change() {
+            let lost =
+                Timeout::new("a silent coordinator is lost", span(self.patience), "patience, which is set", None);
+            return vec![beat, lost];
+        }
+        let why = "three beats, and the mean and four deviations of the time in which they are answered";
+        let elsewhere = span(self.elsewhere_after());
+        vec![beat, Timeout::new("it looks for another coordinator", elsewhere, why, self.round_trip())]
     }
 
     /// Something arrived. Returns whether it is to be taken: not if it is of a coordinator that leads no more, or never did.
@@ -48,6 +105,11 @@ impl Contact {
             let seconds = (now - self.heard).as_secs_f64();
             tracing::warn!(seconds, "a coordinator answers again; the run goes on");
         }
+        if matches!(frame.message, Message::Control(Control::Beat))
+            && let Some(asked) = self.asked.take()
+        {
+            self.round_trip.observe(span(now.saturating_duration_since(asked)));
+        }
         self.heard = now;
         true
     }
@@ -65,10 +127,10 @@ impl Contact {
             let reason = format!("nothing heard from it for {:.1} s", silent.as_secs_f64());
             return Err(NodeError::Lost { node: NodeId::Coordinator, reason });
         }
-        if !self.may_change() || silent <= ELSEWHERE_AFTER {
+        if !self.may_change() || silent <= self.elsewhere_after() {
             return Ok(());
         }
-        if now.saturating_duration_since(self.moved) > ELSEWHERE_AFTER {
+        if now.saturating_duration_since(self.moved) > self.elsewhere_after() {
             self.moved = now;
             transport.call_elsewhere(NodeId::Coordinator, "");
         }
@@ -143,6 +205,28 @@ mod tests {
             assert_eq!(contact.mind(start + 51 * SECOND, &mut looked), Ok(()));
             assert!(contact.mind(start + 1000 * SECOND, &mut looked).is_err(), "not for ever");
         }
+    }
+
+    #[test]
+    fn how_long_answers_take_says_when_another_is_looked_for() {
+        let (start, mut looked) = (Instant::now(), Looked::default());
+        let mut contact = Contact::new(start, 2 * SECOND, Some(60 * SECOND));
+        assert_eq!(contact.elsewhere_after(), 2 * SECOND, "before anything was measured: a fourth beat");
+        let answered = |contact: &mut Contact, looked: &mut Looked, after: Duration| {
+            contact.asked(start);
+            // Asked again before it was answered, it took as long as since the first time.
+            contact.asked(start + after / 2);
+            assert!(contact.hears(start + after, &said(0, Control::Beat), looked));
+        };
+        (0..50).for_each(|_| answered(&mut contact, &mut looked, Duration::from_millis(1)));
+        assert_eq!(contact.elsewhere_after(), Duration::from_millis(1_550), "a tenth of a beat at least");
+        (0..50).for_each(|_| answered(&mut contact, &mut looked, Duration::from_millis(200)));
+        let late = contact.late_after();
+        assert!(late >= Duration::from_millis(199) && late < Duration::from_millis(260), "{late:?}");
+        let shown = contact.timeouts();
+        assert!(
+            shown.iter().any(|timeout| timeout.measured == contact.round_trip() && timeout.why.contains("deviations"))
+        );
     }
 
     #[test]

@@ -4,11 +4,15 @@ use crate::checkpoints::Keeper;
 use crate::probe::Probes;
 use crate::record::{Recorder, Subject};
 use crate::server::forward;
-use crate::{CheckpointSettings, NodeError};
+use crate::{CheckpointSettings, Leave, NodeError};
 use machine::{Coordinator, CoordinatorInput, Membership, Outbox, Resume, Size};
 use net::{Event, Transport, Waiter};
 use std::time::{Duration, Instant};
 use types::{Span, Time};
+
+/// Why the run ends with a coordinator that is told to leave.
+const ALONE: &str =
+    "it was told to leave, and no other could lead; several coordinators with a registry take over from each other";
 
 /// How a coordinator is run.
 #[derive(Clone, Debug)]
@@ -29,6 +33,10 @@ pub struct CoordinatorSettings {
     pub checkpoints: Option<CheckpointSettings>,
     /// The checkpoint that the run goes on from.
     pub resume: Option<Resume>,
+    /// The job that it is for: who says that it is of another is turned away. Empty if that does not matter.
+    pub job: String,
+    /// Tells it to leave: one of several lets another lead, and the only one ends the run.
+    pub leave: Leave,
 }
 
 impl CoordinatorSettings {
@@ -38,8 +46,9 @@ impl CoordinatorSettings {
         let usual = Duration::from_secs(30);
         let (farewell, linger) = (Duration::from_millis(200), Duration::from_secs(3));
         let membership = Membership::Fixed;
-        let (checkpoints, resume) = (None, None);
-        Self { size, membership, join_limit: usual, patience: usual, farewell, linger, checkpoints, resume }
+        let (checkpoints, resume, job, leave) = (None, None, String::new(), Leave::default());
+        let (join_limit, patience) = (usual, usual);
+        Self { size, membership, join_limit, patience, farewell, linger, checkpoints, resume, job, leave }
     }
 }
 
@@ -50,11 +59,22 @@ pub fn run_coordinator(
     settings: CoordinatorSettings,
     mut recorder: Option<Recorder>,
 ) -> Result<(), NodeError> {
-    let CoordinatorSettings { size, membership, join_limit, patience, farewell, linger, checkpoints, resume } =
-        settings;
+    let CoordinatorSettings {
+        size,
+        membership,
+        join_limit,
+        patience,
+        farewell,
+        linger,
+        checkpoints,
+        resume,
+        job,
+        leave,
+    } = settings;
+    let probes = Probes::within(patience);
     let patience = Span(patience.as_nanos() as u64);
     let start = Instant::now();
-    let mut machine = Coordinator::new(size, membership, patience);
+    let mut machine = Coordinator::new(size, membership, patience).of_job(&job);
     if let Some(recorder) = &mut recorder {
         recorder.begin(Subject::Coordinator { size, membership, patience })?;
     }
@@ -69,7 +89,6 @@ pub fn run_coordinator(
         |error: std::io::Error| NodeError::NoThread { name: "checkpoints".into(), reason: error.to_string() };
     let mut keeper = checkpoints.map(Keeper::start).transpose().map_err(no_thread)?;
     let mut out = Outbox::new();
-    let probes = Probes::default();
     let mut ending: Option<Instant> = None;
     let mut said = Instant::now();
     loop {
@@ -108,6 +127,16 @@ pub fn run_coordinator(
             recorder.input(told);
         }
         forward(&mut out, &mut transport, recorder.as_ref());
+        if leave.is_asked() && machine.lost().is_none() && !machine.is_finished() {
+            if !machine.has_begun() {
+                return Err(NodeError::LeftEarly);
+            }
+            if let Some(recorder) = &recorder {
+                recorder.input(CoordinatorInput::GiveUp(ALONE.to_owned()));
+            }
+            machine.give_up(ALONE.to_owned(), &mut out);
+            forward(&mut out, &mut transport, recorder.as_ref());
+        }
         transport.flush();
         say_news(&mut machine);
         if let Some(missing) = machine.missing().filter(|_| said.elapsed() > Duration::from_secs(5)) {

@@ -1,11 +1,10 @@
 //! A worker's machine, shared by the program's threads: whoever waits drives it.
 
-use crate::contact::Contact;
+use crate::contact::{Contact, beat_every};
 use crate::record::{Recorder, Subject};
-use crate::server::BEAT;
 use crate::stopwatch::STOPWATCH;
 use crate::wait::Turns;
-use crate::{Calls, Joined, NodeError, Wait};
+use crate::{Calls, Joined, Leave, NodeError, Wait};
 use machine::{Notice, Outbox, Worker, WorkerSettings};
 use net::{Event, Traffic, Transport, Waiter, Waker, lock};
 use std::collections::BTreeMap;
@@ -13,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use types::{NodeId, Source, WorkerId};
-use wire::{Control, Frame, Head, Message};
+use types::{Measured, NodeId, Source, Span, WorkerId};
+use wire::{Control, Frame, Head, Message, Report};
 
 /// The background thread looks after the network this often while the program computes.
 const LOOK: Duration = Duration::from_millis(5);
@@ -22,10 +21,13 @@ const LOOK: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 /// A thread that waits while another drives looks up at least this often.
 const LOOK_UP: Duration = Duration::from_millis(1);
-/// A goodbye is repeated until it is answered, for this long.
+/// One that is told to leave waits for others so many times as long as a node may be silent, and no longer.
+const LEAVING: u32 = 4;
+/// A goodbye is repeated until it is answered, for as long as a node may be silent, but not longer than this: everybody may be gone already.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// And for this long where another coordinator may have to be elected first, which has to know that this worker is not lost.
-const LONG_GOODBYE: Duration = Duration::from_secs(15);
+/// And for so many times as long as a node may be silent, where another coordinator may have to be elected first, which has to know that
+/// this worker is not lost: its predecessor's lease is two, and finding it takes one and a half.
+const LONG_GOODBYE: u32 = 7;
 /// A node that does not answer is named after this long, and again each time it has passed.
 const TELL_AFTER: Duration = Duration::from_secs(3);
 /// A broken connection is tried again after this long.
@@ -34,7 +36,7 @@ const RETRY: Duration = Duration::from_millis(50);
 const REASON: usize = 500;
 
 /// How a worker's shell behaves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct DriverSettings {
     /// How its threads wait.
     pub wait: Wait,
@@ -44,6 +46,8 @@ pub struct DriverSettings {
     pub unled: Option<Duration>,
     /// Whether everybody is a thread of this process.
     pub embedded: bool,
+    /// Tells the program to leave.
+    pub leave: Leave,
 }
 
 struct State {
@@ -53,6 +57,9 @@ struct State {
     recorder: Option<Recorder>,
     start: Instant,
     contact: Contact,
+    source: Source,
+    /// How long its clocks take it, without waiting for others.
+    step: Measured,
     beat: Instant,
     retry_at: BTreeMap<NodeId, Instant>,
     /// Nodes that were asked for a sign of life, or that a connection broke to, and that have not been heard since; and when
@@ -113,6 +120,8 @@ impl Driver {
             recorder,
             start: now,
             contact: Contact::new(now, settings.patience, settings.unled),
+            source,
+            step: Measured::default(),
             beat: now,
             retry_at: BTreeMap::new(),
             silent: BTreeMap::new(),
@@ -184,7 +193,7 @@ impl Driver {
 
     /// Blocks until `done` gives something, driving the network meanwhile. Fails if the run is lost.
     pub fn wait_until<R>(&self, mut done: impl FnMut(&mut Calls<'_>) -> Option<R>) -> Result<R, NodeError> {
-        self.drive(|state| done(&mut state.calls()))
+        self.drive(true, |state| done(&mut state.calls()))
     }
 
     /// Blocks until the machine is `ready`, driving the network meanwhile, and then runs `call` on it before any other thread
@@ -195,7 +204,7 @@ impl Driver {
         call: impl FnOnce(&mut Calls<'_>) -> R,
     ) -> Result<R, NodeError> {
         let mut call = Some(call);
-        self.drive(|state| {
+        self.drive(true, |state| {
             let call = if ready(&state.worker) { call.take() } else { None }?;
             let result = call(&mut state.calls());
             state.send();
@@ -203,17 +212,23 @@ impl Driver {
         })
     }
 
-    fn drive<R>(&self, mut done: impl FnMut(&mut State) -> Option<R>) -> Result<R, NodeError> {
+    /// Drives until it is `done`; one that is told to leave not for ever, if it `may_give_up`.
+    fn drive<R>(&self, may_give_up: bool, mut done: impl FnMut(&mut State) -> Option<R>) -> Result<R, NodeError> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let result = self.drive_until(&mut done);
+        let result = self.drive_until(may_give_up, &mut done);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         // Another thread may want the driving seat.
         self.changed.notify_all();
         result
     }
 
-    fn drive_until<R>(&self, done: &mut impl FnMut(&mut State) -> Option<R>) -> Result<R, NodeError> {
+    fn drive_until<R>(
+        &self,
+        may_give_up: bool,
+        done: &mut impl FnMut(&mut State) -> Option<R>,
+    ) -> Result<R, NodeError> {
         let mut worked = Instant::now();
+        let mut told: Option<Instant> = None;
         let mut turns = Turns::default();
         loop {
             let mut state = lock(&self.state);
@@ -229,6 +244,12 @@ impl Driver {
             }
             if state.farewell {
                 return Err(NodeError::Closed);
+            }
+            if may_give_up && self.settings.leave.is_asked() {
+                let told = *told.get_or_insert_with(Instant::now);
+                if told.elapsed() > self.settings.patience * LEAVING {
+                    return Err(NodeError::Leaving);
+                }
             }
             match self.waiter.try_lock() {
                 Ok(mut waiter) => {
@@ -260,7 +281,7 @@ impl Driver {
             if waiting == 0 && state.pump() {
                 self.changed.notify_all();
             }
-            state.keep_up(self.settings.patience);
+            state.keep_up(self.settings.patience, &self.settings.leave);
             if state.farewell {
                 return true;
             }
@@ -268,6 +289,17 @@ impl Driver {
                 return false;
             }
         }
+    }
+
+    /// The program has ended a clock that took it so long, without the time in which it waited for others.
+    pub fn stepped(&self, took: Duration) {
+        lock(&self.state).step.observe(Span(took.as_nanos() as u64));
+    }
+
+    /// Whether the program was told to leave.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.settings.leave.is_asked()
     }
 
     /// What the transport has moved.
@@ -295,13 +327,21 @@ impl Driver {
 
     /// Says goodbye once everything is acknowledged, and waits for the answer.
     pub fn leave(&self) -> Result<(), NodeError> {
-        self.wait_until(|worker| worker.is_idle().then_some(()))?;
+        // Reads that nobody will take the answer of are not waited for by one that is told to leave.
+        let by_order = self.settings.leave.is_asked();
+        let is_done = |worker: &Worker| if by_order { worker.is_settled() } else { worker.is_idle() };
+        self.drive(false, |state| is_done(&state.worker).then_some(()))?;
         let begin = Instant::now();
         let mut said: Option<Instant> = None;
         // The coordinator may be gone already once everybody has left, so its answer is not insisted on.
-        let limit = if lock(&self.state).contact.may_change() { LONG_GOODBYE } else { GOODBYE };
+        let (may_change, again) = {
+            let state = lock(&self.state);
+            (state.contact.may_change(), state.contact.late_after())
+        };
+        let patience = self.settings.patience;
+        let limit = if may_change { patience * LONG_GOODBYE } else { patience.min(GOODBYE) };
         while !lock(&self.state).said_goodbye && begin.elapsed() < limit {
-            if said.is_none_or(|said| said.elapsed() > GOODBYE / 10) {
+            if said.is_none_or(|said| said.elapsed() > again) {
                 said = Some(Instant::now());
                 self.call(|worker| worker.leave());
             }
@@ -415,8 +455,28 @@ impl State {
         }
     }
 
+    /// Where the run ends with any of its nodes, one that is told to leave ends it, and says so.
+    fn mind_leaving(&mut self, leave: &Leave) {
+        if leave.is_asked() && !self.open && !self.said_goodbye && self.lost.is_none() {
+            let error = NodeError::ToldToLeave;
+            self.calls().fail(error.to_string());
+            self.lost = Some(error);
+        }
+    }
+
+    /// Says how this worker does.
+    fn say_report(&mut self) {
+        let step = (self.step.count > 0).then_some(self.step);
+        let (round_trip, timeouts) = (self.contact.round_trip(), self.contact.timeouts());
+        let report = Box::new(Report { step, round_trip, timeouts, ..Report::default() });
+        let (source, clock) = (self.source, self.worker.clock());
+        let head = Head { source, clock, ..Head::plain(self.worker.id().into(), NodeId::Coordinator) };
+        self.transport.send(Frame { head, message: Message::Control(Control::Report { report }) });
+    }
+
     /// Beats, ticks, and calls again where a connection broke.
-    fn keep_up(&mut self, patience: Duration) {
+    fn keep_up(&mut self, patience: Duration, leave: &Leave) {
+        self.mind_leaving(leave);
         if self.lost.is_none() && !self.said_goodbye {
             self.lost = self.contact.mind(Instant::now(), &mut *self.transport).err();
         }
@@ -427,9 +487,11 @@ impl State {
         }
         self.mind_silent(patience);
         self.calls().tick();
-        if self.beat.elapsed() >= BEAT && self.lost.is_none() {
+        if self.beat.elapsed() >= beat_every(patience) && self.lost.is_none() {
             self.beat = Instant::now();
+            self.contact.asked(self.beat);
             self.calls().beat();
+            self.say_report();
             if self.contact.may_change() {
                 // Whoever leads now may never have heard what was said to the one before.
                 self.calls().reconnected(NodeId::Coordinator);

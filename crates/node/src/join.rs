@@ -1,13 +1,14 @@
 //! How a node enters a run: it asks the coordinator for a place, and waits until everybody has one.
 
-use crate::NodeError;
-use crate::contact::ELSEWHERE_AFTER;
+use crate::{Leave, NodeError};
 use machine::Leader;
 use net::{Event, Transport, Waiter};
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
 use wire::{Control, Frame, Head, Member, Message, Role};
 
+/// A coordinator that has not answered for this long is looked for elsewhere: nothing was measured yet.
+const ELSEWHERE_AFTER: Duration = Duration::from_millis(1500);
 /// A join that was not answered is said again after this long.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// Frames of the coordinator's that are kept for the machine. It says again what is not answered, so that nothing more is lost than
@@ -35,16 +36,37 @@ pub struct Joined {
     pub early: Vec<Frame>,
 }
 
+/// What a node would be.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// A server, or a worker.
+    pub role: Role,
+    /// Which of them; the first that is free without.
+    pub place: Option<u32>,
+    /// Of which job; empty if that does not matter.
+    pub job: &'a str,
+}
+
+impl Wanted<'_> {
+    /// Any of a role, of whatever job.
+    #[must_use]
+    pub fn any(role: Role) -> Self {
+        Self { role, place: None, job: "" }
+    }
+}
+
 /// Joins the run in a place of its own choice, or any, and waits, at most `limit`, until it begins. `token` must differ
-/// between nodes: it names this one until the coordinator does.
+/// between nodes: it names this one until the coordinator does. One that is told to leave meanwhile does.
 pub fn join(
     transport: &mut dyn Transport,
     waiter: &mut dyn Waiter,
-    (role, wanted): (Role, Option<u32>),
+    wanted: Wanted<'_>,
     address: &str,
     token: u64,
     limit: Duration,
+    leave: &Leave,
 ) -> Result<Joined, NodeError> {
+    let Wanted { role, place: wanted, job } = wanted;
     let provisional = provisional_name(role, token);
     transport.rename(provisional);
     let begin = Instant::now();
@@ -62,7 +84,10 @@ pub fn join(
             let (from, control) = match place {
                 // Joining once more brings whatever answer was lost.
                 Some((node, _)) if !asks.is_multiple_of(8) => (node, Control::Beat),
-                _ => (provisional, Control::Join { role, address: address.to_owned(), token, place: wanted }),
+                _ => (
+                    provisional,
+                    Control::Join { role, address: address.to_owned(), token, place: wanted, job: job.to_owned() },
+                ),
             };
             let mut head = Head::plain(from, NodeId::Coordinator);
             head.source = place.map(|(_, source)| source).unwrap_or_default();
@@ -113,6 +138,12 @@ pub fn join(
         if heard.elapsed() > ELSEWHERE_AFTER {
             heard = Instant::now();
             transport.call_elsewhere(NodeId::Coordinator, "");
+        }
+        if leave.is_asked() {
+            return Err(NodeError::LeftEarly);
+        }
+        if let Some(reason) = transport.incompatible().filter(|_| !was_welcomed) {
+            return Err(NodeError::TurnedAway { reason });
         }
         if begin.elapsed() > limit {
             let reason = match (place, was_welcomed) {
@@ -183,7 +214,15 @@ mod tests {
 
     fn join_hearing(events: Vec<Event>) -> Result<Joined, NodeError> {
         let (_, mut waiter) = Exchange::new().join(NodeId::Worker(1));
-        join(&mut Script(events.into_iter()), &mut waiter, (Role::Worker, None), "", TOKEN, LIMIT)
+        join(
+            &mut Script(events.into_iter()),
+            &mut waiter,
+            Wanted::any(Role::Worker),
+            "",
+            TOKEN,
+            LIMIT,
+            &Leave::default(),
+        )
     }
 
     #[test]
@@ -201,6 +240,17 @@ mod tests {
             let error = join_hearing(events).expect_err("it never begins").to_string();
             assert!(error.contains(words), "{error} after {said}");
         }
+    }
+
+    #[test]
+    fn whoever_is_told_to_leave_does_not_wait_for_the_run_to_begin() {
+        let (_, mut waiter) = Exchange::new().join(NodeId::Worker(1));
+        let leave = Leave::default();
+        leave.ask();
+        let long = Duration::from_secs(1000);
+        let mut script = Script(vec![welcome()].into_iter());
+        let joined = join(&mut script, &mut waiter, Wanted::any(Role::Worker), "", TOKEN, long, &leave);
+        assert_eq!(joined.err(), Some(NodeError::LeftEarly));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod contact;
 mod coordinator;
 mod driver;
 mod join;
+mod leave;
 mod office;
 mod probe;
 mod record;
@@ -24,7 +25,8 @@ pub use candidate::run_candidate;
 pub use checkpoints::{CheckpointSettings, describe_checkpoint, open_resume};
 pub use coordinator::{CoordinatorSettings, run_coordinator};
 pub use driver::{Driver, DriverSettings};
-pub use join::{Joined, join};
+pub use join::{Joined, Wanted, join};
+pub use leave::Leave;
 pub use record::{RECORDING_BYTES, Recorder, Recording, RecordingError, Replayed, replay, replay_file, replay_from};
 pub use server::{ServerReport, ServerSettings, Watch, run_server};
 pub use wait::Wait;
@@ -84,6 +86,18 @@ pub enum NodeError {
         /// As the store says.
         reason: String,
     },
+    /// This node was told to leave before the run had begun.
+    #[error("this node was told to leave before the run had begun")]
+    LeftEarly,
+    /// This node was told to leave a run that ends with any of its nodes.
+    #[error(
+        "this node was told to leave, and the run ends with it: nobody can take its place. To let nodes come and go, start runs with \
+         copies (--copies, Membership::Open)"
+    )]
+    ToldToLeave,
+    /// This worker was told to leave, and has waited for others long enough. Close the session: what was pushed is kept.
+    #[error("this worker was told to leave, and waits for others no longer")]
+    Leaving,
     /// This worker has left the run.
     #[error("the session is closed; nothing more can be pushed or pulled through it")]
     Closed,

@@ -1,16 +1,14 @@
 //! The thread that talks to the registry for a coordinator, so that one that answers late, or never, holds up nobody.
 
 use crate::NodeError;
+use crate::contact::{beat_every, span};
 use crate::registry::{Registry, RegistryError, Standing};
 use net::Waker;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use types::Measured;
 
-/// A lease is renewed, or asked for, this often.
-const ASK: Duration = Duration::from_millis(500);
-/// What could not be done is tried again after this long.
-const AGAIN: Duration = Duration::from_millis(200);
 /// How often people are told that the registry does not answer.
 const TELL_AFTER: Duration = Duration::from_secs(3);
 
@@ -20,6 +18,8 @@ enum Wish {
     Keep(u64, Vec<u8>),
     /// To stand anew: its lease has ended.
     Stand,
+    /// That nothing be kept: the run is over.
+    Forget,
     /// To lead no more.
     Resign,
 }
@@ -28,6 +28,8 @@ enum Wish {
 pub(crate) enum Word {
     /// This coordinator leads, until then, and goes on from this memory.
     Leads { term: u64, until: Instant, memory: Option<Vec<u8>> },
+    /// There was a memory, and there is none: the run is over.
+    Over,
     /// It leads on, until then.
     Until(Instant),
     /// The memory of this number is kept, and so are those before.
@@ -49,10 +51,12 @@ pub(crate) struct Office {
 
 impl Office {
     /// Stands for election from now on. `waker` is used when there is a word.
-    pub fn open(registry: Box<dyn Registry>, waker: Waker) -> Result<Self, NodeError> {
+    pub fn open(registry: Box<dyn Registry>, waker: Waker, patience: Duration) -> Result<Self, NodeError> {
         let (wishes, taken) = channel();
         let (said, words) = channel();
-        let clerk = Clerk { registry, said, waker, leads: false, pending: None, told: None };
+        let (every, trip) = (beat_every(patience), Measured::default());
+        let clerk =
+            Clerk { registry, said, waker, every, trip, leads: false, has_seen: false, pending: None, told: None };
         let thread = std::thread::Builder::new().name("registry".to_owned()).spawn(move || clerk.work(&taken));
         let no_thread =
             |error: std::io::Error| NodeError::NoThread { name: "the registry".to_owned(), reason: error.to_string() };
@@ -67,6 +71,11 @@ impl Office {
     /// Has it stand anew.
     pub fn stand(&self) {
         self.wishes.send(Wish::Stand).ok();
+    }
+
+    /// Has the memory removed: the run is over, and nobody goes on from it.
+    pub fn forget(&self) {
+        self.wishes.send(Wish::Forget).ok();
     }
 
     /// What came of it since this was last asked.
@@ -87,7 +96,13 @@ struct Clerk {
     registry: Box<dyn Registry>,
     said: Sender<Word>,
     waker: Waker,
+    /// How often a lease is renewed, or asked for.
+    every: Duration,
+    /// How long the registry takes to answer.
+    trip: Measured,
     leads: bool,
+    /// Whether another coordinator's memory was there.
+    has_seen: bool,
     pending: Option<(u64, Vec<u8>)>,
     told: Option<Instant>,
 }
@@ -105,11 +120,13 @@ impl Clerk {
                         match wish {
                             Wish::Keep(number, memory) => self.pending = Some((number, memory)),
                             Wish::Stand => (self.leads, self.pending) = (false, None),
+                            Wish::Forget => self.forget(),
                             Wish::Resign => return drop(self.registry.resign()),
                         }
                     }
                 }
                 Ok(Wish::Stand) => (self.leads, self.pending, next) = (false, None, Instant::now()),
+                Ok(Wish::Forget) => self.forget(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(Wish::Resign) | Err(RecvTimeoutError::Disconnected) => return drop(self.registry.resign()),
             }
@@ -117,11 +134,16 @@ impl Clerk {
             let done = if now >= next { self.ask(now) } else { Ok(()) };
             let done = done.and_then(|()| self.keep());
             next = match done {
-                Ok(()) if now >= next => now + ASK,
+                Ok(()) if now >= next => {
+                    self.trip.observe(span(now.elapsed()));
+                    now + self.every
+                }
                 Ok(()) => next,
                 Err(error) => {
                     self.failed(error);
-                    Instant::now() + AGAIN
+                    // What could not be done is tried again when an answer would be late.
+                    let again = self.trip.limit(span(self.every / 5), span(self.every));
+                    Instant::now() + Duration::from_nanos(again.0)
                 }
             };
         }
@@ -138,12 +160,23 @@ impl Clerk {
             Standing::Leading { term, until } => {
                 let memory = self.registry.load()?;
                 (self.leads, self.pending) = (true, None);
-                Word::Leads { term, until, memory }
+                if memory.is_none() && self.has_seen { Word::Over } else { Word::Leads { term, until, memory } }
             }
-            Standing::Following { leader } => Word::Follows(leader),
+            Standing::Following { leader } => {
+                // Whoever has seen a memory knows what it means when there is none any more.
+                self.has_seen = self.has_seen || self.registry.load()?.is_some();
+                Word::Follows(leader)
+            }
         };
         self.say(word);
         Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.pending = None;
+        if let Err(error) = self.registry.forget(Instant::now()) {
+            tracing::warn!("the memory of this run, which is over, stays in the registry: {error}");
+        }
     }
 
     fn keep(&mut self) -> Result<(), RegistryError> {

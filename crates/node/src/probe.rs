@@ -1,37 +1,37 @@
 //! Whether a process whose connection broke has ended: then its host refuses whoever calls where it listened.
 
+use crate::contact::beat_every;
 use std::io::ErrorKind;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use types::NodeId;
 
-/// A host that does not answer for this long says nothing about the process.
-const LIMIT: Duration = Duration::from_millis(500);
 /// How long after the last call the next one is made: a process that dies may leave its door open for a moment.
 const PAUSES_MS: [u64; 4] = [0, 20, 80, 300];
 
 /// Questions under way, each a thread that ends by itself.
 pub(crate) struct Probes {
+    /// A host that does not answer for this long says nothing about the process.
+    limit: Duration,
     answer: Sender<NodeId>,
     answers: Receiver<NodeId>,
 }
 
-impl Default for Probes {
-    fn default() -> Self {
-        let (answer, answers) = channel();
-        Self { answer, answers }
-    }
-}
-
 impl Probes {
+    /// Each of which ends within a part of everybody's patience.
+    pub fn within(patience: Duration) -> Self {
+        let (answer, answers) = channel();
+        Self { limit: beat_every(patience), answer, answers }
+    }
+
     /// Asks whether the process that listened at `address` has ended.
     pub fn ask(&self, node: NodeId, address: &str) {
-        let (answer, address) = (self.answer.clone(), address.to_owned());
+        let (answer, address, limit) = (self.answer.clone(), address.to_owned(), self.limit);
         let ask = move || {
             for pause in PAUSES_MS {
                 std::thread::sleep(Duration::from_millis(pause));
-                if has_ended(&address) {
+                if has_ended(&address, limit) {
                     // Nobody listens any more where the run is over.
                     answer.send(node).ok();
                     return;
@@ -49,11 +49,11 @@ impl Probes {
 }
 
 /// Whether every address that the text stands for refuses a call.
-fn has_ended(address: &str) -> bool {
+fn has_ended(address: &str, limit: Duration) -> bool {
     let Ok(addresses) = address.to_socket_addrs() else { return false };
     let mut refused = false;
     for address in addresses {
-        match TcpStream::connect_timeout(&address, LIMIT) {
+        match TcpStream::connect_timeout(&address, limit) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => refused = true,
             _ => return false,
         }
@@ -66,13 +66,15 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
+    const LIMIT: Duration = Duration::from_millis(500);
+
     #[test]
     fn a_process_has_ended_when_its_host_refuses_calls() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound").to_string();
-        assert!(!has_ended(&address), "somebody listens");
+        assert!(!has_ended(&address, LIMIT), "somebody listens");
         drop(listener);
-        assert!(has_ended(&address));
-        assert!(!has_ended("no such place"), "that says nothing");
+        assert!(has_ended(&address, LIMIT));
+        assert!(!has_ended("no such place", LIMIT), "that says nothing");
     }
 }

@@ -6,7 +6,7 @@ use crate::driver::say_failed;
 use crate::record::{Recorder, Subject};
 use crate::stopwatch::STOPWATCH;
 use crate::wait::Turns;
-use crate::{NodeError, Wait, join};
+use crate::{Leave, NodeError, Wait, Wanted, join};
 use machine::{Outbox, Server, ServerCounts, ServerInput};
 use net::{Event, Traffic, Transport, Waiter};
 use std::sync::Arc;
@@ -15,8 +15,6 @@ use types::{NodeId, Time};
 use update::Registry;
 use wire::{Control, Frame, Head, Message, Pool, Role};
 
-/// How often a node tells the coordinator that it lives.
-pub(crate) const BEAT: Duration = Duration::from_millis(500);
 /// Frames handled before acknowledgements, answers and beats get their turn: at most so many parts of 1 MiB.
 const TURN: usize = 64;
 /// How often the machine is told the time.
@@ -33,6 +31,8 @@ pub struct ServerSettings {
     pub token: u64,
     /// The server it asks to be; without one it is given the first that is free.
     pub place: Option<u32>,
+    /// The job that it was started for; empty if that does not matter.
+    pub job: String,
     /// How long to wait for the run to begin.
     pub join_limit: Duration,
     /// A coordinator that is silent for this long is lost.
@@ -49,6 +49,8 @@ pub struct ServerSettings {
     pub list_bytes: usize,
     /// Is told now and then, and in the end, how it is doing.
     pub watch: Option<Watch>,
+    /// Tells it to hand over what it holds, and to leave.
+    pub leave: Leave,
 }
 
 /// Is told how a server is doing, by the server's own thread: it should be quick.
@@ -62,6 +64,7 @@ impl ServerSettings {
             address: String::new(),
             token,
             place: None,
+            job: String::new(),
             join_limit: Duration::from_secs(30),
             patience: Duration::from_secs(30),
             unled: None,
@@ -70,6 +73,7 @@ impl ServerSettings {
             pool: Pool::new(),
             list_bytes: machine::LIST_BYTES,
             watch: None,
+            leave: Leave::default(),
         }
     }
 }
@@ -98,15 +102,16 @@ pub struct ServerReport {
     pub unsent_bytes: usize,
 }
 
-/// Joins the run and serves until every worker has left.
+/// Joins the run and serves until every worker has left, or until it is told to leave and others hold what it held.
 pub fn run_server(
     mut transport: impl Transport,
     mut waiter: impl Waiter,
     settings: ServerSettings,
     mut recorder: Option<Recorder>,
 ) -> Result<ServerReport, NodeError> {
-    let role = (Role::Server, settings.place);
-    let joined = join(&mut transport, &mut waiter, role, &settings.address, settings.token, settings.join_limit)?;
+    let wanted = Wanted { role: Role::Server, place: settings.place, job: &settings.job };
+    let (address, leave) = (&settings.address, &settings.leave);
+    let joined = join(&mut transport, &mut waiter, wanted, address, settings.token, settings.join_limit, leave)?;
     let node = joined.node;
     tracing::info!(%node, "serving");
     let start = Instant::now();
@@ -122,10 +127,13 @@ pub fn run_server(
     let mut early = joined.early.into_iter();
     let (mut ticked, mut beat, mut worked) = (start, start, start);
     let mut contact = Contact::new(start, settings.patience, settings.unled);
+    let beat_every = contact.beat_every();
     let mut read = start;
     let mut more = false;
     let mut turns = Turns::default();
     let mut scribe = Scribe::default();
+    // When it last said that it was told to leave, and why it could not.
+    let (mut retiring, mut stays): (Option<Instant>, Option<String>) = (None, None);
     loop {
         if more {
             waiter.wait(Some(Duration::ZERO));
@@ -156,6 +164,10 @@ pub fn run_server(
                         return Err(NodeError::Lost { node: *node, reason: reason.clone() });
                     }
                     Message::Control(Control::Begin { .. }) => continue,
+                    Message::Control(Control::Kept { reason }) if stays.as_ref() != Some(reason) => {
+                        tracing::warn!(%node, "stays for now, though it was told to leave: {reason}");
+                        stays = Some(reason.clone());
+                    }
                     Message::Control(Control::Adopt { members, .. }) => transport.know(members),
                     Message::Control(Control::Checkpoint { number, location, name, .. }) => {
                         let again = scribe.asked(*number, location, name);
@@ -212,19 +224,36 @@ pub fn run_server(
             }
         }
         forward(&mut out, &mut transport, recorder.as_ref());
-        if read - beat >= BEAT {
+        if read - beat >= beat_every {
             beat = read;
+            contact.asked(read);
             if let Some(recorder) = &recorder {
                 recorder.input(ServerInput::Beat(now));
             }
             machine.beat(now, &mut out);
             forward(&mut out, &mut transport, recorder.as_ref());
-            settings.watch.iter().for_each(|watch| watch(&report(node, &machine, &transport)));
+            let mut report = machine.report();
+            report.round_trip = contact.round_trip();
+            report.timeouts.extend(contact.timeouts());
+            say(&mut transport, node, Control::Report { report: Box::new(report) });
+            settings.watch.iter().for_each(|watch| watch(&self::report(node, &machine, &transport)));
+        }
+        if settings.leave.is_asked() && !machine.is_finished() && retiring.is_none_or(|said| read - said >= beat_every)
+        {
+            if joined.lease.is_none() {
+                let error = NodeError::ToldToLeave;
+                say_failed(&mut transport, (node, joined.source), &error);
+                return Err(error);
+            }
+            if retiring.replace(read).is_none() {
+                tracing::info!(%node, "was told to leave, and hands over what it holds");
+            }
+            say(&mut transport, node, Control::Retire);
         }
         transport.flush();
         // What was copied is written, though the run is over.
         if machine.is_finished() && scribe.is_idle() {
-            say_goodbye(&mut transport, &mut waiter, node);
+            say_goodbye(&mut transport, &mut waiter, node, beat_every);
             let report = report(node, &machine, &transport);
             settings.watch.iter().for_each(|watch| watch(&report));
             return Ok(report);
@@ -243,13 +272,13 @@ fn say(transport: &mut impl Transport, node: NodeId, control: Control) {
 }
 
 /// Says goodbye until it is answered, or for as long as makes sense.
-fn say_goodbye(transport: &mut impl Transport, waiter: &mut impl Waiter, node: NodeId) {
+fn say_goodbye(transport: &mut impl Transport, waiter: &mut impl Waiter, node: NodeId, limit: Duration) {
     let begin = Instant::now();
-    while begin.elapsed() < BEAT {
+    while begin.elapsed() < limit {
         let head = Head::plain(node, NodeId::Coordinator);
         transport.send(Frame { head, message: Message::Control(Control::Bye) });
         transport.flush();
-        waiter.wait(Some(BEAT / 10));
+        waiter.wait(Some(limit / 10));
         while let Some(event) = transport.next() {
             if matches!(event, Event::Frame(Frame { message: Message::Control(Control::Bye), .. })) {
                 return;

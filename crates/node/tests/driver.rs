@@ -22,8 +22,16 @@ fn with_driver(program: impl FnOnce(&Driver)) {
     let settings = ServerSettings::new(1);
     let server = std::thread::spawn(move || run_server(transport, waiter, settings, None));
     let (mut transport, mut waiter) = exchange.join(NodeId::Worker(99));
-    let joined = join(&mut transport, &mut waiter, (Role::Worker, None), "", 2, LIMIT).expect("joined");
-    let settings = DriverSettings { wait: Wait::BLOCKING, patience: LIMIT, unled: None, embedded: false };
+    let joined =
+        join(&mut transport, &mut waiter, node::Wanted::any(Role::Worker), "", 2, LIMIT, &node::Leave::default())
+            .expect("joined");
+    let settings = DriverSettings {
+        wait: Wait::BLOCKING,
+        patience: LIMIT,
+        unled: None,
+        embedded: false,
+        leave: node::Leave::default(),
+    };
     let driver: Arc<Driver> =
         Driver::start(joined, Box::new(transport), Box::new(waiter), settings, None).expect("nothing to record");
     program(&driver);

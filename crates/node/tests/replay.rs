@@ -153,8 +153,22 @@ fn run<T, W>(
             let recorded = Some(recorder(NodeId::Worker(index)));
             std::thread::spawn(move || {
                 let token = u64::from(index);
-                let joined = join(&mut transport, &mut waiter, (Role::Worker, None), &address, token, LIMIT)?;
-                let settings = DriverSettings { wait: Wait::BLOCKING, patience: LIMIT, unled: None, embedded: false };
+                let joined = join(
+                    &mut transport,
+                    &mut waiter,
+                    node::Wanted::any(Role::Worker),
+                    &address,
+                    token,
+                    LIMIT,
+                    &node::Leave::default(),
+                )?;
+                let settings = DriverSettings {
+                    wait: Wait::BLOCKING,
+                    patience: LIMIT,
+                    unled: None,
+                    embedded: false,
+                    leave: node::Leave::default(),
+                };
                 work(&Driver::start(joined, Box::new(transport), Box::new(waiter), settings, recorded)?)
             })
         })
@@ -339,8 +353,16 @@ fn a_node_whose_recording_is_there_already_says_so_and_ends_the_run() {
     let recorder = Recorder::in_folder(&folder.0).expect("a folder");
     let server = std::thread::spawn(|| run_server(transport, waiter, ServerSettings::new(1), Some(recorder)));
     let (mut transport, mut waiter) = exchange.join(NodeId::Worker(99));
-    let joined = join(&mut transport, &mut waiter, (Role::Worker, None), "", 2, LIMIT).expect("a place");
-    let settings = DriverSettings { wait: Wait::BLOCKING, patience: LIMIT, unled: None, embedded: false };
+    let joined =
+        join(&mut transport, &mut waiter, node::Wanted::any(Role::Worker), "", 2, LIMIT, &node::Leave::default())
+            .expect("a place");
+    let settings = DriverSettings {
+        wait: Wait::BLOCKING,
+        patience: LIMIT,
+        unled: None,
+        embedded: false,
+        leave: node::Leave::default(),
+    };
     let driver =
         Driver::start(joined, Box::new(transport), Box::new(waiter), settings, None).expect("nothing to record");
     let error = server.join().expect("no panic").expect_err("it cannot be recorded").to_string();

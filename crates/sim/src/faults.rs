@@ -88,6 +88,8 @@ pub struct FaultCounts {
     pub crashed: u64,
     /// Nodes that came in the middle of the run.
     pub joined: u64,
+    /// Nodes that left in the middle of the run, by order.
+    pub left: u64,
     /// Nodes that were there, and taken to be gone.
     pub expelled: u64,
     /// Nodes that were cut off for a while.
@@ -106,6 +108,7 @@ impl AddAssign for FaultCounts {
         self.forgotten += other.forgotten;
         self.crashed += other.crashed;
         self.joined += other.joined;
+        self.left += other.left;
         self.expelled += other.expelled;
         self.isolated += other.isolated;
         self.unled += other.unled;
@@ -115,9 +118,9 @@ impl AddAssign for FaultCounts {
 impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { delayed, reordered, duplicated, lost, disconnected, forgotten, .. } = self;
-        let Self { crashed, joined, expelled, isolated, unled, .. } = self;
+        let Self { crashed, joined, left, expelled, isolated, unled, .. } = self;
         write!(f, "delayed {delayed}, reordered {reordered}, duplicated {duplicated}, lost {lost}, ")?;
         write!(f, "disconnected {disconnected}, forgotten {forgotten}, crashed {crashed}, joined {joined}, ")?;
-        write!(f, "expelled {expelled}, isolated {isolated}, unled {unled}")
+        write!(f, "left {left}, expelled {expelled}, isolated {isolated}, unled {unled}")
     }
 }

@@ -1,15 +1,13 @@
 //! Coordinators are lost, one after the other, while servers and workers come and go: whoever leads next goes on from what was kept.
 
-use sim::*;
-use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
+mod open;
 
-const SHAPE: Shape = Shape { servers: 3, workers: 3 };
-const PATIENCE: Span = Span::from_millis(500);
-/// Those of the beginning, and one that comes later.
-const EVERYBODY: u32 = SHAPE.workers + 1;
+use open::{EVERYBODY, PATIENCE, SHAPE, check};
+use sim::*;
+use types::{Combine, Consistency, Reduce, Span, TableSpec};
 
 fn rows() -> TableSpec {
-    TableSpec::sparse("t", EVERYBODY).number(NumberType::F64)
+    open::rows(EVERYBODY)
 }
 
 /// A server and a worker crash, others come, and twice the coordinator is lost, for less than anybody's patience or for more. Where that
@@ -34,15 +32,6 @@ fn run(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Result<Cluste
     }
     cluster.try_run()?;
     Ok(cluster)
-}
-
-fn check(cluster: &Cluster, slack: u64) {
-    cluster.check(one_head_at_a_time());
-    cluster.check(staleness_at_most(slack));
-    cluster.check(reported_clock_is_true());
-    cluster.check(no_acknowledged_push_lost_or_doubled());
-    cluster.check(barriers_hold());
-    cluster.check(all_finished());
 }
 
 #[test]

@@ -1,31 +1,22 @@
 //! Servers come and go: their copies take over, and nothing acknowledged is lost or counted twice.
 
-use sim::*;
-use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
+mod open;
 
-const SHAPE: Shape = Shape { servers: 3, workers: 3 };
-const PATIENCE: Span = Span::from_millis(500);
+use open::{SHAPE, check};
+use sim::*;
+use types::{Combine, Consistency, Reduce, Span, TableSpec};
 
 fn rows() -> TableSpec {
-    TableSpec::sparse("t", SHAPE.workers).number(NumberType::F64)
+    open::rows(SHAPE.workers)
 }
 
 /// A server crashes and another one comes, both somewhere in the middle of the run.
-fn servers_come_and_go(seed: u64, spec: &TableSpec, faults: Faults) -> Cluster {
-    servers_come_and_go_with(seed, spec, faults, None).unwrap_or_else(|stuck| panic!("{stuck}"))
+fn servers_come_and_go(seed: u64, spec: &TableSpec) -> Cluster {
+    servers_come_and_go_with(seed, spec, None).unwrap_or_else(|stuck| panic!("{stuck}"))
 }
 
-fn servers_come_and_go_with(
-    seed: u64,
-    spec: &TableSpec,
-    faults: Faults,
-    sabotage: Option<Sabotage>,
-) -> Result<Cluster, Stuck> {
-    let mut cluster = Cluster::open(seed, SHAPE, faults, PATIENCE, 2);
-    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
-    let table = cluster.table(spec.clone());
-    let work = Work { clocks: 8, ..Work::default() };
-    cluster.programs(work.programs(seed, SHAPE, table, spec));
+fn servers_come_and_go_with(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Result<Cluster, Stuck> {
+    let mut cluster = open::cluster(seed, spec, sabotage);
     let mut random = Random::new(seed ^ 0x5E12_7E12);
     cluster.join_server(Span(random.below(60_000_000)));
     cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(random.below(60_000_000)));
@@ -35,11 +26,7 @@ fn servers_come_and_go_with(
 
 /// A server is cut off, from everybody or from the coordinator alone, for longer than anybody has patience, and comes back.
 fn a_server_is_cut_off(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Result<Cluster, Stuck> {
-    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
-    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
-    let table = cluster.table(spec.clone());
-    let work = Work { clocks: 8, ..Work::default() };
-    cluster.programs(work.programs(seed, SHAPE, table, spec));
+    let mut cluster = open::cluster(seed, spec, sabotage);
     let mut random = Random::new(seed ^ 0x150_1A7E);
     let from = if random.chance(0.5) { Isolation::Everybody } else { Isolation::Coordinator };
     let server = random.below(SHAPE.servers.into()) as u32;
@@ -48,21 +35,12 @@ fn a_server_is_cut_off(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) 
     Ok(cluster)
 }
 
-fn check(cluster: &Cluster, slack: u64) {
-    cluster.check(one_head_at_a_time());
-    cluster.check(staleness_at_most(slack));
-    cluster.check(reported_clock_is_true());
-    cluster.check(no_acknowledged_push_lost_or_doubled());
-    cluster.check(barriers_hold());
-    cluster.check(all_finished());
-}
-
 #[test]
 fn nothing_acknowledged_is_lost_or_doubled_when_a_server_is_lost() {
     for slack in [0, 2] {
         let spec = rows().consistency(Consistency::slack(slack));
         for_seeds(&format!("servers, slack {slack}"), |seed| {
-            let cluster = servers_come_and_go(seed, &spec, Faults::ALL);
+            let cluster = servers_come_and_go(seed, &spec);
             check(&cluster, slack);
             cluster.check(reads_own_writes());
             cluster
@@ -74,7 +52,7 @@ fn nothing_acknowledged_is_lost_or_doubled_when_a_server_is_lost() {
 fn clocks_are_whole_when_a_server_is_lost() {
     let spec = rows().consistency(Consistency::slack(1)).combine(Combine::Clock(Reduce::Sum));
     for_seeds("servers, by clock", |seed| {
-        let cluster = servers_come_and_go(seed, &spec, Faults::ALL);
+        let cluster = servers_come_and_go(seed, &spec);
         check(&cluster, 1);
         cluster.check(reads_hold_exactly_the_clocks_below_the_reported_one());
         cluster
@@ -96,7 +74,7 @@ fn found(seed: u64, sabotage: Sabotage) -> Option<String> {
     let spec = rows().consistency(Consistency::slack(1));
     let cluster = match sabotage {
         Sabotage::IgnoreLeases => a_server_is_cut_off(seed, &spec, Some(sabotage)),
-        _ => servers_come_and_go_with(seed, &spec, Faults::ALL, Some(sabotage)),
+        _ => servers_come_and_go_with(seed, &spec, Some(sabotage)),
     };
     let checkers = [no_acknowledged_push_lost_or_doubled(), staleness_at_most(1), one_head_at_a_time()];
     match cluster {

@@ -1,12 +1,10 @@
 //! Workers come and go, and nobody else notices more than that: bounds are kept, nothing acknowledged is lost, and every run ends.
 
-use sim::*;
-use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
+mod open;
 
-const SHAPE: Shape = Shape { servers: 3, workers: 3 };
-const PATIENCE: Span = Span::from_millis(500);
-/// Those of the beginning, and one that comes later.
-const EVERYBODY: u32 = SHAPE.workers + 1;
+use open::{EVERYBODY, PATIENCE, SHAPE};
+use sim::*;
+use types::{Combine, Consistency, Reduce, Span, TableSpec};
 
 /// One worker crashes, and another comes, both somewhere in the middle of the run.
 fn coming_and_going(seed: u64, spec: &TableSpec, work: &Work, faults: Faults) -> Cluster {
@@ -23,7 +21,7 @@ fn coming_and_going(seed: u64, spec: &TableSpec, work: &Work, faults: Faults) ->
 }
 
 fn rows() -> TableSpec {
-    TableSpec::sparse("t", EVERYBODY).number(NumberType::F64)
+    open::rows(EVERYBODY)
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use crate::frame::WireError;
 use types::{
-    CacheSpec, Chain, Clock, Codecs, Combine, Consistency, Initial, NodeId, NumberType, Placement, Plan, PlanNumber,
-    Position, Reduce, Setting, Shape, ShardId, Source, Span, TableId, TableSpec, UpdaterSpec, WorkerId,
+    CacheSpec, Chain, Clock, Codecs, Combine, Consistency, Initial, Measured, NodeId, NumberType, Placement, Plan,
+    PlanNumber, Position, Reduce, Setting, Shape, ShardId, Source, Span, TableId, TableSpec, UpdaterSpec, WorkerId,
 };
 
 /// Something that can be part of a message's body, or of a recording.
@@ -222,6 +222,7 @@ variants!(UpdaterSpec {
 fields!(TableSpec { name, number, shape, width, initial, consistency, combine, updater, cache, codecs });
 fields!(Codecs { up, down });
 fields!(Chain { whole, filling });
+fields!(Measured { mean, deviation, count });
 fields!(Plan { number, chains, workers });
 
 impl Field for Combine {

@@ -27,6 +27,6 @@ pub use keys::{KeyError, KeyPart, Keys, Signature, Slice};
 pub use loan::lend;
 pub use message::{
     Acked, Control, FailedClock, LeaseTerms, LeasedPiece, Marker, Member, MemberStatus, Message, Piece, Pull,
-    PullRefused, Pulled, Push, READ_WHOLE, Refresh, Refreshed, Refusal, Refused, Replica, Replicated, Resend,
-    ResendReason, Role, Standing, Status, Step, Tune, Waiting, Wants,
+    PullRefused, Pulled, Push, READ_WHOLE, Refresh, Refreshed, Refusal, Refused, Replica, Replicated, Report, Resend,
+    ResendReason, Role, Standing, Status, Step, Timeout, Tune, Waiting, Wants,
 };

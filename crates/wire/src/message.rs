@@ -11,7 +11,7 @@ pub use control::{Control, LeaseTerms, Member, Role};
 pub use read::{FailedClock, Pull, PullRefused, Pulled, READ_WHOLE, Refresh, Refreshed, Step, Waiting, Wants};
 pub use refusal::Refusal;
 pub use replica::{Piece, Replica, Replicated};
-pub use status::{MemberStatus, Standing, Status};
+pub use status::{MemberStatus, Report, Standing, Status, Timeout};
 pub use stream::{Acked, LeasedPiece, Marker, Push, Refused, Resend, ResendReason, Tune};
 
 use crate::Payload;

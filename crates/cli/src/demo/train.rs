@@ -79,6 +79,10 @@ pub fn train(session: &Session, training: &Training, clicks: &Clicks) -> Result<
             0 => part.run_and_watch(&held_out, Progress::start(&label(slack), training.clocks))?,
             _ => (part.run(|_, _| Ok(()))?, Vec::new()),
         };
+        if session.should_leave() {
+            // The others go on without this worker, and without its figures.
+            return Ok(None);
+        }
         curves.push((slack, curve));
         figures_table.push(&figures_table.keys(&[(run * workers + worker) as u64]), figures.to_row())?.wait()?;
     }
@@ -117,6 +121,9 @@ impl Part<'_> {
         session.barrier()?;
         let (start, ledger, traffic) = (Instant::now(), session.ledger(), session.traffic());
         for (clock, batch) in batches.iter().enumerate() {
+            if session.should_leave() {
+                break;
+            }
             let rows = table.pull(&batch.keys)?.wait()?;
             let admitted = Instant::now();
             figures.count_read(rows.staleness());
@@ -130,6 +137,9 @@ impl Part<'_> {
         }
         last_push.map(|push| push.wait()).transpose()?;
         figures.account(start.elapsed(), (&ledger, &session.ledger()), (traffic, session.traffic()));
+        if session.should_leave() {
+            return Ok(figures);
+        }
         session.barrier()?;
         look(batches.len(), start.elapsed())?;
         Ok(figures)

@@ -4,7 +4,7 @@ use super::{Session, Shared};
 use crate::meeting::{Meeting, Place};
 use crate::{Connect, Error, embedded};
 use machine::Size;
-use node::{DriverSettings, Recorder, Wait, join};
+use node::{DriverSettings, Recorder, Wait, Wanted, join};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -137,10 +137,12 @@ impl Session {
         let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
         let meeting = Meeting::of(connect)?;
         let Place { mut transport, mut waiter, address } = meeting.open(connect, 0, false, &pool)?;
-        let joined =
-            join(&mut transport, &mut waiter, (Role::Worker, connect.place), &address, token(), connect.join_limit)?;
+        let (wanted, limit) =
+            (Wanted { role: Role::Worker, place: connect.place, job: &connect.job }, connect.join_limit);
+        let joined = join(&mut transport, &mut waiter, wanted, &address, token(), limit, &connect.leave)?;
         let unled = meeting.is_of_several().then_some(connect.join_limit);
-        let settings = DriverSettings { wait: connect.wait, patience: connect.patience, unled, embedded: false };
+        let (wait, patience, leave) = (connect.wait, connect.patience, connect.leave.clone());
+        let settings = DriverSettings { wait, patience, unled, embedded: false, leave };
         Self::begin(joined, Box::new(transport), Box::new(waiter), settings, recorder, None)
     }
 

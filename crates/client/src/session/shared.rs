@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(super) came_later: bool,
     pub(super) opened: Instant,
     pub ledger: Mutex<Ledger>,
+    /// When the last clock ended, and how long had been waited for others by then.
+    pub(super) stepped: Mutex<(Instant, Duration)>,
     /// The logs of every table, however often it was opened, and how to send them at the end of a clock.
     pub(super) logs: Mutex<BTreeMap<TableId, TableLogs>>,
     pub(super) turns: AtomicU64,
@@ -64,6 +66,7 @@ impl Shared {
             came_later,
             opened: Instant::now(),
             ledger: Mutex::new(Ledger::default()),
+            stepped: Mutex::new((Instant::now(), Duration::ZERO)),
             logs: Mutex::new(BTreeMap::new()),
             turns: AtomicU64::new(0),
         })
@@ -87,6 +90,18 @@ impl Shared {
             [(table, failure), others @ ..] => Err(self.refused(*table, failure, others.len())),
             [] => Ok(()),
         }
+    }
+
+    /// A clock has ended: how long it took, without the time in which others were waited for.
+    pub(super) fn stepped(&self) {
+        let waited = {
+            let ledger = lock(&self.ledger);
+            ledger.waited_for_others() + ledger.barrier
+        };
+        let mut last = lock(&self.stepped);
+        let took = last.0.elapsed().saturating_sub(waited.saturating_sub(last.1));
+        *last = (Instant::now(), waited);
+        self.driver.stepped(took);
     }
 
     /// Where the worker's time went so far.

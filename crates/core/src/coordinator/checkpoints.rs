@@ -3,7 +3,7 @@
 //! The clock lies a little ahead of the furthest frontier that was heard of, so that every shard comes by it. One that has passed it
 //! says so; then the checkpoint is given up, and the next is decided further ahead.
 
-use super::{ASK_AGAIN_AFTER, Coordinator, Membership};
+use super::{Coordinator, Membership};
 use crate::Outbox;
 use std::collections::BTreeMap;
 use types::{Clock, ShardId, TableId, TableSpec, Time};
@@ -195,8 +195,9 @@ impl Coordinator {
 
     /// Says it again to servers that may not have heard of it, or whose answer was lost.
     pub(super) fn ask_for_checkpoint_again(&mut self, now: Time, out: &mut Outbox) {
+        let after = self.ask_again_after();
         if let Some(underway) = &mut self.checkpoints.underway
-            && now.since(underway.asked) >= ASK_AGAIN_AFTER
+            && now.since(underway.asked) >= after
         {
             underway.asked = now;
             self.say_checkpoint(out);

@@ -4,8 +4,8 @@
 //! frontier has passed (so that no checkpoint to come calls it open), and when every server goes by a plan without those who held it
 //! before and were lost. So servers are told one place at a time, in times without changes of the plan, until all have answered.
 
+use super::Coordinator;
 use super::barrier::{NAMED, NOTICE_AFTER};
-use super::{ASK_AGAIN_AFTER, Coordinator};
 use crate::Outbox;
 use crate::leases::{Granted, Ledger, Place, Terms, Work};
 use std::collections::{BTreeMap, BTreeSet};
@@ -244,7 +244,7 @@ impl Coordinator {
 
     /// Time has passed: says again what servers have not answered, and to workers whom they wait for.
     pub(super) fn tick_leases(&mut self, out: &mut Outbox) {
-        let now = self.now;
+        let (now, after) = (self.now, self.ask_again_after());
         let servers: BTreeSet<NodeId> = self.live_servers().collect();
         for set in 0..self.sets.len() as u32 {
             let Some(known) = self.sets.get_mut(set as usize) else { continue };
@@ -260,7 +260,7 @@ impl Coordinator {
             let mut again = false;
             if let Some(forgetting) = &mut known.forgetting {
                 forgetting.waiting.retain(|server| servers.contains(server));
-                again = now.since(forgetting.said) >= ASK_AGAIN_AFTER;
+                again = now.since(forgetting.said) >= after;
                 forgetting.said = if again { now } else { forgetting.said };
             }
             told.into_iter().for_each(|source| self.say_awaited(set, source, true, out));

@@ -12,7 +12,7 @@ use super::tables::Table;
 use super::{Coordinator, Membership, Seat, Size};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use types::{Chain, Clock, NodeId, Source, Span, Time, WorkerId};
+use types::{Chain, NodeId, Source, Span, Time, WorkerId};
 use wire::{Field, Reader, WireError};
 
 /// The version of what is written here.
@@ -21,9 +21,6 @@ const VERSION: u32 = 1;
 pub(super) const MOST_NODES: u32 = 1 << 20;
 /// Counters of a memory that was kept are below this, and have room to grow.
 const MOST_COUNT: u64 = u64::MAX / 2;
-
-/// Nodes have this long to find a successor, which they may look for elsewhere first, before anybody's patience begins.
-const FINDING: Span = Span::from_secs(3);
 
 /// Why bytes are no memory that this coordinator can go on from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,16 +77,12 @@ impl Field for Seat {
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(Self {
-            address: Field::get(input)?,
-            source: Field::get(input)?,
-            ready: Field::get(input)?,
-            heard: Time(0),
-            since: Field::get(input)?,
-            clock: Clock(0),
-            gone: Field::get(input)?,
-            expelled: Field::get(input)?,
-        })
+        let mut seat = Self::new(Field::get(input)?, Field::get(input)?, Time(0));
+        seat.ready = Field::get(input)?;
+        seat.since = Field::get(input)?;
+        seat.gone = Field::get(input)?;
+        seat.expelled = Field::get(input)?;
+        Ok(seat)
     }
 }
 
@@ -208,12 +201,13 @@ impl Coordinator {
 
     /// What is not kept: everybody is about to be heard of, and nobody is known to go by the plan.
     fn take_up(&mut self, now: Time) {
-        self.seats.values_mut().for_each(|seat| seat.heard = now + FINDING);
+        let found = now + self.finding();
+        self.seats.values_mut().for_each(|seat| seat.heard = found);
         self.tables.values_mut().for_each(|table| table.asked_at(now));
         self.present = self.live_workers().count();
         if self.begun {
             let waiting = self.live_servers().collect();
-            self.adoption = Some(Adoption { waiting, frontier: Clock(0) });
+            self.adoption = Some(Adoption::new(waiting, now));
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The coordinator machine: who is there, which tables exist, who stands at the barrier, and who has gone silent.
 
+mod balance;
 mod barrier;
 mod checkpoints;
 mod leases;
+mod leaving;
 mod memory;
 mod placement;
 mod plans;
@@ -11,6 +13,7 @@ mod status;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 
 use crate::Outbox;
 use checkpoints::Checkpoints;
@@ -21,11 +24,8 @@ use plans::Adoption;
 use seats::Seat;
 use std::collections::{BTreeMap, BTreeSet};
 use tables::Table;
-use types::{Chain, NodeId, Plan, Span, TableId, Time, WorkerId};
+use types::{Chain, Measured, NodeId, Plan, Span, TableId, TableSpec, Time, WorkerId};
 use wire::{Control, Frame, Head, Message};
-
-/// What was not answered is asked again after this long.
-const ASK_AGAIN_AFTER: Span = Span::from_millis(500);
 
 /// How many parties a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +71,12 @@ pub struct News {
 pub struct Coordinator {
     size: Size,
     membership: Membership,
+    /// Whose run it is; empty if that does not matter.
+    job: String,
     /// A node that is silent for this long is lost.
     patience: Span,
+    /// How long nodes take to answer.
+    answers: Measured,
     seats: BTreeMap<NodeId, Seat>,
     tokens: BTreeMap<u64, NodeId>,
     /// Seats given so far: the last source.
@@ -90,7 +94,11 @@ pub struct Coordinator {
     filled: BTreeMap<(u32, u32), BTreeSet<TableId>>,
     /// Workers that have not said that they do.
     untold: BTreeSet<NodeId>,
+    /// Bytes of each slice, as those who answer for it say.
+    bytes: Vec<u64>,
     tables: BTreeMap<String, Table>,
+    /// Tables that are asked for while a plan is on its way, and by whom.
+    deferred: Vec<(NodeId, TableSpec)>,
     /// What is leased, in the order of asking for it.
     sets: Vec<DataSet>,
     now: Time,
@@ -114,7 +122,9 @@ impl Coordinator {
         Self {
             size,
             membership,
+            job: String::new(),
             patience,
+            answers: Measured::default(),
             seats: BTreeMap::new(),
             tokens: BTreeMap::new(),
             given: 0,
@@ -125,7 +135,9 @@ impl Coordinator {
             adoption: None,
             filled: BTreeMap::new(),
             untold: BTreeSet::new(),
+            bytes: Vec::new(),
             tables: BTreeMap::new(),
+            deferred: Vec::new(),
             sets: Vec::new(),
             now: Time(0),
             barriers: BTreeMap::new(),
@@ -137,6 +149,13 @@ impl Coordinator {
             lost: None,
             checkpoints: Checkpoints::default(),
         }
+    }
+
+    /// Of a job: whoever says that it is of another is turned away.
+    #[must_use]
+    pub fn of_job(mut self, job: &str) -> Self {
+        job.clone_into(&mut self.job);
+        self
     }
 
     /// The first node that was lost, and how that was noticed.
@@ -192,7 +211,14 @@ impl Coordinator {
             seat.clock = seat.clock.max(frame.head.clock);
         }
         match control {
-            Control::Join { role, address, token, place } => {
+            Control::Join { token, job, .. } if !job.is_empty() && !self.job.is_empty() && job != self.job => {
+                let reason = format!(
+                    "this run is of job '{}', and the node was started for job '{job}'; give it that job's address, or all the same --job",
+                    self.job
+                );
+                Self::say(from, Control::Turned { reason, token }, out);
+            }
+            Control::Join { role, address, token, place, .. } => {
                 self.join(now, from, (role, place), address, token, out);
             }
             Control::AskStatus => {
@@ -205,6 +231,7 @@ impl Coordinator {
                 }
                 self.beat(from, frame.head.number, out);
             }
+            Control::Report { report } => self.reported(from, *report),
             // What stops one worker's program would stop the others', too.
             Control::Fail { reason } => self.declare_lost(from, format!("it could not go on: {reason}"), out),
             // Whoever says more before it was told to begin is none of ours, and its seat may yet become another's.
@@ -215,10 +242,12 @@ impl Coordinator {
             Control::Bye => self.bye(from, out),
             Control::Adopted { plan, enacted, frontier } => self.adopted(from, plan, enacted, frontier, out),
             Control::Filled { table, shard, server, plan } => self.filled(table, shard, server, plan),
+            Control::Retire => self.retire(from, out),
             Control::Missed { .. } | Control::Written { .. } | Control::Unwritten { .. } => self.checkpointed(control),
             control => self.leases(&head, control, out),
         }
         self.replan(out);
+        self.release(out);
     }
 
     fn live_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
@@ -291,12 +320,29 @@ impl Coordinator {
         }
     }
 
+    /// The coordinator itself cannot go on, and nobody can in its place: everybody is told.
+    pub fn give_up(&mut self, reason: String, out: &mut Outbox) {
+        if self.lost.is_none() {
+            for node in self.everybody() {
+                Self::say(node, Control::Lost { node: NodeId::Coordinator, reason: reason.clone() }, out);
+            }
+            self.lost = Some((NodeId::Coordinator, reason));
+        }
+    }
+
+    /// Everybody who is there, or is about to be.
+    #[must_use]
+    pub fn everybody(&self) -> Vec<NodeId> {
+        self.seats.iter().filter(|(_, seat)| !seat.gone).map(|(node, _)| *node).collect()
+    }
+
     /// Time has passed: asks again, names who is waited for, and notices who has gone silent.
     pub fn tick(&mut self, now: Time, out: &mut Outbox) {
         self.ask_servers_again(now, out);
         self.ask_for_checkpoint_again(now, out);
-        if now.since(self.said_again) >= ASK_AGAIN_AFTER {
+        if now.since(self.said_again) >= self.ask_again_after() {
             self.said_again = now;
+            self.adoption.iter_mut().for_each(|adoption| adoption.again = true);
             self.say_plan(out);
             if self.is_over() {
                 // A server that missed the end would never stop.
@@ -311,11 +357,8 @@ impl Coordinator {
             return;
         }
         // A server whose lease has surely ended is given up, not one whose lease is about to: clocks do not run alike everywhere.
-        let patience = |node: &NodeId| match node {
-            NodeId::Server(_) if self.membership != Membership::Fixed => Span(self.patience.0 / 4 * 5),
-            _ => self.patience,
-        };
-        let silent = |(node, seat): &(&NodeId, &Seat)| !seat.gone && now.since(seat.heard) > patience(node);
+        let silent =
+            |(node, seat): &(&NodeId, &Seat)| !seat.gone && now.since(seat.heard) > self.given_up_after(**node);
         let silent: Vec<(NodeId, f64)> =
             self.seats.iter().filter(silent).map(|(node, seat)| (*node, now.since(seat.heard).as_secs_f64())).collect();
         for (node, seconds) in silent {

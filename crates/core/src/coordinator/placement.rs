@@ -1,11 +1,11 @@
-//! Which servers hold which slices: copies are made where some are missing, and a server that comes gets its share.
-//!
-//! Slices are the virtual nodes of consistent hashing: each server has a preference for each of them, by a hash of both. Whoever needs
-//! slices takes those that it prefers from servers that have more than their share, so that nothing else moves.
+//! Where slices are in the beginning, and what becomes of that when servers come, go, or hold more than they did.
 
+use super::balance::Layout;
 use super::{Coordinator, Membership, News};
-use std::collections::BTreeMap;
 use types::{Chain, NodeId, PlanNumber, ShardId, TableId};
+
+/// Below this many bytes a server, what is held unevenly is not worth moving.
+const WORTH_MOVING: u64 = 1 << 20;
 
 impl Coordinator {
     pub(super) fn copies(&self) -> usize {
@@ -27,21 +27,20 @@ impl Coordinator {
         (0..slices).map(chain).collect()
     }
 
-    fn server_indices(&self) -> Vec<u32> {
-        let index = |node: NodeId| if let NodeId::Server(index) = node { Some(index) } else { None };
-        let takes_part = |node: &NodeId| self.seats.get(node).is_some_and(|seat| seat.since.is_some());
-        self.live_servers().filter(takes_part).filter_map(index).collect()
+    /// Servers that take part and are not about to leave, in order.
+    pub(super) fn staying(&self) -> Vec<u32> {
+        let stays = |(node, seat): (&NodeId, &super::Seat)| match node {
+            NodeId::Server(index) if seat.takes_part() && !seat.leaving => Some(*index),
+            _ => None,
+        };
+        self.seats.iter().filter_map(stays).collect()
     }
 
-    /// How many slices each server holds, or is to.
-    fn loads(&self) -> BTreeMap<u32, usize> {
-        let mut loads: BTreeMap<u32, usize> = self.server_indices().into_iter().map(|server| (server, 0)).collect();
-        for server in self.chains.iter().flat_map(|chain| chain.whole.iter().chain(&chain.filling)) {
-            if let Some(load) = loads.get_mut(server) {
-                *load += 1;
-            }
-        }
-        loads
+    /// Has something done with where slices are, which says whether that changes anything.
+    fn lay_out(&mut self, change: impl FnOnce(&mut Layout<'_>) -> bool) {
+        let (servers, copies) = (self.staying(), self.copies());
+        let mut layout = Layout { chains: &mut self.chains, bytes: &self.bytes, servers: &servers, copies };
+        self.changed |= change(&mut layout);
     }
 
     /// Whether there is another whole copy of everything that a server holds.
@@ -76,49 +75,36 @@ impl Coordinator {
     /// Fills new copies where there are fewer than there should be and servers that could hold them.
     pub(super) fn repair(&mut self) {
         self.note_copies();
-        let copies = self.copies();
-        let mut loads = self.loads();
-        for slice in 0..self.chains.len() {
-            let chain = &self.chains[slice];
-            if chain.whole.len() + chain.filling.len() >= copies.min(loads.len()) {
-                continue;
-            }
-            let free = loads.iter().filter(|(server, _)| !chain.holds(**server));
-            let Some(server) = free.min_by_key(|(server, load)| (**load, preference(slice, **server))).map(|(s, _)| *s)
-            else {
-                continue;
-            };
-            *loads.entry(server).or_default() += 1;
-            self.chains[slice].filling.push(server);
-            self.changed = true;
-        }
+        self.lay_out(|layout| layout.repair());
     }
 
-    /// A server has come: it is filled with its share, of the slices that it prefers among those of servers that have more than theirs.
+    /// A server has come: it is filled with its share.
     pub(super) fn rebalance(&mut self) {
-        let loads = self.loads();
-        let total: usize = loads.values().sum();
-        let share = total / loads.len().max(1);
-        let mut loads = loads;
-        for server in self.server_indices() {
-            let mut slices: Vec<usize> = (0..self.chains.len()).collect();
-            slices.sort_by_key(|slice| preference(*slice, server));
-            for slice in slices {
-                if loads[&server] >= share {
-                    break;
-                }
-                let chain = &self.chains[slice];
-                let from = chain.whole.iter().filter(|member| loads.get(member).is_some_and(|load| *load > share));
-                let Some(from) = from.max_by_key(|member| loads[member]).copied() else { continue };
-                if chain.holds(server) || !chain.filling.is_empty() {
-                    continue;
-                }
-                *loads.entry(server).or_default() += 1;
-                *loads.entry(from).or_default() -= 1;
-                self.chains[slice].filling.push(server);
-                self.changed = true;
+        self.lay_out(|layout| layout.share_out());
+    }
+
+    /// A server says how many bytes the slices have that it answers for. Where servers have come to hold far more than others, some of it
+    /// is moved, in times in which nothing else is.
+    pub(super) fn heard_bytes(&mut self, slices: &[(ShardId, u64)]) {
+        self.bytes.resize(self.chains.len(), 0);
+        for (slice, bytes) in slices {
+            if let Some(known) = self.bytes.get_mut(slice.0 as usize) {
+                *known = *bytes;
             }
         }
+        let steady = self.adoption.is_none() && !self.changed && self.untold.is_empty() && self.is_settled();
+        let (servers, copies) = (self.staying(), self.copies());
+        let worth = self.bytes.iter().sum::<u64>() * copies as u64 >= WORTH_MOVING * servers.len() as u64;
+        if !steady || !worth || self.membership == Membership::Fixed {
+            return;
+        }
+        self.lay_out(|layout| layout.is_uneven() && layout.share_out());
+    }
+
+    /// Whether nothing is being filled, and nobody is about to leave.
+    fn is_settled(&self) -> bool {
+        self.chains.iter().all(|chain| chain.filling.is_empty())
+            && !self.seats.values().any(|seat| seat.leaving && !seat.gone)
     }
 
     /// A copy holds all of a table's slice. When it does of every table, it is part of the chain.
@@ -134,25 +120,25 @@ impl Coordinator {
         if !tables.filter(|(_, slices)| *slices > shard.0 as usize).all(|(table, _)| filled.contains(&table)) {
             return;
         }
-        let loads = self.loads();
-        let copies = self.copies();
-        let chain = &mut self.chains[shard.0 as usize];
-        chain.filling.retain(|member| *member != server);
-        // Behind the tail, which it was filled from: whoever comes before has whatever those after it have.
-        chain.whole.push(server);
-        while chain.whole.len() > copies {
-            let loaded = chain.whole.iter().filter(|member| **member != server).max_by_key(|member| loads.get(member));
-            let Some(loaded) = loaded.copied() else { break };
-            chain.whole.retain(|member| *member != loaded);
-        }
-        self.changed = true;
+        self.complete(shard.0 as usize, server);
     }
-}
 
-/// How much a server wants a slice: the least first.
-fn preference(slice: usize, server: u32) -> u64 {
-    let mut bits = (slice as u64) << 32 | u64::from(server);
-    bits = (bits ^ bits >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    bits = (bits ^ bits >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    bits ^ bits >> 32
+    fn complete(&mut self, slice: usize, server: u32) {
+        self.lay_out(|layout| {
+            layout.complete(slice, server);
+            true
+        });
+    }
+
+    /// Copies of slices that no table has are whole as they are. No table is made before the plan that says so is adopted.
+    pub(super) fn fill_what_is_empty(&mut self) {
+        let slices = self.chains.len();
+        let first = self.tables.values().map(|table| table.slices(slices).1).max().unwrap_or(0);
+        for slice in first..slices {
+            for server in self.chains[slice].filling.clone() {
+                self.complete(slice, server);
+            }
+        }
+        self.changed = false;
+    }
 }

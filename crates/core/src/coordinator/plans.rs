@@ -3,7 +3,7 @@
 use super::{Coordinator, Membership, Seat};
 use crate::Outbox;
 use std::collections::BTreeSet;
-use types::{Clock, NodeId, Plan, PlanNumber, Source};
+use types::{Clock, NodeId, Plan, PlanNumber, Source, Time};
 use wire::{Control, Member};
 
 /// A plan on its way to the servers. Workers hear of it when all of them go by it, so that none is asked for what it does not know.
@@ -11,6 +11,15 @@ pub(super) struct Adoption {
     pub waiting: BTreeSet<NodeId>,
     /// The highest frontier of any shard: where those begin who are new.
     pub frontier: Clock,
+    /// When it was said, and whether it was said again since: then an answer does not tell how long it took.
+    pub asked: Time,
+    pub again: bool,
+}
+
+impl Adoption {
+    pub fn new(waiting: BTreeSet<NodeId>, asked: Time) -> Self {
+        Self { waiting, frontier: Clock(0), asked, again: false }
+    }
 }
 
 impl Coordinator {
@@ -44,13 +53,14 @@ impl Coordinator {
             return;
         }
         self.changed = false;
+        self.fill_what_is_empty();
         self.plan.number = PlanNumber(self.plan.number.0 + 1);
         self.plan.workers = self.seated_workers();
         self.plan.chains = self.chains.clone();
         self.filled.clear();
         let waiting: BTreeSet<NodeId> = self.live_servers().collect();
         self.untold.clear();
-        self.adoption = Some(Adoption { waiting, frontier: Clock(0) });
+        self.adoption = Some(Adoption::new(waiting, self.now));
         self.say_plan(out);
         self.adopt_if_all(out);
     }
@@ -83,6 +93,9 @@ impl Coordinator {
             && adoption.waiting.remove(&from)
         {
             adoption.frontier = adoption.frontier.max(frontier);
+            if !adoption.again {
+                self.answers.observe(self.now.since(adoption.asked));
+            }
         }
         self.adopt_if_all(out);
     }
@@ -108,6 +121,7 @@ impl Coordinator {
             }
         }
         self.say_plan(out);
+        self.make_deferred(out);
         self.repair();
         self.replan(out);
     }

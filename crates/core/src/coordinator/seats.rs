@@ -4,7 +4,7 @@ use super::memory::MOST_NODES;
 use super::{Coordinator, Membership, News};
 use crate::Outbox;
 use types::{Clock, NodeId, Source, Time};
-use wire::{Control, Frame, Head, Message, Role};
+use wire::{Control, Frame, Head, Message, Report, Role};
 
 pub(super) struct Seat {
     pub address: String,
@@ -17,12 +17,35 @@ pub(super) struct Seat {
     pub since: Option<Clock>,
     /// Where its clock was when it was last heard.
     pub clock: Clock,
+    /// Since when it would leave. Not kept: it says so again.
+    pub would_leave: Option<Time>,
+    /// Whether it does, when others hold what it holds.
+    pub leaving: bool,
+    /// What it has said of itself.
+    pub report: Report,
     pub gone: bool,
     /// Why the run goes on without it, if it does.
     pub expelled: Option<String>,
 }
 
 impl Seat {
+    /// For somebody who has just come.
+    pub fn new(address: String, source: Source, heard: Time) -> Self {
+        Self {
+            address,
+            source,
+            ready: false,
+            heard,
+            since: None,
+            clock: Clock(0),
+            would_leave: None,
+            leaving: false,
+            report: Report::default(),
+            gone: false,
+            expelled: None,
+        }
+    }
+
     /// Whether whoever sits here is in the run, and has been told to begin.
     pub fn takes_part(&self) -> bool {
         !self.gone && self.since.is_some()
@@ -63,9 +86,7 @@ impl Coordinator {
                 self.tokens.insert(token, node);
                 self.given += 1;
                 let source = Source(self.given);
-                let (ready, since, gone, expelled) = (false, None, false, None);
-                let clock = Clock(0);
-                self.seats.insert(node, Seat { address, source, ready, heard: now, since, clock, gone, expelled });
+                self.seats.insert(node, Seat::new(address, source, now));
                 if self.begun {
                     self.news.push(News { node, what: "joins the run".to_owned() });
                 }

@@ -1,6 +1,6 @@
 //! Which tables exist: made on all servers before any worker hears of them.
 
-use super::{ASK_AGAIN_AFTER, Coordinator};
+use super::Coordinator;
 use crate::Outbox;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{NodeId, TableId, TableSpec, Time};
@@ -18,6 +18,8 @@ pub(super) struct Table {
     /// Workers that have not said that they know of it: the frontier counts all of them, whether they use it or not.
     untold: BTreeSet<NodeId>,
     asked: Time,
+    /// Whether it was asked for again: then an answer does not tell how long it took.
+    again: bool,
 }
 
 impl Field for Table {
@@ -43,6 +45,7 @@ impl Field for Table {
             askers: nodes(input)?,
             untold: nodes(input)?,
             asked: Time(0),
+            again: true,
         })
     }
 }
@@ -70,6 +73,11 @@ impl Table {
         if tables.iter().all(can_be) { Ok(()) } else { Err("a table that cannot be") }
     }
 
+    /// Its number.
+    pub fn id(&self) -> TableId {
+        self.id
+    }
+
     /// Its number, and how many slices it has of so many.
     pub fn slices(&self, of: usize) -> (TableId, usize) {
         (self.id, self.spec.shape.extent().split(of).len())
@@ -81,6 +89,13 @@ impl Coordinator {
         let name = spec.name.clone();
         if let Err(error) = crate::check(&spec) {
             return Self::say(from, Control::TableRefused { name, problem: error.to_string() }, out);
+        }
+        if self.adoption.is_some() && !self.tables.contains_key(&name) {
+            // Slices that no table has are given to whoever is to have them, by that plan: they must stay empty until it is adopted.
+            if !self.deferred.contains(&(from, spec.clone())) {
+                self.deferred.push((from, spec));
+            }
+            return;
         }
         let id = TableId(self.tables.len() as u32);
         let adding = match self.adding(id, &spec) {
@@ -102,6 +117,7 @@ impl Coordinator {
                 askers: BTreeSet::new(),
                 untold: workers,
                 asked: now,
+                again: false,
             }
         });
         if let Some(difference) = table.spec.difference(&spec) {
@@ -116,6 +132,10 @@ impl Coordinator {
         let Some((name, table)) = self.tables.iter_mut().find(|(_, table)| table.id == id) else { return };
         if table.untold.remove(&from) || !table.pending.remove(&from) {
             return;
+        }
+        // One that is restored is read first, however long that takes.
+        if !table.again && matches!(table.adding, Control::AddTable { .. }) {
+            self.answers.observe(self.now.since(table.asked));
         }
         table.problem = table.problem.take().or(problem.map(|problem| format!("{from}: {problem}")));
         if table.pending.is_empty() && table.problem.is_none() {
@@ -136,6 +156,13 @@ impl Coordinator {
         }
         made.sort_by_key(|(id, _)| *id);
         Some(made)
+    }
+
+    /// Makes the tables that were asked for while a plan was on its way.
+    pub(super) fn make_deferred(&mut self, out: &mut Outbox) {
+        for (from, spec) in std::mem::take(&mut self.deferred) {
+            self.make_table(self.now, from, spec, out);
+        }
     }
 
     /// A node that came later hears of every table: a worker ends its clocks for it, a server may have to hold some of it.
@@ -182,8 +209,9 @@ impl Coordinator {
 
     /// Says again what servers and workers have not answered.
     pub(super) fn ask_servers_again(&mut self, now: Time, out: &mut Outbox) {
-        for table in self.tables.values_mut().filter(|table| now.since(table.asked) >= ASK_AGAIN_AFTER) {
-            table.asked = now;
+        let after = self.ask_again_after();
+        for table in self.tables.values_mut().filter(|table| now.since(table.asked) >= after) {
+            (table.asked, table.again) = (now, true);
             for server in &table.pending {
                 Self::say(*server, table.adding.clone(), out);
             }

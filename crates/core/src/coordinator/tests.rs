@@ -21,7 +21,8 @@ fn a_place_asked_for_is_given_if_there_is_one_and_it_is_free() {
     for (token, (role, place, expected)) in (0u64..).zip(cases) {
         let mut out = Outbox::new();
         let from = NodeId::Worker(1000 + token as u32);
-        let message = Message::Control(Control::Join { role, address: String::new(), token, place });
+        let message =
+            Message::Control(Control::Join { role, address: String::new(), token, place, job: String::new() });
         let frame = Frame { head: Head::plain(from, NodeId::Coordinator), message };
         coordinator.handle(Time(0), frame, &mut out);
         let answer = out.drain().next().unwrap().message;
@@ -59,7 +60,7 @@ pub(super) fn controls(out: &mut Outbox) -> Vec<Control> {
 
 /// Joins as a worker; the name and the source given, if there is a place.
 pub(super) fn join(coordinator: &mut Coordinator, now: Time, role: Role, token: u64) -> Option<(NodeId, Source)> {
-    let control = Control::Join { role, address: String::new(), token, place: None };
+    let control = Control::Join { role, address: String::new(), token, place: None, job: String::new() };
     let answer = said(coordinator, now, NodeId::Worker(1000), Source(0), control);
     answer.into_iter().find_map(|answer| match answer {
         Control::Welcome { node, source, .. } => Some((node, source)),
@@ -169,7 +170,8 @@ fn a_place_whose_node_fell_silent_before_the_run_began_is_free_again() {
     let mut coordinator = Coordinator::new(Size { servers: 1, workers: 1 }, Membership::Fixed, Span::from_secs(5));
     let mut out = Outbox::new();
     let mut join = |coordinator: &mut Coordinator, now: Time, token: u64| {
-        let control = Control::Join { role: Role::Worker, address: String::new(), token, place: None };
+        let control =
+            Control::Join { role: Role::Worker, address: String::new(), token, place: None, job: String::new() };
         let head = Head::plain(NodeId::Worker(1000), NodeId::Coordinator);
         coordinator.handle(now, Frame { head, message: Message::Control(control) }, &mut out);
         out.drain().next().map(|frame| frame.message)
@@ -182,4 +184,32 @@ fn a_place_whose_node_fell_silent_before_the_run_began_is_free_again() {
     let much_later = Time(0) + Span::from_secs(6);
     coordinator.tick(much_later, &mut Outbox::new());
     assert!(welcomed(join(&mut coordinator, much_later, 2)));
+}
+
+/// Shells hand in a clock that never goes back; if one did, nobody would be given up for it.
+#[test]
+fn a_clock_that_is_set_back_gives_nobody_up() {
+    let mut coordinator = begun(1);
+    let second = |seconds| Time(0) + Span::from_secs(seconds);
+    let members: Vec<(NodeId, Source)> = coordinator.seats.iter().map(|(node, seat)| (*node, seat.source)).collect();
+    for (node, source) in members {
+        said(&mut coordinator, second(5_000), node, source, Control::Beat);
+    }
+    for (now, lost) in [(1, false), (4_000, false), (5_999, false), (6_001, true)] {
+        coordinator.tick(second(now), &mut Outbox::new());
+        assert_eq!(coordinator.lost().is_some(), lost, "second {now}");
+    }
+}
+
+#[test]
+fn who_is_of_another_job_is_turned_away_and_who_does_not_say_is_not() {
+    let mut coordinator =
+        Coordinator::new(Size { servers: 1, workers: 3 }, Membership::Fixed, Span::from_secs(1)).of_job("a");
+    for (token, (job, welcome)) in (0..).zip([("b", false), ("a", true), ("", true)]) {
+        let (address, place) = (String::new(), None);
+        let join = Control::Join { role: Role::Worker, address, token, place, job: job.to_owned() };
+        let answers = said(&mut coordinator, Time(0), NodeId::Worker(1000), Source(0), join);
+        let welcomed = answers.iter().any(|answer| matches!(answer, Control::Welcome { .. }));
+        assert_eq!(welcomed, welcome, "{job}: {answers:?}");
+    }
 }

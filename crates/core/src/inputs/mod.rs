@@ -51,6 +51,8 @@ pub enum CoordinatorInput {
     Resume(Box<Resume>),
     /// A checkpoint has been begun: in which store, and its name there.
     Checkpoint(Time, String, String),
+    /// It was told to leave, and nobody could lead in its place: why the run ends.
+    GiveUp(String),
 }
 
 impl CoordinatorInput {
@@ -62,6 +64,7 @@ impl CoordinatorInput {
             Self::Gone(node) => coordinator.gone(node, out),
             Self::Resume(resume) => coordinator.resume(*resume),
             Self::Checkpoint(now, location, name) => coordinator.checkpoint(now, location, name, out),
+            Self::GiveUp(reason) => coordinator.give_up(reason, out),
         }
     }
 }

@@ -6,10 +6,11 @@
 use super::filling::Filling;
 use super::gathered::Gathered;
 use std::collections::{BTreeMap, VecDeque};
-use types::{Chain, Clock, NodeId, Span, Time, WorkerId};
+use types::{Chain, Clock, Measured, NodeId, Span, Time, WorkerId};
 use wire::Replica;
 
-/// What was not answered for this long is sent again, and each time after twice as long.
+/// What was not answered for as long as answers take, by what was measured, is sent again, and each time after twice as long. But never before
+/// this: a thread that was not run for a moment has lost nothing.
 const AGAIN: Span = Span::from_millis(100);
 /// But never after longer than this.
 const LONGEST: Span = Span::from_secs(5);
@@ -55,11 +56,19 @@ pub struct Child {
     pub through: u64,
     moved: Time,
     again: Span,
+    /// How long windows take to be answered, and the one that is being timed: none that was sent twice.
+    trip: Measured,
+    timed: Option<(u64, Time)>,
 }
 
 impl Child {
     fn new(node: NodeId, filling: Option<Filling>, through: u64, now: Time) -> Self {
-        Self { node, filling, through, moved: now, again: AGAIN }
+        Self { node, filling, through, moved: now, again: AGAIN, trip: Measured::default(), timed: None }
+    }
+
+    /// After how long something that it was sent is late.
+    fn late_after(&self) -> Span {
+        if self.trip.count == 0 { AGAIN } else { self.trip.limit(AGAIN, LONGEST) }
     }
 
     /// Whether windows are sent to it: all but those that its filling will hold.
@@ -171,8 +180,9 @@ impl Links {
     pub fn send(&mut self, window: Window, now: Time, post: &mut Post) {
         for child in self.children.iter_mut().filter(|child| child.takes_windows()) {
             if self.kept.back().is_none_or(|last| last.number <= child.through) {
-                (child.moved, child.again) = (now, AGAIN);
+                (child.moved, child.again) = (now, child.late_after());
             }
+            child.timed.get_or_insert((window.number, now));
             post.extend(window.pieces.iter().map(|piece| (child.node, piece.clone())));
         }
         self.kept.push_back(window);
@@ -191,7 +201,7 @@ impl Links {
                 }
             }
             if post.len() > before {
-                child.moved = now;
+                (child.moved, child.timed) = (now, None);
                 child.again = Span((child.again.0 * 2).min(LONGEST.0));
             }
         }
@@ -201,11 +211,12 @@ impl Links {
     /// came out of order.
     pub fn answered(&mut self, node: NodeId, through: u64, pieces: Option<(u64, u32)>, now: Time, post: &mut Post) {
         let Some(child) = self.children.iter_mut().find(|child| child.node == node) else { return };
+        let late_after = child.late_after();
         if let Some(filling) = &mut child.filling {
             if !filling.answered(pieces) {
                 return;
             }
-            (child.moved, child.again) = (now, AGAIN);
+            (child.moved, child.again) = (now, late_after);
             let Some(end) = filling.is_over() else { return };
             child.filling = None;
             child.through = end;
@@ -213,9 +224,12 @@ impl Links {
             post.extend(later.flat_map(|window| &window.pieces).map(|piece| (node, piece.clone())));
         }
         if through > child.through {
-            (child.through, child.moved, child.again) = (through, now, AGAIN);
-        } else if through == child.through && now.since(child.moved) >= AGAIN {
-            child.moved = now;
+            if let Some((_, sent)) = child.timed.take_if(|(number, _)| *number <= through) {
+                child.trip.observe(now.since(sent));
+            }
+            (child.through, child.moved, child.again) = (through, now, child.late_after());
+        } else if through == child.through && now.since(child.moved) >= child.late_after() {
+            (child.moved, child.timed) = (now, None);
             let lacking = self.kept.iter().filter(|window| window.number > through);
             post.extend(lacking.flat_map(|window| &window.pieces).map(|piece| (node, piece.clone())));
         }
@@ -224,6 +238,12 @@ impl Links {
     /// Windows that are closed, and not held by everybody yet.
     pub fn under_way(&self) -> usize {
         self.kept.len()
+    }
+
+    /// After how long a window is sent again to whoever takes longest, and how long windows take there.
+    pub fn resends(&self) -> Option<(Span, Measured)> {
+        let measured = self.children.iter().filter(|child| child.trip.count > 0);
+        measured.map(|child| (child.late_after(), child.trip)).max_by_key(|(late, trip)| (*late, trip.mean))
     }
 
     /// Whether time alone will bring something about.

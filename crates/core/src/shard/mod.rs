@@ -44,7 +44,7 @@ use resolve::Stop;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stream::Stream;
 use subscribers::Subscribers;
-use types::{Clock, Combine, Placed, Plan, PlanNumber, Source, Span, TableId, TableSpec, Time, WorkerId};
+use types::{Clock, Combine, Measured, Placed, Plan, PlanNumber, Source, Span, TableId, TableSpec, Time, WorkerId};
 use unborn::Unborn;
 use update::{Number, Registry};
 use window::LeaseWindow;
@@ -88,6 +88,8 @@ pub struct ShardCounts {
     pub failed_clocks: u64,
     /// Rows the shard holds now.
     pub rows: u64,
+    /// Bytes of those rows, with what updaters keep beside them.
+    pub bytes: u64,
     /// Leases of which it knows what it holds: those that are not over.
     pub leases: u64,
     /// Examples that it was told of, in clocks that were applied.
@@ -136,6 +138,10 @@ pub trait AnyShard: Send {
     fn settle(&mut self, now: Time, out: &mut Outbox);
     /// Says who is waited for, where somebody has waited long.
     fn tick(&mut self, now: Time, out: &mut Outbox);
+    /// Workers that reads wait for here.
+    fn waited_for(&self) -> Vec<WorkerId>;
+    /// Where it sends windows: after how long one is sent again, and how long they take.
+    fn resends(&self) -> Option<(Span, Measured)>;
     /// What it has done so far.
     fn counts(&self) -> ShardCounts;
     /// What codecs have cost and gained here: decoding what is pushed, and encoding what is read.
@@ -542,6 +548,14 @@ impl<T: Number> AnyShard for Shard<T> {
         }
     }
 
+    fn waited_for(&self) -> Vec<WorkerId> {
+        if self.parked.waits_for_others() { self.frontier.slowest(NAMED) } else { Vec::new() }
+    }
+
+    fn resends(&self) -> Option<(Span, Measured)> {
+        self.links.as_ref().and_then(Links::resends)
+    }
+
     fn meters(&self) -> [Meter; 2] {
         let mut downward = Meter::default();
         self.published.iter().for_each(|published| downward.add(published.meter()));
@@ -551,6 +565,8 @@ impl<T: Number> AnyShard for Shard<T> {
 
     fn counts(&self) -> ShardCounts {
         let (rows, leases) = (self.rows.len() as u64, self.leases.leases() as u64);
-        ShardCounts { rows, leases, examples: self.rows.examples(), ..self.counts }
+        // A row has its position beside it.
+        let bytes = rows * (self.rows.kept_width() * size_of::<T>() + 8) as u64;
+        ShardCounts { rows, bytes, leases, examples: self.rows.examples(), ..self.counts }
     }
 }

@@ -60,6 +60,11 @@ impl Parked {
         Parking::Parked
     }
 
+    /// Whether any waits for the frontier, and so for other workers.
+    pub fn waits_for_others(&self) -> bool {
+        !self.by_frontier.is_empty()
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.known.len()

@@ -174,6 +174,13 @@ impl Worker {
             && self.tables.values().flat_map(|table| &table.links).all(ShardLink::is_idle)
     }
 
+    /// Whether every push and marker has been acknowledged, and every lease that is done is committed: only reads may be open.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let acknowledged = self.tables.values().flat_map(|table| &table.links).all(ShardLink::is_acknowledged);
+        self.unacknowledged_bytes() == 0 && acknowledged && self.leases.is_idle()
+    }
+
     /// Bytes of pushes that are not acknowledged, or wait to be sent: what a caller should bound.
     #[must_use]
     pub fn unacknowledged_bytes(&self) -> usize {

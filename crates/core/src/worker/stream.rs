@@ -165,6 +165,11 @@ impl ShardLink {
         self.unacknowledged.is_empty() && self.reads.is_empty() && self.room.is_none()
     }
 
+    /// Whether everything that was pushed is acknowledged.
+    pub fn is_acknowledged(&self) -> bool {
+        self.unacknowledged.is_empty()
+    }
+
     /// Whether something was sent that has not been answered.
     pub fn awaits_answer(&self) -> bool {
         !self.unacknowledged.is_empty() || self.reads.len() > self.unsent.len() || self.room.is_some()

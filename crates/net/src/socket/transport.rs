@@ -15,7 +15,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use types::NodeId;
-use wire::{Frame, Member};
+use wire::{Control, Frame, Head, Member, Message, WireError};
 
 /// A peer that is sent this much without reading it gets no more of its requests served until it has read some.
 const PAUSE_ABOVE: usize = 4 << 20;
@@ -50,6 +50,8 @@ pub struct SocketTransport {
     disconnected: VecDeque<NodeId>,
     /// A connection could not be accepted.
     turned_away: bool,
+    /// Why the coordinator cannot be talked to, ever.
+    incompatible: Option<String>,
     traffic: Traffic,
 }
 
@@ -80,6 +82,7 @@ impl SocketTransport {
             unflushed: Vec::new(),
             disconnected: VecDeque::new(),
             turned_away: false,
+            incompatible: None,
             traffic: Traffic::default(),
         }
     }
@@ -206,6 +209,23 @@ impl SocketTransport {
         }
     }
 
+    /// Whoever speaks another version hears that, too: any release can read which one a header is of.
+    fn answer_in_own_version(&mut self, index: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(index) else { return };
+        if connection.origin == Origin::Accepted {
+            let head = Head::plain(NodeId::Coordinator, NodeId::Coordinator);
+            connection.outbox.push(&Frame { head, message: Message::Control(Control::Beat) });
+            connection.outbox.flush(&mut connection.stream).ok();
+        }
+    }
+
+    fn note_incompatible(&mut self, index: usize, error: &WireError) {
+        let Some(Some(connection)) = self.connections.get(index) else { return };
+        if connection.origin == Origin::Called && connection.peer == Some(NodeId::Coordinator) {
+            self.incompatible = Some(format!("at {}: {error}", connection.stream.address()));
+        }
+    }
+
     /// Counts and tells of a peer whose connection is about to be closed for what it sent.
     fn refuse(&mut self, index: usize, error: &dyn std::fmt::Display) {
         let Some(Some(connection)) = self.connections.get(index) else { return };
@@ -294,7 +314,15 @@ impl SocketTransport {
             Err(ended) => {
                 match ended {
                     Ended::Closed => {}
-                    Ended::Refused(error) => self.refuse(index, &error),
+                    Ended::Refused(error) => {
+                        if let WireError::Version { .. } = error {
+                            self.answer_in_own_version(index);
+                        }
+                        if matches!(error, WireError::Version { .. } | WireError::NotSlackwater) {
+                            self.note_incompatible(index, &error);
+                        }
+                        self.refuse(index, &error);
+                    }
                     Ended::Broken(error) => self.refuse(index, &error),
                 }
                 self.close(index);
@@ -377,6 +405,10 @@ impl Transport for SocketTransport {
             self.close(index);
         }
         self.addresses.turn_to(node, turn);
+    }
+
+    fn incompatible(&self) -> Option<String> {
+        self.incompatible.clone()
     }
 
     fn rename(&mut self, _: NodeId) {}

@@ -95,6 +95,12 @@ impl Cluster {
         }
         let mut out = Outbox::new();
         take(&mut self.coordinator, self.now, &mut out);
+        let plan = self.coordinator.plan();
+        // When every worker has left, so may servers.
+        if plan.live_workers().count() > 0 {
+            let copies = plan.chains.iter().map(|chain| chain.whole.len()).min();
+            self.fewest_copies = self.fewest_copies.min(copies.unwrap_or(usize::MAX));
+        }
         let mut frames: Vec<Frame> = out.drain().collect();
         frames.iter_mut().for_each(|frame| frame.head.source = Source(self.leadership.term));
         if !self.leadership.mortal {

@@ -40,6 +40,46 @@ impl Cluster {
         self.later(after, Happening::CrashServer(server as usize));
     }
 
+    /// A server is told to leave at that time: it does when others hold what it holds.
+    pub fn drain_server(&mut self, server: u32, after: Span) {
+        self.planned += 1;
+        self.later(after, Happening::DrainServer(server as usize));
+    }
+
+    /// A worker is told to leave at that time: it does when its program has done what it is at.
+    pub fn drain_worker(&mut self, worker: u32, after: Span) {
+        self.planned += 1;
+        self.later(after, Happening::DrainWorker(worker as usize));
+    }
+
+    /// Of all slices by all plans there were, the fewest copies.
+    #[must_use]
+    pub fn fewest_copies(&self) -> usize {
+        self.fewest_copies
+    }
+
+    pub(super) fn drain_a_server(&mut self, server: usize) {
+        self.draining.insert(server);
+        if self.servers[server].is_some() {
+            self.dispatch(vec![super::control(NodeId::Server(server as u32), Control::Retire)]);
+        }
+    }
+
+    /// Nothing depends on a server that was told to leave any more: its process ends.
+    pub(super) fn released(&mut self, server: usize) {
+        self.servers[server] = None;
+        self.network.counts.left += 1;
+    }
+
+    pub(super) fn drain_a_worker(&mut self, worker: usize) {
+        let actor = &mut self.actors[worker];
+        if actor.standing == Standing::Working && actor.next < actor.program.len() {
+            actor.program.truncate(actor.next);
+            self.network.counts.left += 1;
+            self.advance(worker);
+        }
+    }
+
     /// Another server joins the run at that time. Returns its number.
     pub fn join_server(&mut self, after: Span) -> u32 {
         self.planned += 1;
@@ -85,7 +125,7 @@ impl Cluster {
                 let (role, token, place) = (Role::Server, u64::MAX / 2 - u64::from(index), Some(index));
                 super::control(
                     NodeId::Server(PROVISIONAL | index),
-                    Control::Join { role, address: String::new(), token, place },
+                    Control::Join { role, address: String::new(), token, place, job: String::new() },
                 )
             }
         };
@@ -122,7 +162,8 @@ impl Cluster {
     /// Whether everything that was planned has happened while the run lasted.
     #[must_use]
     pub fn all_happened(&self) -> bool {
-        self.network.counts.crashed + self.network.counts.joined == self.planned
+        let counts = &self.network.counts;
+        counts.crashed + counts.joined + counts.left == self.planned
     }
 
     pub(super) fn crash(&mut self, worker: usize) {
@@ -146,7 +187,7 @@ impl Cluster {
                 let (role, token, place) = (Role::Worker, u64::MAX - u64::from(rank), Some(rank));
                 super::control(
                     NodeId::Worker(PROVISIONAL | rank),
-                    Control::Join { role, address: String::new(), token, place },
+                    Control::Join { role, address: String::new(), token, place, job: String::new() },
                 )
             }
             _ => return,

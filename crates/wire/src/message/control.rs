@@ -1,6 +1,6 @@
 //! Membership, tables and barriers: what passes between the coordinator and everybody else.
 
-use super::Status;
+use super::{Report, Status};
 use crate::field::{fields, variants};
 use types::{Clock, NodeId, Plan, PlanNumber, ShardId, Source, Span, TableId, TableSpec, WorkerId};
 
@@ -35,6 +35,8 @@ pub enum Control {
         token: u64,
         /// The number it asks for among those of its role; without one it is given the first that is free.
         place: Option<u32>,
+        /// The job that it was started for; empty if that does not matter.
+        job: String,
     },
     /// Coordinator: who you are.
     Welcome {
@@ -324,6 +326,20 @@ pub enum Control {
         /// The frontier.
         clock: Clock,
     },
+    /// Server to coordinator: I was told to leave; let others hold what I hold. Said again until it is answered.
+    Retire,
+    /// The answer: nothing depends on you any more.
+    Released,
+    /// The answer: you cannot leave now, and why.
+    Kept {
+        /// In words.
+        reason: String,
+    },
+    /// Node to coordinator, beside its beats: how it does.
+    Report {
+        /// How.
+        report: Box<Report>,
+    },
     /// The answer, when every shard that the server answers for is there.
     LeasesForgotten {
         /// Of which data set.
@@ -353,7 +369,7 @@ pub struct LeaseTerms {
 variants!(Role { 0 => Server, 1 => Worker });
 fields!(Member { node, address });
 variants!(Control {
-    0 => Join { role, address, token, place },
+    0 => Join { role, address, token, place, job },
     1 => Welcome { node, source, token },
     2 => Turned { reason, token },
     3 => Begin { plan, members, clock, barriers, lease },
@@ -392,5 +408,9 @@ variants!(Control {
     35 => LeaseCommitted { set, lease, problem },
     36 => ForgetLeases { set, ranges, shuffle, through, clock },
     37 => LeasesForgotten { set, through },
+    50 => Retire,
+    51 => Released,
+    52 => Kept { reason },
+    53 => Report { report },
 });
 fields!(LeaseTerms { ranges, epochs, shuffle, per_clock, fingerprint, input });

@@ -1,7 +1,7 @@
 //! How a run stands, as its coordinator knows it.
 
 use crate::field::{fields, variants};
-use types::{Clock, NodeId, Plan, Span, WorkerId};
+use types::{Clock, Measured, NodeId, Plan, ShardId, Span, TableId, WorkerId};
 
 /// How a run stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,14 +14,20 @@ pub struct Status {
     pub members: Vec<MemberStatus>,
     /// Workers that are missing at a barrier at which others stand.
     pub awaited: Vec<WorkerId>,
-    /// Names of the tables.
-    pub tables: Vec<String>,
+    /// Names of the tables, and the lowest frontier of each, where servers have said so.
+    pub tables: Vec<(String, Option<Clock>)>,
+    /// Workers that reads wait for at some server.
+    pub waited_for: Vec<WorkerId>,
+    /// Workers whose clocks take them much longer than most.
+    pub slow: Vec<WorkerId>,
     /// A node that is silent for this long is given up.
     pub patience: Span,
     /// How long a server may answer after it has asked to, where others could take its slices over.
     pub lease: Option<Span>,
     /// How many servers hold each slice.
     pub copies: u32,
+    /// How long the coordinator waits for what.
+    pub timeouts: Vec<Timeout>,
 }
 
 /// How one node stands.
@@ -37,6 +43,46 @@ pub struct MemberStatus {
     pub silent: Span,
     /// A worker's clock, when it was last heard.
     pub clock: Clock,
+    /// What it has said of itself.
+    pub report: Report,
+}
+
+/// What a node says of itself, beside its beats.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Of a server: bytes of each slice that it answers for.
+    pub slices: Vec<(ShardId, u64)>,
+    /// Of a server: the lowest frontier among the slices that it answers for, by table.
+    pub frontiers: Vec<(TableId, Clock)>,
+    /// Of a server: workers that reads wait for.
+    pub waited_for: Vec<WorkerId>,
+    /// Of a worker: how long its clocks take it, without the time in which it waits for others.
+    pub step: Option<Measured>,
+    /// From a beat to its answer.
+    pub round_trip: Option<Measured>,
+    /// How long it waits for what.
+    pub timeouts: Vec<Timeout>,
+}
+
+/// How long is waited for something, and why so long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeout {
+    /// What happens after it, in words.
+    pub what: String,
+    /// How long.
+    pub value: Span,
+    /// What it is derived from, in words.
+    pub why: String,
+    /// The measurement that it is derived from, if it is.
+    pub measured: Option<Measured>,
+}
+
+impl Timeout {
+    /// One that follows from settings alone, or from a measurement, too.
+    #[must_use]
+    pub fn new(what: &str, value: Span, why: &str, measured: Option<Measured>) -> Self {
+        Self { what: what.to_owned(), value, why: why.to_owned(), measured }
+    }
 }
 
 /// What a node is up to.
@@ -46,6 +92,8 @@ pub enum Standing {
     Joining,
     /// It takes part.
     Present,
+    /// It takes part, and is about to leave: what it holds goes to others first.
+    Leaving,
     /// It has left.
     Left,
     /// The run went on without it.
@@ -55,6 +103,8 @@ pub enum Standing {
     },
 }
 
-variants!(Standing { 0 => Joining, 1 => Present, 2 => Left, 3 => Lost { reason } });
-fields!(MemberStatus { node, address, standing, silent, clock });
-fields!(Status { plan, adopting, members, awaited, tables, patience, lease, copies });
+variants!(Standing { 0 => Joining, 1 => Present, 2 => Left, 3 => Lost { reason }, 4 => Leaving });
+fields!(MemberStatus { node, address, standing, silent, clock, report });
+fields!(Report { slices, frontiers, waited_for, step, round_trip, timeouts });
+fields!(Timeout { what, value, why, measured });
+fields!(Status { plan, adopting, members, awaited, tables, waited_for, slow, patience, lease, copies, timeouts });

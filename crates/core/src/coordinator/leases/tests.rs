@@ -28,7 +28,13 @@ impl Bench {
         for (token, (node, role)) in
             [(SERVER, Role::Server), (ONE, Role::Worker), (TWO, Role::Worker)].iter().enumerate()
         {
-            let join = Control::Join { role: *role, address: String::new(), token: token as u64, place: None };
+            let join = Control::Join {
+                role: *role,
+                address: String::new(),
+                token: token as u64,
+                place: None,
+                job: String::new(),
+            };
             for (_, control) in bench.say(*node, join) {
                 if let Control::Welcome { node, source, .. } = control {
                     bench.sources.insert(node, source);
@@ -157,7 +163,7 @@ fn servers_forget_one_place_at_a_time_and_only_when_all_go_by_a_plan_without_the
     assert!(bench.commit(ONE, 0).contains(&forget(2)));
     bench.ask(TWO, 2, 1);
     assert!(!bench.commit(TWO, 2).iter().any(is_forget), "the server has not answered");
-    assert!(bench.tick(ASK_AGAIN_AFTER).contains(&forget(2)), "and is asked again");
+    assert!(bench.tick(crate::coordinator::timeouts::ASK_AGAIN_AFTER).contains(&forget(2)), "and is asked again");
     assert_eq!(bench.say(SERVER, Control::LeasesForgotten { set: 0, through: 2 }), [forget(3)]);
     bench.say(SERVER, Control::LeasesForgotten { set: 0, through: 3 });
     // One has lease 3 and is lost; two learns from it. Until the server goes by a plan without one, that may still push of it.

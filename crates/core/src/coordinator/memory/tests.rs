@@ -37,7 +37,13 @@ fn step(coordinator: &mut Coordinator, now: &mut Time, (what, who, number): (u8,
     let role = if who % 2 == 0 { Role::Server } else { Role::Worker };
     let control = match what % 11 {
         0 => return coordinator.tick(*now, &mut Outbox::new()),
-        1 => Control::Join { role, address: format!("host:{who}"), token: u64::from(who), place: None },
+        1 => Control::Join {
+            role,
+            address: format!("host:{who}"),
+            token: u64::from(who),
+            place: None,
+            job: String::new(),
+        },
         2 => Control::MakeTable { spec: TableSpec::sparse(["t", "u"][number as usize % 2], 1) },
         3 => Control::TableAdded { table: TableId(number as u32 % 3), problem: None },
         4 => Control::Barrier { number: coordinator.passed + number % 3 },
@@ -127,7 +133,7 @@ fn a_successor_says_the_plan_again_and_those_who_go_by_it_confirm() {
 fn a_successor_gives_up_nobody_before_every_lease_of_its_predecessor_has_ended() {
     let later = Time(0) + Span::from_secs(60);
     let mut coordinator = recall(later, &begun().memory()).expect("its own");
-    let found = later + FINDING;
+    let found = later + coordinator.finding();
     for node in [NodeId::Server(1), NodeId::Worker(0), NodeId::Worker(1)] {
         let source = source(&coordinator, node);
         said(&mut coordinator, found + PATIENCE, node, source, Control::Beat);

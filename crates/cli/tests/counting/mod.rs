@@ -1,0 +1,111 @@
+//! Workers that count, for tests: threads of the test that add one to every key, push by push, and know what was acknowledged.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use crate::process::{LIMIT, Process, start};
+use slackwater::{Connect, Consistency, NumberType, Session, TableSpec};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Keys that every push adds one to.
+pub const KEYS: u64 = 64;
+
+/// An address that nobody listens at.
+pub fn free_address() -> String {
+    let [address] = free_addresses();
+    address
+}
+
+/// Addresses that nobody listens at.
+pub fn free_addresses<const COUNT: usize>() -> [String; COUNT] {
+    let free = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    free.map(|listener| listener.local_addr().unwrap().to_string())
+}
+
+/// A server process.
+pub fn server(meet: &str, name: &str, more: &[&str]) -> Process {
+    let meet = format!("--meet={meet}");
+    start(name, &[&["server", &meet, "--join-limit=100"], more].concat())
+}
+
+/// What a worker has pushed and seen acknowledged.
+#[derive(Default)]
+pub struct Progress {
+    pub acknowledged: AtomicU64,
+    pub stop: AtomicBool,
+}
+
+/// A worker that pushes until it is told to stop, and then reads the total.
+fn worker(meet: &str, progress: Arc<Progress>) -> JoinHandle<i64> {
+    let (patience, join_limit) = (Duration::from_secs(2), Duration::from_secs(100));
+    let connect = Connect { patience, join_limit, ..Connect::to(meet) };
+    std::thread::spawn(move || {
+        let session = Session::connect(&connect).unwrap();
+        let spec = TableSpec::sparse("counts", 1).number(NumberType::I64).consistency(Consistency::slack(2));
+        let table = session.table::<i64>(spec).unwrap();
+        let ids: Vec<u64> = (0..KEYS).collect();
+        let keys = table.keys(&ids);
+        while !progress.stop.load(Ordering::Relaxed) {
+            table.push(&keys, vec![1; KEYS as usize]).unwrap().wait().unwrap();
+            progress.acknowledged.fetch_add(1, Ordering::Relaxed);
+            session.clock().unwrap();
+        }
+        for _ in 0..3 {
+            session.clock().unwrap();
+        }
+        session.barrier().unwrap();
+        let total = table.pull(&keys).unwrap().wait().unwrap().values().iter().sum();
+        session.close().unwrap();
+        total
+    })
+}
+
+/// Some workers of a run.
+pub struct Workers {
+    pub progress: Vec<Arc<Progress>>,
+    threads: Vec<JoinHandle<i64>>,
+}
+
+impl Workers {
+    /// Starts so many.
+    pub fn start(meet: &str, count: usize) -> Self {
+        let mut workers = Self { progress: Vec::new(), threads: Vec::new() };
+        (0..count).for_each(|_| workers.add(meet));
+        workers
+    }
+
+    /// Starts one more.
+    pub fn add(&mut self, meet: &str) {
+        let progress: Arc<Progress> = Arc::default();
+        self.threads.push(worker(meet, progress.clone()));
+        self.progress.push(progress);
+    }
+
+    /// How many pushes each has seen acknowledged.
+    pub fn acknowledged(&self) -> Vec<u64> {
+        self.progress.iter().map(|progress| progress.acknowledged.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Waits until every worker has seen so many more pushes acknowledged. Returns how long that took; if it takes too long, says what
+    /// was said meanwhile.
+    pub fn go_on(&self, pushes: u64, said: impl Fn() -> String) -> Duration {
+        let (begin, before) = (Instant::now(), self.acknowledged());
+        while self.acknowledged().iter().zip(&before).any(|(now, before)| *now < before + pushes) {
+            assert!(begin.elapsed() < LIMIT, "nothing is acknowledged any more:\n{}", said());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        begin.elapsed()
+    }
+
+    /// Has them stop, and looks whether each finds what was acknowledged, and `more` pushes of others.
+    pub fn end(self, more: u64) {
+        self.progress.iter().for_each(|progress| progress.stop.store(true, Ordering::Relaxed));
+        let count = self.threads.len();
+        let totals: Vec<i64> = self.threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let pushed: u64 = self.progress.iter().map(|progress| progress.acknowledged.load(Ordering::Relaxed)).sum();
+        assert_eq!(totals, vec![((pushed + more) * KEYS) as i64; count]);
+    }
+}

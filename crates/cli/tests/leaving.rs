@@ -1,0 +1,136 @@
+//! Real processes that are told to leave, by SIGTERM or SIGUSR1: they hand over what they hold, end in peace, and nobody misses them.
+
+#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+
+mod counting;
+mod process;
+
+use counting::{Workers, free_address, server};
+use process::{ENDLESS, Process, start};
+use rustix::process::{Pid, Signal, kill_process};
+
+fn tell(process: &Process, signal: Signal) {
+    kill_process(Pid::from_child(&process.child), signal).unwrap();
+}
+
+const OPEN: [&str; 6] = ["--coordinate", "--threads=0", "--servers=3", "--workers=2", "--copies=2", "--slices=4"];
+
+#[test]
+fn servers_that_are_told_to_leave_hand_over_what_they_hold() {
+    let meet = free_address();
+    let mut coordinator = server(&meet, "coordinator", &OPEN);
+    let mut servers: Vec<Process> =
+        (0..3).map(|place| server(&meet, &format!("server {place}"), &[&format!("--place={place}")])).collect();
+    let workers = Workers::start(&meet, 2);
+    workers.go_on(20, || coordinator.stderr());
+    // Before the second one leaves another comes: there are always two servers that stay, for two copies.
+    for signal in [Signal::TERM, Signal::USR1] {
+        let mut leaves = servers.remove(0);
+        tell(&leaves, signal);
+        assert!(leaves.end(), "{}", leaves.stderr());
+        assert!(leaves.stderr().contains("hands over what it holds"), "{}", leaves.stderr());
+        workers.go_on(20, || coordinator.stderr());
+        let mut comes = server(&meet, "another server", &[]);
+        comes.hear("that it serves", |said| said.contains("serving").then_some(()));
+        servers.push(comes);
+    }
+    assert_eq!(coordinator.stderr().matches("has left: others hold what it held").count(), 2);
+    assert!(!coordinator.stderr().contains("is lost"), "{}", coordinator.stderr());
+    workers.end(0);
+    servers.iter_mut().for_each(|server| assert!(server.end(), "{}", server.stderr()));
+    assert!(coordinator.end(), "{}", coordinator.stderr());
+}
+
+#[test]
+fn a_server_without_which_there_are_too_few_waits_for_another_and_the_last_one_stays() {
+    let meet = free_address();
+    let shape = ["--coordinate", "--threads=0", "--servers=2", "--workers=1", "--copies=2", "--patience=1"];
+    let mut coordinator = server(&meet, "coordinator", &shape);
+    let mut servers: Vec<Process> = (0..2).map(|_| server(&meet, "a server", &["--patience=1"])).collect();
+    let workers = Workers::start(&meet, 1);
+    workers.go_on(20, || coordinator.stderr());
+    let mut first = servers.remove(0);
+    tell(&first, Signal::TERM);
+    first.hear("that it waits", |said| said.contains("fewer than 2 copies without it").then_some(()));
+    assert!(first.end(), "{}", first.stderr());
+    let mut last = servers.remove(0);
+    tell(&last, Signal::TERM);
+    last.hear("that it stays", |said| said.contains("no other server is there").then_some(()));
+    workers.go_on(20, || coordinator.stderr());
+    let mut comes = server(&meet, "another server", &["--patience=1"]);
+    assert!(last.end(), "{}", last.stderr());
+    workers.go_on(20, || coordinator.stderr());
+    workers.end(0);
+    assert!(comes.end(), "{}", comes.stderr());
+    assert!(coordinator.end(), "{}", coordinator.stderr());
+}
+
+#[test]
+fn a_worker_that_is_told_to_leave_is_not_waited_for() {
+    let meet = free_address();
+    let mut serves = server(&meet, "server 0", &["--coordinate", "--servers=1", "--workers=2", "--copies=1"]);
+    let workers = Workers::start(&meet, 1);
+    let mut leaves =
+        start("worker 1", &[&["worker", &format!("--meet={meet}"), "--patience=2", "--"], &ENDLESS[..]].concat());
+    leaves.hear("that it works", |said| said.contains("working").then_some(()));
+    tell(&leaves, Signal::TERM);
+    assert!(leaves.end(), "{}", leaves.stderr());
+    workers.go_on(20, || serves.stderr());
+    workers.end(0);
+    assert!(serves.end() && !serves.stderr().contains("is lost"), "{}", serves.stderr());
+}
+
+#[test]
+fn where_nobody_can_take_its_place_whoever_is_told_to_leave_ends_the_run_and_says_so() {
+    for (fixed, told) in [(true, "server 1"), (true, "worker 0"), (false, "coordinator")] {
+        let meet = free_address();
+        let shape = ["--coordinate", "--threads=0", "--servers=1", "--workers=1"];
+        let shape = if fixed { shape.to_vec() } else { [&shape[..], &["--copies=1"]].concat() };
+        let mut processes = vec![server(&meet, "coordinator", &shape), server(&meet, "server 1", &[])];
+        processes.push(start("worker 0", &[&["worker", &format!("--meet={meet}"), "--"], &ENDLESS[..]].concat()));
+        processes[2].hear("that it works", |said| said.contains("working").then_some(()));
+        tell(processes.iter().find(|process| process.name == told).unwrap(), Signal::TERM);
+        for process in &mut processes {
+            process.fails_saying("told to leave");
+        }
+        if fixed {
+            let says = processes.iter().filter(|process| process.stderr().contains("--copies")).count();
+            assert_eq!(says, 3, "everybody hears what could be done");
+        }
+    }
+}
+
+#[test]
+fn whoever_is_told_to_leave_before_the_run_has_begun_does() {
+    let meet = free_address();
+    let mut coordinator = server(&meet, "coordinator", &OPEN);
+    let mut early = server(&meet, "server 0", &[]);
+    let mut worker = start("worker 0", &[&["worker", &format!("--meet={meet}"), "--"], &ENDLESS[..]].concat());
+    // They have listened for signals since before they listen for anybody else.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    for process in [&mut worker, &mut early, &mut coordinator] {
+        tell(process, Signal::TERM);
+        assert!(process.end(), "{}: {}", process.name, process.stderr());
+        assert!(process.stderr().contains("before the run had begun"), "{}", process.stderr());
+    }
+}
+
+/// The process id that launch told of a child.
+fn id_of(said: &str, name: &str) -> Option<i32> {
+    let line = said.lines().find(|line| line.contains(&format!("started {name} process=")))?;
+    line.rsplit("process=").next()?.trim().parse().ok()
+}
+
+#[test]
+fn launch_does_not_replace_who_leaves_by_order_and_passes_the_order_on() {
+    let launch = ["launch", "--servers=3", "--workers=2", "--copies=2", "--patience=2", "--"];
+    let mut launch = start("launch", &[&launch[..], &ENDLESS[..]].concat());
+    let server = launch.hear("which process is server 1", |said| id_of(said, "server 1"));
+    launch.hear("that it works", |said| said.contains("working").then_some(()));
+    kill_process(Pid::from_raw(server).unwrap(), Signal::TERM).unwrap();
+    launch.hear("that it has left", |said| said.contains("has left: others hold what it held").then_some(()));
+    tell(&launch, Signal::USR1);
+    assert!(launch.end(), "{}", launch.stderr());
+    let said = launch.stderr();
+    assert!(said.contains("the servers end with the run") && !said.contains("in place of"), "{said}");
+}

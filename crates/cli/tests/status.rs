@@ -1,0 +1,107 @@
+//! `slackwater status` of a run of real processes: who is there, who is slow, who is waited for, and what each time-out is and why.
+
+#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+
+mod counting;
+mod process;
+
+use counting::{free_address, server};
+use process::{ENDLESS, LIMIT, start};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+fn status(meet: &str) -> Value {
+    let mut asked = start("status", &["status", &format!("--meet={meet}"), "--json"]);
+    assert!(asked.end(), "{}", asked.stderr());
+    serde_json::from_str(&asked.stdout()).unwrap()
+}
+
+/// Asks until what is looked for is there.
+fn status_when(meet: &str, what: &str, found: impl Fn(&Value) -> bool) -> Value {
+    let begin = Instant::now();
+    loop {
+        let status = status(meet);
+        if found(&status) {
+            return status;
+        }
+        assert!(begin.elapsed() < LIMIT, "never {what}: {status}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn names(value: &Value) -> Vec<&str> {
+    value.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_worker_that_is_held_up_is_named_and_every_time_out_says_why() {
+    let meet = free_address();
+    let patience = "--patience=8";
+    let shape = ["--coordinate", "--servers=2", "--workers=2", "--copies=2", "--slices=2", "--place=0", patience];
+    let mut first = server(&meet, "server 0", &shape);
+    let mut second = server(&meet, "server 1", &["--place=1", patience]);
+    let meet_there = format!("--meet={meet}");
+    let works = [&["worker", &meet_there, patience, "--"], &ENDLESS[..]].concat();
+    let mut workers = ["one worker", "another worker"].map(|name| start(name, &works));
+    let pids = workers.each_ref().map(|worker| Pid::from_child(&worker.child));
+    let tables =
+        |status: &Value| status["tables"].as_array().unwrap().iter().any(|table| table["frontier"].as_u64() > Some(0));
+    let begun = status_when(&meet, "a frontier", tables);
+    let member = |status: &Value, kind: &str| -> Vec<Value> {
+        let members = status["members"].as_array().unwrap().iter();
+        members.filter(|member| member["node"].as_str().unwrap().starts_with(kind)).cloned().collect()
+    };
+    assert_eq!((member(&begun, "server").len(), member(&begun, "worker").len()), (2, 2), "{begun}");
+    let measured = status_when(&meet, "measurements", |status| {
+        let has = |member: &Value| member["round_trip"]["count"].as_u64() > Some(1);
+        member(status, "").iter().all(has)
+            && member(status, "worker").iter().all(|worker| worker["step"]["mean_s"].is_f64())
+    });
+    // Each says what it is for, how long it is, and what it is derived from.
+    let of = |status: &Value, words: &str| -> Value {
+        let members =
+            status["members"].as_array().unwrap().iter().flat_map(|member| member["timeouts"].as_array().unwrap());
+        let all: Vec<&Value> = status["timeouts"].as_array().unwrap().iter().chain(members).collect();
+        let found = all.iter().find(|timeout| timeout["what"].as_str().unwrap().contains(words));
+        (*found.unwrap_or_else(|| panic!("nothing about '{words}' in {status}"))).clone()
+    };
+    let rows = [
+        ("silent worker is done without", "patience", 8.0),
+        ("server stops answering", "its lease", 8.0),
+        ("silent server is given up", "a quarter", 10.0),
+        ("says that it lives", "a quarter of patience", 0.5),
+    ];
+    for (what, why, seconds) in rows {
+        let timeout = of(&measured, what);
+        assert!(timeout["why"].as_str().unwrap().contains(why) && timeout["seconds"] == seconds, "{timeout}");
+    }
+    for what in ["asks again", "window is sent down the chain again"] {
+        let timeout = of(&measured, what);
+        assert!(timeout["measured"]["count"].as_u64() > Some(0), "{timeout}");
+        assert!(timeout["why"].as_str().unwrap().contains("four deviations"), "{timeout}");
+    }
+    // Which of the two it is, the run decided.
+    let said = workers[1].stderr();
+    let rank = said.split("node=\"worker ").nth(1).and_then(|rest| rest.split('"').next()).expect("it says its rank");
+    let held_up = format!("worker {rank}");
+    // Stopped for less than anybody's patience, it is named, and not lost.
+    kill_process(pids[1], Signal::STOP).unwrap();
+    let waits = status_when(&meet, "that it is waited for", |status| {
+        let silent = member(status, &held_up)[0]["silent_s"].as_f64() > Some(1.0);
+        silent && names(&status["waited_for"]) == [held_up.as_str()]
+    });
+    kill_process(pids[1], Signal::CONT).unwrap();
+    let mut text = start("status", &["status", &format!("--meet={meet}")]);
+    assert!(text.end());
+    for words in ["time-outs:", "table weights, lock-step: frontier", "measured", "a clock takes it"] {
+        assert!(text.stdout().contains(words), "no '{words}' in {}", text.stdout());
+    }
+    status_when(&meet, "that it goes on", |status| status["slowest_clock"].as_u64() > waits["slowest_clock"].as_u64());
+    for (pid, worker) in pids.into_iter().zip(&mut workers) {
+        kill_process(pid, Signal::TERM).unwrap();
+        assert!(worker.end(), "{}", worker.stderr());
+    }
+    assert!(first.end() && second.end(), "{}\n{}", first.stderr(), second.stderr());
+    assert!(!first.stderr().contains("is lost"), "{}", first.stderr());
+}

@@ -1,0 +1,161 @@
+//! Who holds which slices, by bytes: copies are made where some are missing, a server that comes takes its share and no more, and what a
+//! server that leaves holds goes to others before it does.
+//!
+//! Slices are the virtual nodes of consistent hashing: each server has a preference for each of them, by a hash of both. Whoever has less
+//! than its share of the bytes takes those that it prefers from servers that have more than theirs, so that nothing else moves.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use types::Chain;
+
+/// A server is given no more than this part of its share beyond it, and is content with as little less: a slice is not cut for the rest.
+const TOLERANCE: u64 = 10;
+
+/// Slices and the servers that are to hold them.
+pub(super) struct Layout<'a> {
+    pub chains: &'a mut [Chain],
+    /// Bytes of each slice, where they are known.
+    pub bytes: &'a [u64],
+    /// Servers that stay, in order.
+    pub servers: &'a [u32],
+    /// How many of them are to hold each slice, if there are as many.
+    pub copies: usize,
+}
+
+impl Layout<'_> {
+    /// What a slice weighs: an empty one, too, has to be somewhere.
+    fn weight(&self, slice: usize) -> u64 {
+        self.bytes.get(slice).copied().unwrap_or(0).max(1)
+    }
+
+    fn stays(&self, server: u32) -> bool {
+        self.servers.binary_search(&server).is_ok()
+    }
+
+    fn wanted(&self) -> usize {
+        self.copies.min(self.servers.len())
+    }
+
+    /// What each server that stays holds, or is to: a copy that is being moved counts where it goes.
+    pub fn loads(&self) -> BTreeMap<u32, u64> {
+        let mut loads: BTreeMap<u32, u64> = self.servers.iter().map(|server| (*server, 0)).collect();
+        for (slice, chain) in self.chains.iter().enumerate() {
+            for server in chain.whole.iter().chain(&chain.filling) {
+                loads.entry(*server).and_modify(|load| *load += self.weight(slice));
+            }
+        }
+        for (slice, chain) in self.chains.iter().enumerate().filter(|(_, chain)| !chain.filling.is_empty()) {
+            let stay = chain.whole.iter().chain(&chain.filling).filter(|server| self.stays(**server)).count();
+            for _ in self.copies..stay {
+                let Some(loaded) = most_loaded(chain.whole.iter(), &loads) else { break };
+                loads.entry(loaded).and_modify(|load| *load = load.saturating_sub(self.weight(slice)));
+            }
+        }
+        loads
+    }
+
+    /// Fills new copies where fewer servers that stay hold a slice than should, the largest slices first. Returns whether anything changed.
+    pub fn repair(&mut self) -> bool {
+        let mut loads = self.loads();
+        let mut slices: Vec<usize> = (0..self.chains.len()).collect();
+        slices.sort_by_key(|slice| std::cmp::Reverse(self.weight(*slice)));
+        let mut changed = false;
+        for slice in slices {
+            loop {
+                let chain = &self.chains[slice];
+                let held = chain.whole.iter().chain(&chain.filling).filter(|server| self.stays(**server)).count();
+                if held >= self.wanted() {
+                    break;
+                }
+                let free = loads.iter().filter(|(server, _)| !chain.holds(**server));
+                let least = free.min_by_key(|(server, load)| (**load, preference(slice, **server)));
+                let Some(server) = least.map(|(server, _)| *server) else { break };
+                let weight = self.weight(slice);
+                loads.entry(server).and_modify(|load| *load += weight);
+                self.chains[slice].filling.push(server);
+                changed = true;
+            }
+            changed |= self.let_go(slice);
+        }
+        changed
+    }
+
+    /// Servers that leave let go of a slice that enough others hold all of.
+    fn let_go(&mut self, slice: usize) -> bool {
+        let wanted = self.wanted();
+        let staying = self.chains[slice].whole.iter().filter(|server| self.stays(**server)).count();
+        if staying < wanted || wanted == 0 || staying == self.chains[slice].whole.len() {
+            return false;
+        }
+        let servers = self.servers;
+        self.chains[slice].whole.retain(|server| servers.binary_search(server).is_ok());
+        true
+    }
+
+    /// A copy is whole: it stands behind the tail, which it was filled from, for whoever comes before has whatever those after it have.
+    /// Whoever is to be replaced by it lets go.
+    pub fn complete(&mut self, slice: usize, server: u32) {
+        let loads = self.loads();
+        self.chains[slice].filling.retain(|member| *member != server);
+        self.chains[slice].whole.push(server);
+        self.let_go(slice);
+        while self.chains[slice].whole.len() > self.copies {
+            let others = self.chains[slice].whole.iter().filter(|member| **member != server);
+            let Some(loaded) = most_loaded(others, &loads) else { break };
+            self.chains[slice].whole.retain(|member| *member != loaded);
+        }
+    }
+
+    /// Servers that have less than their share are filled with it, of the slices that they prefer among those of servers that have more.
+    /// Returns whether anything changed.
+    pub fn share_out(&mut self) -> bool {
+        let mut loads = self.loads();
+        let share = loads.values().sum::<u64>() / (loads.len() as u64).max(1);
+        let mut changed = false;
+        for server in self.servers {
+            if loads[server] >= share - share / TOLERANCE {
+                continue;
+            }
+            let mut slices: Vec<usize> = (0..self.chains.len()).collect();
+            slices.sort_by_cached_key(|slice| preference(*slice, *server));
+            for slice in slices {
+                let (own, weight, chain) = (loads[server], self.weight(slice), &self.chains[slice]);
+                if own >= share {
+                    break;
+                }
+                if own + weight > share + share / TOLERANCE || chain.holds(*server) || !chain.filling.is_empty() {
+                    continue;
+                }
+                // From whoever has the most, if that makes both more alike.
+                let rich = |member: &&u32| loads.get(member).is_some_and(|load| *load > share && *load > own + weight);
+                let Some(from) = most_loaded(chain.whole.iter().filter(rich), &loads) else { continue };
+                loads.entry(*server).and_modify(|load| *load += weight);
+                loads.entry(from).and_modify(|load| *load -= weight);
+                self.chains[slice].filling.push(*server);
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// Whether some server has so much more than its share that what it holds is worth moving.
+    pub fn is_uneven(&self) -> bool {
+        let loads = self.loads();
+        let share = loads.values().sum::<u64>() / (loads.len() as u64).max(1);
+        loads.values().any(|load| *load > share + share / 4)
+    }
+}
+
+fn most_loaded<'s>(servers: impl Iterator<Item = &'s u32>, loads: &BTreeMap<u32, u64>) -> Option<u32> {
+    servers.copied().max_by_key(|server| loads.get(server).copied())
+}
+
+/// How much a server wants a slice: the least first.
+fn preference(slice: usize, server: u32) -> u64 {
+    let mut bits = (slice as u64) << 32 | u64::from(server);
+    bits = (bits ^ bits >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    bits = (bits ^ bits >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits ^ bits >> 32
+}

@@ -1,0 +1,67 @@
+//! How long the coordinator waits for what: everything follows from one setting, patience, and from what was measured.
+
+use super::{Coordinator, Membership};
+use types::{NodeId, Span};
+use wire::Timeout;
+
+/// What was not answered is asked again after this long at most, and before anything was measured.
+pub(super) const ASK_AGAIN_AFTER: Span = Span::from_millis(500);
+
+impl Coordinator {
+    /// What was not answered is asked again after this long: when an answer is late, by how long answers take.
+    pub(super) fn ask_again_after(&self) -> Span {
+        let most = ASK_AGAIN_AFTER.min(Span(self.patience.0 / 4));
+        self.answers.limit(Span(most.0 / 10), most)
+    }
+
+    /// Nodes have this long to find a successor, which they may look for elsewhere first, before anybody's patience begins.
+    pub(super) fn finding(&self) -> Span {
+        Span(self.patience.0 / 2 * 3)
+    }
+
+    /// A node that is silent for this long is given up. A server whose lease has surely ended is, not one whose lease is about to: clocks do not run
+    /// alike everywhere.
+    pub(super) fn given_up_after(&self, node: NodeId) -> Span {
+        match node {
+            NodeId::Server(_) if self.membership != Membership::Fixed => Span(self.patience.0 / 4 * 5),
+            _ => self.patience,
+        }
+    }
+
+    /// A server that would leave waits this long for others to come, where fewer would be left than there should be copies.
+    pub(super) fn waits_for_others(&self) -> Span {
+        Span(self.patience.0 * 4)
+    }
+
+    /// All of them, for people.
+    pub(super) fn timeouts(&self) -> Vec<Timeout> {
+        let given = |what: &str, value: Span, why: &str| Timeout::new(what, value, why, None);
+        let measured = (self.answers.count > 0).then_some(self.answers);
+        let asks = "mean and four deviations of the time in which nodes answer, within a fortieth and a quarter of patience and 0.5 s";
+        let mut all = vec![Timeout::new("the coordinator asks again", self.ask_again_after(), asks, measured)];
+        if self.membership == Membership::Fixed {
+            all.push(given("a silent node is lost, and the run with it", self.patience, "patience, which is set"));
+            return all;
+        }
+        all.extend([
+            given("a silent worker is done without", self.patience, "patience, which is set"),
+            given(
+                "a server stops answering after its last beat that was answered",
+                self.patience,
+                "its lease: patience, never measured, for others rely on it",
+            ),
+            given(
+                "a silent server is given up",
+                self.given_up_after(NodeId::Server(0)),
+                "its lease and a quarter, for clocks differ",
+            ),
+            given("nodes may look for a new coordinator", self.finding(), "one and a half of patience"),
+            given(
+                "a server that was told to leave waits for another to come",
+                self.waits_for_others(),
+                "four of patience, where fewer servers than copies would be left",
+            ),
+        ]);
+        all
+    }
+}

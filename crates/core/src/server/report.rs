@@ -1,0 +1,35 @@
+//! What a server says of itself, beside its beats: what it answers for, whom reads wait for, and how long it waits for what.
+
+use super::Server;
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Clock, ShardId, TableId, WorkerId};
+use wire::{Report, Timeout};
+
+impl Server {
+    /// How it does. Whoever drives it adds what it knows itself.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let mut slices: BTreeMap<ShardId, u64> = BTreeMap::new();
+        let mut frontiers: BTreeMap<TableId, Clock> = BTreeMap::new();
+        let mut waited_for: BTreeSet<WorkerId> = BTreeSet::new();
+        for ((table, slice), shard) in self.shards.iter().filter(|(_, shard)| shard.is_head()) {
+            *slices.entry(*slice).or_default() += shard.counts().bytes;
+            let frontier = shard.frontier();
+            frontiers.entry(*table).and_modify(|lowest| *lowest = (*lowest).min(frontier)).or_insert(frontier);
+            waited_for.extend(shard.waited_for());
+        }
+        let slowest =
+            self.shards.values().filter_map(|shard| shard.resends()).max_by_key(|(late, trip)| (*late, trip.mean));
+        let resend = slowest.map(|(late, trip)| {
+            let why = "mean and four deviations of the time in which windows are answered, 0.1 s at least, twice as long each time";
+            Timeout::new("a window is sent down the chain again", late, why, Some(trip))
+        });
+        Report {
+            slices: slices.into_iter().collect(),
+            frontiers: frontiers.into_iter().collect(),
+            waited_for: waited_for.into_iter().collect(),
+            timeouts: resend.into_iter().collect(),
+            ..Report::default()
+        }
+    }
+}

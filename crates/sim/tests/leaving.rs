@@ -1,0 +1,67 @@
+//! Nodes that leave by order: nothing is lost, nobody waits for them, and there are never fewer copies than there should be.
+
+mod open;
+
+use open::{SHAPE, check};
+use sim::*;
+use types::{Combine, Consistency, Reduce, Span, TableSpec};
+
+fn rows() -> TableSpec {
+    open::rows(SHAPE.workers)
+}
+
+/// A server and a worker are told to leave somewhere in the middle, and so is a second server when another has come.
+fn leave(seed: u64, spec: &TableSpec, prepare: impl FnOnce(&mut Cluster, &mut Random)) -> Cluster {
+    let mut cluster = open::cluster(seed, spec, None);
+    let mut random = Random::new(seed ^ 0x1EA_5E5);
+    let first = random.below(SHAPE.servers.into()) as u32;
+    cluster.drain_server(first, Span(random.below(40_000_000)));
+    cluster.drain_worker(random.below(SHAPE.workers.into()) as u32, Span(random.below(60_000_000)));
+    cluster.join_server(Span(random.below(20_000_000)));
+    cluster.drain_server((first + 1) % SHAPE.servers, Span(random.below(40_000_000)));
+    prepare(&mut cluster, &mut random);
+    cluster.run();
+    cluster
+}
+
+#[test]
+fn whoever_leaves_by_order_takes_nothing_along_and_there_are_never_fewer_copies() {
+    for slack in [0, 2] {
+        let spec = rows().consistency(Consistency::slack(slack));
+        for_seeds(&format!("leaving, slack {slack}"), |seed| {
+            let cluster = leave(seed, &spec, |_, _| {});
+            check(&cluster, slack);
+            cluster.check(reads_own_writes());
+            assert_eq!(cluster.fewest_copies(), 2, "seed {seed}");
+            cluster
+        });
+    }
+}
+
+#[test]
+fn clocks_are_whole_when_nodes_leave_by_order() {
+    let spec = rows().consistency(Consistency::slack(1)).combine(Combine::Clock(Reduce::Sum));
+    for_seeds("leaving, by clock", |seed| {
+        let cluster = leave(seed, &spec, |_, _| {});
+        check(&cluster, 1);
+        cluster.check(reads_hold_exactly_the_clocks_below_the_reported_one());
+        assert_eq!(cluster.fewest_copies(), 2, "seed {seed}");
+        cluster
+    });
+}
+
+#[test]
+fn a_server_leaves_though_the_coordinator_is_lost_meanwhile() {
+    let spec = rows().consistency(Consistency::slack(1));
+    for_seeds("leaving, coordinators lost", |seed| {
+        let cluster = leave(seed, &spec, |cluster, random| {
+            for longest in [40_000_000, 200_000_000] {
+                let away = Span(random.below(400_000_000));
+                cluster.crash_coordinator(Span(random.below(longest)), away);
+            }
+        });
+        check(&cluster, 1);
+        assert_eq!(cluster.fewest_copies(), 2, "seed {seed}");
+        cluster
+    });
+}

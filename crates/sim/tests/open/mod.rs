@@ -1,0 +1,36 @@
+//! Runs that nodes come to and go from, for tests: how large they are, and what must hold of them.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use sim::*;
+use types::{NumberType, Span, TableSpec};
+
+pub const SHAPE: Shape = Shape { servers: 3, workers: 3 };
+pub const PATIENCE: Span = Span::from_millis(500);
+/// The workers of the beginning, and one that comes later.
+pub const EVERYBODY: u32 = SHAPE.workers + 1;
+
+/// A table with a column for each of so many workers.
+pub fn rows(workers: u32) -> TableSpec {
+    TableSpec::sparse("t", workers).number(NumberType::F64)
+}
+
+/// A cluster with two copies of everything, in which the workers of the beginning work on a table.
+pub fn cluster(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
+    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
+    let table = cluster.table(spec.clone());
+    let work = Work { clocks: 8, ..Work::default() };
+    cluster.programs(work.programs(seed, SHAPE, table, spec));
+    cluster
+}
+
+/// What must hold, whoever comes and goes.
+pub fn check(cluster: &Cluster, slack: u64) {
+    cluster.check(one_head_at_a_time());
+    cluster.check(staleness_at_most(slack));
+    cluster.check(reported_clock_is_true());
+    cluster.check(no_acknowledged_push_lost_or_doubled());
+    cluster.check(barriers_hold());
+    cluster.check(all_finished());
+}
