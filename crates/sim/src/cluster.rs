@@ -16,14 +16,15 @@ use crate::random::Random;
 use crate::sabotage::{Sabotage, Streams};
 use actor::{Actor, Standing};
 use checkpoints::Checkpoints;
+pub use checkpoints::Kept;
 use coordinator::Leadership;
 use machine::{
-    Answer, Coordinator, Membership, Outbox, Server, ServerInput, Size, Worker, WorkerInput, WorkerSettings,
+    Answer, Coordinator, Membership, Outbox, Resume, Server, ServerInput, Size, Worker, WorkerInput, WorkerSettings,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
-use types::{NodeId, PlanNumber, ShardId, Source, Span, TableId, TableSpec, Time};
+use types::{Clock, NodeId, PlanNumber, ShardId, Source, Span, TableId, TableSpec, Time};
 use update::Registry;
 use wire::{Control, Frame, Head, KeyPart, Message, Pool, Role};
 
@@ -81,6 +82,7 @@ enum Happening {
     Isolate(NodeId, Option<Isolation>),
     JoinServer(usize),
     Checkpoint,
+    CrashAmidCheckpoint(NodeId),
     CrashCoordinator(Span),
     Succeed,
 }
@@ -146,18 +148,27 @@ impl Cluster {
     /// A cluster whose nodes have joined and whose programs are empty.
     #[must_use]
     pub fn new(seed: u64, shape: Shape, faults: Faults) -> Self {
-        Self::with(seed, shape, faults, Membership::Fixed, PATIENCE)
+        Self::with(seed, shape, faults, Membership::Fixed, PATIENCE, None)
     }
 
     /// One in which nodes come and go: one that is silent for `patience` is done without. Each slice has so many copies.
     #[must_use]
     pub fn open(seed: u64, shape: Shape, faults: Faults, patience: Span, copies: u32) -> Self {
-        Self::with(seed, shape, faults, Membership::Open { copies, slices: 2 }, patience)
+        Self::with(seed, shape, faults, Membership::Open { copies, slices: 2 }, patience, None)
     }
 
-    fn with(seed: u64, shape: Shape, faults: Faults, membership: Membership, patience: Span) -> Self {
+    fn with(
+        seed: u64,
+        shape: Shape,
+        faults: Faults,
+        membership: Membership,
+        patience: Span,
+        resume: Option<Resume>,
+    ) -> Self {
         let size = Size { servers: shape.servers, workers: shape.workers };
         let mut coordinator = Coordinator::new(size, membership, patience);
+        let first = resume.as_ref().map_or(Clock(0), |resume| resume.clock);
+        resume.into_iter().for_each(|resume| coordinator.resume(resume));
         let mut out = Outbox::new();
         let servers = (0..shape.servers).map(|index| (NodeId::Server(index), Role::Server));
         let workers = (0..shape.workers).map(|index| (NodeId::Worker(index), Role::Worker));
@@ -192,7 +203,9 @@ impl Cluster {
             server_settles: vec![false; shape.servers as usize],
             actors: plan
                 .live_workers()
-                .map(|(worker, source)| Actor::new(Worker::new(worker, source, plan.clone(), settings)))
+                .map(|(worker, source)| {
+                    Actor::new(Worker::new(worker, source, plan.clone(), settings).starting(first, 0))
+                })
                 .collect(),
             history: History { seed, plan, specs: Vec::new(), entries: Vec::new(), heads: Vec::new(), ended: Time(0) },
             sabotage: None,
@@ -381,6 +394,7 @@ impl Cluster {
             Happening::CrashServer(server) => self.crash_a_server(server),
             Happening::JoinServer(server) => self.join_as_server(server),
             Happening::Checkpoint => self.look_at_checkpoint(),
+            Happening::CrashAmidCheckpoint(node) => self.crash_amid(node),
             Happening::CrashCoordinator(back_after) => self.crash_the_coordinator(back_after),
             Happening::Succeed => self.succeed(),
             Happening::Isolate(node, from) => {
@@ -425,7 +439,14 @@ impl Cluster {
                 if matches!(frame.message, Message::Control(Control::Checkpoint { .. })) {
                     self.say_written_again(NodeId::Server(index));
                 }
+                let restore = match &frame.message {
+                    Message::Control(Control::Restore { table, spec, clock, .. }) => {
+                        Some((*table, spec.clone(), *clock))
+                    }
+                    _ => None,
+                };
                 self.drive_server(server, ServerInput::Frame(self.now, Box::new(frame)));
+                restore.into_iter().for_each(|(table, spec, clock)| self.restore(server, table, spec, clock));
                 if !std::mem::replace(&mut self.server_settles[server], true) {
                     let after = Span(self.random.below(SETTLE_WITHIN));
                     self.later(after, Happening::Settle(server));

@@ -5,6 +5,7 @@
 
 use super::{ASK_AGAIN_AFTER, Coordinator, Membership};
 use crate::Outbox;
+use crate::leases::KeptLeases;
 use std::collections::BTreeMap;
 use types::{Clock, ShardId, TableId, TableSpec, Time};
 use wire::{Control, Field, Reader, WireError};
@@ -30,6 +31,8 @@ pub struct Resume {
     pub slices: u32,
     /// Tables as they were made.
     pub tables: Vec<TableSpec>,
+    /// What was leased, by the numbers that shards know it by, and what of it is done.
+    pub leases: Vec<KeptLeases>,
 }
 
 impl Field for Resume {
@@ -38,12 +41,13 @@ impl Field for Resume {
         self.name.put(out);
         (self.clock, self.slices).put(out);
         self.tables.put(out);
+        self.leases.put(out);
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let (location, name) = (Field::get(input)?, Field::get(input)?);
         let (clock, slices) = Field::get(input)?;
-        Ok(Self { location, name, clock, slices, tables: Field::get(input)? })
+        Ok(Self { location, name, clock, slices, tables: Field::get(input)?, leases: Field::get(input)? })
     }
 }
 
@@ -67,6 +71,8 @@ pub enum CheckpointEnd {
 /// What servers have written for a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gathered {
+    /// Which checkpoint of the run it is.
+    pub number: u64,
     /// Its name in the store.
     pub name: String,
     /// The clock at which every shard was copied.
@@ -75,6 +81,9 @@ pub struct Gathered {
     pub slices: u32,
     /// Each table, and what its servers' writers say of its slices, in order. A small table may have fewer.
     pub tables: Vec<(TableSpec, Vec<String>)>,
+    /// What is leased, in the order of its numbers. A lease is called done only if every slice's copy holds all of it: if it was
+    /// committed in a clock before the checkpoint's.
+    pub leases: Vec<KeptLeases>,
 }
 
 /// A checkpoint under way.
@@ -121,6 +130,7 @@ impl Checkpoints {
 impl Coordinator {
     /// The run goes on from a checkpoint. To be said before anybody joins.
     pub fn resume(&mut self, resume: Resume) {
+        self.keep_leases(&resume.leases, resume.clock);
         self.checkpoints.resume = Some(resume);
     }
 
@@ -143,7 +153,7 @@ impl Coordinator {
     /// that name.
     pub(super) fn adding(&self, table: TableId, spec: &TableSpec) -> Result<Control, String> {
         let found = self.checkpoints.resume.as_ref().and_then(|resume| {
-            let kept = resume.tables.iter().find(|kept| kept.name == spec.name)?;
+            let kept = resume.tables.iter().find(|kept| kept.name == spec.name && kept.is_kept())?;
             Some((resume, kept))
         });
         let Some((Resume { location, name, clock, .. }, kept)) = found else {
@@ -164,7 +174,7 @@ impl Coordinator {
     #[must_use]
     pub fn may_checkpoint(&self) -> bool {
         let idle = self.checkpoints.underway.is_none() && self.checkpoints.ended.is_none();
-        let tables = self.made_tables();
+        let tables = self.kept_tables();
         idle && self.begun && !self.is_over() && self.lost.is_none() && tables.is_some_and(|made| !made.is_empty())
     }
 
@@ -172,6 +182,17 @@ impl Coordinator {
     #[must_use]
     pub fn is_checkpointing(&self) -> bool {
         self.checkpoints.underway.is_some()
+    }
+
+    /// The clock of the checkpoint that is under way.
+    pub(super) fn checkpoint_underway(&self) -> Option<Clock> {
+        self.checkpoints.underway.as_ref().map(|underway| underway.clock)
+    }
+
+    /// The tables that checkpoints keep; none while one is being made.
+    fn kept_tables(&self) -> Option<Vec<(TableId, TableSpec)>> {
+        let made = self.made_tables()?;
+        Some(made.into_iter().filter(|(_, spec)| spec.is_kept()).collect())
     }
 
     /// Decides at which clock a checkpoint is made, which was begun in a store under a name, and tells the servers.
@@ -210,7 +231,8 @@ impl Coordinator {
 
     /// A server speaks of a checkpoint.
     pub(super) fn checkpointed(&mut self, control: Control) {
-        let made = self.made_tables();
+        let made = self.kept_tables();
+        let leases = self.checkpoint_underway().and_then(|clock| self.leases_before(clock));
         let known = &mut self.checkpoints;
         let Some(underway) = &mut known.underway else { return };
         match control {
@@ -240,8 +262,15 @@ impl Coordinator {
                     let Some(entries) = (0..count).map(entry).collect::<Option<Vec<_>>>() else { return };
                     tables.push((spec, entries));
                 }
-                let (name, clock, slices) = (underway.name.clone(), underway.clock, slices as u32);
-                known.ended = Some(CheckpointEnd::Whole(Gathered { name, clock, slices, tables }));
+                let Underway { number, clock, ref name, .. } = *underway;
+                let (name, slices) = (name.clone(), slices as u32);
+                known.ended = Some(match leases {
+                    Some(leases) => CheckpointEnd::Whole(Gathered { number, name, clock, slices, tables, leases }),
+                    None => {
+                        let reason = format!("what was leased before clock {} is not told apart any more", clock.0);
+                        CheckpointEnd::Missed { reason }
+                    }
+                });
                 known.underway = None;
             }
             _ => {}

@@ -237,6 +237,41 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_is_handed_over_when_the_last_of_the_chain_is_as_far() {
+        let mut run = Run::new(&[1]);
+        let mut plan = run.server.plan.clone();
+        plan.chains = vec![types::Chain { whole: vec![0, 1], filling: Vec::new() }];
+        run.server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
+        run.server.add_table(TABLE, &spec(Combine::Each), &mut run.out).expect("made");
+        run.asked(1, 1);
+        run.push(0, 1, 0, 0);
+        run.end(0, 1, 0);
+        run.server.tick(Time(1_000_000_000), &mut run.out);
+        assert_eq!(run.rows().len(), 0, "whoever took over now would be at clock 0");
+        for window in 1..=2 {
+            let replicated = wire::Replicated { table: TABLE, shard: ShardId(0), through: window, filling: None };
+            let head = Head { plan: run.server.plan.number, ..Head::plain(NodeId::Server(1), NODE) };
+            let frame = Frame { head, message: Message::Replicated(replicated) };
+            run.server.handle(Time(1_000_000_000), frame, &mut run.out);
+            run.server.settle(&mut run.out);
+            run.server.tick(Time(2_000_000_000), &mut run.out);
+        }
+        assert_eq!(run.rows(), [[1, 0]]);
+    }
+
+    #[test]
+    fn bookkeeping_is_not_copied() {
+        let mut run = Run::new(&[1]);
+        run.server
+            .add_table(TABLE, &TableSpec { name: ".t".into(), ..spec(Combine::Each) }, &mut run.out)
+            .expect("made");
+        run.asked(1, 1);
+        run.end(0, 1, 0);
+        run.end(0, 1, 1);
+        assert_eq!((run.rows().len(), run.asked(1, 1)), (0, Vec::new()), "neither copied nor missed");
+    }
+
+    #[test]
     fn a_run_of_other_workers_goes_on_from_a_copy() {
         let mut run = Run::new(&[1, 2]);
         let spec = spec(Combine::Clock(Reduce::Sum));

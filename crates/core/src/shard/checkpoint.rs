@@ -120,7 +120,7 @@ enum Copy {
 impl<T: Number> Shard<T> {
     /// A checkpoint of this number is to hold the shard as of this clock. One at a time: the last counts.
     pub(super) fn checkpoint(&mut self, number: u64, clock: Clock) {
-        if self.asked.as_ref().is_some_and(|asked| asked.number >= number) {
+        if !self.spec.is_kept() || self.asked.as_ref().is_some_and(|asked| asked.number >= number) {
             return;
         }
         self.asked = Some(Asked { number, clock, copy: Copy::Awaited });
@@ -170,12 +170,16 @@ impl<T: Number> Shard<T> {
         self.asked = Some(Asked { number, clock, copy: Copy::Made(Box::new(image)) });
     }
 
-    /// The copy, once, if it is this shard's to answer for: one whose lease has ended may lack what another was told.
+    /// The copy, once, if it is this shard's to answer for: one whose lease has ended may lack what another was told. And not before
+    /// the tail is as far: whoever took over earlier would answer for clocks before the checkpoint's, and have workers push in them
+    /// what the copy lacks.
     pub(super) fn take_image(&mut self) -> Option<Image> {
         if !self.may_answer || !AnyShard::is_head(self) {
             return None;
         }
-        let asked = self.asked.as_mut().filter(|asked| matches!(asked.copy, Copy::Made(_)))?;
+        let announced = self.announced();
+        let is_due = |asked: &&mut Asked| matches!(asked.copy, Copy::Made(_)) && announced >= asked.clock;
+        let asked = self.asked.as_mut().filter(is_due)?;
         match std::mem::replace(&mut asked.copy, Copy::Taken) {
             Copy::Made(image) => Some(*image),
             Copy::Awaited | Copy::Missed | Copy::Taken => None,
@@ -189,8 +193,8 @@ impl<T: Number> Shard<T> {
         matches!(asked.copy, Copy::Missed).then_some((asked.number, frontier))
     }
 
-    /// Is as it was at `clock`. Whoever took part then is forgotten, and what was held for that clock and later ones: the plan's workers
-    /// begin with that clock, and do it again.
+    /// Is as it was at `clock`. Whoever took part then is forgotten, and what was held for that clock and later ones, pieces of leases
+    /// included: the plan's workers begin with that clock, and do it again.
     pub(super) fn restore(&mut self, clock: Clock, image: &Image) -> Result<(), String> {
         let Image { number, stride, places, rows, ledger, .. } = image;
         if *number != T::TYPE || *stride != self.rows.kept_width() {
@@ -208,6 +212,7 @@ impl<T: Number> Shard<T> {
         self.held.clear();
         self.held_changes.clear();
         self.held_examples.clear();
+        self.leases.lose_open();
         self.failed.clear();
         let (unborn, _) = self.unborn.parts();
         self.unborn = Unborn::from_parts(&self.spec, (unborn, Vec::new()));

@@ -153,6 +153,7 @@ impl<T: Number> Shard<T> {
 
     /// Applies every clock before this one that is held.
     fn apply_before(&mut self, end: Clock) {
+        self.leases.apply_before(end);
         while let Some(entry) = self.held.first_entry().filter(|entry| *entry.key() < end) {
             let (clock, held) = entry.remove_entry();
             let examples = self.held_examples.remove(&clock).unwrap_or(0);

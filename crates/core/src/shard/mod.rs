@@ -14,6 +14,7 @@ mod image;
 mod links;
 mod lists;
 mod parked;
+mod pieces;
 mod published;
 mod reads;
 mod refresh;
@@ -38,6 +39,7 @@ pub use links::Role;
 use lists::KeyLists;
 pub use lists::LIST_BYTES;
 use parked::{Parked, ParkedRead};
+use pieces::Pieces;
 use published::Published;
 use resolve::Stop;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -46,7 +48,6 @@ use subscribers::Subscribers;
 use types::{Clock, Combine, Placed, Plan, PlanNumber, Source, Span, TableId, TableSpec, Time, WorkerId};
 use unborn::Unborn;
 use update::{Number, Registry};
-use window::LeaseWindow;
 use wire::{
     Acked, FailedClock, Frame, Head, Marker, Message, Pool, Pull, PullRefused, Push, Refreshed, Refusal, Replica,
     Replicated, ResendReason, Tune, Waiting,
@@ -189,7 +190,7 @@ struct Shard<T: Number> {
     held_changes: BTreeMap<Clock, BTreeMap<u64, u32>>,
     unborn: Unborn,
     /// What is held of leases.
-    leases: LeaseWindow,
+    leases: Pieces,
     /// Clocks from the frontier on for which a setting is kept.
     settings: BTreeSet<Clock>,
     failed: VecDeque<FailedClock>,
@@ -248,7 +249,7 @@ impl<T: Number> Shard<T> {
             held_examples: BTreeMap::new(),
             held_changes: BTreeMap::new(),
             unborn: Unborn::new(spec),
-            leases: LeaseWindow::default(),
+            leases: Pieces::default(),
             settings: BTreeSet::new(),
             failed: VecDeque::new(),
             lists: KeyLists::new(terms.list_bytes),
@@ -351,7 +352,8 @@ impl<T: Number> AnyShard for Shard<T> {
         let done = decoded.and_then(|push| self.contribute(head, &push));
         if !matches!(done, Err(Stop::UnknownKeys(_) | Stop::Refuse(Refusal::TooManyLeases { .. }))) {
             // A refusal is for good, too: a second run of the lease would hear the same.
-            piece.into_iter().for_each(|piece| self.leases.hold(piece));
+            let is_open = matches!(self.spec.combine, Combine::Clock(_)) && head.clock >= self.frontier.value();
+            piece.into_iter().for_each(|piece| self.leases.hold(piece, is_open.then_some(head.clock)));
         }
         match done {
             Ok(()) => {

@@ -1,6 +1,6 @@
 //! The coordinator's hand: begins checkpoints, publishes what servers have written, and removes old ones, on a thread of its own.
 
-use super::{CheckpointSettings, spec_entry};
+use super::{CheckpointSettings, leases_entry, spec_entry};
 use machine::{CheckpointEnd, Coordinator, CoordinatorInput, Gathered, Outbox};
 use serde_json::Value;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -164,12 +164,12 @@ fn work_off(settings: &CheckpointSettings, to_do: &Receiver<Work>, finish: &Send
 
 /// Writes the manifest, and removes what is too old.
 fn publish(settings: &CheckpointSettings, writing: &Writing, gathered: &Gathered) -> Result<Done, String> {
-    let Gathered { name, clock, slices, tables } = gathered;
+    let Gathered { name, clock, slices, tables, leases, .. } = gathered;
     let words = |error: StoreError| error.to_string();
     let tables = tables.iter().map(|(spec, entries)| table_entry(writing, *slices, spec, entries));
     let tables = tables.collect::<Result<Vec<_>, String>>()?;
-    let manifest =
-        Manifest { job: settings.job.clone(), clock: clock.0, slices: *slices, tables, ..Manifest::default() };
+    let (job, leases) = (settings.job.clone(), leases_entry(leases));
+    let manifest = Manifest { job, clock: clock.0, slices: *slices, tables, leases, ..Manifest::default() };
     writing.publish(&manifest).map_err(words)?;
     let bytes = manifest.files().map(|(file, _)| file.bytes).sum();
     // It is there, whatever becomes of those before it.
