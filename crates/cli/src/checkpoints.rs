@@ -1,4 +1,4 @@
-//! What `server` and `launch` are told of checkpoints.
+//! What `server`, `coordinator` and `launch` are told of checkpoints.
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -25,10 +25,14 @@ pub struct Options {
     /// are kept. The numbers of servers and workers may be others than before.
     #[arg(long, value_name = "LOCATION", num_args = 0..=1, default_missing_value = "")]
     resume: Option<String>,
-    /// Whose checkpoints they are: one job's are kept at one location.
-    #[arg(long, value_name = "NAME", default_value = "slackwater")]
-    job: String,
+    /// The job's name: one job's checkpoints are kept at one location, and of several coordinators all say the same. By default
+    /// `slackwater`, and for a registry the last part of its path.
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
 }
+
+/// The name of a job that was given none.
+const UNNAMED: &str = "slackwater";
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
@@ -38,7 +42,16 @@ fn seconds(text: &str) -> Result<f64, String> {
 impl Options {
     /// As if nothing was said of them.
     pub fn none() -> Self {
-        Self { checkpoint: None, checkpoint_every: 60.0, keep: 3, resume: None, job: "slackwater".into() }
+        Self { checkpoint: None, checkpoint_every: 60.0, keep: 3, resume: None, job: None }
+    }
+
+    /// The name that the job was given.
+    pub fn job(&self) -> Option<&str> {
+        self.job.as_deref()
+    }
+
+    fn job_or_unnamed(&self) -> &str {
+        self.job().unwrap_or(UNNAMED)
     }
 
     /// Where they are kept, if they are.
@@ -46,7 +59,7 @@ impl Options {
         let every = Duration::from_secs_f64(self.checkpoint_every);
         let keep = NonZeroUsize::new(self.keep as usize).unwrap_or(NonZeroUsize::MIN);
         let location = self.checkpoint.as_deref();
-        location.map(|location| CheckpointSettings { every, keep, ..CheckpointSettings::new(location, &self.job) })
+        location.map(|location| CheckpointSettings { every, keep, ..CheckpointSettings::new(location, self.job_or_unnamed()) })
     }
 
     /// What the run goes on from, if it does.
@@ -57,7 +70,7 @@ impl Options {
             ("", None) => anyhow::bail!("--resume from where? Give it a location, or say --checkpoint LOCATION"),
             (location, _) => location.to_owned(),
         };
-        Ok(Some(ResumeFrom { location, job: self.job.clone() }))
+        Ok(Some(ResumeFrom { location, job: self.job_or_unnamed().to_owned() }))
     }
 
     /// The same, for a process that coordinates.
@@ -72,9 +85,7 @@ impl Options {
             "" => "--resume".to_owned(),
             location => format!("--resume={location}"),
         }));
-        if !arguments.is_empty() {
-            arguments.push(format!("--job={}", self.job));
-        }
+        arguments.extend(self.job.as_ref().map(|job| format!("--job={job}")));
         arguments.into_iter().map(OsString::from).collect()
     }
 }
@@ -105,7 +116,7 @@ mod tests {
             let options = line(words.iter().copied());
             let arguments = options.arguments();
             let again = line(arguments.iter().map(|word| word.to_str().expect("text")));
-            assert_eq!(again.settings(), options.settings());
+            assert_eq!((again.settings(), again.job()), (options.settings(), options.job()));
             assert_eq!(again.resumed().expect("somewhere"), options.resumed().expect("somewhere"));
         }
         assert!(line(["--resume"]).resumed().is_err(), "from nowhere");

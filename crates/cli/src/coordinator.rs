@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::value_parser;
 use slackwater::{Connect, Election, Membership, SameHost, Serve, Shape};
 
+use crate::checkpoints;
 use crate::process::{Limits, Way};
 
 /// The settings of `coordinator`.
@@ -32,20 +33,18 @@ pub struct Options {
     /// version 3.4 or later, and a path for this run alone.
     #[arg(long, value_name = "etcd://HOST:PORT[,HOST:PORT]/PATH")]
     registry: Option<String>,
-    /// The job's name, the same for all of its coordinators: what another job left at the path is refused. By default the path's last
-    /// part.
-    #[arg(long, value_name = "NAME", requires = "registry")]
-    job: Option<String>,
     /// How this process talks to those of its own host: through shared memory wherever both ends can, or over TCP as to any other.
     #[arg(long, value_name = "WAY", default_value = "shared-memory")]
     same_host: Way,
     #[command(flatten)]
     limits: Limits,
+    #[command(flatten)]
+    checkpoints: checkpoints::Options,
 }
 
 /// The command `coordinator`: coordinates until the run ends.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let Options { meet, servers, workers, copies, slices, registry, job, same_host, limits } = options;
+    let Options { meet, servers, workers, copies, slices, registry, same_host, limits, checkpoints } = options;
     let connect = Connect {
         join_limit: Duration::from_secs(limits.join_limit),
         patience: Duration::from_secs(limits.patience),
@@ -57,13 +56,15 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     };
     let election = registry.as_ref().map(|registry| {
         let last = registry.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        Election { registry: registry.clone(), job: job.clone().unwrap_or_else(|| last.to_owned()) }
+        Election { registry: registry.clone(), job: checkpoints.job().unwrap_or(last).to_owned() }
     });
     let serve = Serve {
         threads: 0,
         coordinate: Some(Shape { servers: *servers, workers: *workers }),
         membership: copies.map_or(Membership::Fixed, |copies| Membership::Open { copies, slices: *slices }),
         election,
+        checkpoints: checkpoints.settings(),
+        resume: checkpoints.resumed()?,
         ..Serve::new(connect)
     };
     serve.run().with_context(|| format!("the run that meets at {meet}"))?;

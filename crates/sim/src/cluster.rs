@@ -469,6 +469,9 @@ impl Cluster {
                 if matches!(frame.message, Message::Control(Control::Bye)) {
                     self.actors[worker].standing = Standing::Gone;
                 }
+                if matches!(frame.message, Message::Control(Control::Checkpoint { .. })) {
+                    self.say_written_again(NodeId::Worker(rank));
+                }
                 self.note_answers(rank, &frame);
                 self.drive_worker(worker, WorkerInput::Frame(self.now, Box::new(frame)));
                 self.advance(worker);
@@ -548,6 +551,7 @@ impl Cluster {
         self.worker_inputs[worker].extend(kept.map(|input| (input, packed(&frames))));
         frames.iter().for_each(|frame| self.note_task(worker as u32, frame));
         self.dispatch(frames);
+        self.write_owed(worker);
         match answer {
             Answer::Nothing => None,
             Answer::Ticket(ticket) => Some(ticket.0),

@@ -1,6 +1,7 @@
 //! Checkpoints of a run that does not stop for them, and runs that go on from one with other numbers of servers and workers.
 
 mod leases;
+mod residuals;
 mod support;
 
 use slackwater::{

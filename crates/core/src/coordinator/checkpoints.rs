@@ -7,7 +7,7 @@ use super::{ASK_AGAIN_AFTER, Coordinator, Membership};
 use crate::Outbox;
 use crate::leases::KeptLeases;
 use std::collections::BTreeMap;
-use types::{Clock, ShardId, TableId, TableSpec, Time};
+use types::{Clock, NodeId, ShardId, TableId, TableSpec, Time};
 use wire::{Control, Field, Reader, WireError};
 
 /// Clocks that the first checkpoint is ahead.
@@ -84,6 +84,8 @@ pub struct Gathered {
     /// What is leased, in the order of its numbers. A lease is called done only if every slice's copy holds all of it: if it was
     /// committed in a clock before the checkpoint's.
     pub leases: Vec<KeptLeases>,
+    /// What workers' writers say of what their codecs had still to send.
+    pub owed: Vec<String>,
 }
 
 /// A checkpoint under way.
@@ -93,6 +95,8 @@ pub(super) struct Underway {
     location: String,
     name: String,
     written: BTreeMap<(TableId, ShardId), String>,
+    /// What workers that came to the clock had still to send.
+    owed: BTreeMap<NodeId, Option<String>>,
     asked: Time,
 }
 
@@ -200,22 +204,25 @@ impl Coordinator {
         let known = &mut self.checkpoints;
         known.begun += 1;
         known.ahead = known.ahead.clamp(AHEAD, MOST_AHEAD);
-        let (number, written) = (known.begun, BTreeMap::new());
+        let (number, written, owed) = (known.begun, BTreeMap::new(), BTreeMap::new());
         let clock = Clock(known.furthest.max(self.first_clock()).0.saturating_add(self.checkpoints.ahead));
-        self.checkpoints.underway = Some(Underway { number, clock, location, name, written, asked: now });
+        self.checkpoints.underway = Some(Underway { number, clock, location, name, written, owed, asked: now });
         self.say_checkpoint(out);
     }
 
     fn say_checkpoint(&self, out: &mut Outbox) {
-        let Some(Underway { number, clock, location, name, .. }) = &self.checkpoints.underway else { return };
-        for server in self.live_servers() {
+        let Some(Underway { number, clock, location, name, owed, .. }) = &self.checkpoints.underway else { return };
+        let workers = self.live_workers().map(NodeId::from).filter(|worker| !owed.contains_key(worker));
+        for node in self.live_servers().chain(workers) {
             let (number, clock, location, name) = (*number, *clock, location.clone(), name.clone());
-            Self::say(server, Control::Checkpoint { number, clock, location, name }, out);
+            Self::say(node, Control::Checkpoint { number, clock, location, name }, out);
         }
     }
 
     /// Says it again to servers that may not have heard of it, or whose answer was lost.
     pub(super) fn ask_for_checkpoint_again(&mut self, now: Time, out: &mut Outbox) {
+        // Somebody may have left who was waited for.
+        self.gather();
         if let Some(underway) = &mut self.checkpoints.underway
             && now.since(underway.asked) >= ASK_AGAIN_AFTER
         {
@@ -229,10 +236,8 @@ impl Coordinator {
         self.checkpoints.furthest = self.checkpoints.furthest.max(frontier);
     }
 
-    /// A server speaks of a checkpoint.
-    pub(super) fn checkpointed(&mut self, control: Control) {
-        let made = self.kept_tables();
-        let leases = self.checkpoint_underway().and_then(|clock| self.leases_before(clock));
+    /// A server or a worker speaks of a checkpoint.
+    pub(super) fn checkpointed(&mut self, from: NodeId, control: Control) {
         let known = &mut self.checkpoints;
         let Some(underway) = &mut known.underway else { return };
         match control {
@@ -246,35 +251,56 @@ impl Coordinator {
                     known.underway = None;
                 }
             }
-            Control::Unwritten { number, reason } if number == underway.number => {
-                known.ended = Some(CheckpointEnd::Failed { reason });
+            Control::Passed { number, clock } if number == underway.number => {
+                known.furthest = known.furthest.max(clock);
+                known.ahead = (known.ahead * 2).min(MOST_AHEAD);
+                let reason = format!("{from} had passed clock {} before it knew of it", underway.clock.0);
+                known.ended = Some(CheckpointEnd::Missed { reason });
                 known.underway = None;
+            }
+            Control::Unwritten { number, reason } if number == underway.number => {
+                known.ended = Some(CheckpointEnd::Failed { reason: format!("{from}: {reason}") });
+                known.underway = None;
+            }
+            Control::Owes { number, entry } if number == underway.number => {
+                underway.owed.entry(from).or_insert(entry);
             }
             Control::Written { number, table, shard, entry } if number == underway.number => {
                 underway.written.entry((table, shard)).or_insert(entry);
-                // A table that is being made may have something of earlier clocks, too.
-                let Some(made) = made else { return };
-                let slices = self.chains.len();
-                let mut tables = Vec::new();
-                for (table, spec) in made {
-                    let count = spec.shape.extent().split(slices).len() as u32;
-                    let entry = |slice| underway.written.get(&(table, ShardId(slice))).cloned();
-                    let Some(entries) = (0..count).map(entry).collect::<Option<Vec<_>>>() else { return };
-                    tables.push((spec, entries));
-                }
-                let Underway { number, clock, ref name, .. } = *underway;
-                let (name, slices) = (name.clone(), slices as u32);
-                known.ended = Some(match leases {
-                    Some(leases) => CheckpointEnd::Whole(Gathered { number, name, clock, slices, tables, leases }),
-                    None => {
-                        let reason = format!("what was leased before clock {} is not told apart any more", clock.0);
-                        CheckpointEnd::Missed { reason }
-                    }
-                });
-                known.underway = None;
             }
             _ => {}
         }
+        self.gather();
+    }
+
+    /// Ends the checkpoint that is under way if everything is there: every slice of every table, and a word of every worker.
+    fn gather(&mut self) {
+        let Some(Underway { number, clock, name, written, owed, .. }) = &self.checkpoints.underway else { return };
+        // A table that is being made may have something of earlier clocks, too.
+        let Some(made) = self.kept_tables() else { return };
+        if !self.live_workers().all(|worker| owed.contains_key(&worker.into())) {
+            return;
+        }
+        let slices = self.chains.len();
+        let mut tables = Vec::new();
+        for (table, spec) in made {
+            let count = spec.shape.extent().split(slices).len() as u32;
+            let entry = |slice| written.get(&(table, ShardId(slice))).cloned();
+            let Some(entries) = (0..count).map(entry).collect::<Option<Vec<_>>>() else { return };
+            tables.push((spec, entries));
+        }
+        let ended = match self.leases_before(*clock) {
+            Some(leases) => {
+                let (owed, slices) = (owed.values().flatten().cloned().collect(), slices as u32);
+                let (number, clock, name) = (*number, *clock, name.clone());
+                CheckpointEnd::Whole(Gathered { number, name, clock, slices, tables, leases, owed })
+            }
+            None => {
+                let reason = format!("what was leased before clock {} is not told apart any more", clock.0);
+                CheckpointEnd::Missed { reason }
+            }
+        };
+        (self.checkpoints.ended, self.checkpoints.underway) = (Some(ended), None);
     }
 
     /// How the checkpoint that was under way has ended, once.

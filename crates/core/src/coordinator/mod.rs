@@ -215,7 +215,11 @@ impl Coordinator {
             Control::Bye => self.bye(from, out),
             Control::Adopted { plan, enacted, frontier } => self.adopted(from, plan, enacted, frontier, out),
             Control::Filled { table, shard, server, plan } => self.filled(table, shard, server, plan),
-            Control::Missed { .. } | Control::Written { .. } | Control::Unwritten { .. } => self.checkpointed(control),
+            Control::Missed { .. }
+            | Control::Written { .. }
+            | Control::Unwritten { .. }
+            | Control::Owes { .. }
+            | Control::Passed { .. } => self.checkpointed(from, control),
             control => self.leases(&head, control, out),
         }
         self.replan(out);

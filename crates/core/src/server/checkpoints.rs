@@ -3,6 +3,7 @@
 use super::Server;
 use crate::Outbox;
 use crate::shard::{Image, Role};
+use crate::worker::OwedRows;
 use types::{Clock, NodeId, ShardId, TableId, TableSpec, Time};
 use wire::{Control, Field, Frame, Head, Message, Reader, WireError};
 
@@ -17,6 +18,8 @@ pub struct Restored {
     pub clock: Clock,
     /// Those slices that the server has a part in.
     pub images: Vec<Image>,
+    /// What workers had still to send to its rows.
+    pub owed: Vec<OwedRows>,
 }
 
 impl Restored {
@@ -33,11 +36,12 @@ impl Field for Restored {
         self.spec.put(out);
         self.clock.put(out);
         self.images.put(out);
+        self.owed.put(out);
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let (table, spec) = (Field::get(input)?, Field::get(input)?);
-        Ok(Self { table, spec, clock: Field::get(input)?, images: Field::get(input)? })
+        Ok(Self { table, spec, clock: Field::get(input)?, images: Field::get(input)?, owed: Field::get(input)? })
     }
 }
 
@@ -74,13 +78,13 @@ impl Server {
     }
 
     fn restore_table(&mut self, restored: &Restored, out: &mut Outbox) -> Result<(), String> {
-        let Restored { table, spec, clock, images } = restored;
+        let Restored { table, spec, clock, images, owed } = restored;
         self.add_table(*table, spec, out)?;
         for ((_, slice), shard) in self.shards.iter_mut().filter(|((of, _), _)| of == table) {
             let name = &spec.name;
             let image = images.iter().find(|image| image.shard == *slice);
             let image = image.ok_or_else(|| format!("the checkpoint lacks slice {} of table '{name}'", slice.0))?;
-            let restored = shard.restore(*clock, image);
+            let restored = shard.restore(*clock, image, owed);
             restored.map_err(|problem| format!("slice {} of table '{name}' in the checkpoint: {problem}", slice.0))?;
         }
         Ok(())
@@ -285,7 +289,7 @@ mod tests {
         run.end(1, 2, 0);
         let images = run.server.take_images();
         let mut bytes = Vec::new();
-        let restored = Restored { table: TABLE, spec, clock: Clock(1), images };
+        let restored = Restored { table: TABLE, spec, clock: Clock(1), images, owed: Vec::new() };
         restored.put(&mut bytes);
         let restored = Restored::get(&mut Reader(&bytes)).expect("what was written");
 

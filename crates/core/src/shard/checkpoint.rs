@@ -9,9 +9,10 @@ use super::frontier::Frontier;
 use super::stream::Stream;
 use super::unborn::Unborn;
 use super::{AnyShard, Shard};
+use crate::worker::OwedRows;
 use types::{Clock, NumberType, Position, ShardId, TableId};
 use update::Number;
-use wire::{Field, Payload, Reader, WireError};
+use wire::{Field, Head, Keys, Payload, Push, Reader, WireError};
 
 /// One slice of one table, as it was when the slice's frontier reached a clock.
 #[derive(Clone, Debug, PartialEq)]
@@ -195,7 +196,9 @@ impl<T: Number> Shard<T> {
 
     /// Is as it was at `clock`. Whoever took part then is forgotten, and what was held for that clock and later ones, pieces of leases
     /// included: the plan's workers begin with that clock, and do it again.
-    pub(super) fn restore(&mut self, clock: Clock, image: &Image) -> Result<(), String> {
+    ///
+    /// What workers had still to send is pushed once, as a contribution to that clock: so it arrives whoever takes part now.
+    pub(super) fn restore(&mut self, clock: Clock, image: &Image, owed: &[OwedRows]) -> Result<(), String> {
         let Image { number, stride, places, rows, ledger, .. } = image;
         if *number != T::TYPE || *stride != self.rows.kept_width() {
             let (ours, width) = (T::TYPE, self.rows.kept_width());
@@ -217,10 +220,45 @@ impl<T: Number> Shard<T> {
         let (unborn, _) = self.unborn.parts();
         self.unborn = Unborn::from_parts(&self.spec, (unborn, Vec::new()));
         self.published.iter_mut().for_each(|published| published.start_over_at(self.plan));
+        self.receive(clock, owed)?;
         (self.told, self.told_exact) = (clock, true);
         self.links.iter_mut().for_each(|links| links.announced = clock);
         self.windows_begin();
         Ok(())
+    }
+
+    /// Takes what workers owe to rows of this shard, all of it together.
+    fn receive(&mut self, clock: Clock, owed: &[OwedRows]) -> Result<(), String> {
+        let (width, range) = (self.rows.width(), self.placed.range);
+        let mut rows: Vec<(u64, &[f32])> = Vec::new();
+        for OwedRows { width: theirs, runs } in owed {
+            if *theirs as usize != width {
+                return Err(format!("what workers had still to send is {theirs} numbers wide, and the table {width}"));
+            }
+            let all = runs.iter().flat_map(|(first, values)| (*first..).zip(values.chunks_exact(width)));
+            rows.extend(all.filter(|(position, _)| range.contains(Position(*position))));
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        rows.sort_by_key(|(position, _)| *position);
+        let (mut positions, mut sums) = (Vec::new(), Vec::<f64>::new());
+        for (position, row) in rows {
+            if positions.last() != Some(&position) {
+                positions.push(position);
+                sums.resize(positions.len() * width, 0.0);
+            }
+            let start = sums.len() - width;
+            sums[start..].iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
+        }
+        let values: Vec<T> = sums.into_iter().map(T::from_f64).collect();
+        let unfit = |_| "what workers had still to send does not fit the table".to_owned();
+        let keys = Keys::at(self.spec.shape.placement(), &positions).map_err(|error| unfit(error.to_string()))?;
+        let (table, shard, number) = (self.table, self.placed.shard, T::TYPE);
+        let (keys, values) = (keys.slice(0..keys.len()).in_full(), Payload::new(values));
+        let push = Push { table, shard, settled: 0, number, lease: None, keys, values };
+        let head = Head { clock, ..Head::plain(self.placed.owner, self.placed.owner) };
+        self.contribute(&head, &push).map_err(|_| unfit(String::new()))
     }
 
     /// Rows as they are kept, from an image.

@@ -27,6 +27,7 @@ mod window;
 
 use crate::Outbox;
 use crate::rows::{Rows, RowsError};
+use crate::worker::OwedRows;
 use active::ActiveSet;
 use checkpoint::Asked;
 pub use checkpoint::{Image, Places};
@@ -125,7 +126,8 @@ pub trait AnyShard: Send {
     /// The checkpoint whose clock has passed without a copy, and where the frontier stands.
     fn missed(&self) -> Option<(u64, Clock)>;
     /// Is as it was at the clock of a checkpoint, with the plan's workers about to begin that clock. Says in words why it cannot be.
-    fn restore(&mut self, clock: Clock, image: &Image) -> Result<(), String>;
+    /// What workers owed its rows is pushed to them, as one contribution to that clock.
+    fn restore(&mut self, clock: Clock, image: &Image, owed: &[OwedRows]) -> Result<(), String>;
     /// The frontier.
     fn frontier(&self) -> Clock;
     /// One part of a read.
@@ -459,8 +461,8 @@ impl<T: Number> AnyShard for Shard<T> {
         Shard::missed(self)
     }
 
-    fn restore(&mut self, clock: Clock, image: &Image) -> Result<(), String> {
-        Shard::restore(self, clock, image)
+    fn restore(&mut self, clock: Clock, image: &Image, owed: &[OwedRows]) -> Result<(), String> {
+        Shard::restore(self, clock, image, owed)
     }
 
     fn frontier(&self) -> Clock {

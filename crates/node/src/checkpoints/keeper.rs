@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
-use store::{Manifest, Positions, Rows, Slice, SliceEntry, Store, StoreError, TableEntry, Writing};
+use store::{Manifest, Positions, ResidualsEntry, Rows, Slice, SliceEntry, Store, StoreError, TableEntry, Writing};
 use types::{NumberType, TableSpec, Time};
 
 enum Work {
@@ -164,12 +164,14 @@ fn work_off(settings: &CheckpointSettings, to_do: &Receiver<Work>, finish: &Send
 
 /// Writes the manifest, and removes what is too old.
 fn publish(settings: &CheckpointSettings, writing: &Writing, gathered: &Gathered) -> Result<Done, String> {
-    let Gathered { name, clock, slices, tables, leases, .. } = gathered;
+    let Gathered { name, clock, slices, tables, leases, owed, .. } = gathered;
     let words = |error: StoreError| error.to_string();
     let tables = tables.iter().map(|(spec, entries)| table_entry(writing, *slices, spec, entries));
     let tables = tables.collect::<Result<Vec<_>, String>>()?;
     let (job, leases) = (settings.job.clone(), leases_entry(leases));
-    let manifest = Manifest { job, clock: clock.0, slices: *slices, tables, leases, ..Manifest::default() };
+    let residuals = owed.iter().map(|entry| serde_json::from_str(entry).map_err(|error| error.to_string()));
+    let residuals = residuals.collect::<Result<Vec<ResidualsEntry>, _>>()?;
+    let manifest = Manifest { job, clock: clock.0, slices: *slices, tables, leases, residuals };
     writing.publish(&manifest).map_err(words)?;
     let bytes = manifest.files().map(|(file, _)| file.bytes).sum();
     // It is there, whatever becomes of those before it.

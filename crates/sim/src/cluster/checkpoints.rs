@@ -5,10 +5,10 @@ use super::{Cluster, Happening, Shape, control};
 use crate::check::Violation;
 use crate::faults::Faults;
 use crate::history::Event;
-use machine::{CheckpointEnd, Gathered, Image, Membership, Restored, Resume, ServerInput};
+use machine::{CheckpointEnd, Gathered, Image, Membership, Owed, Restored, Resume, ServerInput};
 use std::collections::BTreeMap;
 use types::{Clock, NodeId, Span, TableId, TableSpec};
-use wire::Control;
+use wire::{Control, Frame};
 
 /// How often it is looked at.
 const LOOK: Span = Span::from_millis(5);
@@ -23,6 +23,7 @@ const UNLED: Span = Span::from_millis(40);
 pub struct Kept {
     gathered: Gathered,
     images: Vec<Image>,
+    owed: Vec<Owed>,
 }
 
 impl Kept {
@@ -30,6 +31,12 @@ impl Kept {
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.gathered.clock
+    }
+
+    /// How many workers had something to send.
+    #[must_use]
+    pub fn owing(&self) -> usize {
+        self.owed.len()
     }
 
     /// How many leases of the first data set are done.
@@ -49,6 +56,7 @@ impl Kept {
 #[derive(Default)]
 pub(super) struct Checkpoints {
     images: Vec<Image>,
+    owed: Vec<Owed>,
     /// How long after one is whole another is wanted.
     every: Option<Span>,
     /// Who crashes in the middle of the next one.
@@ -57,6 +65,7 @@ pub(super) struct Checkpoints {
     from: Option<Kept>,
     /// What each server has said of its copies, which it says again when it is asked again.
     said: BTreeMap<NodeId, Vec<Control>>,
+    said_owed: BTreeMap<NodeId, Frame>,
     whole: Vec<Kept>,
     missed: u64,
 }
@@ -101,7 +110,9 @@ impl Cluster {
                 let entries = gathered.tables.iter().flat_map(|(_, entries)| entries);
                 let indices = entries.map(|entry| entry.parse::<usize>().expect("as it was written"));
                 let images = indices.map(|index| self.checkpoints.images[index].clone()).collect();
-                self.checkpoints.whole.push(Kept { gathered, images });
+                let owed = gathered.owed.iter().map(|entry| entry.parse::<usize>().expect("as it was written"));
+                let owed = owed.map(|index| self.checkpoints.owed[index].clone()).collect();
+                self.checkpoints.whole.push(Kept { gathered, images, owed });
                 let every = self.checkpoints.every;
                 return every.into_iter().for_each(|every| self.later(every, Happening::Checkpoint));
             }
@@ -139,7 +150,9 @@ impl Cluster {
         }
         let image = |slice| from.images.iter().find(|image| image.shard == slice && image.name == spec.name);
         let images = machine.slices_of(&spec).into_iter().filter_map(image).cloned().collect();
-        let restored = Box::new(Restored { table, spec, clock, images });
+        let owed = from.owed.iter().flat_map(|owed| &owed.tables).filter(|(name, _)| *name == spec.name);
+        let owed = owed.map(|(_, rows)| rows.clone()).collect();
+        let restored = Box::new(Restored { table, spec, clock, images, owed });
         self.drive_server(server, ServerInput::Restore(self.now, restored));
     }
 
@@ -163,8 +176,23 @@ impl Cluster {
         }
     }
 
-    /// A server that is asked for a checkpoint again says again what it has said.
+    /// What a worker has still to send is written.
+    pub(super) fn write_owed(&mut self, worker: usize) {
+        let machine = &mut self.actors[worker].worker;
+        let Some(owed) = machine.take_owed() else { return };
+        let (number, entry) = (owed.checkpoint, Some(self.checkpoints.owed.len().to_string()));
+        let (node, source) = (machine.id().into(), machine.plan().source(machine.id()).unwrap_or_default());
+        let mut owes = control(node, Control::Owes { number, entry });
+        owes.head.source = source;
+        self.checkpoints.owed.push(owed);
+        self.checkpoints.said_owed.insert(node, owes.clone());
+        self.dispatch(vec![owes]);
+    }
+
+    /// A node that is asked for a checkpoint again says again what it has said.
     pub(super) fn say_written_again(&mut self, node: NodeId) {
+        let owes = self.checkpoints.said_owed.get(&node).cloned();
+        owes.into_iter().for_each(|owes| self.dispatch(vec![owes]));
         for said in self.checkpoints.said.get(&node).cloned().unwrap_or_default() {
             self.dispatch(vec![control(node, said)]);
         }
@@ -187,7 +215,7 @@ impl Cluster {
                 }
             }
         }
-        for Kept { gathered, images } in &self.checkpoints.whole {
+        for Kept { gathered, images, .. } in &self.checkpoints.whole {
             let clock = &gathered.clock;
             let mut held: BTreeMap<(u64, u32), f64> = BTreeMap::new();
             for image in images {
