@@ -59,7 +59,11 @@ impl Options {
         let every = Duration::from_secs_f64(self.checkpoint_every);
         let keep = NonZeroUsize::new(self.keep as usize).unwrap_or(NonZeroUsize::MIN);
         let location = self.checkpoint.as_deref();
-        location.map(|location| CheckpointSettings { every, keep, ..CheckpointSettings::new(location, self.job_or_unnamed()) })
+        location.map(|location| CheckpointSettings {
+            every,
+            keep,
+            ..CheckpointSettings::new(location, self.job_or_unnamed())
+        })
     }
 
     /// What the run goes on from, if it does.

@@ -98,7 +98,8 @@ impl Worker {
 }
 
 fn coordinating<'a>(meet: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let words = ["server", "--meet", meet, "--coordinate", "--servers=2", "--threads=2", "--workers=1", "--join-limit=50"];
+    let words =
+        ["server", "--meet", meet, "--coordinate", "--servers=2", "--threads=2", "--workers=1", "--join-limit=50"];
     words.iter().chain(more).copied().collect()
 }
 
@@ -209,7 +210,8 @@ fn outlives(folder: &str, words: &[&str], spoil: impl Fn(&Process, &Path), mend:
     let folder = Folder::new(folder);
     let place = format!("--checkpoint={}", folder.0.display());
     let meet = free_address();
-    let Some(mut server) = on_a_small_disk(&folder.0, &coordinating(&meet, &[&place, "--checkpoint-every=0.05"])) else {
+    let Some(mut server) = on_a_small_disk(&folder.0, &coordinating(&meet, &[&place, "--checkpoint-every=0.05"]))
+    else {
         return;
     };
     let worker = Worker::start(&meet);
@@ -242,8 +244,9 @@ fn a_run_outlives_a_disk_that_becomes_read_only() {
         let pid = process.child.id().to_string();
         let folder = folder.to_string_lossy().split_once("/root").map(|(_, path)| path.to_owned()).unwrap();
         let mount = ["-t", &pid, "-m", "mount", "-o", how, &folder];
-        let done = Command::new("nsenter").args(mount).output().unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        // Not in the middle of a file.
+        let done = || Command::new("nsenter").args(mount).output().unwrap().status.success();
+        until("another way to mount", done);
     };
     let spoil = |process: &Process, inside: &Path| remount(process, inside, "remount,ro");
     let mend = |process: &Process, inside: &Path| remount(process, inside, "remount,rw");

@@ -55,7 +55,7 @@ pub struct Server {
     heads: BTreeSet<(TableId, ShardId)>,
     waiting: BTreeSet<(TableId, ShardId)>,
     /// The checkpoint that was last asked for: its number and its clock.
-    checkpoint: Option<(u64, Clock)>,
+    checkpoint: Option<(u64, Clock, bool)>,
     /// Copies made for it that nobody has taken.
     images: Vec<Image>,
     /// By data set: leases that are over, which shards may forget when they come to a clock.
@@ -302,7 +302,9 @@ impl Server {
             }
             Message::Control(Control::Adopt { plan, enacted, .. }) => self.adopt(head, plan, enacted, out),
             Message::Control(Control::Finish) => self.finished = true,
-            Message::Control(Control::Checkpoint { number, clock, .. }) => self.checkpoint(number, clock, out),
+            Message::Control(Control::Checkpoint { number, clock, last, .. }) => {
+                self.checkpoint(number, clock, last, out)
+            }
             // Until it is restored, whoever drives this server is at it.
             Message::Control(Control::Restore { table, .. }) if self.has_table(table) => {
                 let message = Message::Control(Control::TableAdded { table, problem: None });
@@ -379,8 +381,8 @@ impl Server {
                 let shard = make(Placed { owner: self.node, ..placed }, table, spec, &terms);
                 let mut shard = shard.map_err(|error| error.to_string())?;
                 shard.answer(self.lease.as_ref().is_none_or(|lease| lease.holds), out);
-                if let Some((number, clock)) = self.checkpoint {
-                    shard.checkpoint(number, clock);
+                if let Some((number, clock, last)) = self.checkpoint {
+                    shard.checkpoint(number, clock, last);
                 }
                 self.shards.insert(name, shard);
             }

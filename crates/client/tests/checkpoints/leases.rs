@@ -157,3 +157,36 @@ fn a_run_that_reads_something_else_cannot_go_on() {
     assert!(letters.contains("a run that read numbers, and this worker reads letters"), "{letters}");
     assert!(unshuffled.contains("shuffled by seed 5, and is now cut into 300 ranges in order"), "{unshuffled}");
 }
+
+/// A run that ends well leaves a checkpoint in which everything is done: one that goes on from it has nothing to do, and more if it asks
+/// for more.
+#[test]
+fn the_last_checkpoint_of_a_run_holds_all_of_it() {
+    for membership in [Membership::Fixed, Membership::Open { copies: 2, slices: 1 }] {
+        let folder = Folder::new();
+        let checkpoints = || {
+            let every = Duration::from_secs(3600);
+            Some(slackwater::CheckpointSettings { every, last: true, ..settings(&folder) })
+        };
+        let run_to_the_end = |epochs, resume: bool| {
+            let serve = |serve: &mut Serve| {
+                (serve.checkpoints, serve.membership) = (checkpoints(), membership);
+                serve.resume = resume.then(|| folder.resume());
+            };
+            let found = run(Shape { servers: 2, workers: 2 }, serve, |session| {
+                let tables = Tables::of(session)?;
+                let done = learn(session, &tables, epochs, || false)?;
+                Ok((done, tables.counted(session)?))
+            });
+            let found = found.expect("a run that ends well");
+            let all = |counted: &[i64]| counted.iter().all(|count| *count == i64::from(epochs));
+            assert!(found.iter().all(|(_, [each, by_clock, _])| all(each) && all(by_clock)), "each once an epoch");
+            found.iter().map(|(done, _)| done).sum::<u64>()
+        };
+        assert_eq!(run_to_the_end(1, false), RANGES);
+        assert_eq!(folder.published().len(), 1, "at the end, and not before");
+        assert_eq!(run_to_the_end(1, true), 0, "all was done");
+        assert_eq!(run_to_the_end(2, true), RANGES, "and the second epoch was not");
+        assert_eq!(folder.published().len(), 3);
+    }
+}

@@ -80,9 +80,9 @@ pub fn run<R: Send>(
     })
 }
 
-/// Twenty a second, of which three are kept.
+/// Twenty a second and none at the end, of which three are kept.
 pub fn settings(folder: &Folder) -> CheckpointSettings {
     let every = Duration::from_millis(50);
     let keep = NonZeroUsize::new(3).expect("not 0");
-    CheckpointSettings { every, keep, ..CheckpointSettings::new(&folder.location(), "counts") }
+    CheckpointSettings { every, keep, last: false, ..CheckpointSettings::new(&folder.location(), "counts") }
 }

@@ -88,10 +88,24 @@ pub struct Gathered {
     pub owed: Vec<String>,
 }
 
+/// Whether one more checkpoint is made when every worker has left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Last {
+    /// No.
+    #[default]
+    Unwanted,
+    /// Yes: until then servers stay.
+    Wanted,
+    /// It was, or cannot be.
+    Over,
+}
+
 /// A checkpoint under way.
 pub(super) struct Underway {
     number: u64,
     clock: Clock,
+    /// Whether every worker had left when it was begun.
+    last: bool,
     location: String,
     name: String,
     written: BTreeMap<(TableId, ShardId), String>,
@@ -110,6 +124,7 @@ pub(super) struct Checkpoints {
     ahead: u64,
     underway: Option<Underway>,
     ended: Option<CheckpointEnd>,
+    last: Last,
 }
 
 impl Checkpoints {
@@ -118,16 +133,18 @@ impl Checkpoints {
     pub fn put(&self, out: &mut Vec<u8>) {
         self.resume.put(out);
         self.begun.put(out);
+        (self.last == Last::Over).put(out);
     }
 
     /// Reads what [`put`](Self::put) has written.
     pub fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let resume: Option<Resume> = Field::get(input)?;
         let begun = Field::get(input)?;
+        let last = if bool::get(input)? { Last::Over } else { Last::Unwanted };
         if begun > u64::MAX / 2 || resume.as_ref().is_some_and(|resume| resume.slices > MOST_SLICES) {
             return Err(WireError::Malformed("checkpoints without end"));
         }
-        Ok(Self { resume, begun, ..Self::default() })
+        Ok(Self { resume, begun, last, ..Self::default() })
     }
 }
 
@@ -174,12 +191,31 @@ impl Coordinator {
         Ok(Control::Restore { table, spec, clock, location: location.clone(), name: name.clone() })
     }
 
-    /// Whether a checkpoint would make sense now: workers work on tables, and none is under way.
+    /// Whether a checkpoint would make sense now: workers work on tables, or the last one is waited for, and none is under way.
     #[must_use]
     pub fn may_checkpoint(&self) -> bool {
         let idle = self.checkpoints.underway.is_none() && self.checkpoints.ended.is_none();
         let tables = self.kept_tables();
-        idle && self.begun && !self.is_over() && self.lost.is_none() && tables.is_some_and(|made| !made.is_empty())
+        let in_time = !self.is_over() || self.awaits_last_checkpoint();
+        idle && self.begun && in_time && self.lost.is_none() && tables.is_some_and(|made| !made.is_empty())
+    }
+
+    /// Whether the end of the run waits for a last checkpoint, which has yet to be written. One that is wanted is told so in the
+    /// beginning, and that it is not if it cannot be begun.
+    pub fn last_checkpoint(&mut self, wanted: bool) {
+        self.checkpoints.last = match (self.checkpoints.last, wanted) {
+            (Last::Unwanted, true) => Last::Wanted,
+            (Last::Wanted, false) => Last::Over,
+            (last, _) => last,
+        };
+    }
+
+    /// Whether every worker has left, and servers stay for the last checkpoint alone.
+    #[must_use]
+    pub fn awaits_last_checkpoint(&self) -> bool {
+        // Without a table there is nothing to wait for.
+        let kept = self.kept_tables().is_none_or(|made| !made.is_empty());
+        self.checkpoints.last == Last::Wanted && self.lost.is_none() && kept && self.is_over()
     }
 
     /// Whether a checkpoint is under way.
@@ -201,21 +237,31 @@ impl Coordinator {
 
     /// Decides at which clock a checkpoint is made, which was begun in a store under a name, and tells the servers.
     pub fn checkpoint(&mut self, now: Time, location: String, name: String, out: &mut Outbox) {
+        let last = self.is_over();
         let known = &mut self.checkpoints;
         known.begun += 1;
         known.ahead = known.ahead.clamp(AHEAD, MOST_AHEAD);
         let (number, written, owed) = (known.begun, BTreeMap::new(), BTreeMap::new());
-        let clock = Clock(known.furthest.max(self.first_clock()).0.saturating_add(self.checkpoints.ahead));
-        self.checkpoints.underway = Some(Underway { number, clock, location, name, written, owed, asked: now });
+        let clock = match last {
+            // Whatever anybody has pushed or committed is before it.
+            true => {
+                let seats = self.seats.values().map(|seat| seat.clock).max().unwrap_or_default();
+                seats.max(self.checkpoints.furthest).max(self.committed_until()).max(self.first_clock())
+            }
+            false => Clock(self.checkpoints.furthest.max(self.first_clock()).0.saturating_add(self.checkpoints.ahead)),
+        };
+        self.checkpoints.underway = Some(Underway { number, clock, last, location, name, written, owed, asked: now });
         self.say_checkpoint(out);
     }
 
     fn say_checkpoint(&self, out: &mut Outbox) {
-        let Some(Underway { number, clock, location, name, owed, .. }) = &self.checkpoints.underway else { return };
+        let Some(Underway { number, clock, last, location, name, owed, .. }) = &self.checkpoints.underway else {
+            return;
+        };
         let workers = self.live_workers().map(NodeId::from).filter(|worker| !owed.contains_key(worker));
         for node in self.live_servers().chain(workers) {
-            let (number, clock, location, name) = (*number, *clock, location.clone(), name.clone());
-            Self::say(node, Control::Checkpoint { number, clock, location, name }, out);
+            let (number, clock, last, location, name) = (*number, *clock, *last, location.clone(), name.clone());
+            Self::say(node, Control::Checkpoint { number, clock, last, location, name }, out);
         }
     }
 
@@ -259,6 +305,7 @@ impl Coordinator {
                 known.underway = None;
             }
             Control::Unwritten { number, reason } if number == underway.number => {
+                known.last = if underway.last { Last::Over } else { known.last };
                 known.ended = Some(CheckpointEnd::Failed { reason: format!("{from}: {reason}") });
                 known.underway = None;
             }
@@ -275,7 +322,14 @@ impl Coordinator {
 
     /// Ends the checkpoint that is under way if everything is there: every slice of every table, and a word of every worker.
     fn gather(&mut self) {
-        let Some(Underway { number, clock, name, written, owed, .. }) = &self.checkpoints.underway else { return };
+        let Some(Underway { number, clock, last, name, written, owed, .. }) = &self.checkpoints.underway else {
+            return;
+        };
+        if !last && self.awaits_last_checkpoint() {
+            let reason = "the run has ended before it".to_owned();
+            (self.checkpoints.ended, self.checkpoints.underway) = (Some(CheckpointEnd::Missed { reason }), None);
+            return;
+        }
         // A table that is being made may have something of earlier clocks, too.
         let Some(made) = self.kept_tables() else { return };
         if !self.live_workers().all(|worker| owed.contains_key(&worker.into())) {
@@ -300,7 +354,19 @@ impl Coordinator {
                 CheckpointEnd::Missed { reason }
             }
         };
+        if *last {
+            self.checkpoints.last = Last::Over;
+        }
         (self.checkpoints.ended, self.checkpoints.underway) = (Some(ended), None);
+    }
+
+    /// A server is lost when every worker has left: what it held is in no copy any more that will be made.
+    pub(super) fn lose_last_checkpoint(&mut self, node: NodeId) {
+        if self.awaits_last_checkpoint() {
+            let reason = format!("{node} was lost before it had written what it held");
+            (self.checkpoints.ended, self.checkpoints.underway) = (Some(CheckpointEnd::Failed { reason }), None);
+            self.checkpoints.last = Last::Over;
+        }
     }
 
     /// How the checkpoint that was under way has ended, once.

@@ -268,6 +268,11 @@ impl Coordinator {
         }
     }
 
+    /// The first clock in which nothing of any data set was committed, nor later.
+    pub(super) fn committed_until(&self) -> Clock {
+        self.sets.iter().map(|set| set.ended).max().unwrap_or_default()
+    }
+
     /// Knows the data sets of the checkpoint that the run goes on from.
     pub(super) fn keep_leases(&mut self, kept: &[KeptLeases], clock: Clock) {
         self.sets = kept.iter().filter_map(|kept| DataSet::kept(kept, clock)).collect();

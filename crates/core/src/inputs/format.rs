@@ -50,6 +50,10 @@ impl Field for CoordinatorInput {
                 location.put(out);
                 name.put(out);
             }
+            Self::LastCheckpoint(wanted) => {
+                out.push(6);
+                wanted.put(out);
+            }
         }
     }
 
@@ -60,6 +64,7 @@ impl Field for CoordinatorInput {
             3 => Ok(Self::Gone(Field::get(input)?)),
             4 => Ok(Self::Resume(Box::new(Field::get(input)?))),
             5 => Ok(Self::Checkpoint(time(input)?, Field::get(input)?, Field::get(input)?)),
+            6 => Ok(Self::LastCheckpoint(Field::get(input)?)),
             _ => Err(UNKNOWN),
         }
     }

@@ -51,6 +51,8 @@ pub enum CoordinatorInput {
     Resume(Box<Resume>),
     /// A checkpoint has been begun: in which store, and its name there.
     Checkpoint(Time, String, String),
+    /// Whether the run's end waits for a last checkpoint.
+    LastCheckpoint(bool),
 }
 
 impl CoordinatorInput {
@@ -62,6 +64,7 @@ impl CoordinatorInput {
             Self::Gone(node) => coordinator.gone(node, out),
             Self::Resume(resume) => coordinator.resume(*resume),
             Self::Checkpoint(now, location, name) => coordinator.checkpoint(now, location, name, out),
+            Self::LastCheckpoint(wanted) => coordinator.last_checkpoint(wanted),
         }
     }
 }

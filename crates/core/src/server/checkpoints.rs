@@ -91,13 +91,13 @@ impl Server {
     }
 
     /// A checkpoint is wanted. What it can have no more is said, each time.
-    pub(super) fn checkpoint(&mut self, number: u64, clock: Clock, out: &mut Outbox) {
-        if self.checkpoint.is_none_or(|(last, _)| last < number) {
-            self.checkpoint = Some((number, clock));
+    pub(super) fn checkpoint(&mut self, number: u64, clock: Clock, last: bool, out: &mut Outbox) {
+        if self.checkpoint.is_none_or(|(known, ..)| known < number) {
+            self.checkpoint = Some((number, clock, last));
         }
         self.touched.extend(self.shards.keys().copied());
         for ((table, slice), shard) in &mut self.shards {
-            shard.checkpoint(number, clock);
+            shard.checkpoint(number, clock, last);
             if let Some((_, frontier)) = shard.missed().filter(|(missed, _)| *missed == number) {
                 let missed = Control::Missed { number, table: *table, shard: *slice, frontier };
                 let head = Head::plain(self.node, NodeId::Coordinator);
@@ -172,7 +172,7 @@ mod tests {
 
         fn asked(&mut self, number: u64, clock: u64) -> Vec<Control> {
             let (location, name) = (String::new(), String::new());
-            self.told(Control::Checkpoint { number, clock: Clock(clock), location, name })
+            self.told(Control::Checkpoint { number, clock: Clock(clock), last: false, location, name })
         }
 
         fn rows(&mut self) -> Vec<Vec<i64>> {
@@ -261,6 +261,25 @@ mod tests {
             run.server.tick(Time(2_000_000_000), &mut run.out);
         }
         assert_eq!(run.rows(), [[1, 0]]);
+    }
+
+    #[test]
+    fn the_last_copy_holds_every_clock_that_anybody_has_ended() {
+        for combine in [Combine::Clock(Reduce::Sum), Combine::Each] {
+            let mut run = Run::new(&[1, 2]);
+            run.server.add_table(TABLE, &spec(combine), &mut run.out).expect("made");
+            for clock in 0..3 {
+                run.push(0, 1, clock, 0);
+                run.end(0, 1, clock);
+            }
+            // The other one has left in the middle of clock 1: what it has pushed counts.
+            run.push(1, 2, 0, 1);
+            run.end(1, 2, 0);
+            run.push(1, 2, 1, 1);
+            let (number, clock, location, name) = (1, Clock(3), String::new(), String::new());
+            run.told(Control::Checkpoint { number, clock, last: true, location, name });
+            assert_eq!(run.rows(), [[0x01_0101, 0x0101]]);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::stream::Stream;
 use super::unborn::Unborn;
 use super::{AnyShard, Shard};
 use crate::worker::OwedRows;
-use types::{Clock, NumberType, Position, ShardId, TableId};
+use types::{Clock, NumberType, Position, ShardId, TableId, WorkerId};
 use update::Number;
 use wire::{Field, Head, Keys, Payload, Push, Reader, WireError};
 
@@ -104,6 +104,8 @@ impl Field for Image {
 pub(super) struct Asked {
     number: u64,
     clock: Clock,
+    /// Whether every worker has left.
+    last: bool,
     copy: Copy,
 }
 
@@ -119,12 +121,20 @@ enum Copy {
 }
 
 impl<T: Number> Shard<T> {
-    /// A checkpoint of this number is to hold the shard as of this clock. One at a time: the last counts.
-    pub(super) fn checkpoint(&mut self, number: u64, clock: Clock) {
+    /// A checkpoint of this number is to hold the shard as of this clock. One at a time: the newest counts. When every worker has left,
+    /// and nothing of theirs is under way any more, it holds whatever clocks anybody has ended.
+    pub(super) fn checkpoint(&mut self, number: u64, clock: Clock, last: bool) {
         if !self.spec.is_kept() || self.asked.as_ref().is_some_and(|asked| asked.number >= number) {
             return;
         }
-        self.asked = Some(Asked { number, clock, copy: Copy::Awaited });
+        self.asked = Some(Asked { number, clock, last, copy: Copy::Awaited });
+        if last && AnyShard::is_head(self) {
+            for worker in (0..self.sources.len() as u32).map(WorkerId) {
+                self.frontier.leave(worker);
+            }
+            self.apply_before(clock.max(self.frontier.value()));
+            self.copy();
+        }
         self.look_at_clock();
     }
 
@@ -150,7 +160,7 @@ impl<T: Number> Shard<T> {
 
     /// Copies everything, as it is now.
     pub(super) fn copy(&mut self) {
-        let Some(Asked { number, clock, .. }) = self.asked else { return };
+        let Some(Asked { number, clock, last, .. }) = self.asked else { return };
         let places = if self.rows.is_dense() {
             Places::Run { first: self.placed.range.first.0, count: self.rows.len() as u64 }
         } else {
@@ -168,7 +178,7 @@ impl<T: Number> Shard<T> {
             rows: Payload::new(self.rows.all_kept().to_vec()),
             ledger: self.ledger(),
         };
-        self.asked = Some(Asked { number, clock, copy: Copy::Made(Box::new(image)) });
+        self.asked = Some(Asked { number, clock, last, copy: Copy::Made(Box::new(image)) });
     }
 
     /// The copy, once, if it is this shard's to answer for: one whose lease has ended may lack what another was told. And not before
@@ -179,7 +189,8 @@ impl<T: Number> Shard<T> {
             return None;
         }
         let announced = self.announced();
-        let is_due = |asked: &&mut Asked| matches!(asked.copy, Copy::Made(_)) && announced >= asked.clock;
+        let is_due =
+            |asked: &&mut Asked| matches!(asked.copy, Copy::Made(_)) && (asked.last || announced >= asked.clock);
         let asked = self.asked.as_mut().filter(is_due)?;
         match std::mem::replace(&mut asked.copy, Copy::Taken) {
             Copy::Made(image) => Some(*image),

@@ -119,8 +119,8 @@ pub trait AnyShard: Send {
     fn forget_leases(&mut self, set: u32, clock: Clock, is_over: &dyn Fn(u64) -> bool) -> bool;
     /// Whether time alone will bring something about.
     fn hurries(&self) -> bool;
-    /// A checkpoint of this number is to hold the shard as of this clock.
-    fn checkpoint(&mut self, number: u64, clock: Clock);
+    /// A checkpoint of this number is to hold the shard as of this clock; the last one, as it is when every worker has left.
+    fn checkpoint(&mut self, number: u64, clock: Clock, last: bool);
     /// The copy that was made for it, once, if this is for the shard to say.
     fn take_image(&mut self) -> Option<Image>;
     /// The checkpoint whose clock has passed without a copy, and where the frontier stands.
@@ -449,8 +449,8 @@ impl<T: Number> AnyShard for Shard<T> {
         self.links.as_ref().is_some_and(Links::hurries)
     }
 
-    fn checkpoint(&mut self, number: u64, clock: Clock) {
-        Shard::checkpoint(self, number, clock);
+    fn checkpoint(&mut self, number: u64, clock: Clock, last: bool) {
+        Shard::checkpoint(self, number, clock, last);
     }
 
     fn take_image(&mut self) -> Option<Image> {

@@ -39,18 +39,19 @@ pub struct CheckpointSettings {
     pub every: Duration,
     /// How many are kept.
     pub keep: NonZeroUsize,
+    /// Whether one more is made when every worker has left, of a run that ends well.
+    pub last: bool,
 }
 
 impl CheckpointSettings {
-    /// One a minute, of which the last three are kept.
+    /// One a minute and one at the end, of which the last three are kept.
     #[must_use]
     pub fn new(location: &str, job: &str) -> Self {
         let keep = NonZeroUsize::MIN.saturating_add(2);
-        Self { location: absolute(location), job: job.to_owned(), every: Duration::from_secs(60), keep }
+        Self { location: absolute(location), job: job.to_owned(), every: Duration::from_secs(60), keep, last: true }
     }
 
-    /// Sees that checkpoints can be written there: better known before a run than at its first checkpoint. Removes what a run that was
-    /// killed has left half-written.
+    /// Sees that checkpoints can be written there: better known before a run than at its first checkpoint.
     ///
     /// # Errors
     /// [`NodeError::Checkpoint`], in the store's words.
@@ -61,7 +62,6 @@ impl CheckpointSettings {
         }
         let store = Store::open(&self.location)?;
         store.probe()?;
-        store.remove_unfinished()?;
         // Said now if another job's are there.
         match store.newest(Some(&self.job)) {
             Err(error @ store::StoreError::OtherJob { .. }) => Err(error.into()),

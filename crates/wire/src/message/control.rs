@@ -182,6 +182,8 @@ pub enum Control {
         number: u64,
         /// The clock.
         clock: Clock,
+        /// Whether every worker has left: everything is copied as it is, wherever its frontier stands.
+        last: bool,
         /// The store.
         location: String,
         /// The checkpoint's name there.
@@ -391,7 +393,7 @@ variants!(Control {
     20 => AskStatus,
     21 => Status { status },
     40 => Follow { leader },
-    30 => Checkpoint { number, clock, location, name },
+    30 => Checkpoint { number, clock, last, location, name },
     31 => Missed { number, table, shard, frontier },
     32 => Written { number, table, shard, entry },
     33 => Unwritten { number, reason },

@@ -211,6 +211,9 @@ impl Bench {
 
     /// The server has written its slice, and that was all. Which leases of the first data set are done?
     fn end_checkpoint(&mut self) -> crate::Gathered {
+        for worker in [ONE, TWO] {
+            self.say(worker, Control::Owes { number: 1, entry: None });
+        }
         let (table, shard) = (types::TableId(0), types::ShardId(0));
         self.say(SERVER, Control::Written { number: 1, table, shard, entry: String::new() });
         match self.coordinator.take_checkpoint_end() {
