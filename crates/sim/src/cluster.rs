@@ -5,12 +5,15 @@ mod checkpoints;
 mod coordinator;
 mod learner;
 mod membership;
+mod nodes;
+mod notes;
+mod schedule;
 
 use crate::check::{Checker, Violation};
 use crate::faults::Faults;
-use crate::history::{Event, HeadSaid, History};
+use crate::history::History;
 use crate::inputs::{Output, packed};
-use crate::network::{Isolation, Network, Parcel};
+use crate::network::Network;
 use crate::program::{Step, TableIndex};
 use crate::random::Random;
 use crate::sabotage::{Sabotage, Streams};
@@ -21,12 +24,14 @@ use coordinator::Leadership;
 use machine::{
     Answer, Coordinator, Membership, Outbox, Resume, Server, ServerInput, Size, Worker, WorkerInput, WorkerSettings,
 };
+use notes::TaskName;
+use schedule::{Happening, Scheduled};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
-use types::{Clock, NodeId, PlanNumber, ShardId, Source, Span, TableId, TableSpec, Time};
+use types::{Clock, NodeId, Source, Span, TableSpec, Time};
 use update::Registry;
-use wire::{Control, Frame, Head, KeyPart, Message, Pool, Role};
+use wire::{Control, Frame, Head, Message, Pool, Role};
 
 /// Servers and the coordinator are told this often that time has passed.
 const TICK: Span = Span::from_millis(100);
@@ -67,51 +72,6 @@ impl fmt::Display for Stuck {
         f.write_str(&self.standing.join("; "))
     }
 }
-
-enum Happening {
-    Arrival(Parcel),
-    Settle(usize),
-    Wake(usize),
-    Tick(NodeId),
-    Beat(NodeId),
-    Break,
-    Mend((NodeId, NodeId)),
-    Crash(usize),
-    Join(usize),
-    CrashServer(usize),
-    Isolate(NodeId, Option<Isolation>),
-    JoinServer(usize),
-    Checkpoint,
-    CrashAmidCheckpoint(NodeId),
-    CrashCoordinator(Span),
-    Succeed,
-}
-
-struct Scheduled {
-    at: Time,
-    sequence: u64,
-    happening: Happening,
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.sequence) == (other.at, other.sequence)
-    }
-}
-impl Eq for Scheduled {}
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.sequence).cmp(&(other.at, other.sequence))
-    }
-}
-
-/// A task on one row of a dense table, by the shard's name for it.
-type TaskName = (u32, TableId, ShardId, bool, u64);
 
 /// A whole cluster, from a seed.
 pub struct Cluster {
@@ -359,15 +319,6 @@ impl Cluster {
         Ok(())
     }
 
-    fn later(&mut self, after: Span, happening: Happening) {
-        self.at(self.now + after, happening);
-    }
-
-    fn at(&mut self, at: Time, happening: Happening) {
-        self.sequence += 1;
-        self.schedule.push(Reverse(Scheduled { at, sequence: self.sequence, happening }));
-    }
-
     fn happen(&mut self, happening: Happening) {
         match happening {
             Happening::Arrival(parcel) => {
@@ -402,134 +353,6 @@ impl Cluster {
                 self.network.isolate(node, from);
             }
         }
-    }
-
-    fn mend(&mut self, pair: (NodeId, NodeId)) {
-        self.network.mend(pair);
-        for (here, there) in [pair, (pair.1, pair.0)] {
-            match here {
-                NodeId::Worker(rank) if self.actors.get(rank as usize).is_some_and(Actor::has_begun) => {
-                    self.drive_worker(rank as usize, WorkerInput::Reconnected(self.now, there));
-                }
-                // What they have to say is an answer, or is said again until it is answered.
-                NodeId::Coordinator | NodeId::Server(_) | NodeId::Worker(_) => {}
-            }
-        }
-    }
-
-    fn hand_over(&mut self, frame: Frame) {
-        match frame.head.to {
-            NodeId::Coordinator => {
-                self.drive_coordinator(|coordinator, now, out| coordinator.handle(now, frame, out));
-            }
-            NodeId::Server(index) => {
-                let server = (index & !membership::PROVISIONAL) as usize;
-                if self.servers[server].is_none() {
-                    return self.hear_of_serving(server, frame);
-                }
-                match frame.message {
-                    Message::Control(Control::Begin { .. }) => return,
-                    Message::Control(Control::Lost { node, .. }) if node == NodeId::Server(index) => {
-                        self.servers[server] = None;
-                        self.network.counts.expelled += 1;
-                        return;
-                    }
-                    _ => {}
-                }
-                if matches!(frame.message, Message::Control(Control::Checkpoint { .. })) {
-                    self.say_written_again(NodeId::Server(index));
-                }
-                let restore = match &frame.message {
-                    Message::Control(Control::Restore { table, spec, clock, .. }) => {
-                        Some((*table, spec.clone(), *clock))
-                    }
-                    _ => None,
-                };
-                self.drive_server(server, ServerInput::Frame(self.now, Box::new(frame)));
-                restore.into_iter().for_each(|(table, spec, clock)| self.restore(server, table, spec, clock));
-                if !std::mem::replace(&mut self.server_settles[server], true) {
-                    let after = Span(self.random.below(SETTLE_WITHIN));
-                    self.later(after, Happening::Settle(server));
-                }
-            }
-            NodeId::Worker(rank) => {
-                let worker = (rank & !membership::PROVISIONAL) as usize;
-                match self.actors[worker].standing {
-                    Standing::Crashed => return,
-                    Standing::Away | Standing::Welcomed(_) => return self.hear_of_joining(worker, frame),
-                    _ => {}
-                }
-                if let Message::Control(Control::Lost { node, .. }) = &frame.message
-                    && *node == NodeId::Worker(rank)
-                {
-                    self.actors[worker].standing = Standing::Crashed;
-                    self.network.counts.expelled += 1;
-                    return self.note(rank, Event::Crashed);
-                }
-                if matches!(frame.message, Message::Control(Control::Bye)) {
-                    self.actors[worker].standing = Standing::Gone;
-                }
-                if matches!(frame.message, Message::Control(Control::Checkpoint { .. })) {
-                    self.say_written_again(NodeId::Worker(rank));
-                }
-                self.note_answers(rank, &frame);
-                self.drive_worker(worker, WorkerInput::Frame(self.now, Box::new(frame)));
-                self.advance(worker);
-            }
-        }
-    }
-
-    fn tick(&mut self, node: NodeId) {
-        let mut again = TICK;
-        match node {
-            NodeId::Coordinator => {
-                self.drive_coordinator(|coordinator, now, out| coordinator.tick(now, out));
-            }
-            NodeId::Server(index) if self.servers[index as usize].is_none() => return,
-            NodeId::Server(index) => {
-                self.drive_server(index as usize, ServerInput::Tick(self.now));
-                if self.servers[index as usize].as_ref().is_some_and(Server::hurries) {
-                    again = WORKER_TICK;
-                }
-            }
-            NodeId::Worker(rank) => {
-                if self.actors[rank as usize].standing == Standing::Crashed {
-                    return;
-                }
-                if self.settings.resend_after.is_some() {
-                    self.drive_worker(rank as usize, WorkerInput::Tick(self.now));
-                    again = WORKER_TICK;
-                }
-                self.advance(rank as usize);
-            }
-        }
-        self.later(again, Happening::Tick(node));
-    }
-
-    /// What a shell says by itself: that its node is alive, or that it is done.
-    fn beat(&mut self, node: NodeId) {
-        match node {
-            NodeId::Coordinator => return,
-            NodeId::Server(index) => {
-                let Some(server) = &self.servers[index as usize] else { return };
-                let done = server.is_finished();
-                if done {
-                    self.dispatch(vec![control(node, Control::Bye)]);
-                } else {
-                    self.drive_server(index as usize, ServerInput::Beat(self.now));
-                }
-            }
-            NodeId::Worker(rank) => match self.actors[rank as usize].standing {
-                Standing::Working => {
-                    self.drive_worker(rank as usize, WorkerInput::Beat);
-                }
-                Standing::Leaving => {
-                    self.drive_worker(rank as usize, WorkerInput::Leave);
-                }
-                Standing::Gone | Standing::Crashed | Standing::Away | Standing::Welcomed(_) => return,
-            },
-        }
-        self.later(SAY_AGAIN, Happening::Beat(node));
     }
 
     fn drive_server(&mut self, server: usize, input: ServerInput) {
@@ -588,66 +411,6 @@ impl Cluster {
             for (at, parcel) in self.network.send(self.now, frame) {
                 self.at(at, Happening::Arrival(parcel));
             }
-        }
-    }
-
-    /// What a server says as the head of a slice.
-    fn note_head(&mut self, frame: &Frame) {
-        let (table, shard) = match &frame.message {
-            Message::Acked(acked) => (acked.table, acked.shard),
-            Message::Pulled(pulled) => (pulled.table, pulled.shard),
-            _ => return,
-        };
-        let (server, plan) = (frame.head.from, frame.head.plan);
-        // Whoever is none of the plan's workers is told so by anybody.
-        if plan == PlanNumber(0) {
-            return;
-        }
-        self.history.heads.push(HeadSaid { at: self.now, table, shard, server, plan });
-    }
-
-    fn note(&mut self, worker: u32, event: Event) {
-        self.history.entries.push(crate::history::Entry { at: self.now, worker, event });
-    }
-
-    /// A frame about one row of a dense table is a task, to be told from its answer.
-    fn note_task(&mut self, worker: u32, frame: &Frame) {
-        let (table, shard, keys, read, number) = match &frame.message {
-            Message::Push(push) => (push.table, push.shard, &push.keys, false, frame.head.number),
-            Message::Pull(pull) => (pull.table, pull.shard, &pull.keys, true, pull.request),
-            _ => return,
-        };
-        let KeyPart::Run { first, count: 1 } = keys else { return };
-        let Some(index) = self.actors[worker as usize].index_of(table) else { return };
-        let name = (worker, table, shard, read, number);
-        if self.tasks.insert(name, (index, first.0, false)).is_none() {
-            self.note(worker, Event::TaskSent { table: index, row: first.0 });
-        }
-    }
-
-    fn note_answers(&mut self, worker: u32, frame: &Frame) {
-        let names = match &frame.message {
-            Message::Acked(acked) => {
-                let name = |number| (worker, acked.table, acked.shard, false, number);
-                name(0)..=name(acked.through)
-            }
-            Message::Pulled(pulled) => {
-                let name = (worker, pulled.table, pulled.shard, true, pulled.request);
-                name..=name
-            }
-            _ => return,
-        };
-        let answered: Vec<(TableIndex, u64)> = self
-            .tasks
-            .range_mut(names)
-            .filter(|(_, (_, _, answered))| !answered)
-            .map(|(_, (index, row, answered))| {
-                *answered = true;
-                (*index, *row)
-            })
-            .collect();
-        for (table, row) in answered {
-            self.note(worker, Event::TaskAnswered { table, row });
         }
     }
 }

@@ -1,0 +1,139 @@
+//! What a node's shell does: it hands over what arrives, tells the machine the time, and says that it is alive.
+
+use super::actor::{Actor, Standing};
+use super::schedule::Happening;
+use super::{Cluster, SAY_AGAIN, SETTLE_WITHIN, TICK, WORKER_TICK, control, membership};
+use crate::history::Event;
+use machine::{Server, ServerInput, WorkerInput};
+use types::{NodeId, Span};
+use wire::{Control, Frame, Message};
+
+impl Cluster {
+    pub(super) fn mend(&mut self, pair: (NodeId, NodeId)) {
+        self.network.mend(pair);
+        for (here, there) in [pair, (pair.1, pair.0)] {
+            match here {
+                NodeId::Worker(rank) if self.actors.get(rank as usize).is_some_and(Actor::has_begun) => {
+                    self.drive_worker(rank as usize, WorkerInput::Reconnected(self.now, there));
+                }
+                // What they have to say is an answer, or is said again until it is answered.
+                NodeId::Coordinator | NodeId::Server(_) | NodeId::Worker(_) => {}
+            }
+        }
+    }
+
+    pub(super) fn hand_over(&mut self, frame: Frame) {
+        match frame.head.to {
+            NodeId::Coordinator => {
+                self.drive_coordinator(|coordinator, now, out| coordinator.handle(now, frame, out));
+            }
+            NodeId::Server(index) => {
+                let server = (index & !membership::PROVISIONAL) as usize;
+                if self.servers[server].is_none() {
+                    return self.hear_of_serving(server, frame);
+                }
+                match frame.message {
+                    Message::Control(Control::Begin { .. }) => return,
+                    Message::Control(Control::Lost { node, .. }) if node == NodeId::Server(index) => {
+                        self.servers[server] = None;
+                        self.network.counts.expelled += 1;
+                        return;
+                    }
+                    _ => {}
+                }
+                if matches!(frame.message, Message::Control(Control::Checkpoint { .. })) {
+                    self.say_written_again(NodeId::Server(index));
+                }
+                let restore = match &frame.message {
+                    Message::Control(Control::Restore { table, spec, clock, .. }) => {
+                        Some((*table, spec.clone(), *clock))
+                    }
+                    _ => None,
+                };
+                self.drive_server(server, ServerInput::Frame(self.now, Box::new(frame)));
+                restore.into_iter().for_each(|(table, spec, clock)| self.restore(server, table, spec, clock));
+                if !std::mem::replace(&mut self.server_settles[server], true) {
+                    let after = Span(self.random.below(SETTLE_WITHIN));
+                    self.later(after, Happening::Settle(server));
+                }
+            }
+            NodeId::Worker(rank) => {
+                let worker = (rank & !membership::PROVISIONAL) as usize;
+                match self.actors[worker].standing {
+                    Standing::Crashed => return,
+                    Standing::Away | Standing::Welcomed(_) => return self.hear_of_joining(worker, frame),
+                    _ => {}
+                }
+                if let Message::Control(Control::Lost { node, .. }) = &frame.message
+                    && *node == NodeId::Worker(rank)
+                {
+                    self.actors[worker].standing = Standing::Crashed;
+                    self.network.counts.expelled += 1;
+                    return self.note(rank, Event::Crashed);
+                }
+                if matches!(frame.message, Message::Control(Control::Bye)) {
+                    self.actors[worker].standing = Standing::Gone;
+                }
+                if matches!(frame.message, Message::Control(Control::Checkpoint { .. })) {
+                    self.say_written_again(NodeId::Worker(rank));
+                }
+                self.note_answers(rank, &frame);
+                self.drive_worker(worker, WorkerInput::Frame(self.now, Box::new(frame)));
+                self.advance(worker);
+            }
+        }
+    }
+
+    pub(super) fn tick(&mut self, node: NodeId) {
+        let mut again = TICK;
+        match node {
+            NodeId::Coordinator => {
+                self.drive_coordinator(|coordinator, now, out| coordinator.tick(now, out));
+            }
+            NodeId::Server(index) if self.servers[index as usize].is_none() => return,
+            NodeId::Server(index) => {
+                self.drive_server(index as usize, ServerInput::Tick(self.now));
+                if self.servers[index as usize].as_ref().is_some_and(Server::hurries) {
+                    again = WORKER_TICK;
+                }
+            }
+            NodeId::Worker(rank) => {
+                if self.actors[rank as usize].standing == Standing::Crashed {
+                    return;
+                }
+                if self.settings.resend_after.is_some() {
+                    self.drive_worker(rank as usize, WorkerInput::Tick(self.now));
+                    again = WORKER_TICK;
+                }
+                self.advance(rank as usize);
+            }
+        }
+        self.later(again, Happening::Tick(node));
+    }
+
+    /// What a shell says by itself: that its node is alive, or that it is done.
+    pub(super) fn beat(&mut self, node: NodeId) {
+        match node {
+            NodeId::Coordinator => return,
+            NodeId::Server(index) => {
+                let Some(server) = &self.servers[index as usize] else { return };
+                let done = server.is_finished();
+                if done {
+                    self.dispatch(vec![control(node, Control::Bye)]);
+                } else {
+                    self.drive_server(index as usize, ServerInput::Beat(self.now));
+                }
+            }
+            NodeId::Worker(rank) => match self.actors[rank as usize].standing {
+                Standing::Working => {
+                    self.drive_worker(rank as usize, WorkerInput::Beat);
+                }
+                Standing::Leaving => {
+                    self.drive_worker(rank as usize, WorkerInput::Leave);
+                }
+                Standing::Gone | Standing::Crashed | Standing::Away | Standing::Welcomed(_) => return,
+            },
+        }
+        self.later(SAY_AGAIN, Happening::Beat(node));
+    }
+}
