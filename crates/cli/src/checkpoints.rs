@@ -1,4 +1,4 @@
-//! What `server` and `launch` are told of checkpoints.
+//! What `server`, `coordinator` and `launch` are told of checkpoints.
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -30,6 +30,9 @@ pub struct Options {
     job: Option<String>,
 }
 
+/// The name of a job that was given none.
+const UNNAMED: &str = "slackwater";
+
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     if (0.01..=1e6).contains(&seconds) { Ok(seconds) } else { Err("from 0.01 to 1000000 seconds".to_owned()) }
@@ -41,14 +44,14 @@ impl Options {
         Self { checkpoint: None, checkpoint_every: 60.0, keep: 3, resume: None, job: None }
     }
 
-    /// The job that was named; empty if none was.
-    pub fn job(&self) -> &str {
-        self.job.as_deref().unwrap_or_default()
+    /// The job that was named.
+    pub fn job(&self) -> Option<&str> {
+        self.job.as_deref()
     }
 
     /// Whose checkpoints they are.
     fn checkpointed_job(&self) -> &str {
-        self.job.as_deref().unwrap_or("slackwater")
+        self.job().unwrap_or(UNNAMED)
     }
 
     /// Where they are kept, if they are.
@@ -86,9 +89,7 @@ impl Options {
             "" => "--resume".to_owned(),
             location => format!("--resume={location}"),
         }));
-        if !arguments.is_empty() {
-            arguments.push(format!("--job={}", self.checkpointed_job()));
-        }
+        arguments.extend(self.job.as_ref().map(|job| format!("--job={job}")));
         arguments.into_iter().map(OsString::from).collect()
     }
 }
@@ -119,7 +120,7 @@ mod tests {
             let options = line(words.iter().copied());
             let arguments = options.arguments();
             let again = line(arguments.iter().map(|word| word.to_str().expect("text")));
-            assert_eq!(again.settings(), options.settings());
+            assert_eq!((again.settings(), again.job()), (options.settings(), options.job()));
             assert_eq!(again.resumed().expect("somewhere"), options.resumed().expect("somewhere"));
         }
         assert!(line(["--resume"]).resumed().is_err(), "from nowhere");

@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::value_parser;
 use slackwater::{Connect, Election, Membership, SameHost, Serve, Shape};
 
+use crate::checkpoints;
 use crate::leaving;
 use crate::process::{Limits, Way};
 
@@ -33,20 +34,18 @@ pub struct Options {
     /// version 3.4 or later, and a path for this run alone.
     #[arg(long, value_name = "etcd://HOST:PORT[,HOST:PORT]/PATH")]
     registry: Option<String>,
-    /// The job's name, the same for all of its coordinators: what another job left in the registry is refused, and servers and workers that
-    /// are told another job are turned away. By default the last part of the registry's path.
-    #[arg(long, value_name = "NAME")]
-    job: Option<String>,
     /// How this process talks to those of its own host: through shared memory wherever both ends can, or over TCP as to any other.
     #[arg(long, value_name = "WAY", default_value = "shared-memory")]
     same_host: Way,
     #[command(flatten)]
     limits: Limits,
+    #[command(flatten)]
+    checkpoints: checkpoints::Options,
 }
 
 /// The command `coordinator`: coordinates until the run ends.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let Options { meet, servers, workers, copies, slices, registry, job, same_host, limits } = options;
+    let Options { meet, servers, workers, copies, slices, registry, same_host, limits, checkpoints } = options;
     let connect = Connect {
         join_limit: Duration::from_secs(limits.join_limit),
         patience: Duration::from_secs(limits.patience),
@@ -54,19 +53,21 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             Way::SharedMemory => SameHost::SharedMemory,
             Way::Tcp => SameHost::Tcp,
         },
-        job: job.clone().unwrap_or_default(),
+        job: checkpoints.job().unwrap_or_default().to_owned(),
         leave: leaving::listen()?,
         ..Connect::to(meet)
     };
     let election = registry.as_ref().map(|registry| {
         let last = registry.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        Election { registry: registry.clone(), job: job.clone().unwrap_or_else(|| last.to_owned()) }
+        Election { registry: registry.clone(), job: checkpoints.job().unwrap_or(last).to_owned() }
     });
     let serve = Serve {
         threads: 0,
         coordinate: Some(Shape { servers: *servers, workers: *workers }),
         membership: copies.map_or(Membership::Fixed, |copies| Membership::Open { copies, slices: *slices }),
         election,
+        checkpoints: checkpoints.settings(),
+        resume: checkpoints.resumed()?,
         ..Serve::new(connect)
     };
     match serve.run().with_context(|| format!("the run that meets at {meet}")) {

@@ -158,7 +158,7 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
         watch,
         checkpoints,
         resume,
-        ..Serve::new(meeting.connect(options.checkpoints.job(), leaving::listen()?))
+        ..Serve::new(meeting.connect(options.checkpoints.job().unwrap_or_default(), leaving::listen()?))
     };
     let reports = match serve.run().with_context(|| format!("the run that meets at {}", meeting.meet)) {
         Ok(reports) => reports,

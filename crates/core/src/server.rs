@@ -61,7 +61,7 @@ pub struct Server {
     heads: BTreeSet<(TableId, ShardId)>,
     waiting: BTreeSet<(TableId, ShardId)>,
     /// The checkpoint that was last asked for: its number and its clock.
-    checkpoint: Option<(u64, Clock)>,
+    checkpoint: Option<(u64, Clock, bool)>,
     /// Copies made for it that nobody has taken.
     images: Vec<Image>,
     /// By data set: leases that are over, which shards may forget when they come to a clock.
@@ -251,7 +251,9 @@ impl Server {
             Message::Control(Control::Finish | Control::Released) => self.finished = true,
             // For people to read.
             Message::Control(Control::Kept { .. }) => {}
-            Message::Control(Control::Checkpoint { number, clock, .. }) => self.checkpoint(number, clock, out),
+            Message::Control(Control::Checkpoint { number, clock, last, .. }) => {
+                self.checkpoint(number, clock, last, out)
+            }
             // Until it is restored, whoever drives this server is at it.
             Message::Control(Control::Restore { table, .. }) if self.has_table(table) => {
                 let message = Message::Control(Control::TableAdded { table, problem: None });

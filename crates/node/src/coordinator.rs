@@ -122,9 +122,9 @@ pub fn run_coordinator(
         }
         machine.tick(now, &mut out);
         forward(&mut out, &mut transport, recorder.as_ref());
-        let told = keeper.as_mut().and_then(|keeper| keeper.turn(now, &mut machine, &mut out));
-        if let (Some(recorder), Some(told)) = (&recorder, told) {
-            recorder.input(told);
+        let told = keeper.as_mut().map(|keeper| keeper.turn(now, &mut machine, &mut out));
+        if let Some(recorder) = &recorder {
+            told.into_iter().flatten().for_each(|input| recorder.input(input));
         }
         forward(&mut out, &mut transport, recorder.as_ref());
         if leave.is_asked() && machine.lost().is_none() && !machine.is_finished() {

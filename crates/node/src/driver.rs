@@ -1,5 +1,6 @@
 //! A worker's machine, shared by the program's threads: whoever waits drives it.
 
+use crate::checkpoints::{Finished, Scribe};
 use crate::contact::{Contact, beat_every};
 use crate::record::{Recorder, Subject};
 use crate::stopwatch::STOPWATCH;
@@ -70,6 +71,9 @@ struct State {
     open: bool,
     farewell: bool,
     said_goodbye: bool,
+    /// Writes what codecs have still to send, to the store and under the name of the last checkpoint.
+    scribe: Scribe,
+    place: (String, String),
 }
 
 /// A worker in a run.
@@ -129,6 +133,8 @@ impl Driver {
             open,
             farewell: false,
             said_goodbye: false,
+            scribe: Scribe::default(),
+            place: Default::default(),
         };
         joined.early.into_iter().for_each(|frame| state.take(Event::Frame(frame)));
         let driver = Arc::new(Self {
@@ -369,6 +375,14 @@ impl State {
         Calls { worker, start: *start, out, recorder: recorder.as_ref() }
     }
 
+    /// Says something to the coordinator that is the shell's to say.
+    fn say(&mut self, control: Control) {
+        let (id, plan) = (self.worker.id(), self.worker.plan());
+        let source = plan.source(id).unwrap_or_default();
+        let head = Head { source, clock: self.worker.clock(), ..Head::plain(id.into(), NodeId::Coordinator) };
+        self.transport.send(Frame { head, message: Message::Control(control) });
+    }
+
     fn hand_on(&mut self) {
         for frame in self.out.drain() {
             if let Some(recorder) = &self.recorder {
@@ -380,6 +394,10 @@ impl State {
 
     fn send(&mut self) {
         self.hand_on();
+        if let Some(owed) = self.worker.take_owed() {
+            self.scribe.asked(owed.checkpoint, &self.place.0, &self.place.1);
+            self.scribe.write_owed(owed);
+        }
         self.transport.flush();
     }
 
@@ -419,6 +437,10 @@ impl State {
                         }
                         Message::Control(Control::Bye) => self.said_goodbye = true,
                         Message::Control(Control::Adopt { members, .. }) => self.transport.know(members),
+                        Message::Control(Control::Checkpoint { number, location, name, .. }) => {
+                            self.place = (location.clone(), name.clone());
+                            self.scribe.said_of(*number).into_iter().for_each(|control| self.say(control));
+                        }
                         _ => {}
                     }
                 }
@@ -486,6 +508,11 @@ impl State {
             self.calls().reconnected(node);
         }
         self.mind_silent(patience);
+        while let Some(finished) = self.scribe.next() {
+            if let Finished::Say(control @ (Control::Owes { .. } | Control::Unwritten { .. })) = finished {
+                self.say(control);
+            }
+        }
         self.calls().tick();
         if self.beat.elapsed() >= beat_every(patience) && self.lost.is_none() {
             self.beat = Instant::now();

@@ -19,16 +19,17 @@ use crate::random::Random;
 use crate::sabotage::{Sabotage, Streams};
 use actor::{Actor, Standing};
 use checkpoints::Checkpoints;
+pub use checkpoints::Kept;
 use coordinator::Leadership;
 use machine::{
-    Answer, Coordinator, Membership, Outbox, Server, ServerInput, Size, Worker, WorkerInput, WorkerSettings,
+    Answer, Coordinator, Membership, Outbox, Resume, Server, ServerInput, Size, Worker, WorkerInput, WorkerSettings,
 };
 use notes::TaskName;
 use schedule::{Happening, Scheduled};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt;
-use types::{NodeId, Source, Span, TableSpec, Time};
+use types::{Clock, NodeId, Source, Span, TableSpec, Time};
 use update::Registry;
 use wire::{Control, Frame, Head, Message, Pool, Role};
 
@@ -111,18 +112,27 @@ impl Cluster {
     /// A cluster whose nodes have joined and whose programs are empty.
     #[must_use]
     pub fn new(seed: u64, shape: Shape, faults: Faults) -> Self {
-        Self::with(seed, shape, faults, Membership::Fixed, PATIENCE)
+        Self::with(seed, shape, faults, Membership::Fixed, PATIENCE, None)
     }
 
     /// One in which nodes come and go: one that is silent for `patience` is done without. Each slice has so many copies.
     #[must_use]
     pub fn open(seed: u64, shape: Shape, faults: Faults, patience: Span, copies: u32) -> Self {
-        Self::with(seed, shape, faults, Membership::Open { copies, slices: 2 }, patience)
+        Self::with(seed, shape, faults, Membership::Open { copies, slices: 2 }, patience, None)
     }
 
-    fn with(seed: u64, shape: Shape, faults: Faults, membership: Membership, patience: Span) -> Self {
+    fn with(
+        seed: u64,
+        shape: Shape,
+        faults: Faults,
+        membership: Membership,
+        patience: Span,
+        resume: Option<Resume>,
+    ) -> Self {
         let size = Size { servers: shape.servers, workers: shape.workers };
         let mut coordinator = Coordinator::new(size, membership, patience);
+        let first = resume.as_ref().map_or(Clock(0), |resume| resume.clock);
+        resume.into_iter().for_each(|resume| coordinator.resume(resume));
         let mut out = Outbox::new();
         let servers = (0..shape.servers).map(|index| (NodeId::Server(index), Role::Server));
         let workers = (0..shape.workers).map(|index| (NodeId::Worker(index), Role::Worker));
@@ -163,7 +173,9 @@ impl Cluster {
             server_settles: vec![false; shape.servers as usize],
             actors: plan
                 .live_workers()
-                .map(|(worker, source)| Actor::new(Worker::new(worker, source, plan.clone(), settings)))
+                .map(|(worker, source)| {
+                    Actor::new(Worker::new(worker, source, plan.clone(), settings).starting(first, 0))
+                })
                 .collect(),
             history: History { seed, plan, specs: Vec::new(), entries: Vec::new(), heads: Vec::new(), ended: Time(0) },
             sabotage: None,
@@ -347,6 +359,7 @@ impl Cluster {
             Happening::DrainWorker(worker) => self.drain_a_worker(worker),
             Happening::JoinServer(server) => self.join_as_server(server),
             Happening::Checkpoint => self.look_at_checkpoint(),
+            Happening::CrashAmidCheckpoint(node) => self.crash_amid(node),
             Happening::CrashCoordinator(back_after) => self.crash_the_coordinator(back_after),
             Happening::Succeed => self.succeed(),
             Happening::Isolate(node, from) => {
@@ -375,6 +388,7 @@ impl Cluster {
         self.worker_inputs[worker].extend(kept.map(|input| (input, packed(&frames))));
         frames.iter().for_each(|frame| self.note_task(worker as u32, frame));
         self.dispatch(frames);
+        self.write_owed(worker);
         match answer {
             Answer::Nothing => None,
             Answer::Ticket(ticket) => Some(ticket.0),

@@ -96,6 +96,8 @@ pub struct FaultCounts {
     pub isolated: u64,
     /// Coordinators that were gone without a word.
     pub unled: u64,
+    /// Nodes of any kind that were gone in the middle of a checkpoint.
+    pub amid_checkpoint: u64,
 }
 
 impl AddAssign for FaultCounts {
@@ -112,15 +114,17 @@ impl AddAssign for FaultCounts {
         self.expelled += other.expelled;
         self.isolated += other.isolated;
         self.unled += other.unled;
+        self.amid_checkpoint += other.amid_checkpoint;
     }
 }
 
 impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { delayed, reordered, duplicated, lost, disconnected, forgotten, .. } = self;
-        let Self { crashed, joined, left, expelled, isolated, unled, .. } = self;
+        let Self { crashed, joined, left, expelled, isolated, unled, amid_checkpoint, .. } = self;
         write!(f, "delayed {delayed}, reordered {reordered}, duplicated {duplicated}, lost {lost}, ")?;
         write!(f, "disconnected {disconnected}, forgotten {forgotten}, crashed {crashed}, joined {joined}, ")?;
-        write!(f, "left {left}, expelled {expelled}, isolated {isolated}, unled {unled}")
+        write!(f, "left {left}, expelled {expelled}, isolated {isolated}, unled {unled}, ")?;
+        write!(f, "amid a checkpoint {amid_checkpoint}")
     }
 }

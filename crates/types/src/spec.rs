@@ -357,4 +357,18 @@ impl TableSpec {
     pub fn row_bytes(&self) -> usize {
         self.width as usize * self.number.bytes()
     }
+
+    /// Whether checkpoints keep it. A table whose name begins with a dot is bookkeeping of one run: no checkpoint holds it, and a run
+    /// that goes on from one begins with it empty.
+    ///
+    /// ```
+    /// use types::TableSpec;
+    ///
+    /// assert!(TableSpec::sparse("weights", 1).is_kept());
+    /// assert!(!TableSpec::sparse(".progress", 1).is_kept());
+    /// ```
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        !self.name.starts_with('.')
+    }
 }

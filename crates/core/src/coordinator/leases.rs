@@ -3,11 +3,14 @@
 //! A server may forget what its shards hold of a lease when nobody will push of it again: when it is committed, in a clock that the
 //! frontier has passed (so that no checkpoint to come calls it open), and when every server goes by a plan without those who held it
 //! before and were lost. So servers are told one place at a time, in times without changes of the plan, until all have answered.
+//!
+//! A run that goes on from a checkpoint knows its data sets before anybody asks for them, under the numbers that they had: by those,
+//! shards know what they hold. Whoever opens one first may ask for more epochs, and not for another input.
 
 use super::Coordinator;
 use super::barrier::{NAMED, NOTICE_AFTER};
 use crate::Outbox;
-use crate::leases::{Granted, Ledger, Place, Terms, Work};
+use crate::leases::{Granted, KeptLeases, Ledger, Place, Terms, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, NodeId, Source, Time, WorkerId};
 use wire::{Control, Field, Head, LeaseTerms, Reader, WireError};
@@ -17,6 +20,8 @@ pub(super) struct DataSet {
     name: String,
     terms: LeaseTerms,
     ledger: Ledger,
+    /// Whether anybody has asked for it in this run: otherwise it is as a checkpoint knows it.
+    opened: bool,
     questions: BTreeMap<Source, Question>,
     /// The clock that the furthest worker is at.
     furthest: Clock,
@@ -43,16 +48,31 @@ struct Forgetting {
     said: Time,
 }
 
-fn terms_of(terms: &LeaseTerms) -> Terms {
-    let LeaseTerms { ranges, epochs, shuffle, per_clock, .. } = *terms;
-    Terms { ranges, epochs, shuffle, per_clock }
-}
-
 impl DataSet {
     fn new(name: String, terms: LeaseTerms, ledger: Ledger) -> Self {
         let forgotten = Place::default();
-        let (furthest, ended, forgetting) = (Clock(0), Clock(0), None);
-        Self { name, terms, ledger, questions: BTreeMap::new(), furthest, ended, forgotten, forgetting }
+        let (opened, furthest, ended, forgetting) = (true, Clock(0), Clock(0), None);
+        Self { name, terms, ledger, opened, questions: BTreeMap::new(), furthest, ended, forgotten, forgetting }
+    }
+
+    /// As a checkpoint at this clock knows it.
+    fn kept(kept: &KeptLeases, clock: Clock) -> Option<Self> {
+        // It was made of such terms.
+        let ledger = Ledger::resume(Terms::of(kept.terms()), kept.done()).ok()?;
+        let set = Self::new(kept.name().to_owned(), kept.terms().clone(), ledger);
+        Some(Self { opened: false, furthest: clock, ended: clock, ..set })
+    }
+
+    /// Goes on where a checkpoint's run was, if that has read the same.
+    fn open(&mut self, terms: LeaseTerms) -> Result<(), String> {
+        if self.terms.fingerprint != terms.fingerprint {
+            let (was, is) = (&self.terms.input, &terms.input);
+            return Err(format!("the checkpoint is of a run that read {was}, and this worker reads {is}"));
+        }
+        let done = self.ledger.committed();
+        self.ledger = Ledger::resume(Terms::of(&terms), &done).map_err(|error| error.to_string())?;
+        (self.terms, self.opened) = (terms, true);
+        Ok(())
     }
 
     /// Why a worker that comes with these terms cannot lease it.
@@ -60,9 +80,8 @@ impl DataSet {
         if self.terms.fingerprint != terms.fingerprint {
             return Some(format!("others read {}, and this worker reads {}", self.terms.input, terms.input));
         }
-        let known = terms_of(&self.terms);
-        (known != terms_of(terms))
-            .then(|| format!("others lease it by {known:?}, and this worker by {:?}", terms_of(terms)))
+        let (known, theirs) = (Terms::of(&self.terms), Terms::of(terms));
+        (known != theirs).then(|| format!("others lease it by {known:?}, and this worker by {theirs:?}"))
     }
 }
 
@@ -106,6 +125,12 @@ impl Coordinator {
     fn open_leases(&mut self, name: &str, terms: LeaseTerms) -> Result<u32, String> {
         let known = self.sets.iter().position(|set| set.name == name);
         if let Some(known) = known {
+            if !self.sets[known].opened {
+                let goes_on = self.sets[known].open(terms);
+                return goes_on.map(|()| known as u32).map_err(|difference| {
+                    format!("'{name}' cannot go on: {difference}; resume with the files and settings of that run")
+                });
+            }
             return match self.sets[known].difference(&terms) {
                 Some(difference) => Err(format!(
                     "two inputs for one name '{name}': {difference}; give every worker the same files and settings"
@@ -113,7 +138,7 @@ impl Coordinator {
                 None => Ok(known as u32),
             };
         }
-        let ledger = Ledger::new(terms_of(&terms)).map_err(|error| format!("{}: {error}", terms.input))?;
+        let ledger = Ledger::new(Terms::of(&terms)).map_err(|error| format!("{}: {error}", terms.input))?;
         self.sets.push(DataSet::new(name.to_owned(), terms, ledger));
         Ok(self.sets.len() as u32 - 1)
     }
@@ -234,12 +259,32 @@ impl Coordinator {
     }
 
     fn end_of_forgetting(&mut self, set: u32) {
+        let underway = self.checkpoint_underway();
         let Some(known) = self.sets.get_mut(set as usize) else { return };
         if let Some(done) = known.forgetting.take_if(|forgetting| forgetting.waiting.is_empty()) {
             known.forgotten = done.through;
-            // Every frontier is there: nobody asks for clocks before it.
-            known.ledger.settle(done.clock);
+            // Every frontier is there: nobody asks for clocks before it, but for the checkpoint that is under way.
+            known.ledger.settle(underway.map_or(done.clock, |underway| underway.min(done.clock)));
         }
+    }
+
+    /// The first clock in which nothing of any data set was committed, nor later.
+    pub(super) fn committed_until(&self) -> Clock {
+        self.sets.iter().map(|set| set.ended).max().unwrap_or_default()
+    }
+
+    /// Knows the data sets of the checkpoint that the run goes on from.
+    pub(super) fn keep_leases(&mut self, kept: &[KeptLeases], clock: Clock) {
+        self.sets = kept.iter().filter_map(|kept| DataSet::kept(kept, clock)).collect();
+    }
+
+    /// Every data set with the leases that were committed before a clock. None if that is not known any more.
+    pub(super) fn leases_before(&self, clock: Clock) -> Option<Vec<KeptLeases>> {
+        let kept = |set: &DataSet| {
+            let done = set.ledger.committed_before(clock)?;
+            KeptLeases::new(set.name.clone(), set.terms.clone(), done).ok()
+        };
+        self.sets.iter().map(kept).collect()
     }
 
     /// Time has passed: says again what servers have not answered, and to workers whom they wait for.
@@ -275,9 +320,10 @@ impl Coordinator {
     /// Appends what is leased, for a coordinator that takes over.
     pub fn put_leases(&self, out: &mut Vec<u8>) {
         (self.sets.len() as u32).put(out);
-        for DataSet { name, terms, ledger, furthest, ended, forgotten, .. } in &self.sets {
+        for DataSet { name, terms, ledger, opened, furthest, ended, forgotten, .. } in &self.sets {
             name.put(out);
             terms.put(out);
+            opened.put(out);
             (*furthest, *ended).put(out);
             forgotten.0.put(out);
             ledger.put(out);
@@ -289,13 +335,14 @@ impl Coordinator {
         let mut sets = Vec::new();
         for _ in 0..u32::get(input)? {
             let (name, terms) = (String::get(input)?, LeaseTerms::get(input)?);
+            let opened = Field::get(input)?;
             let (furthest, ended) = Field::get(input)?;
             let forgotten = Place(Field::get(input)?);
             let ledger = Ledger::get(input, now)?;
-            if ledger.terms() != terms_of(&terms) {
+            if ledger.terms() != Terms::of(&terms) {
                 return Err(WireError::Malformed("leases by other terms than said"));
             }
-            sets.push(DataSet { furthest, ended, forgotten, ..DataSet::new(name, terms, ledger) });
+            sets.push(DataSet { opened, furthest, ended, forgotten, ..DataSet::new(name, terms, ledger) });
         }
         self.sets = sets;
         Ok(())

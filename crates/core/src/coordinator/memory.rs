@@ -16,7 +16,7 @@ use types::{Chain, NodeId, Source, Span, Time, WorkerId};
 use wire::{Field, Reader, WireError};
 
 /// The version of what is written here.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Names are below this: whoever asks for a larger one would have a plan grow without bound.
 pub(super) const MOST_NODES: u32 = 1 << 20;
 /// Counters of a memory that was kept are below this, and have room to grow.

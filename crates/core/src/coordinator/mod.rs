@@ -243,7 +243,11 @@ impl Coordinator {
             Control::Adopted { plan, enacted, frontier } => self.adopted(from, plan, enacted, frontier, out),
             Control::Filled { table, shard, server, plan } => self.filled(table, shard, server, plan),
             Control::Retire => self.retire(from, out),
-            Control::Missed { .. } | Control::Written { .. } | Control::Unwritten { .. } => self.checkpointed(control),
+            Control::Missed { .. }
+            | Control::Written { .. }
+            | Control::Unwritten { .. }
+            | Control::Owes { .. }
+            | Control::Passed { .. } => self.checkpointed(from, control),
             control => self.leases(&head, control, out),
         }
         self.replan(out);
@@ -295,15 +299,26 @@ impl Coordinator {
         self.forget_at_tables(node, out);
         self.give_back_leases(node, out);
         self.pass_barrier(out);
-        if self.is_over() {
-            self.live_servers().for_each(|server| Self::say(server, Control::Finish, out));
-        }
+        self.finish(out);
     }
 
     /// Whether every worker has left, and none is about to take part.
     fn is_over(&self) -> bool {
         let is_worker = |node: &NodeId| matches!(node, NodeId::Worker(_));
         self.begun && self.live() == 0 && !self.seats.iter().any(|(node, seat)| is_worker(node) && !seat.gone)
+    }
+
+    /// Whether every worker has left, or the run is lost.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.is_over() || self.lost.is_some()
+    }
+
+    /// Tells servers that the run is over, if it is and nothing is to be written any more.
+    fn finish(&self, out: &mut Outbox) {
+        if self.is_over() && !self.awaits_last_checkpoint() {
+            self.live_servers().for_each(|server| Self::say(server, Control::Finish, out));
+        }
     }
 
     /// Where a node listens, of those that are there.
@@ -344,10 +359,8 @@ impl Coordinator {
             self.said_again = now;
             self.adoption.iter_mut().for_each(|adoption| adoption.again = true);
             self.say_plan(out);
-            if self.is_over() {
-                // A server that missed the end would never stop.
-                self.live_servers().for_each(|server| Self::say(server, Control::Finish, out));
-            }
+            // A server that missed the end would never stop.
+            self.finish(out);
         }
         self.now = now;
         self.notice_barrier(now, out);
@@ -370,6 +383,7 @@ impl Coordinator {
     /// A node is no more, or as good as that: the run does without it, or ends.
     fn failed(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
         if self.is_over() {
+            self.lose_last_checkpoint(node);
             // Nobody wants what it held, and its goodbye may have been said to a coordinator that is no more.
             self.seats.get_mut(&node).into_iter().for_each(|seat| seat.gone = true);
             return;

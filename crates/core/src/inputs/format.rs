@@ -54,6 +54,10 @@ impl Field for CoordinatorInput {
                 out.push(6);
                 reason.put(out);
             }
+            Self::LastCheckpoint(wanted) => {
+                out.push(7);
+                wanted.put(out);
+            }
         }
     }
 
@@ -65,6 +69,7 @@ impl Field for CoordinatorInput {
             4 => Ok(Self::Resume(Box::new(Field::get(input)?))),
             5 => Ok(Self::Checkpoint(time(input)?, Field::get(input)?, Field::get(input)?)),
             6 => Ok(Self::GiveUp(Field::get(input)?)),
+            7 => Ok(Self::LastCheckpoint(Field::get(input)?)),
             _ => Err(UNKNOWN),
         }
     }

@@ -53,6 +53,8 @@ pub enum CoordinatorInput {
     Checkpoint(Time, String, String),
     /// It was told to leave, and nobody could lead in its place: why the run ends.
     GiveUp(String),
+    /// Whether the run's end waits for a last checkpoint.
+    LastCheckpoint(bool),
 }
 
 impl CoordinatorInput {
@@ -65,6 +67,7 @@ impl CoordinatorInput {
             Self::Resume(resume) => coordinator.resume(*resume),
             Self::Checkpoint(now, location, name) => coordinator.checkpoint(now, location, name, out),
             Self::GiveUp(reason) => coordinator.give_up(reason, out),
+            Self::LastCheckpoint(wanted) => coordinator.last_checkpoint(wanted),
         }
     }
 }

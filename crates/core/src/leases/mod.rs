@@ -16,6 +16,7 @@ mod answer;
 mod committed;
 mod done;
 mod format;
+mod kept;
 mod order;
 mod pace;
 mod spans;
@@ -25,6 +26,7 @@ mod tests;
 
 pub use answer::{Granted, Receipt, Refusal};
 pub use done::Done;
+pub use kept::KeptLeases;
 pub use order::{Order, Place};
 pub use pace::{MOST_OF_AVERAGE, Work};
 pub use terms::{ResumeError, Terms, TermsError};

@@ -2,6 +2,7 @@
 
 use super::Order;
 use std::fmt;
+use wire::LeaseTerms;
 
 /// What is leased, and how.
 ///
@@ -53,6 +54,13 @@ impl fmt::Display for TermsError {
 impl std::error::Error for TermsError {}
 
 impl Terms {
+    /// As workers say them.
+    #[must_use]
+    pub fn of(terms: &LeaseTerms) -> Self {
+        let LeaseTerms { ranges, epochs, shuffle, per_clock, .. } = *terms;
+        Self { ranges, epochs, shuffle, per_clock }
+    }
+
     /// How many leases the run has.
     pub fn leases(self) -> Result<u64, TermsError> {
         let Self { ranges, epochs, per_clock, .. } = self;

@@ -3,6 +3,7 @@
 use super::Server;
 use crate::Outbox;
 use crate::shard::{Image, Role};
+use crate::worker::OwedRows;
 use types::{Clock, NodeId, ShardId, TableId, TableSpec, Time};
 use wire::{Control, Field, Frame, Head, Message, Reader, WireError};
 
@@ -17,6 +18,8 @@ pub struct Restored {
     pub clock: Clock,
     /// Those slices that the server has a part in.
     pub images: Vec<Image>,
+    /// What workers had still to send to its rows.
+    pub owed: Vec<OwedRows>,
 }
 
 impl Restored {
@@ -33,11 +36,12 @@ impl Field for Restored {
         self.spec.put(out);
         self.clock.put(out);
         self.images.put(out);
+        self.owed.put(out);
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let (table, spec) = (Field::get(input)?, Field::get(input)?);
-        Ok(Self { table, spec, clock: Field::get(input)?, images: Field::get(input)? })
+        Ok(Self { table, spec, clock: Field::get(input)?, images: Field::get(input)?, owed: Field::get(input)? })
     }
 }
 
@@ -74,26 +78,26 @@ impl Server {
     }
 
     fn restore_table(&mut self, restored: &Restored, out: &mut Outbox) -> Result<(), String> {
-        let Restored { table, spec, clock, images } = restored;
+        let Restored { table, spec, clock, images, owed } = restored;
         self.add_table(*table, spec, out)?;
         for ((_, slice), shard) in self.shards.iter_mut().filter(|((of, _), _)| of == table) {
             let name = &spec.name;
             let image = images.iter().find(|image| image.shard == *slice);
             let image = image.ok_or_else(|| format!("the checkpoint lacks slice {} of table '{name}'", slice.0))?;
-            let restored = shard.restore(*clock, image);
+            let restored = shard.restore(*clock, image, owed);
             restored.map_err(|problem| format!("slice {} of table '{name}' in the checkpoint: {problem}", slice.0))?;
         }
         Ok(())
     }
 
     /// A checkpoint is wanted. What it can have no more is said, each time.
-    pub(super) fn checkpoint(&mut self, number: u64, clock: Clock, out: &mut Outbox) {
-        if self.checkpoint.is_none_or(|(last, _)| last < number) {
-            self.checkpoint = Some((number, clock));
+    pub(super) fn checkpoint(&mut self, number: u64, clock: Clock, last: bool, out: &mut Outbox) {
+        if self.checkpoint.is_none_or(|(known, ..)| known < number) {
+            self.checkpoint = Some((number, clock, last));
         }
         self.touched.extend(self.shards.keys().copied());
         for ((table, slice), shard) in &mut self.shards {
-            shard.checkpoint(number, clock);
+            shard.checkpoint(number, clock, last);
             if let Some((_, frontier)) = shard.missed().filter(|(missed, _)| *missed == number) {
                 let missed = Control::Missed { number, table: *table, shard: *slice, frontier };
                 let head = Head::plain(self.node, NodeId::Coordinator);
@@ -168,7 +172,7 @@ mod tests {
 
         fn asked(&mut self, number: u64, clock: u64) -> Vec<Control> {
             let (location, name) = (String::new(), String::new());
-            self.told(Control::Checkpoint { number, clock: Clock(clock), location, name })
+            self.told(Control::Checkpoint { number, clock: Clock(clock), last: false, location, name })
         }
 
         fn rows(&mut self) -> Vec<Vec<i64>> {
@@ -237,6 +241,60 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_is_handed_over_when_the_last_of_the_chain_is_as_far() {
+        let mut run = Run::new(&[1]);
+        let mut plan = run.server.plan.clone();
+        plan.chains = vec![types::Chain { whole: vec![0, 1], filling: Vec::new() }];
+        run.server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
+        run.server.add_table(TABLE, &spec(Combine::Each), &mut run.out).expect("made");
+        run.asked(1, 1);
+        run.push(0, 1, 0, 0);
+        run.end(0, 1, 0);
+        run.server.tick(Time(1_000_000_000), &mut run.out);
+        assert_eq!(run.rows().len(), 0, "whoever took over now would be at clock 0");
+        for window in 1..=2 {
+            let replicated = wire::Replicated { table: TABLE, shard: ShardId(0), through: window, filling: None };
+            let head = Head { plan: run.server.plan.number, ..Head::plain(NodeId::Server(1), NODE) };
+            let frame = Frame { head, message: Message::Replicated(replicated) };
+            run.server.handle(Time(1_000_000_000), frame, &mut run.out);
+            run.server.settle(&mut run.out);
+            run.server.tick(Time(2_000_000_000), &mut run.out);
+        }
+        assert_eq!(run.rows(), [[1, 0]]);
+    }
+
+    #[test]
+    fn the_last_copy_holds_every_clock_that_anybody_has_ended() {
+        for combine in [Combine::Clock(Reduce::Sum), Combine::Each] {
+            let mut run = Run::new(&[1, 2]);
+            run.server.add_table(TABLE, &spec(combine), &mut run.out).expect("made");
+            for clock in 0..3 {
+                run.push(0, 1, clock, 0);
+                run.end(0, 1, clock);
+            }
+            // The other one has left in the middle of clock 1: what it has pushed counts.
+            run.push(1, 2, 0, 1);
+            run.end(1, 2, 0);
+            run.push(1, 2, 1, 1);
+            let (number, clock, location, name) = (1, Clock(3), String::new(), String::new());
+            run.told(Control::Checkpoint { number, clock, last: true, location, name });
+            assert_eq!(run.rows(), [[0x01_0101, 0x0101]]);
+        }
+    }
+
+    #[test]
+    fn bookkeeping_is_not_copied() {
+        let mut run = Run::new(&[1]);
+        run.server
+            .add_table(TABLE, &TableSpec { name: ".t".into(), ..spec(Combine::Each) }, &mut run.out)
+            .expect("made");
+        run.asked(1, 1);
+        run.end(0, 1, 0);
+        run.end(0, 1, 1);
+        assert_eq!((run.rows().len(), run.asked(1, 1)), (0, Vec::new()), "neither copied nor missed");
+    }
+
+    #[test]
     fn a_run_of_other_workers_goes_on_from_a_copy() {
         let mut run = Run::new(&[1, 2]);
         let spec = spec(Combine::Clock(Reduce::Sum));
@@ -250,7 +308,7 @@ mod tests {
         run.end(1, 2, 0);
         let images = run.server.take_images();
         let mut bytes = Vec::new();
-        let restored = Restored { table: TABLE, spec, clock: Clock(1), images };
+        let restored = Restored { table: TABLE, spec, clock: Clock(1), images, owed: Vec::new() };
         restored.put(&mut bytes);
         let restored = Restored::get(&mut Reader(&bytes)).expect("what was written");
 

@@ -73,8 +73,8 @@ impl Server {
                 let shard = make(Placed { owner: self.node, ..placed }, table, spec, &terms);
                 let mut shard = shard.map_err(|error| error.to_string())?;
                 shard.answer(self.lease.as_ref().is_none_or(|lease| lease.holds), out);
-                if let Some((number, clock)) = self.checkpoint {
-                    shard.checkpoint(number, clock);
+                if let Some((number, clock, last)) = self.checkpoint {
+                    shard.checkpoint(number, clock, last);
                 }
                 self.shards.insert(name, shard);
             }

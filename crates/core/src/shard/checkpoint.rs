@@ -9,9 +9,10 @@ use super::frontier::Frontier;
 use super::stream::Stream;
 use super::unborn::Unborn;
 use super::{AnyShard, Shard};
-use types::{Clock, NumberType, Position, ShardId, TableId};
+use crate::worker::OwedRows;
+use types::{Clock, NumberType, Position, ShardId, TableId, WorkerId};
 use update::Number;
-use wire::{Field, Payload, Reader, WireError};
+use wire::{Field, Head, Keys, Payload, Push, Reader, WireError};
 
 /// One slice of one table, as it was when the slice's frontier reached a clock.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,6 +104,8 @@ impl Field for Image {
 pub(super) struct Asked {
     number: u64,
     clock: Clock,
+    /// Whether every worker has left.
+    last: bool,
     copy: Copy,
 }
 
@@ -118,12 +121,20 @@ enum Copy {
 }
 
 impl<T: Number> Shard<T> {
-    /// A checkpoint of this number is to hold the shard as of this clock. One at a time: the last counts.
-    pub(super) fn checkpoint(&mut self, number: u64, clock: Clock) {
-        if self.asked.as_ref().is_some_and(|asked| asked.number >= number) {
+    /// A checkpoint of this number is to hold the shard as of this clock. One at a time: the newest counts. When every worker has left,
+    /// and nothing of theirs is under way any more, it holds whatever clocks anybody has ended.
+    pub(super) fn checkpoint(&mut self, number: u64, clock: Clock, last: bool) {
+        if !self.spec.is_kept() || self.asked.as_ref().is_some_and(|asked| asked.number >= number) {
             return;
         }
-        self.asked = Some(Asked { number, clock, copy: Copy::Awaited });
+        self.asked = Some(Asked { number, clock, last, copy: Copy::Awaited });
+        if last && AnyShard::is_head(self) {
+            for worker in (0..self.sources.len() as u32).map(WorkerId) {
+                self.frontier.leave(worker);
+            }
+            self.apply_before(clock.max(self.frontier.value()));
+            self.copy();
+        }
         self.look_at_clock();
     }
 
@@ -149,7 +160,7 @@ impl<T: Number> Shard<T> {
 
     /// Copies everything, as it is now.
     pub(super) fn copy(&mut self) {
-        let Some(Asked { number, clock, .. }) = self.asked else { return };
+        let Some(Asked { number, clock, last, .. }) = self.asked else { return };
         let places = if self.rows.is_dense() {
             Places::Run { first: self.placed.range.first.0, count: self.rows.len() as u64 }
         } else {
@@ -167,15 +178,20 @@ impl<T: Number> Shard<T> {
             rows: Payload::new(self.rows.all_kept().to_vec()),
             ledger: self.ledger(),
         };
-        self.asked = Some(Asked { number, clock, copy: Copy::Made(Box::new(image)) });
+        self.asked = Some(Asked { number, clock, last, copy: Copy::Made(Box::new(image)) });
     }
 
-    /// The copy, once, if it is this shard's to answer for: one whose lease has ended may lack what another was told.
+    /// The copy, once, if it is this shard's to answer for: one whose lease has ended may lack what another was told. And not before
+    /// the tail is as far: whoever took over earlier would answer for clocks before the checkpoint's, and have workers push in them
+    /// what the copy lacks.
     pub(super) fn take_image(&mut self) -> Option<Image> {
         if !self.may_answer || !AnyShard::is_head(self) {
             return None;
         }
-        let asked = self.asked.as_mut().filter(|asked| matches!(asked.copy, Copy::Made(_)))?;
+        let announced = self.announced();
+        let is_due =
+            |asked: &&mut Asked| matches!(asked.copy, Copy::Made(_)) && (asked.last || announced >= asked.clock);
+        let asked = self.asked.as_mut().filter(is_due)?;
         match std::mem::replace(&mut asked.copy, Copy::Taken) {
             Copy::Made(image) => Some(*image),
             Copy::Awaited | Copy::Missed | Copy::Taken => None,
@@ -189,9 +205,11 @@ impl<T: Number> Shard<T> {
         matches!(asked.copy, Copy::Missed).then_some((asked.number, frontier))
     }
 
-    /// Is as it was at `clock`. Whoever took part then is forgotten, and what was held for that clock and later ones: the plan's workers
-    /// begin with that clock, and do it again.
-    pub(super) fn restore(&mut self, clock: Clock, image: &Image) -> Result<(), String> {
+    /// Is as it was at `clock`. Whoever took part then is forgotten, and what was held for that clock and later ones, pieces of leases
+    /// included: the plan's workers begin with that clock, and do it again.
+    ///
+    /// What workers had still to send is pushed once, as a contribution to that clock: so it arrives whoever takes part now.
+    pub(super) fn restore(&mut self, clock: Clock, image: &Image, owed: &[OwedRows]) -> Result<(), String> {
         let Image { number, stride, places, rows, ledger, .. } = image;
         if *number != T::TYPE || *stride != self.rows.kept_width() {
             let (ours, width) = (T::TYPE, self.rows.kept_width());
@@ -208,14 +226,50 @@ impl<T: Number> Shard<T> {
         self.held.clear();
         self.held_changes.clear();
         self.held_examples.clear();
+        self.leases.lose_open();
         self.failed.clear();
         let (unborn, _) = self.unborn.parts();
         self.unborn = Unborn::from_parts(&self.spec, (unborn, Vec::new()));
         self.published.iter_mut().for_each(|published| published.start_over_at(self.plan));
+        self.receive(clock, owed)?;
         (self.told, self.told_exact) = (clock, true);
         self.links.iter_mut().for_each(|links| links.announced = clock);
         self.windows_begin();
         Ok(())
+    }
+
+    /// Takes what workers owe to rows of this shard, all of it together.
+    fn receive(&mut self, clock: Clock, owed: &[OwedRows]) -> Result<(), String> {
+        let (width, range) = (self.rows.width(), self.placed.range);
+        let mut rows: Vec<(u64, &[f32])> = Vec::new();
+        for OwedRows { width: theirs, runs } in owed {
+            if *theirs as usize != width {
+                return Err(format!("what workers had still to send is {theirs} numbers wide, and the table {width}"));
+            }
+            let all = runs.iter().flat_map(|(first, values)| (*first..).zip(values.chunks_exact(width)));
+            rows.extend(all.filter(|(position, _)| range.contains(Position(*position))));
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        rows.sort_by_key(|(position, _)| *position);
+        let (mut positions, mut sums) = (Vec::new(), Vec::<f64>::new());
+        for (position, row) in rows {
+            if positions.last() != Some(&position) {
+                positions.push(position);
+                sums.resize(positions.len() * width, 0.0);
+            }
+            let start = sums.len() - width;
+            sums[start..].iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
+        }
+        let values: Vec<T> = sums.into_iter().map(T::from_f64).collect();
+        let unfit = |_| "what workers had still to send does not fit the table".to_owned();
+        let keys = Keys::at(self.spec.shape.placement(), &positions).map_err(|error| unfit(error.to_string()))?;
+        let (table, shard, number) = (self.table, self.placed.shard, T::TYPE);
+        let (keys, values) = (keys.slice(0..keys.len()).in_full(), Payload::new(values));
+        let push = Push { table, shard, settled: 0, number, lease: None, keys, values };
+        let head = Head { clock, ..Head::plain(self.placed.owner, self.placed.owner) };
+        self.contribute(&head, &push).map_err(|_| unfit(String::new()))
     }
 
     /// Rows as they are kept, from an image.

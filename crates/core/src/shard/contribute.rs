@@ -152,7 +152,8 @@ impl<T: Number> Shard<T> {
     }
 
     /// Applies every clock before this one that is held.
-    fn apply_before(&mut self, end: Clock) {
+    pub(super) fn apply_before(&mut self, end: Clock) {
+        self.leases.apply_before(end);
         while let Some(entry) = self.held.first_entry().filter(|entry| *entry.key() < end) {
             let (clock, held) = entry.remove_entry();
             let examples = self.held_examples.remove(&clock).unwrap_or(0);
@@ -189,7 +190,8 @@ impl<T: Number> Shard<T> {
         match (held, self.spec.combine) {
             (Held::Sum(sum), Combine::Clock(reduce)) => {
                 self.rows.count_examples(examples);
-                let (slots, sums) = sum.finish(reduce, self.frontier.ended(clock));
+                // In a clock that nobody has ended, as at the end of a run, whoever pushed counts for one.
+                let (slots, sums) = sum.finish(reduce, self.frontier.ended(clock).max(1));
                 self.step(clock, &slots, &sums);
                 if self.links.is_some() {
                     self.note_rows(changes.iter().map(|(position, slot)| (*position, *slot)));

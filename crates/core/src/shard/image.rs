@@ -3,9 +3,9 @@
 use super::Shard;
 use super::combine::{Combination, Held};
 use super::frontier::Frontier;
+use super::pieces::Pieces;
 use super::stream::Stream;
 use super::unborn::Unborn;
-use super::window::LeaseWindow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, Source, WorkerId};
 use update::Number;
@@ -26,7 +26,7 @@ struct Ledger {
     examples: u64,
     failed: Vec<FailedClock>,
     unborn: (Vec<u64>, Vec<(Clock, Vec<u64>)>),
-    leases: LeaseWindow,
+    leases: Pieces,
 }
 
 impl Field for Ledger {

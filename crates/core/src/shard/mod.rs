@@ -15,6 +15,7 @@ mod image;
 mod links;
 mod lists;
 mod parked;
+mod pieces;
 mod published;
 mod reads;
 mod refresh;
@@ -27,6 +28,7 @@ mod window;
 
 use crate::Outbox;
 use crate::rows::{Rows, RowsError};
+use crate::worker::OwedRows;
 use active::ActiveSet;
 use checkpoint::Asked;
 pub use checkpoint::{Image, Places};
@@ -39,6 +41,7 @@ pub use links::Role;
 use lists::KeyLists;
 pub use lists::LIST_BYTES;
 use parked::{Parked, ParkedRead};
+use pieces::Pieces;
 use published::Published;
 use resolve::Stop;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -47,7 +50,6 @@ use subscribers::Subscribers;
 use types::{Clock, Combine, Measured, Placed, Plan, PlanNumber, Source, Span, TableId, TableSpec, Time, WorkerId};
 use unborn::Unborn;
 use update::{Number, Registry};
-use window::LeaseWindow;
 use wire::{
     Acked, FailedClock, Frame, Head, Marker, Message, Pool, Pull, PullRefused, Push, Refreshed, Refusal, Replica,
     Replicated, ResendReason, Tune, Waiting,
@@ -120,14 +122,15 @@ pub trait AnyShard: Send {
     fn forget_leases(&mut self, set: u32, clock: Clock, is_over: &dyn Fn(u64) -> bool) -> bool;
     /// Whether time alone will bring something about.
     fn hurries(&self) -> bool;
-    /// A checkpoint of this number is to hold the shard as of this clock.
-    fn checkpoint(&mut self, number: u64, clock: Clock);
+    /// A checkpoint of this number is to hold the shard as of this clock; the last one, as it is when every worker has left.
+    fn checkpoint(&mut self, number: u64, clock: Clock, last: bool);
     /// The copy that was made for it, once, if this is for the shard to say.
     fn take_image(&mut self) -> Option<Image>;
     /// The checkpoint whose clock has passed without a copy, and where the frontier stands.
     fn missed(&self) -> Option<(u64, Clock)>;
     /// Is as it was at the clock of a checkpoint, with the plan's workers about to begin that clock. Says in words why it cannot be.
-    fn restore(&mut self, clock: Clock, image: &Image) -> Result<(), String>;
+    /// What workers owed its rows is pushed to them, as one contribution to that clock.
+    fn restore(&mut self, clock: Clock, image: &Image, owed: &[OwedRows]) -> Result<(), String>;
     /// The frontier.
     fn frontier(&self) -> Clock;
     /// One part of a read.
@@ -196,7 +199,7 @@ struct Shard<T: Number> {
     held_changes: BTreeMap<Clock, BTreeMap<u64, u32>>,
     unborn: Unborn,
     /// What is held of leases.
-    leases: LeaseWindow,
+    leases: Pieces,
     /// Clocks from the frontier on for which a setting is kept.
     settings: BTreeSet<Clock>,
     failed: VecDeque<FailedClock>,
@@ -255,7 +258,7 @@ impl<T: Number> Shard<T> {
             held_examples: BTreeMap::new(),
             held_changes: BTreeMap::new(),
             unborn: Unborn::new(spec),
-            leases: LeaseWindow::default(),
+            leases: Pieces::default(),
             settings: BTreeSet::new(),
             failed: VecDeque::new(),
             lists: KeyLists::new(terms.list_bytes),
@@ -357,7 +360,8 @@ impl<T: Number> AnyShard for Shard<T> {
         let done = decoded.and_then(|push| self.contribute(head, &push));
         if !matches!(done, Err(Stop::UnknownKeys(_) | Stop::Refuse(Refusal::TooManyLeases { .. }))) {
             // A refusal is for good, too: a second run of the lease would hear the same.
-            piece.into_iter().for_each(|piece| self.leases.hold(piece));
+            let is_open = matches!(self.spec.combine, Combine::Clock(_)) && head.clock >= self.frontier.value();
+            piece.into_iter().for_each(|piece| self.leases.hold(piece, is_open.then_some(head.clock)));
         }
         match done {
             Ok(()) => {
@@ -451,8 +455,8 @@ impl<T: Number> AnyShard for Shard<T> {
         self.links.as_ref().is_some_and(Links::hurries)
     }
 
-    fn checkpoint(&mut self, number: u64, clock: Clock) {
-        Shard::checkpoint(self, number, clock);
+    fn checkpoint(&mut self, number: u64, clock: Clock, last: bool) {
+        Shard::checkpoint(self, number, clock, last);
     }
 
     fn take_image(&mut self) -> Option<Image> {
@@ -463,8 +467,8 @@ impl<T: Number> AnyShard for Shard<T> {
         Shard::missed(self)
     }
 
-    fn restore(&mut self, clock: Clock, image: &Image) -> Result<(), String> {
-        Shard::restore(self, clock, image)
+    fn restore(&mut self, clock: Clock, image: &Image, owed: &[OwedRows]) -> Result<(), String> {
+        Shard::restore(self, clock, image, owed)
     }
 
     fn frontier(&self) -> Clock {

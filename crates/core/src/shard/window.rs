@@ -58,6 +58,23 @@ impl LeaseWindow {
         self.runs = self.runs + runs.len() - before;
     }
 
+    /// Holds what another one holds, too.
+    pub fn join(&mut self, other: &Self) {
+        for (name, theirs) in &other.leases {
+            let runs = self.leases.entry(*name).or_default();
+            let before = runs.len();
+            for (start, end) in theirs {
+                let from = runs.partition_point(|(_, ended)| ended < start);
+                let to = runs.partition_point(|(started, _)| started <= end);
+                let touched = &runs[from..to];
+                let first = touched.first().map_or(*start, |(started, _)| *started.min(start));
+                let last = touched.last().map_or(*end, |(_, ended)| *ended.max(end));
+                runs.splice(from..to, [(first, last)]);
+            }
+            self.runs = self.runs + runs.len() - before;
+        }
+    }
+
     /// Forgets leases of a data set that are over.
     pub fn forget(&mut self, of: u32, is_over: impl Fn(u64) -> bool) {
         self.leases.retain(|(set, lease), runs| {
@@ -140,6 +157,13 @@ mod tests {
                 window.put(&mut bytes);
                 prop_assert_eq!(&LeaseWindow::get(&mut Reader(&bytes)).expect("as written"), &window);
             }
+            let (mut joined, mut odd) = (LeaseWindow::default(), LeaseWindow::default());
+            for (at, (lease, number)) in expected.iter().enumerate() {
+                if at % 3 == 1 { &mut odd } else { &mut joined }.hold(piece(*lease, *number));
+            }
+            joined.join(&odd);
+            joined.join(&odd);
+            prop_assert_eq!(&joined, &window);
             for lease in 0..3 {
                 for number in 0..40 {
                     prop_assert_eq!(window.holds(piece(lease, number)), expected.contains(&(lease, number)));

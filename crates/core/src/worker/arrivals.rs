@@ -341,6 +341,7 @@ impl Worker {
                 self.made.insert(name, Err(problem));
             }
             Control::Adopt { plan, enacted, .. } => self.adopt(now, plan, enacted, out),
+            Control::Checkpoint { number, clock, .. } => self.save_owed(number, clock, out),
             Control::BarrierPassed { number } => self.barrier_passed = self.barrier_passed.max(number),
             Control::BarrierWaiting { on, .. } => self.notices.push(Notice::Barrier { on }),
             control => self.leases_controlled(control),

@@ -162,6 +162,7 @@ impl Worker {
             }
         }
         self.clock = self.clock.next();
+        self.look_at_checkpoint(out);
         self.say_learning(out);
     }
 

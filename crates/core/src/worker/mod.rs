@@ -7,6 +7,7 @@ mod calls;
 mod copies;
 mod leases;
 mod link_rate;
+mod owed;
 mod pacing;
 mod queue;
 mod stream;
@@ -22,6 +23,8 @@ use copies::Copies;
 pub use leases::Grant;
 use leases::Leases;
 use link_rate::{Cost, LinkRate};
+use owed::Saving;
+pub use owed::{Owed, OwedRows};
 use pacing::Pacer;
 use queue::Queue;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -223,6 +226,8 @@ pub struct Worker {
     decoder: PayloadDecoder,
     counts: WorkerCounts,
     leases: Leases,
+    /// The checkpoint that it was last asked for.
+    saving: Option<Saving>,
 }
 
 impl Worker {
@@ -260,6 +265,7 @@ impl Worker {
             decoder: PayloadDecoder::default(),
             counts: WorkerCounts::default(),
             leases: Leases::default(),
+            saving: None,
         }
     }
 

@@ -117,6 +117,12 @@ impl Upward {
         residuals.filter_map(codec::ValueEncoder::residuals).map(|residuals| residuals.dropped().rows).sum()
     }
 
+    /// What has still to be sent, in runs that may name a row more than once.
+    pub fn owed(&self) -> Vec<codec::ResidualRun> {
+        let encoders = self.encoder.iter().chain(&self.owing).filter_map(PayloadEncoder::value_encoder);
+        encoders.filter_map(codec::ValueEncoder::residuals).flat_map(codec::Residuals::export).collect()
+    }
+
     /// Where the link decides: takes what pays at this rate.
     pub fn follow(&mut self, bytes_per_second: f64) {
         if !self.is_auto() {

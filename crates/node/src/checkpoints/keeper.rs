@@ -1,12 +1,12 @@
 //! The coordinator's hand: begins checkpoints, publishes what servers have written, and removes old ones, on a thread of its own.
 
-use super::{CheckpointSettings, spec_entry};
+use super::{CheckpointSettings, leases_entry, spec_entry};
 use machine::{CheckpointEnd, Coordinator, CoordinatorInput, Gathered, Outbox};
 use serde_json::Value;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
-use store::{Manifest, Positions, Rows, Slice, SliceEntry, Store, StoreError, TableEntry, Writing};
+use store::{Manifest, Positions, ResidualsEntry, Rows, Slice, SliceEntry, Store, StoreError, TableEntry, Writing};
 use types::{NumberType, TableSpec, Time};
 
 enum Work {
@@ -40,6 +40,8 @@ pub(crate) struct Keeper {
     stage: Stage,
     /// When the next one is due.
     due: Instant,
+    /// Whether the machine has been told that it waits for a last one.
+    told_of_last: bool,
 }
 
 impl Keeper {
@@ -51,7 +53,15 @@ impl Keeper {
         let thread = std::thread::Builder::new().name("checkpoints".to_owned());
         let thread = thread.spawn(move || work_off(&kept, &to_do, &finish))?;
         let due = Instant::now() + settings.every;
-        Ok(Self { settings, works: Some(works), done, thread: Some(thread), stage: Stage::Idle, due })
+        Ok(Self {
+            settings,
+            works: Some(works),
+            done,
+            thread: Some(thread),
+            stage: Stage::Idle,
+            due,
+            told_of_last: false,
+        })
     }
 
     fn give(&mut self, work: Work) {
@@ -60,20 +70,32 @@ impl Keeper {
     }
 
     /// Does what is to be done now. What the machine is told is returned, for the record.
-    pub fn turn(&mut self, now: Time, machine: &mut Coordinator, out: &mut Outbox) -> Option<CoordinatorInput> {
-        let mut told = None;
+    pub fn turn(&mut self, now: Time, machine: &mut Coordinator, out: &mut Outbox) -> Vec<CoordinatorInput> {
+        let mut told = Vec::new();
+        if self.settings.last && !std::mem::replace(&mut self.told_of_last, true) {
+            told.push(CoordinatorInput::LastCheckpoint(true));
+            machine.last_checkpoint(true);
+        }
+        let over = machine.awaits_last_checkpoint();
         while let Ok(done) = self.done.try_recv() {
-            if let Done::Begun(name) = done {
-                self.stage = Stage::Gathering;
-                let input = CoordinatorInput::Checkpoint(now, self.settings.location.clone(), name);
-                input.clone().apply(machine, out);
-                told = Some(input);
-            } else {
-                self.finished(done);
+            match done {
+                Done::Begun(name) => {
+                    self.stage = Stage::Gathering;
+                    let input = CoordinatorInput::Checkpoint(now, self.settings.location.clone(), name);
+                    input.clone().apply(machine, out);
+                    told.push(input);
+                }
+                Done::Failed(reason) if over => {
+                    self.finished(Done::Failed(reason), machine);
+                    told.push(CoordinatorInput::LastCheckpoint(false));
+                    machine.last_checkpoint(false);
+                }
+                done => self.finished(done, machine),
             }
         }
         self.gather(machine);
-        if self.stage == Stage::Idle && Instant::now() >= self.due && machine.may_checkpoint() {
+        let due = Instant::now() >= self.due || machine.awaits_last_checkpoint();
+        if self.stage == Stage::Idle && due && machine.may_checkpoint() {
             self.give(Work::Begin);
         }
         told
@@ -90,14 +112,21 @@ impl Keeper {
                 self.give(Work::Abandon);
             }
             Some(CheckpointEnd::Failed { reason }) => {
-                tracing::error!("NO CHECKPOINT: {reason}. The run goes on without it, and tries again");
+                Self::say_none(machine, &reason);
                 self.due = Instant::now() + self.settings.every;
                 self.give(Work::Abandon);
             }
         }
     }
 
-    fn finished(&mut self, done: Done) {
+    fn say_none(machine: &Coordinator, reason: &str) {
+        match machine.is_ending() {
+            true => tracing::error!("NO LAST CHECKPOINT: {reason}. The run ends without it; those before are there"),
+            false => tracing::error!("NO CHECKPOINT: {reason}. The run goes on without it, and tries again"),
+        }
+    }
+
+    fn finished(&mut self, done: Done, machine: &Coordinator) {
         self.stage = Stage::Idle;
         match done {
             Done::Published { name, clock, bytes } => {
@@ -106,7 +135,7 @@ impl Keeper {
             }
             Done::Failed(reason) => {
                 self.due = Instant::now() + self.settings.every;
-                tracing::error!("NO CHECKPOINT: {reason}. The run goes on without it, and tries again");
+                Self::say_none(machine, &reason);
             }
             Done::Abandoned | Done::Begun(_) => {}
         }
@@ -125,13 +154,17 @@ impl Keeper {
                 // Its folder is removed when the next run begins.
                 continue;
             }
-            self.finished(done);
+            self.finished(done, machine);
         }
         self.thread.take().map(JoinHandle::join);
     }
 }
 
 fn work_off(settings: &CheckpointSettings, to_do: &Receiver<Work>, finish: &Sender<Done>) {
+    // Nobody else makes checkpoints here: what is half-written was left by somebody who was killed.
+    if let Err(error) = Store::open(&settings.location).and_then(|store| store.remove_unfinished()) {
+        tracing::warn!(%error, "what a run before has left half-written could not be removed");
+    }
     let mut writing: Option<Writing> = None;
     for work in to_do {
         let done = match work {
@@ -164,12 +197,14 @@ fn work_off(settings: &CheckpointSettings, to_do: &Receiver<Work>, finish: &Send
 
 /// Writes the manifest, and removes what is too old.
 fn publish(settings: &CheckpointSettings, writing: &Writing, gathered: &Gathered) -> Result<Done, String> {
-    let Gathered { name, clock, slices, tables } = gathered;
+    let Gathered { name, clock, slices, tables, leases, owed, .. } = gathered;
     let words = |error: StoreError| error.to_string();
     let tables = tables.iter().map(|(spec, entries)| table_entry(writing, *slices, spec, entries));
     let tables = tables.collect::<Result<Vec<_>, String>>()?;
-    let manifest =
-        Manifest { job: settings.job.clone(), clock: clock.0, slices: *slices, tables, ..Manifest::default() };
+    let (job, leases) = (settings.job.clone(), leases_entry(leases));
+    let residuals = owed.iter().map(|entry| serde_json::from_str(entry).map_err(|error| error.to_string()));
+    let residuals = residuals.collect::<Result<Vec<ResidualsEntry>, _>>()?;
+    let manifest = Manifest { job, clock: clock.0, slices: *slices, tables, leases, residuals };
     writing.publish(&manifest).map_err(words)?;
     let bytes = manifest.files().map(|(file, _)| file.bytes).sum();
     // It is there, whatever becomes of those before it.

@@ -11,6 +11,7 @@ pub(crate) use keeper::Keeper;
 pub(crate) use scribe::{Finished, Scribe};
 
 use crate::NodeError;
+use machine::leases::{Done, KeptLeases};
 use machine::{Image, Places, Resume};
 use std::fmt::Write;
 use std::num::NonZeroUsize;
@@ -38,18 +39,19 @@ pub struct CheckpointSettings {
     pub every: Duration,
     /// How many are kept.
     pub keep: NonZeroUsize,
+    /// Whether one more is made when every worker has left, of a run that ends well.
+    pub last: bool,
 }
 
 impl CheckpointSettings {
-    /// One a minute, of which the last three are kept.
+    /// One a minute and one at the end, of which the last three are kept.
     #[must_use]
     pub fn new(location: &str, job: &str) -> Self {
         let keep = NonZeroUsize::MIN.saturating_add(2);
-        Self { location: absolute(location), job: job.to_owned(), every: Duration::from_secs(60), keep }
+        Self { location: absolute(location), job: job.to_owned(), every: Duration::from_secs(60), keep, last: true }
     }
 
-    /// Sees that checkpoints can be written there: better known before a run than at its first checkpoint. Removes what a run that was
-    /// killed has left half-written.
+    /// Sees that checkpoints can be written there: better known before a run than at its first checkpoint.
     ///
     /// # Errors
     /// [`NodeError::Checkpoint`], in the store's words.
@@ -60,7 +62,6 @@ impl CheckpointSettings {
         }
         let store = Store::open(&self.location)?;
         store.probe()?;
-        store.remove_unfinished()?;
         // Said now if another job's are there.
         match store.newest(Some(&self.job)) {
             Err(error @ store::StoreError::OtherJob { .. }) => Err(error.into()),
@@ -111,10 +112,14 @@ pub fn open_resume(location: &str, job: &str) -> Result<Resume, NodeError> {
         spec.filter(|spec| spec.name == table.name).ok_or_else(|| NodeError::Checkpoint { reason: other() })
     });
     let tables = tables.collect::<Result<Vec<_>, _>>()?;
+    let leases = leases_of(&manifest.leases).ok_or_else(|| {
+        let reason = format!("{}: what it says of leases is nothing that this release knows", opened.name());
+        NodeError::Checkpoint { reason }
+    })?;
     let last = location.trim_end_matches('/').rsplit_once('/');
     let folder = last.filter(|(_, name)| name.parse::<CheckpointName>().is_ok()).map(|(folder, _)| folder.to_owned());
     let (clock, slices, name) = (Clock(manifest.clock), manifest.slices, opened.name().to_string());
-    Ok(Resume { location: folder.unwrap_or(location), name, clock, slices, tables })
+    Ok(Resume { location: folder.unwrap_or(location), name, clock, slices, tables, leases })
 }
 
 /// What a checkpoint holds, in lines for people: the newest at a location, or the one whose own folder is named.
@@ -132,10 +137,7 @@ pub fn describe_checkpoint(location: &str) -> Result<String, NodeError> {
 
 /// A spec as the manifest keeps it: for people, and byte for byte.
 fn spec_entry(spec: &TableSpec) -> serde_json::Value {
-    let mut bytes = Vec::new();
-    spec.put(&mut bytes);
-    let mut wire = String::new();
-    bytes.iter().for_each(|byte| write!(wire, "{byte:02x}").unwrap_or_default());
+    let wire = digits_of(spec);
     serde_json::json!({
         "shape": format!("{:?}", spec.shape),
         "width": spec.width,
@@ -148,12 +150,51 @@ fn spec_entry(spec: &TableSpec) -> serde_json::Value {
 
 /// And back.
 fn spec_of(wire: &str) -> Option<TableSpec> {
-    let digits = wire.as_bytes().chunks_exact(2);
+    from_digits(wire)
+}
+
+/// What is leased as the manifest keeps it, by the numbers of the data sets: for people, and byte for byte.
+fn leases_entry(leases: &[KeptLeases]) -> serde_json::Value {
+    let entry = |kept: &KeptLeases| {
+        let done: &Done = kept.done();
+        let beyond = done.beyond().iter().map(|run| [run.start, run.end]);
+        let runs: Vec<[u64; 2]> = std::iter::once([0, done.through().0]).chain(beyond).collect();
+        serde_json::json!({
+            "name": kept.name(),
+            "input": kept.terms().input,
+            "ranges": kept.terms().ranges,
+            "epochs": kept.terms().epochs,
+            "done": runs,
+            "wire": digits_of(kept),
+        })
+    };
+    leases.iter().map(entry).collect()
+}
+
+/// And back. A manifest of a run without leases has none.
+fn leases_of(entry: &serde_json::Value) -> Option<Vec<KeptLeases>> {
+    if entry.is_null() {
+        return Some(Vec::new());
+    }
+    entry.as_array()?.iter().map(|entry| from_digits(entry.get("wire")?.as_str()?)).collect()
+}
+
+/// Its bytes as they travel, in hexadecimal.
+fn digits_of(field: &impl Field) -> String {
+    let mut bytes = Vec::new();
+    field.put(&mut bytes);
+    let mut digits = String::new();
+    bytes.iter().for_each(|byte| write!(digits, "{byte:02x}").unwrap_or_default());
+    digits
+}
+
+fn from_digits<F: Field>(digits: &str) -> Option<F> {
+    let pairs = digits.as_bytes().chunks_exact(2);
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let bytes: Vec<u8> = digits.map(byte).collect::<Option<_>>()?;
+    let bytes: Vec<u8> = pairs.map(byte).collect::<Option<_>>()?;
     let mut reader = Reader(&bytes);
-    let spec = TableSpec::get(&mut reader).ok()?;
-    reader.0.is_empty().then_some(spec)
+    let field = F::get(&mut reader).ok()?;
+    reader.0.is_empty().then_some(field)
 }
 
 /// A copy as the store writes it.
@@ -208,6 +249,21 @@ mod tests {
         let wire = entry["wire"].as_str().expect("text");
         assert_eq!(spec_of(wire), Some(spec));
         assert_eq!((spec_of(&wire[2..]), spec_of("xy"), spec_of(&format!("{wire}00"))), (None, None, None));
+    }
+
+    #[test]
+    fn leases_are_kept_byte_for_byte_and_for_people() {
+        let order = machine::leases::Order { ranges: 10, shuffle: Some(1) };
+        let (epochs, per_clock, fingerprint, input) = (2, 8, u128::MAX, "a9a".to_owned());
+        let terms =
+            wire::LeaseTerms { ranges: order.ranges, epochs, shuffle: order.shuffle, per_clock, fingerprint, input };
+        let kept = KeptLeases::new("train".into(), terms, Done::none(order)).expect("such leases");
+        let entry = leases_entry(std::slice::from_ref(&kept));
+        assert_eq!((&entry[0]["name"], &entry[0]["done"][0][1]), (&"train".into(), &0.into()));
+        assert_eq!(leases_of(&entry), Some(vec![kept]));
+        let none = serde_json::Value::Null;
+        assert_eq!((leases_of(&none), leases_of(&"x".into())), (Some(Vec::new()), None));
+        assert_eq!(leases_of(&serde_json::json!([{ "wire": "00" }])), None);
     }
 
     #[test]

@@ -1,13 +1,14 @@
-//! A server's hand: writes copies of its slices, and reads those that it is to hold, on a thread of its own.
+//! A server's hand: writes copies of its slices, and reads those that it is to hold, on a thread of its own. And a worker's, which writes
+//! what its codecs have still to send.
 
 use super::{image_of, slice_of};
-use machine::{Image, Restored};
+use machine::{Image, Owed, OwedRows, Restored};
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use store::{CheckpointName, Store, Writing};
+use store::{CheckpointName, Opened, Residuals, Store, Writing};
 use types::{Clock, ShardId, TableId, TableSpec};
-use wire::Control;
+use wire::{Control, Field, Reader};
 
 enum Work {
     /// From now on copies belong to this checkpoint.
@@ -17,6 +18,7 @@ enum Work {
         name: String,
     },
     Write(Box<Image>),
+    WriteOwed(Box<Owed>),
     Read(Box<Wanted>),
 }
 
@@ -39,7 +41,7 @@ pub(crate) enum Finished {
     Restore(Box<Restored>),
 }
 
-/// Writes and reads for one server.
+/// Writes and reads for one server, or writes for one worker.
 #[derive(Default)]
 pub(crate) struct Scribe {
     thread: Option<(Sender<Work>, Receiver<Finished>, JoinHandle<()>)>,
@@ -75,6 +77,11 @@ impl Scribe {
             (self.number, self.said) = (number, Vec::new());
             self.give(Work::Join { number, location: location.to_owned(), name: name.to_owned() });
         }
+        self.said_of(number)
+    }
+
+    /// What was said of a checkpoint, if it is the last.
+    pub fn said_of(&self, number: u64) -> Vec<Control> {
         if number == self.number { self.said.clone() } else { Vec::new() }
     }
 
@@ -97,15 +104,22 @@ impl Scribe {
         images.into_iter().for_each(|image| self.give(Work::Write(Box::new(image))));
     }
 
+    /// Writes what a worker's codecs have still to send.
+    pub fn write_owed(&mut self, owed: Owed) {
+        self.give(Work::WriteOwed(Box::new(owed)));
+    }
+
     /// The next thing that is done.
     pub fn next(&mut self) -> Option<Finished> {
         let (_, finished, _) = self.thread.as_ref().filter(|_| self.open > 0)?;
         let finished = finished.try_recv().ok()?;
         self.open -= 1;
         match &finished {
-            Finished::Say(control @ (Control::Written { number, .. } | Control::Unwritten { number, .. }))
-                if *number == self.number =>
-            {
+            Finished::Say(
+                control @ (Control::Written { number, .. }
+                | Control::Unwritten { number, .. }
+                | Control::Owes { number, .. }),
+            ) if *number == self.number => {
                 self.said.push(control.clone());
             }
             Finished::Restore(restored) => {
@@ -127,12 +141,14 @@ impl Scribe {
 
 fn work_off(to_do: &Receiver<Work>, finish: &Sender<Finished>) {
     let mut writing: Option<(u64, Result<Writing, String>)> = None;
+    // What workers owed at the checkpoint that is read: files that concern several tables.
+    let mut residuals: Option<(String, Vec<Residuals>)> = None;
     for work in to_do {
         let finished = match work {
             Work::Join { number, location, name } => {
                 let joined = name.parse::<CheckpointName>().map_err(|error| error.to_string());
                 let joined = joined.and_then(|name| Ok(Store::open(&location).map_err(|e| e.to_string())?.join(name)));
-                writing = Some((number, joined));
+                (writing, residuals) = (Some((number, joined)), None);
                 // Nobody has to be told.
                 Finished::Say(Control::Beat)
             }
@@ -141,9 +157,13 @@ fn work_off(to_do: &Receiver<Work>, finish: &Sender<Finished>) {
                 // A copy for a checkpoint that was given up.
                 _ => Control::Beat,
             }),
+            Work::WriteOwed(owed) => Finished::Say(match &writing {
+                Some((number, joined)) if *number == owed.checkpoint => write_owed(*number, joined, &owed),
+                _ => Control::Beat,
+            }),
             Work::Read(wanted) => {
                 let table = wanted.table;
-                match read(*wanted) {
+                match read(*wanted, &mut residuals) {
                     Ok(restored) => Finished::Restore(Box::new(restored)),
                     Err(problem) => Finished::Say(Control::TableAdded { table, problem: Some(problem) }),
                 }
@@ -174,7 +194,51 @@ fn write(number: u64, joined: &Result<Writing, String>, image: &Image) -> Contro
     }
 }
 
-fn read(wanted: Wanted) -> Result<Restored, String> {
+/// What is to be said of what a worker has still to send.
+fn write_owed(number: u64, joined: &Result<Writing, String>, owed: &Owed) -> Control {
+    let tables: Vec<(String, Vec<u8>)> = owed
+        .tables
+        .iter()
+        .map(|(table, rows)| {
+            let mut bytes = Vec::new();
+            rows.put(&mut bytes);
+            (tensor_of(table), bytes)
+        })
+        .collect();
+    let tables: Vec<(&str, &[u8])> = tables.iter().map(|(name, bytes)| (&name[..], &bytes[..])).collect();
+    let written = joined.as_ref().map_err(Clone::clone).and_then(|writing| {
+        let entry = writing.residuals(&owed.worker.0.to_string(), &tables).map_err(|error| error.to_string())?;
+        serde_json::to_string(&entry).map_err(|error| error.to_string())
+    });
+    match written {
+        Ok(entry) => Control::Owes { number, entry: Some(entry) },
+        Err(reason) => Control::Unwritten { number, reason },
+    }
+}
+
+/// What the rows of a table that are owed are called in a worker's file.
+fn tensor_of(table: &str) -> String {
+    format!("table {table}")
+}
+
+/// What workers owed to a table.
+fn owed_to(
+    table: &str,
+    opened: &Opened,
+    known: &mut Option<(String, Vec<Residuals>)>,
+) -> Result<Vec<OwedRows>, String> {
+    let name = opened.name().to_string();
+    if known.as_ref().is_none_or(|(of, _)| *of != name) {
+        let entries = opened.manifest().residuals.iter();
+        let files = entries.map(|entry| opened.residuals(&entry.worker)).collect::<Result<_, _>>();
+        *known = Some((name, files.map_err(|error| error.to_string())?));
+    }
+    let files = known.iter().flat_map(|(_, files)| files);
+    let rows = files.filter_map(|file| file.get(&tensor_of(table))).map(|bytes| OwedRows::get(&mut Reader(bytes)));
+    rows.collect::<Result<_, _>>().map_err(|error| format!("what workers had still to send to '{table}': {error}"))
+}
+
+fn read(wanted: Wanted, residuals: &mut Option<(String, Vec<Residuals>)>) -> Result<Restored, String> {
     let Wanted { table, spec, clock, location, name, slices } = wanted;
     let name: CheckpointName = name.parse().map_err(|error: store::NotAName| error.to_string())?;
     let opened = Store::open(&location).and_then(|store| store.open_named(name, None));
@@ -183,5 +247,6 @@ fn read(wanted: Wanted) -> Result<Restored, String> {
     let images = slices.into_iter().map(image).collect::<Result<Vec<_>, store::StoreError>>();
     let images = images.map_err(|error| error.to_string())?;
     tracing::info!(table = spec.name, slices = images.len(), clock = clock.0, "restored from {name}");
-    Ok(Restored { table, spec, clock, images })
+    let owed = owed_to(&spec.name, &opened, residuals)?;
+    Ok(Restored { table, spec, clock, images, owed })
 }

@@ -1,52 +1,165 @@
 //! Checkpoints in a simulated run: begun at a time, and tried again until one is whole or the run is over. What servers copy counts as
-//! written at once; what they say of it travels like everything else.
+//! written at once; what they say of it travels like everything else. And runs that go on from one.
 
-use super::{Cluster, Happening, control};
+use super::{Cluster, Happening, Shape, control};
 use crate::check::Violation;
+use crate::faults::Faults;
 use crate::history::Event;
-use machine::{CheckpointEnd, Image, Outbox};
+use machine::{CheckpointEnd, Gathered, Image, Membership, Owed, Restored, Resume, ServerInput};
 use std::collections::BTreeMap;
-use types::{Clock, NodeId, Span};
-use wire::Control;
+use types::{Clock, NodeId, Span, TableId, TableSpec};
+use wire::{Control, Frame};
 
 /// How often it is looked at.
 const LOOK: Span = Span::from_millis(5);
+
+/// A node that is to crash in the middle of a checkpoint does so within this of its beginning.
+const AMID: u64 = 8_000_000;
+/// And if that is the coordinator, another leads so long after.
+const UNLED: Span = Span::from_millis(40);
+
+/// A checkpoint that is whole: everything that a run can go on from.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    gathered: Gathered,
+    images: Vec<Image>,
+    owed: Vec<Owed>,
+}
+
+impl Kept {
+    /// The clock at which every shard was copied.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.gathered.clock
+    }
+
+    /// How many workers had something to send.
+    #[must_use]
+    pub fn owing(&self) -> usize {
+        self.owed.len()
+    }
+
+    /// How many leases of the first data set are done.
+    #[must_use]
+    pub fn leases_done(&self) -> u64 {
+        self.gathered.leases.first().map_or(0, |kept| kept.done().count())
+    }
+
+    fn resume(&self) -> Resume {
+        let Gathered { name, clock, slices, tables, leases, .. } = self.gathered.clone();
+        let tables = tables.into_iter().map(|(spec, _)| spec).collect();
+        Resume { location: String::new(), name, clock, slices, tables, leases }
+    }
+}
 
 /// Checkpoints of a run.
 #[derive(Default)]
 pub(super) struct Checkpoints {
     images: Vec<Image>,
+    owed: Vec<Owed>,
+    /// How long after one is whole another is wanted.
+    every: Option<Span>,
+    /// Who crashes in the middle of the next one.
+    doomed: Vec<NodeId>,
+    /// What this run goes on from.
+    from: Option<Kept>,
     /// What each server has said of its copies, which it says again when it is asked again.
     said: BTreeMap<NodeId, Vec<Control>>,
-    begun: u64,
-    whole: Vec<(u64, Clock)>,
+    said_owed: BTreeMap<NodeId, Frame>,
+    whole: Vec<Kept>,
     missed: u64,
 }
 
 impl Cluster {
+    /// An open cluster of another size that goes on from a checkpoint. Its programs are cut by the same seed.
+    #[must_use]
+    pub fn resumed(seed: u64, shape: Shape, faults: Faults, patience: Span, copies: u32, from: &Kept) -> Self {
+        let membership = Membership::Open { copies, slices: 2 };
+        let mut cluster = Self::with(seed, shape, faults, membership, patience, Some(from.resume()));
+        cluster.checkpoints.from = Some(from.clone());
+        cluster
+    }
+
     /// A checkpoint is wanted after so long.
     pub fn checkpoint(&mut self, after: Span) {
         self.later(after, Happening::Checkpoint);
     }
 
+    /// A checkpoint is wanted after so long, and another one each time that so much time has passed since.
+    pub fn checkpoint_every(&mut self, after: Span, every: Span) {
+        self.checkpoints.every = Some(every);
+        self.checkpoint(after);
+    }
+
+    /// A node is gone without a word in the middle of the first checkpoint.
+    pub fn crash_amid_checkpoint(&mut self, node: NodeId) {
+        match node {
+            NodeId::Coordinator => self.may_be_unled(),
+            NodeId::Server(_) | NodeId::Worker(_) => self.planned += 1,
+        }
+        self.checkpoints.doomed.push(node);
+    }
+
     pub(super) fn look_at_checkpoint(&mut self) {
+        if self.leadership.away {
+            return self.later(LOOK, Happening::Checkpoint);
+        }
         match self.coordinator.take_checkpoint_end() {
             Some(CheckpointEnd::Whole(gathered)) => {
-                self.checkpoints.whole.push((self.checkpoints.begun, gathered.clock));
-                return;
+                // Two servers may have copied one slice: the coordinator says whose copy it is.
+                let entries = gathered.tables.iter().flat_map(|(_, entries)| entries);
+                let indices = entries.map(|entry| entry.parse::<usize>().expect("as it was written"));
+                let images = indices.map(|index| self.checkpoints.images[index].clone()).collect();
+                let owed = gathered.owed.iter().map(|entry| entry.parse::<usize>().expect("as it was written"));
+                let owed = owed.map(|index| self.checkpoints.owed[index].clone()).collect();
+                self.checkpoints.whole.push(Kept { gathered, images, owed });
+                let every = self.checkpoints.every;
+                return every.into_iter().for_each(|every| self.later(every, Happening::Checkpoint));
             }
             Some(_) => self.checkpoints.missed += 1,
             None => {}
         }
         if self.coordinator.may_checkpoint() {
-            self.checkpoints.begun += 1;
-            let mut out = Outbox::new();
-            self.coordinator.checkpoint(self.now, String::new(), String::new(), &mut out);
-            self.dispatch(out.drain().collect());
+            self.drive_coordinator(|coordinator, now, out| {
+                coordinator.checkpoint(now, String::new(), String::new(), out);
+            });
+            for node in std::mem::take(&mut self.checkpoints.doomed) {
+                let after = Span(self.random.below(AMID));
+                self.later(after, Happening::CrashAmidCheckpoint(node));
+            }
         }
         if !self.coordinator.is_finished() {
             self.later(LOOK, Happening::Checkpoint);
         }
+    }
+
+    pub(super) fn crash_amid(&mut self, node: NodeId) {
+        self.network.counts.amid_checkpoint += u64::from(self.coordinator.is_checkpointing());
+        match node {
+            NodeId::Coordinator => self.crash_the_coordinator(UNLED),
+            NodeId::Server(server) => self.crash_a_server(server as usize),
+            NodeId::Worker(worker) => self.crash(worker as usize),
+        }
+    }
+
+    /// A server is to hold a table as a checkpoint has it.
+    pub(super) fn restore(&mut self, server: usize, table: TableId, spec: TableSpec, clock: Clock) {
+        let (Some(machine), Some(from)) = (&self.servers[server], &self.checkpoints.from) else { return };
+        if machine.has_table(table) {
+            return;
+        }
+        let image = |slice| from.images.iter().find(|image| image.shard == slice && image.name == spec.name);
+        let images = machine.slices_of(&spec).into_iter().filter_map(image).cloned().collect();
+        let owed = from.owed.iter().flat_map(|owed| &owed.tables).filter(|(name, _)| *name == spec.name);
+        let owed = owed.map(|(_, rows)| rows.clone()).collect();
+        let restored = Box::new(Restored { table, spec, clock, images, owed });
+        self.drive_server(server, ServerInput::Restore(self.now, restored));
+    }
+
+    /// The checkpoints that were whole, in order.
+    #[must_use]
+    pub fn kept(&self) -> &[Kept] {
+        &self.checkpoints.whole
     }
 
     /// What a server has copied is written.
@@ -55,15 +168,31 @@ impl Cluster {
         let node = NodeId::Server(server as u32);
         for image in machine.take_images() {
             let (number, table, shard) = (image.checkpoint, image.table, image.shard);
-            let written = Control::Written { number, table, shard, entry: String::new() };
+            let entry = self.checkpoints.images.len().to_string();
+            let written = Control::Written { number, table, shard, entry };
             self.checkpoints.said.entry(node).or_default().push(written.clone());
             self.checkpoints.images.push(image);
             self.dispatch(vec![control(node, written)]);
         }
     }
 
-    /// A server that is asked for a checkpoint again says again what it has said.
+    /// What a worker has still to send is written.
+    pub(super) fn write_owed(&mut self, worker: usize) {
+        let machine = &mut self.actors[worker].worker;
+        let Some(owed) = machine.take_owed() else { return };
+        let (number, entry) = (owed.checkpoint, Some(self.checkpoints.owed.len().to_string()));
+        let (node, source) = (machine.id().into(), machine.plan().source(machine.id()).unwrap_or_default());
+        let mut owes = control(node, Control::Owes { number, entry });
+        owes.head.source = source;
+        self.checkpoints.owed.push(owed);
+        self.checkpoints.said_owed.insert(node, owes.clone());
+        self.dispatch(vec![owes]);
+    }
+
+    /// A node that is asked for a checkpoint again says again what it has said.
     pub(super) fn say_written_again(&mut self, node: NodeId) {
+        let owes = self.checkpoints.said_owed.get(&node).cloned();
+        owes.into_iter().for_each(|owes| self.dispatch(vec![owes]));
         for said in self.checkpoints.said.get(&node).cloned().unwrap_or_default() {
             self.dispatch(vec![control(node, said)]);
         }
@@ -86,9 +215,10 @@ impl Cluster {
                 }
             }
         }
-        for (number, clock) in &self.checkpoints.whole {
+        for Kept { gathered, images, .. } in &self.checkpoints.whole {
+            let clock = &gathered.clock;
             let mut held: BTreeMap<(u64, u32), f64> = BTreeMap::new();
-            for image in self.checkpoints.images.iter().filter(|image| image.checkpoint == *number) {
+            for image in images {
                 let placement = self.history.specs[0].shape.placement();
                 let machine::Places::List(positions) = &image.places else { continue };
                 let rows = image.rows.numbers::<f64>().expect("f64").chunks_exact(image.stride);

@@ -31,7 +31,7 @@ pub(super) struct Leadership {
     /// Memories that are kept too late, by one that is broken.
     late: VecDeque<Vec<u8>>,
     term: u64,
-    away: bool,
+    pub away: bool,
     /// How it goes, when it next decides something, and for how long nobody leads then.
     doom: Option<(Last, Span)>,
     /// Whether it will ever be lost: otherwise nothing need be kept.
@@ -48,11 +48,16 @@ impl Leadership {
 impl Cluster {
     /// The coordinator is gone at that time, or when it next decides something; its successor leads so long after that.
     pub fn crash_coordinator(&mut self, after: Span, back_after: Span) {
+        self.may_be_unled();
+        self.later(after, Happening::CrashCoordinator(back_after));
+    }
+
+    /// From now on what the coordinator decides is kept.
+    pub(super) fn may_be_unled(&mut self) {
         if !self.leadership.mortal {
             self.leadership.mortal = true;
             self.leadership.kept = self.coordinator.memory();
         }
-        self.later(after, Happening::CrashCoordinator(back_after));
     }
 
     pub(super) fn crash_the_coordinator(&mut self, back_after: Span) {

@@ -45,7 +45,14 @@ impl Cluster {
                 if matches!(frame.message, Message::Control(Control::Checkpoint { .. })) {
                     self.say_written_again(NodeId::Server(index));
                 }
+                let restore = match &frame.message {
+                    Message::Control(Control::Restore { table, spec, clock, .. }) => {
+                        Some((*table, spec.clone(), *clock))
+                    }
+                    _ => None,
+                };
                 self.drive_server(server, ServerInput::Frame(self.now, Box::new(frame)));
+                restore.into_iter().for_each(|(table, spec, clock)| self.restore(server, table, spec, clock));
                 if !std::mem::replace(&mut self.server_settles[server], true) {
                     let after = Span(self.random.below(SETTLE_WITHIN));
                     self.later(after, Happening::Settle(server));
@@ -67,6 +74,9 @@ impl Cluster {
                 }
                 if matches!(frame.message, Message::Control(Control::Bye)) {
                     self.actors[worker].standing = Standing::Gone;
+                }
+                if matches!(frame.message, Message::Control(Control::Checkpoint { .. })) {
+                    self.say_written_again(NodeId::Worker(rank));
                 }
                 self.note_answers(rank, &frame);
                 self.drive_worker(worker, WorkerInput::Frame(self.now, Box::new(frame)));

@@ -22,6 +22,7 @@ pub(super) enum Happening {
     Isolate(NodeId, Option<Isolation>),
     JoinServer(usize),
     Checkpoint,
+    CrashAmidCheckpoint(NodeId),
     CrashCoordinator(Span),
     Succeed,
 }

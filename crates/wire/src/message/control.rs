@@ -177,13 +177,15 @@ pub enum Control {
         /// In words.
         reason: String,
     },
-    /// Coordinator to servers: copy what you answer for when its frontier reaches this clock, and write it there. Said again until
-    /// everything is written, and answered each time.
+    /// Coordinator to servers: copy what you answer for when its frontier reaches this clock, and write it there. To workers: what your
+    /// codecs have still to send when you come to it. Said again until everything is written, and answered each time.
     Checkpoint {
         /// Which checkpoint of the run, from 1.
         number: u64,
         /// The clock.
         clock: Clock,
+        /// Whether every worker has left: everything is copied as it is, wherever its frontier stands.
+        last: bool,
         /// The store.
         location: String,
         /// The checkpoint's name there.
@@ -217,6 +219,21 @@ pub enum Control {
         number: u64,
         /// In words.
         reason: String,
+    },
+    /// Worker to coordinator: what its codecs had still to send when it came to the clock of a checkpoint is in the store, or there was
+    /// nothing.
+    Owes {
+        /// Of which checkpoint.
+        number: u64,
+        /// What the manifest is to say of it, as the store's writer put it.
+        entry: Option<String>,
+    },
+    /// Worker to coordinator: it was past the clock of a checkpoint when it heard of it, and has something to send.
+    Passed {
+        /// Of which checkpoint.
+        number: u64,
+        /// Where it is.
+        clock: Clock,
     },
     /// Coordinator to servers: hold shards of this table, as a checkpoint has them. Answered as a table that is added.
     Restore {
@@ -392,11 +409,13 @@ variants!(Control {
     20 => AskStatus,
     21 => Status { status },
     40 => Follow { leader },
-    30 => Checkpoint { number, clock, location, name },
+    30 => Checkpoint { number, clock, last, location, name },
     31 => Missed { number, table, shard, frontier },
     32 => Written { number, table, shard, entry },
     33 => Unwritten { number, reason },
     34 => Restore { table, spec, clock, location, name },
+    45 => Owes { number, entry },
+    46 => Passed { number, clock },
     22 => OpenLeases { name, terms },
     23 => LeasesOpened { name, set },
     24 => AskLeases { set, number, wanted },

@@ -22,8 +22,23 @@ fn terms() -> LeaseTerms {
 impl Bench {
     /// A run of one server and two workers, in which nodes come and go, and a data set of four leases.
     fn new() -> Self {
+        let mut bench = Self::begun(None);
+        for node in [ONE, TWO] {
+            let opened = bench.say(node, Control::OpenLeases { name: "train".into(), terms: terms() });
+            assert_eq!(opened, [(node, Control::LeasesOpened { name: "train".into(), set: Ok(0) })]);
+        }
+        bench
+    }
+
+    /// Such a run, which goes on from a checkpoint.
+    fn resumed(resume: crate::Resume) -> Self {
+        Self::begun(Some(resume))
+    }
+
+    fn begun(resume: Option<crate::Resume>) -> Self {
         let open = Membership::Open { copies: 1, slices: 1 };
-        let coordinator = Coordinator::new(Size { servers: 1, workers: 2 }, open, PATIENCE);
+        let mut coordinator = Coordinator::new(Size { servers: 1, workers: 2 }, open, PATIENCE);
+        resume.into_iter().for_each(|resume| coordinator.resume(resume));
         let mut bench = Self { coordinator, sources: BTreeMap::new(), now: Time(0) };
         for (token, (node, role)) in
             [(SERVER, Role::Server), (ONE, Role::Worker), (TWO, Role::Worker)].iter().enumerate()
@@ -42,10 +57,6 @@ impl Bench {
             }
         }
         [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Beat)));
-        for node in [ONE, TWO] {
-            let opened = bench.say(node, Control::OpenLeases { name: "train".into(), terms: terms() });
-            assert_eq!(opened, [(node, Control::LeasesOpened { name: "train".into(), set: Ok(0) })]);
-        }
         bench
     }
 
@@ -189,4 +200,85 @@ fn a_coordinator_that_takes_over_knows_what_is_leased() {
     }
     bench.coordinator.get_leases(&mut Reader(&bytes), Time(0)).expect("as written");
     assert_eq!(bench.ask(ONE, 1, 1), [leased(ONE, 1, &[1, 2])], "what it held, of which it may not know, and one more");
+}
+
+impl Bench {
+    /// Makes a table, and begins a checkpoint at clock 7.
+    fn begin_checkpoint(&mut self) {
+        let spec = types::TableSpec::dense("t", 4, 1);
+        self.say(ONE, Control::MakeTable { spec });
+        self.say(SERVER, Control::TableAdded { table: types::TableId(0), problem: None });
+        self.say(SERVER, Control::Beat);
+        assert!(self.coordinator.may_checkpoint());
+        let mut out = Outbox::new();
+        self.coordinator.checkpoint(self.now, "place".into(), "one".into(), &mut out);
+        assert_eq!(self.coordinator.checkpoint_underway(), Some(Clock(7)));
+    }
+
+    /// The server has written its slice, and that was all. Which leases of the first data set are done?
+    fn end_checkpoint(&mut self) -> crate::Gathered {
+        for worker in [ONE, TWO] {
+            self.say(worker, Control::Owes { number: 1, entry: None });
+        }
+        let (table, shard) = (types::TableId(0), types::ShardId(0));
+        self.say(SERVER, Control::Written { number: 1, table, shard, entry: String::new() });
+        match self.coordinator.take_checkpoint_end() {
+            Some(crate::CheckpointEnd::Whole(gathered)) => gathered,
+            other => panic!("{other:?} is no checkpoint"),
+        }
+    }
+
+    fn commit_at(&mut self, from: NodeId, lease: u64, clock: u64) {
+        let (clock, examples, busy) = (Clock(clock), 10, Span(10));
+        self.say(from, Control::CommitLease { set: 0, lease, clock, examples, busy });
+    }
+}
+
+#[test]
+fn a_checkpoint_calls_done_what_was_committed_before_its_clock_whatever_servers_have_forgotten_since() {
+    let mut bench = Bench::new();
+    bench.ask(ONE, 1, 4);
+    bench.begin_checkpoint();
+    bench.commit_at(ONE, 0, 6);
+    bench.say(SERVER, Control::LeasesForgotten { set: 0, through: 1 });
+    bench.commit_at(ONE, 1, 9);
+    bench.say(SERVER, Control::LeasesForgotten { set: 0, through: 2 });
+    let gathered = bench.end_checkpoint();
+    let done = gathered.leases[0].done();
+    assert_eq!((0..4).filter(|lease| done.contains(*lease)).collect::<Vec<_>>(), [0], "1 was committed in clock 9");
+}
+
+#[test]
+fn a_run_that_goes_on_knows_its_data_sets_by_their_numbers_and_may_read_more_of_the_same() {
+    let mut bench = Bench::new();
+    let other = LeaseTerms { fingerprint: 8, input: "letters".into(), ..terms() };
+    bench.say(ONE, Control::OpenLeases { name: "test".into(), terms: other.clone() });
+    bench.ask(ONE, 1, 2);
+    bench.begin_checkpoint();
+    bench.commit_at(ONE, 1, 6);
+    let crate::Gathered { name, clock, slices, tables, leases, .. } = bench.end_checkpoint();
+    let tables = tables.into_iter().map(|(spec, _)| spec).collect();
+    let resume = crate::Resume { location: "place".into(), name, clock, slices, tables, leases };
+
+    let mut next = Bench::resumed(resume);
+    let opened = |next: &mut Bench, name: &str, terms: &LeaseTerms| {
+        let terms = terms.clone();
+        match next.say(ONE, Control::OpenLeases { name: name.into(), terms }).remove(0).1 {
+            Control::LeasesOpened { set, .. } => set,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(opened(&mut next, "more", &terms()), Ok(2), "those of the checkpoint have their numbers");
+    assert_eq!(opened(&mut next, "test", &other), Ok(1));
+    let wrong = opened(&mut next, "train", &other).expect_err("other files");
+    assert!(wrong.contains("a run that read numbers, and this worker reads letters"), "{wrong}");
+    let fewer = opened(&mut next, "train", &LeaseTerms { ranges: 2, ..terms() }).expect_err("cut otherwise");
+    assert!(fewer.contains("was cut into 4 ranges in order, and is now cut into 2"), "{fewer}");
+    let memory = next.coordinator.memory();
+    let open = Membership::Open { copies: 1, slices: 1 };
+    let recalled = Coordinator::recall(next.now, &memory, Size { servers: 1, workers: 2 }, open, PATIENCE);
+    next.coordinator = recalled.expect("its own memory");
+    assert_eq!(opened(&mut next, "train", &LeaseTerms { epochs: 2, ..terms() }), Ok(0));
+    let granted = [leased(ONE, 1, &[0, 2, 3, 4])];
+    assert_eq!(next.ask(ONE, 1, 4), granted, "lease 1 is done, and a second epoch follows the first");
 }

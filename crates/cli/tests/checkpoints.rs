@@ -1,0 +1,254 @@
+//! Checkpoints of real processes: what the command line says of them is done, and days on which they cannot be written or read.
+
+#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+
+mod process;
+
+use process::{LIMIT, PROGRAM, Process, start, start_as};
+use slackwater::{Combine, Connect, Consistency, NumberType, Reduce, Session, TableSpec};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A folder of its own, which goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("slackwater-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// The checkpoints that are published in a folder, oldest first.
+fn published(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    found.retain(|path| path.join("manifest.json").exists());
+    found.sort();
+    found
+}
+
+fn manifest(checkpoint: &Path) -> serde_json::Value {
+    serde_json::from_str(&std::fs::read_to_string(checkpoint.join("manifest.json")).unwrap()).unwrap()
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < LIMIT, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// A worker in this process that counts its clocks until it is told to stop.
+struct Worker {
+    clocks: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<i64>,
+}
+
+impl Worker {
+    fn start(meet: &str) -> Self {
+        let connect = Connect { join_limit: Duration::from_secs(50), ..Connect::to(meet) };
+        let (clocks, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (counted, stops) = (clocks.clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            let session = Session::connect(&connect).unwrap();
+            let spec = TableSpec::dense("counts", 24, 1).number(NumberType::I64).combine(Combine::Clock(Reduce::Sum));
+            let table = session.table::<i64>(spec.consistency(Consistency::slack(0))).unwrap();
+            while !stops.load(Ordering::Relaxed) {
+                drop(table.push_range(0..24, vec![1; 24]).unwrap());
+                session.clock().unwrap();
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            let count = table.pull_range(0..1).unwrap().wait().unwrap().values()[0];
+            session.close().unwrap();
+            count
+        });
+        Self { clocks, stop, thread }
+    }
+
+    /// Counts as much again as it has by now: nobody waits for anything.
+    fn goes_on(&self) {
+        let before = self.clocks.load(Ordering::Relaxed);
+        until("another clock", || self.clocks.load(Ordering::Relaxed) > before + 20);
+    }
+
+    /// What it has counted in the end.
+    fn end(self) -> i64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+fn coordinating<'a>(meet: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let words =
+        ["server", "--meet", meet, "--coordinate", "--servers=2", "--threads=2", "--workers=1", "--join-limit=50"];
+    words.iter().chain(more).copied().collect()
+}
+
+#[test]
+fn as_many_are_kept_in_as_many_slices_of_whose_job_as_is_said() {
+    let folder = Folder::new("flags");
+    let place = format!("--checkpoint={}", folder.0.display());
+    let said = ["--checkpoint-every=0.05", "--keep=2", "--job=clicks", "--copies=1", "--slices=3"];
+    let meet = free_address();
+    let mut server = start("server", &coordinating(&meet, &[&[&place[..]], &said[..]].concat()));
+    let worker = Worker::start(&meet);
+    until("a fifth checkpoint", || published(&folder.0).last().is_some_and(|last| name(last).contains("-00000005-")));
+    worker.end();
+    assert!(server.end(), "{}", server.stderr());
+    let kept = published(&folder.0);
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    let manifest = manifest(&kept[1]);
+    assert_eq!((&manifest["job"], &manifest["slices"]), (&"clicks".into(), &6.into()), "{manifest}");
+
+    let mut other = start("other", &coordinating(&meet, &[&place, "--resume", "--job=ratings"]));
+    other.fails_saying("is of job 'clicks', not of 'ratings'");
+    let mut nameless = start("nameless", &coordinating(&meet, &[&place]));
+    nameless.fails_saying("clicks");
+}
+
+fn name(checkpoint: &Path) -> String {
+    checkpoint.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+#[test]
+fn a_coordinator_alone_makes_and_resumes_them_and_the_last_is_of_the_end() {
+    let folder = Folder::new("coordinator");
+    let place = format!("--checkpoint={}", folder.0.display());
+    let run = |more: &[&str]| {
+        let meet = free_address();
+        let words = ["coordinator", "--meet", &meet, "--servers=1", "--workers=1", "--join-limit=50", &place];
+        let mut coordinator = start("coordinator", &[&words[..], more].concat());
+        let mut server = start("server", &["server", "--meet", &meet, "--join-limit=50"]);
+        let worker = Worker::start(&meet);
+        worker.goes_on();
+        let count = worker.end();
+        assert!(server.end() && coordinator.end(), "{}\n{}", server.stderr(), coordinator.stderr());
+        (count, coordinator.stderr())
+    };
+    // An hour from now on: only the end brings one.
+    let (count, said) = run(&["--checkpoint-every=3600"]);
+    let kept = published(&folder.0);
+    assert_eq!(kept.len(), 1, "{said}");
+    assert_eq!(manifest(&kept[0])["clock"], count, "it counts its clocks, and all of them are there");
+    let (more, said) = run(&["--checkpoint-every=3600", "--resume"]);
+    assert!(more > count && said.contains(&name(&kept[0])), "{more} after {count}\n{said}");
+    assert_eq!(manifest(published(&folder.0).last().unwrap())["clock"], more);
+}
+
+#[test]
+fn a_manifest_that_names_a_missing_slice_is_refused_and_the_one_before_goes_on() {
+    let folder = Folder::new("missing");
+    let place = format!("--checkpoint={}", folder.0.display());
+    let meet = free_address();
+    let mut server = start("server", &coordinating(&meet, &[&place, "--checkpoint-every=0.05"]));
+    let worker = Worker::start(&meet);
+    until("a third checkpoint", || published(&folder.0).len() == 3);
+    worker.end();
+    assert!(server.end(), "{}", server.stderr());
+    let kept = published(&folder.0);
+    let (before, newest) = (&kept[1], &kept[2]);
+    let slice = manifest(newest)["tables"][0]["slices"][1]["file"]["name"].as_str().unwrap().to_owned();
+    std::fs::remove_file(newest.join(&slice)).unwrap();
+
+    let mut refused = start("refused", &coordinating(&meet, &[&place, "--resume"]));
+    refused.fails_saying(&name(before));
+    assert!(refused.stderr().contains(&slice) && refused.stderr().contains("counts"), "{}", refused.stderr());
+
+    let (meet, from) = (free_address(), format!("--resume={}", before.display()));
+    let mut resumed = start("resumed", &coordinating(&meet, &[&from]));
+    let worker = Worker::start(&meet);
+    worker.goes_on();
+    let count = worker.end();
+    assert!(resumed.end(), "{}", resumed.stderr());
+    assert!(count > manifest(before)["clock"].as_i64().unwrap());
+}
+
+/// The program on a file system of its own, which is small; where the machine lets us make one.
+fn on_a_small_disk(folder: &Path, arguments: &[&str]) -> Option<Process> {
+    let inside = |command: &mut Command, then: &str| {
+        let script = format!("mount -t tmpfs -o size=4m tmpfs \"$0\" && {then}");
+        command.args(["--mount", "sh", "-c", &script]).arg(folder);
+    };
+    let mut trial = Command::new("unshare");
+    inside(&mut trial, "true");
+    if !trial.output().is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: this machine lets nobody mount a small disk (unshare, mount)");
+        return None;
+    }
+    let mut command = Command::new("unshare");
+    inside(&mut command, "exec \"$@\"");
+    command.arg(PROGRAM);
+    Some(start_as("server", command, arguments))
+}
+
+/// How the process sees a folder.
+fn seen_by(process: &Process, folder: &Path) -> PathBuf {
+    PathBuf::from(format!("/proc/{}/root{}", process.child.id(), folder.display()))
+}
+
+/// A run whose disk is bad for a while: it goes on, says so, keeps what was there, and makes checkpoints again when it can.
+fn outlives(folder: &str, words: &[&str], spoil: impl Fn(&Process, &Path), mend: impl Fn(&Process, &Path)) {
+    let folder = Folder::new(folder);
+    let place = format!("--checkpoint={}", folder.0.display());
+    let meet = free_address();
+    let Some(mut server) = on_a_small_disk(&folder.0, &coordinating(&meet, &[&place, "--checkpoint-every=0.05"]))
+    else {
+        return;
+    };
+    let worker = Worker::start(&meet);
+    let inside = seen_by(&server, &folder.0);
+    until("a checkpoint", || published(&inside).len() == 3);
+    spoil(&server, &inside);
+    server.hear("NO CHECKPOINT", |said| said.contains("NO CHECKPOINT").then_some(()));
+    let said = server.stderr();
+    assert!(words.iter().all(|words| said.contains(words)), "{words:?} is not in\n{said}");
+    let there = published(&inside);
+    worker.goes_on();
+    assert!(there.len() >= 3 && published(&inside) == there, "what was there stays, and nothing comes");
+    assert!(there.iter().all(|checkpoint| manifest(checkpoint)["job"] == "slackwater"));
+    mend(&server, &inside);
+    until("a checkpoint after that", || published(&inside).last() > there.last());
+    worker.end();
+    assert!(server.end(), "{}", server.stderr());
+}
+
+#[test]
+fn a_run_outlives_a_full_disk() {
+    let fill = |_: &Process, inside: &Path| assert!(std::fs::write(inside.join("rest"), vec![1; 8 << 20]).is_err());
+    let free = |_: &Process, inside: &Path| std::fs::remove_file(inside.join("rest")).unwrap();
+    outlives("full", &["the disk is full", "The run goes on without it"], fill, free);
+}
+
+#[test]
+fn a_run_outlives_a_disk_that_becomes_read_only() {
+    let remount = |process: &Process, folder: &Path, how: &str| {
+        let pid = process.child.id().to_string();
+        let folder = folder.to_string_lossy().split_once("/root").map(|(_, path)| path.to_owned()).unwrap();
+        let mount = ["-t", &pid, "-m", "mount", "-o", how, &folder];
+        // Not in the middle of a file.
+        let done = || Command::new("nsenter").args(mount).output().unwrap().status.success();
+        until("another way to mount", done);
+    };
+    let spoil = |process: &Process, inside: &Path| remount(process, inside, "remount,ro");
+    let mend = |process: &Process, inside: &Path| remount(process, inside, "remount,rw");
+    outlives("read-only", &["read-only", "The run goes on without it"], spoil, mend);
+}

@@ -1,0 +1,62 @@
+//! What codecs have still to send is in a checkpoint, and arrives in a run that goes on from it, whoever takes part.
+
+use crate::support::{Folder, LIMIT, clock_of, run, settings};
+use slackwater::{Codecs, Combine, Consistency, Error, Reduce, Serve, Session, Shape, Table, TableSpec, UpdaterSpec};
+use std::time::{Duration, Instant};
+
+const ROWS: u64 = 40;
+const SLACK: u64 = 3;
+
+/// Whatever is pushed to it is held back: no row ever owes as much as the codec waits for.
+fn held_back(name: &str, combine: Combine) -> TableSpec {
+    let rows = TableSpec::dense(name, ROWS, 2).updater(UpdaterSpec::Sum).combine(combine);
+    rows.consistency(Consistency::slack(SLACK)).codecs(Codecs::up(["threshold=1000000"]))
+}
+
+struct Tables {
+    by_clock: Table<f32>,
+    each: Table<f32>,
+}
+
+impl Tables {
+    fn of(session: &Session) -> Result<Self, Error> {
+        let by_clock = session.table(held_back("by clock", Combine::Clock(Reduce::Sum)))?;
+        Ok(Self { by_clock, each: session.table(held_back("each", Combine::Each))? })
+    }
+}
+
+#[test]
+fn what_codecs_had_still_to_send_arrives_in_a_resumed_run() {
+    let folder = Folder::new();
+    let with_checkpoints = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
+    let arrived = run(Shape { servers: 2, workers: 3 }, with_checkpoints, |session| {
+        let (tables, begin) = (Tables::of(session)?, Instant::now());
+        while folder.published().len() < 3 {
+            assert!(begin.elapsed() < LIMIT, "no checkpoint comes");
+            drop(tables.by_clock.push_range(0..ROWS, vec![1.0; 2 * ROWS as usize])?);
+            drop(tables.each.push_range(3..7, vec![1.0; 8])?);
+            session.clock()?;
+            std::thread::sleep(Duration::from_millis(1 + u64::from(session.rank())));
+            tables.by_clock.pull_range(0..1)?.wait()?;
+        }
+        Ok(tables.by_clock.pull_range(0..ROWS)?.wait()?.values().iter().any(|value| *value != 0.0))
+    });
+    assert_eq!(arrived.expect("a run"), [false; 3], "everything is held back");
+    let newest = folder.published().pop().expect("one");
+    let clock = clock_of(&newest);
+
+    let resumed = |serve: &mut Serve| serve.resume = Some(folder.resume());
+    let found = run(Shape { servers: 3, workers: 2 }, resumed, |session| {
+        let tables = Tables::of(session)?;
+        (0..=SLACK).try_for_each(|_| session.clock())?;
+        session.barrier()?;
+        let by_clock = tables.by_clock.pull_range(0..ROWS)?.wait()?.values().to_vec();
+        Ok((by_clock, tables.each.pull_range(0..ROWS)?.wait()?.values().to_vec()))
+    });
+    let all = 3.0 * clock as f32;
+    for (by_clock, each) in found.expect("a resumed run") {
+        assert!(by_clock.iter().all(|value| *value == all), "{by_clock:?} is not {all} everywhere");
+        let expected: Vec<f32> = (0..ROWS).flat_map(|row| [if (3..7).contains(&row) { all } else { 0.0 }; 2]).collect();
+        assert_eq!(each, expected);
+    }
+}

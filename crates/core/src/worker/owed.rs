@@ -1,0 +1,144 @@
+//! What a worker's codecs have still to send, copied for a checkpoint when the worker comes to its clock: every push of clocks before it
+//! is encoded by then, and none of later ones.
+
+use super::Worker;
+use crate::Outbox;
+use codec::ResidualRun;
+use types::{Clock, Position, WorkerId};
+use wire::{Control, Field, Reader, WireError};
+
+/// What one worker had still to send when it came to the clock of a checkpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Owed {
+    /// Which checkpoint of the run it is for.
+    pub checkpoint: u64,
+    /// Whose.
+    pub worker: WorkerId,
+    /// By table, those of which something is owed.
+    pub tables: Vec<(String, OwedRows)>,
+}
+
+/// What is owed to the rows of one table: numbers to be added to what is pushed to them.
+///
+/// ```
+/// use machine::OwedRows;
+/// use wire::{Field, Reader};
+///
+/// let owed = OwedRows { width: 2, runs: vec![(7, vec![0.5, -0.25])] };
+/// let mut bytes = Vec::new();
+/// owed.put(&mut bytes);
+/// assert_eq!(OwedRows::get(&mut Reader(&bytes)), Ok(owed));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwedRows {
+    /// Numbers of a row.
+    pub width: u32,
+    /// Rows that follow on each other: the position of the first, and whole rows.
+    pub runs: Vec<(u64, Vec<f32>)>,
+}
+
+impl Field for OwedRows {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.width.put(out);
+        (self.runs.len() as u32).put(out);
+        for (first, values) in &self.runs {
+            first.put(out);
+            (values.len() as u32).put(out);
+            values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+        }
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let width = u32::get(input)?;
+        let mut runs = Vec::new();
+        for _ in 0..u32::get(input)? {
+            let first = u64::get(input)?;
+            let count = u32::get(input)?;
+            let is_whole = width > 0 && count.is_multiple_of(width) && first.checked_add(u64::from(count)).is_some();
+            if !is_whole {
+                return Err(WireError::Malformed("what is owed to less than a row"));
+            }
+            let bytes = input.take((count as usize).saturating_mul(4))?;
+            let values: Vec<f32> =
+                bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            if !values.iter().all(|value| value.is_finite()) {
+                return Err(WireError::Malformed("something owed that is no number"));
+            }
+            runs.push((first, values));
+        }
+        Ok(Self { width, runs })
+    }
+}
+
+/// The checkpoint that a worker was last asked for.
+pub(super) struct Saving {
+    number: u64,
+    clock: Clock,
+    state: State,
+}
+
+enum State {
+    /// It has not come to the clock.
+    Awaited,
+    /// Nothing is owed.
+    Nothing,
+    /// It is past the clock, and what was owed then is not known any more.
+    Passed,
+    /// What is owed, until it is taken.
+    Copied(Option<Box<Owed>>),
+}
+
+impl Worker {
+    /// A checkpoint is wanted. What is known of it is said, each time.
+    pub(super) fn save_owed(&mut self, number: u64, clock: Clock, out: &mut Outbox) {
+        if self.saving.as_ref().is_none_or(|saving| saving.number < number) {
+            self.saving = Some(Saving { number, clock, state: State::Awaited });
+        }
+        if !self.look_at_checkpoint(out) {
+            self.say_owed(out);
+        }
+    }
+
+    /// Whether it has come to the clock of a checkpoint just now.
+    pub(super) fn look_at_checkpoint(&mut self, out: &mut Outbox) -> bool {
+        let (now, worker) = (self.clock, self.id);
+        let Some(saving) = &mut self.saving else { return false };
+        if now < saving.clock || !matches!(saving.state, State::Awaited) {
+            return false;
+        }
+        let tables = self.tables.values().filter(|table| table.spec.is_kept());
+        let owed = tables.filter_map(|table| {
+            let runs =
+                table.upward.owed().into_iter().map(|ResidualRun { first: Position(first), values }| (first, values));
+            let runs: Vec<_> = runs.filter(|(_, values)| values.iter().any(|value| *value != 0.0)).collect();
+            let rows = OwedRows { width: table.spec.width, runs };
+            (!rows.runs.is_empty()).then(|| (table.spec.name.clone(), rows))
+        });
+        let tables: Vec<(String, OwedRows)> = owed.collect();
+        saving.state = match (tables.is_empty(), now == saving.clock) {
+            (true, _) => State::Nothing,
+            (false, false) => State::Passed,
+            (false, true) => State::Copied(Some(Box::new(Owed { checkpoint: saving.number, worker, tables }))),
+        };
+        self.say_owed(out);
+        true
+    }
+
+    fn say_owed(&self, out: &mut Outbox) {
+        let Some(Saving { number, state, .. }) = &self.saving else { return };
+        match state {
+            // Whoever drives the worker says it, when it is written.
+            State::Awaited | State::Copied(_) => {}
+            State::Nothing => self.control(Control::Owes { number: *number, entry: None }, out),
+            State::Passed => self.control(Control::Passed { number: *number, clock: self.clock }, out),
+        }
+    }
+
+    /// What was owed at the clock of a checkpoint, once. Whoever drives the worker writes it, and says so.
+    pub fn take_owed(&mut self) -> Option<Owed> {
+        match &mut self.saving.as_mut()?.state {
+            State::Copied(owed) => owed.take().map(|owed| *owed),
+            State::Awaited | State::Nothing | State::Passed => None,
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Runs that lease their data, lose nodes, and go on from any of their checkpoints with other numbers of servers and workers: every
+//! example counts exactly once.
+
+use sim::*;
+use std::cell::Cell;
+use types::{Combine, Consistency, NodeId, NumberType, Reduce, Span, TableSpec};
+
+const SHAPE: Shape = Shape { servers: 3, workers: 3 };
+const PATIENCE: Span = Span::from_millis(500);
+const SLACK: u64 = 3;
+
+fn counts() -> TableSpec {
+    TableSpec::sparse("counts", 1).number(NumberType::I64).consistency(Consistency::slack(SLACK))
+}
+
+fn lessons(table: TableIndex) -> Lessons {
+    Lessons { table, ranges: 12, minibatches: 4, keys: 3, epochs: 2, per_clock: 3, at_once: 2 }
+}
+
+fn program(lessons: Lessons) -> Vec<Step> {
+    let mut steps = vec![Step::MakeTable(lessons.table), Step::Learn(lessons)];
+    steps.extend(vec![Step::EndClock; SLACK as usize + 1]);
+    steps.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(lessons.table, &lessons.all_keys())]);
+    steps
+}
+
+/// Gives a cluster its table, and everybody something to learn.
+fn learns(cluster: &mut Cluster, spec: &TableSpec, workers: u32) -> Lessons {
+    let lessons = lessons(cluster.table(spec.clone()));
+    cluster.programs(vec![program(lessons); workers as usize]);
+    lessons
+}
+
+/// A run in which a worker comes, and one node crashes in the middle of the first checkpoint and another somewhere.
+fn first_run(seed: u64, spec: &TableSpec, random: &mut Random) -> Cluster {
+    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+    let lessons = learns(&mut cluster, spec, SHAPE.workers);
+    cluster.join_worker(Span(random.below(40_000_000)), program(lessons));
+    let (server, worker) = (random.below(3) as u32, random.below(3) as u32);
+    if random.chance(0.5) {
+        cluster.crash_amid_checkpoint(NodeId::Server(server));
+        cluster.crash_worker(worker, Span(random.below(60_000_000)));
+    } else {
+        cluster.crash_amid_checkpoint(NodeId::Worker(worker));
+        cluster.crash_server(server, Span(random.below(60_000_000)));
+    }
+    cluster.checkpoint_every(Span(random.below(30_000_000)), Span::from_millis(5));
+    cluster.run();
+    cluster.check(every_lease_counted_once(lessons));
+    cluster.check(all_finished());
+    cluster
+}
+
+/// Goes on from a checkpoint, with other numbers of nodes, of which some are lost again.
+fn goes_on(seed: u64, spec: &TableSpec, from: &Kept, random: &mut Random) -> Cluster {
+    let shape = Shape { servers: 2 + random.below(3) as u32, workers: 1 + random.below(4) as u32 };
+    let mut cluster = Cluster::resumed(seed, shape, Faults::ALL, PATIENCE, 2, from);
+    let lessons = learns(&mut cluster, spec, shape.workers);
+    if shape.servers > 2 && random.chance(0.5) {
+        cluster.crash_server(random.below(shape.servers.into()) as u32, Span(random.below(60_000_000)));
+    }
+    if shape.workers > 1 && random.chance(0.5) {
+        cluster.crash_worker(random.below(shape.workers.into()) as u32, Span(random.below(60_000_000)));
+    }
+    cluster.run();
+    cluster.check(every_lease_counted_once(lessons));
+    cluster.check(all_finished());
+    cluster
+}
+
+fn every_example_counts_once(name: &str, spec: &TableSpec) {
+    let (resumed, done, left) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    for_seeds(name, |seed| {
+        let mut random = Random::new(seed ^ 0x0009_E50B);
+        let cluster = first_run(seed, spec, &mut random);
+        if !cluster.kept().is_empty() {
+            let from = &cluster.kept()[random.below(cluster.kept().len() as u64) as usize];
+            goes_on(seed, spec, from, &mut random);
+            resumed.set(resumed.get() + 1);
+            done.set(done.get() + from.leases_done());
+            left.set(left.get() + 24 - from.leases_done());
+        }
+        cluster
+    });
+    let (resumed, done, left) = (resumed.get(), done.get(), left.get());
+    println!("{name}: {resumed} runs went on, with {done} leases done and {left} left");
+    assert!(resumed > 0 && done > 0 && left > 0);
+}
+
+#[test]
+fn every_example_counts_once_in_a_run_that_goes_on() {
+    every_example_counts_once("resumed", &counts());
+}
+
+#[test]
+fn so_it_does_where_contributions_meet_by_clock() {
+    every_example_counts_once("resumed, by clock", &counts().combine(Combine::Clock(Reduce::Sum)));
+}
+
+#[test]
+fn a_coordinator_that_is_lost_in_the_middle_of_a_checkpoint_leaves_those_before_whole() {
+    let whole = Cell::new(0);
+    let spec = counts();
+    for_seeds("resumed, coordinators", |seed| {
+        let mut random = Random::new(seed ^ 0xC00D);
+        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+        let lessons = learns(&mut cluster, &spec, SHAPE.workers);
+        cluster.crash_amid_checkpoint(NodeId::Coordinator);
+        cluster.checkpoint_every(Span(random.below(30_000_000)), Span::from_millis(5));
+        cluster.run();
+        cluster.check(every_lease_counted_once(lessons));
+        cluster.check(all_finished());
+        whole.set(whole.get() + cluster.kept().len());
+        cluster.kept().last().into_iter().for_each(|from| drop(goes_on(seed, &spec, from, &mut random)));
+        cluster
+    });
+    println!("{} checkpoints were whole", whole.get());
+    assert!(whole.get() > 0);
+}
