@@ -25,6 +25,8 @@ pub(crate) struct Shared {
     pub(super) members: Vec<Member>,
     /// Whether the plan was not the run's first.
     pub(super) came_later: bool,
+    /// Whether nodes come and go.
+    pub(super) open: bool,
     pub(super) opened: Instant,
     pub ledger: Mutex<Ledger>,
     /// The logs of every table, however often it was opened, and how to send them at the end of a clock.
@@ -54,6 +56,7 @@ impl Shared {
             _ => WorkerId(0),
         };
         let members = joined.members.clone();
+        let open = joined.lease.is_some();
         let came_later = joined.plan.number > PlanNumber(1);
         Ok(Self {
             driver: Driver::start(joined, transport, waiter, settings, recorder)?,
@@ -62,6 +65,7 @@ impl Shared {
             rank,
             members,
             came_later,
+            open,
             opened: Instant::now(),
             ledger: Mutex::new(Ledger::default()),
             logs: Mutex::new(BTreeMap::new()),

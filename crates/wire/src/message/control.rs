@@ -283,6 +283,21 @@ pub enum Control {
         /// Who holds leases, where that is worth telling.
         on: Vec<WorkerId>,
     },
+    /// Worker to coordinator: I learn no more of this, and nobody is to; what I hold is given back. Coordinator to workers: so says one of
+    /// you.
+    EndLeases {
+        /// Of which data set.
+        set: u32,
+    },
+    /// Coordinator to worker, in place of [`Control::LeasesOver`]: nobody holds leases any more, and what is not committed stays so.
+    LeasesEnded {
+        /// Of which data set.
+        set: u32,
+        /// What this answers.
+        number: u64,
+        /// The clock that the furthest of all workers is at: whoever has heard this ends clocks as far as that.
+        clock: Clock,
+    },
     /// Worker to coordinator: I hold leases and am at the head's clock.
     Learning {
         /// Of which data set.
@@ -392,5 +407,7 @@ variants!(Control {
     35 => LeaseCommitted { set, lease, problem },
     36 => ForgetLeases { set, ranges, shuffle, through, clock },
     37 => LeasesForgotten { set, through },
+    41 => EndLeases { set },
+    42 => LeasesEnded { set, number, clock },
 });
 fields!(LeaseTerms { ranges, epochs, shuffle, per_clock, fingerprint, input });
