@@ -125,7 +125,7 @@ fn benchmarks() -> Vec<Step> {
         cargo("bench codec", "run --release -p slackwater-cli -- bench codec --json"),
         cargo("bench bytes", "run --release -p slackwater-cli -- bench bytes --json --data ../shared/data"),
         cargo("bench cluster", "run --release -p slackwater-cli -- bench cluster --json"),
-        cargo("bench chaos", "run --release -p slackwater-cli -- bench chaos --json"),
+        cargo("bench chaos", "run --release -p slackwater-cli -- bench chaos --json --data ../shared/data"),
         cargo("bench scale", "run --release -p slackwater-cli -- bench scale --json"),
     ]
 }

@@ -6,10 +6,12 @@
 pub mod figures;
 pub mod fm;
 pub mod gather;
+pub mod leased;
 pub mod linear;
 pub mod logistic;
 pub mod mlp;
 pub mod model;
+pub mod once;
 pub mod predict;
 pub mod product;
 pub mod program;
@@ -18,4 +20,5 @@ pub mod rounds;
 pub mod scaling;
 pub mod shrink;
 pub mod softmax;
+pub mod tally;
 pub mod train;

@@ -14,9 +14,9 @@ use crate::program::Task;
 use crate::rounds::{Ended, Go, Learnt, Lesson, TrainError, make_rounds};
 use crate::shrink::shrunk;
 use crate::softmax::normalise;
-use crate::train::{Pace, Trained, Training, to_mean};
-use data::{Loan, Minibatch, Reader};
-use slackwater::{Initial, Keys, Rows, Session, Table, TableSpec, Ticket, Tickets};
+use crate::train::{Data, Pace, Trained, Training, push, to_mean};
+use data::{Loan, Minibatch};
+use slackwater::{Initial, Keys, Lease, Rows, Session, Table, TableSpec, Ticket, Tickets};
 
 /// The program.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,25 +148,26 @@ fn backward(layer: Layer, weights: &[f32], input: &[f32], slopes: &[f32], exampl
 }
 
 /// One worker's part of the training; as [`train`](crate::train::train) for programs of sparse examples.
-pub fn train(
+pub fn train<'d>(
     session: &Session,
     mlp: &Mlp,
     training: &Training,
-    reader: &Reader,
+    data: impl Into<Data<'d>>,
     watch: impl FnMut(Learnt) -> Go,
 ) -> Result<Trained, TrainError> {
+    let data = data.into();
     let tables: Vec<Table<f32>> =
         mlp.specs(training).into_iter().map(|spec| session.table(spec)).collect::<Result<_, _>>()?;
     let inputs = mlp.inputs;
     let prepare = move |batch: &Minibatch, matrix: &mut Matrix| matrix.fill(batch, inputs);
     let mut learner = Learner::new(mlp, &tables);
-    let mut pace = Pace::new(session, training.rule, &tables, reader);
-    let learn = |batch: &Loan<Matrix>| {
+    let mut pace = Pace::new(session, training.rule, &tables, data)?;
+    let learn = |batch: &Loan<Matrix>, lease: Option<&Lease>| {
         pace.reach(batch.epoch())?;
-        learner.learn(batch)
+        learner.learn(batch, lease)
     };
-    let Ended { stopped, progress } = make_rounds(session, training.consistency, reader, prepare, learn, watch)?;
-    Ok(Trained { tables, stopped, progress })
+    let Ended { stopped, progress, tally } = make_rounds(session, training.consistency, data, prepare, learn, watch)?;
+    Ok(Trained { tables, stopped, progress, tally })
 }
 
 struct Learner<'a> {
@@ -196,7 +197,7 @@ impl<'a> Learner<'a> {
         self.tables[layer].pull_into(&self.keys[layer], target, &Tickets::none())
     }
 
-    fn learn(&mut self, batch: &Loan<Matrix>) -> Result<Lesson, TrainError> {
+    fn learn(&mut self, batch: &Loan<Matrix>, lease: Option<&Lease>) -> Result<Lesson, TrainError> {
         let (matrix, inputs) = (batch.prepared(), self.mlp.inputs);
         if let Some(key) = matrix.beyond {
             return Err(TrainError::Unfit { key, inputs });
@@ -228,8 +229,7 @@ impl<'a> Learner<'a> {
             let (table, keys) = (&self.tables[layer], &self.keys[layer]);
             let (weights, gradient) = (&self.weights[layer], &mut self.gradients[layer]);
             to_mean(gradient, weights, self.mlp.l2, examples, self.largest);
-            // A refused push is told by the end of the clock.
-            drop(table.push_after(keys, gradient.as_slice(), examples as u64, &Tickets::none())?);
+            push(table, keys, gradient, examples as u64, lease)?;
             if layer > 0 {
                 backward(self.layers[layer], &self.weights[layer], input, &slopes, examples, &mut before);
                 std::mem::swap(&mut slopes, &mut before);

@@ -1,8 +1,10 @@
 //! The rounds that workers make together: read a minibatch, learn from it, end the clock; and how they come to an end, all
 //! alike, whoever was told to stop or could not go on.
 
+use crate::leased::{Leased, make_leased_rounds};
+use crate::tally::Tally;
 use data::{DataError, Loan, Minibatch, Reader};
-use slackwater::{Consistency, Session, Table, TableSpec};
+use slackwater::{Consistency, Lease, Session, Table, TableSpec};
 use std::time::{Duration, Instant};
 
 /// Why a worker stopped.
@@ -22,8 +24,8 @@ pub enum TrainError {
         /// How many inputs there are.
         inputs: usize,
     },
-    /// It was told to leave, and has pushed what it had learnt: the others go on without it.
-    #[error("this worker was told to leave; the others go on without it")]
+    /// It was told to leave, and the others go on without it.
+    #[error("this worker was told to leave, and the others go on without it")]
     Left,
     /// Another worker cannot go on, and says why.
     #[error("another worker could not go on, and says why")]
@@ -47,6 +49,40 @@ pub struct Learnt {
     pub parked: u64,
     /// How far the reading of the data has come.
     pub progress: data::Progress,
+    /// Which share of the whole training was begun before this, where data is leased: by all workers together.
+    pub share: Option<f64>,
+}
+
+/// What a worker learns from.
+#[derive(Clone, Copy)]
+pub enum Data<'a> {
+    /// A share that is its own. All workers must be there from the beginning to the end.
+    Share(&'a Reader),
+    /// What it is granted, range by range. Workers may come and go.
+    Leased(&'a Leased),
+}
+
+impl<'a> From<&'a Reader> for Data<'a> {
+    fn from(reader: &'a Reader) -> Self {
+        Self::Share(reader)
+    }
+}
+
+impl<'a> From<&'a Leased> for Data<'a> {
+    fn from(leased: &'a Leased) -> Self {
+        Self::Leased(leased)
+    }
+}
+
+impl Data<'_> {
+    /// How it is read.
+    #[must_use]
+    pub fn settings(&self) -> &data::Settings {
+        match self {
+            Self::Share(reader) => reader.settings(),
+            Self::Leased(leased) => leased.settings(),
+        }
+    }
 }
 
 /// Whether to go on.
@@ -54,8 +90,11 @@ pub struct Learnt {
 pub enum Go {
     /// With the next minibatch.
     On,
-    /// No further: what has been learnt is kept.
+    /// No further, for all workers: what has been learnt is kept.
     Stop,
+    /// No further, for this worker: it fails with [`TrainError::Left`], and when its session is closed others learn what it has left of
+    /// leased data. Where each worker has a share, it is the same as to stop.
+    Leave,
 }
 
 /// What a worker has learnt from one minibatch, as its program sees it.
@@ -70,25 +109,30 @@ pub struct Lesson {
 }
 
 /// How the rounds have ended.
-#[derive(Clone, Copy, Debug)]
 pub struct Ended {
     /// Whether some worker was told to stop before it had learnt from all its minibatches.
     pub stopped: bool,
     /// How far this worker's reading has come.
     pub progress: data::Progress,
+    /// What all workers have learnt from, where data is leased.
+    pub tally: Option<Tally>,
 }
 
-/// One worker's rounds: all minibatches of `reader`, each prepared in the reader's thread, and learnt from by `learn`, which
-/// pulls and pushes; the clock ends after each. Returns when every worker is through. `watch` is told of each minibatch, and may
-/// end it early, for all workers alike. If one cannot go on, none does.
+/// One worker's rounds: all minibatches of `data`, each prepared in the reader's thread, and learnt from by `learn`, which
+/// pulls and pushes, for a lease if the data is leased; the clock ends after each. Returns when every worker is through. `watch` is
+/// told of each minibatch, and may end it early, for all workers alike. If one cannot go on with its share, none does.
 pub fn make_rounds<P: Default + Send + 'static>(
     session: &Session,
     consistency: Consistency,
-    reader: &Reader,
+    data: Data<'_>,
     prepare: impl FnMut(&Minibatch, &mut P) + Send + 'static,
-    mut learn: impl FnMut(&Loan<P>) -> Result<Lesson, TrainError>,
+    mut learn: impl FnMut(&Loan<P>, Option<&Lease>) -> Result<Lesson, TrainError>,
     mut watch: impl FnMut(Learnt) -> Go,
 ) -> Result<Ended, TrainError> {
+    let reader = match data {
+        Data::Share(reader) => reader,
+        Data::Leased(leased) => return make_leased_rounds(session, leased, prepare, learn, watch),
+    };
     let turn = session.turn();
     let finished = session.table::<i64>(finished(turn, consistency))?;
     let mut stop = Stop::new(session, turn)?;
@@ -100,20 +144,13 @@ pub fn make_rounds<P: Default + Send + 'static>(
         while let Some(batch) = batches.next() {
             let batch = batch?;
             passes.reach(batch.epoch())?;
-            let Lesson { loss, staleness, parked } = learn(&batch)?;
+            let Lesson { loss, staleness, parked } = learn(&batch, None)?;
             session.clock()?;
             let (epoch, examples, progress) = (batch.epoch(), batch.rows() as u64, batches.progress());
-            let sum = |importances: &[f32]| importances.iter().map(|importance| f64::from(*importance)).sum();
-            let weight = batch.importances().map_or(examples as f64, sum);
-            let mut go = watch(Learnt { epoch, examples, weight, loss, staleness, parked, progress });
-            if session.should_leave() {
-                // The first has the result to give: it ends the training for all, with what has been learnt so far.
-                if session.rank() != 0 {
-                    return Err(TrainError::Left);
-                }
-                go = Go::Stop;
-            }
-            if stop.after(go)? == Go::Stop {
+            let (weight, share) = (weight_of(&batch), None);
+            let learnt = Learnt { epoch, examples, weight, loss, staleness, parked, progress, share };
+            let go = watch(learnt);
+            if stop.after(if session.should_leave() { Go::Leave } else { go })? != Go::On {
                 break;
             }
         }
@@ -121,11 +158,6 @@ pub fn make_rounds<P: Default + Send + 'static>(
     };
     let progress = match rounds() {
         Ok(progress) => progress,
-        Err(TrainError::Left | TrainError::Cluster(slackwater::Error::Run(slackwater::NodeError::Leaving))) => {
-            // Nobody counts on more of it.
-            finished.push_range(0..1, vec![1])?.wait()?;
-            return Err(TrainError::Left);
-        }
         Err(error) => {
             // Others must not wait for this worker, nor take what they learn for the whole. If this fails, too, the run is
             // lost, as they will see.
@@ -139,8 +171,14 @@ pub fn make_rounds<P: Default + Send + 'static>(
     meet(session)?;
     match stop.heard()? {
         [_, failed] if failed > 0 => Err(TrainError::Other),
-        [told, _] => Ok(Ended { stopped: told > 0, progress }),
+        [told, _] => Ok(Ended { stopped: told > 0, progress, tally: None }),
     }
+}
+
+/// How many ordinary examples a minibatch counts for.
+pub(crate) fn weight_of(batch: &Minibatch) -> f64 {
+    let sum = |importances: &[f32]| importances.iter().map(|importance| f64::from(*importance)).sum();
+    batch.importances().map_or(batch.rows() as f64, sum)
 }
 
 /// Workers without a bound wait for each other between two passes over the data. Otherwise the fastest would be through with
@@ -188,7 +226,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 impl Stop {
     fn new(session: &Session, turn: u64) -> Result<Self, slackwater::Error> {
-        let spec = TableSpec::dense(&format!("stopped {turn}"), 1, 2).number(slackwater::NumberType::I64);
+        let spec = TableSpec::dense(&format!(".stopped {turn}"), 1, 2).number(slackwater::NumberType::I64);
         let table = session.table(spec.consistency(Consistency::Unbounded))?;
         Ok(Self { table, looked: Instant::now() })
     }
@@ -204,7 +242,7 @@ impl Stop {
 
     /// What is to be done after a clock, if this worker itself would do as `go` says.
     fn after(&mut self, go: Go) -> Result<Go, slackwater::Error> {
-        if go == Go::Stop {
+        if go != Go::On {
             self.say(TOLD)?;
         } else if self.looked.elapsed() > LOOK {
             self.looked = Instant::now();
@@ -217,7 +255,7 @@ impl Stop {
 /// Brings all workers to the clock of the one that is furthest: then whatever one of them reads next, it waits for none.
 fn meet(session: &Session) -> Result<(), slackwater::Error> {
     let (own, workers) = (u64::from(session.rank()), u64::from(session.shape().workers));
-    let spec = TableSpec::dense(&format!("clocks {}", session.turn()), workers, 1).number(slackwater::NumberType::I64);
+    let spec = TableSpec::dense(&format!(".clocks {}", session.turn()), workers, 1).number(slackwater::NumberType::I64);
     let clocks = session.table::<i64>(spec.consistency(Consistency::Unbounded))?;
     clocks.push_range(own..own + 1, vec![session.now().0 as i64])?.wait()?;
     session.barrier()?;
@@ -230,7 +268,7 @@ fn meet(session: &Session) -> Result<(), slackwater::Error> {
 
 /// How many workers have learnt from all their minibatches.
 fn finished(turn: u64, consistency: Consistency) -> TableSpec {
-    TableSpec::dense(&format!("finished {turn}"), 1, 1).number(slackwater::NumberType::I64).consistency(consistency)
+    TableSpec::dense(&format!(".finished {turn}"), 1, 1).number(slackwater::NumberType::I64).consistency(consistency)
 }
 
 /// Ends clock after clock until everybody has finished: others may have more minibatches, and must not wait at the bound for

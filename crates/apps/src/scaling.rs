@@ -7,9 +7,9 @@
 use crate::gather::BIAS;
 use crate::model::ModelTable;
 use crate::program::Task;
-use crate::train::TrainError;
+use crate::train::{Data, TrainError};
 use data::Reader;
-use slackwater::{NumberType, Session, TableSpec};
+use slackwater::{Consistency, Keys, NumberType, Session, Table, TableSpec};
 use std::collections::HashMap;
 
 /// How features, and the labels of a regression, are brought to one scale.
@@ -43,29 +43,36 @@ impl Scale {
 const LABEL: u64 = u64::MAX - 1;
 
 impl Scaling {
-    /// Measures all workers' data; every worker calls it with its own share.
-    pub fn measure(session: &Session, task: Task, reader: &Reader) -> Result<Self, TrainError> {
-        // Count, sum and sum of squares of each feature; the labels count the rows.
-        let mut own: HashMap<u64, [f64; 3]> = HashMap::from([(LABEL, [0.0; 3])]);
-        let mut add = |key: u64, x: f32| {
-            let moments = own.entry(key).or_default();
-            let x = f64::from(x);
-            moments.iter_mut().zip([1.0, x, x * x]).for_each(|(moment, more)| *moment += more);
-        };
-        for batch in reader.batches()? {
-            for row in batch?.iter() {
-                row.keys.iter().zip(row.values).for_each(|(key, value)| add(*key, *value));
-                add(LABEL, row.label.unwrap_or(0.0));
+    /// Measures all workers' data; every worker calls it with its own share, or with what all lease.
+    pub fn measure<'d>(session: &Session, task: Task, data: impl Into<Data<'d>>) -> Result<Self, TrainError> {
+        let name = format!(".moments {}", session.turn());
+        let table = session
+            .table::<f64>(TableSpec::sparse(&name, 3).number(NumberType::F64).consistency(Consistency::Unbounded))?;
+        match data.into() {
+            Data::Share(reader) => {
+                let (keys, moments) = moments(&table, &reader.once())?;
+                table.push(&keys, moments)?.wait()?;
+                session.barrier()?;
+                session.clock()?;
+                let scaling = Self::read(&table, task)?;
+                session.barrier()?;
+                Ok(scaling)
+            }
+            Data::Leased(leased) => {
+                let leased = leased.once()?;
+                let mut leases = leased.open(session, &name)?;
+                while let Some(lease) = leases.next_lease()? {
+                    let (keys, moments) = moments(&table, &leased.range(&lease)?)?;
+                    drop(table.push_for(&lease, &keys, moments, 1)?);
+                    leases.commit(lease)?;
+                }
+                // Whoever comes here, at whatever time, finds the same.
+                Ok(Self::read(&table, task)?)
             }
         }
-        let table = session
-            .table::<f64>(TableSpec::sparse(&format!("moments {}", session.turn()), 3).number(NumberType::F64))?;
-        let ids: Vec<u64> = own.keys().copied().collect();
-        let keys = table.keys(&ids);
-        let moments: Vec<f64> = keys.ids().flat_map(|key| own[&key]).collect();
-        table.push(&keys, moments)?.wait()?;
-        session.barrier()?;
-        session.clock()?;
+    }
+
+    fn read(table: &Table<f64>, task: Task) -> Result<Self, slackwater::Error> {
         let all = table.pull_all()?.wait()?;
         let mut moments: HashMap<u64, [f64; 3]> =
             all.ids().iter().zip(all.values().chunks_exact(3)).map(|(key, m)| (*key, [m[0], m[1], m[2]])).collect();
@@ -73,7 +80,6 @@ impl Scaling {
         let rows = labels[0];
         let features = moments.into_iter().map(|(key, moments)| (key, scale(rows, moments))).collect();
         let label = if task == Task::Regression { scale(rows, labels) } else { Scale::NONE };
-        session.barrier()?;
         Ok(Self { features, label })
     }
 
@@ -109,6 +115,26 @@ impl Scaling {
         let last = table.values.len() - table.width;
         table.values[last..].iter_mut().zip(constant).for_each(|(weight, constant)| *weight = constant as f32);
     }
+}
+
+/// Count, sum and sum of squares of each feature; the labels count the rows.
+fn moments(table: &Table<f64>, reader: &Reader) -> Result<(Keys, Vec<f64>), TrainError> {
+    let mut own: HashMap<u64, [f64; 3]> = HashMap::from([(LABEL, [0.0; 3])]);
+    let mut add = |key: u64, x: f32| {
+        let moments = own.entry(key).or_default();
+        let x = f64::from(x);
+        moments.iter_mut().zip([1.0, x, x * x]).for_each(|(moment, more)| *moment += more);
+    };
+    for batch in reader.batches()? {
+        for row in batch?.iter() {
+            row.keys.iter().zip(row.values).for_each(|(key, value)| add(*key, *value));
+            add(LABEL, row.label.unwrap_or(0.0));
+        }
+    }
+    let ids: Vec<u64> = own.keys().copied().collect();
+    let keys = table.keys(&ids);
+    let moments = keys.ids().flat_map(|key| own[&key]).collect();
+    Ok((keys, moments))
 }
 
 fn scale(rows: f64, [count, sum, squares]: [f64; 3]) -> Scale {

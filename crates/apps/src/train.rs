@@ -2,12 +2,15 @@
 
 use crate::gather::{Gather, Gathered};
 use crate::program::{Program, Weights};
+pub use crate::rounds::{Data, Go, Learnt, TrainError};
 use crate::rounds::{Ended, Lesson, make_rounds};
-pub use crate::rounds::{Go, Learnt, TrainError};
 use crate::scaling::Scaling;
 use crate::shrink::shrunk;
-use data::{Loan, Minibatch, Reader};
-use slackwater::{Codecs, Consistency, Initial, Session, Table, TableSpec, Tickets, UpdaterSpec};
+use crate::tally::Tally;
+use data::{Loan, Minibatch};
+use slackwater::{
+    Codecs, Consistency, Initial, Keys, Lease, NumberType, Session, Table, TableSpec, Tickets, UpdaterSpec,
+};
 
 /// How weights follow gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,64 +114,129 @@ pub struct Trained {
     pub stopped: bool,
     /// How far this worker's reading has come.
     pub progress: data::Progress,
+    /// What all workers have learnt from, where data is leased.
+    pub tally: Option<Tally>,
 }
 
-/// One worker's part of the training: learns from all minibatches of `reader`, on a scale if there is one, and
-/// returns when every worker has. `watch` is told of each, and may end it early, for all workers
-/// alike. If one cannot go on, none does.
-pub fn train(
+/// One worker's part of the training: learns from all minibatches of its share of the data, or of what it is granted of
+/// [leased](crate::leased::Leased) data, on a scale if there is one, and returns when every worker has. `watch` is told of each, and
+/// may end it early, for all workers alike. If one cannot go on with its share, none does.
+pub fn train<'d>(
     session: &Session,
     program: &dyn Program,
     training: &Training,
     scaling: Option<&Scaling>,
-    reader: &Reader,
+    data: impl Into<Data<'d>>,
     watch: impl FnMut(Learnt) -> Go,
 ) -> Result<Trained, TrainError> {
+    let data = data.into();
     let tables = training.tables(session, program)?;
     let mut gather = Gather::new(tables[0].spec().shape.placement(), training.bias, scaling);
     let prepare = move |batch: &Minibatch, gathered: &mut Gathered| gather.gather(batch, gathered);
     let mut learner = Learner::new(program, &tables);
-    let mut pace = Pace::new(session, training.rule, &tables, reader);
-    let learn = |batch: &Loan<Gathered>| {
+    let mut pace = Pace::new(session, training.rule, &tables, data)?;
+    let learn = |batch: &Loan<Gathered>, lease: Option<&Lease>| {
         pace.reach(batch.epoch())?;
-        Ok(learner.learn(batch)?)
+        Ok(learner.learn(batch, lease)?)
     };
-    let Ended { stopped, progress } = make_rounds(session, training.consistency, reader, prepare, learn, watch)?;
-    Ok(Trained { tables, stopped, progress })
+    let Ended { stopped, progress, tally } = make_rounds(session, training.consistency, data, prepare, learn, watch)?;
+    Ok(Trained { tables, stopped, progress, tally })
+}
+
+/// Pushes what was learnt from so many examples, for a lease if they are of one. A refused push is told by the end of the clock.
+pub(crate) fn push(
+    table: &Table<f32>,
+    keys: &Keys,
+    gradients: &[f32],
+    examples: u64,
+    lease: Option<&Lease>,
+) -> Result<(), slackwater::Error> {
+    drop(match lease {
+        Some(lease) => table.push_for(lease, keys, gradients, examples)?,
+        None => table.push_after(keys, gradients, examples, &Tickets::none())?,
+    });
+    Ok(())
 }
 
 /// Sets the rate of each epoch, for all workers.
 pub(crate) struct Pace<'a> {
     tables: &'a [Table<f32>],
-    /// The first worker's alone.
-    rate: Option<Rate>,
+    rate: Rate,
+    setter: Setter,
     /// What was last set, and for which epoch. A session that trains again may find anything.
     set: Option<(u32, f64)>,
     epochs: u32,
 }
 
+/// Who sets rates.
+enum Setter {
+    /// Others do, or nobody.
+    Other,
+    /// The first worker, which is there from the beginning to the end.
+    First,
+    /// Whoever comes to an epoch, where workers come and go: here are the epochs that somebody has come to. One that is granted what
+    /// another has left of an earlier epoch does not set its rate again.
+    Anyone(Table<i64>),
+}
+
 impl<'a> Pace<'a> {
-    pub fn new(session: &Session, rule: Rule, tables: &'a [Table<f32>], reader: &Reader) -> Self {
-        let rate = match rule {
-            Rule::Adagrad { rate } | Rule::Adam { rate } | Rule::Sgd { rate } => Some(rate),
-            Rule::Ftrl { .. } => None,
+    pub fn new(
+        session: &Session,
+        rule: Rule,
+        tables: &'a [Table<f32>],
+        data: Data<'_>,
+    ) -> Result<Self, slackwater::Error> {
+        let (rate, is_set) = match rule {
+            Rule::Adagrad { rate } | Rule::Adam { rate } | Rule::Sgd { rate } => (rate, true),
+            Rule::Ftrl { rate, .. } => (Rate::Constant(rate), false),
         };
-        Self { tables, rate: rate.filter(|_| session.rank() == 0), set: None, epochs: reader.settings().epochs }
+        let setter = match data {
+            Data::Share(_) if is_set && session.rank() == 0 => Setter::First,
+            Data::Leased(_) if matches!(rate, Rate::Falling(_)) => {
+                let spec = TableSpec::sparse(&format!(".epochs {}", session.turn()), 1).number(NumberType::I64);
+                Setter::Anyone(session.table(spec.consistency(Consistency::Unbounded))?)
+            }
+            _ => Setter::Other,
+        };
+        Ok(Self { tables, rate, setter, set: None, epochs: data.settings().epochs })
     }
 
     /// What comes next is of this epoch.
     pub fn reach(&mut self, epoch: u32) -> Result<(), slackwater::Error> {
-        if let Some(rate) = self.rate
-            && self.set.is_none_or(|(of, _)| of != epoch)
-        {
-            let rate = rate.at(epoch, self.epochs);
-            if self.set.is_none_or(|(_, known)| known != rate) {
-                // Nobody needs to wait until every shard knows.
-                self.tables.iter().try_for_each(|table| table.set_rate(rate).map(drop))?;
+        match &self.setter {
+            Setter::Other => Ok(()),
+            Setter::First if self.set.is_some_and(|(of, _)| of == epoch) => Ok(()),
+            Setter::First => {
+                let rate = self.rate.at(epoch, self.epochs);
+                if self.set.is_none_or(|(_, known)| known != rate) {
+                    // Nobody needs to wait until every shard knows.
+                    self.tables.iter().try_for_each(|table| table.set_rate(rate).map(drop))?;
+                }
+                self.set = Some((epoch, rate));
+                Ok(())
             }
-            self.set = Some((epoch, rate));
+            Setter::Anyone(_) if self.set.is_some_and(|(of, _)| of >= epoch) => Ok(()),
+            Setter::Anyone(reached) => {
+                reached.push(&reached.keys(&[epoch.into()]), vec![1])?.wait()?;
+                let furthest = || -> Result<u32, slackwater::Error> {
+                    let epochs = reached.pull_all()?.wait()?;
+                    Ok(epochs.ids().iter().copied().max().map_or(epoch, |epoch| epoch as u32))
+                };
+                let mut latest = furthest()?;
+                loop {
+                    let rate = self.rate.at(latest, self.epochs);
+                    for table in self.tables {
+                        table.set_rate(rate)?.wait()?;
+                    }
+                    self.set = Some((latest, rate));
+                    // Somebody may have come to the next epoch and set its rate before this one did.
+                    match furthest()? {
+                        further if further > latest => latest = further,
+                        _ => return Ok(()),
+                    }
+                }
+            }
         }
-        Ok(())
     }
 }
 
@@ -189,7 +257,7 @@ impl<'a> Learner<'a> {
         Self { program, tables, shapes: program.tables(), largest: 0, weights: none(), gradients: none() }
     }
 
-    fn learn(&mut self, batch: &Loan<Gathered>) -> Result<Lesson, slackwater::Error> {
+    fn learn(&mut self, batch: &Loan<Gathered>, lease: Option<&Lease>) -> Result<Lesson, slackwater::Error> {
         let Self { program, tables, shapes, largest, weights, gradients } = self;
         let examples = batch.prepared().examples(batch);
         *largest = examples.len().max(*largest);
@@ -216,8 +284,7 @@ impl<'a> Learner<'a> {
             if !matches!(table.spec().updater, UpdaterSpec::Ftrl { .. }) {
                 to_mean(gradients, weights, shape.l2, examples.len(), *largest);
             }
-            // A refused push is told by the end of the clock.
-            drop(table.push_after(examples.keys, gradients.as_slice(), count, &Tickets::none())?);
+            push(table, examples.keys, gradients, count, lease)?;
         }
         Ok(lesson)
     }
@@ -235,7 +302,7 @@ pub(crate) fn to_mean(gradients: &mut [f32], weights: &[f32], l2: f64, examples:
 mod tests {
     use super::*;
     use crate::linear::Linear;
-    use data::{Format, Labels, Settings};
+    use data::{Format, Labels, Reader, Settings};
     use slackwater::Shape;
 
     #[test]

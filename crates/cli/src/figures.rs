@@ -32,7 +32,7 @@ impl Figures {
 
     /// The table in which the figures of all workers meet: a row for each of the first run, then of the next.
     pub fn table(runs: usize, workers: usize) -> TableSpec {
-        TableSpec::dense("figures", (runs * workers) as u64, Self::width(workers) as u32)
+        TableSpec::dense(".figures", (runs * workers) as u64, Self::width(workers) as u32)
             .number(NumberType::F64)
             .consistency(Consistency::Unbounded)
     }
@@ -74,6 +74,9 @@ impl Figures {
         self.seconds = time.as_secs_f64();
         self.network_seconds = ledgers.1.network.saturating_sub(ledgers.0.network).as_secs_f64();
         self.barrier_seconds = ledgers.1.barrier.saturating_sub(ledgers.0.barrier).as_secs_f64();
+        // Where workers come and go, there may be more than it began with.
+        let known = ledgers.1.bound.keys().last().map_or(0, |worker| worker.0 as usize + 1);
+        self.waited_for.resize(known.max(self.waited_for.len()), 0.0);
         for (worker, waited) in (0..).zip(&mut self.waited_for) {
             let until = |ledger: &Ledger| ledger.bound.get(&WorkerId(worker)).copied().unwrap_or_default();
             *waited = until(ledgers.1).saturating_sub(until(ledgers.0)).as_secs_f64();

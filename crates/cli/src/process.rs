@@ -215,25 +215,29 @@ pub fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
     let in_run = || format!("the run that meets at {}", options.meeting.meet);
     let leave = leaving::listen()?;
     let join = || {
-        let session = Session::connect(&options.meeting.connect(options.job.as_deref().unwrap_or_default(), leave))
-            .with_context(in_run)?;
-        if session.came_later() {
-            // It leaves at once: what the others do is not touched.
-            session.close().with_context(in_run)?;
-            bail!(
-                "the run that meets at {} was under way, and this program goes with the workers that it begins with; start a new run",
-                options.meeting.meet
-            );
-        }
+        let job = options.job.as_deref().unwrap_or_default();
+        let session = Session::connect(&options.meeting.connect(job, leave)).with_context(in_run)?;
         let Shape { servers, workers } = session.shape();
         tracing::info!(node = format!("worker {}", session.rank()), servers, workers, "working");
         Ok(session)
     };
     let worked = match program {
-        Program::Demo(training) => join().and_then(|session| demo::work(session, &training).with_context(in_run)),
+        Program::Demo(training) => join()
+            .and_then(|session| in_time(session, "the demonstration").with_context(in_run))
+            .and_then(|session| demo::work(session, &training).with_context(in_run)),
         Program::Train(train::InRun(given)) => train::work(&given, join),
     };
     worked.or_else(leaving::left_early)
+}
+
+/// Turns a worker away that came to a run under way, for a program that goes with the workers that it begins with.
+pub fn in_time(session: Session, program: &str) -> anyhow::Result<Session> {
+    if session.came_later() {
+        // It leaves at once: what the others do is not touched.
+        session.close()?;
+        bail!("the run was under way, and {program} goes with the workers that it begins with; start a new run");
+    }
+    Ok(session)
 }
 
 /// A learning program that a worker can run.
@@ -246,7 +250,7 @@ pub enum Program {
     /// Learn a model from files: logistic, linear, softmax or a factorisation machine.
     ///
     /// How many servers and workers there are is the run's to say, and each worker reads its part of the files. Worker 0 prints
-    /// the result and writes the model.
+    /// the result and writes the model; in a run that workers come to and go from, the first of those that are there at the end.
     Train(train::InRun),
 }
 
@@ -266,6 +270,14 @@ impl Program {
     /// Whether its workers, interrupted once, come to an end by themselves and have something to show for it.
     pub fn heeds_interrupts(&self) -> bool {
         matches!(self, Self::Train(_))
+    }
+
+    /// Whether it takes workers that come later.
+    pub fn takes_late_workers(&self) -> bool {
+        match self {
+            Self::Demo(_) => false,
+            Self::Train(train::InRun(given)) => train::takes_late_workers(given),
+        }
     }
 
     /// Understands what follows `--`; if it cannot, says why and ends this process.

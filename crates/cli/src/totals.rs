@@ -79,14 +79,30 @@ pub fn grouped(number: u64) -> String {
 pub struct Waiting<'a> {
     pub heading: &'a str,
     pub workers: &'a [Figures],
+    pub ranks: &'a Ranks,
+}
+
+/// The ranks of those whose figures are there, and of those whom they waited for, in the order of the figures.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ranks {
+    pub workers: Vec<u32>,
+    pub waited_for: Vec<u32>,
+}
+
+impl Ranks {
+    /// Of a run that keeps the workers that it began with.
+    pub fn first(workers: u32) -> Self {
+        Self { workers: (0..workers).collect(), waited_for: (0..workers).collect() }
+    }
 }
 
 impl fmt::Display for Waiting<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<28}", self.heading)?;
-        (0..self.workers.len()).try_for_each(|worker| write!(f, "{:>14}", format!("for worker {worker}")))?;
+        let Ranks { workers, waited_for } = self.ranks;
+        waited_for.iter().try_for_each(|worker| write!(f, "{:>14}", format!("for worker {worker}")))?;
         writeln!(f)?;
-        for (worker, figures) in self.workers.iter().enumerate() {
+        for (worker, figures) in workers.iter().zip(self.workers) {
             write!(f, "{:<28}", format!("  by worker {worker}"))?;
             figures.waited_for.iter().try_for_each(|seconds| write!(f, "{seconds:>14.2}"))?;
             writeln!(f)?;

@@ -1,10 +1,12 @@
 //! `train`: learns a sparse model from files, on threads of one process or on processes anywhere.
 
+mod crew;
 mod curve;
 mod given;
 mod interrupt;
 mod job;
 mod learn;
+mod open;
 mod progress;
 mod reading;
 mod report;
@@ -22,14 +24,15 @@ pub use report::{quality_json, quality_line};
 pub use settings::Settings;
 
 use anyhow::{Context, anyhow, bail};
-use apps::model::Model;
-use apps::train::TrainError;
+use apps::model::{Model, ModelTable};
+use apps::train::{Data, TrainError};
 use interrupt::Interrupt;
-use job::Job;
+use job::{Job, Method};
 use learn::{Learned, learn};
 use observe::{Exporter, Metrics};
 use report::{Report, Run};
 use slackwater::{Consistency, NumberType, Refusal, Registry, Session, Shape, TableSpec, Wait};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -38,7 +41,8 @@ use std::sync::atomic::AtomicU64;
 use watch::{Account, Display, Watch};
 
 use crate::figures::Figures;
-use crate::replay;
+use crate::totals::{Ranks, Totals};
+use crate::{process, replay};
 
 /// The command `train`: servers and workers are threads of this process.
 pub fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
@@ -69,11 +73,12 @@ pub fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
 /// One worker in a run of processes: what it is to do is checked before it joins.
 pub fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>) -> anyhow::Result<()> {
     // What stands to be settled by the run is; here it only matters that the rest makes sense.
-    if prepare(given, Some(Shape { servers: 1, workers: 1 }))?.is_none() {
-        return Ok(());
-    }
+    let Some(job) = prepare(given, Some(Shape { servers: 1, workers: 1 }))? else { return Ok(()) };
     let interrupt = Interrupt::listen()?;
-    let session = interrupt.unless_told(join)?;
+    let mut session = interrupt.unless_told(join)?;
+    if matches!(job.method, Method::Proximal(..)) {
+        session = process::in_time(session, "training by proximal steps, which shares out its data by rank,")?;
+    }
     let begin = || {
         let job = prepare(given, Some(session.shape()))?.context("a job")?;
         let metrics = job.settings.text("metrics").map(|address| serve_metrics(address, session.rank())).transpose()?;
@@ -84,10 +89,20 @@ pub fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>) -> an
             see_through(session, &job, &interrupt, metrics.as_ref().map(|(metrics, _)| metrics), &AtomicU64::new(0))
         }
         Err(error) => {
-            session.abandon(&format!("{error:#}"));
+            // One that came later has done nothing yet: the others go on.
+            if session.came_later() {
+                session.close()?;
+            } else {
+                session.abandon(&format!("{error:#}"));
+            }
             Err(error)
         }
     }
+}
+
+/// Whether workers may come to such a training while it is under way. Settings that make no sense take nobody.
+pub fn takes_late_workers(given: &Given) -> bool {
+    given.settle().is_ok_and(|settings| settings.text("updater") != Some("proximal"))
 }
 
 /// Prints what the settings come to, and where each is from.
@@ -152,26 +167,41 @@ fn see_through(
     metrics: Option<&Metrics>,
     learnt_here: &AtomicU64,
 ) -> anyhow::Result<()> {
-    match work_on(&session, job, interrupt, metrics, learnt_here) {
+    let worked = if session.is_open() && !matches!(job.method, Method::Proximal(..)) {
+        open::work_on(&session, job, interrupt, metrics, learnt_here).map(|()| None)
+    } else {
+        work_on(&session, job, interrupt, metrics, learnt_here)
+    };
+    match worked {
         Ok(outcome) => {
             session.close()?;
             outcome.map_or(Ok(()), |outcome| outcome.give(job))
         }
-        Err(error) if matches!(error.downcast_ref(), Some(TrainError::Left)) => {
-            session.close()?;
-            eprintln!("{error}");
-            Ok(())
-        }
-        Err(error) => {
-            session.abandon(&format!("{error:#}"));
-            Err(error)
-        }
+        Err(error) => give_up(session, error),
     }
+}
+
+/// A worker cannot go on: the others are told why, unless it alone is to blame. One that came later and does not fit to what the others do
+/// has done nothing yet, and one that was told to leave has left its part to them.
+fn give_up(session: Session, error: anyhow::Error) -> anyhow::Result<()> {
+    use slackwater::Error;
+    match error.downcast_ref() {
+        Some(TrainError::Left | TrainError::Cluster(Error::Run(slackwater::NodeError::Leaving))) => {
+            session.close()?;
+            eprintln!("{}", TrainError::Left);
+            return Ok(());
+        }
+        Some(TrainError::Cluster(Error::Leases { .. } | Error::Table { .. })) if session.came_later() => {
+            session.close()?
+        }
+        _ => session.abandon(&format!("{error:#}")),
+    }
+    Err(error)
 }
 
 /// Makes sure that all workers were told to do the same.
 fn agree(session: &Session, job: &Job) -> anyhow::Result<()> {
-    let spec = TableSpec::dense("settings", session.shape().workers.into(), 1).number(NumberType::I64);
+    let spec = TableSpec::dense(".settings", session.shape().workers.into(), 1).number(NumberType::I64);
     let table = session.table::<i64>(spec.consistency(Consistency::Unbounded))?;
     let mut hasher = DefaultHasher::new();
     job.settings.kept().hash(&mut hasher);
@@ -187,13 +217,37 @@ fn agree(session: &Session, job: &Job) -> anyhow::Result<()> {
     }
 }
 
-/// What the first worker has to show for it.
+/// What there is to show for it.
 struct Outcome {
     model: Model,
     run: Run,
 }
 
 impl Outcome {
+    /// Refuses what is no model to be kept.
+    fn new(job: &Job, tables: BTreeMap<String, ModelTable>, run: Run) -> anyhow::Result<Self> {
+        let Run { account, stopped, gap, .. } = &run;
+        let (allowed, epochs) =
+            (job.settings.count("skip-bad").unwrap_or(0), job.settings.count("epochs").unwrap_or(1));
+        // Each worker minds its own part; what all of them have skipped is known only now.
+        if account.bad_rows > allowed as f64 * if gap.is_some() { 1.0 } else { epochs as f64 } {
+            bail!(
+                "{} malformed lines were skipped in {epochs} epochs, and --skip-bad allows {allowed} in each; no model is written",
+                account.bad_rows
+            );
+        }
+        if account.rows == 0.0 && gap.is_none() && !stopped {
+            bail!(
+                "there are no rows in {}: nothing was learnt, and no model is written",
+                job.settings.texts("data").join(", ")
+            );
+        }
+        let mut settings = job.settings.kept();
+        settings.insert("learnt-rows".to_owned(), account.rows.to_string());
+        settings.insert("stopped".to_owned(), stopped.to_string());
+        Ok(Self { model: Model { settings, tables }, run })
+    }
+
     fn give(self, job: &Job) -> anyhow::Result<()> {
         if let Some(out) = job.settings.text("out") {
             self.model.write(Path::new(out))?;
@@ -252,7 +306,7 @@ fn work_on(
     let reader = job.data.for_worker(rank, workers)?;
     let display = (rank == 0).then(|| Display::start(job.method.name(), reader.settings().epochs));
     let mut watch = Watch::new(session, interrupt, learnt_here, metrics.map(|metrics| metrics.worker(rank)), display);
-    let Learned { tables, stopped, progress, gap } = match learn(session, job, &reader, &mut watch) {
+    let learned = match learn(session, job, Data::Share(&reader), &mut watch) {
         Ok(learned) => learned,
         Err(error) => {
             // What it came to is asked for all the more where it fails.
@@ -260,6 +314,8 @@ fn work_on(
             return Err(with_advice(error));
         }
     };
+    let Learned { stopped, progress, gap, .. } = learned;
+    let tables = if rank == 0 { learned.model()? } else { BTreeMap::new() };
     let (figures, account, curve) = watch.finish(progress);
     let figures_table = session.table::<f64>(Figures::table(1, workers as usize))?;
     let accounts_table = session.table::<f64>(Account::table(workers))?;
@@ -271,26 +327,10 @@ fn work_on(
         return Ok(None);
     }
     let rows = figures_table.pull_range(0..workers.into())?.wait()?;
-    let figures = rows.values().chunks(Figures::width(workers as usize)).map(Figures::from_row).collect();
+    let figures: Vec<Figures> = rows.values().chunks(Figures::width(workers as usize)).map(Figures::from_row).collect();
     let rows = accounts_table.pull_range(0..workers.into())?.wait()?;
     let (account, curve) = Account::together(rows.values());
-    let (allowed, epochs) = (job.settings.count("skip-bad").unwrap_or(0), job.settings.count("epochs").unwrap_or(1));
-    // Each worker minds its own part; what all of them have skipped is known only now.
-    if account.bad_rows > allowed as f64 * if gap.is_some() { 1.0 } else { epochs as f64 } {
-        bail!(
-            "{} malformed lines were skipped in {epochs} epochs, and --skip-bad allows {allowed} in each; no model is written",
-            account.bad_rows
-        );
-    }
-    if account.rows == 0.0 && gap.is_none() && !stopped {
-        bail!(
-            "there are no rows in {}: nothing was learnt, and no model is written",
-            job.settings.texts("data").join(", ")
-        );
-    }
-    let mut settings = job.settings.kept();
-    settings.insert("learnt-rows".to_owned(), account.rows.to_string());
-    settings.insert("stopped".to_owned(), stopped.to_string());
-    let model = Model { settings, tables };
-    Ok(Some(Outcome { model, run: Run { workers: figures, account, curve, stopped, gap, codecs: session.codecs() } }))
+    let (seconds, ranks) = (Totals::of(&figures).seconds, Ranks::first(workers));
+    let run = Run { workers: figures, ranks, seconds, account, curve, stopped, gap, codecs: session.codecs() };
+    Outcome::new(job, tables, run).map(Some)
 }

@@ -114,6 +114,32 @@ pub struct Leases {
     busy: Duration,
 }
 
+/// What there is for a worker that asks for a lease.
+///
+/// ```
+/// use slackwater::{Input, Offer, Session, Shape};
+/// use std::time::Duration;
+///
+/// let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// let mut leases = session.leases("train", &Input::new(1))?;
+/// let Offer::Lease(lease) = leases.next_within(Duration::from_secs(9))? else { panic!("there is one") };
+/// // The only one, and this worker holds it itself.
+/// assert!(matches!(leases.next_within(Duration::ZERO)?, Offer::NoneYet));
+/// leases.commit(lease)?;
+/// assert!(matches!(leases.next_within(Duration::from_secs(9))?, Offer::Over));
+/// # session.close()?;
+/// # Ok::<(), slackwater::Error>(())
+/// ```
+#[derive(Debug)]
+pub enum Offer {
+    /// This one is to be learnt from.
+    Lease(Lease),
+    /// Nothing is there yet: what is left, others hold, or the answer is under way.
+    NoneYet,
+    /// Every lease is committed, or all were [ended](Leases::end) early.
+    Over,
+}
+
 /// One range of the input in one epoch, this worker's to learn from until it is committed. One that is dropped instead stays this
 /// worker's until that leaves, and so long there is no end of the data set.
 #[derive(Debug)]
@@ -141,6 +167,12 @@ impl Lease {
     #[must_use]
     pub fn range(&self) -> u64 {
         self.order.range(self.id.number)
+    }
+
+    /// How many leases of the run come before it in the order of granting: about how far the run is.
+    #[must_use]
+    pub fn place(&self) -> u64 {
+        self.order.place(self.id.number).0
     }
 
     pub(crate) fn id(&self) -> LeaseId {
@@ -196,6 +228,18 @@ impl Leases {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn next_lease(&mut self) -> Result<Option<Lease>, Error> {
+        loop {
+            match self.next_within(Duration::MAX)? {
+                Offer::Lease(lease) => return Ok(Some(lease)),
+                Offer::NoneYet => {}
+                Offer::Over => return Ok(None),
+            }
+        }
+    }
+
+    /// As [`Leases::next_lease`], and blocks no longer than `limit`. A worker that holds a lease can take the next one ahead of time with
+    /// a limit of nothing, to read what it will learn from; to wait for it longer would be to wait for itself.
+    pub fn next_within(&mut self, limit: Duration) -> Result<Offer, Error> {
         let (set, driver) = (self.set, self.shared.driver.clone());
         self.check_commits()?;
         if self.taken.len() < AT_ONCE as usize && !self.over {
@@ -207,16 +251,60 @@ impl Leases {
             });
             self.take(grant);
         }
-        if self.taken.is_empty() && !self.over {
+        if self.taken.is_empty() && !self.over && !limit.is_zero() {
             let begin = Instant::now();
-            let grant = driver.wait_until(|worker| worker.take_leases(set));
+            let late = |grant: Option<Grant>| (grant.is_some() || begin.elapsed() >= limit).then_some(grant);
+            let grant = driver.wait_until(|worker| late(worker.take_leases(set)));
             lock(&self.shared.ledger).barrier += begin.elapsed();
-            self.take(Some(grant?));
+            self.take(grant?);
             driver.call(|worker| worker.ask_leases(set, AT_ONCE));
             self.check_commits()?;
         }
-        let id = self.taken.pop_front().map(|number| LeaseId { set, number });
-        Ok(id.map(|id| Lease { id, order: self.order, examples: AtomicU64::new(0) }))
+        Ok(match self.taken.pop_front().map(|number| LeaseId { set, number }) {
+            Some(id) => Offer::Lease(Lease { id, order: self.order, examples: AtomicU64::new(0) }),
+            None if self.over => Offer::Over,
+            None => Offer::NoneYet,
+        })
+    }
+
+    /// Whether some worker has [ended](Self::end) the data set before all of it was learnt from. Whoever finds that so ends it, too.
+    /// Does not block.
+    ///
+    /// ```
+    /// # use slackwater::{Input, Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let mut leases = session.leases("train", &Input::new(100))?;
+    /// let lease = leases.next_lease()?.expect("the first");
+    /// leases.commit(lease)?;
+    /// assert!(!leases.is_ended());
+    /// leases.end()?;                                  // that is enough
+    /// assert!(leases.is_ended() && leases.next_lease()?.is_none());
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.shared.driver.call(|worker| worker.leases_ended(self.set))
+    }
+
+    /// Ends the data set for all workers, wherever they are in it: nothing more is granted. What was pushed stays. Blocks until
+    /// every worker that holds leases has ended it, too, or has committed them; then all are at the same clock. Fails if the run is lost
+    /// ([`Error::Run`]) or a commit was refused ([`Error::Leases`]).
+    pub fn end(&mut self) -> Result<(), Error> {
+        let (set, driver) = (self.set, self.shared.driver.clone());
+        if !self.over {
+            // A commit that comes after would be refused.
+            driver.wait_until(|worker| (worker.uncommitted(set) == 0).then_some(()))?;
+            driver.call(|worker| worker.end_leases(set));
+        }
+        self.taken.clear();
+        while !self.over {
+            driver.call(|worker| worker.ask_leases(set, AT_ONCE));
+            let grant = driver.wait_until(|worker| worker.take_leases(set))?;
+            self.take(Some(grant));
+            self.taken.clear();
+        }
+        self.check_commits()
     }
 
     fn take(&mut self, grant: Option<Grant>) {

@@ -43,7 +43,7 @@ pub use active::Active;
 pub use codecs::is_lossy;
 pub use connect::Connect;
 pub use error::Error;
-pub use leases::{Input, Lease, Leases};
+pub use leases::{Input, Lease, Leases, Offer};
 pub use ledger::Ledger;
 pub use log::Log;
 pub use machine::{CodecUse, Membership, Meter, ServerCounts, ShardCounts, TableFailure, WorkerCounts};

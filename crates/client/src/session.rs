@@ -112,6 +112,34 @@ impl Session {
         self.shared.driver.is_leaving()
     }
 
+    /// Whether nodes may come and go in this run while it lasts ([`Membership::Open`](crate::Membership)).
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// assert!(!session.is_open());
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.shared.open
+    }
+
+    /// The ranks of the workers that take part, by the plan that this one goes by: others may go by the next one already. Does not block.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let sessions = Session::embedded(Shape { servers: 1, workers: 3 })?;
+    /// assert_eq!(sessions[2].live_ranks(), [0, 1, 2]);
+    /// # for session in sessions { session.close()?; }
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    #[must_use]
+    pub fn live_ranks(&self) -> Vec<u32> {
+        self.shared.driver.call(|worker| worker.plan().live_workers().map(|(rank, _)| rank.0).collect())
+    }
+
     /// Every node of the run but the coordinator, and where it listens; addresses are empty in one process.
     ///
     /// ```

@@ -135,3 +135,43 @@ fn two_data_sets_are_leased_side_by_side() {
     assert!(other.next_lease().expect("over").is_none());
     session.close().expect("leaves");
 }
+
+#[test]
+fn a_data_set_that_one_worker_ends_is_over_for_all_of_them_at_one_clock() {
+    within_a_minute(|| {
+        let sessions = Session::embedded(Shape { servers: 2, workers: 3 }).expect("an embedded run");
+        let clocks: Vec<u64> = std::thread::scope(|scope| {
+            let work = |session: Session| {
+                scope.spawn(move || {
+                    let counts = session.table::<i64>(spec()).expect("a table");
+                    let mut leases = session.leases("train", &Input::new(1_000_000)).expect("leases");
+                    let mut learnt = 0;
+                    // One of them has had enough; another has unlearnt leases in hand, and the third may wait for a read.
+                    while !leases.is_ended() && (session.rank() != 1 || learnt < 20) {
+                        let lease = leases.next_lease().expect("granted").expect("there are many");
+                        let keys = counts.keys(&[lease.range() % 50]);
+                        counts.pull(&keys).expect("asked").wait().expect("read");
+                        drop(counts.push_for(&lease, &keys, vec![1], 1).expect("fits"));
+                        // The last stays undone.
+                        if session.rank() != 1 || learnt < 19 {
+                            leases.commit(lease).expect("committed");
+                        }
+                        learnt += 1;
+                        session.clock().expect("ends");
+                    }
+                    leases.end().expect("ended");
+                    assert!(leases.is_ended() && leases.next_lease().expect("over").is_none());
+                    // A read waits for nobody: all are where the furthest is.
+                    counts.pull(&counts.keys(&[0])).expect("asked").wait().expect("read");
+                    let clock = session.now().0;
+                    session.barrier().expect("passes");
+                    session.close().expect("leaves");
+                    clock
+                })
+            };
+            let threads: Vec<_> = sessions.into_iter().map(work).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        assert!(clocks.iter().all(|clock| *clock == clocks[0]), "{clocks:?}");
+    });
+}

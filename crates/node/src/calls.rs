@@ -153,6 +153,12 @@ impl Calls<'_> {
         self.worker.ask_leases(set, wanted, self.out);
     }
 
+    /// See [`Worker::end_leases`].
+    pub fn end_leases(&mut self, set: u32) {
+        self.note(|| WorkerInput::EndLeases(set));
+        self.worker.end_leases(set, self.out);
+    }
+
     /// See [`Worker::commit_lease`].
     pub fn commit_lease(&mut self, lease: LeaseId, work: Work) -> Result<(), TableFailure> {
         let now = self.now();

@@ -26,7 +26,7 @@ pub struct Halt {
 impl Halt {
     pub fn new(session: &Session) -> Result<Self, Error> {
         let (workers, own) = (u64::from(session.shape().workers), u64::from(session.rank()));
-        let spec = TableSpec::dense(&format!("proximal halt {}", session.turn()), workers, 2).number(NumberType::I64);
+        let spec = TableSpec::dense(&format!(".proximal halt {}", session.turn()), workers, 2).number(NumberType::I64);
         let table = session.table(spec.consistency(Consistency::Unbounded))?;
         Ok(Self { table, workers, own, begun: 0, heard: false, asked: None })
     }
@@ -55,7 +55,7 @@ impl Halt {
     /// What is to be done after a clock, if this worker itself would do as `go` says. Stops all after the same clock.
     pub fn after(&mut self, go: Go) -> Result<Go, Error> {
         let told = self.asked.take().map_or(Ok(false), |asked| asked.wait().map(|rows| is_told(&rows)))?;
-        if go == Go::Stop || told {
+        if go != Go::On || told {
             self.tell()?;
         }
         if !self.heard {

@@ -143,7 +143,7 @@ pub fn train(
             worker.step((clock % blocks as u64) as usize, take)?;
             session.clock()?;
             clock += 1;
-            if clock == all || clock.is_multiple_of(between) || halt.after(watch(None))? == Go::Stop {
+            if clock == all || clock.is_multiple_of(between) || halt.after(watch(None))? != Go::On {
                 break;
             }
         }
@@ -170,7 +170,7 @@ pub fn train(
             gap,
         };
         checked = clock;
-        if watch(Some(state)) == Go::Stop {
+        if watch(Some(state)) != Go::On {
             halt.tell()?;
         }
         // Everybody knows the same, so everybody ends alike.
@@ -185,7 +185,7 @@ pub fn train(
 /// How many examples all workers have together.
 fn count_examples(session: &Session, own: usize) -> Result<f64, slackwater::Error> {
     let table = session
-        .table::<i64>(TableSpec::dense(&format!("examples {}", session.turn()), 1, 1).number(NumberType::I64))?;
+        .table::<i64>(TableSpec::dense(&format!(".examples {}", session.turn()), 1, 1).number(NumberType::I64))?;
     table.push_range(0..1, vec![own as i64])?.wait()?;
     session.barrier()?;
     Ok(table.pull_range(0..1)?.wait()?.values()[0] as f64)

@@ -9,7 +9,7 @@ use super::clicks::Clicks;
 use super::train::Run;
 use super::{HELD_OUT_ROWS, Training};
 use crate::chart::{Chart, Curve};
-use crate::totals::{Totals, Waiting, bytes_in_words, grouped};
+use crate::totals::{Ranks, Totals, Waiting, bytes_in_words, grouped};
 
 const COLOURS: [&str; 2] = ["#c2410c", "#0f766e"];
 /// Losses are compared at a whole multiple of this.
@@ -217,7 +217,9 @@ impl Report<'_> {
 
     fn write_waiting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.runs.iter().try_for_each(|run| {
-            let waiting = Waiting { heading: &format!("{}, seconds waited", run.label()), workers: &run.workers };
+            let ranks = &Ranks::first(run.workers.len() as u32);
+            let heading = &format!("{}, seconds waited", run.label());
+            let waiting = Waiting { heading, workers: &run.workers, ranks };
             write!(f, "\n{waiting}")
         })
     }

@@ -1,69 +1,93 @@
-//! One worker's learning, in the way that the settings ask for, and what the first worker takes away from it.
+//! One worker's learning, in the way that the settings ask for, and what there is to take away from it.
 
 use super::job::{Job, Method};
 use super::watch::Watch;
 use apps::model::ModelTable;
 use apps::proximal::Gap;
 use apps::scaling::Scaling;
-use apps::train::{Learnt, TrainError, Trained};
+use apps::tally::Tally;
+use apps::train::{Data, Learnt, TrainError, Trained};
 use data::{Progress, Reader};
-use slackwater::Session;
+use slackwater::{Session, Table};
 use std::collections::BTreeMap;
 
 /// What a worker comes back with.
 pub struct Learned {
-    /// By name; the first worker alone has them.
-    pub tables: BTreeMap<String, ModelTable>,
+    weights: Weights,
     pub stopped: bool,
     pub progress: Progress,
     /// How far from the optimum the weights are at most, where that is known.
     pub gap: Option<Gap>,
+    /// What all workers have learnt from, where data is leased.
+    pub tally: Option<Tally>,
 }
 
-/// Learns from a worker's share of the data.
-pub fn learn(session: &Session, job: &Job, reader: &Reader, watch: &mut Watch<'_>) -> Result<Learned, TrainError> {
-    if let Method::Proximal(proximal, _) = &job.method {
-        let solved = apps::proximal::train(session, proximal, &reader.once(), |state| match state {
-            Some(state) => watch.see(Learnt {
-                epoch: state.pass - 1,
-                examples: state.examples,
-                weight: state.examples as f64,
-                loss: state.loss,
-                staleness: state.staleness,
-                parked: state.parked,
-                progress: Progress::default(),
-            }),
-            None => watch.go(),
-        })?;
-        let mut tables = BTreeMap::new();
-        if session.rank() == 0 {
-            tables.insert("weights".to_owned(), apps::proximal::weights(&solved.table)?);
+/// Where the weights are.
+enum Weights {
+    Proximal(Table<f32>),
+    /// Each with its name, on a scale if there is one.
+    Tables(Vec<(String, Table<f32>)>, Option<Scaling>),
+}
+
+impl Learned {
+    /// The weights as a model has them, by name.
+    pub fn model(&self) -> Result<BTreeMap<String, ModelTable>, slackwater::Error> {
+        match &self.weights {
+            Weights::Proximal(table) => Ok([("weights".to_owned(), apps::proximal::weights(table)?)].into()),
+            Weights::Tables(tables, scaling) => {
+                let pull = |(name, table): &(String, Table<f32>)| {
+                    let mut pulled = ModelTable::pull(table)?;
+                    scaling.iter().for_each(|scaling| scaling.unfold(&mut pulled));
+                    Ok((name.clone(), pulled))
+                };
+                tables.iter().map(pull).collect()
+            }
         }
-        let (stopped, gap) = (solved.stopped, Some(solved.gap));
-        return Ok(Learned { tables, stopped, progress: solved.progress, gap });
+    }
+}
+
+/// Learns from a worker's share of the data by steps of all features together, to the optimum.
+fn learn_proximal(
+    session: &Session,
+    proximal: &apps::proximal::Proximal,
+    reader: &Reader,
+    watch: &mut Watch<'_>,
+) -> Result<Learned, TrainError> {
+    let solved = apps::proximal::train(session, proximal, &reader.once(), |state| match state {
+        Some(state) => watch.see(Learnt {
+            epoch: state.pass - 1,
+            examples: state.examples,
+            weight: state.examples as f64,
+            loss: state.loss,
+            staleness: state.staleness,
+            parked: state.parked,
+            progress: Progress::default(),
+            share: None,
+        }),
+        None => watch.go(),
+    })?;
+    let (stopped, progress, gap) = (solved.stopped, solved.progress, Some(solved.gap));
+    Ok(Learned { weights: Weights::Proximal(solved.table), stopped, progress, gap, tally: None })
+}
+
+/// Learns from a worker's share of the data, or from what it is granted.
+pub fn learn(session: &Session, job: &Job, data: Data<'_>, watch: &mut Watch<'_>) -> Result<Learned, TrainError> {
+    if let (Method::Proximal(proximal, _), Data::Share(reader)) = (&job.method, data) {
+        return learn_proximal(session, proximal, reader, watch);
     }
     let see = |learnt| watch.see(learnt);
     let mut scaling = None;
     let (trained, names): (Trained, Vec<String>) = match &job.method {
-        Method::Mlp(mlp) => (apps::mlp::train(session, mlp, &job.training, reader, see)?, mlp.tables().collect()),
+        Method::Mlp(mlp) => (apps::mlp::train(session, mlp, &job.training, data, see)?, mlp.tables().collect()),
         Method::Minibatches(program) | Method::Proximal(_, program) => {
             if job.settings.switch("standardise") {
-                scaling = Some(Scaling::measure(session, program.task(), &reader.once())?);
+                scaling = Some(Scaling::measure(session, program.task(), data)?);
             }
-            let trained = apps::train::train(session, &**program, &job.training, scaling.as_ref(), reader, see)?;
+            let trained = apps::train::train(session, &**program, &job.training, scaling.as_ref(), data, see)?;
             (trained, program.tables().iter().map(|table| table.name.to_owned()).collect())
         }
     };
-    let Trained { tables: trained, stopped, progress } = trained;
-    let mut tables = BTreeMap::new();
-    if session.rank() == 0 {
-        for (table, name) in trained.iter().zip(names) {
-            let mut pulled = ModelTable::pull(table)?;
-            if let Some(scaling) = &scaling {
-                scaling.unfold(&mut pulled);
-            }
-            tables.insert(name, pulled);
-        }
-    }
-    Ok(Learned { tables, stopped, progress, gap: None })
+    let Trained { tables, stopped, progress, tally } = trained;
+    let weights = Weights::Tables(names.into_iter().zip(tables).collect(), scaling);
+    Ok(Learned { weights, stopped, progress, gap: None, tally })
 }

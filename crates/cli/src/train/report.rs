@@ -5,7 +5,7 @@ use super::reading::{labels, open_alike};
 use super::watch::Account;
 use crate::chart::{Chart, Curve};
 use crate::figures::Figures;
-use crate::totals::{Totals, Waiting, bytes_in_words, grouped};
+use crate::totals::{Ranks, Totals, Waiting, bytes_in_words, grouped};
 use anyhow::Context;
 use apps::figures::Quality;
 use apps::model::Model;
@@ -23,6 +23,9 @@ const COLOUR: &str = "#0f766e";
 /// What the workers say of a run.
 pub struct Run {
     pub workers: Vec<Figures>,
+    pub ranks: Ranks,
+    /// How long it took.
+    pub seconds: f64,
     pub account: Account,
     /// Seconds and loss.
     pub curve: Vec<(f64, f64)>,
@@ -35,12 +38,7 @@ pub struct Run {
 /// What it came to.
 pub struct Report<'a> {
     job: &'a Job,
-    workers: Vec<Figures>,
-    account: Account,
-    curve: Vec<(f64, f64)>,
-    stopped: bool,
-    gap: Option<Gap>,
-    codecs: Vec<CodecUse>,
+    run: Run,
     train: Option<Quality>,
     test: Option<Quality>,
     /// Of each table, its name and how many features have a weight in it that is not zero.
@@ -49,17 +47,13 @@ pub struct Report<'a> {
 
 impl<'a> Report<'a> {
     /// Measures how well the model fits, and puts everything together.
-    pub fn new(
-        job: &'a Job,
-        model: &Model,
-        Run { workers, account, curve, stopped, gap, codecs }: Run,
-    ) -> anyhow::Result<Self> {
+    pub fn new(job: &'a Job, model: &Model, run: Run) -> anyhow::Result<Self> {
         let mut predictor = job.method.predictor(model, job.training.bias)?;
         let learnt_from = open_alike(&job.settings, job.settings.texts("data"), labels(&job.settings)?)?;
         let train = predictor.evaluate(&learnt_from, TRAIN_ROWS)?;
         let test = job.test.as_ref().map(|test| predictor.evaluate(test, u64::MAX)).transpose()?.flatten();
         let features = model.tables.iter().map(|(name, table)| (name.clone(), table.keys.len())).collect();
-        Ok(Self { job, workers, account, curve, stopped, gap, codecs, train, test, features })
+        Ok(Self { job, run, train, test, features })
     }
 
     /// Prints it, and draws the picture.
@@ -78,30 +72,30 @@ impl<'a> Report<'a> {
     }
 
     fn rows_per_second(&self) -> f64 {
-        self.account.rows / Totals::of(&self.workers).seconds
+        self.run.account.rows / self.run.seconds
     }
 
     fn chart(&self) -> Chart {
-        let Shape { servers, workers } = self.job.shape();
+        let (Shape { servers, .. }, workers) = (self.job.shape(), self.run.workers.len() as u32);
         let name = self.job.method.name();
         let loss = if self.job.method.task() == Task::Regression { "squared loss" } else { "log-loss" };
         let slack = match self.job.training.consistency.bound() {
             Some(slack) => format!("slack {slack}"),
             None => "asynchronous".to_owned(),
         };
-        let last = self.curve.last().map_or(f64::NAN, |(_, loss)| *loss);
+        let last = self.run.curve.last().map_or(f64::NAN, |(_, loss)| *loss);
         Chart {
-            title: format!("{name}: {loss} {last:.4} after {} rows", grouped(self.account.rows as u64)),
+            title: format!("{name}: {loss} {last:.4} after {} rows", grouped(self.run.account.rows as u64)),
             subtitle: format!(
                 "{loss} of rows before they are learnt from; {workers} workers, {servers} servers, {slack}"
             ),
-            curves: vec![Curve { label: loss.to_owned(), colour: COLOUR.to_owned(), points: self.curve.clone() }],
+            curves: vec![Curve { label: loss.to_owned(), colour: COLOUR.to_owned(), points: self.run.curve.clone() }],
             ..Chart::default()
         }
     }
 
     fn to_json(&self) -> Value {
-        let totals = Totals::of(&self.workers);
+        let totals = Totals::of(&self.run.workers);
         let settings: serde_json::Map<String, Value> =
             self.job.settings.iter().map(|(setting, value, _)| (setting.name.to_owned(), value.to_json())).collect();
         let features: serde_json::Map<String, Value> =
@@ -109,15 +103,15 @@ impl<'a> Report<'a> {
         json!({
             "program": self.job.method.name(),
             "settings": settings,
-            "stopped": self.stopped,
-            "seconds": totals.seconds,
-            "rows": self.account.rows as u64,
+            "stopped": self.run.stopped,
+            "seconds": self.run.seconds,
+            "rows": self.run.account.rows as u64,
             "rows_per_second": self.rows_per_second(),
-            "minibatches": self.account.minibatches as u64,
-            "bad_rows": self.account.bad_rows as u64,
+            "minibatches": self.run.account.minibatches as u64,
+            "bad_rows": self.run.account.bad_rows as u64,
             "features": features,
-            "objective": self.gap.map(|gap| gap.objective / gap.examples),
-            "optimality_gap": self.gap.map(|gap| gap.relative()),
+            "objective": self.run.gap.map(|gap| gap.objective / gap.examples),
+            "optimality_gap": self.run.gap.map(|gap| gap.relative()),
             "train": self.train.as_ref().map(quality_json),
             "test": self.test.as_ref().map(quality_json),
             "share_waiting_for_workers": totals.waiting,
@@ -127,10 +121,12 @@ impl<'a> Report<'a> {
             "reads_by_staleness": totals.staleness,
             "bytes_sent_by_workers": totals.bytes_sent,
             "bytes_received_by_workers": totals.bytes_received,
-            "codecs": self.codecs.iter().map(codec_json).collect::<Vec<_>>(),
+            "codecs": self.run.codecs.iter().map(codec_json).collect::<Vec<_>>(),
+            "workers": self.run.ranks.workers,
+            "waited_for_workers": self.run.ranks.waited_for,
             "seconds_waited_by_worker_for_worker":
-                self.workers.iter().map(|worker| &worker.waited_for).collect::<Vec<_>>(),
-            "seconds_and_loss": self.curve,
+                self.run.workers.iter().map(|worker| &worker.waited_for).collect::<Vec<_>>(),
+            "seconds_and_loss": self.run.curve,
             "model": self.job.settings.text("out"),
         })
     }
@@ -183,24 +179,24 @@ fn with_digits(figure: f64) -> String {
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let totals = Totals::of(&self.workers);
-        let Shape { servers, workers } = self.job.shape();
+        let totals = Totals::of(&self.run.workers);
+        let (Shape { servers, .. }, workers) = (self.job.shape(), self.run.workers.len() as u32);
         let mut line = |name: &str, cell: String| writeln!(f, "{name:<40}  {cell}");
         let of = |count: u32, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let (workers, servers) = (of(workers, "worker"), of(servers, "server"));
         line("program", format!("{}, {workers}, {servers}", self.job.method.name()))?;
-        let ended = if self.stopped { ", stopped early" } else { "" };
-        line("rows learnt from", format!("{}{ended}", grouped(self.account.rows as u64)))?;
-        if self.account.bad_rows > 0.0 {
-            line("malformed lines skipped", grouped(self.account.bad_rows as u64))?;
+        let ended = if self.run.stopped { ", stopped early" } else { "" };
+        line("rows learnt from", format!("{}{ended}", grouped(self.run.account.rows as u64)))?;
+        if self.run.account.bad_rows > 0.0 {
+            line("malformed lines skipped", grouped(self.run.account.bad_rows as u64))?;
         }
-        line("seconds", format!("{:.2}", totals.seconds))?;
+        line("seconds", format!("{:.2}", self.run.seconds))?;
         line("rows per second", grouped(self.rows_per_second() as u64))?;
         for (name, count) in &self.features {
             let what = if name.starts_with("layer") { "neurons of" } else { "features with" };
             line(&format!("{what} {name} that are not zero"), grouped(*count as u64))?;
         }
-        if let Some(gap) = self.gap {
+        if let Some(gap) = self.run.gap {
             let (objective, above) = (gap.objective / gap.examples, 100.0 * gap.relative());
             line("mean loss + λ1 |w|", format!("{objective:.6}, at most {above:.2} % above the least there is"))?;
         }
@@ -217,14 +213,18 @@ impl fmt::Display for Report<'_> {
         line("reads 0/1/2/… clocks behind, in %", totals.staleness_shares())?;
         let [sent, received] = [totals.bytes_sent, totals.bytes_received].map(bytes_in_words);
         line("sent, received by workers", format!("{sent}, {received}"))?;
-        for used in &self.codecs {
+        for used in &self.run.codecs {
             line(&format!("codecs of {}", used.table), codec_line(used))?;
         }
         if let Some(out) = self.job.settings.text("out") {
             line("model", out.to_owned())?;
         }
-        if self.workers.len() > 1 {
-            write!(f, "\n{}", Waiting { heading: "seconds waited", workers: &self.workers })?;
+        if self.run.workers.len() > 1 {
+            write!(
+                f,
+                "\n{}",
+                Waiting { heading: "seconds waited", workers: &self.run.workers, ranks: &self.run.ranks }
+            )?;
         }
         Ok(())
     }

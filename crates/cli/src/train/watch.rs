@@ -70,7 +70,7 @@ pub struct Account {
 impl Account {
     /// The table in which everybody's accounts and curves meet: a row each.
     pub fn table(workers: u32) -> TableSpec {
-        TableSpec::dense("accounts", workers.into(), (COUNTS + WIDTH) as u32)
+        TableSpec::dense(".accounts", workers.into(), (COUNTS + WIDTH) as u32)
             .number(NumberType::F64)
             .consistency(Consistency::Unbounded)
     }
@@ -98,6 +98,9 @@ impl Display {
     /// The share of all rows that are behind a worker which has learnt from `rows` of them: in the first epoch by the bytes
     /// that were read for them, by rows from then on.
     fn share(&mut self, learnt: &Learnt, rows: u64) -> f64 {
+        if let Some(share) = learnt.share {
+            return share;
+        }
         if learnt.epoch != self.epoch {
             self.epoch = learnt.epoch;
             self.epoch_began_at_row = rows - learnt.examples;
@@ -125,7 +128,7 @@ impl<'a> Watch<'a> {
     ) -> Self {
         let begun = Instant::now();
         let (ledger, traffic) = (session.ledger(), session.traffic());
-        let figures = Figures::new(session.shape().workers as usize);
+        let figures = Figures::new(if session.is_open() { 0 } else { session.shape().workers as usize });
         let since = Since { time: begun, rows: 0, rows_here: 0, loss: 0.0, weight: 0.0, staleness: 0, minibatches: 0 };
         Self {
             session,
@@ -305,7 +308,16 @@ mod tests {
         ] {
             rows += 100;
             let progress = data::Progress { bytes, bytes_total: 1800, rows_read, rows, bad_rows: 0 };
-            let learnt = Learnt { epoch, examples: 100, weight: 100.0, loss: 1.0, staleness: 0, parked: 0, progress };
+            let learnt = Learnt {
+                epoch,
+                examples: 100,
+                weight: 100.0,
+                loss: 1.0,
+                staleness: 0,
+                parked: 0,
+                progress,
+                share: None,
+            };
             let share = display.share(&learnt, rows);
             assert!((share - expected).abs() < 1e-9, "{share} after {rows} rows");
         }

@@ -25,6 +25,8 @@ pub(crate) struct Shared {
     pub(super) members: Vec<Member>,
     /// Whether the plan was not the run's first.
     pub(super) came_later: bool,
+    /// Whether nodes come and go.
+    pub(super) open: bool,
     pub(super) opened: Instant,
     pub ledger: Mutex<Ledger>,
     /// When the last clock ended, and how long had been waited for others by then.
@@ -56,6 +58,7 @@ impl Shared {
             _ => WorkerId(0),
         };
         let members = joined.members.clone();
+        let open = joined.lease.is_some();
         let came_later = joined.plan.number > PlanNumber(1);
         Ok(Self {
             driver: Driver::start(joined, transport, waiter, settings, recorder)?,
@@ -64,6 +67,7 @@ impl Shared {
             rank,
             members,
             came_later,
+            open,
             opened: Instant::now(),
             ledger: Mutex::new(Ledger::default()),
             stepped: Mutex::new((Instant::now(), Duration::ZERO)),

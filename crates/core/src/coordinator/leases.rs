@@ -23,6 +23,8 @@ pub(super) struct DataSet {
     /// Whether anybody has asked for it in this run: otherwise it is as a checkpoint knows it.
     opened: bool,
     questions: BTreeMap<Source, Question>,
+    /// Whether a worker has ended it early: nothing is granted any more.
+    ended_early: bool,
     /// The clock that the furthest worker is at.
     furthest: Clock,
     /// After the last clock in which a lease was committed: where its worker goes next.
@@ -51,8 +53,9 @@ struct Forgetting {
 impl DataSet {
     fn new(name: String, terms: LeaseTerms, ledger: Ledger) -> Self {
         let forgotten = Place::default();
-        let (opened, furthest, ended, forgetting) = (true, Clock(0), Clock(0), None);
-        Self { name, terms, ledger, opened, questions: BTreeMap::new(), furthest, ended, forgotten, forgetting }
+        let (opened, ended_early, furthest, ended, forgetting) = (true, false, Clock(0), Clock(0), None);
+        let questions = BTreeMap::new();
+        Self { name, terms, ledger, opened, questions, ended_early, furthest, ended, forgotten, forgetting }
     }
 
     /// As a checkpoint at this clock knows it.
@@ -98,6 +101,7 @@ impl Coordinator {
         }
         let (Control::AskLeases { set, .. }
         | Control::Learning { set }
+        | Control::EndLeases { set }
         | Control::CommitLease { set, .. }
         | Control::LeasesForgotten { set, .. }) = control
         else {
@@ -117,6 +121,9 @@ impl Coordinator {
                 self.begin_to_forget(set, out);
                 self.answer_waiting(set, out);
             }
+            Control::EndLeases { .. } => self.end_leases(set, head.source, out),
+            // It may have missed that.
+            Control::Learning { .. } if known.ended_early => Self::say(from, Control::EndLeases { set }, out),
             Control::LeasesForgotten { through, .. } => self.leases_forgotten(from, set, Place(through), out),
             _ => {}
         }
@@ -157,6 +164,18 @@ impl Coordinator {
         self.say_awaited(set, head.source, false, out);
     }
 
+    /// A worker learns no more, and nobody is to. What it holds is given back, and when nobody holds anything that is the end.
+    fn end_leases(&mut self, set: u32, source: Source, out: &mut Outbox) {
+        let Some(known) = self.sets.get_mut(set as usize) else { return };
+        known.ledger.expel(source);
+        if !std::mem::replace(&mut known.ended_early, true) {
+            for worker in self.live_workers().collect::<Vec<_>>() {
+                Self::say(worker.into(), Control::EndLeases { set }, out);
+            }
+        }
+        self.answer_waiting(set, out);
+    }
+
     /// Answers a worker's last question, if there is an answer: again, if it has one already.
     fn answer(&mut self, set: u32, source: Source, out: &mut Outbox) {
         let Some(known) = self.sets.get_mut(set as usize) else { return };
@@ -166,13 +185,20 @@ impl Coordinator {
         let granted = match question.waits {
             // It has missed the answer.
             None if holds => Granted::Leases { leases: Vec::new(), share: known.ledger.share(source) },
+            _ if known.ended_early => known.ledger.left_as_it_is(self.now, source),
             _ => known.ledger.grant(self.now, source, question.wanted),
         };
         let answer = match granted {
             Granted::Leases { share, .. } => {
                 Control::Leased { set, number, leases: known.ledger.held_by(source), share }
             }
-            Granted::Over => Control::LeasesOver { set, number, clock: known.furthest.max(known.ended) },
+            Granted::Over => {
+                let clock = known.furthest.max(known.ended);
+                match known.ended_early && !known.ledger.is_over() {
+                    true => Control::LeasesEnded { set, number, clock },
+                    false => Control::LeasesOver { set, number, clock },
+                }
+            }
             Granted::Full | Granted::Wait { .. } => {
                 question.waits.get_or_insert(self.now);
                 return;
@@ -320,10 +346,10 @@ impl Coordinator {
     /// Appends what is leased, for a coordinator that takes over.
     pub fn put_leases(&self, out: &mut Vec<u8>) {
         (self.sets.len() as u32).put(out);
-        for DataSet { name, terms, ledger, opened, furthest, ended, forgotten, .. } in &self.sets {
+        for DataSet { name, terms, ledger, opened, ended_early, furthest, ended, forgotten, .. } in &self.sets {
             name.put(out);
             terms.put(out);
-            opened.put(out);
+            (*opened, *ended_early).put(out);
             (*furthest, *ended).put(out);
             forgotten.0.put(out);
             ledger.put(out);
@@ -335,14 +361,14 @@ impl Coordinator {
         let mut sets = Vec::new();
         for _ in 0..u32::get(input)? {
             let (name, terms) = (String::get(input)?, LeaseTerms::get(input)?);
-            let opened = Field::get(input)?;
+            let (opened, ended_early) = Field::get(input)?;
             let (furthest, ended) = Field::get(input)?;
             let forgotten = Place(Field::get(input)?);
             let ledger = Ledger::get(input, now)?;
             if ledger.terms() != Terms::of(&terms) {
                 return Err(WireError::Malformed("leases by other terms than said"));
             }
-            sets.push(DataSet { opened, furthest, ended, forgotten, ..DataSet::new(name, terms, ledger) });
+            sets.push(DataSet { opened, ended_early, furthest, ended, forgotten, ..DataSet::new(name, terms, ledger) });
         }
         self.sets = sets;
         Ok(())

@@ -150,6 +150,10 @@ impl WorkerInput {
                 out.push(23);
                 set.put(out);
             }
+            Self::EndLeases(set) => {
+                out.push(24);
+                set.put(out);
+            }
             Self::CommitLease(now, lease, work) => {
                 put_time(22, *now, out);
                 lease.put(out);
@@ -192,6 +196,7 @@ impl WorkerInput {
                 Self::CommitLease(now, lease, Work { examples: Field::get(input)?, busy: Field::get(input)? })
             }
             23 => Self::TakeLeases(Field::get(input)?),
+            24 => Self::EndLeases(Field::get(input)?),
             19 => Self::Ask(time(input)?, Field::get(input)?, lists.get(input)?),
             _ => return Err(UNKNOWN),
         })

@@ -113,6 +113,8 @@ pub enum WorkerInput {
     AskLeases(u32, u64),
     /// The program takes the leases of a data set that are there.
     TakeLeases(u32),
+    /// The program learns no more of a data set, and nobody is to.
+    EndLeases(u32),
     /// The program is done with a lease.
     CommitLease(Time, LeaseId, Work),
     /// The program stands at a barrier.
@@ -197,6 +199,7 @@ impl WorkerInput {
             Self::OpenLeases(name, terms) => worker.open_leases(&name, terms, out),
             Self::AskLeases(set, wanted) => worker.ask_leases(set, wanted, out),
             Self::TakeLeases(set) => drop(worker.take_leases(set)),
+            Self::EndLeases(set) => worker.end_leases(set, out),
             Self::EndPush(ticket) => worker.end_push(ticket),
             Self::EndClock(now) => worker.end_clock(now, out),
             Self::Leave => worker.leave(out),

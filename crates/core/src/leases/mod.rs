@@ -168,7 +168,7 @@ impl Ledger {
         let left = self.left();
         let Some(worker) = self.workers.get_mut(&source) else { return Granted::Over };
         if left == 0 {
-            return self.nothing_left(now, source);
+            return self.left_as_it_is(now, source);
         }
         let share = worker.pace.share;
         // The share is at most all of them, so neither is its part.
@@ -197,7 +197,8 @@ impl Ledger {
         Granted::Leases { leases, share }
     }
 
-    fn nothing_left(&self, now: Time, source: Source) -> Granted {
+    /// What there is to say to a worker that asks where nothing is granted any more: that others hold leases, or that it is over.
+    pub fn left_as_it_is(&self, now: Time, source: Source) -> Granted {
         let oldest =
             self.held.iter().map(|(_, holding)| holding).min_by_key(|held| (held.source == source, held.since));
         oldest.map_or(Granted::Over, |Holding { source, since }| Granted::Wait {

@@ -54,6 +54,18 @@ struct Set {
     share: u32,
     /// As far as this it ends clocks while it waits.
     follow: Clock,
+    end: End,
+}
+
+/// Whether a data set is ended before all of it is committed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum End {
+    #[default]
+    No,
+    /// Some worker has ended it, and this one is to learn no more.
+    Told,
+    /// This worker learns no more.
+    Said,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -174,6 +186,24 @@ impl Worker {
         })
     }
 
+    /// Learns no more of a data set, and neither is anybody else to: what this worker holds is given back, and not granted again. It has to be
+    /// said when nothing that was done is [uncommitted](Self::uncommitted). Ask for leases then: that nobody holds any is the answer.
+    pub fn end_leases(&mut self, set: u32, out: &mut Outbox) {
+        let Some(state) = self.leases.sets.get_mut(&set) else { return };
+        state.end = End::Said;
+        state.held.clear();
+        if matches!(state.asking, Asking::Answered(_)) {
+            state.asking = Asking::No;
+        }
+        self.control(Control::EndLeases { set }, out);
+    }
+
+    /// Whether some worker, this one or another, has ended a data set before all of it was committed.
+    #[must_use]
+    pub fn leases_ended(&self, set: u32) -> bool {
+        self.leases.sets.get(&set).is_some_and(|state| state.end != End::No)
+    }
+
     /// A lease is done, in this clock: whatever there is to learn from it was pushed. It is committed when all of that is acknowledged.
     /// `work` is what was done since the last commit.
     pub fn commit_lease(
@@ -262,7 +292,9 @@ impl Worker {
                 self.leases.opened.insert(name, set);
             }
             Control::Leased { set, number, leases, share } => {
-                let Some(state) = self.leases.answer(set, number) else { return };
+                // Whoever has ended it is told so again, and then gives back what it did not know that it had.
+                let answered = self.leases.answer(set, number).filter(|state| state.end != End::Said);
+                let Some(state) = answered else { return };
                 let fresh: Vec<u64> = leases.into_iter().filter(|lease| !state.known.contains(lease)).collect();
                 if fresh.is_empty() {
                     return;
@@ -273,6 +305,16 @@ impl Worker {
             Control::LeasesOver { set, number, clock } => {
                 let Some(state) = self.leases.answer(set, number) else { return };
                 (state.asking, state.follow) = (Asking::Over, state.follow.max(clock));
+            }
+            Control::LeasesEnded { set, number, clock } => {
+                let Some(state) = self.leases.answer(set, number) else { return };
+                (state.asking, state.follow) = (Asking::Over, state.follow.max(clock));
+                state.end = state.end.told();
+            }
+            Control::EndLeases { set } => {
+                if let Some(state) = self.leases.sets.get_mut(&set) {
+                    state.end = state.end.told();
+                }
             }
             Control::LeasesAwaited { set, number, clock, on } => {
                 let Some(state) = self.leases.answer(set, number) else { return };
@@ -337,6 +379,9 @@ impl Worker {
             self.control(Control::OpenLeases { name: name.clone(), terms: terms.clone() }, out);
         }
         for (set, state) in self.leases.sets.iter().filter(|(_, state)| state.asking == Asking::Yes) {
+            if state.end == End::Said {
+                self.control(Control::EndLeases { set: *set }, out);
+            }
             self.control(Control::AskLeases { set: *set, number: state.asked, wanted: state.wanted }, out);
         }
         for (lease, lesson) in &self.leases.lessons {
@@ -345,6 +390,12 @@ impl Worker {
             }
         }
         self.say_learning(out);
+    }
+}
+
+impl End {
+    fn told(self) -> Self {
+        if self == Self::No { Self::Told } else { self }
     }
 }
 

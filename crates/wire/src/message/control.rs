@@ -302,6 +302,21 @@ pub enum Control {
         /// Who holds leases, where that is worth telling.
         on: Vec<WorkerId>,
     },
+    /// Worker to coordinator: I learn no more of this, and nobody is to; what I hold is given back. Coordinator to workers: so says one of
+    /// you.
+    EndLeases {
+        /// Of which data set.
+        set: u32,
+    },
+    /// Coordinator to worker, in place of [`Control::LeasesOver`]: nobody holds leases any more, and what is not committed stays so.
+    LeasesEnded {
+        /// Of which data set.
+        set: u32,
+        /// What this answers.
+        number: u64,
+        /// The clock that the furthest of all workers is at: whoever has heard this ends clocks as far as that.
+        clock: Clock,
+    },
     /// Worker to coordinator: I hold leases and am at the head's clock.
     Learning {
         /// Of which data set.
@@ -431,5 +446,7 @@ variants!(Control {
     51 => Released,
     52 => Kept { reason },
     53 => Report { report },
+    41 => EndLeases { set },
+    42 => LeasesEnded { set, number, clock },
 });
 fields!(LeaseTerms { ranges, epochs, shuffle, per_clock, fingerprint, input });

@@ -282,3 +282,33 @@ fn a_run_that_goes_on_knows_its_data_sets_by_their_numbers_and_may_read_more_of_
     let granted = [leased(ONE, 1, &[0, 2, 3, 4])];
     assert_eq!(next.ask(ONE, 1, 4), granted, "lease 1 is done, and a second epoch follows the first");
 }
+
+#[test]
+fn a_data_set_that_is_ended_early_is_over_when_nobody_holds_leases_any_more() {
+    let mut bench = Bench::new();
+    bench.ask(ONE, 1, 1);
+    bench.ask(TWO, 1, 1);
+    let (set, clock) = (0, Clock(5));
+    let end = Control::EndLeases { set };
+    let said = bench.say(ONE, end.clone());
+    assert!([ONE, TWO].iter().all(|worker| said.contains(&(*worker, end.clone()))), "{said:?}");
+    assert!(!bench.say(ONE, end.clone()).contains(&(TWO, end.clone())), "it is told once, and again when it learns on");
+    assert!(bench.say(TWO, Control::Learning { set }).contains(&(TWO, end.clone())));
+    // What one has given back is granted to nobody; it hears the end when two is through, too.
+    let ended = |to, number| (to, Control::LeasesEnded { set, number, clock });
+    assert!(!bench.ask(ONE, 2, 1).contains(&ended(ONE, 2)));
+    assert!(bench.say(TWO, end).contains(&ended(ONE, 2)));
+    assert_eq!(bench.ask(TWO, 2, 1), [ended(TWO, 2)]);
+    assert_eq!(bench.ask(TWO, 2, 1), [ended(TWO, 2)], "said again where it was missed");
+}
+
+#[test]
+fn what_was_all_committed_before_it_was_ended_is_over_like_any_other() {
+    let mut bench = Bench::new();
+    bench.ask(ONE, 1, 4);
+    bench.ask(ONE, 2, 4);
+    (0..4).for_each(|lease| drop(bench.commit(ONE, lease)));
+    bench.say(ONE, Control::EndLeases { set: 0 });
+    let over = Control::LeasesOver { set: 0, number: 3, clock: Clock(6) };
+    assert_eq!(bench.ask(ONE, 3, 1), [(ONE, over)]);
+}

@@ -156,3 +156,30 @@ fn who_waits_for_leases_ends_clocks_as_the_others_do_and_nobody_else() {
     assert_eq!(bench.worker.clock(), Clock(9));
     assert!(bench.worker.take_leases(0).is_some_and(|grant| grant.is_over()));
 }
+
+#[test]
+fn whoever_ends_a_data_set_takes_no_more_and_hears_when_all_have() {
+    let mut bench = Bench::new();
+    assert!(!bench.worker.leases_ended(0));
+    // Asked for ahead of time, and answered when it has had enough.
+    bench.worker.ask_leases(0, 1, &mut bench.out);
+    bench.worker.end_leases(0, &mut bench.out);
+    assert!(bench.worker.leases_ended(0));
+    assert!(bench.said().contains(&Message::Control(Control::EndLeases { set: 0 })));
+    bench.hear(Control::Leased { set: 0, number: 2, leases: vec![3, 4, 5], share: 1 });
+    assert_eq!(bench.worker.take_leases(0), None);
+    bench.worker.ask_leases_again(&mut bench.out);
+    assert!(bench.said().contains(&Message::Control(Control::EndLeases { set: 0 })), "should that have been missed");
+    bench.hear(Control::LeasesEnded { set: 0, number: 2, clock: Clock(7) });
+    assert!(bench.worker.take_leases(0).is_some_and(|grant| grant.is_over()));
+    assert_eq!(bench.worker.clock(), Clock(7), "where everybody is");
+}
+
+#[test]
+fn whoever_hears_that_another_has_ended_it_may_finish_what_it_holds() {
+    let mut bench = Bench::new();
+    bench.hear(Control::EndLeases { set: 0 });
+    assert!(bench.worker.leases_ended(0));
+    bench.worker.commit_lease(Time(0), lease(3), WORK, &mut bench.out).expect("it is held");
+    assert_eq!(commits(&bench.said()), [3]);
+}

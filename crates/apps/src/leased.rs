@@ -1,0 +1,222 @@
+//! Rounds over data that workers lease range by range, rather than have a share of: they may come and go, and every example counts
+//! once. Nobody is special, and nobody meets anybody: what is left of a worker that is lost, others learn.
+
+use crate::rounds::{Ended, Go, Learnt, Lesson, TrainError, weight_of};
+use crate::tally::{Counted, Tally};
+use data::{Batches, Cuts, DataError, Format, Loan, Minibatch, Progress, Reader};
+use slackwater::{Input, Lease, Leases, Offer, Session};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Large input is cut into about so many ranges: enough that the last of them keep nobody waiting for long.
+const RANGES: u64 = 256;
+/// And a range has at least so many minibatches, as far as can be told beforehand, or most of them would be short.
+const FEWEST_MINIBATCHES: u64 = 4;
+/// What a row takes in a file, about.
+const ROW_BYTES: u64 = 128;
+/// How long a worker waits for a lease before it looks whether the training has been ended.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Files that are leased: every worker that opens them alike learns from what the others do not.
+#[derive(Clone, Debug)]
+pub struct Leased {
+    reader: Reader,
+    cuts: Cuts,
+    /// The same for all who were told to do the same.
+    told: u64,
+}
+
+impl Leased {
+    /// Cuts the files of `reader`. Where they are cut depends on them and the size of minibatches alone. `told` is a number that is the same for
+    /// all who were told to do the same: a worker with another is turned away.
+    pub fn of(reader: &Reader, told: u64) -> Result<Self, DataError> {
+        let settings = reader.settings();
+        let row_bytes = match (&settings.format, reader.files().first()) {
+            (Format::Idx, Some(images)) => data::image_shape(images)?.pixels,
+            _ => ROW_BYTES,
+        };
+        let fewest = row_bytes.saturating_mul(FEWEST_MINIBATCHES).saturating_mul(settings.minibatch_rows as u64);
+        let cuts = Cuts::of(reader, fewest.max(reader.bytes() / RANGES).max(1))?;
+        Ok(Self { reader: reader.clone(), cuts, told })
+    }
+
+    /// The same files once, in order.
+    pub(crate) fn once(&self) -> Result<Self, DataError> {
+        Self::of(&self.reader.once(), self.told)
+    }
+
+    /// How the files are read.
+    #[must_use]
+    pub fn settings(&self) -> &data::Settings {
+        self.reader.settings()
+    }
+
+    /// How many ranges there are: no more workers than that learn at a time.
+    #[must_use]
+    pub fn ranges(&self) -> u64 {
+        self.cuts.ranges()
+    }
+
+    pub(crate) fn leases(&self) -> u64 {
+        self.cuts.ranges().saturating_mul(self.settings().epochs.into())
+    }
+
+    pub(crate) fn open(&self, session: &Session, name: &str) -> Result<Leases, slackwater::Error> {
+        let settings = self.settings();
+        let input = Input::new(self.cuts.ranges()).epochs(settings.epochs);
+        let input = if settings.shuffle.is_some() { input.shuffled(settings.seed) } else { input };
+        let fingerprint = self.cuts.fingerprint() ^ u128::from(self.told) << 64;
+        session.leases(name, &input.named(&self.to_string(), fingerprint))
+    }
+
+    pub(crate) fn range(&self, lease: &Lease) -> Result<Reader, DataError> {
+        self.cuts.open(lease.number())
+    }
+}
+
+/// In words, for whoever must find out why two workers do not go together.
+impl fmt::Display for Leased {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by settings {:016x}", self.cuts, self.told)
+    }
+}
+
+/// One worker's rounds over what it is granted, until every lease of every epoch is committed, by whomever. `watch` is told of each
+/// minibatch, and may end it early, for all workers alike. All are at one clock then.
+pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
+    session: &Session,
+    leased: &Leased,
+    prepare: impl FnMut(&Minibatch, &mut P) + Send + 'static,
+    mut learn: impl FnMut(&Loan<P>, Option<&Lease>) -> Result<Lesson, TrainError>,
+    mut watch: impl FnMut(Learnt) -> Go,
+) -> Result<Ended, TrainError> {
+    let turn = session.turn();
+    let tally = Tally::open(session, turn, leased.leases())?;
+    let mut leases = leased.open(session, &format!("train {turn}"))?;
+    let mut reading =
+        Reading { leased, prepare: Arc::new(Mutex::new(prepare)), ahead: None, done: Progress::default() };
+    // Minibatches in the clock that has not ended.
+    let mut in_clock = 0;
+    let mut told = false;
+    while !told && !leases.is_ended() {
+        let Some((lease, mut batches)) = reading.next(&mut leases)? else { break };
+        let place = lease.place() as f64 / leased.leases() as f64;
+        let (mut lease, mut counted) = (Some(lease), Counted::default());
+        let mut next = batches.next().transpose()?;
+        while let Some(batch) = next.take() {
+            let Lesson { loss, staleness, parked } = learn(&batch, lease.as_ref())?;
+            let (epoch, examples, weight) = (batch.epoch(), batch.rows() as u64, weight_of(&batch));
+            drop(batch);
+            counted = counted.and(Counted::minibatch(examples, weight, loss));
+            next = batches.next().transpose()?;
+            let progress = reading.progress(&batches);
+            let done = lease.take_if(|_| next.is_none());
+            done.map(|lease| finish(&tally, &mut leases, lease, counted, &batches)).transpose()?;
+            in_clock += 1;
+            if in_clock >= leases.share() {
+                session.clock()?;
+                in_clock = 0;
+            }
+            let share = Some(place);
+            let learnt = Learnt { epoch, examples, weight, loss, staleness, parked, progress, share };
+            let go = watch(learnt);
+            told = match if session.should_leave() { Go::Leave } else { go } {
+                Go::On => false,
+                // Somebody has to give the result.
+                Go::Leave if session.live_ranks().len() > 1 => return Err(TrainError::Left),
+                Go::Stop | Go::Leave => true,
+            };
+            if told || leases.is_ended() {
+                break;
+            }
+            reading.look_ahead(&mut leases)?;
+        }
+        match lease {
+            // Nobody will learn the rest of it; what was learnt counts.
+            Some(lease) if counted != Counted::default() => tally.add(&lease, counted)?.wait()?,
+            // A range without rows.
+            Some(lease) if !told => finish(&tally, &mut leases, lease, counted, &batches)?,
+            _ => {}
+        }
+        reading.done = reading.progress(&batches);
+    }
+    if told || leases.is_ended() {
+        if in_clock > 0 {
+            session.clock()?;
+        }
+        leases.end()?;
+    }
+    Ok(Ended { stopped: leases.is_ended(), progress: reading.done, tally: Some(tally) })
+}
+
+/// All of a lease is learnt.
+fn finish<P: Default + Send + 'static>(
+    tally: &Tally,
+    leases: &mut Leases,
+    lease: Lease,
+    counted: Counted,
+    batches: &Batches<P>,
+) -> Result<(), slackwater::Error> {
+    let bad_rows = batches.progress().bad_rows as f64;
+    // It is committed when this is acknowledged, as all that was pushed of it.
+    drop(tally.add(&lease, Counted { bad_rows, ..counted })?);
+    leases.commit(lease)
+}
+
+/// Reads the ranges that are granted, the next one while one is learnt from.
+struct Reading<'a, P, F> {
+    leased: &'a Leased,
+    /// One for all readers: its memory is used again.
+    prepare: Arc<Mutex<F>>,
+    ahead: Option<(Lease, Batches<P>)>,
+    /// How far those readers have come that are done with.
+    done: Progress,
+}
+
+impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static> Reading<'_, P, F> {
+    /// The next lease and its minibatches, or none when there are no more.
+    fn next(&mut self, leases: &mut Leases) -> Result<Option<(Lease, Batches<P>)>, TrainError> {
+        if let Some(ahead) = self.ahead.take() {
+            return Ok(Some(ahead));
+        }
+        loop {
+            match leases.next_within(LOOK)? {
+                Offer::Lease(lease) => return self.open(lease).map(Some),
+                Offer::NoneYet if !leases.is_ended() => {}
+                Offer::NoneYet | Offer::Over => return Ok(None),
+            }
+        }
+    }
+
+    fn look_ahead(&mut self, leases: &mut Leases) -> Result<(), TrainError> {
+        if self.ahead.is_none()
+            && let Offer::Lease(lease) = leases.next_within(Duration::ZERO)?
+        {
+            self.ahead = Some(self.open(lease)?);
+        }
+        Ok(())
+    }
+
+    fn open(&self, lease: Lease) -> Result<(Lease, Batches<P>), TrainError> {
+        let shared = self.prepare.clone();
+        let prepare = move |batch: &Minibatch, prepared: &mut P| {
+            let mut prepare = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            prepare(batch, prepared);
+        };
+        let batches = self.leased.range(&lease)?.prepared(prepare)?;
+        Ok((lease, batches))
+    }
+
+    /// How far it has come, with what is being read.
+    fn progress(&self, batches: &Batches<P>) -> Progress {
+        let (done, now) = (self.done, batches.progress());
+        Progress {
+            bytes: done.bytes + now.bytes,
+            bytes_total: self.leased.reader.bytes().saturating_mul(self.leased.settings().epochs.into()),
+            rows_read: done.rows_read + now.rows_read,
+            rows: done.rows + now.rows,
+            bad_rows: done.bad_rows + now.bad_rows,
+        }
+    }
+}

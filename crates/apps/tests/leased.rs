@@ -1,0 +1,301 @@
+//! Training on leased data, in a cluster of this process that workers come to and go from: every example of every epoch counts once, in the
+//! weights and in the tally, and all come to the end alike.
+
+#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+
+#[expect(dead_code, reason = "other tests use the rest of it")]
+mod common;
+
+use apps::gather::Examples;
+use apps::leased::Leased;
+use apps::mlp::{self, Mlp};
+use apps::once::once;
+use apps::program::{Program, Task, Weights};
+use apps::scaling::Scaling;
+use apps::tally::Counted;
+use apps::train::{Go, Learnt, Rate, Rule, TrainError, Trained, Training, train};
+use common::{Scratch, open};
+use data::{Format, Labels, Reader, Settings, Shuffle};
+use slackwater::{Codecs, Connect, Consistency, Error, Initial, Membership, Serve, Session, Shape, Table};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+const ROWS: u64 = 8_000;
+const FEATURES: u64 = 37;
+const EPOCHS: u32 = 3;
+/// A power of two, so that what is counted by weights is exact.
+const MINIBATCH: usize = 64;
+
+/// Does not learn: each example moves the weight of each of its features by one minibatch's share, whatever it is.
+struct Counter;
+
+impl Program for Counter {
+    fn name(&self) -> &'static str {
+        "counter"
+    }
+
+    fn task(&self) -> Task {
+        Task::Regression
+    }
+
+    fn tables(&self) -> Vec<Weights> {
+        vec![Weights { name: "weights", width: 1, initial: Initial::Zero, l2: 0.0 }]
+    }
+
+    fn learn(&self, examples: &Examples<'_>, _: &[&[f32]], gradients: &mut [Vec<f32>]) -> f64 {
+        for example in examples.iter() {
+            example.terms().for_each(|(place, _)| gradients[0][place] -= 1.0);
+        }
+        examples.len() as f64
+    }
+
+    fn predict(&self, _: &Examples<'_>, _: &[&[f32]], _: &mut Vec<f32>) {}
+}
+
+fn rows(scratch: &Scratch) -> Reader {
+    let path = scratch.path("rows.libsvm");
+    let row = |row: u64| format!("{} {}:1 {}:{}\n", row % 2, row % FEATURES, 100 + row % 2, row % 5);
+    std::fs::write(&path, (0..ROWS).map(row).collect::<String>()).unwrap();
+    let shuffle = Some(Shuffle { minibatches: 8 });
+    let settings = Settings { epochs: EPOCHS, minibatch_rows: MINIBATCH, shuffle, ..common::lib_svm(Labels::Binary) };
+    open(&path, settings)
+}
+
+fn training(rate: Rate, consistency: Consistency) -> Training {
+    Training { rule: Rule::Sgd { rate }, l1: 0.0, consistency, bias: false, codecs: Codecs::default() }
+}
+
+/// A run of two servers that workers come to and go from, and how to join it.
+fn cluster(workers: u32) -> (Connect, std::thread::JoinHandle<()>) {
+    let meet = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let connect = Connect { join_limit: Duration::from_secs(50), ..Connect::to(&meet) };
+    let serve = Serve {
+        threads: 2,
+        coordinate: Some(Shape { servers: 2, workers }),
+        membership: Membership::Open { copies: 2, slices: 4 },
+        ..Serve::new(connect.clone())
+    };
+    (connect, std::thread::spawn(move || drop(serve.run().unwrap())))
+}
+
+fn within_two_minutes(test: impl FnOnce() + Send + 'static) {
+    let (done, wait) = channel();
+    let thread = std::thread::spawn(move || {
+        test();
+        done.send(()).ok();
+    });
+    assert_ne!(wait.recv_timeout(Duration::from_secs(120)), Err(RecvTimeoutError::Timeout), "it hangs");
+    thread.join().unwrap();
+}
+
+/// How often each feature was learnt from, by its weight.
+fn counts(table: &Table<f32>) -> Vec<f32> {
+    let features: Vec<u64> = (0..FEATURES).collect();
+    let keys = table.keys(&features);
+    let pulled = table.pull(&keys).and_then(slackwater::Ticket::wait).unwrap();
+    let mut counts: Vec<(u64, f32)> =
+        keys.ids().zip(pulled.values()).map(|(key, weight)| (key, weight * MINIBATCH as f32)).collect();
+    counts.sort_by_key(|(key, _)| *key);
+    counts.into_iter().map(|(_, count)| count).collect()
+}
+
+fn all_counted(trained: &Trained) -> Counted {
+    let points = trained.tally.as_ref().unwrap().read().unwrap();
+    points.into_iter().fold(Counted::default(), Counted::and)
+}
+
+/// What a worker does: learns, and looks at what all have learnt.
+fn learn(
+    connect: &Connect,
+    leased: &Leased,
+    consistency: Consistency,
+    watch: impl FnMut(Learnt) -> Go,
+) -> Option<(u64, bool)> {
+    let session = Session::connect(connect).unwrap();
+    assert!(session.is_open());
+    let trained = train(&session, &Counter, &training(Rate::Constant(1.0), consistency), None, leased, watch);
+    let seen = match trained {
+        Ok(trained) => {
+            let clock = session.now().0;
+            let looked = once(&session, || Ok::<_, Error>((all_counted(&trained), counts(&trained.tables[0]))));
+            if let Some((counted, counts)) = looked.unwrap() {
+                let all = f64::from(EPOCHS) * ROWS as f64;
+                assert!(trained.stopped || counted.examples == all, "{counted:?}");
+                assert_eq!(counted.examples, counted.loss, "every loss is counted as its example is");
+                let learnt: f32 = counts.iter().sum();
+                assert_eq!(f64::from(learnt), counted.examples, "the weights have what is counted");
+                for (feature, count) in counts.iter().enumerate().filter(|_| !trained.stopped) {
+                    let in_file = (0..ROWS).filter(|row| row % FEATURES == feature as u64).count();
+                    assert_eq!(*count, (in_file * EPOCHS as usize) as f32, "feature {feature}");
+                }
+            }
+            Some((clock, trained.stopped))
+        }
+        Err(TrainError::Left) => None,
+        Err(error) => panic!("{error}"),
+    };
+    session.close().unwrap();
+    seen
+}
+
+#[test]
+fn every_example_counts_once_while_workers_come_and_go() {
+    for consistency in [Consistency::LOCK_STEP, Consistency::slack(3), Consistency::Unbounded] {
+        within_two_minutes(move || {
+            let scratch = Scratch::new("leased");
+            let leased = Leased::of(&rows(&scratch), 7).unwrap();
+            let (connect, servers) = cluster(3);
+            let (come, coming) = channel();
+            std::thread::scope(|scope| {
+                let (connect, leased) = (&connect, &leased);
+                let stays = |come: Option<std::sync::mpsc::Sender<()>>| {
+                    let mut seen = 0;
+                    move || {
+                        let watch = |_| {
+                            seen += 1;
+                            // Somewhere in the first epoch.
+                            if seen == 20 {
+                                come.iter().for_each(|come| come.send(()).unwrap());
+                            }
+                            // So that there is something left for whoever comes.
+                            std::thread::sleep(Duration::from_millis(1));
+                            Go::On
+                        };
+                        learn(connect, leased, consistency, watch)
+                    }
+                };
+                let first = scope.spawn(stays(Some(come)));
+                let second = scope.spawn(stays(None));
+                let goes = scope.spawn(move || {
+                    let mut seen = 0;
+                    // In the middle of a lease: no range has so few minibatches.
+                    let watch = |_| {
+                        seen += 1;
+                        if seen < 10 { Go::On } else { Go::Leave }
+                    };
+                    learn(connect, leased, consistency, watch)
+                });
+                coming.recv_timeout(Duration::from_secs(60)).unwrap();
+                let mut late_learnt = 0;
+                let comes = learn(connect, leased, consistency, |learnt| {
+                    late_learnt += learnt.examples;
+                    Go::On
+                });
+                assert!(late_learnt > 0, "there was nothing left for who came later");
+                assert_eq!(goes.join().unwrap(), None);
+                let ended = [first.join().unwrap(), second.join().unwrap(), comes];
+                assert!(ended.iter().all(|end| *end == ended[0] && end.is_some()), "{ended:?}");
+                assert_eq!(ended[0].map(|(_, stopped)| stopped), Some(false));
+            });
+            servers.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn whoever_is_told_to_stop_ends_it_for_all_at_one_clock() {
+    for consistency in [Consistency::LOCK_STEP, Consistency::slack(3), Consistency::Unbounded] {
+        within_two_minutes(move || {
+            let scratch = Scratch::new("leased-stop");
+            let leased = Leased::of(&rows(&scratch), 7).unwrap();
+            let (connect, servers) = cluster(3);
+            let ended: Vec<_> = std::thread::scope(|scope| {
+                let (connect, leased) = (&connect, &leased);
+                let work = |worker: u32| {
+                    scope.spawn(move || {
+                        let mut seen = 0;
+                        let watch = |_| {
+                            seen += 1;
+                            if worker == 1 && seen == 25 { Go::Stop } else { Go::On }
+                        };
+                        learn(connect, leased, consistency, watch)
+                    })
+                };
+                let workers: Vec<_> = (0..3).map(work).collect();
+                workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+            });
+            assert!(ended.iter().all(|end| *end == ended[0]), "{consistency}: {ended:?}");
+            assert_eq!(ended[0].map(|(_, stopped)| stopped), Some(true));
+            servers.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_worker_that_was_told_something_else_is_turned_away() {
+    let scratch = Scratch::new("leased-other");
+    let reader = rows(&scratch);
+    let mut sessions = Session::embedded(Shape { servers: 1, workers: 2 }).unwrap();
+    let (other, one) = (sessions.remove(1), sessions.remove(0));
+    let told = |told| Leased::of(&reader, told).unwrap();
+    let training = training(Rate::Constant(1.0), Consistency::slack(3));
+    let (begun, begins) = channel();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            let watch = |_| {
+                begun.send(()).ok();
+                Go::On
+            };
+            train(&one, &Counter, &training, None, &told(1), watch).map(drop)
+        });
+        begins.recv_timeout(Duration::from_secs(60)).unwrap();
+        let problem = train(&other, &Counter, &training, None, &told(2), |_| Go::On).err().unwrap().to_string();
+        assert!(problem.contains("by settings 0000000000000001"), "{problem}");
+        other.abandon("it does not belong here");
+        first.join().unwrap().unwrap_err();
+    });
+}
+
+#[test]
+fn rates_fall_with_the_epochs_of_leases() {
+    within_two_minutes(|| {
+        let scratch = Scratch::new("leased-rates");
+        let path = scratch.path("one.libsvm");
+        std::fs::write(&path, "1 7:1\n").unwrap();
+        let settings = Settings { epochs: 4, ..Settings::new(Format::LibSvm, Labels::Real) };
+        let leased = Leased::of(&open(&path, settings), 0).unwrap();
+        let session = Session::embedded(Shape { servers: 2, workers: 1 }).unwrap().remove(0);
+        let training = training(Rate::Falling(1.0), Consistency::LOCK_STEP);
+        let trained = train(&session, &Counter, &training, None, &leased, |_| Go::On).unwrap();
+        let weight = trained.tables[0].pull(&trained.tables[0].keys(&[7])).unwrap().wait().unwrap();
+        assert_eq!(weight.values(), [1.0 + 0.75 + 0.5 + 0.25]);
+        session.close().unwrap();
+    });
+}
+
+#[test]
+fn moments_of_leased_data_are_those_of_shares() {
+    within_two_minutes(|| {
+        let scratch = Scratch::new("leased-moments");
+        let reader = rows(&scratch);
+        let leased = Leased::of(&reader, 0).unwrap();
+        let of_shares = common::on_workers(&reader, 2, |session, share| {
+            Scaling::measure(session, Task::Regression, share).unwrap()
+        });
+        let of_leases =
+            common::on_workers(&reader, 3, |session, _| Scaling::measure(session, Task::Regression, &leased).unwrap());
+        // Whole numbers: the order of adding up does not matter.
+        assert!(of_leases.iter().chain(&of_shares).all(|scaling| *scaling == of_shares[0]));
+    });
+}
+
+#[test]
+fn a_perceptron_learns_from_leases_too() {
+    within_two_minutes(|| {
+        let scratch = Scratch::new("leased-mlp");
+        let reader = rows(&scratch);
+        let leased = Leased::of(&reader, 0).unwrap();
+        let mlp = Mlp { inputs: 102, hidden: vec![8], classes: 2, seed: 1, l2: 0.0 };
+        let adam = Rule::Adam { rate: Rate::Falling(0.02) };
+        let training = Training { rule: adam, ..training(Rate::Constant(1.0), Consistency::slack(2)) };
+        let losses = common::on_workers(&reader, 3, |session, _| {
+            let trained = mlp::train(session, &mlp, &training, &leased, |_| Go::On).unwrap();
+            assert_eq!(all_counted(&trained).examples, f64::from(EPOCHS) * ROWS as f64);
+            let points = trained.tally.unwrap().read().unwrap();
+            let mean = |point: &Counted| point.loss / point.weight;
+            (points.first().map(mean).unwrap(), points.last().map(mean).unwrap())
+        });
+        // The label is whether key 100 or 101 is there, with a value that is sometimes nothing.
+        assert!(losses.iter().all(|(first, last)| *last < 0.4 && last < first), "{losses:?}");
+    });
+}

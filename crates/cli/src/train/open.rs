@@ -1,0 +1,102 @@
+//! A worker in a run that workers come to and go from: it leases its data, and whoever is there at the end writes down what all have learnt.
+
+use super::crew::{Crew, Muster};
+use super::job::Job;
+use super::learn::learn;
+use super::watch::{Account, Display, Watch};
+use super::{Interrupt, Outcome, with_advice};
+use apps::leased::Leased;
+use apps::once::once;
+use apps::tally::{Counted, now};
+use apps::train::Data;
+use observe::Metrics;
+use slackwater::{Session, Shape};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::AtomicU64;
+
+use super::report::Run;
+
+/// The same for all workers that were told to do the same, whatever the run was like when each of them came.
+fn told(job: &Job) -> u64 {
+    let mut settings = job.settings.kept();
+    settings.retain(|name, _| !["servers", "workers"].contains(&name.as_str()));
+    let mut hasher = DefaultHasher::new();
+    settings.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What all have learnt from, and their loss over time from `begun` on.
+fn account(points: &[Counted], begun: f64) -> (Account, Vec<(f64, f64)>) {
+    let all = points.iter().copied().fold(Counted::default(), Counted::and);
+    let curve = points.iter().filter(|point| point.weight > 0.0);
+    let curve = curve.map(|point| ((point.time / point.weight - begun).max(0.0), point.loss / point.weight));
+    let mut curve: Vec<(f64, f64)> = curve.collect();
+    curve.sort_by(|a, b| a.0.total_cmp(&b.0));
+    (Account { rows: all.examples, minibatches: all.minibatches, bad_rows: all.bad_rows }, curve)
+}
+
+/// One worker's part. What comes of it all is written and printed when this returns, by whomever.
+pub fn work_on(
+    session: &Session,
+    job: &Job,
+    interrupt: &Interrupt,
+    metrics: Option<&Metrics>,
+    learnt_here: &AtomicU64,
+) -> anyhow::Result<()> {
+    let (rank, Shape { workers, .. }) = (session.rank(), session.shape());
+    session.limit(job.bandwidth);
+    let begun = now();
+    let leased = Leased::of(&job.data, told(job))?;
+    if rank == 0 && leased.ranges() < u64::from(workers) {
+        eprintln!(
+            "note: the input can be cut into {} only, for {workers} workers: compressed files stay whole, and small ones; \
+             plain files, or more of them, are shared better",
+            if leased.ranges() == 1 { "1 range".to_owned() } else { format!("{} ranges", leased.ranges()) }
+        );
+    }
+    let display = (rank == 0).then(|| Display::start(job.method.name(), leased.settings().epochs));
+    let mut watch = Watch::new(session, interrupt, learnt_here, metrics.map(|metrics| metrics.worker(rank)), display);
+    let learned = match learn(session, job, Data::Leased(&leased), &mut watch) {
+        Ok(learned) => learned,
+        Err(error) => {
+            // What it came to is asked for all the more where it fails.
+            watch.refresh();
+            return Err(with_advice(error));
+        }
+    };
+    let (figures, _, _) = watch.finish(learned.progress);
+    let crew = Crew::open(session)?;
+    crew.add(rank, begun, figures)?;
+    let written = once(session, || {
+        let points = learned.tally.iter().map(|tally| tally.read()).collect::<Result<Vec<_>, _>>()?.concat();
+        let Muster { workers, ranks, begun } = crew.muster()?;
+        // Those who began may all be gone.
+        let first = points.first().map_or(begun, |point| point.time / point.weight.max(1.0));
+        let begun = begun.min(first);
+        let (account, curve) = account(&points, begun);
+        let (seconds, codecs) = (now() - begun, session.codecs());
+        let (stopped, gap) = (learned.stopped, None);
+        let run = Run { workers, ranks, seconds, account, curve, stopped, gap, codecs };
+        Outcome::new(job, learned.model()?, run)?.give(job)
+    });
+    written.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_all_have_learnt_is_a_sum_and_a_curve_in_order_of_time() {
+        let point = |time: f64, loss: f64| Counted {
+            weight: 2.0,
+            examples: 2.0,
+            loss,
+            time: 2.0 * time,
+            ..Counted::minibatch(2, 2.0, 0.0)
+        };
+        let (account, curve) = account(&[point(105.0, 4.0), point(103.0, 6.0), point(99.0, 8.0)], 100.0);
+        assert_eq!((account.rows, account.minibatches), (6.0, 3.0));
+        assert_eq!(curve, [(0.0, 4.0), (3.0, 3.0), (5.0, 2.0)]);
+    }
+}

@@ -1,0 +1,153 @@
+//! Training in runs of real processes that are killed and join in the middle: every example of every epoch counts exactly once, and whoever
+//! is there at the end writes the model.
+
+#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+
+mod process;
+
+use process::{Process, start};
+use serde_json::Value;
+use std::net::TcpListener;
+use std::path::PathBuf;
+
+const ROWS: u64 = 10_000;
+const EPOCHS: u64 = 60;
+
+/// A folder of one test with a file to learn from, removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("slackwater-elastic-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let row = |row: u64| format!("{} {}:1 {}:1\n", row % 2, 1 + row % 2, 10 + row % 50);
+        std::fs::write(folder.join("rows.libsvm"), (0..ROWS).map(row).collect::<String>()).unwrap();
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// The words of a training that lasts some seconds.
+    fn train(&self, more: &[&str]) -> Vec<String> {
+        let words = ["train", "logistic", "--minibatch=100", "--json"];
+        let own = [format!("--data={}", self.path("rows.libsvm")), format!("--out={}", self.path("model.safetensors"))];
+        let epochs = format!("--epochs={EPOCHS}");
+        words.iter().chain(more).map(|word| (*word).to_owned()).chain(own).chain([epochs]).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn words<'a>(first: &[&'a str], then: &'a [String]) -> Vec<&'a str> {
+    first.iter().copied().chain(["--"]).chain(then.iter().map(String::as_str)).collect()
+}
+
+/// The process id that launch told of a child.
+fn id_of(said: &str, name: &str) -> Option<String> {
+    let line = said.lines().find(|line| line.contains(&format!("started {name} process=")))?;
+    Some(line.rsplit("process=").next()?.trim().to_owned())
+}
+
+fn kill(id: &str) {
+    assert!(std::process::Command::new("kill").args(["-9", id]).status().unwrap().success());
+}
+
+/// What was printed, by whomever: one report, and every row of every epoch in it once.
+fn check_report(printed: &str) -> Value {
+    let report: Value = serde_json::from_str(printed).unwrap_or_else(|error| panic!("{error} in\n{printed}"));
+    assert_eq!(report["rows"], ROWS * EPOCHS, "{report}");
+    assert_eq!(report["minibatches"].as_u64().unwrap() % EPOCHS, 0, "each epoch is cut alike");
+    assert_eq!(report["stopped"], false);
+    assert!(report["train"]["log_loss"].as_f64().unwrap() < 0.05, "{report}");
+    report
+}
+
+fn ranks(report: &Value) -> Vec<u64> {
+    report["workers"].as_array().unwrap().iter().map(|rank| rank.as_u64().unwrap()).collect()
+}
+
+#[test]
+fn workers_that_are_killed_are_replaced_and_every_row_counts_once() {
+    let folder = Folder::new("killed");
+    let program = folder.train(&[]);
+    let launch = ["launch", "--servers=3", "--workers=3", "--copies=2", "--patience=2"];
+    let mut launch = start("launch", &words(&launch, &program));
+    let ids = ["worker 0", "worker 2"].map(|name| launch.hear("who is who", |said| id_of(said, name)));
+    launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
+    // The one that shows how far it is, and would have written the model.
+    kill(&ids[0]);
+    launch.hear("that another comes", |said| said.contains(r#"working node="worker 3""#).then_some(()));
+    kill(&ids[1]);
+    assert!(launch.end(), "{}", launch.stderr());
+    let said = launch.stderr();
+    for words in ["another is started in its place, 1 of 64 at most", "started worker in place of worker 0"] {
+        assert!(said.contains(words), "'{words}' is not in\n{said}");
+    }
+    let report = check_report(&launch.stdout());
+    let ranks = ranks(&report);
+    assert!(ranks[0] == 1 && ranks.contains(&3) && !ranks.contains(&2), "{ranks:?}");
+    assert!(std::fs::metadata(folder.path("model.safetensors")).unwrap().len() > 0);
+}
+
+fn server(meet: &str, more: &[&str]) -> Process {
+    start("server", &[&["server", meet, "--patience=2", "--join-limit=50"], more].concat())
+}
+
+#[test]
+fn workers_that_come_later_take_their_share_or_are_turned_away_in_words() {
+    let folder = Folder::new("later");
+    let (same, other) = (folder.train(&[]), folder.train(&["--rate=0.2"]));
+    let proximal: Vec<String> = ["train", "logistic", "--updater=proximal", "--l1=0.01"].map(str::to_owned).into();
+    let proximal = [proximal, vec![format!("--data={}", folder.path("rows.libsvm"))]].concat();
+    let meet = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let meet = format!("--meet={meet}");
+    let worker = ["worker", &meet, "--patience=2", "--join-limit=50"];
+    let coordinate = ["--coordinate", "--servers=2", "--workers=2", "--copies=2", "--slices=4"];
+    let mut servers = [server(&meet, &coordinate), server(&meet, &[])];
+    let mut workers: Vec<Process> = (0..2).map(|_| start("worker", &words(&worker, &same))).collect();
+    let shows = loop {
+        // Which of them is worker 0 is not known beforehand.
+        let shows = workers.iter().position(|worker| worker.stderr().contains("%: loss"));
+        if let Some(shows) = shows {
+            break shows;
+        }
+        workers
+            .iter_mut()
+            .for_each(|worker| assert!(worker.child.try_wait().unwrap().is_none(), "{}", worker.stderr()));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    workers.push(start("worker", &words(&worker, &same)));
+    workers[2].hear("that it works", |said| said.contains(r#"working node="worker 2""#).then_some(()));
+    start("other", &words(&worker, &other)).fails_saying("two specs for one name");
+    start("proximal", &words(&worker, &proximal)).fails_saying("goes with the workers that it begins with");
+    for worker in &mut workers {
+        assert!(worker.end(), "{}", worker.stderr());
+    }
+    let printed: Vec<String> = workers.iter().map(Process::stdout).collect();
+    let report = check_report(&printed.concat());
+    assert_eq!(ranks(&report), [0, 1, 2], "{report}");
+    assert!(!printed[shows].is_empty(), "the first worker prints it where it is there");
+    servers.iter_mut().for_each(|server| assert!(server.end(), "{}", server.stderr()));
+}
+
+#[test]
+fn an_interrupt_ends_an_open_run_with_a_model() {
+    let folder = Folder::new("interrupted");
+    let program = folder.train(&[]);
+    let launch = ["launch", "--servers=2", "--workers=2", "--copies=2", "--patience=2"];
+    let mut launch = start("launch", &words(&launch, &program));
+    launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
+    let id = launch.child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    assert!(launch.end(), "{}", launch.stderr());
+    let report: Value = serde_json::from_str(&launch.stdout()).unwrap();
+    let rows = report["rows"].as_u64().unwrap();
+    assert!(report["stopped"] == true && (ROWS * EPOCHS / 10..ROWS * EPOCHS).contains(&rows), "{report}");
+    assert!(std::fs::metadata(folder.path("model.safetensors")).unwrap().len() > 0);
+}
