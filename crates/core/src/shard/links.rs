@@ -188,16 +188,16 @@ impl Links {
         self.kept.push_back(window);
     }
 
-    /// What children have not answered for long, the oldest of it, once more.
+    /// What children have not answered for long, once more: all of it, for whoever lacks one window has let those after it go. One at a time
+    /// would bring one each time that is waited for, while as many new ones come too early again.
     pub fn send_again(&mut self, now: Time, post: &mut Post) {
         for child in self.children.iter_mut().filter(|child| now.since(child.moved) >= child.again) {
             let before = post.len();
             match &child.filling {
                 Some(filling) => post.extend(filling.unanswered().map(|piece| (child.node, piece.clone()))),
                 None => {
-                    let oldest = self.kept.iter().find(|window| window.number > child.through);
-                    let pieces = oldest.into_iter().flat_map(|window| &window.pieces);
-                    post.extend(pieces.map(|piece| (child.node, piece.clone())));
+                    let lacking = self.kept.iter().filter(|window| window.number > child.through);
+                    post.extend(lacking.flat_map(|window| &window.pieces).map(|piece| (child.node, piece.clone())));
                 }
             }
             if post.len() > before {
@@ -261,5 +261,40 @@ impl Links {
     /// Whether there is anybody to send windows to.
     pub fn has_receivers(&self) -> bool {
         self.children.iter().any(Child::takes_windows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{ShardId, TableId};
+    use wire::{Payload, Piece};
+
+    const CHILD: NodeId = NodeId::Server(1);
+
+    fn window(number: u64) -> Window {
+        let (positions, values) = (Payload::EMPTY, Payload::EMPTY);
+        let what = Piece::Ledger { bytes: Vec::new() };
+        let (table, shard, piece, filling) = (TableId(0), ShardId(0), 0, None);
+        let piece = Replica { table, shard, window: number, piece, filling, what, positions, values };
+        Window { number, pieces: vec![piece], finished: Vec::new(), frontier: Clock(number) }
+    }
+
+    #[test]
+    fn a_child_that_lacks_a_window_gets_all_of_the_later_ones_again_at_once() {
+        let role = Role { from: None, next: Some(CHILD), filling: Vec::new() };
+        let mut links = Links::new(role.clone(), Clock(0));
+        links.take_part(role, 0, 1, Time(0));
+        let mut post = Post::new();
+        // The first is lost on its way, so the child lets go of those that follow.
+        (1..=4).for_each(|number| links.send(window(number), Time(0), &mut post));
+        post.clear();
+        links.send_again(Time(0) + AGAIN, &mut post);
+        let numbers = |post: &Post| post.iter().map(|(_, piece)| piece.window).collect::<Vec<_>>();
+        assert_eq!(numbers(&post), [1, 2, 3, 4]);
+        post.clear();
+        links.answered(CHILD, 4, None, Time(0) + AGAIN, &mut post);
+        links.settle(4);
+        assert_eq!((links.announced, post.len()), (Clock(4), 0));
     }
 }
