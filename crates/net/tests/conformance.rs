@@ -209,10 +209,16 @@ fn both_directions_at_once_do_not_block_each_other<F: Fixture>() {
         }
         node
     };
-    // A server pauses those who do not read; two workers never do.
-    for (one, two) in [(SERVER, ONE), (ONE, TWO)] {
+    // A server pauses workers that do not read; two workers never do, and two servers fill each other's copies.
+    for (one, two) in [(SERVER, ONE), (ONE, TWO), (SERVER, NodeId::Server(1))] {
         let mut nodes = F::nodes(&[one, two]).into_iter();
-        let (first, second) = (nodes.next().expect("one"), nodes.next().expect("two"));
+        let (mut first, mut second) = (nodes.next().expect("one"), nodes.next().expect("two"));
+        // They have one connection, rather than one each.
+        first.send(beat(one, two, 0));
+        std::thread::scope(|scope| {
+            let heard = scope.spawn(|| second.frames(1));
+            first.events_until(|_| heard.is_finished());
+        });
         std::thread::scope(|scope| {
             let other = scope.spawn(move || exchange(second, one));
             let first = exchange(first, two);

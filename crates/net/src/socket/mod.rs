@@ -50,8 +50,8 @@ pub enum SameHost {
 /// How a node uses its connections.
 #[derive(Clone, Debug)]
 pub struct SocketSettings {
-    /// Whether a peer's requests wait while it does not read its answers. For those who answer: two nodes that both did
-    /// this could wait for each other.
+    /// Whether a worker's requests wait while it does not read its answers. For those who answer, and to workers alone: two nodes that
+    /// both did this would wait for each other for ever, as servers that fill each other's copies would.
     pub pauses: bool,
     /// Where received payloads are put.
     pub pool: Pool,

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use types::NodeId;
 use wire::{Control, Frame, Head, Member, Message, WireError};
 
-/// A peer that is sent this much without reading it gets no more of its requests served until it has read some.
+/// A worker that is sent this much without reading it gets no more of its requests served until it has read some.
 const PAUSE_ABOVE: usize = 4 << 20;
 /// TCP connections up to which reading them all is cheaper than asking which can be read.
 const GLANCE_AT: usize = 3;
@@ -277,7 +277,8 @@ impl SocketTransport {
     fn receive(&mut self, index: usize) -> Option<Event> {
         let connection = self.connections.get_mut(index)?.as_mut()?;
         connection.queued_to_read = false;
-        if self.settings.pauses && connection.outbox.waiting > PAUSE_ABOVE {
+        let asks = !matches!(connection.peer, Some(NodeId::Server(_) | NodeId::Coordinator));
+        if self.settings.pauses && asks && connection.outbox.waiting > PAUSE_ABOVE {
             if connection.stream.has_ended() {
                 // Nobody will read what waits, so it would wait for ever.
                 self.close(index);
