@@ -222,6 +222,29 @@ fn whoever_is_told_to_stop_ends_it_for_all_at_one_clock() {
 }
 
 #[test]
+fn what_is_done_once_is_done_by_another_where_the_first_is_lost_in_the_middle() {
+    within_two_minutes(|| {
+        let sessions = Session::embedded(Shape { servers: 1, workers: 3 }).unwrap();
+        let done: Vec<Option<Option<u32>>> = std::thread::scope(|scope| {
+            let work = |session: Session| {
+                scope.spawn(move || {
+                    let rank = session.rank();
+                    let lost = || Error::Leases { problem: "it leaves in the middle".to_owned() };
+                    let done = once(&session, || if rank == 0 { Err(lost()) } else { Ok(rank) });
+                    session.close().unwrap();
+                    done.ok()
+                })
+            };
+            let workers: Vec<_> = sessions.into_iter().map(work).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+        });
+        assert_eq!(done[0], None);
+        let others = [done[1].unwrap(), done[2].unwrap()];
+        assert!(others == [Some(1), None] || others == [None, Some(2)], "{others:?}");
+    });
+}
+
+#[test]
 fn a_worker_that_was_told_something_else_is_turned_away() {
     let scratch = Scratch::new("leased-other");
     let reader = rows(&scratch);

@@ -3,7 +3,7 @@
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
-use slackwater::{Consistency, Error, Keys, Session, Table, TableSpec, UpdaterSpec};
+use slackwater::{Consistency, Error, Input, Keys, Lease, Session, Table, TableSpec, Ticket, Tickets, UpdaterSpec};
 
 use super::clicks::Clicks;
 use super::logistic::{Minibatch, Places};
@@ -66,15 +66,23 @@ pub fn train(session: &Session, training: &Training, clicks: &Clicks) -> Result<
     let (minibatch, total) = (training.minibatch as usize, training.rows as usize);
     let mut places = Places::new(clicks.features());
     let mut gather = |rows: &mut dyn Iterator<Item = usize>| Batch::gather(&tables[0], clicks, rows, &mut places);
-    let batches: Vec<Batch> = (0..training.clocks as usize)
-        .map(|clock| (clock * workers + worker) * minibatch)
-        .map(|first| gather(&mut (first..first + minibatch).map(|row| row % total)))
-        .collect();
+    let rows = |number: usize| (number * minibatch..(number + 1) * minibatch).map(move |row| row % total);
+    let clocks = training.clocks as usize;
     let held_out = gather(&mut (total..total + HELD_OUT_ROWS));
+    // Where workers may be lost, others learn what they leave: nobody has rows of its own.
+    let own =
+        (0..clocks).filter(|_| !session.is_open()).map(|clock| gather(&mut rows(clock * workers + worker))).collect();
+    let by_number =
+        |number: u64, places: &mut Places| Batch::gather(&tables[0], clicks, &mut rows(number as usize), places);
+    let minibatches = if session.is_open() {
+        Minibatches::Leased { count: (clocks * workers) as u64, features: clicks.features(), gather: &by_number }
+    } else {
+        Minibatches::Own(own)
+    };
 
     let mut curves = Vec::new();
     for (run, (table, slack)) in tables.iter().zip(slacks).enumerate() {
-        let part = Part { session, table, batches: &batches, schedule: &schedule };
+        let part = Part { session, table, run, minibatches: &minibatches, schedule: &schedule };
         let (figures, curve) = match worker {
             0 => part.run_and_watch(&held_out, Progress::start(&label(slack), training.clocks))?,
             _ => (part.run(|_, _| Ok(()))?, Vec::new()),
@@ -102,11 +110,21 @@ fn make_weights(session: &Session, slack: u64) -> Result<Table<f32>, Error> {
     session.table(spec.consistency(Consistency::slack(slack)).updater(ADAGRAD))
 }
 
+/// The minibatches of a run.
+enum Minibatches<'a> {
+    /// One in each clock, and each is this worker's.
+    Own(Vec<Batch>),
+    /// So many, whoever takes the next: they are gathered by their numbers.
+    Leased { count: u64, features: usize, gather: &'a dyn Fn(u64, &mut Places) -> Batch },
+}
+
 /// What a worker has to do in one run.
 struct Part<'a> {
     session: &'a Session,
     table: &'a Table<f32>,
-    batches: &'a [Batch],
+    /// Which of the runs it is.
+    run: usize,
+    minibatches: &'a Minibatches<'a>,
     schedule: &'a Schedule,
 }
 
@@ -114,41 +132,74 @@ impl Part<'_> {
     /// Works clock after clock from a common start to a common end. `look` is called with the clock and the time since the
     /// start: in each clock, while its duration is running, and once more when everybody has finished.
     fn run(&self, mut look: impl FnMut(usize, Duration) -> Result<(), Error>) -> Result<Figures, Error> {
-        let Self { session, table, batches, schedule } = *self;
-        let (worker, workers) = (session.rank() as usize, session.shape().workers as usize);
-        let mut figures = Figures::new(workers);
-        let mut last_push = None;
+        let session = self.session;
+        let mut figures = Figures::new(session.shape().workers as usize);
         session.barrier()?;
         let (start, ledger, traffic) = (Instant::now(), session.ledger(), session.traffic());
-        for (clock, batch) in batches.iter().enumerate() {
-            if session.should_leave() {
-                break;
+        match self.minibatches {
+            Minibatches::Own(batches) => {
+                let mut last_push = None;
+                for (clock, batch) in batches.iter().enumerate().take_while(|_| !session.should_leave()) {
+                    last_push = Some(self.learn(clock, batch, None, &mut figures, || look(clock, start.elapsed()))?);
+                    session.clock()?;
+                }
+                last_push.map(|push| push.wait()).transpose()?;
             }
-            let rows = table.pull(&batch.keys)?.wait()?;
-            let admitted = Instant::now();
-            figures.count_read(rows.staleness());
-            look(clock, start.elapsed())?;
-            let mut gradient = Vec::new();
-            batch.rows.gradient(rows.values(), &mut gradient);
-            last_push = Some(table.push(&batch.keys, gradient)?);
-            let duration = schedule.duration(worker, clock);
-            std::thread::sleep(duration.saturating_sub(admitted.elapsed()));
-            session.clock()?;
+            Minibatches::Leased { count, features, gather } => {
+                let mut places = Places::new(*features);
+                let mut leases = session.leases(&format!("demo {}", self.run), &Input::new(*count))?;
+                let mut clock = 0;
+                while let Some(lease) = leases.next_lease()? {
+                    let batch = gather(lease.range(), &mut places);
+                    drop(self.learn(clock, &batch, Some(&lease), &mut figures, || look(clock, start.elapsed()))?);
+                    leases.commit(lease)?;
+                    session.clock()?;
+                    clock += 1;
+                    if session.should_leave() {
+                        break;
+                    }
+                }
+            }
         }
-        last_push.map(|push| push.wait()).transpose()?;
         figures.account(start.elapsed(), (&ledger, &session.ledger()), (traffic, session.traffic()));
         if session.should_leave() {
             return Ok(figures);
         }
         session.barrier()?;
-        look(batches.len(), start.elapsed())?;
+        look(self.schedule.clocks(), start.elapsed())?;
         Ok(figures)
+    }
+
+    /// Learns from one minibatch, in as much time as the schedule has it.
+    fn learn(
+        &self,
+        clock: usize,
+        batch: &Batch,
+        lease: Option<&Lease>,
+        figures: &mut Figures,
+        look: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<Ticket<()>, Error> {
+        let Self { session, table, schedule, .. } = *self;
+        let rows = table.pull(&batch.keys)?.wait()?;
+        let admitted = Instant::now();
+        figures.count_read(rows.staleness());
+        look()?;
+        let mut gradient = Vec::new();
+        batch.rows.gradient(rows.values(), &mut gradient);
+        let push = match lease {
+            Some(lease) => table.push_for(lease, &batch.keys, gradient, batch.rows.rows() as u64)?,
+            None => table.push_after(&batch.keys, gradient, 1, &Tickets::none())?,
+        };
+        // Those who take over what another has left work on beyond the schedule.
+        let duration = schedule.duration(session.rank() as usize, clock % schedule.clocks());
+        std::thread::sleep(duration.saturating_sub(admitted.elapsed()));
+        Ok(push)
     }
 
     /// The first worker's part: now and then it also reads the weights that the held-out rows need. A thread of its own
     /// computes their loss, and so the run goes on as it would without.
     fn run_and_watch(&self, held_out: &Batch, mut progress: Progress) -> Result<(Figures, Vec<(f64, f64)>), Error> {
-        let clocks = self.batches.len();
+        let clocks = self.schedule.clocks();
         let every = clocks.div_ceil(CURVE_POINTS);
         std::thread::scope(|scope| {
             let (weights, arriving) = sync_channel::<(usize, Duration, Vec<f32>)>(CURVE_BACKLOG);
@@ -166,7 +217,7 @@ impl Part<'_> {
                 if clock.is_multiple_of(every) || clock == clocks {
                     let rows = self.table.pull(&held_out.keys)?.wait()?;
                     // The watcher hangs up only by panicking, which joining it will show.
-                    weights.send((clock, time, rows.into_values())).ok();
+                    weights.send((clock.min(clocks), time, rows.into_values())).ok();
                 }
                 Ok(())
             })?;

@@ -15,7 +15,7 @@ use crate::demo::random::Random;
 /// How far the losses of two trainings may be apart: steps meet in another order each time.
 const APART: f64 = 0.002;
 /// Epochs for each second that things go wrong, so that it lasts about as long with faults.
-const EPOCHS_A_SECOND: u64 = 2;
+const EPOCHS_A_SECOND: u64 = 8;
 
 /// What is learnt, again and again.
 pub struct Training {
