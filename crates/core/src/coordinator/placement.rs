@@ -38,6 +38,10 @@ impl Coordinator {
 
     /// Has something done with where slices are, which says whether that changes anything.
     fn lay_out(&mut self, change: impl FnOnce(&mut Layout<'_>) -> bool) {
+        if self.is_over() {
+            // Servers leave, each by itself, and nobody is to take their place.
+            return;
+        }
         let (servers, copies) = (self.staying(), self.copies());
         let mut layout = Layout { chains: &mut self.chains, bytes: &self.bytes, servers: &servers, copies };
         self.changed |= change(&mut layout);
