@@ -99,10 +99,12 @@ impl Coordinator {
         let steady = self.adoption.is_none() && !self.changed && self.untold.is_empty() && self.is_settled();
         let (servers, copies) = (self.staying(), self.copies());
         let worth = self.bytes.iter().sum::<u64>() * copies as u64 >= WORTH_MOVING * servers.len() as u64;
-        if !steady || !worth || self.membership == Membership::Fixed {
+        let in_time = self.now.since(self.leveled) >= self.levels_after();
+        if !steady || !worth || !in_time || self.membership == Membership::Fixed {
             return;
         }
         self.lay_out(|layout| layout.is_uneven() && layout.share_out());
+        self.leveled = if self.changed { self.now } else { self.leveled };
     }
 
     /// Whether nothing is being filled, and nobody is about to leave.

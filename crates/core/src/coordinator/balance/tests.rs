@@ -144,11 +144,14 @@ fn how_placing_grows() {
         for per_server in [8usize, 64, 1024] {
             let bytes: Vec<u64> =
                 (0..servers as u64 * per_server as u64).map(|slice| 1_000 + slice * 7919 % 30_000).collect();
+            let all = indices(servers + 1);
             let begin = std::time::Instant::now();
-            let mut chains = spread(&bytes, &indices(servers), 2);
+            let mut chains = vec![Chain::default(); bytes.len()];
+            Layout { chains: &mut chains, bytes: &bytes, servers: &all[1..], copies: 2 }.repair();
             let placed = begin.elapsed();
+            chains.iter_mut().for_each(|chain| std::mem::swap(&mut chain.whole, &mut chain.filling));
             let begin = std::time::Instant::now();
-            Layout { chains: &mut chains, bytes: &bytes, servers: &indices(servers + 1), copies: 2 }.share_out();
+            Layout { chains: &mut chains, bytes: &bytes, servers: &all, copies: 2 }.share_out();
             println!(
                 "{servers} servers, {} slices: placed in {placed:?}, shared out in {:?}",
                 bytes.len(),
