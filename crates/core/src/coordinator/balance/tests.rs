@@ -17,13 +17,14 @@ fn settle(
     change: impl FnOnce(&mut Layout<'_>) -> bool,
 ) -> u64 {
     let mut moved = 0;
+    let before: Vec<usize> = chains.iter().map(|chain| chain.whole.len().min(copies).min(servers.len())).collect();
     change(&mut Layout { chains: &mut *chains, bytes, servers, copies });
     for slice in 0..chains.len() {
-        let before = chains[slice].whole.len();
+        assert!(chains[slice].whole.len() >= before[slice], "slice {slice} has fewer copies than it had");
         for server in chains[slice].filling.clone() {
             moved += bytes[slice];
             Layout { chains: &mut *chains, bytes, servers, copies }.complete(slice, server);
-            assert!(chains[slice].whole.len() >= before.min(copies), "slice {slice} has fewer copies than it had");
+            assert!(chains[slice].whole.len() >= before[slice], "slice {slice} has fewer copies than it had");
         }
     }
     moved
