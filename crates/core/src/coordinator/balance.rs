@@ -97,10 +97,13 @@ impl Layout<'_> {
     /// A copy is whole: it stands behind the tail, which it was filled from, for whoever comes before has whatever those after it have.
     /// Whoever is to be replaced by it lets go.
     pub fn complete(&mut self, slice: usize, server: u32) {
-        let loads = self.loads();
         self.chains[slice].filling.retain(|member| *member != server);
         self.chains[slice].whole.push(server);
         self.let_go(slice);
+        if self.chains[slice].whole.len() <= self.copies {
+            return;
+        }
+        let loads = self.loads();
         while self.chains[slice].whole.len() > self.copies {
             let others = self.chains[slice].whole.iter().filter(|member| **member != server);
             let Some(loaded) = most_loaded(others, &loads) else { break };

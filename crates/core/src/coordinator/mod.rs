@@ -96,6 +96,8 @@ pub struct Coordinator {
     untold: BTreeSet<NodeId>,
     /// Bytes of each slice, as those who answer for it say.
     bytes: Vec<u64>,
+    /// When they were last brought together where they had grown apart, or the run began.
+    leveled: Time,
     tables: BTreeMap<String, Table>,
     /// Tables that are asked for while a plan is on its way, and by whom.
     deferred: Vec<(NodeId, TableSpec)>,
@@ -136,6 +138,7 @@ impl Coordinator {
             filled: BTreeMap::new(),
             untold: BTreeSet::new(),
             bytes: Vec::new(),
+            leveled: Time(0),
             tables: BTreeMap::new(),
             deferred: Vec::new(),
             sets: Vec::new(),

@@ -38,6 +38,10 @@ impl Coordinator {
 
     /// Has something done with where slices are, which says whether that changes anything.
     fn lay_out(&mut self, change: impl FnOnce(&mut Layout<'_>) -> bool) {
+        if self.is_over() {
+            // Servers leave, each by itself, and nobody is to take their place.
+            return;
+        }
         let (servers, copies) = (self.staying(), self.copies());
         let mut layout = Layout { chains: &mut self.chains, bytes: &self.bytes, servers: &servers, copies };
         self.changed |= change(&mut layout);
@@ -95,10 +99,12 @@ impl Coordinator {
         let steady = self.adoption.is_none() && !self.changed && self.untold.is_empty() && self.is_settled();
         let (servers, copies) = (self.staying(), self.copies());
         let worth = self.bytes.iter().sum::<u64>() * copies as u64 >= WORTH_MOVING * servers.len() as u64;
-        if !steady || !worth || self.membership == Membership::Fixed {
+        let in_time = self.now.since(self.leveled) >= self.levels_after();
+        if !steady || !worth || !in_time || self.membership == Membership::Fixed {
             return;
         }
         self.lay_out(|layout| layout.is_uneven() && layout.share_out());
+        self.leveled = if self.changed { self.now } else { self.leveled };
     }
 
     /// Whether nothing is being filled, and nobody is about to leave.

@@ -213,3 +213,38 @@ fn who_is_of_another_job_is_turned_away_and_who_does_not_say_is_not() {
         assert_eq!(welcomed, welcome, "{job}: {answers:?}");
     }
 }
+
+#[test]
+fn what_servers_hold_unevenly_is_moved_when_it_is_worth_it_and_not_all_the_time() {
+    let membership = Membership::Open { copies: 1, slices: 4 };
+    let mut coordinator = Coordinator::new(Size { servers: 2, workers: 1 }, membership, Span::from_secs(2));
+    let roles = [Role::Server, Role::Server, Role::Worker];
+    let members = (0..).zip(roles).map(|(token, role)| join(&mut coordinator, Time(0), role, token).expect("a place"));
+    let members: Vec<_> = members.collect();
+    for (node, source) in &members {
+        said(&mut coordinator, Time(0), *node, *source, Control::Beat);
+    }
+    let make = Control::MakeTable { spec: TableSpec::sparse("t", 1) };
+    said(&mut coordinator, Time(0), members[2].0, members[2].1, make);
+    let slices = |server: u32| (4 * server..4 * server + 4).map(types::ShardId);
+    let mut report = |coordinator: &mut Coordinator, seconds: u64, server: u32, bytes: u64| {
+        let report =
+            wire::Report { slices: slices(server).map(|slice| (slice, bytes)).collect(), ..Default::default() };
+        let (node, source) = members[server as usize];
+        let now = Time(0) + Span::from_secs(seconds);
+        said(coordinator, now, node, source, Control::Report { report: Box::new(report) });
+        coordinator.plan().chains.iter().filter(|chain| !chain.filling.is_empty()).count()
+    };
+    // (when, who, bytes of each of its slices; slices that are on their way then)
+    let cases = [
+        (1, 0, 8 << 20, 0),  // too soon: it may still be filling
+        (30, 1, 8 << 20, 0), // as much as the other
+        (31, 1, 100, 2),
+        (32, 1, 100, 2), // on their way
+    ];
+    for (seconds, server, bytes, moving) in cases {
+        assert_eq!(report(&mut coordinator, seconds, server, bytes), moving, "second {seconds}");
+    }
+    let moved = coordinator.plan().chains.iter().filter(|chain| chain.filling == [1]).count();
+    assert_eq!(moved, 2, "from the first server to the second: {:?}", coordinator.plan().chains);
+}

@@ -33,6 +33,11 @@ impl Coordinator {
         Span(self.patience.0 * 4)
     }
 
+    /// What servers have come to hold unevenly is moved, but not more often than this: tables that are being filled grow here first, and then there.
+    pub(super) fn levels_after(&self) -> Span {
+        Span(self.patience.0 * 10)
+    }
+
     /// All of them, for people.
     pub(super) fn timeouts(&self) -> Vec<Timeout> {
         let given = |what: &str, value: Span, why: &str| Timeout::new(what, value, why, None);
@@ -56,6 +61,7 @@ impl Coordinator {
                 "its lease and a quarter, for clocks differ",
             ),
             given("nodes may look for a new coordinator", self.finding(), "one and a half of patience"),
+            given("what servers hold unevenly may be moved again", self.levels_after(), "ten of patience"),
             given(
                 "a server that was told to leave waits for another to come",
                 self.waits_for_others(),

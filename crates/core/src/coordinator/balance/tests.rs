@@ -17,13 +17,14 @@ fn settle(
     change: impl FnOnce(&mut Layout<'_>) -> bool,
 ) -> u64 {
     let mut moved = 0;
+    let before: Vec<usize> = chains.iter().map(|chain| chain.whole.len().min(copies).min(servers.len())).collect();
     change(&mut Layout { chains: &mut *chains, bytes, servers, copies });
     for slice in 0..chains.len() {
-        let before = chains[slice].whole.len();
+        assert!(chains[slice].whole.len() >= before[slice], "slice {slice} has fewer copies than it had");
         for server in chains[slice].filling.clone() {
             moved += bytes[slice];
             Layout { chains: &mut *chains, bytes, servers, copies }.complete(slice, server);
-            assert!(chains[slice].whole.len() >= before.min(copies), "slice {slice} has fewer copies than it had");
+            assert!(chains[slice].whole.len() >= before[slice], "slice {slice} has fewer copies than it had");
         }
     }
     moved
@@ -144,11 +145,14 @@ fn how_placing_grows() {
         for per_server in [8usize, 64, 1024] {
             let bytes: Vec<u64> =
                 (0..servers as u64 * per_server as u64).map(|slice| 1_000 + slice * 7919 % 30_000).collect();
+            let all = indices(servers + 1);
             let begin = std::time::Instant::now();
-            let mut chains = spread(&bytes, &indices(servers), 2);
+            let mut chains = vec![Chain::default(); bytes.len()];
+            Layout { chains: &mut chains, bytes: &bytes, servers: &all[1..], copies: 2 }.repair();
             let placed = begin.elapsed();
+            chains.iter_mut().for_each(|chain| std::mem::swap(&mut chain.whole, &mut chain.filling));
             let begin = std::time::Instant::now();
-            Layout { chains: &mut chains, bytes: &bytes, servers: &indices(servers + 1), copies: 2 }.share_out();
+            Layout { chains: &mut chains, bytes: &bytes, servers: &all, copies: 2 }.share_out();
             println!(
                 "{servers} servers, {} slices: placed in {placed:?}, shared out in {:?}",
                 bytes.len(),
