@@ -216,6 +216,13 @@ pub fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
         }
         let Shape { servers, workers } = session.shape();
         tracing::info!(node = format!("worker {}", session.rank()), servers, workers, "working");
+        if session.now().0 > 0 && !session.came_later() {
+            tracing::warn!(
+                clock = session.now().0,
+                "the run goes on from a checkpoint: rows and what updaters know are as they were. A program that leases its data goes on \
+                 where it was; one that splits it by rank begins its epochs again, with these rows"
+            );
+        }
         Ok(session)
     };
     match program {

@@ -325,7 +325,7 @@ impl Coordinator {
         }
         // A server whose lease has surely ended is given up, not one whose lease is about to: clocks do not run alike everywhere.
         let patience = |node: &NodeId| match node {
-            NodeId::Server(_) if self.membership != Membership::Fixed => Span(self.patience.0 / 4 * 5),
+            NodeId::Server(_) if self.membership != Membership::Fixed => crate::given_up_after(self.patience),
             _ => self.patience,
         };
         let silent = |(node, seat): &(&NodeId, &Seat)| !seat.gone && now.since(seat.heard) > patience(node);

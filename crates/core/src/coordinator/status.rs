@@ -28,7 +28,7 @@ impl Coordinator {
             awaited,
             tables: self.tables.keys().cloned().collect(),
             patience: self.patience,
-            lease: (self.membership != Membership::Fixed).then_some(self.patience),
+            lease: (self.membership != Membership::Fixed).then_some(crate::server_lease(self.patience)),
             copies: self.copies() as u32,
         }
     }
