@@ -61,7 +61,9 @@ fn step(coordinator: &mut Coordinator, now: &mut Time, input: &mut Unstructured)
 /// The memory of a run that has been through something, with a few bytes changed.
 fn memory_of_a_run(input: &mut Unstructured) -> Result<Vec<u8>> {
     let mut coordinator = Coordinator::new(SIZE, OPEN, PATIENCE);
-    for (token, (node, role)) in [(NodeId::Server(0), Role::Server), (NodeId::Worker(0), Role::Worker)].iter().enumerate() {
+    for (token, (node, role)) in
+        [(NodeId::Server(0), Role::Server), (NodeId::Worker(0), Role::Worker)].iter().enumerate()
+    {
         let join = Control::Join { role: *role, address: String::new(), token: token as u64, place: None };
         say(&mut coordinator, Time(0), *node, Source(0), join);
         say(&mut coordinator, Time(0), *node, Source(token as u64 + 1), Control::Beat);

@@ -54,6 +54,8 @@ pub(super) struct Checkpoints {
     owed: Vec<Owed>,
     /// How long after one is whole another is wanted.
     every: Option<Span>,
+    /// Whether one is made when every worker has left, and no other.
+    last: bool,
     /// What this run goes on from.
     from: Option<Kept>,
     /// What each server has said of its copies, which it says again when it is asked again.
@@ -84,9 +86,24 @@ impl Cluster {
         self.checkpoint(after);
     }
 
+    /// A checkpoint is wanted when every worker has left.
+    pub fn last_checkpoint(&mut self) {
+        self.checkpoints.last = true;
+        self.coordinator.last_checkpoint(true);
+        self.checkpoint(LOOK);
+    }
+
     pub(super) fn look_at_checkpoint(&mut self) {
         if self.leadership.away {
             return self.later(LOOK, Happening::Checkpoint);
+        }
+        if self.checkpoints.last {
+            // Whoever leads since may not have been told.
+            self.coordinator.last_checkpoint(true);
+            let in_time = self.coordinator.awaits_last_checkpoint() || self.coordinator.is_ending();
+            if !in_time {
+                return self.later(LOOK, Happening::Checkpoint);
+            }
         }
         match self.coordinator.take_checkpoint_end() {
             Some(CheckpointEnd::Whole(gathered)) => {
