@@ -219,6 +219,13 @@ pub fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
         let session = Session::connect(&options.meeting.connect(job, leave)).with_context(in_run)?;
         let Shape { servers, workers } = session.shape();
         tracing::info!(node = format!("worker {}", session.rank()), servers, workers, "working");
+        if session.now().0 > 0 && !session.came_later() {
+            tracing::warn!(
+                clock = session.now().0,
+                "the run goes on from a checkpoint: rows and what updaters know are as they were. A program that leases its data goes on \
+                 where it was; one that splits it by rank begins its epochs again, with these rows"
+            );
+        }
         Ok(session)
     };
     let worked = match program {

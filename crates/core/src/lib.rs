@@ -16,7 +16,7 @@ mod server;
 mod shard;
 mod worker;
 
-pub use bounds::{HELD_CLOCKS, OPEN_READS, READS_AT_ONCE};
+pub use bounds::{HELD_CLOCKS, OPEN_READS, READS_AT_ONCE, given_up_after, server_lease};
 pub use check::check;
 pub use codec::{Chain, ChainWarning, Choice, Meter, Stopwatch, TableCodecs};
 pub use coordinator::{CheckpointEnd, Coordinator, Gathered, Membership, News, RecallError, Resume, Size};

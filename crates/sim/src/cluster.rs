@@ -2,9 +2,11 @@
 
 mod actor;
 mod checkpoints;
+mod clocks;
 mod coordinator;
 mod learner;
 mod membership;
+mod moments;
 mod nodes;
 mod notes;
 mod schedule;
@@ -20,10 +22,14 @@ use crate::sabotage::{Sabotage, Streams};
 use actor::{Actor, Standing};
 use checkpoints::Checkpoints;
 pub use checkpoints::Kept;
+use clocks::Clocks;
 use coordinator::Leadership;
 use machine::{
     Answer, Coordinator, Membership, Outbox, Resume, Server, ServerInput, Size, Worker, WorkerInput, WorkerSettings,
+    server_lease,
 };
+use moments::Doomed;
+pub use moments::Moment;
 use notes::TaskName;
 use schedule::{Happening, Scheduled};
 use std::cmp::Reverse;
@@ -89,6 +95,9 @@ pub struct Cluster {
     history: History,
     sabotage: Option<Sabotage>,
     checkpoints: Checkpoints,
+    clocks: Clocks,
+    /// Who is to be lost in the middle of what.
+    doomed: Vec<Doomed>,
     /// What lists are chosen from.
     chosen_from: Vec<u64>,
     streams: Streams,
@@ -157,7 +166,7 @@ impl Cluster {
         let plan = coordinator.plan().clone();
         let loses = faults.loss > 0.0 || faults.reordering > 0.0;
         let settings = WorkerSettings { resend_after: loses.then_some(RESEND_AFTER), ..WorkerSettings::default() };
-        let lease = (membership != Membership::Fixed).then_some(patience);
+        let lease = (membership != Membership::Fixed).then_some(server_lease(patience));
         let server =
             |index| Server::new(NodeId::Server(index), plan.clone(), Registry::builtin(), Pool::new()).leased(lease);
         Self {
@@ -180,8 +189,10 @@ impl Cluster {
             history: History { seed, plan, specs: Vec::new(), entries: Vec::new(), heads: Vec::new(), ended: Time(0) },
             sabotage: None,
             checkpoints: Checkpoints::default(),
+            clocks: Clocks::new(seed),
+            doomed: Vec::new(),
             chosen_from: Vec::new(),
-            streams: Streams::new(),
+            streams: Streams::default(),
             settings,
             tasks: BTreeMap::new(),
             recording: false,
@@ -359,7 +370,9 @@ impl Cluster {
             Happening::DrainWorker(worker) => self.drain_a_worker(worker),
             Happening::JoinServer(server) => self.join_as_server(server),
             Happening::Checkpoint => self.look_at_checkpoint(),
-            Happening::CrashAmidCheckpoint(node) => self.crash_amid(node),
+            Happening::CrashAmid(moment, node) => self.crash_in(moment, node),
+            Happening::SetBack(node, by) => self.set_back(node, by),
+            Happening::Cut(one, other, fault) => self.network.fault_link(one, other, fault),
             Happening::CrashCoordinator(back_after) => self.crash_the_coordinator(back_after),
             Happening::Succeed => self.succeed(),
             Happening::Isolate(node, from) => {
@@ -371,6 +384,7 @@ impl Cluster {
 
     fn drive_server(&mut self, server: usize, input: ServerInput) {
         let mut out = Outbox::new();
+        let input = self.by_servers_clock(server, input);
         let kept = self.recording.then(|| input.clone());
         let Some(machine) = &mut self.servers[server] else { return };
         input.apply(machine, &mut out);
@@ -382,6 +396,7 @@ impl Cluster {
 
     fn drive_worker(&mut self, worker: usize, input: WorkerInput) -> Option<u64> {
         let mut out = Outbox::new();
+        let input = self.by_workers_clock(worker, input);
         let kept = self.recording.then(|| input.clone());
         let answer = input.apply(&mut self.actors[worker].worker, &mut out).expect("the program fits its tables");
         let frames: Vec<Frame> = out.drain().collect();
@@ -406,6 +421,7 @@ impl Cluster {
     fn dispatch(&mut self, frames: Vec<Frame>) {
         for mut frame in frames {
             self.note_head(&frame);
+            self.note_moment(&frame);
             if let Some(sabotage) = self.sabotage {
                 let (sent, heard) = sabotage.meddle(&mut frame, &mut self.streams);
                 match (heard, frame.head.from) {

@@ -96,8 +96,22 @@ pub struct FaultCounts {
     pub isolated: u64,
     /// Coordinators that were gone without a word.
     pub unled: u64,
+    /// Links between two nodes that were cut for a while.
+    pub cut: u64,
+    /// Links between two nodes that were slow for a while.
+    pub slowed: u64,
+    /// Runs in which every node went by a clock of its own.
+    pub skewed: u64,
+    /// Clocks that were set back.
+    pub set_back: u64,
     /// Nodes of any kind that were gone in the middle of a checkpoint.
     pub amid_checkpoint: u64,
+    /// In the middle of filling a copy.
+    pub amid_migration: u64,
+    /// When servers were about to go by a plan without one that was lost.
+    pub amid_failover: u64,
+    /// When a worker committed a lease.
+    pub amid_commit: u64,
 }
 
 impl AddAssign for FaultCounts {
@@ -114,17 +128,29 @@ impl AddAssign for FaultCounts {
         self.expelled += other.expelled;
         self.isolated += other.isolated;
         self.unled += other.unled;
+        self.cut += other.cut;
+        self.slowed += other.slowed;
+        self.skewed += other.skewed;
+        self.set_back += other.set_back;
         self.amid_checkpoint += other.amid_checkpoint;
+        self.amid_migration += other.amid_migration;
+        self.amid_failover += other.amid_failover;
+        self.amid_commit += other.amid_commit;
     }
 }
 
 impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { delayed, reordered, duplicated, lost, disconnected, forgotten, .. } = self;
-        let Self { crashed, joined, left, expelled, isolated, unled, amid_checkpoint, .. } = self;
+        let Self { crashed, joined, left, expelled, isolated, unled, cut, slowed, skewed, set_back, .. } = self;
+        let Self { amid_checkpoint, amid_migration, amid_failover, amid_commit, .. } = self;
         write!(f, "delayed {delayed}, reordered {reordered}, duplicated {duplicated}, lost {lost}, ")?;
         write!(f, "disconnected {disconnected}, forgotten {forgotten}, crashed {crashed}, joined {joined}, ")?;
-        write!(f, "left {left}, expelled {expelled}, isolated {isolated}, unled {unled}, ")?;
-        write!(f, "amid a checkpoint {amid_checkpoint}")
+        write!(
+            f,
+            "left {left}, expelled {expelled}, isolated {isolated}, unled {unled}, cut {cut}, slowed {slowed}, "
+        )?;
+        write!(f, "skewed {skewed}, set back {set_back}, lost amid checkpoints {amid_checkpoint}, ")?;
+        write!(f, "migrations {amid_migration}, failovers {amid_failover}, commits {amid_commit}")
     }
 }

@@ -40,11 +40,11 @@ pub use check::{
     reads_hold_exactly_the_clocks_below_the_reported_one, reads_own_writes, reported_clock_is_true, runs_after,
     scans_show_no_row_before_its_clock, staleness_at_most,
 };
-pub use cluster::{Cluster, Kept, Shape, Stuck};
+pub use cluster::{Cluster, Kept, Moment, Shape, Stuck};
 pub use faults::{FaultCounts, Faults};
 pub use history::{Entry, Event, HeadSaid, History, Read};
 pub use inputs::{Output, replay_server, replay_worker};
-pub use network::{Isolation, Packed};
+pub use network::{Isolation, LinkFault, Packed};
 pub use program::{Lessons, Step, TableIndex, Work, Write};
 pub use random::Random;
 pub use sabotage::Sabotage;

@@ -58,6 +58,15 @@ pub enum Isolation {
     Coordinator,
 }
 
+/// What is wrong with the link between two nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkFault {
+    /// Nothing comes through.
+    Cut,
+    /// Everything takes so much longer.
+    Slow(Span),
+}
+
 /// A frame on its way.
 #[derive(Debug)]
 pub struct Parcel {
@@ -93,6 +102,7 @@ pub struct Network {
     forgotten: BTreeSet<u128>,
     /// Nodes that are cut off: from everybody, or from the coordinator alone.
     isolated: BTreeMap<NodeId, Isolation>,
+    links: BTreeMap<(NodeId, NodeId), LinkFault>,
     /// Until when each node is busy sending.
     busy: BTreeMap<NodeId, Time>,
 }
@@ -111,6 +121,7 @@ impl Network {
             connections: BTreeMap::new(),
             forgotten: BTreeSet::new(),
             isolated: BTreeMap::new(),
+            links: BTreeMap::new(),
             busy: BTreeMap::new(),
         }
     }
@@ -123,7 +134,20 @@ impl Network {
         };
     }
 
+    /// Something is wrong with a link, or nothing any more.
+    pub fn fault_link(&mut self, one: NodeId, other: NodeId, fault: Option<LinkFault>) {
+        match fault {
+            Some(fault) => self.links.insert(pair(one, other), fault),
+            None => self.links.remove(&pair(one, other)),
+        };
+        self.counts.cut += u64::from(fault == Some(LinkFault::Cut));
+        self.counts.slowed += u64::from(matches!(fault, Some(LinkFault::Slow(_))));
+    }
+
     fn is_cut(&self, one: NodeId, other: NodeId) -> bool {
+        if !self.links.is_empty() && self.links.get(&pair(one, other)) == Some(&LinkFault::Cut) {
+            return true;
+        }
         let cut = |node: NodeId, from: NodeId| match self.isolated.get(&node) {
             Some(Isolation::Everybody) => true,
             Some(Isolation::Coordinator) => from == NodeId::Coordinator,
@@ -150,7 +174,11 @@ impl Network {
             return Vec::new();
         }
         let spread = faults.most_delay.0.saturating_sub(faults.least_delay.0);
-        let delay = faults.least_delay.0 + if spread > 0 { self.random.below(spread + 1) } else { 0 };
+        let slow = match self.links.get(&pair(from, to)) {
+            Some(LinkFault::Slow(longer)) => longer.0,
+            _ => 0,
+        };
+        let delay = slow + faults.least_delay.0 + if spread > 0 { self.random.below(spread + 1) } else { 0 };
         self.counts.delayed += u64::from(delay > faults.least_delay.0);
         let packed = Packed::new(&frame);
         let now = self.departure(now, from, packed.bytes());

@@ -55,6 +55,8 @@ pub enum Sabotage {
     KeepNothingNew,
     /// Shards do not remember which pieces of a data lease they hold.
     ForgetPieces,
+    /// New copies are filled with what another slice knows of its streams: windows that differ are joined.
+    JoinUnequalWindows,
     /// Workers commit a data lease before what they pushed of it is acknowledged.
     CommitUnseen,
 }
@@ -89,7 +91,7 @@ impl Sabotage {
             (Self::ClaimHigherFrontier, Message::Pulled(_)) => head.clock = head.clock.next(),
             (Self::CombineEach, Message::Control(Control::AddTable { spec, .. })) => spec.combine = Combine::Each,
             (Self::AcknowledgeUnseen, Message::Push(push)) => {
-                let last = streams.entry((head.from.to_bits(), push.table, push.shard)).or_default();
+                let last = streams.sent.entry((head.from.to_bits(), push.table, push.shard)).or_default();
                 *last = head.number.max(*last);
                 let acked = Acked { table: push.table, shard: push.shard, through: *last, refused: Vec::new() };
                 let reply = Head { source: head.source, ..Head::plain(head.to, head.from) };
@@ -130,6 +132,14 @@ impl Sabotage {
                     forget_last(bytes);
                 }
             }
+            (Self::JoinUnequalWindows, Message::Replica(replica)) if replica.filling.is_some() => {
+                if let Piece::Ledger { bytes } = &mut replica.what {
+                    let known = streams.ledgers.entry(replica.table).or_default();
+                    known.insert(replica.shard, bytes.clone());
+                    let other = known.iter().find(|(shard, _)| **shard != replica.shard);
+                    other.into_iter().for_each(|(_, other)| bytes.clone_from(other));
+                }
+            }
             (Self::ForgetPieces, Message::Push(push)) => push.lease = None,
             (Self::IgnoreLeases, Message::Control(Control::Begin { lease, .. })) => *lease = None,
             (Self::PassBarriersEarly, Message::Control(Control::Barrier { number })) => {
@@ -166,5 +176,11 @@ fn forget_last(ledger: &mut [u8]) {
     }
 }
 
-/// The last number sent on each stream.
-pub(crate) type Streams = BTreeMap<(u32, TableId, ShardId), u64>;
+/// What some kinds of sabotage have to know.
+#[derive(Default)]
+pub(crate) struct Streams {
+    /// The last number sent on each stream.
+    sent: BTreeMap<(u32, TableId, ShardId), u64>,
+    /// What new copies of each slice were last filled with, beside rows.
+    ledgers: BTreeMap<TableId, BTreeMap<ShardId, Vec<u8>>>,
+}

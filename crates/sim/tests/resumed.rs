@@ -38,10 +38,10 @@ fn first_run(seed: u64, spec: &TableSpec, random: &mut Random) -> Cluster {
     cluster.join_worker(Span(random.below(40_000_000)), program(lessons));
     let (server, worker) = (random.below(3) as u32, random.below(3) as u32);
     if random.chance(0.5) {
-        cluster.crash_amid_checkpoint(NodeId::Server(server));
+        cluster.crash_amid(Moment::Checkpoint, Some(NodeId::Server(server)));
         cluster.crash_worker(worker, Span(random.below(60_000_000)));
     } else {
-        cluster.crash_amid_checkpoint(NodeId::Worker(worker));
+        cluster.crash_amid(Moment::Checkpoint, Some(NodeId::Worker(worker)));
         cluster.crash_server(server, Span(random.below(60_000_000)));
     }
     cluster.checkpoint_every(Span(random.below(30_000_000)), Span::from_millis(5));
@@ -97,6 +97,27 @@ fn so_it_does_where_contributions_meet_by_clock() {
     every_example_counts_once("resumed, by clock", &counts().combine(Combine::Clock(Reduce::Sum)));
 }
 
+/// A run that ends well, whoever was lost on the way, leaves a checkpoint in which everything is done.
+#[test]
+fn the_last_checkpoint_of_a_run_holds_all_of_it() {
+    for (name, spec) in [("each", counts()), ("by clock", counts().combine(Combine::Clock(Reduce::Sum)))] {
+        for_seeds(&format!("the last checkpoint, {name}"), |seed| {
+            let mut random = Random::new(seed ^ 0x1A57);
+            let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+            let lessons = learns(&mut cluster, &spec, SHAPE.workers);
+            cluster.crash_worker(random.below(3) as u32, Span(random.below(60_000_000)));
+            cluster.crash_server(random.below(3) as u32, Span(random.below(40_000_000)));
+            cluster.last_checkpoint();
+            cluster.run();
+            cluster.check(every_lease_counted_once(lessons));
+            let last = cluster.kept().last().expect("one at the end");
+            assert_eq!(last.leases_done(), 24, "seed {seed}");
+            goes_on(seed, &spec, last, &mut random);
+            cluster
+        });
+    }
+}
+
 #[test]
 fn a_coordinator_that_is_lost_in_the_middle_of_a_checkpoint_leaves_those_before_whole() {
     let whole = Cell::new(0);
@@ -105,7 +126,7 @@ fn a_coordinator_that_is_lost_in_the_middle_of_a_checkpoint_leaves_those_before_
         let mut random = Random::new(seed ^ 0xC00D);
         let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
         let lessons = learns(&mut cluster, &spec, SHAPE.workers);
-        cluster.crash_amid_checkpoint(NodeId::Coordinator);
+        cluster.crash_amid(Moment::Checkpoint, Some(NodeId::Coordinator));
         cluster.checkpoint_every(Span(random.below(30_000_000)), Span::from_millis(5));
         cluster.run();
         cluster.check(every_lease_counted_once(lessons));

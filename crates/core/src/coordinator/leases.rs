@@ -66,8 +66,18 @@ impl DataSet {
         Some(Self { opened: false, furthest: clock, ended: clock, ..set })
     }
 
+    /// Whether a checkpoint says what of it is done. What a run keeps books by, each run begins anew, as with its tables.
+    fn is_kept(&self) -> bool {
+        !self.name.starts_with('.')
+    }
+
     /// Goes on where a checkpoint's run was, if that has read the same.
     fn open(&mut self, terms: LeaseTerms) -> Result<(), String> {
+        if !self.is_kept() {
+            self.ledger = Ledger::new(Terms::of(&terms)).map_err(|error| error.to_string())?;
+            (self.terms, self.opened) = (terms, true);
+            return Ok(());
+        }
         if self.terms.fingerprint != terms.fingerprint {
             let (was, is) = (&self.terms.input, &terms.input);
             return Err(format!("the checkpoint is of a run that read {was}, and this worker reads {is}"));
@@ -307,7 +317,11 @@ impl Coordinator {
     /// Every data set with the leases that were committed before a clock. None if that is not known any more.
     pub(super) fn leases_before(&self, clock: Clock) -> Option<Vec<KeptLeases>> {
         let kept = |set: &DataSet| {
-            let done = set.ledger.committed_before(clock)?;
+            let done = match set.is_kept() {
+                true => set.ledger.committed_before(clock)?,
+                // It keeps its number, and nothing else.
+                false => Ledger::new(Terms::of(&set.terms)).ok()?.committed(),
+            };
             KeptLeases::new(set.name.clone(), set.terms.clone(), done).ok()
         };
         self.sets.iter().map(kept).collect()

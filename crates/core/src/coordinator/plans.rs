@@ -1,7 +1,7 @@
 //! Plans: made when somebody comes or goes, adopted by every server first, and then told to the workers.
 
 use super::{Coordinator, Membership, Seat};
-use crate::Outbox;
+use crate::{Outbox, server_lease};
 use std::collections::BTreeSet;
 use types::{Clock, NodeId, Plan, PlanNumber, Source, Time};
 use wire::{Control, Member};
@@ -145,7 +145,7 @@ impl Coordinator {
     pub(super) fn begin(&self, to: NodeId, out: &mut Outbox) {
         let Some(clock) = self.seats.get(&to).and_then(|seat: &Seat| seat.since) else { return };
         let (plan, members, barriers) = (self.plan.clone(), self.members(), self.passed);
-        let lease = (self.membership != Membership::Fixed).then_some(self.patience);
+        let lease = (self.membership != Membership::Fixed).then_some(server_lease(self.patience));
         Self::say(to, Control::Begin { plan, members, clock, barriers, lease }, out);
     }
 }

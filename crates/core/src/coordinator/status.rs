@@ -74,7 +74,7 @@ impl Coordinator {
             waited_for: waited_for.into_iter().collect(),
             slow: self.slow(),
             patience: self.patience,
-            lease: (self.membership != Membership::Fixed).then_some(self.patience),
+            lease: (self.membership != Membership::Fixed).then_some(crate::server_lease(self.patience)),
             copies: self.copies() as u32,
             timeouts: self.timeouts(),
         }

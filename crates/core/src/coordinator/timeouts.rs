@@ -23,7 +23,7 @@ impl Coordinator {
     /// alike everywhere.
     pub(super) fn given_up_after(&self, node: NodeId) -> Span {
         match node {
-            NodeId::Server(_) if self.membership != Membership::Fixed => Span(self.patience.0 / 4 * 5),
+            NodeId::Server(_) if self.membership != Membership::Fixed => crate::given_up_after(self.patience),
             _ => self.patience,
         }
     }
@@ -52,13 +52,13 @@ impl Coordinator {
             given("a silent worker is done without", self.patience, "patience, which is set"),
             given(
                 "a server stops answering after its last beat that was answered",
-                self.patience,
-                "its lease: patience, never measured, for others rely on it",
+                crate::server_lease(self.patience),
+                "its lease: four fifths of patience, never measured, for others rely on it",
             ),
             given(
                 "a silent server is given up",
                 self.given_up_after(NodeId::Server(0)),
-                "its lease and a quarter, for clocks differ",
+                "patience and a quarter, for clocks differ",
             ),
             given("nodes may look for a new coordinator", self.finding(), "one and a half of patience"),
             given("what servers hold unevenly may be moved again", self.levels_after(), "ten of patience"),

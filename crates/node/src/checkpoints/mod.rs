@@ -16,7 +16,7 @@ use machine::{Image, Places, Resume};
 use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::time::Duration;
-use store::{CheckpointName, Opened, Positions, Rows, Settings, Slice, Store};
+use store::{CheckpointName, Opened, Positions, Problem, Rows, Settings, Slice, Store, StoreError};
 use types::{Clock, NumberType, TableSpec};
 use wire::{Field, Payload, Reader};
 
@@ -64,7 +64,13 @@ impl CheckpointSettings {
         store.probe()?;
         // Said now if another job's are there.
         match store.newest(Some(&self.job)) {
-            Err(error @ store::StoreError::OtherJob { .. }) => Err(error.into()),
+            Err(StoreError::Damaged { problem, location, .. }) if matches!(*problem, Problem::OtherJob { .. }) => {
+                let job = &self.job;
+                let reason = format!(
+                    "{location} is not for job '{job}': {problem}; say whose they are (--job), or name another place"
+                );
+                Err(NodeError::Checkpoint { reason })
+            }
             _ => Ok(()),
         }
     }

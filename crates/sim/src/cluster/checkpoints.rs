@@ -13,11 +13,6 @@ use wire::{Control, Frame};
 /// How often it is looked at.
 const LOOK: Span = Span::from_millis(5);
 
-/// A node that is to crash in the middle of a checkpoint does so within this of its beginning.
-const AMID: u64 = 8_000_000;
-/// And if that is the coordinator, another leads so long after.
-const UNLED: Span = Span::from_millis(40);
-
 /// A checkpoint that is whole: everything that a run can go on from.
 #[derive(Clone, Debug)]
 pub struct Kept {
@@ -59,8 +54,8 @@ pub(super) struct Checkpoints {
     owed: Vec<Owed>,
     /// How long after one is whole another is wanted.
     every: Option<Span>,
-    /// Who crashes in the middle of the next one.
-    doomed: Vec<NodeId>,
+    /// Whether one is made when every worker has left, and no other.
+    last: bool,
     /// What this run goes on from.
     from: Option<Kept>,
     /// What each server has said of its copies, which it says again when it is asked again.
@@ -91,18 +86,24 @@ impl Cluster {
         self.checkpoint(after);
     }
 
-    /// A node is gone without a word in the middle of the first checkpoint.
-    pub fn crash_amid_checkpoint(&mut self, node: NodeId) {
-        match node {
-            NodeId::Coordinator => self.may_be_unled(),
-            NodeId::Server(_) | NodeId::Worker(_) => self.planned += 1,
-        }
-        self.checkpoints.doomed.push(node);
+    /// A checkpoint is wanted when every worker has left.
+    pub fn last_checkpoint(&mut self) {
+        self.checkpoints.last = true;
+        self.coordinator.last_checkpoint(true);
+        self.checkpoint(LOOK);
     }
 
     pub(super) fn look_at_checkpoint(&mut self) {
         if self.leadership.away {
             return self.later(LOOK, Happening::Checkpoint);
+        }
+        if self.checkpoints.last {
+            // Whoever leads since may not have been told.
+            self.coordinator.last_checkpoint(true);
+            let in_time = self.coordinator.awaits_last_checkpoint() || self.coordinator.is_ending();
+            if !in_time {
+                return self.later(LOOK, Happening::Checkpoint);
+            }
         }
         match self.coordinator.take_checkpoint_end() {
             Some(CheckpointEnd::Whole(gathered)) => {
@@ -123,22 +124,9 @@ impl Cluster {
             self.drive_coordinator(|coordinator, now, out| {
                 coordinator.checkpoint(now, String::new(), String::new(), out);
             });
-            for node in std::mem::take(&mut self.checkpoints.doomed) {
-                let after = Span(self.random.below(AMID));
-                self.later(after, Happening::CrashAmidCheckpoint(node));
-            }
         }
         if !self.coordinator.is_finished() {
             self.later(LOOK, Happening::Checkpoint);
-        }
-    }
-
-    pub(super) fn crash_amid(&mut self, node: NodeId) {
-        self.network.counts.amid_checkpoint += u64::from(self.coordinator.is_checkpointing());
-        match node {
-            NodeId::Coordinator => self.crash_the_coordinator(UNLED),
-            NodeId::Server(server) => self.crash_a_server(server as usize),
-            NodeId::Worker(worker) => self.crash(worker as usize),
         }
     }
 

@@ -4,7 +4,7 @@ use super::{Cluster, Happening};
 use crate::sabotage::Sabotage;
 use machine::{Coordinator, Membership, Outbox, Size};
 use std::collections::VecDeque;
-use types::{Source, Span, Time};
+use types::{NodeId, Source, Span, Time};
 use wire::Frame;
 
 /// How many decisions one that keeps them late has told and not kept.
@@ -80,8 +80,10 @@ impl Cluster {
 
     /// Another coordinator leads, and knows what was kept.
     pub(super) fn succeed(&mut self) {
+        self.forget_coordinators_clock();
+        let now = self.clocks.show(NodeId::Coordinator, self.now);
         let Leadership { size, membership, patience, kept, .. } = &self.leadership;
-        let recalled = Coordinator::recall(self.now, kept, *size, *membership, *patience);
+        let recalled = Coordinator::recall(now, kept, *size, *membership, *patience);
         self.coordinator = recalled.expect("a coordinator's own memory");
         self.leadership.late.clear();
         self.leadership.term += 1;
@@ -99,7 +101,8 @@ impl Cluster {
             return;
         }
         let mut out = Outbox::new();
-        take(&mut self.coordinator, self.now, &mut out);
+        let now = self.clocks.show(NodeId::Coordinator, self.now);
+        take(&mut self.coordinator, now, &mut out);
         let plan = self.coordinator.plan();
         // When every worker has left, so may servers.
         if plan.live_workers().count() > 0 {

@@ -3,7 +3,7 @@
 use super::actor::{Actor, Standing};
 use super::{Cluster, Happening, SAY_AGAIN};
 use crate::history::Event;
-use crate::network::Isolation;
+use crate::network::{Isolation, LinkFault};
 use crate::program::Step;
 use machine::{Server, ServerInput, Worker};
 use types::{NodeId, Plan, Source, Span, WorkerId};
@@ -104,6 +104,19 @@ impl Cluster {
         let node = NodeId::Worker(worker);
         self.later(after, Happening::Isolate(node, Some(Isolation::Coordinator)));
         self.later(Span(after.0 + length.0), Happening::Isolate(node, None));
+    }
+
+    /// Cuts a worker off from everybody, at that time and for so long.
+    pub fn partition_worker(&mut self, worker: u32, after: Span, length: Span) {
+        let node = NodeId::Worker(worker);
+        self.later(after, Happening::Isolate(node, Some(Isolation::Everybody)));
+        self.later(Span(after.0 + length.0), Happening::Isolate(node, None));
+    }
+
+    /// Does something to the link between two nodes, at that time and for so long.
+    pub fn fault_link(&mut self, one: NodeId, other: NodeId, fault: LinkFault, after: Span, length: Span) {
+        self.later(after, Happening::Cut(one, other, Some(fault)));
+        self.later(Span(after.0 + length.0), Happening::Cut(one, other, None));
     }
 
     pub(super) fn crash_a_server(&mut self, server: usize) {

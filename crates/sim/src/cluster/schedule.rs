@@ -1,7 +1,7 @@
 //! What happens next: by time and, at one time, in the order of scheduling, so that a seed always gives the same run.
 
-use super::Cluster;
-use crate::network::{Isolation, Parcel};
+use super::{Cluster, Moment};
+use crate::network::{Isolation, LinkFault, Parcel};
 use std::cmp::Reverse;
 use types::{NodeId, Span, Time};
 
@@ -22,7 +22,9 @@ pub(super) enum Happening {
     Isolate(NodeId, Option<Isolation>),
     JoinServer(usize),
     Checkpoint,
-    CrashAmidCheckpoint(NodeId),
+    CrashAmid(Moment, NodeId),
+    SetBack(NodeId, Span),
+    Cut(NodeId, NodeId, Option<LinkFault>),
     CrashCoordinator(Span),
     Succeed,
 }

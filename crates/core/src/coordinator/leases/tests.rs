@@ -312,3 +312,21 @@ fn what_was_all_committed_before_it_was_ended_is_over_like_any_other() {
     let over = Control::LeasesOver { set: 0, number: 3, clock: Clock(6) };
     assert_eq!(bench.ask(ONE, 3, 1), [(ONE, over)]);
 }
+
+#[test]
+fn what_a_run_keeps_books_by_is_begun_anew_under_its_number() {
+    let mut bench = Bench::new();
+    bench.say(ONE, Control::OpenLeases { name: ".once".into(), terms: terms() });
+    let ask = Control::AskLeases { set: 1, number: 1, wanted: 4 };
+    bench.say(ONE, ask);
+    bench.begin_checkpoint();
+    let (set, clock, examples, busy) = (1, Clock(6), 10, Span(10));
+    (0..4).for_each(|lease| drop(bench.say(ONE, Control::CommitLease { set, lease, clock, examples, busy })));
+    let crate::Gathered { name, clock, slices, tables, leases, .. } = bench.end_checkpoint();
+    assert!(!leases[1].done().contains(0));
+    let tables = tables.into_iter().map(|(spec, _)| spec).collect();
+    let mut next = Bench::resumed(crate::Resume { location: "place".into(), name, clock, slices, tables, leases });
+    let other = LeaseTerms { fingerprint: 8, ranges: 1, ..terms() };
+    let opened = next.say(ONE, Control::OpenLeases { name: ".once".into(), terms: other }).remove(0).1;
+    assert!(matches!(opened, Control::LeasesOpened { set: Ok(1), .. }), "{opened:?}");
+}

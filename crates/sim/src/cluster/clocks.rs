@@ -1,0 +1,131 @@
+//! Every node on a clock of its own: clocks run faster or slower than time does, may be set back, and begin anywhere; only a server's
+//! begins with it, as does that of the first coordinator, for they go by how long they have been there. What machines are told of the
+//! time is what their node's clock shows.
+
+use super::{Cluster, Happening};
+use crate::random::Random;
+use machine::{ServerInput, WorkerInput};
+use std::collections::BTreeMap;
+use types::{NodeId, Span, Time};
+
+/// Clocks begin within this of each other.
+const STARTS: u64 = 3_600_000_000_000;
+
+/// One node's clock.
+#[derive(Clone, Copy)]
+struct Clock {
+    /// When it began, and what it showed then.
+    born: Time,
+    start: u64,
+    rate: f64,
+    /// By how much it was set back.
+    back: u64,
+}
+
+/// The clocks of all nodes. Without skew they all show the time.
+pub(super) struct Clocks {
+    skew: Option<f64>,
+    random: Random,
+    of: BTreeMap<NodeId, Clock>,
+}
+
+impl Clocks {
+    pub fn new(seed: u64) -> Self {
+        Self { skew: None, random: Random::new(seed ^ 0xC10C_C10C), of: BTreeMap::new() }
+    }
+
+    /// What a node's clock shows.
+    pub fn show(&mut self, node: NodeId, now: Time) -> Time {
+        let Some(skew) = self.skew else { return now };
+        let random = &mut self.random;
+        let clock = self.of.entry(node).or_insert_with(|| {
+            let rate = 1.0 - skew + 2.0 * skew * (random.below(1001) as f64 / 1000.0);
+            let anywhere = random.below(STARTS);
+            let start = match node {
+                NodeId::Server(_) => 0,
+                NodeId::Coordinator if now == Time(0) => 0,
+                NodeId::Coordinator | NodeId::Worker(_) => anywhere,
+            };
+            Clock { born: now, start, rate, back: 0 }
+        });
+        let passed = (now.since(clock.born).0 as f64 * clock.rate) as u64;
+        Time((clock.start + passed).saturating_sub(clock.back))
+    }
+}
+
+impl Cluster {
+    /// Every node has a clock of its own from now on: most begin anywhere within an hour, and each runs faster or slower than time by up to this
+    /// share of it.
+    pub fn skew_clocks(&mut self, share: f64) {
+        self.begin_clocks(share);
+        self.network.counts.skewed += 1;
+    }
+
+    /// The clocks of those who are there begin.
+    fn begin_clocks(&mut self, skew: f64) {
+        self.clocks.skew = Some(skew);
+        let servers = (0..self.servers.len() as u32).map(NodeId::Server);
+        for node in servers.chain([NodeId::Coordinator]) {
+            self.clocks.show(node, self.now);
+        }
+    }
+
+    /// A node's clock runs at so many times the speed of time. To be said when clocks are skewed, before the run.
+    pub fn set_clock_rate(&mut self, node: NodeId, rate: f64) {
+        self.clocks.show(node, self.now);
+        self.clocks.of.get_mut(&node).into_iter().for_each(|clock| clock.rate = rate);
+    }
+
+    /// Sets a node's clock back at that time, by so much.
+    pub fn set_clock_back(&mut self, node: NodeId, after: Span, by: Span) {
+        if self.clocks.skew.is_none() {
+            self.begin_clocks(0.0);
+        }
+        self.later(after, Happening::SetBack(node, by));
+    }
+
+    pub(super) fn set_back(&mut self, node: NodeId, by: Span) {
+        self.clocks.show(node, self.now);
+        if let Some(clock) = self.clocks.of.get_mut(&node) {
+            clock.back += by.0;
+            self.network.counts.set_back += 1;
+        }
+    }
+
+    /// Another coordinator has another clock.
+    pub(super) fn forget_coordinators_clock(&mut self) {
+        self.clocks.of.remove(&NodeId::Coordinator);
+    }
+
+    /// What a server is told, at the time that its clock shows.
+    pub(super) fn by_servers_clock(&mut self, server: usize, input: ServerInput) -> ServerInput {
+        let at = self.clocks.show(NodeId::Server(server as u32), self.now);
+        match input {
+            ServerInput::Frame(_, frame) => ServerInput::Frame(at, frame),
+            ServerInput::Tick(_) => ServerInput::Tick(at),
+            ServerInput::Beat(_) => ServerInput::Beat(at),
+            ServerInput::Restore(_, restored) => ServerInput::Restore(at, restored),
+            other => other,
+        }
+    }
+
+    /// What a worker is told, or its program asks for, at the time that its clock shows.
+    pub(super) fn by_workers_clock(&mut self, worker: usize, input: WorkerInput) -> WorkerInput {
+        let at = self.clocks.show(NodeId::Worker(worker as u32), self.now);
+        match input {
+            WorkerInput::Frame(_, frame) => WorkerInput::Frame(at, frame),
+            WorkerInput::Tick(_) => WorkerInput::Tick(at),
+            WorkerInput::Reconnected(_, node) => WorkerInput::Reconnected(at, node),
+            WorkerInput::Push(_, table, batch, after) => WorkerInput::Push(at, table, batch, after),
+            WorkerInput::Pull(_, table, keys, after) => WorkerInput::Pull(at, table, keys, after),
+            WorkerInput::PushPull(_, table, batch, after) => WorkerInput::PushPull(at, table, batch, after),
+            WorkerInput::Scan(_, table, range, after) => WorkerInput::Scan(at, table, range, after),
+            WorkerInput::Ask(_, table, keys) => WorkerInput::Ask(at, table, keys),
+            WorkerInput::Tune(_, table, setting) => WorkerInput::Tune(at, table, setting),
+            WorkerInput::Limit(_, bandwidth) => WorkerInput::Limit(at, bandwidth),
+            WorkerInput::EndClock(_) => WorkerInput::EndClock(at),
+            WorkerInput::CommitLease(_, lease, work) => WorkerInput::CommitLease(at, lease, work),
+            other => other,
+        }
+    }
+}

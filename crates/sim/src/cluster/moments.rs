@@ -1,0 +1,91 @@
+//! Nodes that are lost in the middle of something: when the first message of it is sent, or very soon after.
+
+use super::{Cluster, Happening};
+use types::{NodeId, PlanNumber, Span};
+use wire::{Control, Frame, Message};
+
+/// Whoever is to be lost is lost within this of the moment.
+const SOON: u64 = 8_000_000;
+/// And if that is the coordinator, another leads so long after.
+const UNLED: Span = Span::from_millis(40);
+
+/// Something that takes a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// A checkpoint is being made.
+    Checkpoint,
+    /// A new copy of a slice is being filled.
+    Migration,
+    /// Servers go by a plan without one of them that was lost.
+    Failover,
+    /// A worker commits a lease.
+    Commit,
+}
+
+/// Who is to be lost, and when.
+pub(super) struct Doomed {
+    moment: Moment,
+    /// Whoever says the first word of it, where nobody is named.
+    node: Option<NodeId>,
+}
+
+impl Moment {
+    /// Whether this frame belongs to it.
+    fn has(self, frame: &Frame, crashed: u64) -> bool {
+        match (self, &frame.message) {
+            (Self::Checkpoint, Message::Control(Control::Checkpoint { .. }))
+            | (Self::Commit, Message::Control(Control::CommitLease { .. })) => true,
+            (Self::Migration, Message::Replica(replica)) => replica.filling.is_some(),
+            (Self::Failover, Message::Control(Control::Adopt { plan, .. })) => {
+                crashed > 0 && plan.number > PlanNumber(1)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Cluster {
+    /// A node is gone without a word in the middle of the first such moment: the one that is named, or whoever says the first word of it.
+    pub fn crash_amid(&mut self, moment: Moment, node: Option<NodeId>) {
+        match node {
+            Some(NodeId::Coordinator) => self.may_be_unled(),
+            _ => self.planned += 1,
+        }
+        self.doomed.push(Doomed { moment, node });
+    }
+
+    /// Looks whether a frame that is sent begins a moment that somebody is to be lost in.
+    pub(super) fn note_moment(&mut self, frame: &Frame) {
+        if self.doomed.is_empty() {
+            return;
+        }
+        let (crashed, from) = (self.network.counts.crashed, frame.head.from);
+        let (due, waiting) = std::mem::take(&mut self.doomed)
+            .into_iter()
+            .partition::<Vec<_>, _>(|doomed| doomed.moment.has(frame, crashed));
+        self.doomed = waiting;
+        for Doomed { moment, node } in due {
+            let after = Span(self.random.below(SOON));
+            self.later(after, Happening::CrashAmid(moment, node.unwrap_or(from)));
+        }
+    }
+
+    pub(super) fn crash_in(&mut self, moment: Moment, node: NodeId) {
+        let before = self.network.counts.crashed + self.network.counts.unled;
+        match node {
+            NodeId::Coordinator => self.crash_the_coordinator(UNLED),
+            NodeId::Server(server) => self.crash_a_server(server as usize),
+            NodeId::Worker(worker) => self.crash(worker as usize),
+        }
+        let counts = &mut self.network.counts;
+        // One that is to go with its next decision is gone soon enough.
+        if counts.crashed + counts.unled > before || node == NodeId::Coordinator {
+            *match moment {
+                Moment::Checkpoint => &mut counts.amid_checkpoint,
+                Moment::Migration => &mut counts.amid_migration,
+                Moment::Failover => &mut counts.amid_failover,
+                Moment::Commit => &mut counts.amid_commit,
+            } += 1;
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Bad days of every kind: clocks that do not run alike, links that are cut or slow, workers that are cut off, and nodes that are lost in
+//! the middle of something. Bounds are kept, nothing acknowledged is lost or counts twice, nobody answers beside another, every run ends.
+
+use sim::*;
+use types::{Combine, Consistency, NodeId, NumberType, Reduce, Span, TableSpec};
+
+const SHAPE: Shape = Shape { servers: 3, workers: 3 };
+const PATIENCE: Span = Span::from_millis(500);
+/// By how much a clock may run fast or slow: a fifth.
+const SKEW: f64 = 0.2;
+
+fn rows(workers: u32) -> TableSpec {
+    TableSpec::sparse("t", workers).number(NumberType::F64).consistency(Consistency::slack(1))
+}
+
+/// Everybody pushes and reads for a while.
+fn works(cluster: &mut Cluster, seed: u64, shape: Shape, spec: &TableSpec) {
+    let table = cluster.table(spec.clone());
+    let work = Work { clocks: 8, ..Work::default() };
+    cluster.programs(work.programs(seed, shape, table, spec));
+}
+
+fn check(cluster: &Cluster) {
+    cluster.check(one_head_at_a_time());
+    cluster.check(staleness_at_most(1));
+    cluster.check(reported_clock_is_true());
+    cluster.check(no_acknowledged_push_lost_or_doubled());
+    cluster.check(barriers_hold());
+    cluster.check(all_finished());
+}
+
+/// Everybody learns from leases: each example counts once in every epoch.
+fn learns(cluster: &mut Cluster, spec: &TableSpec, workers: u32) -> Lessons {
+    let table = cluster.table(spec.clone());
+    let lessons = Lessons { table, ranges: 12, minibatches: 4, keys: 3, epochs: 2, per_clock: 3, at_once: 2 };
+    let mut steps = vec![Step::MakeTable(table), Step::Learn(lessons), Step::EndClock, Step::EndClock];
+    steps.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(table, &lessons.all_keys())]);
+    cluster.programs(vec![steps; workers as usize]);
+    lessons
+}
+
+fn counts() -> TableSpec {
+    TableSpec::sparse("counts", 1).number(NumberType::I64).consistency(Consistency::slack(1))
+}
+
+/// A server is cut off for longer than anybody has patience, while every node goes by a clock of its own.
+fn cut_off_with_skew(seed: u64, skew: f64) -> Result<Cluster, Stuck> {
+    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+    cluster.skew_clocks(skew);
+    works(&mut cluster, seed, SHAPE, &rows(SHAPE.workers));
+    let mut random = Random::new(seed ^ 0x5CE3);
+    let from = if random.chance(0.3) { Isolation::Everybody } else { Isolation::Coordinator };
+    let server = random.below(SHAPE.servers.into()) as u32;
+    if random.chance(0.5) {
+        // At the edge of what may be: there it breaks if it does.
+        cluster.set_clock_rate(NodeId::Server(server), 1.0 - skew);
+        cluster.set_clock_rate(NodeId::Coordinator, 1.0 + skew);
+    }
+    cluster.isolate_server(server, from, Span(random.below(60_000_000)), Span::from_millis(2_500));
+    cluster.try_run()?;
+    Ok(cluster)
+}
+
+#[test]
+fn nobody_answers_beside_another_where_clocks_run_a_fifth_fast_or_slow() {
+    for_seeds("skewed clocks", |seed| {
+        let cluster = cut_off_with_skew(seed, SKEW).unwrap_or_else(|stuck| panic!("{stuck}"));
+        check(&cluster);
+        cluster
+    });
+}
+
+#[test]
+fn a_clock_that_runs_far_too_slow_is_noticed() {
+    let found = some_seed(|seed| {
+        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+        cluster.skew_clocks(0.0);
+        works(&mut cluster, seed, SHAPE, &rows(SHAPE.workers));
+        let mut random = Random::new(seed ^ 0x150_1A7E);
+        let server = random.below(SHAPE.servers.into()) as u32;
+        cluster.set_clock_rate(NodeId::Server(server), 0.1);
+        let at = Span(random.below(60_000_000));
+        cluster.isolate_server(server, Isolation::Coordinator, at, Span::from_millis(1_500));
+        match cluster.try_run() {
+            Err(stuck) => Some(stuck.to_string()),
+            Ok(()) => cluster.violation(one_head_at_a_time()).map(|violation| violation.to_string()),
+        }
+    });
+    println!("a tenth of the speed: {}", found.expect("two heads answer"));
+}
+
+/// Leases go on where clocks differ, and where those of workers and of the coordinator are set back: nothing that counts hangs on them.
+#[test]
+fn every_example_counts_once_where_clocks_differ_and_are_set_back() {
+    for_seeds("clocks set back", |seed| {
+        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+        cluster.skew_clocks(SKEW);
+        let lessons = learns(&mut cluster, &counts(), SHAPE.workers);
+        let mut random = Random::new(seed ^ 0xBAC4);
+        for node in [NodeId::Coordinator, NodeId::Worker(random.below(3) as u32)] {
+            cluster.set_clock_back(node, Span(random.below(60_000_000)), Span(random.below(5_000_000_000)));
+        }
+        cluster.crash_worker(random.below(3) as u32, Span(random.below(80_000_000)));
+        cluster.run();
+        cluster.check(every_lease_counted_once(lessons));
+        cluster.check(one_head_at_a_time());
+        cluster.check(all_finished());
+        cluster
+    });
+}
+
+/// A server's clock that is set back makes its lease last: no machine can know. Processes go by clocks that are never set back.
+#[test]
+fn a_servers_clock_that_is_set_back_is_noticed() {
+    let found = some_seed(|seed| {
+        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+        works(&mut cluster, seed, SHAPE, &rows(SHAPE.workers));
+        let (server, at) = ((seed % 3) as u32, Span(20_000_000));
+        cluster.isolate_server(server, Isolation::Coordinator, at, Span::from_millis(2_500));
+        cluster.set_clock_back(NodeId::Server(server), Span::from_millis(60), Span::from_secs(3));
+        match cluster.try_run() {
+            Err(stuck) => Some(stuck.to_string()),
+            Ok(()) => cluster.violation(one_head_at_a_time()).map(|violation| violation.to_string()),
+        }
+    });
+    println!("set back: {}", found.expect("two heads answer"));
+}
+
+#[test]
+fn a_worker_that_is_cut_off_from_everybody_is_done_without_and_its_leases_count_once() {
+    for (name, spec) in [("each", counts()), ("by clock", counts().combine(Combine::Clock(Reduce::Sum)))] {
+        for_seeds(&format!("workers cut off, {name}"), |seed| {
+            let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+            let lessons = learns(&mut cluster, &spec, SHAPE.workers);
+            let mut random = Random::new(seed ^ 0x0FF);
+            // For longer than anybody's patience, or for less: then it goes on as if nothing had been.
+            let length = Span(if random.chance(0.7) { 1_500_000_000 } else { 200_000_000 });
+            cluster.partition_worker(random.below(3) as u32, Span(random.below(60_000_000)), length);
+            cluster.run();
+            cluster.check(every_lease_counted_once(lessons));
+            cluster.check(one_head_at_a_time());
+            cluster.check(all_finished());
+            cluster
+        });
+    }
+}
+
+#[test]
+fn bounds_hold_over_links_that_are_cut_or_slow_for_a_while() {
+    for_seeds("links", |seed| {
+        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+        works(&mut cluster, seed, SHAPE, &rows(SHAPE.workers));
+        let mut random = Random::new(seed ^ 0x11C4);
+        let (server, other) = (random.below(3) as u32, random.below(2) as u32);
+        let worker = NodeId::Worker(random.below(3) as u32);
+        let between = NodeId::Server((server + 1 + other) % 3);
+        let at = |random: &mut Random| Span(random.below(40_000_000));
+        let (first, second, third) = (at(&mut random), at(&mut random), at(&mut random));
+        cluster.fault_link(worker, NodeId::Server(server), LinkFault::Cut, first, Span::from_millis(300));
+        let slow = LinkFault::Slow(Span(5_000_000 + random.below(40_000_000)));
+        cluster.fault_link(NodeId::Server(server), between, slow, second, Span::from_millis(400));
+        cluster.fault_link(NodeId::Worker(other), between, slow, third, Span::from_millis(400));
+        cluster.run();
+        check(&cluster);
+        cluster
+    });
+}
+
+/// A server comes, and whoever fills it, or the one that is filled, or the coordinator is lost in the middle of that.
+#[test]
+fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_migration() {
+    for_seeds("amid a migration", |seed| {
+        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+        works(&mut cluster, seed, SHAPE, &rows(SHAPE.workers));
+        let mut random = Random::new(seed ^ 0x316);
+        let comes = cluster.join_server(Span(random.below(40_000_000)));
+        let who = [None, Some(NodeId::Server(comes)), Some(NodeId::Coordinator)];
+        cluster.crash_amid(Moment::Migration, who[random.below(3) as usize]);
+        cluster.run();
+        check(&cluster);
+        cluster
+    });
+}
+
+/// A server is lost; while the others take its place a second one, or the coordinator, or a worker is, too.
+#[test]
+fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_failover() {
+    let shape = Shape { servers: 4, workers: 3 };
+    for_seeds("amid a failover", |seed| {
+        let mut cluster = Cluster::open(seed, shape, Faults::ALL, PATIENCE, 3);
+        works(&mut cluster, seed, shape, &rows(shape.workers));
+        let mut random = Random::new(seed ^ 0xFA11);
+        let server = random.below(4) as u32;
+        cluster.crash_server(server, Span(random.below(60_000_000)));
+        let second = NodeId::Server((server + 1 + random.below(3) as u32) % 4);
+        let who = [second, NodeId::Coordinator, NodeId::Worker(random.below(3) as u32)];
+        cluster.crash_amid(Moment::Failover, Some(who[random.below(3) as usize]));
+        cluster.run();
+        check(&cluster);
+        cluster
+    });
+}
+
+/// A worker is lost, or the coordinator, when a lease is committed: it counts once, whether that was heard or not.
+#[test]
+fn every_example_counts_once_when_somebody_is_lost_in_the_middle_of_a_commit() {
+    for_seeds("amid a commit", |seed| {
+        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+        let lessons = learns(&mut cluster, &counts(), SHAPE.workers);
+        let who = if Random::new(seed ^ 0xC033).chance(0.6) { None } else { Some(NodeId::Coordinator) };
+        cluster.crash_amid(Moment::Commit, who);
+        cluster.run();
+        cluster.check(every_lease_counted_once(lessons));
+        cluster.check(all_finished());
+        cluster
+    });
+}
+
+/// A copy that knows of the streams what another slice knows takes over: what it takes to be there is not, or comes twice.
+#[test]
+fn windows_that_are_joined_though_they_differ_are_noticed() {
+    let found = some_seed(|seed| {
+        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+        cluster.sabotage(Sabotage::JoinUnequalWindows);
+        works(&mut cluster, seed, SHAPE, &rows(SHAPE.workers));
+        let mut random = Random::new(seed ^ 0x5E12);
+        cluster.join_server(Span(random.below(40_000_000)));
+        cluster.crash_server(random.below(3) as u32, Span(random.below(60_000_000)));
+        if let Err(stuck) = cluster.try_run() {
+            return Some(stuck.to_string());
+        }
+        let checkers = [no_acknowledged_push_lost_or_doubled(), staleness_at_most(1), all_finished()];
+        checkers.into_iter().find_map(|checker| cluster.violation(checker)).map(|violation| violation.to_string())
+    });
+    println!("joined: {}", found.expect("something is lost or doubled"));
+}

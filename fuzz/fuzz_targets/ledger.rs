@@ -1,0 +1,77 @@
+//! Whatever a checkpoint says that a shard knew, that workers owed it, or that was leased, it is refused or a shard that goes on.
+#![no_main]
+
+use inputs::{SERVER, WORKER, frame, plan, specs};
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use machine::leases::KeptLeases;
+use machine::{Outbox, OwedRows, Restored, Server};
+use types::{Clock, NodeId, TableId, TableSpec, Time};
+use update::Registry;
+use wire::{Control, Field, Frame, Head, Message, Pool, Reader};
+
+const TABLE: TableId = TableId(0);
+
+fn server() -> Server {
+    Server::new(SERVER, plan(), Registry::builtin(), Pool::new())
+}
+
+fn told(server: &mut Server, control: Control) {
+    let head = Head::plain(NodeId::Coordinator, SERVER);
+    server.handle(Time(0), Frame { head, message: Message::Control(control) }, &mut Outbox::new());
+    server.settle(&mut Outbox::new());
+}
+
+fn hears(server: &mut Server, input: &mut Unstructured, most: usize) -> Result<()> {
+    for now in 0..input.int_in_range(0..=most)? {
+        let frame = frame(input, WORKER, SERVER)?;
+        server.handle(Time(now as u64), frame, &mut Outbox::new());
+        server.settle(&mut Outbox::new());
+    }
+    Ok(())
+}
+
+fn copy(server: &mut Server, number: u64) -> Vec<machine::Image> {
+    let (clock, last, location, name) = (Clock(number), true, String::new(), String::new());
+    told(server, Control::Checkpoint { number, clock, last, location, name });
+    server.take_images()
+}
+
+fn go_on(spec: TableSpec, mut images: Vec<machine::Image>, input: &mut Unstructured) -> Result<()> {
+    if let Some(image) = images.first_mut() {
+        match input.int_in_range(0..=2)? {
+            // Anything at all, or what was written with a few bytes changed.
+            0 => image.ledger = input.bytes(input.len() / 2)?.to_vec(),
+            _ => {
+                for _ in 0..input.int_in_range(0..=3)? {
+                    let at = input.choose_index(image.ledger.len())?;
+                    image.ledger[at] = input.arbitrary()?;
+                }
+            }
+        }
+    }
+    let owed = OwedRows::get(&mut Reader(input.bytes(input.len() / 4)?)).ok();
+    let restored = Restored { table: TABLE, spec, clock: Clock(1), images, owed: owed.into_iter().collect() };
+    let mut next = server();
+    next.restore(Time(0), &restored, &mut Outbox::new());
+    hears(&mut next, input, 8)?;
+    next.tick(Time(u64::MAX / 2), &mut Outbox::new());
+    drop(copy(&mut next, 1));
+    let _ = next.counts();
+    Ok(())
+}
+
+fn run(input: &mut Unstructured) -> Result<()> {
+    let spec = input.choose(&specs())?.clone();
+    let mut first = server();
+    told(&mut first, Control::AddTable { table: TABLE, spec: spec.clone() });
+    hears(&mut first, input, 6)?;
+    let images = copy(&mut first, 1);
+    go_on(spec, images, input)
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    KeptLeases::get(&mut Reader(bytes)).ok();
+    OwedRows::get(&mut Reader(bytes)).ok();
+    run(&mut Unstructured::new(bytes)).ok();
+});
