@@ -227,7 +227,7 @@ fn what_servers_hold_unevenly_is_moved_when_it_is_worth_it_and_not_all_the_time(
     let make = Control::MakeTable { spec: TableSpec::sparse("t", 1) };
     said(&mut coordinator, Time(0), members[2].0, members[2].1, make);
     let slices = |server: u32| (4 * server..4 * server + 4).map(types::ShardId);
-    let mut report = |coordinator: &mut Coordinator, seconds: u64, server: u32, bytes: u64| {
+    let report = |coordinator: &mut Coordinator, seconds: u64, server: u32, bytes: u64| {
         let report =
             wire::Report { slices: slices(server).map(|slice| (slice, bytes)).collect(), ..Default::default() };
         let (node, source) = members[server as usize];
