@@ -10,8 +10,9 @@ use types::{NodeId, PART_BYTES, Position, PositionRange};
 use update::Number;
 use wire::{Payload, Piece, Replica};
 
-/// Pieces under way.
-const UNDER_WAY: usize = 8;
+/// Pieces under way: enough to keep a link busy, and few enough that what is pushed meanwhile does not stand behind them, for every slice
+/// of a server may be filled at once.
+const UNDER_WAY: usize = 2;
 /// Rounds over what has changed meanwhile, before the rest is sent at once, however much it is.
 const ROUNDS: u32 = 8;
 
