@@ -68,7 +68,7 @@ fn a_worker_that_is_held_up_is_named_and_every_time_out_says_why() {
     };
     let rows = [
         ("silent worker is done without", "patience", 8.0),
-        ("server stops answering", "its lease", 8.0),
+        ("server stops answering", "four fifths of patience", 6.4),
         ("silent server is given up", "a quarter", 10.0),
         ("says that it lives", "a quarter of patience", 0.5),
     ];

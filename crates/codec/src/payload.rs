@@ -151,6 +151,7 @@ impl PayloadEncoder {
     /// [`PayloadEncoder::with_owed`].
     pub fn encode(&mut self, rows: Rows<'_>, values: &[u8]) -> Option<(Vec<u8>, Formats)> {
         let before = self.meter;
+        let values = placed(values);
         let (bytes, formats) = self.encode_any(rows, values)?;
         if bytes.len() < values.len() || values.is_empty() {
             return Some((bytes, formats));
@@ -223,7 +224,7 @@ impl PayloadEncoder {
     /// `values` with what error feedback has kept back of these rows, which is then no longer owed. `None` where nothing is.
     pub fn with_owed(&mut self, rows: Rows<'_>, values: &[u8]) -> Option<Vec<f32>> {
         let residuals = self.value_encoder_mut()?.residuals_mut().filter(|residuals| residuals.rows() > 0)?;
-        let mut sums: Vec<f32> = bytemuck::cast_slice(values).to_vec();
+        let mut sums: Vec<f32> = bytemuck::cast_slice(placed(values)).to_vec();
         residuals.with(rows, |kept| {
             sums.iter_mut().zip(kept).for_each(|(sum, kept)| *sum += std::mem::take(kept));
         });
@@ -268,8 +269,16 @@ impl PayloadDecoder {
     }
 }
 
+/// Bytes of numbers, where numbers may stand: no bytes may be anywhere.
+fn placed(values: &[u8]) -> &[u8] {
+    if values.is_empty() { bytemuck::cast_slice::<u64, u8>(&[]) } else { values }
+}
+
 fn numbers<T: bytemuck::Pod>(bytes: &mut [u8]) -> Result<&mut [T], DecodeError> {
     let found = bytes.len();
+    if bytes.is_empty() {
+        return Ok(&mut []);
+    }
     bytemuck::try_cast_slice_mut(bytes).map_err(|_| DecodeError::Length { expected: found / size_of::<T>(), found })
 }
 
@@ -326,6 +335,21 @@ mod tests {
                 let out = bytemuck::cast_slice_mut(&mut again);
                 PayloadDecoder::default().decode(formats, &bytes, number, 1, out).expect("readable");
                 assert_eq!(bytemuck::cast_slice::<u64, u8>(&again), raw, "{names:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_values_may_stand_anywhere() {
+        let mut bytes = [0u8; 16];
+        for at in 0..8 {
+            for (names, number) in
+                [(&["zeros"][..], NumberType::F64), (&["zeros", "lz4"], NumberType::I64), (&["bf16"], NumberType::F32)]
+            {
+                let mut encoder = encoder(names, number, 1);
+                let (encoded, formats) = encoder.encode(Rows::List(&[]), &bytes[at..at]).expect("on");
+                let out = &mut bytes[at..at];
+                PayloadDecoder::default().decode(formats, &encoded, number, 1, out).expect("readable");
             }
         }
     }

@@ -4,6 +4,10 @@ mod changes;
 mod checkpoints;
 mod copies;
 
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
 use super::measure::{self, Format, Report};
 
 /// The settings of `bench cluster`.
@@ -39,21 +43,28 @@ pub struct Options {
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
     let mut report = Report::default();
+    let progress = ProgressBar::no_length().with_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}")?);
+    progress.enable_steady_tick(Duration::from_millis(200));
     if wanted("copies") {
+        progress.set_message("one copy of everything and two");
         copies::run(options, &mut report)?;
     }
     if wanted("checkpoints") {
+        progress.set_message("with and without checkpoints");
         checkpoints::run(options, &mut report)?;
     }
     if wanted("rows") {
         for rows in [options.table_rows / 10, options.table_rows, options.table_rows * 10, options.table_rows * 100] {
+            progress.set_message(format!("a server comes and one dies, {rows} rows"));
             changes::run(4, rows, &format!("{rows}_rows"), &mut report)?;
         }
     }
     if wanted("servers") {
         for servers in [2, 4, 8, 16] {
+            progress.set_message(format!("a server comes and one dies, {servers} servers"));
             changes::run(servers, options.table_rows, &format!("{servers}_servers"), &mut report)?;
         }
     }
+    progress.finish_and_clear();
     Ok(report.print(if options.json { Format::Json } else { Format::Table })?)
 }

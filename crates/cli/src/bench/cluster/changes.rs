@@ -70,11 +70,12 @@ pub fn run(servers: u32, rows: u64, name: &str, report: &mut Report) -> anyhow::
         let keys: Vec<u64> = (first..rows.min(first + FILL)).collect();
         table.push(&table.keys(&keys), vec![1.0; keys.len() * 4])?.wait()?;
     }
-    let probes = table.keys(&(0..PROBES).map(|probe| probe * (rows / PROBES)).collect::<Vec<u64>>());
+    let probes: Vec<u64> = (0..rows).step_by((rows / PROBES).max(1) as usize).collect();
+    let (probes, values) = (table.keys(&probes), vec![1.0; probes.len() * 4]);
     let (acknowledged, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let push_on = || -> anyhow::Result<()> {
         while !over.load(Ordering::Relaxed) {
-            table.push(&probes, vec![1.0; PROBES as usize * 4])?.wait()?;
+            table.push(&probes, &values)?.wait()?;
             acknowledged.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
