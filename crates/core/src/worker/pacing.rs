@@ -9,7 +9,7 @@ use super::stream::{ItemKind, frame_bytes};
 use super::{Table, Worker, touch};
 use crate::Outbox;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use types::{Bandwidth, Clock, TableId, Time};
+use types::{Bandwidth, Clock, Span, TableId, Time};
 use wire::{Frame, Head, Payload, Slice};
 
 /// What can be saved up: so many seconds' worth, and at least so many bytes.
@@ -17,6 +17,9 @@ const SAVED_SECONDS: f64 = 0.05;
 const SAVED_BYTES: f64 = 65_536.0;
 /// What can be owed for things sent again: so many seconds' worth. What is sent for the first time is owed in full.
 const OWED_SECONDS: f64 = 1.0;
+/// Where things are sent again and again, so that always as much is owed, something new goes after this long all the same: the others may be
+/// waiting for it, and this worker for them.
+const STARVED: Span = Span::from_secs(2);
 /// Parts are no larger than this where they wait for their turn, so that there is something to choose from.
 pub const PACED_BYTES: usize = 32 << 10;
 
@@ -45,6 +48,8 @@ pub struct Pacer {
     bytes_per_second: f64,
     tokens: f64,
     filled: Time,
+    /// When something new last went, or nothing waited.
+    went: Time,
     turn: Turn,
     /// In the order they were made.
     parts: BTreeMap<u64, Held>,
@@ -65,6 +70,7 @@ impl Pacer {
             bytes_per_second: bandwidth.bytes_per_second() as f64,
             tokens: 0.0,
             filled: now,
+            went: now,
             turn: Turn::Read,
             parts: BTreeMap::new(),
             by_significance: BTreeSet::new(),
@@ -90,6 +96,10 @@ impl Pacer {
         let most = (self.bytes_per_second * SAVED_SECONDS).max(SAVED_BYTES);
         self.tokens = (self.tokens + seconds * self.bytes_per_second).min(most);
         self.filled = now;
+    }
+
+    fn may_send(&self, now: Time) -> bool {
+        self.tokens > 0.0 || now.since(self.went) >= STARVED
     }
 
     fn spend(&mut self, bytes: usize) {
@@ -269,7 +279,8 @@ impl Worker {
         if let Some(pacer) = &mut self.pacer {
             pacer.refill(now);
         }
-        while let Some(pacer) = self.pacer.as_ref().filter(|pacer| pacer.tokens > 0.0) {
+        while let Some(pacer) = self.pacer.as_mut().filter(|pacer| pacer.may_send(now)) {
+            pacer.went = now;
             let sent = match pacer.turn {
                 Turn::Read => self.send_read(now, out) || self.send_part(now, out),
                 Turn::Push => self.send_part(now, out) || self.send_read(now, out),
