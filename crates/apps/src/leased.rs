@@ -134,7 +134,7 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
         }
         match lease {
             // Nobody will learn the rest of it; what was learnt counts.
-            Some(lease) if counted != Counted::default() => tally.add(&lease, counted)?.wait()?,
+            Some(lease) if counted != Counted::default() => tally.add_part(&lease, counted)?,
             // A range without rows.
             Some(lease) if !told => finish(&tally, &mut leases, lease, counted, &batches)?,
             _ => {}
@@ -159,8 +159,7 @@ fn finish<P: Default + Send + 'static>(
     batches: &Batches<P>,
 ) -> Result<(), slackwater::Error> {
     let bad_rows = batches.progress().bad_rows as f64;
-    // It is committed when this is acknowledged, as all that was pushed of it.
-    drop(tally.add(&lease, Counted { bad_rows, ..counted })?);
+    tally.add(&lease, Counted { bad_rows, ..counted })?;
     leases.commit(lease)
 }
 
