@@ -100,7 +100,7 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
     let mut in_clock = 0;
     let mut told = false;
     while !told && !leases.is_ended() {
-        let Some((lease, mut batches)) = reading.next(&mut leases)? else { break };
+        let Some((lease, mut batches)) = reading.next(session, &mut leases)? else { break };
         let place = lease.place() as f64 / leased.leases() as f64;
         let (mut lease, mut counted) = (Some(lease), Counted::default());
         let mut next = batches.next().transpose()?;
@@ -123,8 +123,7 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
             let go = watch(learnt);
             told = match if session.should_leave() { Go::Leave } else { go } {
                 Go::On => false,
-                // Somebody has to give the result.
-                Go::Leave if session.live_ranks().len() > 1 => return Err(TrainError::Left),
+                Go::Leave if others_stay(session) => return Err(TrainError::Left),
                 Go::Stop | Go::Leave => true,
             };
             if told || leases.is_ended() {
@@ -148,6 +147,11 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
         leases.end()?;
     }
     Ok(Ended { stopped: leases.is_ended(), progress: reading.done, tally: Some(tally) })
+}
+
+/// Whether a worker may leave: somebody has to give the result.
+fn others_stay(session: &Session) -> bool {
+    session.live_ranks().len() > 1
 }
 
 /// All of a lease is learnt.
@@ -175,13 +179,14 @@ struct Reading<'a, P, F> {
 
 impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static> Reading<'_, P, F> {
     /// The next lease and its minibatches, or none when there are no more.
-    fn next(&mut self, leases: &mut Leases) -> Result<Option<(Lease, Batches<P>)>, TrainError> {
+    fn next(&mut self, session: &Session, leases: &mut Leases) -> Result<Option<(Lease, Batches<P>)>, TrainError> {
         if let Some(ahead) = self.ahead.take() {
             return Ok(Some(ahead));
         }
         loop {
             match leases.next_within(LOOK)? {
                 Offer::Lease(lease) => return self.open(lease).map(Some),
+                Offer::NoneYet if session.should_leave() && others_stay(session) => return Err(TrainError::Left),
                 Offer::NoneYet if !leases.is_ended() => {}
                 Offer::NoneYet | Offer::Over => return Ok(None),
             }
