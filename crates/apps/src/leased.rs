@@ -15,6 +15,8 @@ const RANGES: u64 = 256;
 const FEWEST_MINIBATCHES: u64 = 4;
 /// What a row takes in a file, about.
 const ROW_BYTES: u64 = 128;
+/// Minibatches that a worker of average speed learns from in a clock, unless told otherwise: enough that others can have fewer, or more.
+pub const PER_CLOCK: u32 = 4;
 /// How long a worker waits for a lease before it looks whether the training has been ended.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -25,6 +27,7 @@ pub struct Leased {
     cuts: Cuts,
     /// The same for all who were told to do the same.
     told: u64,
+    per_clock: u32,
 }
 
 impl Leased {
@@ -38,7 +41,14 @@ impl Leased {
         };
         let fewest = row_bytes.saturating_mul(FEWEST_MINIBATCHES).saturating_mul(settings.minibatch_rows as u64);
         let cuts = Cuts::of(reader, fewest.max(reader.bytes() / RANGES).max(1))?;
-        Ok(Self { reader: reader.clone(), cuts, told })
+        Ok(Self { reader: reader.clone(), cuts, told, per_clock: PER_CLOCK })
+    }
+
+    /// So many minibatches in a clock, for a worker of average speed: others have more or fewer, so that all end their clocks together. With
+    /// 1, everybody has the same, and who is slow for good holds all others at the bound.
+    #[must_use]
+    pub fn per_clock(self, minibatches: u32) -> Self {
+        Self { per_clock: minibatches.max(1), ..self }
     }
 
     /// The same files once, in order.
@@ -58,13 +68,14 @@ impl Leased {
         self.cuts.ranges()
     }
 
+    /// How many leases: each range in each epoch.
     pub(crate) fn leases(&self) -> u64 {
         self.cuts.ranges().saturating_mul(self.settings().epochs.into())
     }
 
     pub(crate) fn open(&self, session: &Session, name: &str) -> Result<Leases, slackwater::Error> {
         let settings = self.settings();
-        let input = Input::new(self.cuts.ranges()).epochs(settings.epochs);
+        let input = Input::new(self.cuts.ranges()).epochs(settings.epochs).per_clock(self.per_clock);
         let input = if settings.shuffle.is_some() { input.shuffled(settings.seed) } else { input };
         let fingerprint = self.cuts.fingerprint() ^ u128::from(self.told) << 64;
         session.leases(name, &input.named(&self.to_string(), fingerprint))

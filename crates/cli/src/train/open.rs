@@ -5,7 +5,7 @@ use super::job::Job;
 use super::learn::learn;
 use super::watch::{Account, Display, Watch};
 use super::{Interrupt, Outcome, with_advice};
-use apps::leased::Leased;
+use apps::leased::{Leased, PER_CLOCK};
 use apps::once::once;
 use apps::tally::{Counted, now};
 use apps::train::Data;
@@ -16,8 +16,9 @@ use std::sync::atomic::AtomicU64;
 
 use super::report::Run;
 
-/// What may be otherwise where a run goes on from a checkpoint. In one run, epochs must be the same all the same: leases see to it.
-const MAY_CHANGE: [&str; 3] = ["servers", "workers", "epochs"];
+/// What may be otherwise where a run goes on from a checkpoint. In one run, all must have the same epochs and clocks; leases
+/// see to that.
+const MAY_CHANGE: [&str; 4] = ["servers", "workers", "epochs", "per-clock"];
 
 /// The same for all workers that were told to do the same, whatever the run was like when each of them came.
 fn told(job: &Job) -> u64 {
@@ -53,7 +54,8 @@ pub fn work_on(
     let (rank, Shape { workers, .. }) = (session.rank(), session.shape());
     session.limit(job.bandwidth);
     let begun = now();
-    let leased = Leased::of(&job.data, told(job))?;
+    let per_clock = job.settings.count("per-clock").map_or(PER_CLOCK, |minibatches| minibatches as u32);
+    let leased = Leased::of(&job.data, told(job))?.per_clock(per_clock);
     if rank == 0 && leased.ranges() < u64::from(workers) {
         eprintln!(
             "note: the input can be cut into {} only, for {workers} workers: compressed files stay whole, and small ones; \
