@@ -235,3 +235,42 @@ impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static>
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use data::{Labels, Settings};
+    use slackwater::Shape;
+
+    #[test]
+    fn what_a_worker_has_counted_that_is_lost_before_its_commit_counts_once() {
+        let path = std::env::temp_dir().join(format!("slackwater-counted-{}.libsvm", std::process::id()));
+        std::fs::write(&path, "1 7:1\n".repeat(300)).expect("a file can be written");
+        let settings = Settings { minibatch_rows: 1, epochs: 2, ..Settings::new(Format::LibSvm, Labels::Real) };
+        let reader = Reader::open(&[path.to_str().expect("a path in UTF-8")], settings).expect("it is there");
+        let leased = Leased::of(&reader, 0).expect("it can be cut");
+        let mut sessions = Session::embedded(Shape { servers: 2, workers: 2 }).expect("a cluster");
+        let (other, lost) = (sessions.remove(1), sessions.remove(0));
+        // It does all of a lease but to commit it.
+        let turn = lost.turn();
+        let tally = Tally::open(&lost, turn, leased.leases()).expect("tables");
+        let mut leases = leased.open(&lost, &format!("train {turn}")).expect("leases");
+        let lease = leases.next_lease().expect("a run").expect("the first");
+        let batches = leased.range(&lease).and_then(|range| range.batches()).expect("it can be read");
+        let counted = batches.map(|batch| Counted::minibatch(batch.expect("a minibatch").rows() as u64, 1.0, 0.0));
+        let counted = counted.fold(Counted::default(), Counted::and);
+        assert!(counted.examples > 0.0 && counted.examples < 300.0, "{counted:?} is one of several ranges");
+        tally.add(&lease, counted).expect("counted");
+        drop((tally, leases, lease));
+        lost.close().expect("what it has counted has arrived");
+
+        let learn = |_: &Loan<()>, _: Option<&Lease>| Ok(Lesson::default());
+        let ended = make_leased_rounds(&other, &leased, |_, _: &mut ()| {}, learn, |_| Go::On).expect("it goes on");
+        let tally = ended.tally.expect("leased data is counted");
+        let points = tally.read().expect("read").into_iter().fold(Counted::default(), Counted::and);
+        assert_eq!((points.examples, points.minibatches), (600.0, 600.0));
+        assert_eq!(tally.read_all().expect("read").examples, 600.0);
+        other.close().expect("leaves");
+        std::fs::remove_file(&path).expect("it was there");
+    }
+}
