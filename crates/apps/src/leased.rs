@@ -15,6 +15,8 @@ const RANGES: u64 = 256;
 const FEWEST_MINIBATCHES: u64 = 4;
 /// What a row takes in a file, about.
 const ROW_BYTES: u64 = 128;
+/// Minibatches that a worker of average speed learns from in a clock, unless told otherwise: enough that others can have fewer, or more.
+pub const PER_CLOCK: u32 = 4;
 /// How long a worker waits for a lease before it looks whether the training has been ended.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -25,6 +27,7 @@ pub struct Leased {
     cuts: Cuts,
     /// The same for all who were told to do the same.
     told: u64,
+    per_clock: u32,
 }
 
 impl Leased {
@@ -38,7 +41,14 @@ impl Leased {
         };
         let fewest = row_bytes.saturating_mul(FEWEST_MINIBATCHES).saturating_mul(settings.minibatch_rows as u64);
         let cuts = Cuts::of(reader, fewest.max(reader.bytes() / RANGES).max(1))?;
-        Ok(Self { reader: reader.clone(), cuts, told })
+        Ok(Self { reader: reader.clone(), cuts, told, per_clock: PER_CLOCK })
+    }
+
+    /// So many minibatches in a clock, for a worker of average speed: others have more or fewer, so that all end their clocks together. With
+    /// 1, everybody has the same, and who is slow for good holds all others at the bound.
+    #[must_use]
+    pub fn per_clock(self, minibatches: u32) -> Self {
+        Self { per_clock: minibatches.max(1), ..self }
     }
 
     /// The same files once, in order.
@@ -58,13 +68,14 @@ impl Leased {
         self.cuts.ranges()
     }
 
+    /// How many leases: each range in each epoch.
     pub(crate) fn leases(&self) -> u64 {
         self.cuts.ranges().saturating_mul(self.settings().epochs.into())
     }
 
     pub(crate) fn open(&self, session: &Session, name: &str) -> Result<Leases, slackwater::Error> {
         let settings = self.settings();
-        let input = Input::new(self.cuts.ranges()).epochs(settings.epochs);
+        let input = Input::new(self.cuts.ranges()).epochs(settings.epochs).per_clock(self.per_clock);
         let input = if settings.shuffle.is_some() { input.shuffled(settings.seed) } else { input };
         let fingerprint = self.cuts.fingerprint() ^ u128::from(self.told) << 64;
         session.leases(name, &input.named(&self.to_string(), fingerprint))
@@ -100,7 +111,7 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
     let mut in_clock = 0;
     let mut told = false;
     while !told && !leases.is_ended() {
-        let Some((lease, mut batches)) = reading.next(&mut leases)? else { break };
+        let Some((lease, mut batches)) = reading.next(session, &mut leases)? else { break };
         let place = lease.place() as f64 / leased.leases() as f64;
         let (mut lease, mut counted) = (Some(lease), Counted::default());
         let mut next = batches.next().transpose()?;
@@ -123,8 +134,7 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
             let go = watch(learnt);
             told = match if session.should_leave() { Go::Leave } else { go } {
                 Go::On => false,
-                // Somebody has to give the result.
-                Go::Leave if session.live_ranks().len() > 1 => return Err(TrainError::Left),
+                Go::Leave if others_stay(session) => return Err(TrainError::Left),
                 Go::Stop | Go::Leave => true,
             };
             if told || leases.is_ended() {
@@ -134,7 +144,7 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
         }
         match lease {
             // Nobody will learn the rest of it; what was learnt counts.
-            Some(lease) if counted != Counted::default() => tally.add(&lease, counted)?.wait()?,
+            Some(lease) if counted != Counted::default() => tally.add_part(&lease, counted)?,
             // A range without rows.
             Some(lease) if !told => finish(&tally, &mut leases, lease, counted, &batches)?,
             _ => {}
@@ -150,6 +160,11 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
     Ok(Ended { stopped: leases.is_ended(), progress: reading.done, tally: Some(tally) })
 }
 
+/// Whether a worker may leave: somebody has to give the result.
+fn others_stay(session: &Session) -> bool {
+    session.live_ranks().len() > 1
+}
+
 /// All of a lease is learnt.
 fn finish<P: Default + Send + 'static>(
     tally: &Tally,
@@ -159,8 +174,7 @@ fn finish<P: Default + Send + 'static>(
     batches: &Batches<P>,
 ) -> Result<(), slackwater::Error> {
     let bad_rows = batches.progress().bad_rows as f64;
-    // It is committed when this is acknowledged, as all that was pushed of it.
-    drop(tally.add(&lease, Counted { bad_rows, ..counted })?);
+    tally.add(&lease, Counted { bad_rows, ..counted })?;
     leases.commit(lease)
 }
 
@@ -176,13 +190,14 @@ struct Reading<'a, P, F> {
 
 impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static> Reading<'_, P, F> {
     /// The next lease and its minibatches, or none when there are no more.
-    fn next(&mut self, leases: &mut Leases) -> Result<Option<(Lease, Batches<P>)>, TrainError> {
+    fn next(&mut self, session: &Session, leases: &mut Leases) -> Result<Option<(Lease, Batches<P>)>, TrainError> {
         if let Some(ahead) = self.ahead.take() {
             return Ok(Some(ahead));
         }
         loop {
             match leases.next_within(LOOK)? {
                 Offer::Lease(lease) => return self.open(lease).map(Some),
+                Offer::NoneYet if session.should_leave() && others_stay(session) => return Err(TrainError::Left),
                 Offer::NoneYet if !leases.is_ended() => {}
                 Offer::NoneYet | Offer::Over => return Ok(None),
             }
@@ -218,5 +233,44 @@ impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static>
             rows: done.rows + now.rows,
             bad_rows: done.bad_rows + now.bad_rows,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use data::{Labels, Settings};
+    use slackwater::Shape;
+
+    #[test]
+    fn what_a_worker_has_counted_that_is_lost_before_its_commit_counts_once() {
+        let path = std::env::temp_dir().join(format!("slackwater-counted-{}.libsvm", std::process::id()));
+        std::fs::write(&path, "1 7:1\n".repeat(300)).expect("a file can be written");
+        let settings = Settings { minibatch_rows: 1, epochs: 2, ..Settings::new(Format::LibSvm, Labels::Real) };
+        let reader = Reader::open(&[path.to_str().expect("a path in UTF-8")], settings).expect("it is there");
+        let leased = Leased::of(&reader, 0).expect("it can be cut");
+        let mut sessions = Session::embedded(Shape { servers: 2, workers: 2 }).expect("a cluster");
+        let (other, lost) = (sessions.remove(1), sessions.remove(0));
+        // It does all of a lease but to commit it.
+        let turn = lost.turn();
+        let tally = Tally::open(&lost, turn, leased.leases()).expect("tables");
+        let mut leases = leased.open(&lost, &format!("train {turn}")).expect("leases");
+        let lease = leases.next_lease().expect("a run").expect("the first");
+        let batches = leased.range(&lease).and_then(|range| range.batches()).expect("it can be read");
+        let counted = batches.map(|batch| Counted::minibatch(batch.expect("a minibatch").rows() as u64, 1.0, 0.0));
+        let counted = counted.fold(Counted::default(), Counted::and);
+        assert!(counted.examples > 0.0 && counted.examples < 300.0, "{counted:?} is one of several ranges");
+        tally.add(&lease, counted).expect("counted");
+        drop((tally, leases, lease));
+        lost.close().expect("what it has counted has arrived");
+
+        let learn = |_: &Loan<()>, _: Option<&Lease>| Ok(Lesson::default());
+        let ended = make_leased_rounds(&other, &leased, |_, _: &mut ()| {}, learn, |_| Go::On).expect("it goes on");
+        let tally = ended.tally.expect("leased data is counted");
+        let points = tally.read().expect("read").into_iter().fold(Counted::default(), Counted::and);
+        assert_eq!((points.examples, points.minibatches), (600.0, 600.0));
+        assert_eq!(tally.read_all().expect("read").examples, 600.0);
+        other.close().expect("leaves");
+        std::fs::remove_file(&path).expect("it was there");
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! The counts of a lease are pushed for it as everything else that it teaches is, so that a second run of it does not count again. They are
 //! kept apart by where a lease stands in the run, in few rows however long that is: so they are a curve of the loss, too.
+//!
+//! A run that goes on from a checkpoint begins its own counts anew. What is counted in all goes into checkpoints as the weights do, and so
+//! counts once over all those runs, too: of a lease that a checkpoint holds half of, the whole is counted when another run has learnt the rest.
 
-use slackwater::{Consistency, Error, Lease, NumberType, Session, Table, TableSpec, Ticket};
+use slackwater::{Consistency, Error, Lease, NumberType, Session, Table, TableSpec};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A tally has at most so many points.
@@ -61,9 +64,12 @@ pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// The table in which everybody's counts meet.
+/// The tables in which everybody's counts meet.
 pub struct Tally {
-    table: Table<f64>,
+    /// Of this run alone: its points, and as many once more for leases that were not learnt to the end.
+    run: Table<f64>,
+    /// A row, of leases that were learnt to the end: in this run, and in those that it goes on from.
+    all: Table<f64>,
     /// Of the run.
     leases: u64,
 }
@@ -71,22 +77,45 @@ pub struct Tally {
 impl Tally {
     /// The tally of a run of so many leases.
     pub(crate) fn open(session: &Session, turn: u64, leases: u64) -> Result<Self, Error> {
-        let spec = TableSpec::dense(&format!(".tally {turn}"), POINTS, WIDTH as u32).number(NumberType::F64);
-        Ok(Self { table: session.table(spec.consistency(Consistency::Unbounded))?, leases })
+        let table = |name: String, rows| {
+            let spec = TableSpec::dense(&name, rows, WIDTH as u32).number(NumberType::F64);
+            session.table(spec.consistency(Consistency::Unbounded))
+        };
+        Ok(Self { run: table(format!(".tally {turn}"), 2 * POINTS)?, all: table(format!("tally {turn}"), 1)?, leases })
     }
 
-    /// What was learnt of a lease, all together: to be said once for each, and before it is committed.
-    pub(crate) fn add(&self, lease: &Lease, counted: Counted) -> Result<Ticket<()>, Error> {
+    /// What was learnt of a lease, all of it: to be said once for each, and before it is committed.
+    pub(crate) fn add(&self, lease: &Lease, counted: Counted) -> Result<(), Error> {
+        // The examples are counted where they are learnt. It is committed when these are acknowledged, as all that was pushed of it.
+        drop(self.all.push_for(lease, &self.all.keys(&[0]), counted.to_row().to_vec(), 0)?);
+        drop(self.run.push_for(lease, &self.run.keys(&[self.point(lease)]), counted.to_row().to_vec(), 0)?);
+        Ok(())
+    }
+
+    /// What was learnt of a lease whose rest nobody will learn in this run. One that goes on from its last checkpoint will, and then counts all of it.
+    pub(crate) fn add_part(&self, lease: &Lease, counted: Counted) -> Result<(), Error> {
+        let keys = self.run.keys(&[POINTS + self.point(lease)]);
+        self.run.push_for(lease, &keys, counted.to_row().to_vec(), 0)?.wait()
+    }
+
+    fn point(&self, lease: &Lease) -> u64 {
         let point = u128::from(lease.place()) * u128::from(POINTS) / u128::from(self.leases.max(1));
-        let keys = self.table.keys(&[point as u64]);
-        // The examples are counted where they are learnt.
-        self.table.push_for(lease, &keys, counted.to_row().to_vec(), 0)
+        (point as u64).min(POINTS - 1)
     }
 
-    /// The points, in the order of the run, without those that nothing has counted for. Whole when the training is over.
+    /// The points of this run, in its order, without those that nothing has counted for. Whole when the training is over.
     pub fn read(&self) -> Result<Vec<Counted>, Error> {
-        let rows = self.table.pull_range(0..POINTS)?.wait()?;
-        let points = rows.values().chunks_exact(WIDTH).map(Counted::from_row);
+        let rows = self.run.pull_range(0..2 * POINTS)?.wait()?;
+        let (whole, parts) = rows.values().split_at(POINTS as usize * WIDTH);
+        let rows = whole.chunks_exact(WIDTH).zip(parts.chunks_exact(WIDTH));
+        let points = rows.map(|(whole, part)| Counted::from_row(whole).and(Counted::from_row(part)));
         Ok(points.filter(|point| *point != Counted::default()).collect())
+    }
+
+    /// What this run has counted, and those that it goes on from: every example once. Whole when the training is over.
+    pub fn read_all(&self) -> Result<Counted, Error> {
+        let (all, rows) = (self.all.pull_range(0..1)?.wait()?, self.run.pull_range(POINTS..2 * POINTS)?.wait()?);
+        let parts = rows.values().chunks_exact(WIDTH).map(Counted::from_row);
+        Ok(parts.fold(Counted::from_row(all.values()), Counted::and))
     }
 }

@@ -214,17 +214,14 @@ pub fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
     let program = Program::parse(&options.program);
     let in_run = || format!("the run that meets at {}", options.meeting.meet);
     let leave = leaving::listen()?;
+    let leases_data = program.leases_data();
     let join = || {
         let job = options.job.as_deref().unwrap_or_default();
         let session = Session::connect(&options.meeting.connect(job, leave)).with_context(in_run)?;
         let Shape { servers, workers } = session.shape();
         tracing::info!(node = format!("worker {}", session.rank()), servers, workers, "working");
         if session.now().0 > 0 && !session.came_later() {
-            tracing::warn!(
-                clock = session.now().0,
-                "the run goes on from a checkpoint: rows and what updaters know are as they were. A program that leases its data goes on \
-                 where it was; one that splits it by rank begins its epochs again, with these rows"
-            );
+            say_resumed(session.now().0, leases_data && session.is_open());
         }
         Ok(session)
     };
@@ -235,6 +232,20 @@ pub fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
         Program::Train(train::InRun(given)) => train::work(&given, join),
     };
     worked.or_else(leaving::left_early)
+}
+
+/// Says what becomes of the data in a run that goes on from a checkpoint.
+fn say_resumed(clock: u64, leased: bool) {
+    const ROWS: &str = "the run goes on from a checkpoint: weights and what updaters know are as they were";
+    if leased {
+        tracing::info!(clock, "{ROWS}. What was learnt from by then is not learnt from again; the rest is");
+    } else {
+        tracing::warn!(
+            clock,
+            "{ROWS}. The data is shared out by rank, so nobody knows what was learnt from by then: every epoch begins again, and rows count \
+             again. Only runs with --copies go on where they were, and those not by proximal steps"
+        );
+    }
 }
 
 /// Turns a worker away that came to a run under way, for a program that goes with the workers that it begins with.
@@ -277,6 +288,11 @@ impl Program {
     /// Whether its workers, interrupted once, come to an end by themselves and have something to show for it.
     pub fn heeds_interrupts(&self) -> bool {
         matches!(self, Self::Train(_))
+    }
+
+    /// Whether it leases its data in a run that workers come to and go from, rather than share it out by rank.
+    fn leases_data(&self) -> bool {
+        matches!(self, Self::Demo(_)) || self.takes_late_workers()
     }
 
     /// Whether it takes workers that come later.

@@ -226,7 +226,8 @@ struct Outcome {
 impl Outcome {
     /// Refuses what is no model to be kept.
     fn new(job: &Job, tables: BTreeMap<String, ModelTable>, run: Run) -> anyhow::Result<Self> {
-        let Run { account, stopped, gap, .. } = &run;
+        let Run { account, in_all, stopped, gap, .. } = &run;
+        let account = in_all.as_ref().unwrap_or(account);
         let (allowed, epochs) =
             (job.settings.count("skip-bad").unwrap_or(0), job.settings.count("epochs").unwrap_or(1));
         // Each worker minds its own part; what all of them have skipped is known only now.
@@ -331,6 +332,7 @@ fn work_on(
     let rows = accounts_table.pull_range(0..workers.into())?.wait()?;
     let (account, curve) = Account::together(rows.values());
     let (seconds, ranks) = (Totals::of(&figures).seconds, Ranks::first(workers));
-    let run = Run { workers: figures, ranks, seconds, account, curve, stopped, gap, codecs: session.codecs() };
+    let (codecs, in_all) = (session.codecs(), None);
+    let run = Run { workers: figures, ranks, seconds, account, in_all, curve, stopped, gap, codecs };
     Outcome::new(job, tables, run).map(Some)
 }

@@ -138,18 +138,84 @@ fn workers_that_come_later_take_their_share_or_are_turned_away_in_words() {
     servers.iter_mut().for_each(|server| assert!(server.end(), "{}", server.stderr()));
 }
 
+fn told(id: &str, signal: &str) {
+    assert!(std::process::Command::new("kill").args([signal, id]).status().unwrap().success());
+}
+
+/// What was printed by whoever ended it early, and that there is a model.
+fn check_stopped(launch: &mut Process, folder: &Folder) -> Value {
+    assert!(launch.end(), "{}", launch.stderr());
+    let report: Value = serde_json::from_str(&launch.stdout()).unwrap();
+    assert_eq!(report["stopped"], true, "{report}");
+    assert!(std::fs::metadata(folder.path("model.safetensors")).unwrap().len() > 0);
+    report
+}
+
 #[test]
-fn an_interrupt_ends_an_open_run_with_a_model() {
-    let folder = Folder::new("interrupted");
+fn an_interrupt_or_an_order_to_leave_ends_an_open_run_with_a_model() {
+    for signal in ["-INT", "-TERM"] {
+        let folder = Folder::new("interrupted");
+        let program = folder.train(&[]);
+        let launch = ["launch", "--servers=2", "--workers=2", "--copies=2", "--patience=2"];
+        let mut launch = start("launch", &words(&launch, &program));
+        launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
+        told(&launch.child.id().to_string(), signal);
+        let report = check_stopped(&mut launch, &folder);
+        let rows = report["rows"].as_u64().unwrap();
+        assert!((ROWS * EPOCHS / 20..ROWS * EPOCHS).contains(&rows), "{report}");
+    }
+}
+
+const LEFT: &str = "this worker was told to leave, and the others go on without it";
+
+#[test]
+fn a_worker_that_is_told_to_leave_is_not_replaced_and_the_others_learn_the_rest() {
+    let folder = Folder::new("leaving");
+    let program = folder.train(&[]);
+    let launch = ["launch", "--servers=2", "--workers=3", "--copies=2", "--patience=2"];
+    let mut launch = start("launch", &words(&launch, &program));
+    let ids = ["worker 1", "worker 2"].map(|name| launch.hear("who is who", |said| id_of(said, name)));
+    launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
+    told(&ids[0], "-TERM");
+    launch.hear("that it leaves", |said| said.contains(&format!("worker 1 | {LEFT}")).then_some(()));
+    kill(&ids[1]);
+    assert!(launch.end(), "{}", launch.stderr());
+    let said = launch.stderr();
+    assert!(said.contains("started worker in place of worker 2"), "others are replaced as before\n{said}");
+    assert!(!said.contains("in place of worker 1") && !said.contains("launch | worker 1"), "{said}");
+    let ranks = ranks(&check_report(&launch.stdout()));
+    assert!(ranks.contains(&0) && !ranks.contains(&1) && !ranks.contains(&2), "{ranks:?}");
+}
+
+#[test]
+fn the_last_worker_that_is_told_to_leave_writes_what_was_learnt() {
+    let folder = Folder::new("last");
     let program = folder.train(&[]);
     let launch = ["launch", "--servers=2", "--workers=2", "--copies=2", "--patience=2"];
     let mut launch = start("launch", &words(&launch, &program));
+    let ids = ["worker 0", "worker 1"].map(|name| launch.hear("who is who", |said| id_of(said, name)));
     launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
-    let id = launch.child.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-INT", &id]).status().unwrap().success());
-    assert!(launch.end(), "{}", launch.stderr());
-    let report: Value = serde_json::from_str(&launch.stdout()).unwrap();
-    let rows = report["rows"].as_u64().unwrap();
-    assert!(report["stopped"] == true && (ROWS * EPOCHS / 10..ROWS * EPOCHS).contains(&rows), "{report}");
-    assert!(std::fs::metadata(folder.path("model.safetensors")).unwrap().len() > 0);
+    told(&ids[0], "-TERM");
+    launch.hear("that it leaves", |said| said.contains(&format!("worker 0 | {LEFT}")).then_some(()));
+    told(&ids[1], "-USR1");
+    let report = check_stopped(&mut launch, &folder);
+    assert!(report["rows"].as_u64().unwrap() < ROWS * EPOCHS && ranks(&report) == [1], "{report}");
+}
+
+#[test]
+fn proximal_steps_need_all_their_workers_and_end_with_a_model_where_one_is_told_to_leave() {
+    let folder = Folder::new("proximal");
+    let program =
+        ["train", "logistic", "--updater=proximal", "--l1=1e-5", "--tolerance=0", "--epochs=1000000", "--json"];
+    let files =
+        [format!("--data={}", folder.path("rows.libsvm")), format!("--out={}", folder.path("model.safetensors"))];
+    let program: Vec<String> = program.iter().map(|word| (*word).to_owned()).chain(files).collect();
+    let launch = ["launch", "--servers=2", "--workers=2", "--copies=2", "--patience=2"];
+    let mut launch = start("launch", &words(&launch, &program));
+    let id = launch.hear("who is who", |said| id_of(said, "worker 1"));
+    launch.hear("that it works", |said| said.contains(r#"working node="worker 1""#).then_some(()));
+    // So many passes take long: it hardly matters when.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    told(&id, "-TERM");
+    check_stopped(&mut launch, &folder);
 }

@@ -112,7 +112,7 @@ pub struct Solved {
 }
 
 /// One worker's part. `watch` is called after each clock, with how the worker stands where that was computed, and may end it
-/// for all workers alike, after the same clock.
+/// for all workers alike, after the same clock. So does a worker that is told to leave: nobody else has its share of the data.
 pub fn train(
     session: &Session,
     proximal: &Proximal,
@@ -120,6 +120,10 @@ pub fn train(
     mut watch: impl FnMut(Option<State>) -> Go,
 ) -> Result<Solved, TrainError> {
     proximal.check()?;
+    let mut watch = |state| {
+        let go = watch(state);
+        if session.should_leave() { Go::Leave } else { go }
+    };
     let blocks = proximal.blocks.max(1);
     let (columns, progress) = Columns::read(reader, blocks)?;
     let examples = count_examples(session, columns.labels.len())?;

@@ -5,7 +5,7 @@ use super::job::Job;
 use super::learn::learn;
 use super::watch::{Account, Display, Watch};
 use super::{Interrupt, Outcome, with_advice};
-use apps::leased::Leased;
+use apps::leased::{Leased, PER_CLOCK};
 use apps::once::once;
 use apps::tally::{Counted, now};
 use apps::train::Data;
@@ -16,10 +16,14 @@ use std::sync::atomic::AtomicU64;
 
 use super::report::Run;
 
+/// What may be otherwise where a run goes on from a checkpoint. In one run, all must have the same epochs and clocks; leases
+/// see to that.
+const MAY_CHANGE: [&str; 4] = ["servers", "workers", "epochs", "per-clock"];
+
 /// The same for all workers that were told to do the same, whatever the run was like when each of them came.
 fn told(job: &Job) -> u64 {
     let mut settings = job.settings.kept();
-    settings.retain(|name, _| !["servers", "workers"].contains(&name.as_str()));
+    settings.retain(|name, _| !MAY_CHANGE.contains(&name.as_str()));
     let mut hasher = DefaultHasher::new();
     settings.hash(&mut hasher);
     hasher.finish()
@@ -32,7 +36,11 @@ fn account(points: &[Counted], begun: f64) -> (Account, Vec<(f64, f64)>) {
     let curve = curve.map(|point| ((point.time / point.weight - begun).max(0.0), point.loss / point.weight));
     let mut curve: Vec<(f64, f64)> = curve.collect();
     curve.sort_by(|a, b| a.0.total_cmp(&b.0));
-    (Account { rows: all.examples, minibatches: all.minibatches, bad_rows: all.bad_rows }, curve)
+    (account_of(all), curve)
+}
+
+fn account_of(counted: Counted) -> Account {
+    Account { rows: counted.examples, minibatches: counted.minibatches, bad_rows: counted.bad_rows }
 }
 
 /// One worker's part. What comes of it all is written and printed when this returns, by whomever.
@@ -46,7 +54,8 @@ pub fn work_on(
     let (rank, Shape { workers, .. }) = (session.rank(), session.shape());
     session.limit(job.bandwidth);
     let begun = now();
-    let leased = Leased::of(&job.data, told(job))?;
+    let per_clock = job.settings.count("per-clock").map_or(PER_CLOCK, |minibatches| minibatches as u32);
+    let leased = Leased::of(&job.data, told(job))?.per_clock(per_clock);
     if rank == 0 && leased.ranges() < u64::from(workers) {
         eprintln!(
             "note: the input can be cut into {} only, for {workers} workers: compressed files stay whole, and small ones; \
@@ -69,6 +78,7 @@ pub fn work_on(
     crew.add(rank, begun, figures)?;
     let written = once(session, || {
         let points = learned.tally.iter().map(|tally| tally.read()).collect::<Result<Vec<_>, _>>()?.concat();
+        let in_all = learned.tally.as_ref().map(|tally| tally.read_all()).transpose()?.map(account_of);
         let Muster { workers, ranks, begun } = crew.muster()?;
         // Those who began may all be gone.
         let first = points.first().map_or(begun, |point| point.time / point.weight.max(1.0));
@@ -76,7 +86,7 @@ pub fn work_on(
         let (account, curve) = account(&points, begun);
         let (seconds, codecs) = (now() - begun, session.codecs());
         let (stopped, gap) = (learned.stopped, None);
-        let run = Run { workers, ranks, seconds, account, curve, stopped, gap, codecs };
+        let run = Run { workers, ranks, seconds, account, in_all, curve, stopped, gap, codecs };
         Outcome::new(job, learned.model()?, run)?.give(job)
     });
     written.map(drop)

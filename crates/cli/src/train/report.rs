@@ -26,7 +26,10 @@ pub struct Run {
     pub ranks: Ranks,
     /// How long it took.
     pub seconds: f64,
+    /// Of this run.
     pub account: Account,
+    /// Of this run and of those that it goes on from by checkpoints, every row of every epoch once; where that is known.
+    pub in_all: Option<Account>,
     /// Seconds and loss.
     pub curve: Vec<(f64, f64)>,
     pub stopped: bool,
@@ -106,6 +109,7 @@ impl<'a> Report<'a> {
             "stopped": self.run.stopped,
             "seconds": self.run.seconds,
             "rows": self.run.account.rows as u64,
+            "rows_in_all": self.run.in_all.as_ref().map(|all| all.rows as u64),
             "rows_per_second": self.rows_per_second(),
             "minibatches": self.run.account.minibatches as u64,
             "bad_rows": self.run.account.bad_rows as u64,
@@ -187,6 +191,12 @@ impl fmt::Display for Report<'_> {
         line("program", format!("{}, {workers}, {servers}", self.job.method.name()))?;
         let ended = if self.run.stopped { ", stopped early" } else { "" };
         line("rows learnt from", format!("{}{ended}", grouped(self.run.account.rows as u64)))?;
+        if let Some(all) = self.run.in_all.as_ref().filter(|all| all.rows != self.run.account.rows) {
+            line(
+                "rows learnt from in all",
+                format!("{}, with the run that this one goes on from", grouped(all.rows as u64)),
+            )?;
+        }
         if self.run.account.bad_rows > 0.0 {
             line("malformed lines skipped", grouped(self.run.account.bad_rows as u64))?;
         }

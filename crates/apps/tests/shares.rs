@@ -1,0 +1,108 @@
+//! Shares of the work follow speed: a worker that is slow for good gets less of it, and the others do not wait for it.
+
+#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+
+#[expect(dead_code, reason = "other tests use the rest of it")]
+mod common;
+
+use apps::gather::Examples;
+use apps::leased::Leased;
+use apps::program::{Program, Task, Weights};
+use apps::train::{Go, Rate, Rule, Training, train};
+use common::{Scratch, open};
+use data::{Labels, Reader, Settings};
+use slackwater::{Codecs, Consistency, Initial, Session, Shape};
+use std::time::Duration;
+
+const ROWS: u64 = 4_800;
+const MINIBATCH: usize = 8;
+const FAST: Duration = Duration::from_millis(1);
+const SLOW: Duration = Duration::from_millis(10);
+
+/// Learns nothing, and takes its time for it.
+struct Idle(Duration);
+
+impl Program for Idle {
+    fn name(&self) -> &'static str {
+        "idle"
+    }
+
+    fn task(&self) -> Task {
+        Task::Regression
+    }
+
+    fn tables(&self) -> Vec<Weights> {
+        vec![Weights { name: "weights", width: 1, initial: Initial::Zero, l2: 0.0 }]
+    }
+
+    fn learn(&self, _: &Examples<'_>, _: &[&[f32]], _: &mut [Vec<f32>]) -> f64 {
+        std::thread::sleep(self.0);
+        0.0
+    }
+
+    fn predict(&self, _: &Examples<'_>, _: &[&[f32]], _: &mut Vec<f32>) {}
+}
+
+/// Rows of about 128 bytes, so that a lease has few minibatches.
+fn rows(scratch: &Scratch) -> Reader {
+    let path = scratch.path("rows.libsvm");
+    let features: String = (100..120).map(|key| format!(" {key}:1")).collect();
+    std::fs::write(&path, format!("1{features}\n").repeat(ROWS as usize)).unwrap();
+    open(&path, Settings { minibatch_rows: MINIBATCH, ..common::lib_svm(Labels::Binary) })
+}
+
+/// What a worker came to: rows that it learnt from, reads of weights, and how many of them had to wait for another worker.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    rows: u64,
+    reads: u64,
+    parked: u64,
+}
+
+/// Two fast workers and a slow one.
+fn learn(per_clock: u32) -> [Part; 3] {
+    let scratch = Scratch::new(&format!("shares-{per_clock}"));
+    let leased = Leased::of(&rows(&scratch), 0).unwrap().per_clock(per_clock);
+    let rule = Rule::Sgd { rate: Rate::Constant(1.0) };
+    let consistency = Consistency::slack(1);
+    let training = Training { rule, l1: 0.0, consistency, bias: false, codecs: Codecs::default() };
+    let sessions = Session::embedded(Shape { servers: 1, workers: 3 }).unwrap();
+    let parts: Vec<Part> = std::thread::scope(|scope| {
+        let work = |session: Session| {
+            let (leased, training) = (&leased, &training);
+            scope.spawn(move || {
+                let mut part = Part::default();
+                let watch = |learnt: apps::train::Learnt| {
+                    part.rows += learnt.examples;
+                    part.reads += 1;
+                    part.parked += learnt.parked;
+                    Go::On
+                };
+                let idle = Idle(if session.rank() == 2 { SLOW } else { FAST });
+                train(&session, &idle, training, None, leased, watch).unwrap();
+                session.close().unwrap();
+                part
+            })
+        };
+        let workers: Vec<_> = sessions.into_iter().map(work).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    });
+    parts.try_into().unwrap()
+}
+
+#[test]
+fn a_worker_that_is_slow_for_good_gets_less_work_and_holds_nobody_up() {
+    for (per_clock, follows) in [(1, false), (8, true)] {
+        let [one, two, slow] = learn(per_clock);
+        println!("{per_clock} minibatches a clock: {one:?}, {two:?}; the slow one {slow:?}");
+        assert_eq!(one.rows + two.rows + slow.rows, ROWS);
+        let (reads, parked) = (one.reads + two.reads, one.parked + two.parked);
+        if follows {
+            assert!(slow.rows < ROWS / 5, "at a tenth of the speed of the others, {slow:?}");
+            assert!(4 * parked < reads, "the others mostly go on: {one:?}, {two:?}");
+        } else {
+            assert!(slow.rows > ROWS / 4, "everybody has the same, {slow:?}");
+            assert!(2 * parked > reads, "the others mostly wait: {one:?}, {two:?}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Trainings of real processes that lose everything in the middle and go on from a checkpoint, with other numbers of servers and workers.
+//!
+//! Each row of the file has a feature of its own, whose weight a row moves by one each time it is learnt from (its label is so large, and the rate
+//! so small, that what is left of the label hardly changes). So what the model predicts for a row is how often that has counted.
+
+#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+
+mod process;
+
+use process::{LIMIT, PROGRAM, Process, start};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const ROWS: u64 = 10_000;
+const EPOCHS: u64 = 30;
+const MINIBATCH: u64 = 50;
+/// How much of what is left of a label one row takes away.
+const STEP: f64 = 1e-5;
+
+/// A folder of one test: rows to learn from, a model, and checkpoints.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("slackwater-resumed-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let rows = (0..ROWS).map(|row| format!("{} {}:1\n", 1.0 / STEP, 100_000 + row));
+        std::fs::write(folder.join("rows.libsvm"), rows.collect::<String>()).unwrap();
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// Starts a run of such a shape, `launch` having heard `more`, that makes checkpoints.
+    fn launch(&self, (servers, workers): (u32, u32), more: &[&str], epochs: u64) -> Process {
+        let shape = [format!("--servers={servers}"), format!("--workers={workers}")];
+        let place = [format!("--checkpoint={}", self.path("checkpoints")), "--checkpoint-every=0.1".to_owned()];
+        let train =
+            [format!("--data={}", self.path("rows.libsvm")), format!("--out={}", self.path("model.safetensors"))];
+        let counts = [format!("--epochs={epochs}"), format!("--minibatch={MINIBATCH}")];
+        let rate = format!("--rate={}", STEP * MINIBATCH as f64);
+        let program = ["--", "train", "linear", "--updater=sgd", "--no-bias", "--slack=2", "--json", &rate];
+        let words = ["launch", "--patience=2"].into_iter().chain(shape.iter().chain(&place).map(String::as_str));
+        let words = words.chain(more.iter().copied()).chain(program);
+        start("launch", &words.chain(train.iter().chain(&counts).map(String::as_str)).collect::<Vec<_>>())
+    }
+
+    /// What the newest checkpoint calls done: leases, of how many.
+    fn done(&self) -> Option<(u64, u64)> {
+        let entries = std::fs::read_dir(self.0.join("checkpoints")).ok()?;
+        let manifests = entries.filter_map(|entry| Some(entry.ok()?.path().join("manifest.json")));
+        let newest = manifests.filter(|manifest| manifest.exists()).max()?;
+        let manifest: Value = serde_json::from_str(&std::fs::read_to_string(newest).ok()?).ok()?;
+        let set =
+            manifest["leases"].as_array()?.iter().find(|set| set["name"].as_str().unwrap().starts_with("train"))?;
+        let spans = set["done"].as_array()?.iter().map(|span| span[1].as_u64().unwrap() - span[0].as_u64().unwrap());
+        Some((spans.sum(), set["ranges"].as_u64()? * set["epochs"].as_u64()?))
+    }
+
+    /// Kills everybody, `launch` first, as soon as a checkpoint calls such a share of the leases done.
+    fn lose_everything(&self, mut launch: Process, share: f64) -> (u64, u64) {
+        let begin = Instant::now();
+        while self.done().is_none_or(|(done, leases)| (done as f64) < share * leases as f64) {
+            let ended = launch.child.try_wait().unwrap();
+            assert!(ended.is_none() && begin.elapsed() < LIMIT, "{ended:?}, {:?}\n{}", self.done(), launch.stderr());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        launch.child.kill().unwrap();
+        launch.child.wait().unwrap();
+        let said = launch.stderr();
+        let started = said.lines().filter(|line| line.contains("started "));
+        for id in started.filter_map(|line| line.split("process=").nth(1)) {
+            Command::new("kill").args(["-9", id.trim()]).output().unwrap();
+        }
+        self.done().unwrap()
+    }
+
+    /// How often every row has counted in the model: it must be the same for all.
+    fn counted(&self) -> u64 {
+        let predictions = self.path("predictions");
+        let words =
+            ["predict", "--model", &self.path("model.safetensors"), "--data", &self.path("rows.libsvm"), "--out"];
+        let predicted = Command::new(PROGRAM).args(words).arg(&predictions).output().unwrap();
+        assert!(predicted.status.success(), "{}", String::from_utf8_lossy(&predicted.stderr));
+        let text = std::fs::read_to_string(predictions).unwrap();
+        let counts: Vec<f64> = text.lines().map(|line| line.parse().unwrap()).collect();
+        assert_eq!(counts.len() as u64, ROWS);
+        let off = |count: &&f64| (**count - counts[0].round()).abs() > 0.1;
+        assert_eq!(counts.iter().find(off), None, "others count {}", counts[0]);
+        counts[0].round() as u64
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn report(launch: &mut Process) -> Value {
+    assert!(launch.end(), "{}", launch.stderr());
+    serde_json::from_str(&launch.stdout()).unwrap_or_else(|error| panic!("{error} in\n{}", launch.stdout()))
+}
+
+#[test]
+fn every_row_counts_once_over_runs_of_other_shapes_that_go_on_from_checkpoints() {
+    let folder = Folder::new("shapes");
+    let first = folder.launch((2, 3), &["--copies=2"], EPOCHS);
+    let (after_first, leases) = folder.lose_everything(first, 0.2);
+    assert!(after_first < leases, "there is something left");
+    let second = folder.launch((3, 1), &["--copies=2", "--resume"], EPOCHS);
+    let (after_second, _) = folder.lose_everything(second, 0.5);
+    assert!(after_first < after_second && after_second < leases, "{after_first}, {after_second} of {leases}");
+
+    let mut third = folder.launch((2, 4), &["--copies=2", "--resume"], EPOCHS);
+    let report_of_third = report(&mut third);
+    let rows = report_of_third["rows"].as_u64().unwrap();
+    assert_eq!(report_of_third["rows_in_all"], ROWS * EPOCHS, "{report_of_third}");
+    // Ranges have nearly the same number of rows.
+    let left = (leases - after_second) as f64 / leases as f64 * (ROWS * EPOCHS) as f64;
+    assert!(
+        (0.9 * left..1.1 * left).contains(&(rows as f64)),
+        "{rows} rows were learnt from, and about {left} were left"
+    );
+    assert!(third.stderr().contains("What was learnt from by then is not learnt from again"), "{}", third.stderr());
+    assert_eq!(folder.counted(), EPOCHS);
+
+    // What has come to its end can go on, too, for more epochs; the last checkpoint has all of it.
+    let mut fourth = folder.launch((2, 1), &["--copies=2", "--resume"], EPOCHS + 2);
+    let report_of_fourth = report(&mut fourth);
+    assert_eq!(
+        (&report_of_fourth["rows"], &report_of_fourth["rows_in_all"]),
+        (&(2 * ROWS).into(), &(ROWS * (EPOCHS + 2)).into())
+    );
+    assert_eq!(folder.counted(), EPOCHS + 2);
+}
+
+#[test]
+fn a_fixed_run_that_goes_on_begins_its_epochs_again_and_says_so() {
+    let folder = Folder::new("fixed");
+    for (resume, counted) in [(&[][..], 2), (&["--resume"][..], 4)] {
+        let mut launch = folder.launch((1, 2), resume, 2);
+        let report = report(&mut launch);
+        assert_eq!((&report["rows"], &report["rows_in_all"]), (&(2 * ROWS).into(), &Value::Null), "{report}");
+        assert_eq!(launch.stderr().contains("every epoch begins again"), !resume.is_empty(), "{}", launch.stderr());
+        assert_eq!(folder.counted(), counted);
+    }
+}
