@@ -20,7 +20,9 @@ mod train;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use apps::train::TrainError;
 use clap::{Parser, Subcommand};
+use slackwater::NodeError;
 
 /// Trains one model on machines that do not keep step.
 #[derive(Parser)]
@@ -230,8 +232,19 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            if is_given_up(&error) { ExitCode::from(GIVEN_UP) } else { ExitCode::FAILURE }
         }
+    }
+}
+
+/// The exit status of a process that the run has given up: another may join in its place (EX_TEMPFAIL of sysexits).
+pub const GIVEN_UP: u8 = 75;
+
+fn is_given_up(error: &anyhow::Error) -> bool {
+    let given_up = |error: &slackwater::Error| matches!(error, slackwater::Error::Run(NodeError::GivenUp { .. }));
+    match error.downcast_ref() {
+        Some(TrainError::Cluster(error)) => given_up(error),
+        _ => error.downcast_ref().is_some_and(given_up),
     }
 }
 

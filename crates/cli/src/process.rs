@@ -147,6 +147,11 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
         Some(copies) => Membership::Open { copies, slices: options.slices },
         None => Membership::Fixed,
     };
+    if options.threads > 1 && options.copies.is_some_and(|copies| copies > 1) {
+        tracing::warn!(
+            "servers of one process die together, and may hold each other's copies: start them as processes of their own"
+        );
+    }
     let (checkpoints, resume) = (options.checkpoints.settings(), options.checkpoints.resumed()?);
     if coordinated.is_none() && (checkpoints.is_some() || resume.is_some()) {
         bail!("checkpoints are the coordinator's to make and to resume: say so to the process with --coordinate");

@@ -151,7 +151,7 @@ pub fn check_output(flag: &str, file: Option<&Path>, needed: &[PathBuf]) -> anyh
 /// Whether a failure only says that another worker's is the reason.
 fn is_of_another(failure: &anyhow::Error) -> bool {
     use slackwater::{Error, NodeError};
-    let lost = |error: &Error| matches!(error, Error::Run(NodeError::Lost { .. }));
+    let lost = |error: &Error| matches!(error, Error::Run(NodeError::Lost { .. } | NodeError::GivenUp { .. }));
     match failure.downcast_ref() {
         Some(TrainError::Other) => true,
         Some(TrainError::Cluster(error)) => lost(error),

@@ -109,7 +109,7 @@ pub(crate) fn start(
 /// Says why a thread ended early, unless every session says so itself.
 fn report<R>(result: Result<R, NodeError>) {
     match result {
-        Ok(_) | Err(NodeError::Lost { .. }) => {}
+        Ok(_) | Err(NodeError::Lost { .. } | NodeError::GivenUp { .. }) => {}
         Err(error) => tracing::error!(%error, "the run ended early"),
     }
 }

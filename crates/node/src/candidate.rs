@@ -67,7 +67,11 @@ pub fn run_candidate(
                         name: "checkpoints".to_owned(),
                         reason: error.to_string(),
                     };
-                    let keeper = settings.checkpoints.clone().map(Keeper::start).transpose().map_err(no_thread)?;
+                    let checkpoints = settings.checkpoints.clone();
+                    let keeper = checkpoints
+                        .map(|kept| Keeper::start(kept, settings.resume.as_ref(), !begun))
+                        .transpose()
+                        .map_err(no_thread)?;
                     let probes = Probes::within(settings.patience);
                     leading = Some(Leading::new(term, until, machine, probes, keeper));
                 }
@@ -172,6 +176,12 @@ fn machine(
     if !has_followed && (recalled.is_finished() || recalled.lost().is_some()) {
         tracing::warn!("the registry remembers a run of this job that has ended; this is a new one");
         return Ok(new());
+    }
+    if settings.resume.is_some() && !has_followed {
+        tracing::warn!(
+            "the registry remembers this run, which is taken up where it was, and not from a checkpoint; \
+             if none of its processes is left, remove its memory first (etcdctl del --prefix PATH)"
+        );
     }
     Ok(recalled.of_job(job))
 }

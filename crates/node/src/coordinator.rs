@@ -78,16 +78,17 @@ pub fn run_coordinator(
     if let Some(recorder) = &mut recorder {
         recorder.begin(Subject::Coordinator { size, membership, patience })?;
     }
-    if let Some(resume) = resume {
+    if let Some(resume) = &resume {
         tracing::info!(clock = resume.clock.0, slices = resume.slices, "resuming from {}", resume.name);
         if let Some(recorder) = &recorder {
             recorder.input(CoordinatorInput::Resume(Box::new(resume.clone())));
         }
-        machine.resume(resume);
+        machine.resume(resume.clone());
     }
     let no_thread =
         |error: std::io::Error| NodeError::NoThread { name: "checkpoints".into(), reason: error.to_string() };
-    let mut keeper = checkpoints.map(Keeper::start).transpose().map_err(no_thread)?;
+    let mut keeper =
+        checkpoints.map(|settings| Keeper::start(settings, resume.as_ref(), true)).transpose().map_err(no_thread)?;
     let mut out = Outbox::new();
     let mut ending: Option<Instant> = None;
     let mut said = Instant::now();

@@ -433,7 +433,7 @@ impl State {
                     }
                     match &frame.message {
                         Message::Control(Control::Lost { node, reason }) => {
-                            self.lost = Some(NodeError::Lost { node: *node, reason: reason.clone() });
+                            self.lost = Some(NodeError::lost(self.worker.id().into(), *node, reason.clone()));
                         }
                         Message::Control(Control::Bye) => self.said_goodbye = true,
                         Message::Control(Control::Adopt { members, .. }) => self.transport.know(members),

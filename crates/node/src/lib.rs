@@ -101,6 +101,14 @@ pub enum NodeError {
     /// This worker has left the run.
     #[error("the session is closed; nothing more can be pushed or pulled through it")]
     Closed,
+    /// The run has given this node up, and may be going on without it.
+    #[error("{node}, which is this one, was given up: {reason}")]
+    GivenUp {
+        /// Its name.
+        node: NodeId,
+        /// Why.
+        reason: String,
+    },
     /// A node is lost, and the run with it.
     #[error("lost {node}: {reason}; the run cannot go on without it, start it again")]
     Lost {
@@ -109,4 +117,11 @@ pub enum NodeError {
         /// How that was noticed.
         reason: String,
     },
+}
+
+impl NodeError {
+    /// What a node fails with that hears of a loss.
+    fn lost(own: NodeId, node: NodeId, reason: String) -> Self {
+        if own == node { Self::GivenUp { node, reason } } else { Self::Lost { node, reason } }
+    }
 }

@@ -160,8 +160,8 @@ pub fn run_server(
             }
             if frame.head.from == NodeId::Coordinator {
                 match &frame.message {
-                    Message::Control(Control::Lost { node, reason }) => {
-                        return Err(NodeError::Lost { node: *node, reason: reason.clone() });
+                    Message::Control(Control::Lost { node: lost, reason }) => {
+                        return Err(NodeError::lost(node, *lost, reason.clone()));
                     }
                     Message::Control(Control::Begin { .. }) => continue,
                     Message::Control(Control::Kept { reason }) if stays.as_ref() != Some(reason) => {

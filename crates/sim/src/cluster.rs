@@ -370,6 +370,7 @@ impl Cluster {
             Happening::DrainWorker(worker) => self.drain_a_worker(worker),
             Happening::JoinServer(server) => self.join_as_server(server),
             Happening::Checkpoint => self.look_at_checkpoint(),
+            Happening::Gone(node) => self.drive_coordinator(|coordinator, _, out| coordinator.gone(node, out)),
             Happening::CrashAmid(moment, node) => self.crash_in(moment, node),
             Happening::SetBack(node, by) => self.set_back(node, by),
             Happening::Cut(one, other, fault) => self.network.fault_link(one, other, fault),

@@ -150,10 +150,19 @@ impl Store {
     /// # Errors
     /// When something does not go. What was to stay is untouched.
     pub fn prune(&self, keep: NonZeroUsize) -> Result<Pruned, StoreError> {
+        self.prune_sparing(keep, None)
+    }
+
+    /// The same, but for one that is still needed.
+    ///
+    /// # Errors
+    /// As [`prune`](Self::prune).
+    pub fn prune_sparing(&self, keep: NonZeroUsize, spared: Option<CheckpointName>) -> Result<Pruned, StoreError> {
         let listed = self.list()?;
         let published: Vec<_> = listed.iter().filter(|one| one.published.is_some()).map(|one| one.name).collect();
         let Some(newest) = published.last() else { return Ok(Pruned::default()) };
-        let old = published[..published.len().saturating_sub(keep.get())].to_vec();
+        let mut old = published[..published.len().saturating_sub(keep.get())].to_vec();
+        old.retain(|name| Some(*name) != spared);
         let unfinished = listed.iter().filter(|one| one.published.is_none() && one.name < *newest);
         let unfinished: Vec<_> = unfinished.map(|one| one.name).collect();
         for name in old.iter().chain(&unfinished) {

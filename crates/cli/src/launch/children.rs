@@ -8,11 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::GIVEN_UP;
 use anyhow::{Context, bail};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 
 /// How often the children are looked at.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// The exit status of a process whose main thread has panicked.
+const PANICKED: i32 = 101;
 
 /// Processes that are started in the place of others: if more die, something is wrong with all of them.
 const MOST_REPLACED: u32 = 64;
@@ -122,7 +126,11 @@ impl Children {
                 let obituary = running.obituary(status);
                 eprintln!("launch | {obituary}");
                 let by_signal = status.code().is_none();
-                if by_signal && self.does_without(&running.name)? {
+                // One that fails by itself would do so again.
+                let by_chance = by_signal
+                    || status.code() == Some(GIVEN_UP.into())
+                    || running.name.starts_with("server") && status.code() == Some(PANICKED);
+                if by_chance && self.does_without(&running.name)? {
                     continue;
                 }
                 if !running.is_spare {

@@ -194,7 +194,8 @@ impl Coordinator {
     /// Whether a checkpoint would make sense now: workers work on tables, or the last one is waited for, and none is under way.
     #[must_use]
     pub fn may_checkpoint(&self) -> bool {
-        let idle = self.checkpoints.underway.is_none() && self.checkpoints.ended.is_none();
+        // Until every server has said how far it is, nobody knows what the last clock is.
+        let idle = self.checkpoints.underway.is_none() && self.checkpoints.ended.is_none() && self.adoption.is_none();
         let tables = self.kept_tables();
         let in_time = !self.is_over() || self.awaits_last_checkpoint();
         idle && self.begun && in_time && self.lost.is_none() && tables.is_some_and(|made| !made.is_empty())

@@ -122,7 +122,7 @@ impl Coordinator {
         }
         let filled = self.filled.entry((shard.0, server)).or_default();
         filled.insert(table);
-        let tables = self.tables.values().map(|table| table.slices(slices));
+        let tables = self.tables.values().filter(|table| table.problem.is_none()).map(|table| table.slices(slices));
         if !tables.filter(|(_, slices)| *slices > shard.0 as usize).all(|(table, _)| filled.contains(&table)) {
             return;
         }

@@ -97,6 +97,7 @@ impl Coordinator {
                 self.answers.observe(self.now.since(adoption.asked));
             }
         }
+        self.heard_frontier(frontier);
         self.adopt_if_all(out);
     }
 

@@ -150,6 +150,7 @@ impl Coordinator {
                 seat.since = Some(Clock(0));
                 self.begin(node, out);
                 self.tell_tables(node, out);
+                self.repair();
                 self.rebalance();
             }
             (None, _) => self.changed = true,

@@ -13,7 +13,7 @@ pub(super) struct Table {
     adding: Control,
     /// Servers that have not answered yet.
     pending: BTreeSet<NodeId>,
-    problem: Option<String>,
+    pub(super) problem: Option<String>,
     askers: BTreeSet<NodeId>,
     /// Workers that have not said that they know of it: the frontier counts all of them, whether they use it or not.
     untold: BTreeSet<NodeId>,

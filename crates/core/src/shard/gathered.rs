@@ -64,6 +64,8 @@ impl Gathered {
         let pushers = self.pushers.len().max(self.pushers_before);
         let has_all = all().map(Dirty::times).sum::<usize>() * row_bytes >= pushers * bytes;
         match under_way {
+            // A clock alone can wait for a moment, and goes with what comes next.
+            _ if bytes == 0 => false,
             0 => has_all || bytes <= SMALL_BYTES || now.since(open) >= LONGEST,
             _ => has_all && bytes >= STRIDE_BYTES,
         }

@@ -350,10 +350,10 @@ impl<T: Number> AnyShard for Shard<T> {
         self.now = now;
         let Some(worker) = self.gate(head, push.settled, out) else { return };
         let piece = push.lease;
-        if piece.is_some_and(|piece| self.leases.holds(piece)) {
+        if let Some(clock) = piece.and_then(|piece| self.leases.held_in(piece)) {
             // It counts once, and its examples with it.
             self.counts.held_already += 1;
-            return self.finish(worker, Some(Refusal::AlreadyHeld), out);
+            return self.finish(worker, Some(Refusal::AlreadyHeld { clock }), out);
         }
         let in_time = self.check_clock(worker, head.clock).and_then(|()| self.check_lease(piece.is_some()));
         let decoded = in_time.and_then(|()| self.decode(head.codecs, push));

@@ -20,9 +20,10 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Whether this piece was pushed before.
-    pub fn holds(&self, piece: LeasedPiece) -> bool {
-        self.applied.holds(piece) || self.open.values().any(|window| window.holds(piece))
+    /// Whether this piece was pushed before: the clock that it is in the sum of, or the first if it is in the rows.
+    pub fn held_in(&self, piece: LeasedPiece) -> Option<Clock> {
+        let open = || self.open.iter().find(|(_, window)| window.holds(piece)).map(|(clock, _)| *clock);
+        if self.applied.holds(piece) { Some(Clock(0)) } else { open() }
     }
 
     /// Whether there is room for any piece.
@@ -101,7 +102,7 @@ mod tests {
         for number in 1..6 {
             pieces.hold(piece(number), Some(Clock(number)));
         }
-        assert!((0..6).all(|number| pieces.holds(piece(number))) && !pieces.holds(piece(6)));
+        assert!((0..6).all(|number| pieces.held_in(piece(number)).is_some()) && !pieces.held_in(piece(6)).is_some());
         let mut bytes = Vec::new();
         pieces.put(&mut bytes);
         assert_eq!(Pieces::get(&mut Reader(&bytes)).as_ref(), Ok(&pieces));
@@ -109,9 +110,9 @@ mod tests {
             assert!(Pieces::get(&mut Reader(&bytes[..length])).is_err(), "{length} of {} bytes", bytes.len());
         }
         pieces.apply_before(Clock(4));
-        assert!((0..6).all(|number| pieces.holds(piece(number))));
+        assert!((0..6).all(|number| pieces.held_in(piece(number)).is_some()));
         pieces.lose_open();
-        let held: Vec<u64> = (0..7).filter(|number| pieces.holds(piece(*number))).collect();
+        let held: Vec<u64> = (0..7).filter(|number| pieces.held_in(piece(*number)).is_some()).collect();
         assert_eq!(held, [0, 1, 2, 3]);
         pieces.forget(0, |lease| lease == 3);
         assert_eq!(pieces.leases(), 0);

@@ -104,8 +104,14 @@ impl Worker {
             ItemKind::Push { ticket, .. } => {
                 self.unacknowledged_bytes -= kind.kept() + PART_COST;
                 // Another worker had pushed it: it counts, and once.
-                self.counts.held_already += u64::from(refusal == Some(Refusal::AlreadyHeld));
-                let refusal = refusal.filter(|refusal| *refusal != Refusal::AlreadyHeld);
+                let refusal = match refusal {
+                    Some(Refusal::AlreadyHeld { clock }) => {
+                        self.counts.held_already += 1;
+                        self.already_held(ticket, clock);
+                        None
+                    }
+                    other => other,
+                };
                 self.counts.refused += u64::from(refusal.is_some());
                 self.part_done(ticket, refusal);
             }

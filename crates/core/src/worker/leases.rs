@@ -85,6 +85,8 @@ struct Lesson {
     shards: BTreeMap<TableId, Vec<(u64, u64)>>,
     /// Pushes that are not acknowledged.
     unfinished: usize,
+    /// The last clock in which a piece of it counts that another worker, ahead of this one, had pushed.
+    counts_in: Clock,
     /// When it is done.
     commit: Option<Commit>,
 }
@@ -343,11 +345,21 @@ impl Worker {
         let mut commits = Vec::new();
         for (lease, lesson) in self.leases.lessons.iter_mut().filter(|(_, lesson)| lesson.unfinished == 0) {
             if let Some(commit) = lesson.commit.as_mut().filter(|commit| !commit.sent) {
+                // It is done when all of it is in the rows, and not before.
+                commit.clock = commit.clock.max(lesson.counts_in);
                 commit.sent = true;
                 commits.push((*lease, *commit));
             }
         }
         commits.into_iter().for_each(|(lease, commit)| self.say_commit(lease, commit, out));
+    }
+
+    /// A piece of a lease was pushed before, in this clock.
+    pub(super) fn already_held(&mut self, ticket: Ticket, clock: Clock) {
+        let lease = self.pending.get(&ticket).and_then(|pending| pending.lease);
+        if let Some(lesson) = lease.and_then(|lease| self.leases.lessons.get_mut(&lease)) {
+            lesson.counts_in = lesson.counts_in.max(clock);
+        }
     }
 
     fn say_commit(&self, lease: LeaseId, Commit { clock, work, .. }: Commit, out: &mut Outbox) {

@@ -1,12 +1,15 @@
 //! The coordinator's hand: begins checkpoints, publishes what servers have written, and removes old ones, on a thread of its own.
 
 use super::{CheckpointSettings, leases_entry, spec_entry};
-use machine::{CheckpointEnd, Coordinator, CoordinatorInput, Gathered, Outbox};
+use machine::{CheckpointEnd, Coordinator, CoordinatorInput, Gathered, Outbox, Resume};
 use serde_json::Value;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
-use store::{Manifest, Positions, ResidualsEntry, Rows, Slice, SliceEntry, Store, StoreError, TableEntry, Writing};
+use store::{
+    CheckpointName, Manifest, Positions, ResidualsEntry, Rows, Slice, SliceEntry, Store, StoreError, TableEntry,
+    Writing,
+};
 use types::{NumberType, TableSpec, Time};
 
 enum Work {
@@ -45,13 +48,15 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Begins to keep them.
-    pub fn start(settings: CheckpointSettings) -> std::io::Result<Self> {
+    /// Begins to keep them. The one that the run came from stays, for it has tables that may yet be asked for; and where the run `is_new`,
+    /// what was left half-written is removed.
+    pub fn start(settings: CheckpointSettings, came_from: Option<&Resume>, is_new: bool) -> std::io::Result<Self> {
+        let came_from = came_from.and_then(|resume| resume.name.parse().ok());
         let (works, to_do) = channel();
         let (finish, done) = channel();
         let kept = settings.clone();
         let thread = std::thread::Builder::new().name("checkpoints".to_owned());
-        let thread = thread.spawn(move || work_off(&kept, &to_do, &finish))?;
+        let thread = thread.spawn(move || work_off(&kept, (came_from, is_new), &to_do, &finish))?;
         let due = Instant::now() + settings.every;
         Ok(Self {
             settings,
@@ -160,9 +165,16 @@ impl Keeper {
     }
 }
 
-fn work_off(settings: &CheckpointSettings, to_do: &Receiver<Work>, finish: &Sender<Done>) {
-    // Nobody else makes checkpoints here: what is half-written was left by somebody who was killed.
-    if let Err(error) = Store::open(&settings.location).and_then(|store| store.remove_unfinished()) {
+fn work_off(
+    settings: &CheckpointSettings,
+    (came_from, is_new): (Option<CheckpointName>, bool),
+    to_do: &Receiver<Work>,
+    finish: &Sender<Done>,
+) {
+    // Nobody else makes checkpoints here: what is half-written was left by somebody who was killed. But a leader before this one may be
+    // about to publish its last.
+    let removed = |store: Store| if is_new { store.remove_unfinished().map(drop) } else { Ok(()) };
+    if let Err(error) = Store::open(&settings.location).and_then(removed) {
         tracing::warn!(%error, "what a run before has left half-written could not be removed");
     }
     let mut writing: Option<Writing> = None;
@@ -178,7 +190,7 @@ fn work_off(settings: &CheckpointSettings, to_do: &Receiver<Work>, finish: &Send
             },
             Work::Publish(gathered) => {
                 let Some(writing) = writing.take() else { continue };
-                let published = publish(settings, &writing, &gathered);
+                let published = publish(settings, &writing, &gathered, came_from);
                 if published.is_err() {
                     writing.abandon().ok();
                 }
@@ -196,7 +208,12 @@ fn work_off(settings: &CheckpointSettings, to_do: &Receiver<Work>, finish: &Send
 }
 
 /// Writes the manifest, and removes what is too old.
-fn publish(settings: &CheckpointSettings, writing: &Writing, gathered: &Gathered) -> Result<Done, String> {
+fn publish(
+    settings: &CheckpointSettings,
+    writing: &Writing,
+    gathered: &Gathered,
+    came_from: Option<CheckpointName>,
+) -> Result<Done, String> {
     let Gathered { name, clock, slices, tables, leases, owed, .. } = gathered;
     let words = |error: StoreError| error.to_string();
     let tables = tables.iter().map(|(spec, entries)| table_entry(writing, *slices, spec, entries));
@@ -208,7 +225,8 @@ fn publish(settings: &CheckpointSettings, writing: &Writing, gathered: &Gathered
     writing.publish(&manifest).map_err(words)?;
     let bytes = manifest.files().map(|(file, _)| file.bytes).sum();
     // It is there, whatever becomes of those before it.
-    if let Err(error) = Store::open(&settings.location).and_then(|store| store.prune(settings.keep)) {
+    if let Err(error) = Store::open(&settings.location).and_then(|store| store.prune_sparing(settings.keep, came_from))
+    {
         tracing::warn!(%error, "old checkpoints could not be removed");
     }
     Ok(Done::Published { name: name.clone(), clock: clock.0, bytes })

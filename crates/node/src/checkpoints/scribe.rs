@@ -4,6 +4,8 @@
 use super::{image_of, slice_of};
 use machine::{Image, Owed, OwedRows, Restored};
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use store::{CheckpointName, Opened, Residuals, Store, Writing};
@@ -49,6 +51,8 @@ pub(crate) struct Scribe {
     open: usize,
     /// The checkpoint it writes for, and what was said of it: said again when it is asked again, for it may have been lost.
     number: u64,
+    /// The same, for the thread: copies for those before it are let go unwritten.
+    newest: Arc<AtomicU64>,
     said: Vec<Control>,
     reading: BTreeSet<TableId>,
 }
@@ -59,7 +63,8 @@ impl Scribe {
             let (works, to_do) = channel();
             let (finish, finished) = channel();
             let thread = std::thread::Builder::new().name("checkpoints".to_owned());
-            match thread.spawn(move || work_off(&to_do, &finish)) {
+            let newest = self.newest.clone();
+            match thread.spawn(move || work_off(&to_do, &newest, &finish)) {
                 Ok(thread) => self.thread = Some((works, finished, thread)),
                 Err(error) => return tracing::error!(%error, "no thread to write checkpoints with"),
             }
@@ -75,6 +80,7 @@ impl Scribe {
     pub fn asked(&mut self, number: u64, location: &str, name: &str) -> Vec<Control> {
         if number > self.number {
             (self.number, self.said) = (number, Vec::new());
+            self.newest.store(number, Ordering::Relaxed);
             self.give(Work::Join { number, location: location.to_owned(), name: name.to_owned() });
         }
         self.said_of(number)
@@ -139,11 +145,12 @@ impl Scribe {
     }
 }
 
-fn work_off(to_do: &Receiver<Work>, finish: &Sender<Finished>) {
+fn work_off(to_do: &Receiver<Work>, newest: &AtomicU64, finish: &Sender<Finished>) {
     let mut writing: Option<(u64, Result<Writing, String>)> = None;
     // What workers owed at the checkpoint that is read: files that concern several tables.
     let mut residuals: Option<(String, Vec<Residuals>)> = None;
     for work in to_do {
+        let is_newest = |number: u64| number >= newest.load(Ordering::Relaxed);
         let finished = match work {
             Work::Join { number, location, name } => {
                 let joined = name.parse::<CheckpointName>().map_err(|error| error.to_string());
@@ -153,12 +160,16 @@ fn work_off(to_do: &Receiver<Work>, finish: &Sender<Finished>) {
                 Finished::Say(Control::Beat)
             }
             Work::Write(image) => Finished::Say(match &writing {
-                Some((number, joined)) if *number == image.checkpoint => write(*number, joined, &image),
+                Some((number, joined)) if *number == image.checkpoint && is_newest(*number) => {
+                    write(*number, joined, &image)
+                }
                 // A copy for a checkpoint that was given up.
                 _ => Control::Beat,
             }),
             Work::WriteOwed(owed) => Finished::Say(match &writing {
-                Some((number, joined)) if *number == owed.checkpoint => write_owed(*number, joined, &owed),
+                Some((number, joined)) if *number == owed.checkpoint && is_newest(*number) => {
+                    write_owed(*number, joined, &owed)
+                }
                 _ => Control::Beat,
             }),
             Work::Read(wanted) => {

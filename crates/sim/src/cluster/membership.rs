@@ -1,6 +1,7 @@
 //! Workers that crash, and workers that come later.
 
 use super::actor::{Actor, Standing};
+use super::moments::SOON;
 use super::{Cluster, Happening, SAY_AGAIN};
 use crate::history::Event;
 use crate::network::{Isolation, LinkFault};
@@ -122,6 +123,15 @@ impl Cluster {
     pub(super) fn crash_a_server(&mut self, server: usize) {
         if self.servers[server].take_if(|server| !server.is_finished()).is_some() {
             self.network.counts.crashed += 1;
+            self.end_process(NodeId::Server(server as u32));
+        }
+    }
+
+    /// A process has ended. Its host may be there, and say so to a coordinator that asks.
+    fn end_process(&mut self, node: NodeId) {
+        if self.random.chance(0.5) {
+            let after = Span(self.random.below(SOON));
+            self.later(after, Happening::Gone(node));
         }
     }
 
@@ -184,6 +194,7 @@ impl Cluster {
             self.actors[worker].standing = Standing::Crashed;
             self.network.counts.crashed += 1;
             self.note(worker as u32, Event::Crashed);
+            self.end_process(NodeId::Worker(worker as u32));
         }
     }
 

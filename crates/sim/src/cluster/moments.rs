@@ -5,7 +5,7 @@ use types::{NodeId, PlanNumber, Span};
 use wire::{Control, Frame, Message};
 
 /// Whoever is to be lost is lost within this of the moment.
-const SOON: u64 = 8_000_000;
+pub(super) const SOON: u64 = 8_000_000;
 /// And if that is the coordinator, another leads so long after.
 const UNLED: Span = Span::from_millis(40);
 

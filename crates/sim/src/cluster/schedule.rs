@@ -23,6 +23,8 @@ pub(super) enum Happening {
     JoinServer(usize),
     Checkpoint,
     CrashAmid(Moment, NodeId),
+    /// The coordinator hears that a node's process has ended.
+    Gone(NodeId),
     SetBack(NodeId, Span),
     Cut(NodeId, NodeId, Option<LinkFault>),
     CrashCoordinator(Span),

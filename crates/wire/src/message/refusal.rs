@@ -1,7 +1,7 @@
 //! Why a part was not applied, or a read not answered, as data and in words.
 
 use crate::field::variants;
-use types::{Key, NumberType, Placement, Position};
+use types::{Clock, Key, NumberType, Placement, Position};
 
 /// Why a part was not applied, or a read not answered. Nothing of the part was applied.
 ///
@@ -76,7 +76,10 @@ pub enum Refusal {
     /// What the codecs made of it cannot be read.
     Undecodable,
     /// The piece of a lease is held already: another worker had pushed it before it was lost. Nothing is amiss.
-    AlreadyHeld,
+    AlreadyHeld {
+        /// The clock in whose sum it is, if that is not in the rows yet; otherwise the first.
+        clock: Clock,
+    },
     /// The shard keeps as many leases apart as it ever does.
     TooManyLeases {
         /// How many those are.
@@ -126,7 +129,7 @@ impl Refusal {
             Self::Undecodable => {
                 format!("an encoded message to table '{table}' cannot be read; run the same release everywhere")
             }
-            Self::AlreadyHeld => format!("table '{table}' holds this piece of its lease already"),
+            Self::AlreadyHeld { .. } => format!("table '{table}' holds this piece of its lease already"),
             Self::TooManyLeases { most } => {
                 format!(
                     "a shard of table '{table}' keeps {most} leases apart; commit leases before learning from others"
@@ -153,6 +156,6 @@ variants!(Refusal {
     12 => TooManyReads { most },
     13 => BadSetting,
     14 => Undecodable,
-    15 => AlreadyHeld,
+    15 => AlreadyHeld { clock },
     16 => TooManyLeases { most },
 });

@@ -81,6 +81,8 @@ fn measure(options: &Options, copies: u32, workers: u32) -> anyhow::Result<Found
 
 /// Rows go down the chain once for each window they changed in, so never oftener than they are pushed; a little comes with them.
 const MOST_CHAIN_BYTES: f64 = 1.05;
+/// What four workers push to the same rows goes once in most windows.
+const MOST_CHAIN_BYTES_OF_FOUR: f64 = 0.8;
 
 pub fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     let mut columns = Columns::default();
@@ -91,10 +93,8 @@ pub fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
         ] {
             let (once, twice) = (measure(options, 1, workers)?, measure(options, 2, workers)?);
             let chain = twice.sent_over_pushed;
-            ensure!(
-                chain <= MOST_CHAIN_BYTES,
-                "servers sent each other {chain:.2} bytes for each byte that was pushed"
-            );
+            let most = if workers == 4 { MOST_CHAIN_BYTES_OF_FOUR } else { MOST_CHAIN_BYTES };
+            ensure!(chain <= most, "servers sent each other {chain:.2} bytes for each byte that was pushed");
             columns.put(names[0], once.goodput / 1e9);
             columns.put(names[1], twice.goodput / 1e9);
             columns.put(names[2], twice.goodput / once.goodput);
