@@ -125,7 +125,11 @@ fn benchmarks() -> Vec<Step> {
         cargo("bench codec", "run --release -p slackwater-cli -- bench codec --json"),
         cargo("bench bytes", "run --release -p slackwater-cli -- bench bytes --json --data ../shared/data"),
         cargo("bench cluster", "run --release -p slackwater-cli -- bench cluster --json"),
-        cargo("bench chaos", "run --release -p slackwater-cli -- bench chaos --json --data ../shared/data"),
+        cargo(
+            "bench chaos",
+            "run --release -p slackwater-cli -- bench chaos --seconds 60 --json --data ../shared/data",
+        ),
+        cargo("bench chaos, leases", "run --release -p slackwater-cli -- bench chaos --seconds 60 --leases --json"),
         cargo("bench scale", "run --release -p slackwater-cli -- bench scale --json"),
     ]
 }
@@ -188,7 +192,8 @@ mod tests {
             ["cargo xtask fuzz --target frame --runs 2000000", "cargo xtask fuzz --target message --runs 2000000"]
         );
         assert_eq!(of("SLACKWATER_SEEDS"), ["SLACKWATER_SEEDS=\"5000\" cargo test --release -p slackwater-sim"]);
-        assert_eq!(of("bench ").len(), 8);
+        assert_eq!(of("bench ").len(), 9);
+        assert_eq!((of("bench chaos --seconds 60").len(), of("bench cluster").len()), (2, 1));
     }
 
     #[test]

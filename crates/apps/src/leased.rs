@@ -4,7 +4,7 @@
 use crate::rounds::{Ended, Go, Learnt, Lesson, TrainError, weight_of};
 use crate::tally::{Counted, Tally};
 use data::{Batches, Cuts, DataError, Format, Loan, Minibatch, Progress, Reader};
-use slackwater::{Input, Lease, Leases, Offer, Session};
+use slackwater::{Consistency, Input, Lease, Leases, NumberType, Offer, Session, TableSpec};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -134,7 +134,7 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
             let go = watch(learnt);
             told = match if session.should_leave() { Go::Leave } else { go } {
                 Go::On => false,
-                Go::Leave if others_stay(session) => return Err(TrainError::Left),
+                Go::Leave if others_stay(session)? => return Err(TrainError::Left),
                 Go::Stop | Go::Leave => true,
             };
             if told || leases.is_ended() {
@@ -160,9 +160,15 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
     Ok(Ended { stopped: leases.is_ended(), progress: reading.done, tally: Some(tally) })
 }
 
-/// Whether a worker may leave: somebody has to give the result.
-fn others_stay(session: &Session) -> bool {
-    session.live_ranks().len() > 1
+/// Whether a worker may leave: somebody has to give the result. All may have been told to leave at once, so each says that it is about to
+/// before it looks who else is: of those that say so last, every one knows.
+fn others_stay(session: &Session) -> Result<bool, slackwater::Error> {
+    let spec = TableSpec::sparse(".leaving", 1).number(NumberType::I64).consistency(Consistency::Unbounded);
+    let leaving = session.table::<i64>(spec)?;
+    leaving.push(&leaving.keys(&[session.rank().into()]), vec![1])?.wait()?;
+    let live: Vec<u64> = session.live_ranks().into_iter().map(u64::from).collect();
+    let rows = leaving.pull(&leaving.keys(&live))?.wait()?;
+    Ok(rows.values().contains(&0))
 }
 
 /// All of a lease is learnt.
@@ -197,7 +203,7 @@ impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static>
         loop {
             match leases.next_within(LOOK)? {
                 Offer::Lease(lease) => return self.open(lease).map(Some),
-                Offer::NoneYet if session.should_leave() && others_stay(session) => return Err(TrainError::Left),
+                Offer::NoneYet if session.should_leave() && others_stay(session)? => return Err(TrainError::Left),
                 Offer::NoneYet if !leases.is_ended() => {}
                 Offer::NoneYet | Offer::Over => return Ok(None),
             }

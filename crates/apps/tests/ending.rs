@@ -2,11 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
+use apps::leased::Leased;
 use apps::logistic::Logistic;
 use apps::proximal::Proximal;
 use apps::train::{Go, Rule, TrainError, Trained, Training, train};
 use data::{Format, Labels, Reader, Settings};
-use slackwater::{Consistency, Session, Shape};
+use slackwater::{Connect, Consistency, Leave, Membership, Serve, Session, Shape};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 const MODES: [Consistency; 3] = [Consistency::LOCK_STEP, Consistency::slack(3), Consistency::Unbounded];
 
@@ -178,4 +181,51 @@ fn when_one_worker_is_told_to_stop_proximal_steps_end_for_all_after_the_same_clo
         // Who is ahead is by slack + 2 clocks at most, and hears of it in that one or in the next. The first check comes with clock 80.
         assert!((3..=most).contains(&ended[0].1), "{consistency}: {ended:?}");
     }
+}
+
+/// There is one range, so one of two workers has all there is to learn from, and the other nothing to do but to wait for it.
+#[test]
+fn a_worker_that_waits_for_leases_leaves_when_it_is_told_to() {
+    let path = rows("waits", "");
+    let settings = Settings { minibatch_rows: 30_000, ..Settings::new(Format::LibSvm, Labels::Binary) };
+    let leased = Leased::of(&Reader::open(&[path.to_str().unwrap()], settings).unwrap(), 0).unwrap();
+    assert_eq!(leased.ranges(), 1);
+    let meet = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let connect = || Connect { join_limit: Duration::from_secs(50), leave: Leave::default(), ..Connect::to(&meet) };
+    let coordinate = Some(Shape { servers: 1, workers: 2 });
+    let membership = Membership::Open { copies: 1, slices: 2 };
+    let serve = Serve { threads: 1, coordinate, membership, ..Serve::new(connect()) };
+    let rule = Rule::Ftrl { rate: 0.1, beta: 1.0 };
+    let (consistency, codecs) = (Consistency::LOCK_STEP, slackwater::Codecs::default());
+    let training = &Training { rule, l1: 0.0, consistency, bias: true, codecs };
+    let (holds, told_who_holds) = channel::<usize>();
+    let (ended, told_who_ended) = channel();
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| serve.run().unwrap());
+        let leaves = [(0, connect()), (1, connect())].map(|(number, connect)| {
+            let (leased, leave) = (&leased, connect.leave.clone());
+            let (holds, ended) = (holds.clone(), ended.clone());
+            let (go_on, wait) = channel::<()>();
+            scope.spawn(move || {
+                let session = Session::connect(&connect).unwrap();
+                let trained = train(&session, &Logistic { l2: 0.0 }, training, None, leased, |_| {
+                    holds.send(number).unwrap();
+                    wait.recv_timeout(Duration::from_secs(60)).unwrap();
+                    Go::On
+                });
+                session.close().unwrap();
+                ended.send((number, trained.map(|trained| trained.stopped))).unwrap();
+            });
+            (leave, go_on)
+        });
+        let holder = told_who_holds.recv_timeout(Duration::from_secs(60)).unwrap();
+        leaves[1 - holder].0.ask();
+        let (left, why) = told_who_ended.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(left == 1 - holder && matches!(why, Err(TrainError::Left)), "{left}: {why:?}");
+        (0..2).for_each(|_minibatch| leaves[holder].1.send(()).unwrap());
+        let (_, trained) = told_who_ended.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(matches!(trained, Ok(false)), "{trained:?}");
+        server.join().unwrap();
+    });
+    std::fs::remove_file(path).unwrap();
 }

@@ -222,6 +222,23 @@ fn whoever_is_told_to_stop_ends_it_for_all_at_one_clock() {
 }
 
 #[test]
+fn where_all_are_told_to_leave_at_once_somebody_stays_to_give_the_result() {
+    within_two_minutes(|| {
+        let scratch = Scratch::new("leased-all-leave");
+        let leased = Leased::of(&rows(&scratch), 7).unwrap();
+        let (connect, servers) = cluster(3);
+        let ended: Vec<_> = std::thread::scope(|scope| {
+            let work = || scope.spawn(|| learn(&connect, &leased, Consistency::slack(3), |_| Go::Leave));
+            let workers: Vec<_> = (0..3).map(|_| work()).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+        });
+        let stayed: Vec<bool> = ended.iter().flatten().map(|(_, stopped)| *stopped).collect();
+        assert!(!stayed.is_empty() && stayed.iter().all(|stopped| *stopped), "{ended:?}");
+        servers.join().unwrap();
+    });
+}
+
+#[test]
 fn what_is_done_once_is_done_by_another_where_the_first_is_lost_in_the_middle() {
     within_two_minutes(|| {
         let sessions = Session::embedded(Shape { servers: 1, workers: 3 }).unwrap();

@@ -105,7 +105,11 @@ fn bench_chaos_loses_nothing_in_a_few_seconds() {
     let figures: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(&output.stdout).expect("an object of figures");
     let number = |name: &str| figures.get(name).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
-    assert!(number("server_kills") + number("server_stops") + number("worker_kills") >= 1.0, "{figures:?}");
+    let kinds = ["server_kills", "server_stops", "worker_kills", "worker_stops", "server_cuts", "worker_cuts"];
+    let counts = kinds.map(|kind| figures.get(kind).and_then(serde_json::Value::as_f64));
+    assert!(counts.into_iter().flatten().sum::<f64>() >= 1.0, "{figures:?}");
+    let says_why = String::from_utf8_lossy(&output.stderr).contains("nobody is cut off");
+    assert_eq!(counts[4..].iter().all(Option::is_none), says_why, "{figures:?}");
     assert!(number("pushes_acknowledged") > 0.0, "{figures:?}");
     assert_eq!((number("rows_of_pushes_lost"), number("rows_of_pushes_doubled")), (0.0, 0.0));
     if !data.join("a9a").is_dir() {
@@ -115,6 +119,49 @@ fn bench_chaos_loses_nothing_in_a_few_seconds() {
     assert_eq!(number("training_rows_missing"), 0.0);
     assert!((number("training_log_loss") - number("training_log_loss_without_faults")).abs() < 0.002, "{figures:?}");
     assert!(number("training_goodput_under_faults_over_without") > 0.0, "{figures:?}");
+}
+
+/// Waits until something holds, for ten times as long as it usually takes.
+#[cfg(target_os = "linux")]
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = std::time::Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{what} does not come");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn bench_chaos_that_is_told_to_end_leaves_no_network_and_no_process() {
+    let ip = |words: &str| Command::new("ip").args(words.split(' ')).output();
+    let mut chaos = Command::new(env!("CARGO_BIN_EXE_slackwater"))
+        .args(["bench", "chaos", "--seconds=300", "--data=nowhere"])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("it can be started");
+    let name = format!("slackwater-chaos-{}", chaos.id());
+    // Without the right to make namespaces there is nothing to see.
+    if !ip(&format!("netns add {name}-trial")).is_ok_and(|output| output.status.success()) {
+        println!("skipped: this machine makes no network namespaces");
+        chaos.kill().and_then(|()| chaos.wait()).expect("it ends");
+        return;
+    }
+    ip(&format!("netns del {name}-trial")).expect("it was made");
+    // The benchmark itself, the coordinator, and a process on a host.
+    let inside = |namespace: &str| -> Vec<i32> {
+        let pids = ip(&format!("netns pids {name}-{namespace}")).map(|output| output.stdout).unwrap_or_default();
+        String::from_utf8_lossy(&pids).lines().filter_map(|id| id.trim().parse().ok()).collect()
+    };
+    until("a run", || inside("hub").len() >= 2 && !inside("9").is_empty());
+    let there = [inside("hub"), inside("9")].concat();
+    let id = rustix::process::Pid::from_child(&chaos);
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it is there");
+    assert!(!chaos.wait().expect("it ends").success());
+    let left = ip("netns list").map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    assert!(!left.expect("they can be listed").contains(&name), "a namespace is left");
+    let lives = |id: &i32| std::fs::read_to_string(format!("/proc/{id}/cmdline")).is_ok_and(|line| !line.is_empty());
+    until("the end of everybody", || !there.iter().any(lives));
 }
 
 #[test]

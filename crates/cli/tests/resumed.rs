@@ -79,8 +79,8 @@ impl Folder {
         self.done().unwrap()
     }
 
-    /// How often every row has counted in the model: it must be the same for all.
-    fn counted(&self) -> u64 {
+    /// How often each row has counted in the model.
+    fn counts(&self) -> Vec<u64> {
         let predictions = self.path("predictions");
         let words =
             ["predict", "--model", &self.path("model.safetensors"), "--data", &self.path("rows.libsvm"), "--out"];
@@ -89,9 +89,15 @@ impl Folder {
         let text = std::fs::read_to_string(predictions).unwrap();
         let counts: Vec<f64> = text.lines().map(|line| line.parse().unwrap()).collect();
         assert_eq!(counts.len() as u64, ROWS);
-        let off = |count: &&f64| (**count - counts[0].round()).abs() > 0.1;
-        assert_eq!(counts.iter().find(off), None, "others count {}", counts[0]);
-        counts[0].round() as u64
+        assert_eq!(counts.iter().find(|count| (*count - count.round()).abs() > 0.1), None, "they are whole numbers");
+        counts.iter().map(|count| count.round() as u64).collect()
+    }
+
+    /// How often every row has counted in the model: it must be the same for all.
+    fn counted(&self) -> u64 {
+        let counts = self.counts();
+        assert_eq!(counts.iter().find(|count| **count != counts[0]), None, "others count {}", counts[0]);
+        counts[0]
     }
 }
 
@@ -137,6 +143,23 @@ fn every_row_counts_once_over_runs_of_other_shapes_that_go_on_from_checkpoints()
         (&(2 * ROWS).into(), &(ROWS * (EPOCHS + 2)).into())
     );
     assert_eq!(folder.counted(), EPOCHS + 2);
+}
+
+#[test]
+fn a_run_that_was_stopped_in_the_middle_of_leases_goes_on_with_the_rest_of_them() {
+    let folder = Folder::new("stopped");
+    let mut stopped = folder.launch((2, 3), &["--copies=2"], EPOCHS);
+    stopped.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
+    Command::new("kill").args(["-INT", &stopped.child.id().to_string()]).output().unwrap();
+    let report_of_stopped = report(&mut stopped);
+    let rows = report_of_stopped["rows"].as_u64().unwrap();
+    assert!(report_of_stopped["stopped"] == true && rows < ROWS * EPOCHS, "{report_of_stopped}");
+    assert_eq!(report_of_stopped["rows_in_all"], rows, "{report_of_stopped}");
+    assert_eq!(folder.counts().iter().sum::<u64>(), rows, "the weights have what is reported");
+    let mut resumed = folder.launch((3, 2), &["--copies=2", "--resume"], EPOCHS);
+    let report = report(&mut resumed);
+    assert_eq!((&report["rows_in_all"], &report["stopped"]), (&(ROWS * EPOCHS).into(), &false.into()), "{report}");
+    assert_eq!(folder.counted(), EPOCHS);
 }
 
 #[test]

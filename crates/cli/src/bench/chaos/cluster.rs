@@ -3,12 +3,16 @@
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use slackwater::{Connect, SameHost};
+
+use super::faults::Silence;
+use super::network::{HUB_ADDRESS, Host, Network};
 
 /// Whatever is awaited here takes a tenth of this at most.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -17,130 +21,219 @@ pub const WORKERS: usize = 4;
 /// How often something that is awaited is looked at.
 pub const LOOK: Duration = Duration::from_millis(5);
 
+/// Into how many slices tables are cut: so many for each server of the beginning.
+const SLICES_OF_SERVER: usize = 4;
+pub const SLICES: usize = SERVERS * SLICES_OF_SERVER;
+
 /// A process, ended by its id if it is still there.
-pub struct Process(pub Child);
+pub struct Process {
+    pub child: Child,
+    /// Where it runs, where there is a network.
+    host: Option<Host>,
+}
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
+        self.kill();
     }
 }
 
 impl Process {
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        Ok(kill_process(Pid::from_child(&self.0), signal)?)
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    pub fn stop(&self) -> anyhow::Result<()> {
-        self.signal(Signal::STOP)
+    /// Ends it at once.
+    pub fn kill(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+        self.host = None;
     }
 
-    /// Goes on after it was stopped, to hear that it is not wanted any more.
-    pub fn go_on_and_end(&mut self) -> anyhow::Result<()> {
-        self.signal(Signal::CONT)?;
+    /// Nothing is heard of it any more.
+    pub fn fall_silent(&mut self, how: Silence) -> anyhow::Result<()> {
+        match (how, &mut self.host) {
+            (Silence::Stop, _) => self.signal(Signal::STOP),
+            (Silence::Cut, Some(host)) => host.cut(),
+            (Silence::Cut, None) => bail!("there is no network to cut it off from"),
+        }
+    }
+
+    /// Goes on after it was silent, to hear that it is not wanted any more, and ends. It must not take that for a good end.
+    pub fn go_on_and_end(&mut self, how: Silence) -> anyhow::Result<()> {
+        match (how, &mut self.host) {
+            (Silence::Cut, Some(host)) => host.join()?,
+            _ => self.signal(Signal::CONT)?,
+        }
         let continued = Instant::now();
-        while self.0.try_wait()?.is_none() {
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
             ensure!(continued.elapsed() < LIMIT, "a process that was given up does not end");
             std::thread::sleep(LOOK);
-        }
+        };
+        ensure!(!status.success(), "a process that was given up has not heard so");
+        self.host = None;
         Ok(())
     }
-}
-
-/// This program, to be started with these arguments; what it says is not heard.
-pub fn program(arguments: &[String]) -> anyhow::Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    Ok(command)
 }
 
 /// The coordinator and the servers.
 pub struct Cluster {
     pub meet: String,
     pub patience: u64,
+    network: Option<Network>,
     coordinator: Process,
     /// How often the coordinator said that everything has its copies.
     whole: Arc<AtomicU64>,
-    servers: Vec<Process>,
+    servers: Vec<Server>,
+}
+
+struct Server {
+    process: Process,
+    /// Which server it is, once it has said so.
+    number: Arc<OnceLock<u32>>,
+}
+
+/// Hands what a process says to somebody, line by line.
+fn listen(child: &mut Child, mut heard: impl FnMut(&str) + Send + 'static) {
+    if let Some(said) = child.stderr.take() {
+        std::thread::spawn(move || BufReader::new(said).lines().map_while(Result::ok).for_each(|line| heard(&line)));
+    }
 }
 
 impl Cluster {
     /// Starts them. The run begins when the workers are there, too.
-    pub fn start(patience: u64) -> anyhow::Result<Self> {
-        let meet = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    pub fn start(patience: u64, network: Option<Network>) -> anyhow::Result<Self> {
+        let here = if network.is_some() { HUB_ADDRESS } else { "127.0.0.1" };
+        let meet = TcpListener::bind((here, 0))?.local_addr()?.to_string();
         let mut arguments: Vec<String> =
-            ["server", "--threads=0", "--coordinate", "--copies=2", "--slices=4"].map(str::to_owned).into();
+            ["server", "--threads=0", "--coordinate", "--copies=2"].map(str::to_owned).into();
         arguments.extend([format!("--servers={SERVERS}"), format!("--workers={WORKERS}")]);
-        arguments.extend([format!("--meet={meet}"), format!("--patience={patience}")]);
-        let mut child = program(&arguments)?.env("SLACKWATER_LOG", "warn").stderr(Stdio::piped()).spawn()?;
+        arguments.extend([format!("--slices={SLICES_OF_SERVER}"), format!("--meet={meet}")]);
+        arguments.push(format!("--patience={patience}"));
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut command = Command::new(program);
+        command.args(arguments).env("SLACKWATER_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::null());
+        let mut child = command.stderr(Stdio::piped()).spawn()?;
         let whole = Arc::new(AtomicU64::new(0));
-        if let Some(said) = child.stderr.take() {
-            let whole = whole.clone();
-            std::thread::spawn(move || {
-                for line in BufReader::new(said).lines().map_while(Result::ok) {
-                    whole.fetch_add(u64::from(line.contains("has its copies")), Ordering::Relaxed);
-                }
-            });
-        }
-        let mut cluster = Self { meet, patience, coordinator: Process(child), whole, servers: Vec::new() };
+        let counted = whole.clone();
+        listen(&mut child, move |line| {
+            counted.fetch_add(u64::from(line.contains("has its copies")), Ordering::Relaxed);
+        });
+        let coordinator = Process { child, host: None };
+        let mut cluster = Self { meet, patience, network, coordinator, whole, servers: Vec::new() };
         (0..SERVERS).try_for_each(|_| cluster.start_server())?;
         Ok(cluster)
     }
 
-    fn start_server(&mut self) -> anyhow::Result<()> {
+    /// This program, to be started by `start` in a place of its own, as what `kind` says, with where and how to meet and then these arguments. What
+    /// it says is not heard.
+    pub fn spawn(
+        &self,
+        kind: &[&str],
+        arguments: &[String],
+        start: impl FnOnce(&mut Command) -> std::io::Result<Child>,
+    ) -> anyhow::Result<Process> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let host = self.network.as_ref().map(Network::host).transpose()?;
+        let mut command = match &host {
+            Some(host) => {
+                let mut command = host.command();
+                command.arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
         let Self { meet, patience, .. } = self;
-        let arguments = ["server".to_owned(), format!("--meet={meet}"), format!("--patience={patience}")];
-        self.servers.push(Process(program(&arguments)?.spawn()?));
+        command.args(kind).args([format!("--meet={meet}"), format!("--patience={patience}")]);
+        // Those of different hosts could not do otherwise; these, on one machine, could.
+        command.args(host.iter().map(|_| "--same-host=tcp")).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Process { child: start(&mut command)?, host })
+    }
+
+    fn start_server(&mut self) -> anyhow::Result<()> {
+        let start = |command: &mut Command| command.env("SLACKWATER_LOG", "info").stderr(Stdio::piped()).spawn();
+        let mut process = self.spawn(&["server"], &[], start)?;
+        let number = Arc::new(OnceLock::new());
+        let known = number.clone();
+        listen(&mut process.child, move |line| {
+            let words = line.split_once("serving node=server ").map(|(_, number)| number);
+            if let Some(number) = words.and_then(|words| words.split_whitespace().next()?.parse().ok()) {
+                known.set(number).ok();
+            }
+        });
+        self.servers.push(Server { process, number });
         Ok(())
+    }
+
+    /// Whether hosts can be cut off.
+    pub fn can_cut(&self) -> bool {
+        self.network.is_some()
+    }
+
+    /// How to join it from here.
+    pub fn connect(&self) -> Connect {
+        let patience = Duration::from_secs(self.patience);
+        let same_host = if self.network.is_some() { SameHost::Tcp } else { SameHost::SharedMemory };
+        Connect { patience, same_host, join_limit: LIMIT, ..Connect::to(&self.meet) }
+    }
+
+    /// The slices that nobody can push to when this server is gone, until others have taken over. All of them where it has none.
+    pub fn slices_of(&self, which: usize) -> anyhow::Result<Vec<usize>> {
+        let begin = Instant::now();
+        let number = loop {
+            match self.servers[which].number.get() {
+                Some(number) => break *number,
+                None => ensure!(begin.elapsed() < LIMIT, "a server does not say which it is"),
+            }
+            std::thread::sleep(LOOK);
+        };
+        let plan = slackwater::status(&self.connect()).context("how does the run stand?")?.plan;
+        ensure!(plan.chains.len() == SLICES, "{} slices, and {SLICES} were meant", plan.chains.len());
+        let its: Vec<usize> = (0..SLICES).filter(|slice| plan.chains[*slice].whole.contains(&number)).collect();
+        Ok(if its.is_empty() { (0..SLICES).collect() } else { its })
     }
 
     /// Fails if the coordinator has ended.
     pub fn check(&mut self) -> anyhow::Result<()> {
-        match self.coordinator.0.try_wait()? {
+        match self.coordinator.child.try_wait()? {
             Some(status) => bail!("the coordinator ended: {status}"),
             None => Ok(()),
         }
     }
 
-    /// How long somebody is stopped: longer than anybody has patience.
-    pub fn stop(&self) -> Duration {
+    /// How long somebody is silent: longer than anybody has patience.
+    pub fn silence(&self) -> Duration {
         Duration::from_secs(2 * self.patience)
     }
 
-    /// A server dies, and another comes when `go_on` has returned. That has to wait until things go on, and returns how long it took. Returns when
-    /// everything has its copies again, or `is_over`.
-    pub fn kill_server(
+    /// A server dies, or falls silent and is there again later; and another comes. `go_on` is told since when; it has to wait until things go
+    /// on, and returns how long that took. Returns when everything has its copies again, or `is_over`.
+    pub fn lose_server(
         &mut self,
         which: usize,
-        go_on: impl FnOnce(&mut Self) -> anyhow::Result<f64>,
-        is_over: impl FnMut() -> anyhow::Result<bool>,
-    ) -> anyhow::Result<f64> {
-        let whole = self.whole.load(Ordering::Relaxed);
-        drop(self.servers.swap_remove(which));
-        let seconds = go_on(self)?;
-        self.start_server()?;
-        self.wait_for_copies(whole, is_over)?;
-        Ok(seconds)
-    }
-
-    /// As [`Cluster::kill_server`], for one that is stopped and goes on later.
-    pub fn stop_server(
-        &mut self,
-        which: usize,
-        go_on: impl FnOnce(&mut Self) -> anyhow::Result<f64>,
+        silence: Option<Silence>,
+        go_on: impl FnOnce(&mut Self, Instant) -> anyhow::Result<f64>,
         mut is_over: impl FnMut() -> anyhow::Result<bool>,
     ) -> anyhow::Result<f64> {
         let whole = self.whole.load(Ordering::Relaxed);
-        let mut stopped = self.servers.swap_remove(which);
+        let mut lost = self.servers.swap_remove(which).process;
         let begin = Instant::now();
-        stopped.stop()?;
-        let seconds = go_on(self)?;
-        std::thread::sleep(self.stop().saturating_sub(begin.elapsed()));
-        if is_over()? {
-            return Ok(seconds);
+        match silence {
+            Some(how) => lost.fall_silent(how)?,
+            None => lost.kill(),
         }
-        stopped.go_on_and_end()?;
+        let seconds = go_on(self, begin)?;
+        if let Some(how) = silence {
+            std::thread::sleep(self.silence().saturating_sub(begin.elapsed()));
+            if is_over()? {
+                return Ok(seconds);
+            }
+            lost.go_on_and_end(how)?;
+        }
         self.start_server()?;
         self.wait_for_copies(whole, is_over)?;
         Ok(seconds)

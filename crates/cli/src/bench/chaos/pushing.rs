@@ -2,21 +2,20 @@
 //! outlives it, and adds one to rows that nobody else touches.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
-use slackwater::{Connect, Consistency, NumberType, Session, Table, TableSpec};
+use anyhow::{bail, ensure};
+use slackwater::{Connect, Consistency, NumberType, SameHost, Session, Table, TableSpec};
 
-use super::cluster::{Cluster, LIMIT, LOOK, Process, SERVERS, WORKERS, program};
-use super::faults::Fault;
+use super::cluster::{Cluster, LIMIT, LOOK, Process, SERVERS, SLICES, WORKERS};
+use super::counts::{Counting, Counts, row_in};
+use super::faults::{Fault, Role};
 use super::leased;
+use super::network::Network;
 use crate::bench::learning::Scratch;
 use crate::demo::random::Random;
-
-/// Rows of each worker, spread over all servers.
-const ROWS: u64 = 16;
+use crate::process::Way;
 
 /// The settings of the hidden worker process.
 #[derive(clap::Args)]
@@ -25,6 +24,8 @@ pub struct WorkerOptions {
     meet: String,
     #[arg(long)]
     patience: u64,
+    #[arg(long, default_value = "shared-memory")]
+    same_host: Way,
     /// Which rows are its own.
     #[arg(long)]
     index: u64,
@@ -36,17 +37,14 @@ pub struct WorkerOptions {
     leases: Option<u64>,
 }
 
-fn connect(meet: &str, patience: u64) -> Connect {
-    Connect { patience: Duration::from_secs(patience), join_limit: LIMIT, ..Connect::to(meet) }
-}
-
 fn counts(session: &Session) -> anyhow::Result<Table<i64>> {
     let spec = TableSpec::sparse("counts", 1).number(NumberType::I64).consistency(Consistency::slack(4));
     Ok(session.table::<i64>(spec)?)
 }
 
-fn rows_of(index: u64) -> Vec<u64> {
-    (index * ROWS..(index + 1) * ROWS).collect()
+/// A worker's rows: one in each slice, so that whoever is lost, every push waits for others to take over.
+fn rows_of(table: &Table<i64>, index: u64) -> Vec<u64> {
+    (0..SLICES).map(|slice| row_in(table, slice, index)).collect()
 }
 
 fn count_file(folder: &Path, index: u64) -> PathBuf {
@@ -55,15 +53,17 @@ fn count_file(folder: &Path, index: u64) -> PathBuf {
 
 /// What a worker process does: pushes until it is told to stop, and leaves when it is told to.
 pub fn work(options: &WorkerOptions) -> anyhow::Result<()> {
-    let WorkerOptions { meet, patience, index, folder, leases } = options;
-    let file = File::create(count_file(folder, *index)).context("cannot count")?;
-    let session = Session::connect(&connect(meet, *patience))?;
+    let WorkerOptions { meet, patience, same_host, index, folder, leases } = options;
+    let mut counting = Counting::begin(&count_file(folder, *index))?;
+    let same_host = if *same_host == Way::Tcp { SameHost::Tcp } else { SameHost::SharedMemory };
+    let patience = Duration::from_secs(*patience);
+    let session = Session::connect(&Connect { patience, same_host, join_limit: LIMIT, ..Connect::to(meet) })?;
     let table = counts(&session)?;
     match leases {
-        Some(leases) => leased::learn(&session, &table, *leases, &file)?,
-        None => push_on(&session, &table, *index, folder, &file)?,
+        Some(leases) => leased::learn(&session, &table, *leases, &mut counting)?,
+        None => push_on(&session, &table, *index, folder, &mut counting)?,
     }
-    file.write_all_at(&1u64.to_le_bytes(), 16)?;
+    counting.stopped()?;
     // Others may still read, and a read waits for the clocks of everybody who is there.
     while !folder.join("leave").exists() {
         session.clock()?;
@@ -72,22 +72,27 @@ pub fn work(options: &WorkerOptions) -> anyhow::Result<()> {
     Ok(session.close()?)
 }
 
-fn push_on(session: &Session, table: &Table<i64>, index: u64, folder: &Path, file: &File) -> anyhow::Result<()> {
-    let keys = table.keys(&rows_of(index));
-    for push in 1u64.. {
-        if push % 16 == 0 && folder.join("stop").exists() {
-            break;
-        }
-        file.write_all_at(&push.to_le_bytes(), 0)?;
-        table.push(&keys, vec![1; ROWS as usize])?.wait()?;
-        file.write_all_at(&push.to_le_bytes(), 8)?;
+fn push_on(
+    session: &Session,
+    table: &Table<i64>,
+    index: u64,
+    folder: &Path,
+    counting: &mut Counting,
+) -> anyhow::Result<()> {
+    let keys = table.keys(&rows_of(table, index));
+    loop {
+        let push = counting.sent(0..SLICES)?;
+        table.push(&keys, vec![1; SLICES])?.wait()?;
+        counting.acknowledged(0..SLICES)?;
         session.clock()?;
         if push % 8 == 0 {
             let rows = table.pull(&keys)?.wait()?;
             ensure!(rows.values().iter().all(|count| *count == push as i64), "own pushes are missing: {rows:?}");
         }
+        if push % 16 == 0 && folder.join("stop").exists() {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 struct Worker {
@@ -113,42 +118,34 @@ struct Crew {
 impl Crew {
     fn start_worker(&mut self, cluster: &Cluster) -> anyhow::Result<()> {
         let index = self.workers.len() as u64;
-        let Cluster { meet, patience, .. } = cluster;
-        let mut arguments: Vec<String> = ["bench-peer", "chaos"].map(str::to_owned).into();
-        arguments.extend([format!("--meet={meet}"), format!("--patience={patience}"), format!("--index={index}")]);
+        let mut arguments = vec![format!("--index={index}")];
         arguments.extend(["--folder".to_owned(), self.scratch.path("").display().to_string()]);
         arguments.extend(self.leases.map(|leases| format!("--leases={leases}")));
-        let process = Process(program(&arguments)?.spawn()?);
+        let process = cluster.spawn(&["bench-peer", "chaos"], &arguments, |command| command.spawn())?;
         self.workers.push(Worker { index, process, killed: false });
         Ok(())
     }
 
-    /// Pushes sent, pushes acknowledged, and whether the worker has stopped.
-    fn counted(&self, worker: &Worker) -> [u64; 3] {
-        let mut counted = [0; 3];
-        if let Ok(file) = File::open(count_file(&self.scratch.path(""), worker.index)) {
-            for (count, at) in counted.iter_mut().zip([0, 8, 16]) {
-                let mut bytes = [0; 8];
-                if file.read_exact_at(&mut bytes, at).is_ok() {
-                    *count = u64::from_le_bytes(bytes);
-                }
-            }
-        }
-        counted
+    fn counted(&self, worker: &Worker) -> Counts {
+        Counts::read(&count_file(&self.scratch.path(""), worker.index))
     }
 
-    /// Waits until every worker that lives has seen so many more pushes acknowledged. Returns how long that took.
-    fn go_on(&mut self, cluster: &mut Cluster, pushes: u64) -> anyhow::Result<f64> {
-        let begin = Instant::now();
-        let before: Vec<u64> = self.workers.iter().map(|worker| self.counted(worker)[1]).collect();
+    /// Waits until every worker that lives has seen so many pushes acknowledged that it has sent from now on, and until somebody has seen
+    /// one acknowledged in each of these slices. Returns how long that took since `begin`.
+    fn go_on(&mut self, cluster: &mut Cluster, begin: Instant, pushes: u64, slices: &[usize]) -> anyhow::Result<f64> {
+        let living = self.workers.iter().filter(|worker| !worker.killed);
+        let before: Vec<(u64, Counts)> = living.map(|worker| (worker.index, self.counted(worker))).collect();
         loop {
-            let went_on =
-                |(worker, before): (&Worker, &u64)| worker.killed || self.counted(worker)[1] >= before + pushes;
-            if self.workers.iter().zip(&before).all(went_on) {
+            let now: Vec<Counts> =
+                before.iter().map(|(index, _)| self.counted(&self.workers[*index as usize])).collect();
+            let both = || before.iter().map(|(_, before)| before).zip(&now);
+            let everybody = both().all(|(before, now)| now.acknowledged >= before.sent + pushes);
+            let in_slice = |slice: usize| both().any(|(before, now)| now.slices[slice][1] > before.slices[slice][0]);
+            if everybody && slices.iter().all(|slice| in_slice(*slice)) {
                 return Ok(begin.elapsed().as_secs_f64());
             }
             for worker in self.workers.iter_mut().filter(|worker| !worker.killed) {
-                if let Some(status) = worker.process.0.try_wait()? {
+                if let Some(status) = worker.process.child.try_wait()? {
                     bail!("worker process {} ended, which nobody killed: {status}", worker.index);
                 }
             }
@@ -157,56 +154,65 @@ impl Crew {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+
+    /// A new worker comes, and pushes.
+    fn welcome(&mut self, cluster: &mut Cluster) -> anyhow::Result<()> {
+        self.start_worker(cluster)?;
+        self.go_on(cluster, Instant::now(), 1, &[]).map(drop)
+    }
+
+    /// So many pushes that nobody makes them while it is waiting for a worker that is silent: without leases every eighth push reads, no more
+    /// than four clocks ahead of it, and with them every one does, and eight are a clock.
+    fn far(&self) -> u64 {
+        if self.leases.is_some() { 48 } else { 24 }
+    }
 }
 
 impl Pushing {
     /// Starts it, and waits until everybody pushes.
-    pub fn start(patience: u64, leases: Option<u64>) -> anyhow::Result<Self> {
-        let mut cluster = Cluster::start(patience)?;
+    pub fn start(patience: u64, leases: Option<u64>, network: Option<Network>) -> anyhow::Result<Self> {
+        let mut cluster = Cluster::start(patience, network)?;
         let mut crew = Crew { leases, scratch: Scratch::new()?, workers: Vec::new() };
         (0..WORKERS).try_for_each(|_| crew.start_worker(&cluster))?;
-        crew.go_on(&mut cluster, 20)?;
+        crew.go_on(&mut cluster, Instant::now(), 20, &[])?;
         Ok(Self { cluster, crew })
     }
 
     /// Pushes that were acknowledged, to whomever.
     pub fn acknowledged(&self) -> u64 {
-        self.crew.workers.iter().map(|worker| self.crew.counted(worker)[1]).sum()
+        self.crew.workers.iter().map(|worker| self.crew.counted(worker).acknowledged).sum()
     }
 
-    /// Something goes wrong. Returns how long it takes until every worker goes on.
+    /// Something goes wrong. Returns how long it takes until every worker goes on, in the slices that it befell.
     pub fn suffer(&mut self, fault: Fault, random: &mut Random) -> anyhow::Result<f64> {
         let Self { cluster, crew } = self;
-        let server = random.below(SERVERS as u64) as usize;
+        let (role, silence) = match fault {
+            Fault::Kill(role) => (role, None),
+            Fault::Silence(role, how) => (role, Some(how)),
+        };
+        if role == Role::Server {
+            let server = random.below(SERVERS as u64) as usize;
+            let slices = cluster.slices_of(server)?;
+            let go_on = |cluster: &mut Cluster, begin| crew.go_on(cluster, begin, 1, &slices);
+            return cluster.lose_server(server, silence, go_on, || Ok(false));
+        }
         let living: Vec<usize> = (0..crew.workers.len()).filter(|at| !crew.workers[*at].killed).collect();
         let worker = living[random.below(living.len() as u64) as usize];
-        let never = || Ok(false);
-        match fault {
-            Fault::KillServer => cluster.kill_server(server, |cluster| crew.go_on(cluster, 1), never),
-            Fault::StopServer => cluster.stop_server(server, |cluster| crew.go_on(cluster, 1), never),
-            Fault::KillWorker => {
-                let process = &mut crew.workers[worker].process.0;
-                process.kill()?;
-                process.wait()?;
-                crew.workers[worker].killed = true;
-                let seconds = crew.go_on(cluster, 1)?;
-                crew.start_worker(cluster)?;
-                crew.go_on(cluster, 1)?;
-                Ok(seconds)
-            }
-            Fault::StopWorker => {
-                let begin = Instant::now();
-                crew.workers[worker].process.stop()?;
-                crew.workers[worker].killed = true;
-                // They do not go so far without it: every eighth push reads, no more than four clocks ahead of it.
-                let seconds = crew.go_on(cluster, 24)?;
-                std::thread::sleep(cluster.stop().saturating_sub(begin.elapsed()));
-                crew.workers[worker].process.go_on_and_end()?;
-                crew.start_worker(cluster)?;
-                crew.go_on(cluster, 1)?;
-                Ok(seconds)
-            }
-        }
+        let begin = Instant::now();
+        crew.workers[worker].killed = true;
+        let Some(how) = silence else {
+            crew.workers[worker].process.kill();
+            let seconds = crew.go_on(cluster, begin, 1, &[])?;
+            crew.welcome(cluster)?;
+            return Ok(seconds);
+        };
+        crew.workers[worker].process.fall_silent(how)?;
+        let far = crew.far();
+        let seconds = crew.go_on(cluster, begin, far, &[])?;
+        std::thread::sleep(cluster.silence().saturating_sub(begin.elapsed()));
+        crew.workers[worker].process.go_on_and_end(how)?;
+        crew.welcome(cluster)?;
+        Ok(seconds)
     }
 
     /// Those who learn stop when there is nothing left to learn from.
@@ -220,17 +226,17 @@ impl Pushing {
         let Self { cluster, crew } = self;
         File::create(crew.scratch.path("stop"))?;
         let begin = Instant::now();
-        while !crew.workers.iter().all(|worker| worker.killed || crew.counted(worker)[2] == 1) {
+        while !crew.workers.iter().all(|worker| worker.killed || crew.counted(worker).stopped) {
             ensure!(begin.elapsed() < longest, "workers do not stop");
             std::thread::sleep(LOOK);
         }
-        let session = Session::connect(&connect(&cluster.meet, cluster.patience))?;
+        let session = Session::connect(&cluster.connect())?;
         let table = counts(&session)?;
         let (mut lost, mut doubled) = crew.leases.map_or(Ok((0, 0)), |leases| leased::account(&table, leases))?;
         for worker in crew.workers.iter().filter(|_| crew.leases.is_none()) {
-            let [sent, acknowledged, _] = crew.counted(worker);
+            let Counts { sent, acknowledged, .. } = crew.counted(worker);
             let most = if worker.killed { sent } else { acknowledged };
-            for count in table.pull(&table.keys(&rows_of(worker.index)))?.wait()?.values() {
+            for count in table.pull(&table.keys(&rows_of(&table, worker.index)))?.wait()?.values() {
                 lost += acknowledged.saturating_sub(*count as u64);
                 doubled += (*count as u64).saturating_sub(most);
             }

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
-use super::cluster::{Cluster, LIMIT, LOOK, Process, SERVERS, WORKERS, program};
-use super::faults::{Fault, Faults};
+use super::cluster::{Cluster, LIMIT, LOOK, Process, SERVERS, WORKERS};
+use super::faults::{Fault, Faults, Role};
+use super::network::Network;
 use crate::bench::learning::Scratch;
 use crate::demo::random::Random;
 
@@ -21,6 +22,7 @@ const EPOCHS_A_SECOND: u64 = 8;
 pub struct Training {
     scratch: Scratch,
     patience: u64,
+    network: Option<Network>,
     epochs: u64,
     /// Of an epoch.
     rows: u64,
@@ -47,12 +49,12 @@ struct Crew<'a> {
 
 impl Training {
     /// Learns from this file, which is unpacked first: compressed, it could not be shared.
-    pub fn new(data: &Path, seconds: u64, patience: u64) -> anyhow::Result<Self> {
+    pub fn new(data: &Path, seconds: u64, patience: u64, network: Option<Network>) -> anyhow::Result<Self> {
         let text = data::read_text(data)?;
         let scratch = Scratch::new()?;
         std::fs::write(scratch.path("rows.libsvm"), &text).context("cannot write the rows to learn from")?;
         let rows = text.lines().filter(|line| !line.trim().is_empty()).count() as u64;
-        Ok(Self { scratch, patience, epochs: (seconds * EPOCHS_A_SECOND).max(4), rows })
+        Ok(Self { scratch, patience, network, epochs: (seconds * EPOCHS_A_SECOND).max(4), rows })
     }
 
     /// Rows to learn from, each as often as there are epochs.
@@ -62,7 +64,7 @@ impl Training {
 
     /// Trains, while things go wrong if there is something to draw them from.
     pub fn run(&self, mut random: Option<&mut Random>) -> anyhow::Result<Trained> {
-        let mut cluster = Cluster::start(self.patience)?;
+        let mut cluster = Cluster::start(self.patience, self.network.clone())?;
         let run = if random.is_some() { "disturbed" } else { "undisturbed" };
         let mut crew = Crew { training: self, run, started: 0, workers: Vec::new(), ended: Vec::new() };
         (0..WORKERS).try_for_each(|_| crew.start_worker(&cluster))?;
@@ -74,7 +76,7 @@ impl Training {
             ensure!(begin.elapsed() < 10 * LIMIT, "the training does not come to an end");
             match &mut random {
                 Some(random) => {
-                    let (fault, begin) = (Fault::draw(random), Instant::now());
+                    let (fault, begin) = (Fault::draw(random, cluster.can_cut()), Instant::now());
                     crew.suffer(fault, &mut cluster, random)?;
                     faults.add(fault, begin.elapsed().as_secs_f64());
                     crew.wait(Duration::from_millis(200 + random.below(500)))?;
@@ -106,17 +108,16 @@ impl Crew<'_> {
     }
 
     fn start_worker(&mut self, cluster: &Cluster) -> anyhow::Result<()> {
-        let Cluster { meet, patience, .. } = cluster;
-        let mut arguments = vec!["worker".to_owned(), format!("--meet={meet}"), format!("--patience={patience}")];
-        arguments.extend(["--", "train", "logistic", "--slack=3", "--json"].map(str::to_owned));
+        let mut arguments: Vec<String> = ["--", "train", "logistic", "--slack=3", "--json"].map(str::to_owned).into();
         let rows = self.training.scratch.path("rows.libsvm").display().to_string();
         arguments.extend([format!("--data={rows}"), format!("--epochs={}", self.training.epochs)]);
         let worker = self.started;
         self.started += 1;
-        let mut command = program(&arguments)?;
-        command.env("SLACKWATER_LOG", "info");
-        command.stdout(File::create(self.file(worker, "json"))?).stderr(File::create(self.file(worker, "log"))?);
-        self.workers.push((worker, Process(command.spawn()?)));
+        let (printed, said) = (File::create(self.file(worker, "json"))?, File::create(self.file(worker, "log"))?);
+        let process = cluster.spawn(&["worker"], &arguments, |command| {
+            command.env("SLACKWATER_LOG", "info").stdout(printed).stderr(said).spawn()
+        })?;
+        self.workers.push((worker, process));
         Ok(())
     }
 
@@ -136,7 +137,7 @@ impl Crew<'_> {
     fn is_over(&mut self) -> anyhow::Result<bool> {
         let mut failed = None;
         for (worker, process) in &mut self.workers {
-            match process.0.try_wait()? {
+            match process.child.try_wait()? {
                 Some(status) if status.success() && !self.ended.contains(worker) => self.ended.push(*worker),
                 Some(status) if !status.success() => failed = Some((*worker, status)),
                 _ => {}
@@ -165,21 +166,23 @@ impl Crew<'_> {
 
     fn suffer(&mut self, fault: Fault, cluster: &mut Cluster, random: &mut Random) -> anyhow::Result<()> {
         let server = random.below(SERVERS as u64) as usize;
-        let at_once = |_: &mut Cluster| Ok(0.0);
         let worker = random.below(self.workers.len() as u64) as usize;
+        let lose_server = |cluster: &mut Cluster, silence, crew: &mut Self| {
+            cluster.lose_server(server, silence, |_, _| Ok(0.0), || crew.is_over()).map(drop)
+        };
         match fault {
-            Fault::KillServer => cluster.kill_server(server, at_once, || self.is_over()).map(drop),
-            Fault::StopServer => cluster.stop_server(server, at_once, || self.is_over()).map(drop),
-            Fault::KillWorker => {
+            Fault::Kill(Role::Server) => lose_server(cluster, None, self),
+            Fault::Silence(Role::Server, how) => lose_server(cluster, Some(how), self),
+            Fault::Kill(Role::Worker) => {
                 drop(self.workers.swap_remove(worker));
                 self.start_worker(cluster)
             }
-            Fault::StopWorker => {
-                let (_, mut stopped) = self.workers.swap_remove(worker);
-                stopped.stop()?;
+            Fault::Silence(Role::Worker, how) => {
+                let (_, mut silent) = self.workers.swap_remove(worker);
+                silent.fall_silent(how)?;
                 self.start_worker(cluster)?;
-                self.wait(cluster.stop())?;
-                if self.is_over()? { Ok(()) } else { stopped.go_on_and_end() }
+                self.wait(cluster.silence())?;
+                if self.is_over()? { Ok(()) } else { silent.go_on_and_end(how) }
             }
         }
     }
@@ -187,7 +190,8 @@ impl Crew<'_> {
     /// What was printed, when all have ended.
     fn report(&mut self) -> anyhow::Result<Value> {
         let begin = Instant::now();
-        while self.workers.iter_mut().any(|(_, process)| process.0.try_wait().is_ok_and(|status| status.is_none())) {
+        while self.workers.iter_mut().any(|(_, process)| process.child.try_wait().is_ok_and(|status| status.is_none()))
+        {
             // One that was started when it was over looks for it in vain.
             if begin.elapsed() > Duration::from_secs(self.training.patience) + Duration::from_secs(5) {
                 break;

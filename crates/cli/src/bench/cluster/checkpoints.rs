@@ -61,7 +61,7 @@ fn measure(options: &Options, keeps: bool) -> anyhow::Result<Found> {
     for range in ranges().cycle() {
         let next = table.push_range(range, &values)?;
         session.clock()?;
-        if let Some(ticket) = std::mem::replace(&mut before, Some(next)) {
+        if let Some(ticket) = before.replace(next) {
             ticket.wait()?;
             pushes += 1;
             longest = longest.max(last.elapsed());
