@@ -90,7 +90,9 @@ fn run_killing(options: &Options, kills: Vec<(Duration, String)>, log_form: Form
     }
     let patience = Patience {
         interrupts: u32::from(program.heeds_interrupts()),
-        leave_orders: u32::from(options.copies.is_some() && program.heeds_interrupts()),
+        leave_orders: u32::from(options.copies.is_some()),
+        // If all left at once, nobody would give the result of a program that has one to give.
+        leave_by: if program.heeds_interrupts() { SIGINT } else { SIGTERM },
         after_a_death: Duration::from_secs(options.limits.patience) + GRACE,
     };
     children.see_through(&stop, patience)

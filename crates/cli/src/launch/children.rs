@@ -27,6 +27,8 @@ pub struct Patience {
     pub interrupts: u32,
     /// So many orders to leave are passed on to the workers, where they may leave; the next one ends everybody.
     pub leave_orders: u32,
+    /// The signal that they are passed on by.
+    pub leave_by: i32,
     pub after_a_death: Duration,
 }
 
@@ -143,15 +145,14 @@ impl Children {
                 0 => {}
                 signal if signal == SIGINT as usize && patience.interrupts > 0 => {
                     patience.interrupts -= 1;
-                    self.interrupt_workers();
+                    self.tell_workers(SIGINT);
                 }
                 signal if [SIGTERM, SIGUSR1].contains(&(signal as i32)) && patience.leave_orders > 0 => {
                     patience.leave_orders -= 1;
-                    // All would leave at once, and nobody give the result.
                     eprintln!(
                         "launch | told to leave by signal {signal}: the workers stop, and the servers end with the run"
                     );
-                    self.interrupt_workers();
+                    self.tell_workers(patience.leave_by);
                 }
                 signal => {
                     self.end();
@@ -245,14 +246,15 @@ impl Children {
         Ok(ended)
     }
 
-    /// Passes an interrupt on to the workers; the servers end with the run.
-    fn interrupt_workers(&self) {
+    /// Passes a signal on to the workers; the servers end with the run.
+    fn tell_workers(&self, signal: i32) {
+        #[cfg(unix)]
+        let Some(signal) = rustix::process::Signal::from_named_raw(signal) else { return };
         #[cfg(unix)]
         for Running { name, child, .. } in &self.running {
             if name.starts_with("worker") {
                 // Fails only if it has ended already.
-                rustix::process::kill_process(rustix::process::Pid::from_child(child), rustix::process::Signal::INT)
-                    .ok();
+                rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).ok();
             }
         }
     }
