@@ -97,7 +97,11 @@ def compare(case):
     theirs = train(case, rank, size, True)
     ours = train(case, rank, size, False)
     apart = 0.0
+    buffers = {name for name, _ in Net().named_buffers()}
     for name, expected in theirs.items():
+        if name in buffers and rank != 0:
+            # DistributedDataParallel brings rank 0's at the beginning of the next forward; ours are there after the step.
+            continue
         difference = (ours[name].double() - expected.double()).abs().max()
         apart = max(apart, float(difference / expected.double().abs().max().clamp(min=1e-3)))
     return apart
