@@ -190,3 +190,90 @@ def test_state_is_saved_and_loaded(run, tmp_path):
     path.write_bytes(b"no such thing")
     with pytest.raises(ValueError, match="no safetensors file"):
         slackwater.torch.load(path)
+
+
+def loses(slack, lost, seconds):
+    """Trains until the loss is small, while worker 1 is killed on the way."""
+    import os
+    import signal
+    import time
+
+    torch.set_num_threads(1)
+    model = linear(slackwater.rank())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    optimizer = slackwater.torch.DistributedOptimizer(optimizer, model, slack=slack)
+    longest = 0.0
+    for step in range(200):
+        if lost and slackwater.rank() == 1 and step == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        begin = time.monotonic()
+        loss = fit(model, optimizer, steps=1)
+        longest = max(longest, time.monotonic() - begin)
+    assert longest < seconds, longest
+    return loss, len(slackwater.live_ranks())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slack", [0, 3])
+def test_training_goes_on_without_a_worker_that_is_killed(slack):
+    # A silent worker is lost after a second; ten times that tells done from hung.
+    results = slackwater.launch(loses, slack, True, 20, workers=3, servers=2, copies=2, patience=1.0)
+    whole = slackwater.launch(loses, slack, False, 20, workers=3, servers=2)
+    assert results[1] is None
+    for loss, live in (results[0], results[2]):
+        assert live <= 2 and loss < 2 * whole[0][0] + 1e-3, (results, whole)
+
+
+def stays(place):
+    """Trains until another worker has come, and as long again."""
+    import time
+
+    torch.set_num_threads(1)
+    model = linear(place)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    optimizer = slackwater.torch.DistributedOptimizer(optimizer, model, slack=3)
+    limit, came = time.monotonic() + 100, None
+    step = 0
+    while came is None or step < came + 100:
+        assert time.monotonic() < limit
+        loss = fit(model, optimizer, steps=1)
+        step += 1
+        if came is None and len(slackwater.live_ranks()) == 3:
+            came = step
+    return loss
+
+
+COMER = """
+import test_torch, torch, slackwater, slackwater.torch
+slackwater.init()
+model = test_torch.linear(9)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+try:
+    slackwater.torch.DistributedOptimizer(optimizer, model, slack=0)
+except ValueError as error:
+    print("lock-step:", error)
+optimizer = slackwater.torch.DistributedOptimizer(optimizer, model, slack=3)
+for _ in range(50):
+    loss = test_torch.fit(model, optimizer, steps=1)
+print("came as", slackwater.rank(), loss)
+"""
+
+
+def stays_and_calls(place):
+    import os
+    import subprocess
+    import sys
+
+    if slackwater.rank() == 0:
+        told = {name: value for name, value in os.environ.items() if name != "SLACKWATER_PLACE"}
+        told["PYTHONPATH"] = os.pathsep.join(sys.path)
+        comer = subprocess.Popen([sys.executable, "-c", COMER], env=told, stdout=subprocess.PIPE, text=True)
+    loss = stays(place)
+    return (loss, comer.communicate(timeout=100)[0]) if slackwater.rank() == 0 else loss
+
+
+@pytest.mark.slow
+def test_a_worker_that_comes_later_takes_its_share():
+    (loss, said), other = slackwater.launch(stays_and_calls, 0, workers=2, servers=2, copies=2, patience=5.0)
+    assert "came as 2" in said and "lock-step: this worker came to a run under way" in said, said
+    assert max(loss, other, float(said.split()[-1])) < 0.05

@@ -13,6 +13,7 @@ use slackwater::{
 };
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 /// What Python says of a table.
 #[derive(FromPyObject)]
@@ -364,6 +365,40 @@ impl Table {
         }
         let all = py.detach(|| with_table!(&self.numbers, table => all(table)));
         all.map_err(|error| error::raise(py, error))
+    }
+
+    /// The shortest of so many pushes of all rows by the Rust library, in seconds, for `slackwater.bench` to compare with.
+    fn time_push(&self, py: Python<'_>, values: &Bound<'_, PyAny>, times: u32) -> PyResult<f64> {
+        check_process(self.process)?;
+        let keys = self.rows(None)?;
+        let memory = self.memory(values, &keys, Use::Read)?;
+        let best = py.detach(|| {
+            let once = || {
+                let begin = Instant::now();
+                with_table!(&self.numbers, table => push(table, &memory, &keys, 1)?.wait()?);
+                Ok(begin.elapsed())
+            };
+            (0..times).map(|_| once()).try_fold(Duration::MAX, |best, taken| taken.map(|taken| best.min(taken)))
+        });
+        best.map(|best| best.as_secs_f64()).map_err(|error| error::raise(py, error))
+    }
+
+    /// As `time_push`, of pulls into memory that is used again.
+    fn time_pull(&self, py: Python<'_>, times: u32) -> PyResult<f64> {
+        check_process(self.process)?;
+        let keys = self.rows(None)?;
+        fn time<T: TargetNumber>(table: &slackwater::Table<T>, keys: &Keys, times: u32) -> Result<Duration, Error> {
+            let mut target = vec![T::ZERO; keys.list.len() * table.spec().width as usize];
+            let mut best = Duration::MAX;
+            for _ in 0..times {
+                let begin = Instant::now();
+                target = table.pull_into(&keys.list, target, &Tickets::none())?.wait()?.into_values();
+                best = best.min(begin.elapsed());
+            }
+            Ok(best)
+        }
+        let best = py.detach(|| with_table!(&self.numbers, table => time(table, &keys, times)));
+        best.map(|best| best.as_secs_f64()).map_err(|error| error::raise(py, error))
     }
 
     /// Another learning rate, from this worker's next clock on.

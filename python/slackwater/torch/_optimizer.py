@@ -76,6 +76,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.optimizer = optimizer
         self.model = model
         run = _run.current()
+        if run._session.came_later and slack == 0 and on == "workers":
+            # In lock-step the weights are with the workers alone.
+            raise ValueError(
+                "this worker came to a run under way, where nobody can give it the weights; for such runs say slack=1 or more, "
+                "or on='servers'"
+            )
         names = _named_parameters(optimizer, model)
         broadcast_to_all(model, run)
         policy = {
@@ -153,7 +159,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 def broadcast_to_all(model: torch.nn.Module, run: Any) -> None:
     """Worker 0's weights and buffers win."""
     tensors = [tensor for tensor in model.parameters()] + [tensor for tensor in model.buffers() if tensor is not None]
-    if run.size > 1 and tensors:
+    if (run.size > 1 or run._session.came_later) and tensors:
         broadcast(tensors)
 
 

@@ -257,10 +257,11 @@ class Deltas:
             part.gather()
             part.change.copy_(part.flat.memory)
         result = self.optimizer.step(closure) if closure is not None else self.optimizer.step()
+        live = len(self.run._session.live_ranks())
         for part in self.parts:
             part.gather()
             torch.sub(part.flat.memory, part.change, out=part.change)
-            part.change.mul_(1.0 / self.run.size)
+            part.change.mul_(1.0 / max(1, live))
         _share(self.run, self.parts, self.shared_buffers)
         self._pull()
         return result
