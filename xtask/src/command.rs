@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::python::Part;
+
 /// Inputs that `cargo xtask fuzz` tries per target unless told otherwise: some seconds each.
 pub const FUZZ_RUNS: u64 = 100_000;
 
@@ -16,6 +18,7 @@ pub enum Command {
         runs: u64,
         target: Option<String>,
     },
+    Python(Part),
     Nightly,
     Help(Topic),
 }
@@ -28,6 +31,7 @@ pub enum Topic {
     Ci,
     Graph,
     Fuzz,
+    Python,
     Nightly,
 }
 
@@ -60,11 +64,15 @@ impl Command {
             Topic::Graph => Self::Graph,
             Topic::Nightly => Self::Nightly,
             Topic::Fuzz => return parse_fuzz(rest),
+            Topic::Python => {
+                let (part, rest) = match rest.split_first() {
+                    Some((word, rest)) if word == "--core" => (Part::Core, rest),
+                    _ => (Part::Whole, rest),
+                };
+                return no_more(Self::Python(part), rest);
+            }
         };
-        match rest.first() {
-            None => Ok(command),
-            Some(argument) => Err(UsageError::UnknownArgument { command: command.name(), argument: argument.clone() }),
-        }
+        no_more(command, rest)
     }
 
     /// The word that asks for this command.
@@ -74,9 +82,18 @@ impl Command {
             Self::Ci => "ci",
             Self::Graph => "graph",
             Self::Fuzz { .. } => "fuzz",
+            Self::Python(_) => "python",
             Self::Nightly => "nightly",
             Self::Help(_) => "help",
         }
+    }
+}
+
+/// The command, if nothing follows it.
+fn no_more(command: Command, rest: &[String]) -> Result<Command, UsageError> {
+    match rest.first() {
+        None => Ok(command),
+        Some(argument) => Err(UsageError::UnknownArgument { command: command.name(), argument: argument.clone() }),
     }
 }
 
@@ -108,6 +125,7 @@ impl Topic {
             "ci" => Ok(Self::Ci),
             "graph" => Ok(Self::Graph),
             "fuzz" => Ok(Self::Fuzz),
+            "python" => Ok(Self::Python),
             "nightly" => Ok(Self::Nightly),
             "help" => Ok(Self::All),
             _ => Err(UsageError::UnknownCommand(name.to_owned())),
@@ -122,6 +140,7 @@ impl Topic {
             Self::Ci => CI,
             Self::Graph => GRAPH,
             Self::Fuzz => FUZZ,
+            Self::Python => PYTHON,
             Self::Nightly => NIGHTLY,
         }
     }
@@ -151,15 +170,18 @@ The chores of Slackwater. Every command prints its steps with their durations, s
 that fails, and says how to run just that step again.
 
     cargo xtask test       all tests: what to run before and after a change
-    cargo xtask ci         test, then formatting, lints, documentation and the crate graph:
-                           what a change must pass
+    cargo xtask ci         test, then the core of the Python package, formatting, lints,
+                           documentation and the crate graph: what a change must pass
     cargo xtask graph      the crate graph alone: who may depend on whom
     cargo xtask fuzz       feeds made-up bytes to every decoder of outside bytes
                            [--runs N] [--target NAME]
+    cargo xtask python     the Python package: installed from its wheel, and tested with PyTorch
+                           [--core]
     cargo xtask nightly    ci in release, many more seeds and inputs, and the benchmarks
     cargo xtask help NAME  more about one command
 
-It needs the Rust toolchain, and a C++ compiler for the fuzzer. Nothing else is installed.
+It needs the Rust toolchain, a C++ compiler for the fuzzer, and Python 3.10 or later with venv for the Python
+package, whose tests install what they need under target/. Nothing else is installed.
 ";
 
 const TEST: &str = "\
@@ -179,6 +201,7 @@ const CI: &str = "\
 cargo xtask ci
 
 What a change must pass. Everything in `cargo xtask test`, then:
+    Python package   cargo xtask python --core
     formatting       cargo fmt --all --check, and the same for fuzz/; `cargo fmt --all` mends it
     lints            cargo clippy, where a warning is an error
     documentation    cargo doc, where a broken link is an error
@@ -222,6 +245,16 @@ A new target is one file in fuzz/fuzz_targets/ and one [[bin]] in fuzz/Cargo.tom
 is to begin with lie in fuzz/seeds/NAME.
 ";
 
+const PYTHON: &str = "\
+cargo xtask python [--core]
+
+Makes a virtual environment in target/python with NumPy, pytest and PyTorch, installs the package into
+it from its wheel (`pip install .`, in release) and runs the tests in python/tests/.
+
+    --core    the module as `cargo build` makes it, NumPy and pytest alone, and no test that takes
+              more than a few seconds; those of PyTorch run where the environment has it already
+";
+
 const NIGHTLY: &str = "\
 cargo xtask nightly
 
@@ -229,8 +262,9 @@ What takes too long for every change; expect hours:
     1. everything in `cargo xtask ci`, with the tests built in release
     2. the simulator over 5,000 seeds    SLACKWATER_SEEDS=5000 cargo test --release -p slackwater-sim
     3. right answers in every way        cargo test --release -p slackwater-apps --test answers -- --ignored
-    4. each fuzz target                  2,000,000 inputs
-    5. the benchmarks                    slackwater bench wire | embedded | logistic | codec | bytes | cluster | chaos | scale
+    4. the Python package                cargo xtask python
+    5. each fuzz target                  2,000,000 inputs
+    6. the benchmarks                    slackwater bench wire | embedded | logistic | codec | bytes | cluster | chaos | scale
 ";
 
 #[cfg(test)]
@@ -253,6 +287,9 @@ mod tests {
             ("ci", Ok(Command::Ci)),
             ("graph", Ok(Command::Graph)),
             ("nightly", Ok(Command::Nightly)),
+            ("python", Ok(Command::Python(Part::Whole))),
+            ("python --core", Ok(Command::Python(Part::Core))),
+            ("python --torch", Err(UsageError::UnknownArgument { command: "python", argument: "--torch".into() })),
             ("fuzz", fuzz(FUZZ_RUNS, None)),
             ("fuzz --runs 2_000", fuzz(2_000, None)),
             ("fuzz --target node_name --runs 7", fuzz(7, Some("node_name"))),

@@ -8,6 +8,7 @@ mod fuzz;
 mod graph;
 mod lengths;
 mod metadata;
+mod python;
 mod run;
 mod steps;
 

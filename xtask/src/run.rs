@@ -12,6 +12,7 @@ use crate::{
     graph::{self, Violation},
     lengths,
     metadata::{self, MetadataError},
+    python,
     steps::{Step, Work},
 };
 
@@ -92,6 +93,7 @@ fn perform(root: &Path, work: &Work) -> Result<(), Failure> {
             if violations.is_empty() { Ok(()) } else { Err(Failure::Graph(violations)) }
         }
         Work::Fuzz { target, runs } => fuzz::run(root, target, *runs),
+        Work::Python(part) => python::run(root, *part),
         Work::Lengths => {
             let long = lengths::long_files(root).map_err(|(path, error)| Failure::File { path, error })?;
             for (path, lines) in &long {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::command::Command;
+use crate::python::Part;
 
 /// Inputs per fuzz target in `test`: a second or two, enough to notice a decoder that is broken outright.
 const TEST_FUZZ_RUNS: u64 = 20_000;
@@ -25,6 +26,8 @@ pub enum Work {
     Graph,
     /// One fuzz target.
     Fuzz { target: String, runs: u64 },
+    /// The Python package and its tests.
+    Python(Part),
     /// The notice of long files.
     Lengths,
 }
@@ -40,8 +43,11 @@ pub struct UnknownTarget {
 pub fn steps(command: &Command, targets: &[String]) -> Result<Vec<Step>, UnknownTarget> {
     Ok(match command {
         Command::Test => [tests(Profile::Dev), fuzz(targets, TEST_FUZZ_RUNS)].concat(),
-        Command::Ci => [tests(Profile::Dev), fuzz(targets, TEST_FUZZ_RUNS), checks()].concat(),
+        Command::Ci => {
+            [tests(Profile::Dev), fuzz(targets, TEST_FUZZ_RUNS), vec![python(Part::Core)], checks()].concat()
+        }
         Command::Graph => vec![graph()],
+        Command::Python(part) => vec![python(*part)],
         Command::Fuzz { runs, target: None } => fuzz(targets, *runs),
         Command::Fuzz { runs, target: Some(name) } if targets.contains(name) => fuzz(std::slice::from_ref(name), *runs),
         Command::Fuzz { target: Some(name), .. } => {
@@ -50,7 +56,7 @@ pub fn steps(command: &Command, targets: &[String]) -> Result<Vec<Step>, Unknown
         Command::Nightly => [
             tests(Profile::Release),
             checks(),
-            vec![many_seeds(), answers()],
+            vec![many_seeds(), answers(), python(Part::Whole)],
             fuzz(targets, NIGHTLY_FUZZ_RUNS),
             benchmarks(),
         ]
@@ -94,6 +100,10 @@ fn checks() -> Vec<Step> {
         graph(),
         Step { name: "file lengths".to_owned(), work: Work::Lengths },
     ]
+}
+
+fn python(part: Part) -> Step {
+    Step { name: "Python package".to_owned(), work: Work::Python(part) }
 }
 
 fn graph() -> Step {
@@ -144,6 +154,8 @@ impl fmt::Display for Work {
             }
             Self::Graph => write!(f, "cargo xtask graph"),
             Self::Fuzz { target, runs } => write!(f, "cargo xtask fuzz --target {target} --runs {runs}"),
+            Self::Python(Part::Core) => write!(f, "cargo xtask python --core"),
+            Self::Python(Part::Whole) => write!(f, "cargo xtask python"),
             Self::Lengths => write!(f, "cargo xtask ci"),
         }
     }
@@ -166,12 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn ci_is_test_and_then_the_checks() {
+    fn ci_is_test_and_then_python_and_the_checks() {
         let (test, ci) = (lines(&Command::Test), lines(&Command::Ci));
         assert_eq!(ci[..test.len()], test);
         assert_eq!(
             ci[test.len()..],
             [
+                "cargo xtask python --core",
                 "cargo fmt --all --check",
                 "cargo fmt --manifest-path fuzz/Cargo.toml --check",
                 "cargo clippy --workspace --all-targets -- -D warnings",

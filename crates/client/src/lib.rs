@@ -46,7 +46,7 @@ pub use error::Error;
 pub use leases::{Input, Lease, Leases, Offer};
 pub use ledger::Ledger;
 pub use log::Log;
-pub use machine::{CodecUse, Membership, Meter, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
+pub use machine::{CodecUse, Membership, Meter, Room, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
 pub use net::{SameHost, Traffic};
 pub use node::{
     CheckpointSettings, Leave, NodeError, RecordingError, Replayed, ServerReport, Wait, Watch, describe_checkpoint,
@@ -63,7 +63,9 @@ pub use types::{
     WorkerId,
 };
 pub use update::{Number, Registry, Step, Updater};
-pub use wire::{Bits, FailedClock, KeyError, Keys, MemberStatus, Payload, Refusal, Report, Standing, Status, Timeout};
+pub use wire::{
+    Backing, Bits, FailedClock, KeyError, Keys, MemberStatus, Payload, Refusal, Report, Standing, Status, Timeout,
+};
 
 /// The tour of the README, compiled and run with the other examples.
 #[cfg(doctest)]

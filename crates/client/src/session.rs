@@ -337,6 +337,24 @@ impl Session {
         self.shared.ledger()
     }
 
+    /// Has calls that block ask `interrupt` now and then whether they should go on waiting: those that have waited for a twentieth of a
+    /// second, and what a program in another language does on Ctrl-C, for instance. If it says no the call fails with
+    /// [`NodeError::Interrupted`](crate::NodeError::Interrupted); what was under way still is, and the run goes on. Set once; later ones are
+    /// ignored. Does not block.
+    ///
+    /// ```
+    /// use slackwater::{Error, NodeError, Session, Shape};
+    ///
+    /// let sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// sessions[0].interrupt_by(|| true);
+    /// let error = sessions[0].barrier().expect_err("the other does not come to it");
+    /// assert!(matches!(error, Error::Run(NodeError::Interrupted)));
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn interrupt_by(&self, interrupt: impl Fn() -> bool + Send + Sync + 'static) {
+        self.shared.driver.interrupt_by(interrupt);
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

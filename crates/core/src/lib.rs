@@ -26,6 +26,6 @@ pub use outbox::Outbox;
 pub use server::{Restored, Server, ServerCounts};
 pub use shard::{Image, LIST_BYTES, Places, ShardCounts};
 pub use worker::{
-    Batch, CodecUse, Failure, Grant, Notice, Outcome, Owed, OwedRows, PullTarget, ReadRows, TableFailure, Ticket,
+    Batch, CodecUse, Failure, Grant, Notice, Outcome, Owed, OwedRows, PullTarget, ReadRows, Room, TableFailure, Ticket,
     Values, Worker, WorkerCounts, WorkerSettings,
 };

@@ -10,7 +10,7 @@ use machine::{Notice, Outbox, Worker, WorkerSettings};
 use net::{Event, Traffic, Transport, Waiter, Waker, lock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use types::{Measured, NodeId, Source, Span, WorkerId};
@@ -76,6 +76,17 @@ struct State {
     place: (String, String),
 }
 
+/// How long a thread waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// Until it is interrupted, or for a while after the worker is told to leave.
+    WhoeverWaits,
+    /// For a while after the worker is told to leave.
+    UnlessLeaving,
+    /// As long as it takes.
+    Endless,
+}
+
 /// A worker in a run.
 pub struct Driver {
     state: Mutex<State>,
@@ -86,8 +97,12 @@ pub struct Driver {
     /// Program threads that wait.
     waiting: AtomicUsize,
     settings: DriverSettings,
+    interrupt: OnceLock<Interrupt>,
     background: Mutex<Option<JoinHandle<()>>>,
 }
+
+/// Says whether the thread that asks should stop waiting.
+type Interrupt = Box<dyn Fn() -> bool + Send + Sync>;
 
 impl Driver {
     /// Drives the worker that has joined. Fails if it is to be recorded and cannot be; the run is then over for everybody.
@@ -144,6 +159,7 @@ impl Driver {
             waiter: Mutex::new(waiter),
             waiting: AtomicUsize::new(0),
             settings,
+            interrupt: OnceLock::new(),
             background: Mutex::new(None),
         });
         let weak = Arc::downgrade(&driver);
@@ -158,6 +174,11 @@ impl Driver {
         });
         *lock(&driver.background) = background.ok();
         Ok(driver)
+    }
+
+    /// Has threads that wait ask `interrupt` now and then whether they should go on waiting, holding no lock. Set once.
+    pub fn interrupt_by(&self, interrupt: impl Fn() -> bool + Send + Sync + 'static) {
+        self.interrupt.set(Box::new(interrupt)).ok();
     }
 
     /// Runs `call` on the machine and sends what it says.
@@ -199,7 +220,12 @@ impl Driver {
 
     /// Blocks until `done` gives something, driving the network meanwhile. Fails if the run is lost.
     pub fn wait_until<R>(&self, mut done: impl FnMut(&mut Calls<'_>) -> Option<R>) -> Result<R, NodeError> {
-        self.drive(true, |state| done(&mut state.calls()))
+        self.drive(Patience::WhoeverWaits, |state| done(&mut state.calls()))
+    }
+
+    /// As [`Driver::wait_until`], for something that was begun and must not be left half done: nobody interrupts it.
+    pub fn see_through<R>(&self, mut done: impl FnMut(&mut Calls<'_>) -> Option<R>) -> Result<R, NodeError> {
+        self.drive(Patience::UnlessLeaving, |state| done(&mut state.calls()))
     }
 
     /// Blocks until the machine is `ready`, driving the network meanwhile, and then runs `call` on it before any other thread
@@ -210,7 +236,7 @@ impl Driver {
         call: impl FnOnce(&mut Calls<'_>) -> R,
     ) -> Result<R, NodeError> {
         let mut call = Some(call);
-        self.drive(true, |state| {
+        self.drive(Patience::WhoeverWaits, |state| {
             let call = if ready(&state.worker) { call.take() } else { None }?;
             let result = call(&mut state.calls());
             state.send();
@@ -218,10 +244,10 @@ impl Driver {
         })
     }
 
-    /// Drives until it is `done`; one that is told to leave not for ever, if it `may_give_up`.
-    fn drive<R>(&self, may_give_up: bool, mut done: impl FnMut(&mut State) -> Option<R>) -> Result<R, NodeError> {
+    /// Drives until it is `done`, or until its patience is over.
+    fn drive<R>(&self, patience: Patience, mut done: impl FnMut(&mut State) -> Option<R>) -> Result<R, NodeError> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let result = self.drive_until(may_give_up, &mut done);
+        let result = self.drive_until(patience, &mut done);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         // Another thread may want the driving seat.
         self.changed.notify_all();
@@ -230,13 +256,21 @@ impl Driver {
 
     fn drive_until<R>(
         &self,
-        may_give_up: bool,
+        patience: Patience,
         done: &mut impl FnMut(&mut State) -> Option<R>,
     ) -> Result<R, NodeError> {
         let mut worked = Instant::now();
         let mut told: Option<Instant> = None;
         let mut turns = Turns::default();
+        let mut asked = Instant::now();
         loop {
+            if patience == Patience::WhoeverWaits && asked.elapsed() >= LONGEST_WAIT {
+                asked = Instant::now();
+                // Before anything is locked: whoever answers may wait for a thread that waits for the machine.
+                if self.interrupt.get().is_some_and(|interrupt| interrupt()) {
+                    return Err(NodeError::Interrupted);
+                }
+            }
             let mut state = lock(&self.state);
             if state.pump() {
                 self.changed.notify_all();
@@ -251,7 +285,7 @@ impl Driver {
             if state.farewell {
                 return Err(NodeError::Closed);
             }
-            if may_give_up && self.settings.leave.is_asked() {
+            if patience != Patience::Endless && self.settings.leave.is_asked() {
                 let told = *told.get_or_insert_with(Instant::now);
                 if told.elapsed() > self.settings.patience * LEAVING {
                     return Err(NodeError::Leaving);
@@ -336,7 +370,7 @@ impl Driver {
         // Reads that nobody will take the answer of are not waited for by one that is told to leave.
         let by_order = self.settings.leave.is_asked();
         let is_done = |worker: &Worker| if by_order { worker.is_settled() } else { worker.is_idle() };
-        self.drive(false, |state| is_done(&state.worker).then_some(()))?;
+        self.drive(Patience::Endless, |state| is_done(&state.worker).then_some(()))?;
         let begin = Instant::now();
         let mut said: Option<Instant> = None;
         // The coordinator may be gone already once everybody has left, so its answer is not insisted on.

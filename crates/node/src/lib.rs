@@ -98,6 +98,9 @@ pub enum NodeError {
     /// This worker was told to leave, and has waited for others long enough. Close the session: what was pushed is kept.
     #[error("this worker was told to leave, and waits for others no longer")]
     Leaving,
+    /// Whoever waited was told to stop waiting. What was under way still is, and the run goes on.
+    #[error("interrupted while waiting; the run goes on")]
+    Interrupted,
     /// This worker has left the run.
     #[error("the session is closed; nothing more can be pushed or pulled through it")]
     Closed,

@@ -145,9 +145,9 @@ impl Shared {
         self.under_way(|| Ok(self.driver.call_when(ready, call)?))
     }
 
-    /// Blocks until the worker is `ready`, and accounts for that.
+    /// Blocks until the worker is `ready`, in the middle of something, and accounts for that.
     pub fn wait_until(&self, ready: impl Fn(&machine::Worker) -> bool) -> Result<(), Error> {
-        self.under_way(|| Ok(self.driver.wait_until(|worker| ready(worker).then_some(()))?))
+        self.under_way(|| Ok(self.driver.see_through(|worker| ready(worker).then_some(()))?))
     }
 
     /// Accounts for the time that something takes which waits for what is under way.

@@ -3,7 +3,7 @@
 use super::{Table, TargetNumber};
 use crate::Error;
 use crate::ticket::{Rows, Ticket, Tickets};
-use machine::TableFailure;
+use machine::{PullTarget, Room, TableFailure};
 use std::ops::Range;
 use types::{Position, PositionRange};
 use wire::{Keys, Refusal};
@@ -63,12 +63,38 @@ impl<T: TargetNumber> Table<T> {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn pull_into(&self, keys: &Keys, target: Vec<T>, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
+        self.pull_to_target(keys, T::to_target(target), after)
+    }
+
+    /// As [`Table::pull`], into memory that is no vector, such as an array of another language: the rows are written where they are wanted, and
+    /// [`Rows::values`] is empty. The room is let go of when the ticket is done, or when nobody can write to it any more.
+    ///
+    /// ```
+    /// # use slackwater::{Room, Session, Shape, TableSpec, Tickets};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// /// Memory that somebody else has made, and keeps.
+    /// struct Foreign(&'static mut [u8]);
+    /// impl Room for Foreign {
+    ///     fn bytes_mut(&mut self) -> &mut [u8] { self.0 }
+    /// }
+    ///
+    /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
+    /// let foreign = Foreign(Box::leak(vec![0; 8].into_boxed_slice()));
+    /// let rows = table.pull_to(&table.keys(&[0, 1]), Box::new(foreign), &Tickets::none())?.wait()?;
+    /// assert!(rows.values().is_empty());
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn pull_to(&self, keys: &Keys, room: Box<dyn Room>, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
+        self.pull_to_target(keys, PullTarget::Room(T::TYPE, room), after)
+    }
+
+    fn pull_to_target(&self, keys: &Keys, target: PullTarget, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
         self.absorb_logs()?;
         if self.spec.consistency.is_eager() {
             // Refreshes that have arrived must not wait in a queue while the cache says no.
             self.shared.driver.catch_up();
         }
-        let target = T::to_target(target);
         let number = self.shared.push(|worker| worker.pull(self.id, keys.clone(), target, &after.0))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }

@@ -3,7 +3,7 @@
 use super::{PushValues, Table, TargetNumber};
 use crate::ticket::{Rows, Ticket, Tickets};
 use crate::{Error, Lease};
-use machine::{Batch, RowsOfPush, Values};
+use machine::{Batch, PullTarget, Room, RowsOfPush, Values};
 use std::ops::Range;
 use wire::{Keys, lend};
 
@@ -228,8 +228,52 @@ impl<T: TargetNumber> Table<T> {
             PushValues::Owned(payload) => payload,
             PushValues::Borrowed(values) => self.shared.pool.copy(values),
         };
-        let batch = Batch { keys: keys.clone(), values: Values { number: T::TYPE, bytes }, examples, lease: None };
-        let target = T::to_target(self.room_for(keys)?);
+        let values = Values { number: T::TYPE, bytes };
+        self.push_pull_to_target(keys, values, examples, T::to_target(self.room_for(keys)?), after)
+    }
+
+    /// As [`Table::push_pull`], into memory that is no vector: see [`Table::pull_to`].
+    ///
+    /// ```
+    /// # use slackwater::{Room, Session, Shape, TableSpec, Tickets};
+    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # struct Foreign(&'static mut [u8]);
+    /// # impl Room for Foreign { fn bytes_mut(&mut self) -> &mut [u8] { self.0 } }
+    /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
+    /// let foreign = Foreign(Box::leak(vec![0; 4].into_boxed_slice()));       // as in `pull_to`
+    /// table.push_pull_to(&table.keys(&[0]), vec![1.0], 1, Box::new(foreign), &Tickets::none())?.wait()?;
+    /// # session.close()?;
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn push_pull_to<'v>(
+        &self,
+        keys: &Keys,
+        values: impl Into<PushValues<'v, T>>,
+        examples: u64,
+        room: Box<dyn Room>,
+        after: &Tickets,
+    ) -> Result<Ticket<Rows<T>>, Error>
+    where
+        T: 'v,
+    {
+        self.absorb_logs()?;
+        let bytes = match values.into() {
+            PushValues::Owned(payload) => payload,
+            PushValues::Borrowed(values) => self.shared.pool.copy(values),
+        };
+        let values = Values { number: T::TYPE, bytes };
+        self.push_pull_to_target(keys, values, examples, PullTarget::Room(T::TYPE, room), after)
+    }
+
+    fn push_pull_to_target(
+        &self,
+        keys: &Keys,
+        values: Values,
+        examples: u64,
+        target: PullTarget,
+        after: &Tickets,
+    ) -> Result<Ticket<Rows<T>>, Error> {
+        let batch = Batch { keys: keys.clone(), values, examples, lease: None };
         let number = self.shared.push(|worker| worker.push_pull(self.id, batch, target, &after.0))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }

@@ -37,6 +37,8 @@ macro_rules! target_numbers {
             fn from_target(target: PullTarget) -> Vec<Self> {
                 match target {
                     PullTarget::$variant(values) => values,
+                    // They are where the caller wanted them.
+                    PullTarget::Room(..) => Vec::new(),
                     _ => unreachable!("a table brings its own numbers"),
                 }
             }

@@ -6,7 +6,7 @@ use super::tasks::Task;
 use super::{Batch, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
 use crate::Outbox;
 use crate::bounds::{OPEN_READS, UNACKNOWLEDGED_ITEMS};
-use types::{NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
+use types::{NodeId, PositionRange, Setting, TableId, TableSpec, Time};
 use wire::{Control, Head, Keys, Refusal};
 
 impl Worker {
@@ -73,11 +73,7 @@ impl Worker {
     fn check_target(&self, table: TableId, keys: &Keys, target: &mut PullTarget) -> Result<(), TableFailure> {
         let spec = self.known(table)?;
         check_keys(spec, keys)?;
-        let found = match &target {
-            PullTarget::F32(_) => NumberType::F32,
-            PullTarget::F64(_) => NumberType::F64,
-            PullTarget::I64(_) => NumberType::I64,
-        };
+        let found = target.number();
         if found != spec.number {
             return Err(unfit(spec, Refusal::WrongNumber { expected: spec.number, found }));
         }

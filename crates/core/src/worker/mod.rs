@@ -30,7 +30,7 @@ use queue::Queue;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stream::{ItemKind, ShardLink};
 use ticket::Pending;
-pub use ticket::{Failure, Notice, Outcome, PullTarget, ReadRows, Ticket};
+pub use ticket::{Failure, Notice, Outcome, PullTarget, ReadRows, Room, Ticket};
 use types::{CacheSpec, Clock, NodeId, NumberType, Plan, Source, Span, TableId, TableSpec, Time, WorkerId};
 use upward::Upward;
 use wire::{Control, FailedClock, Frame, Head, Keys, Message, Payload, Refusal};

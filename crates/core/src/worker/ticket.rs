@@ -1,7 +1,7 @@
 //! Tickets, and what they turn into.
 
 use crate::leases::LeaseId;
-use types::{Clock, WorkerId};
+use types::{Clock, NumberType, WorkerId};
 use wire::{Bits, FailedClock, Refusal};
 
 /// Names a push or pull under way. It can be waited for, or named as what a later one runs after.
@@ -9,7 +9,7 @@ use wire::{Bits, FailedClock, Refusal};
 pub struct Ticket(pub u64);
 
 /// Where pulled rows go: the caller's own memory, handed back when they are there.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub enum PullTarget {
     /// f32 numbers.
     F32(Vec<f32>),
@@ -17,15 +17,40 @@ pub enum PullTarget {
     F64(Vec<f64>),
     /// i64 numbers.
     I64(Vec<i64>),
+    /// Memory that is no vector, such as an array of another language: it is written where it is.
+    Room(NumberType, Box<dyn Room>),
+}
+
+/// Memory that a pull may write to until it lets go of it.
+pub trait Room: Send {
+    /// The bytes of whole numbers, the same memory each time.
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
+
+impl std::fmt::Debug for dyn Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("room")
+    }
 }
 
 impl PullTarget {
+    /// What it has room for.
+    pub(super) fn number(&self) -> NumberType {
+        match self {
+            Self::F32(_) => NumberType::F32,
+            Self::F64(_) => NumberType::F64,
+            Self::I64(_) => NumberType::I64,
+            Self::Room(number, _) => *number,
+        }
+    }
+
     /// The numbers as bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Self::F32(values) => bytemuck::cast_slice_mut(values),
             Self::F64(values) => bytemuck::cast_slice_mut(values),
             Self::I64(values) => bytemuck::cast_slice_mut(values),
+            Self::Room(_, room) => room.bytes_mut(),
         }
     }
 
@@ -40,12 +65,13 @@ impl PullTarget {
             Self::F32(values) => grow(values, bytes),
             Self::F64(values) => grow(values, bytes),
             Self::I64(values) => grow(values, bytes),
+            Self::Room(..) => unreachable!("a scan makes its own target"),
         }
     }
 }
 
 /// Rows that a pull brought, and what they reflect.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct ReadRows {
     /// Row after row.
     pub values: PullTarget,
@@ -66,7 +92,7 @@ pub struct ReadRows {
 }
 
 /// What a finished ticket brought.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub enum Outcome {
     /// Every part of a push was applied, or is held for its clock.
     Done,

@@ -161,6 +161,7 @@ fn reals(target: &PullTarget) -> Vec<f64> {
         PullTarget::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),
         PullTarget::F64(values) => values.clone(),
         PullTarget::I64(values) => values.iter().map(|value| *value as f64).collect(),
+        PullTarget::Room(..) => unreachable!("programs of the simulator read into vectors"),
     }
 }
 

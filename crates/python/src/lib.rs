@@ -1,0 +1,31 @@
+//! The compiled half of the Python package: sessions, tables, tickets and key lists as Python sees them.
+//!
+//! Everything here is thin. Memory is read and written where Python keeps it ([`memory`]), every call that may wait gives up the
+//! interpreter first, and errors keep the words of the core ([`error`]). What is pleasant about the package is in `python/slackwater`.
+
+mod error;
+mod keys;
+mod memory;
+mod serve;
+mod session;
+mod table;
+mod ticket;
+
+use pyo3::prelude::*;
+
+/// The module `slackwater._slackwater`.
+#[pymodule]
+fn _slackwater(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // Warnings, such as who is waited for, go where Python's own do.
+    let filter = tracing_subscriber::EnvFilter::try_from_env("SLACKWATER_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    // Whoever has set up logging in this process before keeps it.
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init().ok();
+    module.add_class::<session::Session>()?;
+    module.add_class::<table::Table>()?;
+    module.add_class::<ticket::Ticket>()?;
+    module.add_class::<keys::Keys>()?;
+    module.add_class::<serve::Server>()?;
+    error::register(module)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

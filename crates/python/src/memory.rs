@@ -1,0 +1,339 @@
+//! Memory that Python keeps, read and written where it is: the buffer protocol (NumPy, `array`, `memoryview`) and DLPack (PyTorch and
+//! others). Nothing is copied, and nothing of NumPy or PyTorch is linked.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use slackwater::{Backing, NumberType, Room};
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+/// What the numbers in some memory are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    F32,
+    F64,
+    I64,
+    U64,
+    I32,
+}
+
+impl Kind {
+    fn of(code: Code, bytes: usize) -> Option<Self> {
+        match (code, bytes) {
+            (Code::Float, 4) => Some(Self::F32),
+            (Code::Float, 8) => Some(Self::F64),
+            (Code::Signed, 8) => Some(Self::I64),
+            (Code::Unsigned, 8) => Some(Self::U64),
+            (Code::Signed, 4) => Some(Self::I32),
+            _ => None,
+        }
+    }
+
+    fn bytes(self) -> usize {
+        if matches!(self, Self::F32 | Self::I32) { 4 } else { 8 }
+    }
+
+    pub fn holds(self, number: NumberType) -> bool {
+        matches!(
+            (self, number),
+            (Self::F32, NumberType::F32) | (Self::F64, NumberType::F64) | (Self::I64, NumberType::I64)
+        )
+    }
+
+    /// As NumPy and PyTorch call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::F64 => "float64",
+            Self::I64 => "int64",
+            Self::U64 => "uint64",
+            Self::I32 => "int32",
+        }
+    }
+}
+
+/// A number type of a table, as NumPy and PyTorch call it.
+pub fn numpy_name(number: NumberType) -> &'static str {
+    match number {
+        NumberType::F32 => "float32",
+        NumberType::F64 => "float64",
+        NumberType::I64 => "int64",
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Code {
+    Signed,
+    Unsigned,
+    Float,
+}
+
+/// Contiguous numbers of an object of Python's, which is kept alive, and told that it is in use, for as long as this is. Python must not
+/// move or free them meanwhile, and does not; that it may change them is for the program to avoid while a call is under way.
+#[pyclass(frozen)]
+pub struct Memory {
+    address: *mut u8,
+    count: usize,
+    pub kind: Kind,
+    held: Held,
+}
+
+// SAFETY: the address is that of memory which `held` keeps, and which no thread but the one that runs a call of ours is asked to touch.
+unsafe impl Send for Memory {}
+// SAFETY: as above; what is written through it is written by the one call that it was made for.
+unsafe impl Sync for Memory {}
+
+/// What keeps the memory where it is, until it is dropped.
+enum Held {
+    Buffer(Box<Buffer>),
+    Capsule { _capsule: Py<PyAny> },
+}
+
+/// `Py_buffer`, which has looked the same since Python 3.0; it is in the stable interface from 3.11.
+#[repr(C)]
+struct Buffer {
+    buf: *mut c_void,
+    obj: *mut ffi::PyObject,
+    len: isize,
+    itemsize: isize,
+    readonly: c_int,
+    ndim: c_int,
+    format: *mut c_char,
+    shape: *mut isize,
+    strides: *mut isize,
+    suboffsets: *mut isize,
+    internal: *mut c_void,
+}
+
+const WRITABLE: c_int = 0x1;
+const FORMAT: c_int = 0x4;
+const C_CONTIGUOUS: c_int = 0x20 | 0x10 | 0x8;
+
+unsafe extern "C" {
+    fn PyObject_CheckBuffer(object: *mut ffi::PyObject) -> c_int;
+    fn PyObject_GetBuffer(object: *mut ffi::PyObject, view: *mut Buffer, flags: c_int) -> c_int;
+    fn PyBuffer_Release(view: *mut Buffer);
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Held::Buffer(buffer) = &mut self.held {
+            // SAFETY: the buffer was filled by `PyObject_GetBuffer` and is released once. A Python object is dropped by a thread that holds
+            // the interpreter.
+            unsafe { PyBuffer_Release(&raw mut **buffer) };
+        }
+    }
+}
+
+/// What memory is wanted for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    Read,
+    Write,
+}
+
+impl Memory {
+    /// The numbers of `object`. Fails if it has none, or if they are not contiguous, not in this process's memory, of a type that no table has, or
+    /// read-only where they are to be written.
+    pub fn of(object: &Bound<'_, PyAny>, what_for: Use) -> PyResult<Self> {
+        // SAFETY: the object is alive and the interpreter is held.
+        let memory = if unsafe { PyObject_CheckBuffer(object.as_ptr()) } != 0 {
+            Self::of_buffer(object, what_for)
+        } else if object.hasattr("__dlpack__")? {
+            Self::of_dlpack(object)
+        } else {
+            let name = object.get_type().name()?;
+            let text = format!("expected an array or a tensor, not {name}; numpy.asarray makes one");
+            Err(PyTypeError::new_err(text))
+        }?;
+        // Tables are read as numbers, which lie at multiples of their size. (An empty array may lie anywhere.)
+        if memory.count > 0 && memory.address.addr() % memory.kind.bytes() != 0 {
+            return Err(PyValueError::new_err("the array is not aligned; copy it first"));
+        }
+        Ok(memory)
+    }
+
+    fn of_buffer(object: &Bound<'_, PyAny>, what_for: Use) -> PyResult<Self> {
+        // SAFETY: all zeros is a buffer that nothing has filled.
+        let mut buffer: Box<Buffer> = Box::new(unsafe { std::mem::zeroed() });
+        let flags = C_CONTIGUOUS | FORMAT | if what_for == Use::Write { WRITABLE } else { 0 };
+        // SAFETY: both are alive, and the interpreter is held.
+        if unsafe { PyObject_GetBuffer(object.as_ptr(), &raw mut *buffer, flags) } != 0 {
+            let reason = PyErr::take(object.py()).map(|error| error.value(object.py()).to_string()).unwrap_or_default();
+            let want = if what_for == Use::Write { "contiguous and writable" } else { "contiguous" };
+            let text = format!("the array must be {want} ({reason}); numpy.ascontiguousarray makes a copy that is");
+            return Err(PyValueError::new_err(text));
+        }
+        let format = match buffer.format.is_null() {
+            true => b"B".as_slice(),
+            // SAFETY: a format that is there ends with a zero, and lives as long as the buffer.
+            false => unsafe { CStr::from_ptr(buffer.format) }.to_bytes(),
+        };
+        let code = match format
+            .strip_prefix(b"<")
+            .or(format.strip_prefix(b"="))
+            .or(format.strip_prefix(b"@"))
+            .unwrap_or(format)
+        {
+            b"f" | b"d" => Some(Code::Float),
+            b"i" | b"l" | b"q" => Some(Code::Signed),
+            b"I" | b"L" | b"Q" => Some(Code::Unsigned),
+            _ => None,
+        };
+        let kind = code.and_then(|code| Kind::of(code, buffer.itemsize as usize));
+        let named = String::from_utf8_lossy(format).into_owned();
+        let (address, bytes) = (buffer.buf.cast::<u8>(), buffer.len as usize);
+        // Made before anything can fail, so that the buffer is released.
+        let memory = Self { address, count: 0, kind: kind.unwrap_or(Kind::F32), held: Held::Buffer(buffer) };
+        let kind = kind.ok_or_else(|| unusable(&named))?;
+        Ok(Self::with_count(memory, bytes / kind.bytes()))
+    }
+
+    fn with_count(mut self, count: usize) -> Self {
+        self.count = count;
+        self
+    }
+
+    fn of_dlpack(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        // PyTorch gives out no memory of a tensor that a gradient may be wanted of: the numbers are what is wanted here.
+        let wants_gradient = object.getattr("requires_grad").is_ok_and(|flag| flag.is_truthy().unwrap_or(false));
+        let detached = if wants_gradient { Some(object.call_method0("detach")?) } else { None };
+        let plain = detached.as_ref().unwrap_or(object);
+        let on_host = |error: PyErr| {
+            let text = format!("the tensor's memory cannot be used: {error}; pass a tensor on the CPU (tensor.cpu())");
+            PyValueError::new_err(text)
+        };
+        let capsule = plain.call_method0("__dlpack__").map_err(on_host)?;
+        let capsule = capsule.cast::<PyCapsule>()?;
+        let pointer = capsule.pointer_checked(Some(c"dltensor"))?;
+        // SAFETY: a capsule of this name holds a DLManagedTensor, which begins with a DLTensor; it lives as long as the capsule, whose
+        // name we do not change, so that its own destructor frees it.
+        let tensor = unsafe { pointer.cast::<DlTensor>().as_ref() };
+        if !matches!(tensor.device_type, HOST | PINNED) {
+            return Err(PyValueError::new_err("the tensor is on a device; pass one on the CPU (tensor.cpu())"));
+        }
+        let dimensions = tensor.ndim.max(0) as usize;
+        let list = |pointer: *const i64| match pointer.is_null() || dimensions == 0 {
+            true => &[][..],
+            // SAFETY: DLPack's shape and strides have `ndim` numbers.
+            false => unsafe { std::slice::from_raw_parts(pointer, dimensions) },
+        };
+        let (shape, strides) = (list(tensor.shape), list(tensor.strides));
+        if !is_contiguous(shape, strides) {
+            return Err(PyValueError::new_err(
+                "the tensor must be contiguous; tensor.contiguous() makes a copy that is",
+            ));
+        }
+        let code = match tensor.code {
+            0 => Some(Code::Signed),
+            1 => Some(Code::Unsigned),
+            2 => Some(Code::Float),
+            _ => None,
+        };
+        let single = tensor.lanes == 1;
+        let kind = code.filter(|_| single).and_then(|code| Kind::of(code, usize::from(tensor.bits) / 8));
+        let kind =
+            kind.ok_or_else(|| unusable(&object.getattr("dtype").map(|name| name.to_string()).unwrap_or_default()))?;
+        let count = shape.iter().map(|length| *length as usize).product();
+        // SAFETY: DLPack says that the numbers begin there.
+        let address = unsafe { tensor.data.cast::<u8>().add(tensor.byte_offset as usize) };
+        Ok(Self { address, count, kind, held: Held::Capsule { _capsule: capsule.clone().into_any().unbind() } })
+    }
+
+    /// How many numbers there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The numbers, of the type that they are.
+    ///
+    /// # Safety
+    /// `T` is what `kind` says, and Python leaves the memory as it is while the slice is used.
+    pub unsafe fn numbers<T>(&self) -> &[T] {
+        debug_assert_eq!(size_of::<T>(), self.kind.bytes());
+        if self.count == 0 {
+            return &[];
+        }
+        // SAFETY: `count` numbers lie there, aligned as `of` has seen; the caller answers for the rest.
+        unsafe { std::slice::from_raw_parts(self.address.cast::<T>(), self.count) }
+    }
+
+    /// The numbers, to be written.
+    ///
+    /// # Safety
+    /// As for [`Memory::numbers`]; the memory was asked for [`Use::Write`], and nobody else reads or writes it meanwhile.
+    #[expect(clippy::mut_from_ref, reason = "the memory is Python's, and the caller answers for it")]
+    pub unsafe fn numbers_mut<T>(&self) -> &mut [T] {
+        if self.count == 0 {
+            return &mut [];
+        }
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.address.cast::<T>(), self.count) }
+    }
+}
+
+/// `DLTensor`, with its device and its type written out.
+#[repr(C)]
+struct DlTensor {
+    data: *mut c_void,
+    device_type: i32,
+    device_id: i32,
+    ndim: i32,
+    code: u8,
+    bits: u8,
+    lanes: u16,
+    shape: *const i64,
+    strides: *const i64,
+    byte_offset: u64,
+}
+
+const HOST: i32 = 1;
+const PINNED: i32 = 3;
+
+/// Whether rows lie one after another; no strides at all say so, too.
+fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
+    if strides.is_empty() || shape.contains(&0) {
+        return true;
+    }
+    let mut expected = 1;
+    for (length, stride) in shape.iter().zip(strides).rev() {
+        if *length != 1 && *stride != expected {
+            return false;
+        }
+        expected *= length;
+    }
+    true
+}
+
+fn unusable(kind: &str) -> PyErr {
+    PyTypeError::new_err(format!("numbers of type '{kind}' fit no table; convert them to float32, float64 or int64"))
+}
+
+/// Memory that a pull writes to. Python's object lives until this is gone.
+pub struct Target(pub Py<Memory>);
+
+impl Room for Target {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        let memory = self.0.get();
+        if memory.count == 0 {
+            return &mut [];
+        }
+        // SAFETY: the memory was asked for writing, is alive, and is this pull's to write until its ticket is done.
+        unsafe { std::slice::from_raw_parts_mut(memory.address, memory.count * memory.kind.bytes()) }
+    }
+}
+
+/// Memory that a push is sent from. Python's object lives until this is gone.
+pub struct Lent(pub Py<Memory>);
+
+impl Backing for Lent {
+    fn bytes(&self) -> &[u8] {
+        let memory = self.0.get();
+        if memory.count == 0 {
+            return &[];
+        }
+        // SAFETY: the memory is alive, and the program leaves it as it is until its ticket is done.
+        unsafe { std::slice::from_raw_parts(memory.address, memory.count * memory.kind.bytes()) }
+    }
+}

@@ -1,0 +1,222 @@
+//! A worker's place in a run.
+
+use crate::error;
+use crate::table::{Spec, Table};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use slackwater::{Connect, SameHost, Shape};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A thread that waits for another of ours looks for signals this often.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A worker's place in a run: rank, clock, barrier, tables.
+#[pyclass(frozen, module = "slackwater")]
+pub struct Session {
+    session: Mutex<Option<Arc<slackwater::Session>>>,
+    rank: u32,
+    workers: u32,
+    servers: u32,
+    /// Which process it was made in: threads do not survive a fork.
+    process: u32,
+}
+
+/// Fails in a process that was forked after a session had begun.
+pub fn check_process(process: u32) -> PyResult<()> {
+    if process == std::process::id() {
+        return Ok(());
+    }
+    Err(PyRuntimeError::new_err(
+        "this process was forked after slackwater.init(), and has none of its threads; call init() in each process \
+         after it was started (multiprocessing: the 'spawn' way)",
+    ))
+}
+
+/// Runs `work` in a thread of its own, while this one looks for signals. `stop` is called if one raises something.
+pub fn interruptible<R: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> R + Send + 'static,
+    stop: impl Fn(),
+) -> PyResult<R> {
+    let worker = std::thread::spawn(work);
+    let mut raised = None;
+    while !worker.is_finished() {
+        py.detach(|| std::thread::sleep(if raised.is_some() { LOOK } else { LOOK / 10 }));
+        if let Err(error) = py.check_signals() {
+            stop();
+            raised = Some(error);
+        }
+    }
+    match (raised, worker.join()) {
+        (Some(error), _) => Err(error),
+        (None, Ok(result)) => Ok(result),
+        (None, Err(panic)) => std::panic::resume_unwind(panic),
+    }
+}
+
+impl Session {
+    fn new(session: slackwater::Session) -> Self {
+        session.interrupt_by(error::is_interrupted);
+        let (rank, Shape { servers, workers }) = (session.rank(), session.shape());
+        let process = std::process::id();
+        Self { session: Mutex::new(Some(Arc::new(session))), rank, workers, servers, process }
+    }
+
+    fn open(&self) -> PyResult<Arc<slackwater::Session>> {
+        check_process(self.process)?;
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        session
+            .ok_or_else(|| error::RunError::new_err("the session is closed; call slackwater.init() to begin another"))
+    }
+
+    fn take(&self) -> Option<slackwater::Session> {
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
+        session.and_then(Arc::into_inner)
+    }
+
+    fn call(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&slackwater::Session) -> Result<(), slackwater::Error> + Send,
+    ) -> PyResult<()> {
+        let session = self.open()?;
+        py.detach(|| call(&session)).map_err(|error| error::raise(py, error))
+    }
+}
+
+#[pymethods]
+impl Session {
+    /// A whole run in this process: a session for each worker.
+    #[staticmethod]
+    fn embedded(py: Python<'_>, servers: u32, workers: u32) -> PyResult<Vec<Self>> {
+        let begun = py.detach(|| slackwater::Session::embedded(Shape { servers, workers }));
+        Ok(begun.map_err(|error| error::raise(py, error))?.into_iter().map(Self::new).collect())
+    }
+
+    /// Joins the run that meets at `meet`, as worker `place` if that is given.
+    #[staticmethod]
+    #[pyo3(signature = (meet, place, join_limit, patience, shared_memory))]
+    fn connect(
+        py: Python<'_>,
+        meet: &str,
+        place: Option<u32>,
+        join_limit: f64,
+        patience: f64,
+        shared_memory: bool,
+    ) -> PyResult<Self> {
+        let connect = Connect {
+            place,
+            join_limit: seconds(join_limit)?,
+            patience: seconds(patience)?,
+            same_host: if shared_memory { SameHost::SharedMemory } else { SameHost::Tcp },
+            ..Connect::to(meet)
+        };
+        let leave = connect.leave.clone();
+        let joined = interruptible(py, move || slackwater::Session::connect(&connect), || leave.ask())?;
+        joined.map(Self::new).map_err(|error| error::raise(py, error))
+    }
+
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    #[getter]
+    fn workers(&self) -> u32 {
+        self.workers
+    }
+
+    #[getter]
+    fn servers(&self) -> u32 {
+        self.servers
+    }
+
+    /// Whether the session can be used: it is open, and this is the process that began it.
+    #[getter]
+    fn is_open(&self) -> bool {
+        self.process == std::process::id() && self.session.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Whether the run was under way when this worker came.
+    #[getter]
+    fn came_later(&self) -> PyResult<bool> {
+        Ok(self.open()?.came_later())
+    }
+
+    fn live_ranks(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
+        let session = self.open()?;
+        Ok(py.detach(|| session.live_ranks()))
+    }
+
+    fn turn(&self) -> PyResult<u64> {
+        Ok(self.open()?.turn())
+    }
+
+    fn now(&self, py: Python<'_>) -> PyResult<u64> {
+        let session = self.open()?;
+        Ok(py.detach(|| session.now().0))
+    }
+
+    fn traffic(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        let session = self.open()?;
+        let traffic = py.detach(|| session.traffic());
+        Ok((traffic.bytes_out, traffic.bytes_in))
+    }
+
+    /// Sends no more than this, such as "100mbit", to all servers together; nothing lifts the limit.
+    fn limit(&self, py: Python<'_>, bandwidth: Option<&str>) -> PyResult<()> {
+        let parsed = bandwidth.map(str::parse::<slackwater::Bandwidth>).transpose();
+        let parsed = parsed.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))?;
+        let session = self.open()?;
+        py.detach(|| session.limit(parsed));
+        Ok(())
+    }
+
+    fn clock(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, slackwater::Session::clock)
+    }
+
+    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, slackwater::Session::barrier)
+    }
+
+    fn table(&self, py: Python<'_>, spec: Spec) -> PyResult<Table> {
+        let session = self.open()?;
+        Table::open(py, &session, spec, self.process)
+    }
+
+    /// Leaves in good order. Harmless when it was left before.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.process != std::process::id() {
+            return Ok(());
+        }
+        let Some(session) = self.take() else { return Ok(()) };
+        py.detach(|| session.close()).map_err(|error| error::raise(py, error))
+    }
+
+    /// Leaves as one that cannot go on: the others are told, and why.
+    fn abandon(&self, py: Python<'_>, reason: &str) {
+        if let (Some(session), true) = (self.take(), self.process == std::process::id()) {
+            py.detach(|| session.abandon(reason));
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if self.process != std::process::id() {
+            // Its threads are the parent's: there is nobody to say goodbye with.
+            std::mem::forget(session);
+        } else if session.is_some() {
+            Python::attach(|py| py.detach(|| drop(session)));
+        }
+    }
+}
+
+/// A time that Python gave.
+pub fn seconds(number: f64) -> PyResult<Duration> {
+    let problem = |_| pyo3::exceptions::PyValueError::new_err(format!("{number} s is no time to wait"));
+    Duration::try_from_secs_f64(number).map_err(problem)
+}

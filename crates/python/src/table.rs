@@ -1,0 +1,410 @@
+//! Tables: one call for each push and pull, from and to memory that Python keeps.
+
+use crate::error::{self, TableError};
+use crate::keys::Keys;
+use crate::memory::{Lent, Memory, Target, Use, numpy_name};
+use crate::session::check_process;
+use crate::ticket::{Direct, Pulling, Scattered, Ticket};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use slackwater::{
+    Codecs, Combine, Consistency, Error, Initial, NumberType, Payload, PushValues, Reduce, Session, TableShape,
+    TableSpec, TargetNumber, Tickets, UpdaterSpec,
+};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// What Python says of a table.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Spec {
+    name: String,
+    dtype: String,
+    rows: Option<u64>,
+    width: u32,
+    updater: String,
+    settings: HashMap<String, f64>,
+    slack: Option<u64>,
+    eager: bool,
+    combine: String,
+    up: Vec<String>,
+    down: Vec<String>,
+    initial: Option<(String, u64, f64)>,
+    cached_rows: Option<u64>,
+    ordered: bool,
+}
+
+impl Spec {
+    fn build(self) -> PyResult<TableSpec> {
+        let updater = updater(&self.updater, self.settings)?;
+        let spec = match self.rows {
+            Some(rows) => TableSpec::dense(&self.name, rows, self.width),
+            None => TableSpec::sparse(&self.name, self.width),
+        };
+        let number = match self.dtype.as_str() {
+            "float32" => NumberType::F32,
+            "float64" => NumberType::F64,
+            "int64" => NumberType::I64,
+            other => {
+                return Err(PyValueError::new_err(format!("a table holds float32, float64 or int64, not {other}")));
+            }
+        };
+        let consistency = match self.slack {
+            Some(slack) => Consistency::Bounded { slack, eager: self.eager },
+            None => Consistency::Unbounded,
+        };
+        let combine = match self.combine.as_str() {
+            "each" => Combine::Each,
+            "sum" => Combine::Clock(Reduce::Sum),
+            "mean" => Combine::Clock(Reduce::Mean),
+            other => {
+                let text = format!("combine='{other}' is none of 'each', 'sum' and 'mean'");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        let initial = match self.initial {
+            None => Initial::Zero,
+            Some((kind, seed, scale)) if kind == "uniform" => Initial::Uniform { seed, scale },
+            Some((kind, seed, scale)) if kind == "normal" => Initial::Normal { seed, scale },
+            Some((kind, ..)) => {
+                return Err(PyValueError::new_err(format!("initial='{kind}' is neither 'uniform' nor 'normal'")));
+            }
+        };
+        let codecs = Codecs { up: self.up, down: self.down };
+        let spec = spec.number(number).updater(updater).consistency(consistency).combine(combine).initial(initial);
+        let spec = spec.codecs(codecs);
+        let spec = if self.ordered { spec.ordered() } else { spec };
+        Ok(self.cached_rows.map_or(spec.clone(), |rows| spec.cached(rows)))
+    }
+}
+
+/// The updater of that name, with what is usual where nothing is said.
+fn updater(name: &str, mut given: HashMap<String, f64>) -> PyResult<UpdaterSpec> {
+    let mut setting = |name: &str, usual: f64| given.remove(name).unwrap_or(usual);
+    let made = match name {
+        "sum" => UpdaterSpec::Sum,
+        "assign" => UpdaterSpec::Assign,
+        "sgd" => UpdaterSpec::Sgd { rate: setting("rate", 0.01) },
+        "momentum" => UpdaterSpec::Momentum { rate: setting("rate", 0.01), momentum: setting("momentum", 0.9) },
+        "adagrad" => UpdaterSpec::Adagrad { rate: setting("rate", 0.05), epsilon: setting("epsilon", 1e-8) },
+        "adam" => UpdaterSpec::Adam {
+            rate: setting("rate", 0.001),
+            beta1: setting("beta1", 0.9),
+            beta2: setting("beta2", 0.999),
+            epsilon: setting("epsilon", 1e-8),
+        },
+        "ftrl" => UpdaterSpec::Ftrl {
+            rate: setting("rate", 0.05),
+            beta: setting("beta", 1.0),
+            l1: setting("l1", 0.0),
+            l2: setting("l2", 0.0),
+        },
+        "proximal" => UpdaterSpec::Proximal { rate: setting("rate", 0.05), l1: setting("l1", 0.0) },
+        other => {
+            let text = format!(
+                "no updater is called '{other}': there are sum, assign, sgd, momentum, adagrad, adam, ftrl and proximal"
+            );
+            return Err(PyValueError::new_err(text));
+        }
+    };
+    match given.keys().min() {
+        None => Ok(made),
+        Some(unknown) => Err(PyValueError::new_err(format!("the updater '{name}' has no setting '{unknown}'"))),
+    }
+}
+
+/// A table of whatever numbers.
+enum Numbers {
+    F32(slackwater::Table<f32>),
+    F64(slackwater::Table<f64>),
+    I64(slackwater::Table<i64>),
+}
+
+/// Does the same for each type of number.
+macro_rules! with_table {
+    ($numbers:expr, $table:ident => $work:expr) => {
+        match $numbers {
+            Numbers::F32($table) => $work,
+            Numbers::F64($table) => $work,
+            Numbers::I64($table) => $work,
+        }
+    };
+}
+
+/// A table of the run.
+#[pyclass(frozen, module = "slackwater")]
+pub struct Table {
+    numbers: Numbers,
+    process: u32,
+}
+
+impl Table {
+    pub fn open(py: Python<'_>, session: &Session, spec: Spec, process: u32) -> PyResult<Self> {
+        let spec = spec.build()?;
+        let made = py.detach(|| match spec.number {
+            NumberType::F32 => session.table(spec).map(Numbers::F32),
+            NumberType::F64 => session.table(spec).map(Numbers::F64),
+            NumberType::I64 => session.table(spec).map(Numbers::I64),
+        });
+        Ok(Self { numbers: made.map_err(|error| error::raise(py, error))?, process })
+    }
+
+    fn spec(&self) -> &TableSpec {
+        with_table!(&self.numbers, table => table.spec())
+    }
+
+    /// The memory of an array for the rows of `keys`; fails if it is of another type or size.
+    fn memory(&self, array: &Bound<'_, PyAny>, keys: &Keys, what_for: Use) -> PyResult<Memory> {
+        let memory = Memory::of(array, what_for)?;
+        let (name, width, number) = (&self.spec().name, self.spec().width as usize, self.spec().number);
+        if !memory.kind.holds(number) {
+            let (wanted, found) = (numpy_name(number), memory.kind.name());
+            let text = format!("table '{name}' holds {wanted}, and the array {found}; convert one of them");
+            return Err(PyTypeError::new_err(text));
+        }
+        if memory.count() != keys.given.saturating_mul(width) {
+            let (rows, found) = (keys.given, memory.count());
+            let text = format!(
+                "{rows} rows of {width} of table '{name}' are {} numbers, and the array has {found}",
+                rows * width
+            );
+            return Err(PyValueError::new_err(text));
+        }
+        Ok(memory)
+    }
+
+    fn rows<'k>(&self, keys: Option<&'k Bound<'_, PyAny>>) -> PyResult<Chosen<'k>> {
+        match keys {
+            None => Keys::whole(self.spec()).map(Chosen::Own),
+            Some(given) => match given.cast::<Keys>() {
+                Ok(made) => Ok(Chosen::Made(made.get())),
+                Err(_) => Keys::of(given, self.spec()).map(Chosen::Own),
+            },
+        }
+    }
+}
+
+/// Keys made for this call, or before.
+enum Chosen<'k> {
+    Own(Keys),
+    Made(&'k Keys),
+}
+
+impl std::ops::Deref for Chosen<'_> {
+    type Target = Keys;
+    fn deref(&self) -> &Keys {
+        match self {
+            Self::Own(keys) => keys,
+            Self::Made(keys) => keys,
+        }
+    }
+}
+
+/// The caller's rows in the table's order: where they are, if they are in it, and otherwise gathered, with those of one key added up.
+///
+/// # Safety
+/// `T` is what the memory holds, and nobody changes it while this is used.
+unsafe fn in_order<'m, T: TargetNumber>(memory: &'m Memory, keys: &Keys, width: usize) -> Cow<'m, [T]> {
+    // SAFETY: as the caller says.
+    let given = unsafe { memory.numbers::<T>() };
+    let Some(places) = &keys.places else { return Cow::Borrowed(given) };
+    let mut rows = vec![T::ZERO; keys.list.len() * width];
+    for (row, place) in given.chunks_exact(width).zip(places) {
+        let sum = &mut rows[*place as usize * width..][..width];
+        sum.iter_mut().zip(row).for_each(|(sum, number)| *sum = sum.plus(*number));
+    }
+    Cow::Owned(rows)
+}
+
+fn push<T: TargetNumber>(
+    table: &slackwater::Table<T>,
+    memory: &Memory,
+    keys: &Keys,
+    examples: u64,
+) -> Result<slackwater::Ticket<()>, Error> {
+    // SAFETY: `Table::memory` has seen that the memory holds the table's numbers; the call uses it while it runs, and copies what it needs
+    // for longer.
+    match unsafe { in_order::<T>(memory, keys, table.spec().width as usize) } {
+        Cow::Borrowed(values) => table.push_after(&keys.list, values, examples, &Tickets::none()),
+        Cow::Owned(values) => table.push_after(&keys.list, values, examples, &Tickets::none()),
+    }
+}
+
+fn pull<T: TargetNumber>(table: &slackwater::Table<T>, keys: &Keys, out: Target) -> Result<Box<dyn Pulling>, Error> {
+    match &keys.places {
+        None => Ok(Box::new(Direct(table.pull_to(&keys.list, Box::new(out), &Tickets::none())?))),
+        Some(places) => {
+            let (ticket, places, width) = (table.pull(&keys.list)?, places.clone(), table.spec().width as usize);
+            Ok(Box::new(Scattered { ticket, places, width, target: out }))
+        }
+    }
+}
+
+fn push_pull<T: TargetNumber>(
+    table: &slackwater::Table<T>,
+    memory: &Memory,
+    keys: &Keys,
+    examples: u64,
+    out: Target,
+) -> Result<Box<dyn Pulling>, Error> {
+    let width = table.spec().width as usize;
+    // SAFETY: as in `push`.
+    let values = match unsafe { in_order::<T>(memory, keys, width) } {
+        Cow::Borrowed(values) => PushValues::Borrowed(values),
+        Cow::Owned(values) => values.into(),
+    };
+    let none = Tickets::none();
+    match &keys.places {
+        None => Ok(Box::new(Direct(table.push_pull_to(&keys.list, values, examples, Box::new(out), &none)?))),
+        Some(places) => {
+            let ticket = table.push_pull_after(&keys.list, values, examples, &none)?;
+            Ok(Box::new(Scattered { ticket, places: places.clone(), width, target: out }))
+        }
+    }
+}
+
+#[pymethods]
+impl Table {
+    #[getter]
+    fn name(&self) -> &str {
+        &self.spec().name
+    }
+
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        numpy_name(self.spec().number)
+    }
+
+    #[getter]
+    fn width(&self) -> u32 {
+        self.spec().width
+    }
+
+    #[getter]
+    fn rows_count(&self) -> Option<u64> {
+        match self.spec().shape {
+            TableShape::Dense { rows } => Some(rows),
+            TableShape::Sparse { .. } => None,
+        }
+    }
+
+    /// The keys, made ready to be used again and again.
+    fn keys(&self, keys: &Bound<'_, PyAny>) -> PyResult<Keys> {
+        Keys::of(keys, self.spec())
+    }
+
+    fn push(
+        &self,
+        py: Python<'_>,
+        values: &Bound<'_, PyAny>,
+        keys: Option<&Bound<'_, PyAny>>,
+        examples: u64,
+    ) -> PyResult<Ticket> {
+        check_process(self.process)?;
+        let keys = self.rows(keys)?;
+        let memory = self.memory(values, &keys, Use::Read)?;
+        let ticket = py.detach(|| with_table!(&self.numbers, table => push(table, &memory, &keys, examples)));
+        Ok(Ticket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
+    }
+
+    /// As `push`, without a copy of its own: the memory must be left as it is until the ticket is done.
+    fn push_lent(
+        &self,
+        py: Python<'_>,
+        values: &Bound<'_, PyAny>,
+        keys: Option<&Bound<'_, PyAny>>,
+        examples: u64,
+    ) -> PyResult<Ticket> {
+        check_process(self.process)?;
+        let keys = self.rows(keys)?;
+        if keys.places.is_some() {
+            return Err(TableError::new_err("what is lent must be in the table's order"));
+        }
+        let payload = Payload::new(Lent(Py::new(py, self.memory(values, &keys, Use::Read)?)?));
+        let none = Tickets::none();
+        let ticket = py.detach(|| {
+            with_table!(&self.numbers, table => table.push_after(&keys.list, PushValues::Owned(payload), examples, &none))
+        });
+        Ok(Ticket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
+    }
+
+    fn pull(&self, py: Python<'_>, out: &Bound<'_, PyAny>, keys: Option<&Bound<'_, PyAny>>) -> PyResult<Ticket> {
+        check_process(self.process)?;
+        let keys = self.rows(keys)?;
+        let target = Target(Py::new(py, self.memory(out, &keys, Use::Write)?)?);
+        let pulling = py.detach(|| with_table!(&self.numbers, table => pull(table, &keys, target)));
+        let pulling = pulling.map_err(|error| error::raise(py, error))?;
+        Ok(Ticket::pull(pulling, out.clone().unbind(), self.name(), self.process))
+    }
+
+    fn push_pull(
+        &self,
+        py: Python<'_>,
+        values: &Bound<'_, PyAny>,
+        out: &Bound<'_, PyAny>,
+        keys: Option<&Bound<'_, PyAny>>,
+        examples: u64,
+    ) -> PyResult<Ticket> {
+        check_process(self.process)?;
+        let keys = self.rows(keys)?;
+        let memory = self.memory(values, &keys, Use::Read)?;
+        let target = Target(Py::new(py, self.memory(out, &keys, Use::Write)?)?);
+        let pulling =
+            py.detach(|| with_table!(&self.numbers, table => push_pull(table, &memory, &keys, examples, target)));
+        let pulling = pulling.map_err(|error| error::raise(py, error))?;
+        Ok(Ticket::pull(pulling, out.clone().unbind(), self.name(), self.process))
+    }
+
+    /// Every row that is there: the keys and the values, as bytes of uint64 and of the table's numbers.
+    fn pull_all(&self, py: Python<'_>) -> PyResult<(Vec<u8>, Vec<u8>)> {
+        check_process(self.process)?;
+        fn all<T: TargetNumber>(table: &slackwater::Table<T>) -> Result<(Vec<u8>, Vec<u8>), Error> {
+            let rows = table.pull_all()?.wait()?;
+            Ok((bytemuck::cast_slice(rows.ids()).to_vec(), bytemuck::cast_slice(rows.values()).to_vec()))
+        }
+        let all = py.detach(|| with_table!(&self.numbers, table => all(table)));
+        all.map_err(|error| error::raise(py, error))
+    }
+
+    /// The shortest of so many pushes of all rows by the Rust library, in seconds, for `slackwater.bench` to compare with.
+    fn time_push(&self, py: Python<'_>, values: &Bound<'_, PyAny>, times: u32) -> PyResult<f64> {
+        check_process(self.process)?;
+        let keys = self.rows(None)?;
+        let memory = self.memory(values, &keys, Use::Read)?;
+        let best = py.detach(|| {
+            let once = || {
+                let begin = Instant::now();
+                with_table!(&self.numbers, table => push(table, &memory, &keys, 1)?.wait()?);
+                Ok(begin.elapsed())
+            };
+            (0..times).map(|_| once()).try_fold(Duration::MAX, |best, taken| taken.map(|taken| best.min(taken)))
+        });
+        best.map(|best| best.as_secs_f64()).map_err(|error| error::raise(py, error))
+    }
+
+    /// As `time_push`, of pulls into memory that is used again.
+    fn time_pull(&self, py: Python<'_>, times: u32) -> PyResult<f64> {
+        check_process(self.process)?;
+        let keys = self.rows(None)?;
+        fn time<T: TargetNumber>(table: &slackwater::Table<T>, keys: &Keys, times: u32) -> Result<Duration, Error> {
+            let mut target = vec![T::ZERO; keys.list.len() * table.spec().width as usize];
+            let mut best = Duration::MAX;
+            for _ in 0..times {
+                let begin = Instant::now();
+                target = table.pull_into(&keys.list, target, &Tickets::none())?.wait()?.into_values();
+                best = best.min(begin.elapsed());
+            }
+            Ok(best)
+        }
+        let best = py.detach(|| with_table!(&self.numbers, table => time(table, &keys, times)));
+        best.map(|best| best.as_secs_f64()).map_err(|error| error::raise(py, error))
+    }
+
+    /// Another learning rate, from this worker's next clock on.
+    fn set_rate(&self, py: Python<'_>, rate: f64) -> PyResult<()> {
+        check_process(self.process)?;
+        let set = py.detach(|| with_table!(&self.numbers, table => table.set_rate(rate).map(drop)));
+        set.map_err(|error| TableError::new_err(error.to_string()))
+    }
+}

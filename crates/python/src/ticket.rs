@@ -1,0 +1,179 @@
+//! Pushes and pulls under way.
+
+use crate::error;
+use crate::memory::{Memory, Target};
+use crate::session::check_process;
+use pyo3::prelude::*;
+use slackwater::{FailedClock, FromOutcome, Rows};
+use std::sync::{Mutex, PoisonError};
+
+/// A push or pull under way.
+#[pyclass(frozen, module = "slackwater")]
+pub struct Ticket {
+    state: Mutex<State>,
+    /// What a pull fills, as the program knows it.
+    out: Option<Py<PyAny>>,
+    table: String,
+    process: u32,
+}
+
+enum State {
+    Push(slackwater::Ticket<()>),
+    Pull(Box<dyn Pulling>),
+    Done(Option<Read>),
+    /// Another thread waits for it, or a wait of it failed.
+    Gone,
+}
+
+/// What a read said of itself.
+#[derive(Clone)]
+pub struct Read {
+    clock: u64,
+    staleness: u64,
+    failed: Vec<(u64, u32, Option<u64>, String)>,
+}
+
+/// A pull of whatever numbers.
+pub trait Pulling: Send {
+    fn is_done(&self) -> bool;
+    fn wait(self: Box<Self>, table: &str) -> Result<Read, slackwater::Error>;
+}
+
+/// A pull whose rows go where they are wanted.
+pub struct Direct<T>(pub slackwater::Ticket<Rows<T>>)
+where
+    Rows<T>: FromOutcome;
+
+/// A pull whose rows come in the table's order, and go to the places that the caller's keys have.
+pub struct Scattered<T>
+where
+    Rows<T>: FromOutcome,
+{
+    pub ticket: slackwater::Ticket<Rows<T>>,
+    pub places: Vec<u32>,
+    pub width: usize,
+    pub target: Target,
+}
+
+impl Read {
+    fn of<T>(rows: &Rows<T>, table: &str) -> Self {
+        let failed = |failed: &FailedClock| {
+            let position = match &failed.refusal {
+                slackwater::Refusal::NotFinite { position } => Some(position.0),
+                _ => None,
+            };
+            let text = failed.refusal.describe(table, slackwater::Placement::Ordered).to_string();
+            (failed.clock.0, failed.worker.0, position, text)
+        };
+        let failed = rows.failed_clocks().iter().map(failed).collect();
+        Self { clock: rows.clock().0, staleness: rows.staleness(), failed }
+    }
+}
+
+impl<T: slackwater::TargetNumber> Pulling for Direct<T> {
+    fn is_done(&self) -> bool {
+        self.0.is_done()
+    }
+    fn wait(self: Box<Self>, table: &str) -> Result<Read, slackwater::Error> {
+        Ok(Read::of(&self.0.wait()?, table))
+    }
+}
+
+impl<T: slackwater::TargetNumber> Pulling for Scattered<T> {
+    fn is_done(&self) -> bool {
+        self.ticket.is_done()
+    }
+    fn wait(self: Box<Self>, table: &str) -> Result<Read, slackwater::Error> {
+        let Self { ticket, places, width, target } = *self;
+        let rows = ticket.wait()?;
+        let memory: &Memory = target.0.get();
+        // SAFETY: the table has seen that the memory holds its numbers, which are `T`; it is this pull's to write.
+        let out = unsafe { memory.numbers_mut::<T>() };
+        for (row, place) in out.chunks_exact_mut(width).zip(&places) {
+            row.copy_from_slice(&rows.values()[*place as usize * width..][..width]);
+        }
+        Ok(Read::of(&rows, table))
+    }
+}
+
+impl Ticket {
+    pub fn push(ticket: slackwater::Ticket<()>, table: &str, process: u32) -> Self {
+        Self { state: Mutex::new(State::Push(ticket)), out: None, table: table.to_owned(), process }
+    }
+
+    pub fn pull(pulling: Box<dyn Pulling>, out: Py<PyAny>, table: &str, process: u32) -> Self {
+        Self { state: Mutex::new(State::Pull(pulling)), out: Some(out), table: table.to_owned(), process }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read<R>(&self, what: impl FnOnce(&Read) -> R) -> PyResult<R> {
+        match &*self.state() {
+            State::Done(Some(read)) => Ok(what(read)),
+            State::Done(None) => Err(error::TableError::new_err("a push reads nothing")),
+            _ => Err(error::TableError::new_err("the ticket is not done; wait() for it first")),
+        }
+    }
+}
+
+#[pymethods]
+impl Ticket {
+    /// Whether a wait would return at once.
+    fn done(&self, py: Python<'_>) -> PyResult<bool> {
+        check_process(self.process)?;
+        Ok(py.detach(|| match &*self.state() {
+            State::Push(ticket) => ticket.is_done(),
+            State::Pull(pulling) => pulling.is_done(),
+            State::Done(_) | State::Gone => true,
+        }))
+    }
+
+    /// Waits until it is done, and returns what a pull filled. Raises what went wrong. Waiting again returns the same at once.
+    fn wait(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        check_process(self.process)?;
+        let state = std::mem::replace(&mut *self.state(), State::Gone);
+        let done = match state {
+            State::Push(ticket) => py.detach(|| ticket.wait()).map(|()| None),
+            State::Pull(pulling) => py.detach(|| pulling.wait(&self.table)).map(Some),
+            State::Done(read) => Ok(read),
+            State::Gone => {
+                let text = "the ticket failed before, or another thread waits for it";
+                return Err(error::TableError::new_err(text));
+            }
+        };
+        *self.state() = State::Done(done.map_err(|error| error::raise(py, error))?);
+        Ok(self.out.as_ref().map(|out| out.clone_ref(py)))
+    }
+
+    /// Every update of clocks below this one is in what was read.
+    #[getter]
+    fn clock(&self) -> PyResult<u64> {
+        self.read(|read| read.clock)
+    }
+
+    /// How many clocks the reader was ahead of what it read.
+    #[getter]
+    fn staleness(&self) -> PyResult<u64> {
+        self.read(|read| read.staleness)
+    }
+
+    /// Clocks that failed for all workers alike: clock, rank, row (if one was not finite) and what was wrong.
+    #[getter]
+    fn failed_clocks(&self) -> PyResult<Vec<(u64, u32, Option<u64>, String)>> {
+        self.read(|read| read.failed.clone())
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let state = std::mem::replace(self.state.get_mut().unwrap_or_else(PoisonError::into_inner), State::Gone);
+        if self.process != std::process::id() {
+            std::mem::forget(state);
+        } else if matches!(state, State::Push(_) | State::Pull(_)) {
+            // Letting go of it asks the machine, which another thread may have that waits for the interpreter.
+            Python::attach(|py| py.detach(|| drop(state)));
+        }
+    }
+}

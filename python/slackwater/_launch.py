@@ -1,0 +1,208 @@
+"""Whole runs on this host: servers and workers as processes, started and ended together."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from multiprocessing import connection, get_context
+from typing import Any, Callable, Optional
+
+from . import _run, _slackwater
+
+# How long processes get to end by themselves after one has failed: a little more than it takes to notice.
+GRACE_SECONDS = 5.0
+
+
+def free_address() -> str:
+    """A loopback address that nobody listens at."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def start_servers(
+    meet: str, servers: int, workers: int, copies: Optional[int], patience: float, shared_memory: bool
+) -> list[subprocess.Popen]:
+    """The servers' processes: one for all of them or, where each may be lost, one for each and one that coordinates."""
+
+    def start(threads: int, coordinate: bool) -> subprocess.Popen:
+        command = [sys.executable, "-m", "slackwater._serve", "--meet", meet, "--threads", str(threads)]
+        command += ["--patience", str(patience)] + ([] if shared_memory else ["--tcp"])
+        if coordinate:
+            command += ["--coordinate", str(servers), str(workers)]
+            command += [] if copies is None else ["--copies", str(copies)]
+        # In a group of its own: what a terminal says to stop reaches the workers, and the servers end after them.
+        return subprocess.Popen(command, start_new_session=True)
+
+    if copies is None:
+        return [start(servers, True)]
+    return [start(0, True)] + [start(1, False) for _ in range(servers)]
+
+
+def end(processes: list[subprocess.Popen], seconds: float) -> None:
+    """Gives the processes that long, and then ends those that are left."""
+    limit = time.monotonic() + seconds
+    for process in processes:
+        try:
+            process.wait(max(0.0, limit - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def worker_environment(meet: str, place: int, workers: int) -> dict[str, str]:
+    """What a worker's process is told: where to meet, and what torchrun would tell it."""
+    host, port = meet.rsplit(":", 1)
+    told = {
+        "SLACKWATER_MEET": meet,
+        "SLACKWATER_PLACE": str(place),
+        "RANK": str(place),
+        "LOCAL_RANK": str(place),
+        "WORLD_SIZE": str(workers),
+        "LOCAL_WORLD_SIZE": str(workers),
+        "MASTER_ADDR": host,
+        "MASTER_PORT": str(int(port) - _run.PORTS_AFTER_MASTER),
+    }
+    if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
+        # As torchrun does: processes that each use every core only get into each other's way.
+        told["OMP_NUM_THREADS"] = "1"
+    return told
+
+
+def _work(pipe: connection.Connection, environment: dict[str, str], options: dict[str, Any], work: bytes | tuple) -> None:
+    """What a worker's process does."""
+    os.environ.update(environment)
+    try:
+        fn, arguments = pickle.loads(work) if isinstance(work, bytes) else work
+        with _run.init(**options):
+            result = fn(*arguments)
+        pipe.send((True, result))
+    except BaseException as error:
+        pipe.send((False, (type(error).__name__, str(error), traceback.format_exc())))
+        raise SystemExit(1) from error
+
+
+def launch(
+    fn: Callable[..., Any],
+    *arguments: Any,
+    workers: int = 4,
+    servers: int = 2,
+    copies: Optional[int] = None,
+    patience: float = 10.0,
+    shared_memory: bool = True,
+) -> list[Any]:
+    """Runs ``fn(*arguments)`` in ``workers`` processes of this host, each of them a worker of one run, and returns what each returned, by rank.
+
+    ``fn`` is called with the run begun, so it may use tables at once. Functions of a notebook or of ``__main__`` will do: where they
+    cannot be sent to a fresh process, this one is forked, which works as long as it is in no run itself.
+
+    With ``copies=2`` the run goes on without a worker, or a server, that is lost; what a lost worker would have returned is then None. Otherwise a failure
+    of any ends them all, and is raised here.
+    """
+    if _run.is_initialized():
+        raise _slackwater.RunError("this process is in a run itself; call slackwater.shutdown() before launch()")
+    if workers < 1 or servers < 1:
+        raise ValueError(f"a run needs a server and a worker at least, not {servers} servers and {workers} workers")
+    work: Any = (fn, arguments)
+    try:
+        # What a fresh process can import by name, it can be sent.
+        sendable = getattr(fn, "__module__", "__main__") != "__main__"
+        way, work = ("spawn", pickle.dumps(work)) if sendable else ("fork", work)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        way = "fork"
+    context = get_context(way)
+    meet = free_address()
+    serving = start_servers(meet, servers, workers, copies, patience, shared_memory)
+    children, results = [], [None] * workers
+    failures: list[tuple[int, tuple[str, str, str]]] = []
+    try:
+        options = dict(patience=patience, shared_memory=shared_memory)
+        waiting = {}
+        for place in range(workers):
+            here, there = context.Pipe(duplex=False)
+            environment = worker_environment(meet, place, workers)
+            child = context.Process(target=_work, args=(there, environment, options, work), name=f"worker {place}")
+            child.start()
+            there.close()
+            children.append(child)
+            waiting[here] = place
+        while waiting and (copies is not None or not failures):
+            for pipe in connection.wait(list(waiting), timeout=1.0):
+                place = waiting.pop(pipe)
+                try:
+                    well, result = pipe.recv()
+                except EOFError:
+                    children[place].join(GRACE_SECONDS)
+                    result = ("Lost", f"its process ended with status {children[place].exitcode}", "")
+                    well = False
+                if well:
+                    results[place] = result
+                else:
+                    failures.append((place, result))
+        # The others notice what happened by themselves, and say so.
+        limit = time.monotonic() + (0 if not failures else patience + GRACE_SECONDS)
+        for child in children:
+            child.join(None if not failures else max(0.0, limit - time.monotonic()))
+    finally:
+        for child in children:
+            if child.is_alive():
+                child.kill()
+                child.join()
+        end(serving, GRACE_SECONDS + patience)
+    if failures and (copies is None or len(failures) == workers):
+        place, (kind, text, trace) = failures[0]
+        raise _slackwater.RunError(f"worker {place} failed: {kind}: {text}\n{trace}".rstrip())
+    return results
+
+
+def run_script(
+    command: list[str], workers: int, servers: int, copies: Optional[int], patience: float, shared_memory: bool
+) -> int:
+    """Runs a command as each of the workers of a run, and returns a status for the shell: that of the first that failed."""
+    meet = free_address()
+    serving = start_servers(meet, servers, workers, copies, patience, shared_memory)
+    children: list[subprocess.Popen] = []
+    status, passed_on = 0, 0
+    told: list[int] = []
+    earlier = {name: signal.signal(name, lambda number, _: told.append(number)) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for place in range(workers):
+            environment = {**os.environ, **worker_environment(meet, place, workers)}
+            environment["SLACKWATER_PATIENCE"] = str(patience)
+            children.append(subprocess.Popen(command, env=environment))
+        deadline: Optional[float] = None
+        while any(child.poll() is None for child in children):
+            time.sleep(0.05)
+            for number in told[passed_on:]:
+                passed_on += 1
+                for child in children:
+                    if child.poll() is None:
+                        child.send_signal(number)
+            failed = [(place, child.returncode) for place, child in enumerate(children) if child.poll()]
+            if failed and status == 0 and (copies is None or len(failed) == workers):
+                place, status = failed[0]
+                print(f"slackwater: worker {place} ended with status {status}", file=sys.stderr)
+                deadline = time.monotonic() + patience + GRACE_SECONDS
+            if deadline is not None and time.monotonic() > deadline:
+                for child in children:
+                    if child.poll() is None:
+                        child.kill()
+        return status if status >= 0 else 128 - status
+    except BaseException:
+        status = 1
+        raise
+    finally:
+        for child in children:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+        # After a failure the servers may wait for workers that never came.
+        end(serving, GRACE_SECONDS + patience if status == 0 else 1.0)
+        for name, handler in earlier.items():
+            signal.signal(name, handler)

@@ -1,0 +1,221 @@
+"""The run that this process is a worker of: how it begins, who is in it, and how it ends."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import Any, Callable, Optional
+
+from . import _slackwater
+
+# Where torchrun's own store listens is MASTER_PORT; the workers meet at the next one.
+PORTS_AFTER_MASTER = 1
+
+
+class Run:
+    """A worker's place in a run. ``slackwater.init()`` returns it; leaving its ``with`` block ends it for this process.
+
+    >>> import slackwater
+    >>> with slackwater.init() as run:
+    ...     (run.rank, run.size)
+    (0, 1)
+    """
+
+    def __init__(self, session: _slackwater.Session, server: Optional[_slackwater.Server], asked: tuple):
+        self._session = session
+        self._server = server
+        self._asked = asked
+        self._tables: dict[str, Any] = {}
+
+    @property
+    def rank(self) -> int:
+        """This worker's number, from 0."""
+        return self._session.rank
+
+    @property
+    def size(self) -> int:
+        """How many workers the run began with."""
+        return self._session.workers
+
+    @property
+    def servers(self) -> int:
+        """How many servers the run began with."""
+        return self._session.servers
+
+    def shutdown(self) -> None:
+        """Waits until everything pushed is acknowledged, and leaves the run. Nobody waits for this worker from then on."""
+        self._session.close()
+        if self._server is not None:
+            self._server.wait()
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        if kind is not None and not issubclass(kind, SystemExit):
+            # The others must not take this worker for one that has finished.
+            self._session.abandon(f"{kind.__name__}: {error}")
+        else:
+            self.shutdown()
+        global _run
+        if _run is self:
+            _run = None
+
+
+_run: Optional[Run] = None
+
+
+def init(
+    meet: Optional[str] = None,
+    *,
+    rank: Optional[int] = None,
+    size: Optional[int] = None,
+    servers: Optional[int] = None,
+    copies: Optional[int] = None,
+    shared_memory: bool = True,
+    join_limit: float = 300.0,
+    patience: Optional[float] = None,
+) -> Run:
+    """Begins, or joins, a run, and returns this worker's place in it.
+
+    Without arguments, and outside of ``torchrun`` and ``slackwater.run``, that is a whole run in this process. Under them
+    (RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set) every process is a worker, and each serves a part of every table, too.
+    With ``meet="host:port"`` it is the run that meets there: ``slackwater server`` or ``python -m slackwater.run --servers`` serves it, unless
+    ``size`` is given, which again means that the workers serve.
+
+    Called again, as a notebook does, it returns the run that there is.
+
+    ``patience`` is for how many seconds (10, if nothing is said) a process may be silent before it counts as lost; ``join_limit`` how long to wait for everybody.
+
+    >>> import slackwater
+    >>> run = slackwater.init()
+    >>> slackwater.init() is run
+    True
+    >>> slackwater.shutdown()
+    """
+    global _run
+    asked = (meet, rank, size, servers, copies)
+    if _run is not None and _run._session.is_open:
+        if asked not in (_run._asked, (None,) * 5):
+            raise _slackwater.RunError(
+                "this process is in a run already, which was begun in another way; call slackwater.shutdown() first"
+            )
+        return _run
+    given = os.environ
+    if patience is None:
+        patience = float(given.get("SLACKWATER_PATIENCE", "10"))
+    if meet is None and size is None and "SLACKWATER_MEET" in given:
+        # Started by `slackwater.run` or `slackwater.launch`, which have started servers.
+        meet = given["SLACKWATER_MEET"]
+        rank = int(given["SLACKWATER_PLACE"]) if "SLACKWATER_PLACE" in given and rank is None else rank
+    elif meet is None and "RANK" in given and "WORLD_SIZE" in given and "MASTER_ADDR" in given:
+        rank = int(given["RANK"]) if rank is None else rank
+        size = int(given["WORLD_SIZE"]) if size is None else size
+        port = int(given.get("MASTER_PORT", "29500")) + PORTS_AFTER_MASTER
+        meet = f"{given['MASTER_ADDR']}:{port}"
+    if meet is None:
+        if (size or 1) != 1:
+            raise ValueError(f"a run of {size} workers needs a place to meet: init(meet='host:port', rank=…, size={size})")
+        session = _slackwater.Session.embedded(servers or 1, 1)[0]
+        _run = Run(session, None, asked)
+    else:
+        server = None
+        if size is not None:
+            if rank is None or not 0 <= rank < size:
+                raise ValueError(f"rank {rank} of a run of {size} workers: say rank=0 to {size - 1}")
+            if servers is None:
+                servers = size
+            server = _serve(meet, rank, size, servers, copies, join_limit, patience, shared_memory)
+        session = _slackwater.Session.connect(meet, rank, join_limit, patience, shared_memory)
+        _run = Run(session, server, asked)
+    return _run
+
+
+def _serve(meet, rank, size, servers, copies, join_limit, patience, shared_memory):
+    """This process's share of the servers: they are dealt out by rank, and rank 0 coordinates."""
+    threads = len(range(rank, servers, size))
+    if threads == 0 and rank != 0:
+        return None
+    coordinate = (servers, size) if rank == 0 else None
+    place = sum(len(range(earlier, servers, size)) for earlier in range(rank))
+    return _slackwater.Server(
+        meet, threads, coordinate, copies, join_limit, patience, shared_memory, place if threads else None
+    )
+
+
+def current() -> Run:
+    """The run of this process. Raises if there is none."""
+    if _run is None:
+        raise _slackwater.RunError("this process is in no run; call slackwater.init() first")
+    return _run
+
+
+def is_initialized() -> bool:
+    """Whether this process is in a run."""
+    return _run is not None and _run._session.is_open
+
+
+def rank() -> int:
+    """This worker's number, from 0."""
+    return current().rank
+
+
+def size() -> int:
+    """How many workers the run began with."""
+    return current().size
+
+
+def live_ranks() -> list[int]:
+    """The workers that take part now; where processes come and go, others than those of the beginning."""
+    return current()._session.live_ranks()
+
+
+def now() -> int:
+    """This worker's clock: how many units of work it has finished."""
+    return current()._session.now()
+
+
+def clock() -> None:
+    """Ends this worker's clock. Raises if a push that nobody waited for was refused since the last one."""
+    current()._session.clock()
+
+
+def barrier() -> None:
+    """Waits until every worker stands at its barrier of the same count."""
+    current()._session.barrier()
+
+
+def shutdown() -> None:
+    """Leaves the run: waits until everything pushed is acknowledged. Harmless when there is none."""
+    global _run
+    run, _run = _run, None
+    if run is not None:
+        run.shutdown()
+
+
+@atexit.register
+def _leave() -> None:
+    global _run
+    run, _run = _run, None
+    if run is None or not run._session.is_open:
+        return
+    # An exception that nobody caught: the others should not wait for what never comes, nor take it for the end.
+    failed = getattr(sys, "last_value", None)
+    if failed is not None:
+        run._session.abandon(f"{type(failed).__name__}: {failed}")
+        return
+    try:
+        run.shutdown()
+    except Exception as error:
+        print(f"slackwater: {error}", file=sys.stderr)
+
+
+def launch(fn: Callable[..., Any], *arguments: Any, workers: int = 4, servers: int = 2, **more: Any) -> list[Any]:
+    """Runs ``fn(*arguments)`` in ``workers`` processes of this host, and returns what each returned, by rank.
+
+    See :func:`slackwater._launch.launch`.
+    """
+    from ._launch import launch as start
+
+    return start(fn, *arguments, workers=workers, servers=servers, **more)

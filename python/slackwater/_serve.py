@@ -1,0 +1,32 @@
+"""A process that serves a run; started by ``slackwater.launch`` and ``python -m slackwater.run``."""
+
+import argparse
+import sys
+
+from . import _slackwater
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m slackwater._serve", description=__doc__)
+    parser.add_argument("--meet", required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--coordinate", type=int, nargs=2, metavar=("SERVERS", "WORKERS"))
+    parser.add_argument("--copies", type=int)
+    parser.add_argument("--patience", type=float, default=10.0)
+    parser.add_argument("--join-limit", type=float, default=300.0)
+    parser.add_argument("--tcp", action="store_true")
+    given = parser.parse_args()
+    coordinate = tuple(given.coordinate) if given.coordinate else None
+    server = _slackwater.Server(
+        given.meet, given.threads, coordinate, given.copies, given.join_limit, given.patience, not given.tcp
+    )
+    try:
+        server.wait()
+    except _slackwater.SlackwaterError as error:
+        print(f"slackwater server: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,206 @@
+"""Tables, for NumPy arrays and PyTorch tensors on the CPU alike."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Iterable, Mapping, Optional, Sequence, Union
+
+from . import _run, _slackwater
+
+
+class Table:
+    """A named map from a 64-bit key to a row of ``width`` numbers, held by the servers of the run.
+
+    ``rows=n`` makes a dense table of the keys 0 to n − 1; without it any key is a row, which appears when it is first written. Every worker that makes
+    a table of one name must say the same of it.
+
+    * ``dtype``: "float32" (or numpy.float32, torch.float32), "float64" or "int64".
+    * ``updater``: what a push does to a row: "sum", "assign", "sgd", "momentum", "adagrad", "adam", "ftrl" or "proximal"; their settings
+      are further arguments, as in ``updater="adam", rate=0.01, beta1=0.8``.
+    * ``slack``: how many clocks a reader may be ahead of the slowest worker; None never waits.
+    * ``combine``: "each" push is applied by itself; "sum" or "mean" of a clock's pushes are applied once, when all have ended it.
+    * ``codecs``: names of what shrinks messages, both ways, as in ["1bit"]; or {"up": [...], "down": [...]}; or "auto".
+    * ``initial``: ("uniform" or "normal", seed, scale), for rows that nobody has written.
+    * ``cached_rows``: how many rows this worker keeps copies of. ``eager``: servers send what changed.
+
+    >>> import numpy, slackwater
+    >>> run = slackwater.init()
+    >>> table = slackwater.Table("doc", width=2, updater="sum", slack=0)
+    >>> table.push(numpy.array([[1, 2], [3, 4]], "float32"), keys=[7, 42])
+    >>> table.pull([42, 7])
+    array([[3., 4.],
+           [1., 2.]], dtype=float32)
+    >>> slackwater.shutdown()
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rows: Optional[int] = None,
+        width: int = 1,
+        dtype: Any = "float32",
+        updater: str = "adagrad",
+        slack: Optional[int] = 2,
+        combine: str = "each",
+        codecs: Union[None, str, Sequence[str], Mapping[str, Sequence[str]]] = None,
+        *,
+        initial: Optional[tuple[str, int, float]] = None,
+        cached_rows: Optional[int] = None,
+        eager: bool = False,
+        ordered: bool = False,
+        **settings: float,
+    ):
+        up, down = _directions(codecs)
+        if rows is not None and rows < 1 or width < 1:
+            raise ValueError(f"a table needs a row and a number in it at least, not {rows} rows of {width}")
+        spec = dict(
+            name=name, dtype=_dtype_name(dtype), rows=rows, width=width, updater=updater, settings=settings, slack=slack,
+            eager=eager, combine=combine, up=up, down=down, initial=initial, cached_rows=cached_rows, ordered=ordered,
+        )  # fmt: skip
+        run = _run.current()
+        known = run._tables.get(name)
+        if known is not None and known._spec != spec:
+            different = ", ".join(sorted(key for key in spec if spec[key] != known._spec[key]))
+            raise _slackwater.TableError(f"table '{name}' was made before with other settings: {different}; use another name")
+        self._spec = spec
+        self._run = run
+        self._table = run._session.table(spec)
+        run._tables[name] = self
+
+    @property
+    def name(self) -> str:
+        """As it was made."""
+        return self._spec["name"]
+
+    @property
+    def rows(self) -> Optional[int]:
+        """How many rows a dense table has; None for one of any key."""
+        return self._spec["rows"]
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row has."""
+        return self._spec["width"]
+
+    @property
+    def dtype(self) -> str:
+        """What the numbers are: "float32", "float64" or "int64"."""
+        return self._spec["dtype"]
+
+    def __repr__(self) -> str:
+        rows = "any key" if self.rows is None else f"{self.rows} rows"
+        return f"<slackwater.Table '{self.name}': {rows} × {self.width} {self.dtype}, {self._spec['updater']}>"
+
+    def keys(self, keys: Any) -> _slackwater.Keys:
+        """The keys made ready once, for pushes and pulls of the same rows again and again: they are sent once, too."""
+        return self._table.keys(keys)
+
+    def push(self, values: Any, keys: Any = None, *, examples: int = 1) -> None:
+        """Pushes a row of ``values`` for each of ``keys`` (all rows of a dense table without), and waits until the servers have it.
+
+        Rows of a key that comes more than once are added up. Raises :class:`RefusedError` if a number is not finite.
+        """
+        self._table.push(_contiguous(values), keys, examples).wait()
+
+    def push_async(self, values: Any, keys: Any = None, *, examples: int = 1) -> _slackwater.Ticket:
+        """As :meth:`push`, and returns at once, with a ticket to ``wait()`` for. ``values`` may be changed as soon as it returns. If nobody waits, a
+        failure shows at the end of the clock."""
+        return self._table.push(_contiguous(values), keys, examples)
+
+    def pull(self, keys: Any = None, out: Any = None) -> Any:
+        """The rows of ``keys`` (all rows of a dense table without), as fresh as ``slack`` asks: in ``out`` if that is given, else in a new NumPy array,
+        or a tensor if ``keys`` is one."""
+        return self.pull_async(keys, out).wait()
+
+    def pull_async(self, keys: Any = None, out: Any = None) -> _slackwater.Ticket:
+        """As :meth:`pull`, and returns at once, with a ticket whose ``wait()`` gives the rows. ``out`` must be left alone until then."""
+        if out is None:
+            out = self._room(keys, None)
+        return self._table.pull(out, keys)
+
+    def push_pull(self, values: Any, keys: Any = None, out: Any = None, *, examples: int = 1) -> Any:
+        """Pushes, and pulls the same rows with the push in them (in a table that combines by clock, once that clock is over), in one round trip."""
+        return self.push_pull_async(values, keys, out, examples=examples).wait()
+
+    def push_pull_async(self, values: Any, keys: Any = None, out: Any = None, *, examples: int = 1) -> _slackwater.Ticket:
+        """As :meth:`push_pull`, and returns at once."""
+        if out is None:
+            out = self._room(keys, values)
+        return self._table.push_pull(_contiguous(values), out, keys, examples)
+
+    def pull_all(self) -> tuple[Any, Any]:
+        """Every row that there is, as two NumPy arrays: keys and rows."""
+        import numpy
+
+        keys, values = self._table.pull_all()
+        rows = numpy.frombuffer(values, self.dtype).reshape(-1, self.width)
+        found = numpy.frombuffer(keys, "uint64") if keys else numpy.arange(len(rows), dtype="uint64")
+        return found, rows
+
+    def set_rate(self, rate: float) -> None:
+        """Another learning rate, for what is pushed from this worker's clock on. One worker does it for all."""
+        self._table.set_rate(rate)
+
+    def clock(self) -> None:
+        """Ends this worker's clock, for all tables: :func:`slackwater.clock`."""
+        self._run._session.clock()
+
+    def barrier(self) -> None:
+        """Waits for the other workers: :func:`slackwater.barrier`."""
+        self._run._session.barrier()
+
+    def _room(self, keys: Any, like: Any) -> Any:
+        """An array, or a tensor for those who speak in tensors, with room for the rows."""
+        if keys is None:
+            if self.rows is None:
+                raise ValueError(f"table '{self.name}' has any key; say which rows: keys=[…]")
+            count = self.rows
+        else:
+            count = keys.numel() if _is_tensor(keys) else getattr(keys, "size", None)
+            if count is None or callable(count):
+                count = len(keys)
+        shape = (count,) if self.width == 1 else (count, self.width)
+        if _is_tensor(keys) or _is_tensor(like):
+            torch = sys.modules["torch"]
+            return torch.empty(shape, dtype=getattr(torch, self.dtype))
+        import numpy
+
+        return numpy.empty(shape, self.dtype)
+
+
+def _is_tensor(value: Any) -> bool:
+    # Whoever has a tensor has imported PyTorch.
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _contiguous(values: Any) -> Any:
+    """What is pushed may lie anyhow: it is copied if it must be. Lists become arrays."""
+    flags = getattr(values, "flags", None)
+    if flags is not None and not getattr(flags, "c_contiguous", True):
+        import numpy
+
+        return numpy.ascontiguousarray(values)
+    if _is_tensor(values) and not values.is_contiguous():
+        return values.contiguous()
+    return values
+
+
+def _dtype_name(dtype: Any) -> str:
+    """"float32" for numpy.float32, numpy.dtype("float32"), torch.float32, float32 and "float32"."""
+    if isinstance(dtype, str):
+        return dtype
+    name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype)
+    return {"float": "float64", "int": "int64"}.get(name, name).removeprefix("torch.")
+
+
+def _directions(codecs: Union[None, str, Iterable[str], Mapping[str, Sequence[str]]]) -> tuple[list[str], list[str]]:
+    if codecs is None:
+        return [], []
+    if isinstance(codecs, str):
+        return [codecs], [codecs]
+    if isinstance(codecs, Mapping):
+        if unknown := set(codecs) - {"up", "down"}:
+            raise ValueError(f"codecs go 'up' and 'down', not {', '.join(sorted(unknown))}")
+        return list(codecs.get("up", [])), list(codecs.get("down", []))
+    return list(codecs), list(codecs)

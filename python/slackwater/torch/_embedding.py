@@ -1,0 +1,108 @@
+"""Embeddings of any size: rows live on the servers, appear on first use, and come one batch at a time."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+
+from .._slackwater import Keys, Ticket
+from .._table import Table
+
+
+class _Rows(torch.nn.Module):
+    """The rows of a sparse table that a batch needs."""
+
+    def __init__(
+        self, name: str, embedding_dim: int, updater: str, slack: Optional[int], codecs: Any, scale: float, seed: int,
+        settings: dict[str, float],
+    ):  # fmt: skip
+        super().__init__()
+        self.embedding_dim = embedding_dim
+        initial = ("normal", seed, scale) if scale else None
+        self.table = Table(
+            name, width=embedding_dim, updater=updater, slack=slack, codecs=codecs, initial=initial, **settings
+        )
+        self._ahead: Optional[tuple[torch.Tensor, torch.Tensor, Keys, Ticket]] = None
+
+    def prefetch(self, ids: torch.Tensor) -> None:
+        """Asks for the rows of a batch that comes next, and returns at once. What is pushed until then may not be in them, beyond what the table's slack
+        asks."""
+        unique, inverse = torch.unique(ids, return_inverse=True)
+        keys = self.table.keys(unique.to(torch.int64).contiguous())
+        room = torch.empty(len(unique), self.embedding_dim)
+        self._ahead = (ids, inverse, keys, self.table.pull_async(keys, out=room))
+
+    def _pull(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows of the batch's ids, each once, and for each id its place among them."""
+        if ids.is_floating_point():
+            raise TypeError(f"ids are integers, not {ids.dtype}")
+        if self._ahead is None or self._ahead[0] is not ids:
+            self.prefetch(ids)
+        assert self._ahead is not None
+        _, inverse, keys, ticket = self._ahead
+        self._ahead = None
+        rows = ticket.wait()
+        if torch.is_grad_enabled():
+            rows.requires_grad_()
+            rows.register_post_accumulate_grad_hook(lambda leaf: self._push(keys, leaf))
+        return rows, inverse
+
+    def _push(self, keys: Keys, leaf: torch.Tensor) -> None:
+        gradient, leaf.grad = leaf.grad, None
+        # A failure shows at the end of the clock.
+        self.table.push_async(gradient.contiguous(), keys)
+
+    def get_extra_state(self) -> dict[str, torch.Tensor]:
+        """Every row that there is: part of ``state_dict()``."""
+        keys, rows = self.table.pull_all()
+        return {"keys": torch.from_numpy(keys.astype("int64")), "rows": torch.from_numpy(rows.copy())}
+
+    def set_extra_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Sets rows to what they were: what ``load_state_dict()`` does. One worker does it."""
+        updater, settings = self.table._spec["updater"], self.table._spec["settings"]
+        keys = self.table.keys(state["keys"])
+        change = state["rows"] - self.table.pull(keys, out=torch.empty_like(state["rows"]))
+        if updater == "sgd":
+            change = change / -settings.get("rate", 0.01)
+        elif updater != "sum":
+            raise ValueError(f"rows of a table whose updater is {updater} cannot be set; make it with updater='sgd' to load them")
+        self.table.push(change, keys)
+
+
+class Embedding(_Rows):
+    """As :class:`torch.nn.Embedding`, on a sparse table: ids are any integers that are not negative, and nobody says how many there are.
+
+    ``forward`` pulls the rows of a batch's ids, each once; ``backward`` pushes their gradients, to which the servers apply ``updater`` (its settings are
+    further arguments: ``rate=0.05``). Rows begin at random, with a standard deviation of ``scale``. Workers end their clocks with
+    :func:`slackwater.clock`, or a :class:`DistributedOptimizer` of the model's other parameters does.
+    """
+
+    def __init__(
+        self, name: str, embedding_dim: int, *, updater: str = "adagrad", slack: Optional[int] = 2, codecs: Any = None,
+        scale: float = 0.01, seed: int = 0, **settings: float,
+    ):  # fmt: skip
+        super().__init__(name, embedding_dim, updater, slack, codecs, scale, seed, settings)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Rows of ``ids``, in their shape with ``embedding_dim`` after it."""
+        rows, inverse = self._pull(ids)
+        return torch.nn.functional.embedding(inverse, rows)
+
+
+class EmbeddingBag(_Rows):
+    """As :class:`torch.nn.EmbeddingBag` (mode "sum" or "mean"), on a sparse table: see :class:`Embedding`."""
+
+    def __init__(
+        self, name: str, embedding_dim: int, *, mode: str = "mean", updater: str = "adagrad", slack: Optional[int] = 2,
+        codecs: Any = None, scale: float = 0.01, seed: int = 0, **settings: float,
+    ):  # fmt: skip
+        if mode not in ("sum", "mean"):
+            raise ValueError(f"mode='{mode}' is neither 'sum' nor 'mean'")
+        super().__init__(name, embedding_dim, updater, slack, codecs, scale, seed, settings)
+        self.mode = mode
+
+    def forward(self, ids: torch.Tensor, offsets: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """A row for each bag: those of a 2-dimensional ``ids``, or those that begin at ``offsets``."""
+        rows, inverse = self._pull(ids)
+        return torch.nn.functional.embedding_bag(inverse, rows, offsets, mode=self.mode)

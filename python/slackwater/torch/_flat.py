@@ -1,0 +1,76 @@
+"""Tensors laid end to end in rows of one table, so that many small ones travel as one."""
+
+from __future__ import annotations
+
+from typing import Iterable, Iterator
+
+import torch
+
+# Numbers in a row. Each tensor begins at a row, so that a refused row names its tensor.
+WIDTH = 256
+# Tensors are put together up to this many bytes; a larger one goes by itself.
+FUSED_BYTES = 4 << 20
+
+
+class Piece:
+    """Where a tensor lies in its flat memory."""
+
+    def __init__(self, name: str, tensor: torch.Tensor, first: int):
+        self.name = name
+        self.tensor = tensor
+        self.first = first
+        self.count = tensor.numel()
+        self.rows = -(-self.count // WIDTH)
+
+    def view(self, flat: torch.Tensor) -> torch.Tensor:
+        """The tensor's part of ``flat``, in its shape."""
+        return flat[self.first : self.first + self.count].view(self.tensor.shape)
+
+
+class Flat:
+    """Flat memory for tensors of one type, and ``extra`` numbers after them."""
+
+    def __init__(self, named: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype, extra: int = 0):
+        self.pieces: list[Piece] = []
+        first = 0
+        for name, tensor in named:
+            piece = Piece(name, tensor, first)
+            self.pieces.append(piece)
+            first += piece.rows * WIDTH
+        self.extra = slice(first, first + extra)
+        self.rows = max(1, -(-(first + extra) // WIDTH))
+        self.dtype = dtype
+        self.memory = torch.zeros(self.rows * WIDTH, dtype=dtype)
+
+    def names_at(self, row: int) -> str:
+        """Whose row that is."""
+        for piece in self.pieces:
+            if piece.first // WIDTH <= row < piece.first // WIDTH + piece.rows:
+                return piece.name
+        return "a count of samples"
+
+
+def table_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What a table holds numbers of this type as: halves travel as float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def buckets(named: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[torch.dtype, list[tuple[str, torch.Tensor]]]]:
+    """Tensors put together, in their order, by what a table holds them as and up to :data:`FUSED_BYTES`."""
+    open_ones: dict[torch.dtype, tuple[int, list[tuple[str, torch.Tensor]]]] = {}
+    for name, tensor in named:
+        dtype = table_dtype(tensor.dtype)
+        size, together = open_ones.get(dtype, (0, []))
+        more = tensor.numel() * (8 if dtype == torch.float64 else 4)
+        if together and size + more > FUSED_BYTES:
+            yield dtype, together
+            size, together = 0, []
+        together.append((name, tensor))
+        open_ones[dtype] = (size + more, together)
+    for dtype, (_, together) in open_ones.items():
+        yield dtype, together
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """As tables call it."""
+    return str(dtype).removeprefix("torch.")

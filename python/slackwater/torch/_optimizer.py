@@ -1,0 +1,176 @@
+"""An optimiser whose gradients, or weights, are everybody's."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Callable, Iterable, Iterator, Optional
+
+import torch
+
+from .. import _run
+from .._slackwater import RefusedError
+from .._table import Table
+from . import _flat, _policies
+
+
+def broadcast(tensors: Iterable[torch.Tensor], root: int = 0) -> None:
+    """Gives all workers what worker ``root`` has in these tensors. Every worker calls it, with tensors of the same shapes.
+
+    Numbers travel as float64, so that integers up to 2**53 arrive as they were.
+    """
+    run = _run.current()
+    named = [(str(place), tensor) for place, tensor in enumerate(tensors)]
+    flat = _flat.Flat(named, torch.float64)
+    # A name that starts with a point is in no checkpoint.
+    name = f".broadcast {run._session.turn()}"
+    table = Table(name, rows=flat.rows, width=_flat.WIDTH, dtype="float64", updater="assign", slack=None)
+    if run.rank == root:
+        for piece in flat.pieces:
+            piece.view(flat.memory).copy_(piece.tensor.detach())
+        table.push(flat.memory)
+    if not run._session.came_later:
+        run._session.barrier()
+    table.pull(out=flat.memory)
+    with torch.no_grad():
+        for piece in flat.pieces:
+            piece.tensor.copy_(piece.view(flat.memory))
+
+
+class DistributedOptimizer(torch.optim.Optimizer):
+    """Makes ``optimizer``, which trains ``model``, one of a run of several workers.
+
+    * ``slack=0``: when ``backward()`` returns, ``.grad`` holds the mean over all workers, as with DistributedDataParallel. Each gradient is pushed
+      while backward goes on with the layers before it. Clipping, schedulers and ``GradScaler`` work as they do alone.
+    * ``slack=s``: workers may be s clocks apart. ``step()`` takes a step of the local optimiser, adds the change, divided by the number of
+      workers, to weights that all share, and reads those. The optimiser's state stays each worker's own.
+    * ``on="servers"``: ``step()`` pushes gradients, the servers keep the optimiser's state and apply the mean of each clock, and
+      weights are read. For SGD with and without momentum, Adagrad and Adam, without weight decay; learning rates follow the
+      schedulers of worker 0. Together with ``slack``.
+
+    ``codecs`` shrinks messages, as in ``["1bit"]``. ``average="samples"`` weighs each worker by ``set_samples(count)`` of its batch (slack 0).
+    Worker 0's weights and buffers win at the beginning; its buffers, such as running means, are everybody's after each step unless
+    ``broadcast_buffers=False``.
+
+    A gradient that is not finite fails the step of all workers alike: a ``GradScaler`` skips it, and otherwise ``step()`` raises
+    :class:`slackwater.RefusedError`, which names the parameter and the rank.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: torch.nn.Module,
+        slack: int = 0,
+        codecs: Any = None,
+        *,
+        on: str = "workers",
+        average: str = "workers",
+        broadcast_buffers: bool = True,
+    ):
+        # Not `super().__init__`: groups and state are the wrapped optimiser's.
+        if on not in ("workers", "servers"):
+            raise ValueError(f"on='{on}' is neither 'workers' nor 'servers'")
+        if average not in ("workers", "samples"):
+            raise ValueError(f"average='{average}' is neither 'workers' nor 'samples'")
+        if average == "samples" and (slack > 0 or on == "servers"):
+            raise ValueError("average='samples' goes with slack=0 on workers")
+        self.optimizer = optimizer
+        self.model = model
+        run = _run.current()
+        if run._session.came_later and slack == 0 and on == "workers":
+            # In lock-step the weights are with the workers alone.
+            raise ValueError(
+                "this worker came to a run under way, where nobody can give it the weights; for such runs say slack=1 or more, "
+                "or on='servers'"
+            )
+        names = _named_parameters(optimizer, model)
+        broadcast_to_all(model, run)
+        policy = {
+            "codecs": codecs, "slack": slack, "run": run, "optimizer": optimizer,
+            "number": run._session.turn(),
+        }  # fmt: skip
+        self._buffers = _policies.Buffers(model, **policy) if broadcast_buffers else None
+        kind: Callable[..., Any]
+        if on == "servers":
+            kind = _policies.OnServers
+        elif slack > 0:
+            kind = _policies.Deltas
+        else:
+            kind = _policies.Means
+            policy["by_samples"] = average == "samples"
+        self._policy = kind(names, self._buffers, **policy)
+
+    # What schedulers, scalers and programs ask of an optimiser is the wrapped one's.
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        return self.optimizer.param_groups
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        return self.optimizer.state
+
+    @property
+    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+        return self.optimizer.defaults
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "optimizer":
+            raise AttributeError(name)
+        return getattr(self.optimizer, name)
+
+    def __repr__(self) -> str:
+        return f"Distributed{self.optimizer!r}"
+
+    def __getstate__(self) -> Any:
+        raise TypeError("a DistributedOptimizer belongs to its run; keep its state_dict() instead")
+
+    def state_dict(self) -> dict[str, Any]:
+        """The wrapped optimiser's state."""
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Loads the wrapped optimiser's state."""
+        self.optimizer.load_state_dict(state)
+
+    def add_param_group(self, group: dict[str, Any]) -> None:
+        raise ValueError("add parameter groups to the optimiser before it is made distributed")
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As the wrapped optimiser does."""
+        self.optimizer.zero_grad(set_to_none=set_to_none)
+
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """Takes a step. Raises :class:`slackwater.RefusedError` if anybody's gradient was not finite."""
+        return self._policy.step(closure)
+
+    def set_samples(self, count: float) -> None:
+        """How many samples the gradients of the next ``backward()`` are the mean of, for ``average="samples"``."""
+        self._policy.samples = float(count)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within it ``backward()`` adds up gradients without sharing them, as DistributedDataParallel's does."""
+        earlier, self._policy.sharing = self._policy.sharing, False
+        try:
+            yield
+        finally:
+            self._policy.sharing = earlier
+
+
+def broadcast_to_all(model: torch.nn.Module, run: Any) -> None:
+    """Worker 0's weights and buffers win."""
+    tensors = [tensor for tensor in model.parameters()] + [tensor for tensor in model.buffers() if tensor is not None]
+    if (run.size > 1 or run._session.came_later) and tensors:
+        broadcast(tensors)
+
+
+def _named_parameters(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
+    """Those of the model that the optimiser trains, each once, front layers first."""
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    named = [(name, parameter) for name, parameter in model.named_parameters() if id(parameter) in trained]
+    found = {id(parameter) for _, parameter in named}
+    if missing := len(trained - found):
+        raise ValueError(f"the optimiser trains {missing} parameters that the model does not have")
+    return [(name, parameter) for name, parameter in named if parameter.requires_grad]
+
+
+__all__ = ["DistributedOptimizer", "RefusedError", "broadcast"]

@@ -1,0 +1,109 @@
+"""Runs of several processes: launched, started like torchrun's, and by torchrun's variables."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy
+import pytest
+
+import slackwater
+
+
+def add_up(count):
+    table = slackwater.Table("sums", rows=3, updater="sum", slack=0)
+    for _ in range(count):
+        table.push(numpy.full(3, slackwater.rank() + 1, "float32"))
+        slackwater.clock()
+    slackwater.barrier()
+    return slackwater.rank(), slackwater.size(), table.pull().tolist()
+
+
+def fails(rank):
+    if slackwater.rank() == rank:
+        raise ValueError("no such data")
+    slackwater.barrier()
+
+
+def dies(rank):
+    table = slackwater.Table("sums", rows=1, updater="sum", slack=0)
+    for step in range(30):
+        if slackwater.rank() == rank and step == 10:
+            os.kill(os.getpid(), signal.SIGKILL)
+        table.push(numpy.ones(1, "float32"))
+        slackwater.clock()
+        table.pull()
+    return table.pull().tolist()
+
+
+def test_launched_workers_work_together_and_bring_results():
+    results = slackwater.launch(add_up, 4, workers=3, servers=2)
+    assert results == [(rank, 3, [24, 24, 24]) for rank in range(3)]
+    assert not slackwater.is_initialized()
+
+
+def test_functions_of_a_notebook_will_do():
+    offset = 5
+
+    def local():
+        table = slackwater.Table("t", rows=1, updater="sum", slack=0)
+        table.push(numpy.full(1, offset, "float32"))
+        slackwater.clock()
+        return table.pull().tolist()
+
+    assert slackwater.launch(local, workers=2, servers=1) == [[10], [10]]
+
+
+def test_a_worker_that_fails_ends_the_run_and_is_named():
+    with pytest.raises(slackwater.RunError, match="worker 1 failed: ValueError: no such data"):
+        slackwater.launch(fails, 1, workers=2, servers=1, patience=2.0)
+
+
+def test_a_worker_that_is_killed_is_done_without_where_there_are_copies():
+    begin = time.monotonic()
+    results = slackwater.launch(dies, 1, workers=3, servers=2, copies=2, patience=1.0)
+    assert results[1] is None and results[0][0] >= 70 and results[2][0] >= 70, results
+    assert time.monotonic() - begin < 100
+
+
+SCRIPT = """
+import numpy, slackwater
+slackwater.init()
+table = slackwater.Table("sums", rows=1, updater="sum", slack=0)
+table.push(numpy.ones(1, "float32"))
+slackwater.clock()
+print("rank", slackwater.rank(), "of", slackwater.size(), "has", table.pull()[0])
+"""
+
+
+def lines(text):
+    return sorted(line for line in text.splitlines() if line.startswith("rank"))
+
+
+def test_a_script_is_run_as_torchrun_does(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "slackwater.run", "--workers", "2", "--servers", "1", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done
+    assert lines(done.stdout) == ["rank 0 of 2 has 2.0", "rank 1 of 2 has 2.0"]
+    script.write_text("raise SystemExit(3)")
+    assert subprocess.run(command, capture_output=True, timeout=120).returncode == 3
+
+
+def test_torchruns_variables_are_enough(tmp_path):
+    from slackwater._launch import free_address
+
+    port = int(free_address().rsplit(":")[-1])
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT], env={**os.environ, **told, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    said = [worker.communicate(timeout=120)[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], said
+    assert lines("".join(said)) == ["rank 0 of 2 has 2.0", "rank 1 of 2 has 2.0"]

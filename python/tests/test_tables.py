@@ -1,0 +1,152 @@
+"""Tables as NumPy programs see them."""
+
+import array
+
+import numpy
+import pytest
+
+import slackwater
+
+pytestmark = pytest.mark.usefixtures("run")
+
+
+def table(**more):
+    return slackwater.Table("t", **{"updater": "sum", "slack": 0, **more})
+
+
+def test_what_is_pushed_is_pulled_for_each_type_of_number():
+    for dtype in ("float32", numpy.float64, numpy.dtype("int64")):
+        made = slackwater.Table(f"of {dtype}", rows=4, width=2, dtype=dtype, updater="sum")
+        values = numpy.arange(8, dtype=made.dtype).reshape(4, 2)
+        made.push(values)
+        made.push(values)
+        assert made.pull().dtype == values.dtype
+        assert (made.pull() == 2 * values).all()
+
+
+def test_rows_go_as_the_callers_keys_do_whatever_the_order_of_the_table():
+    made = table(width=2)
+    keys = numpy.array([900, 3, 2**63 + 5, 77], dtype="uint64")
+    values = numpy.arange(8, dtype="float32").reshape(4, 2)
+    made.push(values, keys)
+    assert (made.pull(keys) == values).all()
+    assert (made.pull(keys[::-1].copy()) == values[::-1]).all()
+    assert (made.pull([77, 3]) == values[[3, 1]]).all()
+
+
+def test_rows_of_a_key_that_comes_twice_are_added_up_and_read_twice():
+    made = table()
+    made.push(numpy.array([1, 2, 4], "float32"), keys=[5, 6, 5])
+    assert made.pull([5, 5, 6]).tolist() == [5, 5, 2]
+
+
+def test_keys_are_made_once_and_used_again():
+    made = table(width=3)
+    keys = made.keys(numpy.array([4, 1, 9], "int64"))
+    assert len(keys) == 3
+    for _ in range(3):
+        made.push(numpy.ones((3, 3), "float32"), keys)
+    assert (made.pull(keys) == 3).all()
+
+
+def test_neighbouring_rows_of_a_dense_table_are_a_range():
+    made = table(rows=10)
+    made.push(numpy.ones(3, "float32"), keys=range(4, 7))
+    assert made.pull().tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
+    assert made.pull(range(5, 9)).tolist() == [1, 1, 0, 0]
+    with pytest.raises(ValueError, match="step of 1"):
+        made.pull(range(0, 8, 2))
+
+
+def test_rows_are_written_where_they_are_wanted():
+    made = table(rows=1000, width=300)
+    values = numpy.random.default_rng(1).normal(size=(1000, 300)).astype("float32")
+    made.push(values)
+    out = numpy.zeros((1000, 300), "float32")
+    assert made.pull(out=out) is out
+    assert (out == values).all()
+    part = out[100:200]
+    part[:] = 0
+    made.pull(range(100, 200), out=part)
+    assert (out == values).all()
+
+
+def test_push_pull_brings_the_rows_with_the_push_in_them():
+    made = table(rows=3, slack=None)
+    assert made.push_pull(numpy.ones(3, "float32")).tolist() == [1, 1, 1]
+    out = numpy.empty(2, "float32")
+    assert made.push_pull(numpy.ones(2, "float32"), keys=[2, 0], out=out) is out
+    assert out.tolist() == [2, 2]
+
+
+def test_tickets_are_done_in_time_and_can_be_waited_for_twice():
+    made = table(rows=3)
+    push = made.push_async(numpy.ones(3, "float32"))
+    pull = made.pull_async()
+    rows = pull.wait()
+    assert rows.tolist() == [1, 1, 1] and pull.wait() is rows
+    assert push.wait() is None
+    assert push.done() and pull.done()
+    assert (pull.clock, pull.staleness, pull.failed_clocks) == (0, 0, [])
+
+
+def test_a_pushed_array_may_be_changed_at_once():
+    made = table(rows=1 << 16, width=32)
+    values = numpy.ones((1 << 16, 32), "float32")
+    ticket = made.push_async(values)
+    values[:] = 7
+    ticket.wait()
+    assert (made.pull() == 1).all()
+
+
+def test_any_memory_with_the_buffer_protocol_will_do():
+    made = table(rows=3, dtype="float64")
+    made.push(array.array("d", [1, 2, 3]))
+    made.push(memoryview(array.array("d", [1, 1, 1])))
+    frozen = numpy.ones(3)
+    frozen.flags.writeable = False
+    made.push(frozen)
+    out = array.array("d", [0, 0, 0])
+    made.pull(out=out)
+    assert out.tolist() == [3, 4, 5]
+
+
+def test_an_array_that_is_not_contiguous_is_pushed_and_not_filled():
+    made = table(rows=3)
+    made.push(numpy.arange(6, dtype="float32")[::2])
+    assert made.pull().tolist() == [0, 2, 4]
+    with pytest.raises(ValueError, match="contiguous"):
+        made.pull(out=numpy.zeros(6, "float32")[::2])
+
+
+def test_updaters_have_settings_and_rates_change():
+    made = slackwater.Table("sgd", rows=2, updater="sgd", rate=0.5, slack=0)
+    made.push(numpy.ones(2, "float32"))
+    slackwater.clock()
+    made.set_rate(0.25)
+    made.push(numpy.ones(2, "float32"))
+    assert made.pull().tolist() == [-0.75, -0.75]
+
+
+def test_codecs_shrink_and_initial_rows_are_random_but_the_same():
+    made = table(rows=100, width=100, codecs={"up": ["bf16"]})
+    made.push(numpy.full((100, 100), 0.5, "float32"))
+    assert (made.pull() == 0.5).all()
+    one = slackwater.Table("one", width=4, updater="sum", initial=("normal", 3, 0.1))
+    two = slackwater.Table("two", width=4, updater="sum", initial=("normal", 3, 0.1))
+    assert (one.pull([1, 2]) == two.pull([1, 2])).all() and one.pull([1, 2]).std() > 0
+
+
+def test_everything_there_is_can_be_read():
+    made = table(width=2)
+    made.push(numpy.ones((3, 2), "float32"), keys=[1, 2**40, 7])
+    keys, rows = made.pull_all()
+    assert sorted(keys.tolist()) == [1, 7, 2**40] and rows.shape == (3, 2)
+
+
+def test_a_clock_table_holds_a_clocks_mean_when_the_clock_is_over():
+    made = table(rows=2, combine="mean", updater="assign")
+    made.push(numpy.array([2, 4], "float32"))
+    assert made.pull().tolist() == [0, 0]
+    made.clock()
+    assert made.pull().tolist() == [2, 4]

@@ -1,0 +1,279 @@
+"""PyTorch training through tables."""
+
+import numpy
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import equality  # noqa: E402
+
+import slackwater  # noqa: E402
+import slackwater.torch  # noqa: E402
+
+CASES = ["plain", "adam", "frozen", "unused", "unused by some", "tied", "accumulated", "clipped", "scaled"]
+
+
+def test_tensors_are_pushed_and_filled_where_they_are(run):
+    table = slackwater.Table("t", rows=6, width=4, updater="sum", slack=0)
+    values = torch.arange(24, dtype=torch.float32).reshape(6, 4)
+    table.push(values)
+    table.push(torch.nn.Parameter(values))
+    out = torch.zeros(6, 4)
+    assert table.pull(out=out) is out and torch.equal(out, 2 * values)
+    table.push(values.t().contiguous().t())
+    assert torch.equal(table.pull(torch.tensor([5, 0])), 3 * values[[5, 0]])
+    assert isinstance(table.pull(), numpy.ndarray)
+    with pytest.raises(ValueError, match="contiguous"):
+        table.pull(out=torch.zeros(4, 6).t())
+    with pytest.raises(TypeError, match="holds float32, and the array float64"):
+        table.push(values.double())
+    with pytest.raises(TypeError, match="torch.float16"):
+        table.push(values.half())
+    with pytest.raises(ValueError, match="CPU"):
+        table.push(values.to("meta"))
+
+
+@pytest.mark.slow
+def test_slack_0_is_distributed_data_parallel(tmp_path):
+    results = slackwater.launch(equality.compare_all, CASES, tmp_path / "store", workers=4, servers=2)
+    assert len({process for process, _ in results}) == 4
+    for _, found in results:
+        # Float tolerance: sums of four float32 in another order, 20 steps long.
+        assert all(apart < 2e-4 for apart in found.values()), found
+
+
+def linear(seed=0):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(4, 300), torch.nn.Tanh(), torch.nn.Linear(300, 1))
+
+
+def fit(model, optimizer, steps=60):
+    inputs = torch.randn(64, 4, generator=torch.Generator().manual_seed(5))
+    wanted = inputs.sum(1, keepdim=True)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(inputs), wanted)
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+def test_a_worker_alone_learns_as_it_would_without(run):
+    alone = linear()
+    fit(alone, torch.optim.Adam(alone.parameters(), lr=0.01))
+    for more in ({}, {"slack": 2}, {"on": "servers"}):
+        model = linear()
+        optimizer = slackwater.torch.DistributedOptimizer(torch.optim.Adam(model.parameters(), lr=0.01), model, **more)
+        fit(model, optimizer)
+        for ours, expected in zip(model.parameters(), alone.parameters()):
+            assert torch.allclose(ours, expected, atol=2e-4), more
+
+
+def test_servers_follow_schedulers_and_know_what_they_can_do(run):
+    alone, model = linear(), linear()
+    plain = torch.optim.SGD(alone.parameters(), lr=0.02, momentum=0.5)
+    wrapped = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.5)
+    optimizer = slackwater.torch.DistributedOptimizer(wrapped, model, on="servers")
+    for each, trained in ((plain, alone), (optimizer, model)):
+        schedule = torch.optim.lr_scheduler.ExponentialLR(each, 0.5)
+        for _ in range(3):
+            fit(trained, each, steps=5)
+            schedule.step()
+    for ours, expected in zip(model.parameters(), alone.parameters()):
+        assert torch.allclose(ours, expected, atol=1e-5)
+    for wrong in (torch.optim.AdamW(model.parameters()), torch.optim.SGD(model.parameters(), weight_decay=0.1)):
+        with pytest.raises(ValueError, match="servers have no"):
+            slackwater.torch.DistributedOptimizer(wrong, model, on="servers")
+
+
+def test_a_gradient_that_is_not_finite_names_its_parameter_and_rank(run):
+    for more in ({}, {"slack": 1}, {"on": "servers"}):
+        model = linear()
+        optimizer = slackwater.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, **more)
+        (model[2].bias * float("nan")).sum().backward()
+        with pytest.raises(slackwater.RefusedError, match=r"(2\.bias.*worker 0)|(worker 0.*2\.bias)"):
+            optimizer.step()
+
+
+def test_wrong_use_of_the_optimizer_is_refused(run):
+    model, other = linear(), linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for more, words in [({"on": "moon"}, "neither"), ({"average": "mode"}, "neither"), ({"average": "samples", "slack": 1}, "slack=0")]:
+        with pytest.raises(ValueError, match=words):
+            slackwater.torch.DistributedOptimizer(optimizer, model, **more)
+    with pytest.raises(ValueError, match="4 parameters that the model does not have"):
+        slackwater.torch.DistributedOptimizer(optimizer, other)
+    slackwater.shutdown()
+    with pytest.raises(slackwater.RunError, match="call slackwater.init"):
+        slackwater.torch.DistributedOptimizer(optimizer, model)
+
+
+def several(slack, average):
+    torch.set_num_threads(1)
+    rank = slackwater.rank()
+    model = torch.nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(float(rank))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer = slackwater.torch.DistributedOptimizer(optimizer, model, slack=slack, average=average)
+    began = model.weight.item()
+    if average == "samples":
+        optimizer.set_samples([1, 3][rank])
+    # Gradients 1 and 2.
+    (model.weight * (rank + 1)).sum().backward()
+    optimizer.step()
+    slackwater.barrier()
+    if slack:
+        optimizer._policy._pull()
+    return began, model.weight.item()
+
+
+@pytest.mark.slow
+def test_averages_are_by_worker_or_by_samples():
+    assert slackwater.launch(several, 0, "workers", workers=2, servers=1) == [(0, -1.5)] * 2
+    assert slackwater.launch(several, 0, "samples", workers=2, servers=1) == [(0, -1.75)] * 2
+    assert slackwater.launch(several, 2, "workers", workers=2, servers=1) == [(0, -1.5)] * 2
+
+
+def test_embeddings_learn_rows_that_appear_on_first_use(run):
+    torch.manual_seed(0)
+    embedding = slackwater.torch.Embedding("users", 8, updater="sgd", rate=0.5, slack=0)
+    ids = torch.tensor([[3, 2**40], [3, 9]])
+    assert embedding(ids).shape == (2, 2, 8)
+    for _ in range(100):
+        embedding.prefetch(ids)
+        (embedding(ids) - 1).square().sum(-1).mean().backward()
+        slackwater.clock()
+    with torch.no_grad():
+        assert torch.allclose(embedding(ids), torch.ones(2, 2, 8), atol=1e-3)
+    assert len(embedding.table.pull_all()[0]) == 3
+
+
+def test_embeddings_do_as_those_of_torch_do(run):
+    ours = slackwater.torch.Embedding("ours", 4, updater="sgd", rate=0.1, slack=0)
+    bag = slackwater.torch.EmbeddingBag("bag", 4, updater="sgd", rate=0.1, slack=0, mode="sum")
+    theirs = torch.nn.Embedding(10, 4)
+    with torch.no_grad():
+        theirs.weight.copy_(ours(torch.arange(10)))
+        assert torch.allclose(bag(torch.arange(10).view(2, 5)), theirs.weight.view(2, 5, 4).sum(1), atol=1e-6)
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    ids = torch.tensor([1, 2, 2, 7])
+    for _ in range(3):
+        for each in (ours, theirs):
+            each(ids).pow(3).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        slackwater.clock()
+    with torch.no_grad():
+        assert torch.allclose(ours(torch.arange(10)), theirs.weight, atol=1e-6)
+    with pytest.raises(TypeError, match="ids are integers"):
+        ours(torch.ones(3))
+
+
+def test_state_is_saved_and_loaded(run, tmp_path):
+    model = torch.nn.Sequential()
+    model.add_module("users", slackwater.torch.Embedding("users", 2, updater="sgd", rate=0.5, slack=0))
+    model.add_module("top", torch.nn.Linear(2, 1))
+    with torch.no_grad():
+        model.top.weight.fill_(2.0)
+    model(torch.tensor([4, 6])).sum().backward()
+    slackwater.clock()
+    path = tmp_path / "model.safetensors"
+    slackwater.torch.save(model, path)
+    with torch.no_grad():
+        expected = model(torch.tensor([4, 6]))
+        model.top.weight.zero_()
+    model.users.table.push(numpy.ones((1, 2), "float32"), keys=[4])
+    model.load_state_dict(slackwater.torch.load(path))
+    with torch.no_grad():
+        assert torch.allclose(model(torch.tensor([4, 6])), expected)
+    path.write_bytes(b"no such thing")
+    with pytest.raises(ValueError, match="no safetensors file"):
+        slackwater.torch.load(path)
+
+
+def loses(slack, lost, seconds):
+    """Trains until the loss is small, while worker 1 is killed on the way."""
+    import os
+    import signal
+    import time
+
+    torch.set_num_threads(1)
+    model = linear(slackwater.rank())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    optimizer = slackwater.torch.DistributedOptimizer(optimizer, model, slack=slack)
+    longest = 0.0
+    for step in range(200):
+        if lost and slackwater.rank() == 1 and step == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        begin = time.monotonic()
+        loss = fit(model, optimizer, steps=1)
+        longest = max(longest, time.monotonic() - begin)
+    assert longest < seconds, longest
+    return loss, len(slackwater.live_ranks())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slack", [0, 3])
+def test_training_goes_on_without_a_worker_that_is_killed(slack):
+    # A silent worker is lost after a second; ten times that tells done from hung.
+    results = slackwater.launch(loses, slack, True, 20, workers=3, servers=2, copies=2, patience=1.0)
+    whole = slackwater.launch(loses, slack, False, 20, workers=3, servers=2)
+    assert results[1] is None
+    for loss, live in (results[0], results[2]):
+        assert live <= 2 and loss < 2 * whole[0][0] + 1e-3, (results, whole)
+
+
+def stays(place):
+    """Trains until another worker has come, and as long again."""
+    import time
+
+    torch.set_num_threads(1)
+    model = linear(place)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    optimizer = slackwater.torch.DistributedOptimizer(optimizer, model, slack=3)
+    limit, came = time.monotonic() + 100, None
+    step = 0
+    while came is None or step < came + 100:
+        assert time.monotonic() < limit
+        loss = fit(model, optimizer, steps=1)
+        step += 1
+        if came is None and len(slackwater.live_ranks()) == 3:
+            came = step
+    return loss
+
+
+COMER = """
+import test_torch, torch, slackwater, slackwater.torch
+slackwater.init()
+model = test_torch.linear(9)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+try:
+    slackwater.torch.DistributedOptimizer(optimizer, model, slack=0)
+except ValueError as error:
+    print("lock-step:", error)
+optimizer = slackwater.torch.DistributedOptimizer(optimizer, model, slack=3)
+for _ in range(50):
+    loss = test_torch.fit(model, optimizer, steps=1)
+print("came as", slackwater.rank(), loss)
+"""
+
+
+def stays_and_calls(place):
+    import os
+    import subprocess
+    import sys
+
+    if slackwater.rank() == 0:
+        told = {name: value for name, value in os.environ.items() if name != "SLACKWATER_PLACE"}
+        told["PYTHONPATH"] = os.pathsep.join(sys.path)
+        comer = subprocess.Popen([sys.executable, "-c", COMER], env=told, stdout=subprocess.PIPE, text=True)
+    loss = stays(place)
+    return (loss, comer.communicate(timeout=100)[0]) if slackwater.rank() == 0 else loss
+
+
+@pytest.mark.slow
+def test_a_worker_that_comes_later_takes_its_share():
+    (loss, said), other = slackwater.launch(stays_and_calls, 0, workers=2, servers=2, copies=2, patience=5.0)
+    assert "came as 2" in said and "lock-step: this worker came to a run under way" in said, said
+    assert max(loss, other, float(said.split()[-1])) < 0.05

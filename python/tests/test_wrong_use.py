@@ -1,0 +1,209 @@
+"""Wrong use gets a clear exception."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy
+import pytest
+
+import slackwater
+from slackwater import _slackwater
+
+
+@pytest.fixture
+def made(run):
+    return slackwater.Table("made", rows=4, width=2, updater="sum", slack=0)
+
+
+@pytest.mark.parametrize(
+    "values, error, words",
+    [
+        (numpy.zeros((4, 2), "float64"), TypeError, "table 'made' holds float32, and the array float64"),
+        (numpy.zeros((4, 2), "int16"), TypeError, "numbers of type 'h' fit no table"),
+        (numpy.zeros((4, 3), "float32"), ValueError, "4 rows of 2 of table 'made' are 8 numbers, and the array has 12"),
+        ([1.0] * 8, TypeError, "expected an array or a tensor, not list"),
+        (None, TypeError, "not NoneType"),
+    ],
+)
+def test_what_does_not_fit_is_refused(made, values, error, words):
+    with pytest.raises(error, match=words):
+        made.push(values)
+    assert (made.pull() == 0).all()
+
+
+def test_out_must_be_writable_and_fit(made):
+    frozen = numpy.zeros((4, 2), "float32")
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="writable"):
+        made.pull(out=frozen)
+    with pytest.raises(ValueError, match="the array has 2"):
+        made.pull(out=numpy.zeros(2, "float32"))
+
+
+def test_keys_must_be_numbers_of_rows(made):
+    values = numpy.zeros((1, 2), "float32")
+    with pytest.raises((ValueError, OverflowError)):
+        made.push(values, keys=[-1])
+    with pytest.raises(ValueError, match="not negative"):
+        made.push(values, keys=numpy.array([-1]))
+    with pytest.raises(TypeError, match="keys are integers"):
+        made.push(values, keys=numpy.array([1.5]))
+    with pytest.raises(slackwater.TableError, match="made"):
+        made.push(values, keys=[4])
+    with pytest.raises(ValueError, match="any key; say which rows"):
+        slackwater.Table("sparse", updater="sum").pull()
+
+
+def test_settings_that_make_no_sense_are_refused(run):
+    for settings, words in [
+        ({"updater": "adamw"}, "no updater is called 'adamw'"),
+        ({"updater": "sgd", "momentum": 0.9}, "has no setting 'momentum'"),
+        ({"combine": "max"}, "none of 'each', 'sum' and 'mean'"),
+        ({"dtype": "float16"}, "float32, float64 or int64, not float16"),
+        ({"codecs": ["gzip9"]}, "gzip9"),
+        ({"codecs": {"left": []}}, "not left"),
+        ({"width": 0}, "at least"),
+        ({"initial": ("zero", 1, 1.0)}, "neither 'uniform' nor 'normal'"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            slackwater.Table("refused", **settings)
+
+
+def test_two_tables_of_one_name_must_be_the_same(made):
+    again = slackwater.Table("made", rows=4, width=2, updater="sum", slack=0)
+    again.push(numpy.ones((4, 2), "float32"))
+    assert (made.pull() == 1).all()
+    with pytest.raises(slackwater.TableError, match="made before with other settings: rows, slack"):
+        slackwater.Table("made", rows=5, width=2, updater="sum", slack=1)
+
+
+def test_a_number_that_is_not_finite_is_refused_with_its_key(made):
+    values = numpy.zeros((4, 2), "float32")
+    values[2, 1] = numpy.nan
+    with pytest.raises(slackwater.RefusedError, match="key 2 of table 'made' is not finite"):
+        made.push(values)
+    made.push_async(values)
+    made.push(numpy.zeros((4, 2), "float32"))
+    with pytest.raises(slackwater.RefusedError, match="key 2"):
+        slackwater.clock()
+    slackwater.clock()
+
+
+def test_nothing_works_after_the_end():
+    slackwater.init()
+    made = slackwater.Table("made", rows=1, updater="sum")
+    slackwater.shutdown()
+    slackwater.shutdown()
+    with pytest.raises(slackwater.RunError, match="left the run"):
+        made.push(numpy.zeros(1, "float32"))
+    with pytest.raises(slackwater.RunError, match="call slackwater.init"):
+        slackwater.clock()
+
+
+def test_init_twice_is_harmless_unless_it_means_something_else(run):
+    assert slackwater.init() is run
+    with pytest.raises(slackwater.RunError, match="in a run already"):
+        slackwater.init(servers=3)
+    slackwater.shutdown()
+    with slackwater.init(servers=3) as other:
+        assert (other.servers, slackwater.rank(), slackwater.size()) == (3, 0, 1)
+
+
+def test_a_forked_child_is_told_what_to_do(made):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            made.pull()
+            os.write(writer, b"it worked")
+        except RuntimeError as error:
+            os.write(writer, str(error).encode())
+        os._exit(0)
+    os.close(writer)
+    assert b"forked after slackwater.init()" in os.read(reader, 1000)
+    os.waitpid(child, 0)
+    os.close(reader)
+    made.push(numpy.ones((4, 2), "float32"))
+
+
+def test_nobody_to_meet_is_said_in_time():
+    with pytest.raises(slackwater.RunError, match="no answer from the coordinator"):
+        slackwater.init("127.0.0.1:1", join_limit=0.3)
+    with pytest.raises(ConnectionError, match="write host:port"):
+        slackwater.init("nowhere")
+    with pytest.raises(ValueError, match="say rank=0 to 3"):
+        slackwater.init("127.0.0.1:1", rank=4, size=4)
+
+
+def blocked(call):
+    """What comes of ``call`` when Ctrl-C arrives while it waits, and how long that took."""
+    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    timer.join()
+    return time.monotonic() - begin
+
+
+def test_ctrl_c_ends_whatever_waits_and_the_run_goes_on():
+    first, second = _slackwater.Session.embedded(1, 2)
+    spec = dict(
+        name="t", dtype="float32", rows=2, width=1, updater="sum", settings={}, slack=0, eager=False, combine="each",
+        up=[], down=[], initial=None, cached_rows=None, ordered=False,
+    )  # fmt: skip
+    table = first.table(spec)
+    out = numpy.zeros(2, "float32")
+    first.clock()
+    # Ten times what it takes.
+    assert blocked(lambda: table.pull(out, None).wait()) < 5
+    assert blocked(first.barrier) < 5
+    assert blocked(lambda: _slackwater.Session.connect("127.0.0.1:1", None, 60.0, 2.0, True)) < 15
+    second.clock()
+    table.pull(out, None).wait()
+    first.close()
+    second.close()
+
+
+def test_waiting_lets_other_threads_of_python_work():
+    first, second = _slackwater.Session.embedded(1, 2)
+    waiting = threading.Thread(target=first.barrier)
+    waiting.start()
+    count = sum(1 for _ in range(100_000))
+    second.barrier()
+    waiting.join(60)
+    assert count == 100_000 and not waiting.is_alive()
+    first.close()
+    second.close()
+
+
+def test_a_server_that_is_gone_is_named():
+    code = """
+import os, numpy, slackwater
+from slackwater import _launch
+meet = _launch.free_address()
+servers = _launch.start_servers(meet, 1, 1, None, 1.0, True)
+slackwater.init(meet, patience=1.0)
+table = slackwater.Table("t", rows=2, updater="sum")
+table.push(numpy.ones(2, "float32"))
+servers[0].kill()
+servers[0].wait()
+try:
+    while True:
+        table.push(numpy.ones(2, "float32"))
+except slackwater.RunError as error:
+    print("said:", error)
+os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "said: lost" in done.stdout, done
+
+
+def test_an_import_brings_neither_numpy_nor_torch():
+    code = "import sys, slackwater; print(sorted({'numpy', 'torch'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done
