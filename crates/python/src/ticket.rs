@@ -8,6 +8,9 @@ use slackwater::{FailedClock, FromOutcome, Rows};
 use std::sync::{Mutex, PoisonError};
 
 /// A push or pull under way.
+/// The clock, the worker, the row and why.
+type Failure = (u64, u32, Option<u64>, String);
+
 #[pyclass(frozen, module = "slackwater")]
 pub struct Ticket {
     state: Mutex<State>,
@@ -161,7 +164,7 @@ impl Ticket {
 
     /// Clocks that failed for all workers alike: clock, rank, row (if one was not finite) and what was wrong.
     #[getter]
-    fn failed_clocks(&self) -> PyResult<Vec<(u64, u32, Option<u64>, String)>> {
+    fn failed_clocks(&self) -> PyResult<Vec<Failure>> {
         self.read(|read| read.failed.clone())
     }
 }

@@ -20,6 +20,9 @@ const QUIET: Span = Span::from_millis(1);
 /// Windows under way to the next of the chain.
 const UNDER_WAY: usize = 4;
 
+/// A row by its position and slot.
+type Row = (u64, u32);
+
 /// What the window that is open holds.
 #[derive(Default)]
 pub struct Gathered {
@@ -72,7 +75,7 @@ impl Gathered {
     }
 
     /// All of it, by position; another is begun with whatever changes next.
-    pub fn close(&mut self) -> (Vec<(u64, u32)>, Vec<(Clock, Vec<(u64, u32)>)>) {
+    pub fn close(&mut self) -> (Vec<Row>, Vec<(Clock, Vec<Row>)>) {
         (self.open, self.needed) = (None, false);
         self.pushers_before = std::mem::take(&mut self.pushers).len();
         let sums = std::mem::take(&mut self.held).into_iter().map(|(clock, mut dirty)| (clock, dirty.take()));

@@ -102,7 +102,7 @@ mod tests {
         for number in 1..6 {
             pieces.hold(piece(number), Some(Clock(number)));
         }
-        assert!((0..6).all(|number| pieces.held_in(piece(number)).is_some()) && !pieces.held_in(piece(6)).is_some());
+        assert!((0..6).all(|number| pieces.held_in(piece(number)).is_some()) && pieces.held_in(piece(6)).is_none());
         let mut bytes = Vec::new();
         pieces.put(&mut bytes);
         assert_eq!(Pieces::get(&mut Reader(&bytes)).as_ref(), Ok(&pieces));
