@@ -54,8 +54,12 @@ fn id_of(said: &str, name: &str) -> Option<String> {
     Some(line.rsplit("process=").next()?.trim().to_owned())
 }
 
+fn signal(id: &str, signal: &str) {
+    assert!(std::process::Command::new("kill").args([signal, id]).status().unwrap().success());
+}
+
 fn kill(id: &str) {
-    assert!(std::process::Command::new("kill").args(["-9", id]).status().unwrap().success());
+    signal(id, "-9");
 }
 
 /// What was printed, by whomever: one report, and every row of every epoch in it once.
@@ -93,6 +97,24 @@ fn workers_that_are_killed_are_replaced_and_every_row_counts_once() {
     let ranks = ranks(&report);
     assert!(ranks[0] == 1 && ranks.contains(&3) && !ranks.contains(&2), "{ranks:?}");
     assert!(std::fs::metadata(folder.path("model.safetensors")).unwrap().len() > 0);
+}
+
+#[test]
+fn a_worker_that_was_stopped_until_it_was_given_up_is_replaced_too() {
+    let folder = Folder::new("stopped");
+    let program = folder.train(&[]);
+    let launch = ["launch", "--servers=2", "--workers=3", "--copies=2", "--patience=1"];
+    let mut launch = start("launch", &words(&launch, &program));
+    let id = launch.hear("who is who", |said| id_of(said, "worker 1"));
+    launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
+    signal(&id, "-STOP");
+    launch.hear("that it is given up", |said| said.contains("the run goes on without it").then_some(()));
+    signal(&id, "-CONT");
+    assert!(launch.end(), "{}", launch.stderr());
+    check_report(&launch.stdout());
+    let said = launch.stderr();
+    assert!(said.contains("worker 1, which is this one, was given up"), "{said}");
+    assert!(said.contains("started worker in place of worker 1"), "{said}");
 }
 
 fn server(meet: &str, more: &[&str]) -> Process {

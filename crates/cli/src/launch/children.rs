@@ -132,7 +132,7 @@ impl Children {
                 let by_chance = by_signal
                     || status.code() == Some(GIVEN_UP.into())
                     || running.name.starts_with("server") && status.code() == Some(PANICKED);
-                if by_chance && self.does_without(&running.name)? {
+                if by_chance && self.does_without(&running.name)? || self.over.is_some() {
                     continue;
                 }
                 if !running.is_spare {
