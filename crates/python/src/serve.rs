@@ -50,11 +50,6 @@ impl Server {
         Ok(Self { thread: Mutex::new(Some(thread?)), process: std::process::id() })
     }
 
-    /// Whether it has ended.
-    fn is_done(&self) -> bool {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
     /// Waits until every worker has left. Fails as serving did.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         check_process(self.process)?;

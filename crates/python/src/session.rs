@@ -158,21 +158,6 @@ impl Session {
         Ok(py.detach(|| session.now().0))
     }
 
-    fn traffic(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        let session = self.open()?;
-        let traffic = py.detach(|| session.traffic());
-        Ok((traffic.bytes_out, traffic.bytes_in))
-    }
-
-    /// Sends no more than this, such as "100mbit", to all servers together; nothing lifts the limit.
-    fn limit(&self, py: Python<'_>, bandwidth: Option<&str>) -> PyResult<()> {
-        let parsed = bandwidth.map(str::parse::<slackwater::Bandwidth>).transpose();
-        let parsed = parsed.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))?;
-        let session = self.open()?;
-        py.detach(|| session.limit(parsed));
-        Ok(())
-    }
-
     fn clock(&self, py: Python<'_>) -> PyResult<()> {
         self.call(py, slackwater::Session::clock)
     }

@@ -8,8 +8,8 @@ use crate::ticket::{Direct, Pulling, Scattered, Ticket};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use slackwater::{
-    Codecs, Combine, Consistency, Error, Initial, NumberType, Payload, PushValues, Reduce, Session, TableShape,
-    TableSpec, TargetNumber, Tickets, UpdaterSpec,
+    Codecs, Combine, Consistency, Error, Initial, NumberType, Payload, PushValues, Reduce, Session, TableSpec,
+    TargetNumber, Tickets, UpdaterSpec,
 };
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -154,6 +154,10 @@ impl Table {
         with_table!(&self.numbers, table => table.spec())
     }
 
+    fn name(&self) -> &str {
+        &self.spec().name
+    }
+
     /// The memory of an array for the rows of `keys`; fails if it is of another type or size.
     fn memory(&self, array: &Bound<'_, PyAny>, keys: &Keys, what_for: Use) -> PyResult<Memory> {
         let memory = Memory::of(array, what_for)?;
@@ -266,29 +270,6 @@ fn push_pull<T: TargetNumber>(
 
 #[pymethods]
 impl Table {
-    #[getter]
-    fn name(&self) -> &str {
-        &self.spec().name
-    }
-
-    #[getter]
-    fn dtype(&self) -> &'static str {
-        numpy_name(self.spec().number)
-    }
-
-    #[getter]
-    fn width(&self) -> u32 {
-        self.spec().width
-    }
-
-    #[getter]
-    fn rows_count(&self) -> Option<u64> {
-        match self.spec().shape {
-            TableShape::Dense { rows } => Some(rows),
-            TableShape::Sparse { .. } => None,
-        }
-    }
-
     /// The keys, made ready to be used again and again.
     fn keys(&self, keys: &Bound<'_, PyAny>) -> PyResult<Keys> {
         Keys::of(keys, self.spec())
