@@ -33,7 +33,13 @@ fn step(coordinator: &mut Coordinator, now: &mut Time, input: &mut Unstructured)
         }
         1 => {
             let role = *input.choose(&[Role::Server, Role::Worker])?;
-            Control::Join { role, address: String::new(), token: input.int_in_range(0..=5)?, place: None }
+            Control::Join {
+                role,
+                address: String::new(),
+                token: input.int_in_range(0..=5)?,
+                place: None,
+                job: String::new(),
+            }
         }
         2 => Control::MakeTable { spec: input.choose(&specs())?.clone() },
         3 => Control::TableAdded { table, problem: None },
@@ -64,7 +70,8 @@ fn memory_of_a_run(input: &mut Unstructured) -> Result<Vec<u8>> {
     for (token, (node, role)) in
         [(NodeId::Server(0), Role::Server), (NodeId::Worker(0), Role::Worker)].iter().enumerate()
     {
-        let join = Control::Join { role: *role, address: String::new(), token: token as u64, place: None };
+        let join =
+            Control::Join { role: *role, address: String::new(), token: token as u64, place: None, job: String::new() };
         say(&mut coordinator, Time(0), *node, Source(0), join);
         say(&mut coordinator, Time(0), *node, Source(token as u64 + 1), Control::Beat);
     }

@@ -170,8 +170,8 @@ The chores of Slackwater. Every command prints its steps with their durations, s
 that fails, and says how to run just that step again.
 
     cargo xtask test       all tests: what to run before and after a change
-    cargo xtask ci         test, then the core of the Python package, formatting, lints,
-                           documentation and the crate graph: what a change must pass
+    cargo xtask ci         test, then formatting, lints, documentation and the crate graph:
+                           what a change must pass
     cargo xtask graph      the crate graph alone: who may depend on whom
     cargo xtask fuzz       feeds made-up bytes to every decoder of outside bytes
                            [--runs N] [--target NAME]
@@ -201,7 +201,6 @@ const CI: &str = "\
 cargo xtask ci
 
 What a change must pass. Everything in `cargo xtask test`, then:
-    Python package   cargo xtask python --core
     formatting       cargo fmt --all --check, and the same for fuzz/; `cargo fmt --all` mends it
     lints            cargo clippy, where a warning is an error
     documentation    cargo doc, where a broken link is an error
