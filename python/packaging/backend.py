@@ -11,12 +11,13 @@ from maturin import *  # noqa: F403: what is not said here is maturin's
 ROOT = Path(__file__).resolve().parents[2]
 # As `tool.maturin.data` in pyproject.toml names it.
 SCRIPTS = ROOT / "target" / "slackwater.data" / "scripts"
+# maturin asks for the folder as soon as it is asked for anything.
+SCRIPTS.mkdir(parents=True, exist_ok=True)
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     cargo = os.environ.get("CARGO", "cargo")
     subprocess.run([cargo, "build", "--release", "--package", "slackwater-cli"], cwd=ROOT, check=True)
     built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "slackwater"
-    SCRIPTS.mkdir(parents=True, exist_ok=True)
     shutil.copy2(built, SCRIPTS / "slackwater")
     return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
