@@ -19,6 +19,8 @@ use wire::{Control, Frame, Head, Message};
 /// How often it looks around.
 const LOOK: Duration = Duration::from_millis(50);
 
+const LED: &str = "this coordinator has led for as long as it may, and waits for the registry to let one lead again";
+
 /// One that leads.
 struct Leading {
     term: u64,
@@ -47,20 +49,20 @@ pub fn run_candidate(
     let start = Instant::now();
     let mut leading: Option<Leading> = None;
     let mut leader = String::new();
-    let mut has_followed = false;
+    let mut was_there = false;
     // When the registry was last heard of, and what it said when it was not.
     let (mut answered, mut silence) = (start, None);
     let mut said = start;
     loop {
         waiter.wait(Some(LOOK));
         for word in office.words() {
-            if !matches!(word, Word::Unreachable(_)) {
+            if !matches!(word, Word::Unreachable(_) | Word::Ended) {
                 (answered, silence) = (Instant::now(), None);
             }
             match word {
                 Word::Leads { term, until, memory } => {
                     let now = Time(start.elapsed().as_nanos() as u64);
-                    let machine = machine(&settings, now, memory, has_followed)?;
+                    let machine = machine(&settings, now, memory, was_there)?;
                     let begun = machine.has_begun();
                     tracing::warn!(term, begun, "this coordinator leads");
                     let no_thread = |error: std::io::Error| NodeError::NoThread {
@@ -82,10 +84,16 @@ pub fn run_candidate(
                 Word::Until(until) => leading.iter_mut().for_each(|leading| leading.until = until),
                 Word::Kept(number) => leading.iter_mut().for_each(|leading| leading.kept = leading.kept.max(number)),
                 Word::Follows(other) => {
-                    if leading.take().is_some() || !has_followed || leader != other {
+                    if leading.take().is_some() || !was_there || leader != other {
                         tracing::warn!(leader = other, "this coordinator follows; another leads");
                     }
-                    (leader, has_followed) = (other, true);
+                    (leader, was_there) = (other, true);
+                }
+                Word::Ended => {
+                    if leading.take().is_some() {
+                        (leader, was_there) = (String::new(), true);
+                        tracing::warn!("{LED}");
+                    }
                 }
                 Word::Unreachable(reason) => {
                     let waits = match &leading {
@@ -100,10 +108,8 @@ pub fn run_candidate(
             }
         }
         if leading.take_if(|leading| Instant::now() >= leading.until).is_some() {
-            tracing::warn!(
-                "this coordinator has led for as long as it may, and waits for the registry to let one lead again"
-            );
-            leader.clear();
+            (leader, was_there) = (String::new(), true);
+            tracing::warn!("{LED}");
             office.stand();
         }
         if settings.leave.is_asked() {
@@ -161,7 +167,7 @@ fn machine(
     settings: &CoordinatorSettings,
     now: Time,
     memory: Option<Vec<u8>>,
-    has_followed: bool,
+    was_there: bool,
 ) -> Result<Coordinator, NodeError> {
     let CoordinatorSettings { size, membership, patience, ref job, .. } = *settings;
     let patience = Span(patience.as_nanos() as u64);
@@ -173,11 +179,11 @@ fn machine(
     let Some(memory) = memory else { return Ok(new()) };
     let recalled = Coordinator::recall(now, &memory, size, membership, patience);
     let recalled = recalled.map_err(|error| NodeError::Registry { reason: error.to_string() })?;
-    if !has_followed && (recalled.is_finished() || recalled.lost().is_some()) {
+    if !was_there && (recalled.is_finished() || recalled.lost().is_some()) {
         tracing::warn!("the registry remembers a run of this job that has ended; this is a new one");
         return Ok(new());
     }
-    if settings.resume.is_some() && !has_followed {
+    if settings.resume.is_some() && !was_there {
         tracing::warn!(
             "the registry remembers this run, which is taken up where it was, and not from a checkpoint; \
              if none of its processes is left, remove its memory first (etcdctl del --prefix PATH)"

@@ -34,8 +34,10 @@ pub(crate) enum Word {
     Until(Instant),
     /// The memory of this number is kept, and so are those before.
     Kept(u64),
-    /// Another leads, or nobody.
+    /// Another leads.
     Follows(String),
+    /// It leads no more, and nobody is known to.
+    Ended,
     /// The registry does not answer, in its own words.
     Unreachable(String),
     /// It never will.
@@ -183,7 +185,7 @@ impl Clerk {
         if let Some((number, memory)) = self.pending.as_ref().filter(|_| self.leads) {
             let number = *number;
             self.registry.save(Instant::now(), memory)?;
-            self.pending = None;
+            (self.pending, self.has_seen) = (None, true);
             self.say(Word::Kept(number));
         }
         Ok(())
@@ -193,7 +195,11 @@ impl Clerk {
         match error {
             RegistryError::NotLeading { leader } => {
                 (self.leads, self.pending) = (false, None);
-                self.say(Word::Follows(leader.unwrap_or_default()));
+                match leader {
+                    Some(leader) => self.say(Word::Follows(leader)),
+                    // The registry need not have said so: a clock shows it, too.
+                    None => self.unheard(Word::Ended),
+                }
             }
             // Whoever runs etcd may mend what it refuses for.
             error @ (RegistryError::Unreachable { .. } | RegistryError::Refused { .. }) => {
