@@ -156,8 +156,9 @@ fn l1_by_ftrl_comes_near_the_exact_optimum() {
 
 #[test]
 fn l1_of_reviews_by_ftrl_comes_near_the_exact_optimum() {
-    // Without a bound a worker that the machine holds up for long is that much behind: that is asked for at night, of a quiet one.
-    IMDB.by_ftrl(&[(4, SLACK)], 30, 0.1);
+    // With slack it comes as near in most runs (0.1 %), and not in those whose first steps a busy machine makes stale (2 %): that is asked
+    // for at night, of a quiet one.
+    IMDB.by_ftrl(&[(4, LOCK_STEP)], 30, 0.1);
 }
 
 #[test]

@@ -76,7 +76,12 @@ impl Shared {
         })
     }
 
+    /// What a caller is told of a refusal. Whoever is no member any more hears that first from whomever it asks first: a server, or the coordinator.
     pub fn refused(&self, table: TableId, failure: &Failure, others: usize) -> Error {
+        if failure.refusal == wire::Refusal::Expelled {
+            let reason = failure.refusal.describe("", Placement::Ordered);
+            return NodeError::GivenUp { node: NodeId::Worker(self.rank.0), reason }.into();
+        }
         let named = |spec: &TableSpec| (spec.name.clone(), spec.shape.placement());
         let named = self.driver.call(|worker| worker.spec(table).map(named));
         let (table, placement) = named.unwrap_or_else(|| (format!("number {}", table.0), Placement::Ordered));
