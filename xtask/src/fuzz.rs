@@ -41,12 +41,9 @@ pub fn run(root: &Path, target: &str, runs: u64) -> Result<(), Failure> {
     for path in [&corpus, &artifacts] {
         fs::create_dir_all(root.join(path)).map_err(|error| Failure::File { path: path.clone(), error })?;
     }
-    let mut command = cargo(root);
+    let mut command = instrumented(root, "run")?;
     command
-        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join(FLAG_SEPARATOR))
-        .args(["run", "--release", "--manifest-path", "fuzz/Cargo.toml", "--bin", target])
-        // Naming the target, even when it is the host, keeps the flags off build scripts.
-        .args(["--target", &host_triple()?])
+        .args(["--bin", target])
         .arg("--")
         .args([format!("-runs={runs}"), "-seed=1".to_owned(), format!("-max_len={MAX_INPUT_BYTES}")])
         .arg(format!("-artifact_prefix={artifacts}/"))
@@ -63,6 +60,22 @@ pub fn run(root: &Path, target: &str, runs: u64) -> Result<(), Failure> {
         }
         other => other,
     })
+}
+
+/// Builds every target.
+pub fn build(root: &Path) -> Result<Command, Failure> {
+    instrumented(root, "build")
+}
+
+/// Cargo doing this with fuzz targets.
+fn instrumented(root: &Path, verb: &str) -> Result<Command, Failure> {
+    let mut command = cargo(root);
+    command
+        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join(FLAG_SEPARATOR))
+        .args([verb, "--release", "--manifest-path", "fuzz/Cargo.toml"])
+        // Naming the target, even when it is the host, keeps the flags off build scripts.
+        .args(["--target", &host_triple()?]);
+    Ok(command)
 }
 
 fn require_cxx_compiler() -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 //! A command becomes a list of steps ([`steps`]), which are data; [`run`] does them in order, times them and stops at the
 //! first that fails, saying how to do just that one again.
 
+mod ahead;
 mod command;
 mod fuzz;
 mod graph;

@@ -1,4 +1,4 @@
-//! Does the steps in order, times each, and stops at the first that fails.
+//! Does the steps in order, times each, and stops at the first that fails. Beside one that leaves room, later ones are built.
 
 use std::{
     fmt, io,
@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::{
+    ahead::Ahead,
     fuzz,
     graph::{self, Violation},
     lengths,
@@ -47,10 +48,12 @@ pub fn run(root: &Path, name: &str, steps: &[Step]) -> ExitCode {
     let begun = Instant::now();
     let mut outcomes = Vec::with_capacity(steps.len());
     let mut failure = None;
-    for step in steps {
+    for (place, step) in steps.iter().enumerate() {
         println!("\n==> {}: {}", step.name, step.work);
         let step_begun = Instant::now();
+        let ahead = step.leaves_room.then(|| Ahead::of(root, &steps[place + 1..]));
         let result = perform(root, &step.work);
+        ahead.into_iter().filter(|_| result.is_ok()).for_each(Ahead::finish);
         let taken = step_begun.elapsed();
         match result {
             Ok(()) => {
@@ -169,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_table_tells_what_passed_what_failed_and_what_was_never_run() {
-        let step = |name: &str| Step { name: name.to_owned(), work: Work::Graph };
+        let step = |name: &str| Step { name: name.to_owned(), work: Work::Graph, leaves_room: false };
         let steps = [step("tests"), step("crate graph"), step("lints")];
         let outcomes =
             [Outcome::Passed(Duration::from_millis(1_250)), Outcome::Failed(Duration::from_secs(61)), Outcome::NotRun];

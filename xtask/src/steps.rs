@@ -15,6 +15,14 @@ const NIGHTLY_FUZZ_RUNS: u64 = 2_000_000;
 pub struct Step {
     pub name: String,
     pub work: Work,
+    /// Whether it waits for most of its time, so that later steps may be built beside it.
+    pub leaves_room: bool,
+}
+
+impl Step {
+    fn new(name: &str, work: Work) -> Self {
+        Self { name: name.to_owned(), work, leaves_room: false }
+    }
 }
 
 /// How a step is done.
@@ -70,23 +78,30 @@ enum Profile {
 }
 
 fn cargo(name: &str, arguments: &'static str) -> Step {
-    Step { name: name.to_owned(), work: Work::Cargo { variable: None, arguments } }
+    Step::new(name, Work::Cargo { variable: None, arguments })
 }
 
 fn cargo_with(name: &str, variable: (&'static str, &'static str), arguments: &'static str) -> Step {
-    Step { name: name.to_owned(), work: Work::Cargo { variable: Some(variable), arguments } }
+    Step::new(name, Work::Cargo { variable: Some(variable), arguments })
 }
 
 fn tests(profile: Profile) -> Vec<Step> {
-    let [all, doc, examples] = match profile {
-        Profile::Dev => ["test --workspace --all-targets", "test --workspace --doc", "build --workspace --examples"],
+    let [build, all, doc, examples] = match profile {
+        Profile::Dev => [
+            "test --workspace --all-targets --no-run",
+            "test --workspace --all-targets --no-fail-fast",
+            "test --workspace --doc",
+            "build --workspace --examples",
+        ],
         Profile::Release => [
-            "test --release --workspace --all-targets",
+            "test --release --workspace --all-targets --no-run",
+            "test --release --workspace --all-targets --no-fail-fast",
             "test --release --workspace --doc",
             "build --release --workspace --examples",
         ],
     };
-    vec![cargo("tests", all), cargo("documentation examples", doc), cargo("examples", examples)]
+    let all = Step { leaves_room: true, ..cargo("tests", all) };
+    vec![cargo("build of tests", build), all, cargo("documentation examples", doc), cargo("examples", examples)]
 }
 
 fn checks() -> Vec<Step> {
@@ -96,21 +111,20 @@ fn checks() -> Vec<Step> {
         cargo("lints", "clippy --workspace --all-targets -- -D warnings"),
         cargo_with("documentation", ("RUSTDOCFLAGS", "-D warnings"), "doc --workspace --no-deps"),
         graph(),
-        Step { name: "file lengths".to_owned(), work: Work::Lengths },
+        Step::new("file lengths", Work::Lengths),
     ]
 }
 
 fn python(part: Part) -> Step {
-    Step { name: "Python package".to_owned(), work: Work::Python(part) }
+    Step::new("Python package", Work::Python(part))
 }
 
 fn graph() -> Step {
-    Step { name: "crate graph".to_owned(), work: Work::Graph }
+    Step::new("crate graph", Work::Graph)
 }
 
 fn fuzz(targets: &[String], runs: u64) -> Vec<Step> {
-    let step =
-        |target: &String| Step { name: format!("fuzz {target}"), work: Work::Fuzz { target: target.clone(), runs } };
+    let step = |target: &String| Step::new(&format!("fuzz {target}"), Work::Fuzz { target: target.clone(), runs });
     targets.iter().map(step).collect()
 }
 
