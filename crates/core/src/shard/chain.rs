@@ -186,9 +186,13 @@ impl<T: Number> Shard<T> {
     /// Somebody may hold more than before: whoever waits for that is told.
     fn settle_links(&mut self, out: &mut Outbox) {
         let Some(links) = &mut self.links else { return };
+        let before = links.under_way();
         links.settle(self.window);
         if !links.is_head() {
             return self.answer_chain(out);
+        }
+        if before > 0 && links.under_way() == 0 {
+            links.gathered.arrived(self.now);
         }
         let ranks = self.ranks.values().copied();
         for worker in ranks.collect::<Vec<_>>() {

@@ -10,13 +10,15 @@ use types::{Clock, Span, Time, WorkerId};
 /// A window of this many bytes is closed, whoever else might push to its rows.
 const LARGE_BYTES: usize = 16 << 20;
 /// While others are under way, one with fewer than this is not worth closing.
-const STRIDE_BYTES: usize = 4 << 20;
+const STRIDE_BYTES: usize = 2 << 20;
 /// One with no more than this gains nothing by waiting.
 const SMALL_BYTES: usize = 64 << 10;
 /// While nothing is under way, none stays open for longer than this,
 const LONGEST: Span = Span::from_millis(16);
-/// and whatever is under way, none that nothing was added to for this long.
-const QUIET: Span = Span::from_millis(1);
+/// and none that nothing was added to for this long. (While something is, whoever waits for that can add nothing.)
+const QUIET: Span = Span::from_millis(4);
+/// A clock alone waits for so long, and goes with what comes next, if anything does.
+const CLOCK_ALONE: Span = Span::from_millis(1);
 /// Windows under way to the next of the chain.
 const UNDER_WAY: usize = 4;
 
@@ -45,6 +47,11 @@ impl Gathered {
         *last = now;
     }
 
+    /// The last window that was under way has arrived: whoever waited for it will push again, and is given the time to.
+    pub fn arrived(&mut self, now: Time) {
+        self.open = self.open.map(|_| (now, now));
+    }
+
     /// This worker has pushed.
     pub fn pushed(&mut self, worker: WorkerId) {
         self.pushers.insert(worker);
@@ -60,16 +67,16 @@ impl Gathered {
         let Some((open, last)) = self.open.filter(|_| under_way < UNDER_WAY) else { return false };
         let all = || std::iter::once(&self.rows).chain(self.held.values());
         let bytes = all().map(Dirty::len).sum::<usize>() * row_bytes;
-        if self.needed || bytes >= LARGE_BYTES || now.since(last) >= QUIET {
+        if self.needed || bytes >= LARGE_BYTES {
             return true;
         }
+        let is_quiet = now.since(last) >= QUIET;
         // Whether each row was pushed to as often as there are workers that push.
         let pushers = self.pushers.len().max(self.pushers_before);
         let has_all = all().map(Dirty::times).sum::<usize>() * row_bytes >= pushers * bytes;
         match under_way {
-            // A clock alone can wait for a moment, and goes with what comes next.
-            _ if bytes == 0 => false,
-            0 => has_all || bytes <= SMALL_BYTES || now.since(open) >= LONGEST,
+            _ if bytes == 0 => now.since(last) >= CLOCK_ALONE,
+            0 => has_all || is_quiet || bytes <= SMALL_BYTES || now.since(open) >= LONGEST,
             _ => has_all && bytes >= STRIDE_BYTES,
         }
     }
@@ -137,10 +144,13 @@ mod tests {
         push(&mut window, 0, 0..100, at(0));
         push(&mut window, 1, 100..200, at(0));
         assert!(!window.is_due(at(0), ROW, 0), "each row was pushed to once, by one of two");
-        assert!(window.is_due(at(1), ROW, 0) && window.is_due(at(1), ROW, 3), "nothing more comes");
-        push(&mut window, 0, 200..300, at(16));
-        assert!(window.is_due(at(16), ROW, 0) && !window.is_due(at(16), ROW, 1), "it was open for long");
+        assert!(!window.is_due(at(3), ROW, 0) && window.is_due(at(4), ROW, 0), "nothing more comes");
+        assert!(!window.is_due(at(4), ROW, 1), "until something arrives, for which they may be waiting");
+        window.arrived(at(4));
+        assert!(!window.is_due(at(7), ROW, 0) && window.is_due(at(8), ROW, 0), "they have the time to go on");
+        push(&mut window, 0, 200..300, at(20));
+        assert!(window.is_due(at(20), ROW, 0) && !window.is_due(at(20), ROW, 1), "it was open for long");
         window.needed = true;
-        assert!(window.is_due(at(16), ROW, 1));
+        assert!(window.is_due(at(20), ROW, 1));
     }
 }
