@@ -1,15 +1,24 @@
-//! The thread that runs the coordinator.
+//! The thread that runs a coordinator: it stands for election, leads while it may, and tells everybody where to go while another does.
+//! The only one of a run is elected by a registry of its own process, at once and for life.
 
-use crate::checkpoints::Keeper;
-use crate::probe::Probes;
-use crate::record::{Recorder, Subject};
-use crate::server::forward;
+use crate::leading::Leading;
+use crate::office::{Office, Word};
+use crate::record::Recorder;
+use crate::registry::Registry;
 use crate::{CheckpointSettings, Leave, NodeError};
-use machine::{Coordinator, CoordinatorInput, Membership, Outbox, Resume, Size};
+use machine::{Membership, Resume, Size};
 use net::{Event, Transport, Waiter};
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
-use types::{Span, Time};
+use types::{NodeId, Time};
+use wire::{Control, Frame, Head, Message};
 
+/// How often it looks around.
+const LOOK: Duration = Duration::from_millis(50);
+/// How often people are told who is missing.
+const SAY_AFTER: Duration = Duration::from_secs(5);
+
+const LED: &str = "this coordinator has led for as long as it may, and waits for the registry to let one lead again";
 /// Why the run ends with a coordinator that is told to leave.
 const ALONE: &str =
     "it was told to leave, and no other could lead; several coordinators with a registry take over from each other";
@@ -52,122 +61,209 @@ impl CoordinatorSettings {
     }
 }
 
-/// Runs a coordinator until everybody has left, or until a node is lost.
+/// Runs the only coordinator of a run until everybody has left, or until a node is lost. Its memory ends with this process: whoever would
+/// have another take over runs several, with [`run_candidate`].
 pub fn run_coordinator(
-    mut transport: impl Transport,
-    mut waiter: impl Waiter,
+    transport: impl Transport,
+    waiter: impl Waiter,
     settings: CoordinatorSettings,
-    mut recorder: Option<Recorder>,
+    recorder: Option<Recorder>,
 ) -> Result<(), NodeError> {
-    let CoordinatorSettings {
-        size,
-        membership,
-        join_limit,
-        patience,
-        farewell,
-        linger,
-        checkpoints,
-        resume,
-        job,
-        leave,
-    } = settings;
-    let probes = Probes::within(patience);
-    let patience = Span(patience.as_nanos() as u64);
-    let start = Instant::now();
-    let mut machine = Coordinator::new(size, membership, patience).of_job(&job);
-    if let Some(recorder) = &mut recorder {
-        recorder.begin(Subject::Coordinator { size, membership, patience })?;
-    }
-    if let Some(resume) = &resume {
-        tracing::info!(clock = resume.clock.0, slices = resume.slices, "resuming from {}", resume.name);
-        if let Some(recorder) = &recorder {
-            recorder.input(CoordinatorInput::Resume(Box::new(resume.clone())));
-        }
-        machine.resume(resume.clone());
-    }
-    let no_thread =
-        |error: std::io::Error| NodeError::NoThread { name: "checkpoints".into(), reason: error.to_string() };
-    let mut keeper =
-        checkpoints.map(|settings| Keeper::start(settings, resume.as_ref(), true)).transpose().map_err(no_thread)?;
-    let mut out = Outbox::new();
-    let mut ending: Option<Instant> = None;
-    let mut said = Instant::now();
-    loop {
-        waiter.wait(Some(Duration::from_millis(50)));
-        let now = Time(start.elapsed().as_nanos() as u64);
-        while let Some(event) = transport.next() {
-            // A broken connection is not a dead node: it has until the end of everybody's patience to call again. But one whose process
-            // has ended need not be waited for.
-            if let Event::Disconnected(node) = event
-                && let Some(address) = machine.address(node)
-            {
-                probes.ask(node, address);
-            }
-            if let Event::Frame(frame) = event {
-                if let Some(recorder) = &recorder {
-                    recorder.input(CoordinatorInput::Frame(now, Box::new(frame.clone())));
-                }
-                machine.handle(now, frame, &mut out);
-                forward(&mut out, &mut transport, recorder.as_ref());
-            }
-        }
-        for node in probes.ended() {
-            if let Some(recorder) = &recorder {
-                recorder.input(CoordinatorInput::Gone(node));
-            }
-            machine.gone(node, &mut out);
-            forward(&mut out, &mut transport, recorder.as_ref());
-        }
-        if let Some(recorder) = &recorder {
-            recorder.input(CoordinatorInput::Tick(now));
-        }
-        machine.tick(now, &mut out);
-        forward(&mut out, &mut transport, recorder.as_ref());
-        let told = keeper.as_mut().map(|keeper| keeper.turn(now, &mut machine, &mut out));
-        if let Some(recorder) = &recorder {
-            told.into_iter().flatten().for_each(|input| recorder.input(input));
-        }
-        forward(&mut out, &mut transport, recorder.as_ref());
-        if leave.is_asked() && machine.lost().is_none() && !machine.is_finished() {
-            if !machine.has_begun() {
-                return Err(NodeError::LeftEarly);
-            }
-            if let Some(recorder) = &recorder {
-                recorder.input(CoordinatorInput::GiveUp(ALONE.to_owned()));
-            }
-            machine.give_up(ALONE.to_owned(), &mut out);
-            forward(&mut out, &mut transport, recorder.as_ref());
-        }
-        transport.flush();
-        say_news(&mut machine);
-        if let Some(missing) = machine.missing().filter(|_| said.elapsed() > Duration::from_secs(5)) {
-            said = Instant::now();
-            tracing::info!(seconds = start.elapsed().as_secs(), "{missing}");
-        }
-        if !machine.has_begun() && start.elapsed() > join_limit {
-            let reason = machine.missing().unwrap_or_else(|| "a node went away before the others had come".to_owned());
-            return Err(NodeError::NotBegun { seconds: join_limit.as_secs(), reason });
-        }
-        let over = machine.is_finished() || machine.lost().is_some();
-        if over && ending.is_none() {
-            ending = Some(Instant::now());
-        }
-        let stay = if machine.lost().is_some() { linger } else { farewell };
-        if ending.is_some_and(|ending| ending.elapsed() >= stay) {
-            if let Some(keeper) = keeper.take() {
-                keeper.finish(&mut machine);
-            }
-            return match machine.lost() {
-                Some((node, reason)) => Err(NodeError::Lost { node, reason: reason.to_owned() }),
-                None => Ok(()),
-            };
-        }
-    }
+    let office = Office::alone(&settings.job, settings.patience);
+    Candidacy::new(settings, office, recorder).run(transport, waiter)
 }
 
-/// Tells people who came and went.
-pub(crate) fn say_news(machine: &mut Coordinator) {
-    for news in machine.take_news() {
-        tracing::warn!(node = %news.node, "{}", news.what);
+/// Runs one of several coordinators until the run that they coordinate is over, or lost. `registry` says which of them leads.
+pub fn run_candidate(
+    transport: impl Transport,
+    waiter: impl Waiter,
+    settings: CoordinatorSettings,
+    registry: Box<dyn Registry>,
+) -> Result<(), NodeError> {
+    let office = Office::open(registry, waiter.waker(), settings.patience)?;
+    Candidacy::new(settings, office, None).run(transport, waiter)
+}
+
+/// A coordinator that stands for election: it leads, or another does, or nobody.
+struct Candidacy {
+    settings: CoordinatorSettings,
+    office: Office,
+    /// Taken by whoever leads: one that has a recorder leads from its beginning to its end.
+    recorder: Option<Recorder>,
+    leading: Option<Leading>,
+    /// Where the one that leads is met, if that is another.
+    leader: String,
+    /// Whether the run was there before this one led: then its memory is not of a run that ended before.
+    was_there: bool,
+    start: Instant,
+    /// When the registry was last heard of, and what it said when it was not.
+    answered: Instant,
+    silence: Option<String>,
+    /// When people were last told who is missing.
+    said: Instant,
+}
+
+/// What ends a coordinator.
+type Ended = Result<(), NodeError>;
+
+impl Candidacy {
+    fn new(settings: CoordinatorSettings, office: Office, recorder: Option<Recorder>) -> Self {
+        let start = Instant::now();
+        let (leading, leader, was_there, silence) = (None, String::new(), false, None);
+        Self { settings, office, recorder, leading, leader, was_there, start, answered: start, silence, said: start }
+    }
+
+    fn run(mut self, mut transport: impl Transport, mut waiter: impl Waiter) -> Ended {
+        loop {
+            waiter.wait(Some(LOOK));
+            if let ControlFlow::Break(ended) = self.turn(&mut transport) {
+                transport.flush();
+                return ended;
+            }
+            transport.flush();
+        }
+    }
+
+    fn turn(&mut self, transport: &mut impl Transport) -> ControlFlow<Ended> {
+        self.hear()?;
+        if self.leading.as_ref().is_some_and(|leading| Instant::now() >= leading.until) {
+            self.lead_no_more();
+            self.office.stand();
+        }
+        let now = self.now();
+        while let Some(event) = transport.next() {
+            match (&mut self.leading, event) {
+                (Some(leading), event) => leading.take(now, event, transport),
+                (None, Event::Frame(frame)) => {
+                    let head = Head::plain(NodeId::Coordinator, frame.head.from);
+                    let message = Message::Control(Control::Follow { leader: self.leader.clone() });
+                    transport.send(Frame { head, message });
+                }
+                (None, Event::Disconnected(_)) => {}
+            }
+        }
+        if let Some(leading) = &mut self.leading {
+            leading.tick(now, transport);
+        }
+        if self.settings.leave.is_asked() {
+            self.leave(transport)?;
+        }
+        if let Some(leading) = &mut self.leading {
+            leading.keep(&mut self.office);
+        }
+        // One that keeps its memory itself has kept it by now.
+        self.hear()?;
+        if let Some(leading) = &mut self.leading {
+            leading.say_what_is_kept(transport);
+            if let Some(ended) = leading.ended(&self.settings) {
+                // Nobody goes on from it; those who follow end, too, when they find it gone.
+                self.office.forget();
+                return ControlFlow::Break(ended);
+            }
+            let Some(missing) = leading.missing() else { return self.mind_the_registry() };
+            if self.said.elapsed() > SAY_AFTER {
+                self.said = Instant::now();
+                tracing::info!(seconds = self.start.elapsed().as_secs(), "{missing}");
+            }
+            if self.start.elapsed() > self.settings.join_limit {
+                let seconds = self.settings.join_limit.as_secs();
+                return ControlFlow::Break(Err(NodeError::NotBegun { seconds, reason: missing }));
+            }
+        }
+        self.mind_the_registry()
+    }
+
+    fn now(&self) -> Time {
+        Time(self.start.elapsed().as_nanos() as u64)
+    }
+
+    /// Gives up a registry that was not heard of for as long as nodes wait for the run to begin.
+    fn mind_the_registry(&mut self) -> ControlFlow<Ended> {
+        let limit = self.settings.join_limit;
+        match self.silence.take_if(|_| self.answered.elapsed() > limit) {
+            Some(reason) => ControlFlow::Break(Err(NodeError::Registry { reason })),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Takes what the registry has said.
+    fn hear(&mut self) -> ControlFlow<Ended> {
+        for word in self.office.words() {
+            if !matches!(word, Word::Unreachable(_) | Word::Ended) {
+                (self.answered, self.silence) = (Instant::now(), None);
+            }
+            match word {
+                Word::Leads { term, until, memory } => match self.lead(term, until, memory) {
+                    Ok(leading) => self.leading = Some(leading),
+                    Err(error) => return ControlFlow::Break(Err(error)),
+                },
+                Word::Over => {
+                    tracing::warn!("the run is over: whoever led has removed its memory");
+                    return ControlFlow::Break(Ok(()));
+                }
+                Word::Until(until) => self.leading.iter_mut().for_each(|leading| leading.until = until),
+                Word::Kept(number) => self.leading.iter_mut().for_each(|leading| leading.kept(number)),
+                Word::Follows(other) => {
+                    if self.leading.take().is_some() || !self.was_there || self.leader != other {
+                        tracing::warn!(leader = other, "this coordinator follows; another leads");
+                    }
+                    (self.leader, self.was_there) = (other, true);
+                }
+                Word::Ended if self.leading.is_some() => self.lead_no_more(),
+                Word::Ended => {}
+                Word::Unreachable(reason) => {
+                    let waits = match &self.leading {
+                        Some(leading) if !leading.waits() => "the run goes on while nothing changes",
+                        None if !self.leader.is_empty() => "this coordinator could not take over",
+                        _ => "the run waits",
+                    };
+                    tracing::warn!("{waits}: {reason}");
+                    self.silence = Some(reason);
+                }
+                Word::Hopeless(error) => {
+                    return ControlFlow::Break(Err(NodeError::Registry { reason: error.to_string() }));
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Leads from now on, and goes on from what was kept, unless that is of a run that ended before this process was there.
+    fn lead(&mut self, term: u64, until: Instant, memory: Option<Vec<u8>>) -> Result<Leading, NodeError> {
+        if self.office.is_alone() {
+            let machine = Leading::begin(&self.settings, self.recorder.as_mut())?;
+            // A term of 0 says that there never is another.
+            return Leading::new(0, until, machine, self.recorder.take(), &self.settings);
+        }
+        let machine = match memory {
+            Some(memory) => Leading::recall(&self.settings, self.now(), &memory, self.was_there)?,
+            None => Leading::begin(&self.settings, None)?,
+        };
+        tracing::warn!(term, begun = machine.has_begun(), "this coordinator leads");
+        Leading::new(term, until, machine, None, &self.settings)
+    }
+
+    fn lead_no_more(&mut self) {
+        self.leading = None;
+        (self.leader, self.was_there) = (String::new(), true);
+        tracing::warn!("{LED}");
+    }
+
+    /// One of several lets another lead, and the only one ends the run.
+    fn leave(&mut self, transport: &mut impl Transport) -> ControlFlow<Ended> {
+        if self.office.is_alone() {
+            let left = self.leading.as_mut().is_some_and(|leading| leading.give_up(ALONE, transport));
+            return if left { ControlFlow::Continue(()) } else { ControlFlow::Break(Err(NodeError::LeftEarly)) };
+        }
+        // Whoever is told to go elsewhere need not wait until this one is silent.
+        for node in self.leading.iter().flat_map(Leading::everybody) {
+            let message = Message::Control(Control::Follow { leader: String::new() });
+            transport.send(Frame { head: Head::plain(NodeId::Coordinator, node), message });
+        }
+        let led = self.leading.is_some();
+        tracing::warn!(led, "this coordinator was told to leave, and does; another may lead");
+        // Before they hear of it.
+        self.office.resign();
+        ControlFlow::Break(Ok(()))
     }
 }

@@ -5,12 +5,12 @@
 //! through another thread, and a background thread keeps things moving while the program computes.
 
 mod calls;
-mod candidate;
 mod checkpoints;
 mod contact;
 mod coordinator;
 mod driver;
 mod join;
+mod leading;
 mod leave;
 mod office;
 mod probe;
@@ -21,9 +21,8 @@ mod stopwatch;
 mod wait;
 
 pub use calls::Calls;
-pub use candidate::run_candidate;
 pub use checkpoints::{CheckpointSettings, describe_checkpoint, open_resume};
-pub use coordinator::{CoordinatorSettings, run_coordinator};
+pub use coordinator::{CoordinatorSettings, run_candidate, run_coordinator};
 pub use driver::{Driver, DriverSettings};
 pub use join::{Joined, Wanted, join};
 pub use leave::Leave;

@@ -1,9 +1,11 @@
-//! The thread that talks to the registry for a coordinator, so that one that answers late, or never, holds up nobody.
+//! Who talks to the registry for a coordinator: a thread, so that one that answers late, or never, holds up nobody; and where the registry
+//! is this process's own and answers at once, nobody else.
 
 use crate::NodeError;
 use crate::contact::{beat_every, span};
-use crate::registry::{Registry, RegistryError, Standing};
+use crate::registry::{Candidate, InProcess, Registry, RegistryError, Standing};
 use net::Waker;
+use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,6 +13,8 @@ use types::Measured;
 
 /// How often people are told that the registry does not answer.
 const TELL_AFTER: Duration = Duration::from_secs(3);
+/// The lease of a coordinator that no other stands beside: as long as it lives.
+const FOR_LIFE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// What the coordinator wants.
 enum Wish {
@@ -44,60 +48,99 @@ pub(crate) enum Word {
     Hopeless(RegistryError),
 }
 
-/// A coordinator's way to the thread.
+/// A coordinator's way to the registry.
 pub(crate) struct Office {
-    wishes: Sender<Wish>,
+    clerk: Desk,
     words: Receiver<Word>,
-    thread: Option<JoinHandle<()>>,
+}
+
+/// Where the clerk is.
+enum Desk {
+    /// Here: it is done with a wish when the wish was said.
+    Here(Box<Clerk>),
+    Thread {
+        wishes: Sender<Wish>,
+        thread: Option<JoinHandle<()>>,
+    },
 }
 
 impl Office {
     /// Stands for election from now on. `waker` is used when there is a word.
     pub fn open(registry: Box<dyn Registry>, waker: Waker, patience: Duration) -> Result<Self, NodeError> {
         let (wishes, taken) = channel();
-        let (said, words) = channel();
-        let (every, trip) = (beat_every(patience), Measured::default());
-        let clerk =
-            Clerk { registry, said, waker, every, trip, leads: false, has_seen: false, pending: None, told: None };
+        let (clerk, words) = Clerk::new(registry, Some(waker), patience);
         let thread = std::thread::Builder::new().name("registry".to_owned()).spawn(move || clerk.work(&taken));
         let no_thread =
             |error: std::io::Error| NodeError::NoThread { name: "the registry".to_owned(), reason: error.to_string() };
-        Ok(Self { wishes, words, thread: Some(thread.map_err(no_thread)?) })
+        Ok(Self { clerk: Desk::Thread { wishes, thread: Some(thread.map_err(no_thread)?) }, words })
+    }
+
+    /// For the only coordinator of a job, whose memory is this process's.
+    pub fn alone(job: &str, patience: Duration) -> Self {
+        let candidate = Candidate { lease: FOR_LIFE, ..Candidate::new(job, "") };
+        let (clerk, words) = Clerk::new(Box::new(InProcess::new().stand(candidate)), None, patience);
+        Self { clerk: Desk::Here(Box::new(clerk)), words }
+    }
+
+    /// Whether no other coordinator stands.
+    pub fn is_alone(&self) -> bool {
+        matches!(self.clerk, Desk::Here(_))
     }
 
     /// Has a memory kept. Numbers grow.
-    pub fn keep(&self, number: u64, memory: Vec<u8>) {
-        self.wishes.send(Wish::Keep(number, memory)).ok();
+    pub fn keep(&mut self, number: u64, memory: &[u8]) {
+        self.wish(Wish::Keep(number, memory.to_vec()));
     }
 
     /// Has it stand anew.
-    pub fn stand(&self) {
-        self.wishes.send(Wish::Stand).ok();
+    pub fn stand(&mut self) {
+        self.wish(Wish::Stand);
     }
 
     /// Has the memory removed: the run is over, and nobody goes on from it.
-    pub fn forget(&self) {
-        self.wishes.send(Wish::Forget).ok();
+    pub fn forget(&mut self) {
+        self.wish(Wish::Forget);
+    }
+
+    /// Lets another lead, at once if the registry can be told.
+    pub fn resign(&mut self) {
+        self.wish(Wish::Resign);
+        if let Desk::Thread { thread, .. } = &mut self.clerk {
+            thread.take().into_iter().for_each(|thread| drop(thread.join()));
+        }
+    }
+
+    fn wish(&mut self, wish: Wish) {
+        match &mut self.clerk {
+            Desk::Here(clerk) => {
+                if clerk.take(wish).is_continue() {
+                    clerk.turn();
+                }
+            }
+            // A thread that is no more has said why.
+            Desk::Thread { wishes, .. } => drop(wishes.send(wish)),
+        }
     }
 
     /// What came of it since this was last asked.
-    pub fn words(&self) -> impl Iterator<Item = Word> + '_ {
-        self.words.try_iter()
+    pub fn words(&mut self) -> Vec<Word> {
+        if let Desk::Here(clerk) = &mut self.clerk {
+            clerk.turn();
+        }
+        self.words.try_iter().collect()
     }
 }
 
 impl Drop for Office {
-    /// Another is let in at once, if the registry can be told.
     fn drop(&mut self) {
-        self.wishes.send(Wish::Resign).ok();
-        self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
+        self.resign();
     }
 }
 
 struct Clerk {
     registry: Box<dyn Registry>,
     said: Sender<Word>,
-    waker: Waker,
+    waker: Option<Waker>,
     /// How often a lease is renewed, or asked for.
     every: Duration,
     /// How long the registry takes to answer.
@@ -107,47 +150,68 @@ struct Clerk {
     has_seen: bool,
     pending: Option<(u64, Vec<u8>)>,
     told: Option<Instant>,
+    /// When the registry is asked next.
+    next: Instant,
 }
 
 impl Clerk {
+    fn new(registry: Box<dyn Registry>, waker: Option<Waker>, patience: Duration) -> (Self, Receiver<Word>) {
+        let (said, words) = channel();
+        let (every, trip, next) = (beat_every(patience), Measured::default(), Instant::now());
+        let (leads, has_seen, pending, told) = (false, false, None, None);
+        (Self { registry, said, waker, every, trip, leads, has_seen, pending, told, next }, words)
+    }
+
     fn work(mut self, wishes: &Receiver<Wish>) {
-        let mut next = Instant::now();
         loop {
-            let pause = next.saturating_duration_since(Instant::now());
-            match wishes.recv_timeout(pause) {
-                Ok(Wish::Keep(number, memory)) => {
-                    self.pending = Some((number, memory));
-                    // Of those that wait already, only the last need be kept.
-                    while let Ok(wish) = wishes.try_recv() {
-                        match wish {
-                            Wish::Keep(number, memory) => self.pending = Some((number, memory)),
-                            Wish::Stand => (self.leads, self.pending) = (false, None),
-                            Wish::Forget => self.forget(),
-                            Wish::Resign => return drop(self.registry.resign()),
+            match wishes.recv_timeout(self.next.saturating_duration_since(Instant::now())) {
+                // Of the memories that wait already, only the last need be kept.
+                Ok(first) => {
+                    for wish in std::iter::once(first).chain(wishes.try_iter()) {
+                        if self.take(wish).is_break() {
+                            return;
                         }
                     }
                 }
-                Ok(Wish::Stand) => (self.leads, self.pending, next) = (false, None, Instant::now()),
-                Ok(Wish::Forget) => self.forget(),
                 Err(RecvTimeoutError::Timeout) => {}
-                Ok(Wish::Resign) | Err(RecvTimeoutError::Disconnected) => return drop(self.registry.resign()),
+                Err(RecvTimeoutError::Disconnected) => return drop(self.registry.resign()),
             }
-            let now = Instant::now();
-            let done = if now >= next { self.ask(now) } else { Ok(()) };
-            let done = done.and_then(|()| self.keep());
-            next = match done {
-                Ok(()) if now >= next => {
-                    self.trip.observe(span(now.elapsed()));
-                    now + self.every
-                }
-                Ok(()) => next,
-                Err(error) => {
-                    self.failed(error);
-                    // What could not be done is tried again when an answer would be late.
-                    let again = self.trip.limit(span(self.every / 5), span(self.every));
-                    Instant::now() + Duration::from_nanos(again.0)
-                }
-            };
+            self.turn();
+        }
+    }
+
+    /// Takes a wish, of which resigning is the last.
+    fn take(&mut self, wish: Wish) -> ControlFlow<()> {
+        match wish {
+            Wish::Keep(number, memory) => self.pending = Some((number, memory)),
+            Wish::Stand => (self.leads, self.pending, self.next) = (false, None, Instant::now()),
+            Wish::Forget => self.forget(),
+            Wish::Resign => {
+                // It leads no more, whether or not that could be told.
+                self.registry.resign().ok();
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Does what is due.
+    fn turn(&mut self) {
+        let now = Instant::now();
+        let is_due = now >= self.next;
+        let done = if is_due { self.ask(now) } else { Ok(()) };
+        match done.and_then(|()| self.keep()) {
+            Ok(()) if is_due => {
+                self.trip.observe(span(now.elapsed()));
+                self.next = now + self.every;
+            }
+            Ok(()) => {}
+            Err(error) => {
+                self.failed(error);
+                // What could not be done is tried again when an answer would be late.
+                let again = self.trip.limit(span(self.every / 5), span(self.every));
+                self.next = Instant::now() + Duration::from_nanos(again.0);
+            }
         }
     }
 
@@ -223,6 +287,6 @@ impl Clerk {
     fn unheard(&self, word: Word) {
         // Whoever does not listen any more has told this thread to end.
         self.said.send(word).ok();
-        self.waker.wake();
+        self.waker.iter().for_each(Waker::wake);
     }
 }

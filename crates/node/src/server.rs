@@ -287,7 +287,7 @@ fn say_goodbye(transport: &mut impl Transport, waiter: &mut impl Waiter, node: N
     }
 }
 
-pub(crate) fn forward(out: &mut Outbox, transport: &mut impl Transport, recorder: Option<&Recorder>) {
+fn forward(out: &mut Outbox, transport: &mut impl Transport, recorder: Option<&Recorder>) {
     for frame in out.drain() {
         if let Some(recorder) = recorder {
             recorder.output(&frame);

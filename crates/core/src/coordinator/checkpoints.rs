@@ -152,7 +152,7 @@ impl Coordinator {
     /// The run goes on from a checkpoint. To be said before anybody joins.
     pub fn resume(&mut self, resume: Resume) {
         self.keep_leases(&resume.leases, resume.clock);
-        self.checkpoints.resume = Some(resume);
+        (self.checkpoints.resume, self.touched) = (Some(resume), true);
     }
 
     /// The clock with which the run begins.
@@ -204,6 +204,7 @@ impl Coordinator {
     /// Whether the end of the run waits for a last checkpoint, which has yet to be written. One that is wanted is told so in the
     /// beginning, and that it is not if it cannot be begun.
     pub fn last_checkpoint(&mut self, wanted: bool) {
+        self.touched = true;
         self.checkpoints.last = match (self.checkpoints.last, wanted) {
             (Last::Unwanted, true) => Last::Wanted,
             (Last::Wanted, false) => Last::Over,
@@ -239,6 +240,7 @@ impl Coordinator {
     /// Decides at which clock a checkpoint is made, which was begun in a store under a name, and tells the servers.
     pub fn checkpoint(&mut self, now: Time, location: String, name: String, out: &mut Outbox) {
         let last = self.is_over();
+        self.touched = true;
         let known = &mut self.checkpoints;
         known.begun += 1;
         known.ahead = known.ahead.clamp(AHEAD, MOST_AHEAD);
@@ -357,7 +359,7 @@ impl Coordinator {
             }
         };
         if *last {
-            self.checkpoints.last = Last::Over;
+            (self.checkpoints.last, self.touched) = (Last::Over, true);
         }
         (self.checkpoints.ended, self.checkpoints.underway) = (Some(ended), None);
     }

@@ -299,6 +299,7 @@ impl Coordinator {
         let Some(known) = self.sets.get_mut(set as usize) else { return };
         if let Some(done) = known.forgetting.take_if(|forgetting| forgetting.waiting.is_empty()) {
             known.forgotten = done.through;
+            self.touched = true;
             // Every frontier is there: nobody asks for clocks before it, but for the checkpoint that is under way.
             known.ledger.settle(underway.map_or(done.clock, |underway| underway.min(done.clock)));
         }

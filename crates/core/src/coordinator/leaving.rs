@@ -58,6 +58,7 @@ impl Coordinator {
             seat.leaving && !seat.gone && matches!(node, NodeId::Server(index) if is_free(*index))
         });
         for node in free.map(|(node, _)| *node).collect::<Vec<_>>() {
+            self.touched = true;
             self.seats.get_mut(&node).into_iter().for_each(|seat| seat.gone = true);
             self.untold.remove(&node);
             self.forget_at_tables(node, out);

@@ -127,6 +127,12 @@ impl Coordinator {
         out
     }
 
+    /// Whether [`memory`](Self::memory) may say something else than when this was last asked: most of what arrives says only that somebody
+    /// lives, and it need not be made anew for that.
+    pub fn take_touched(&mut self) -> bool {
+        std::mem::take(&mut self.touched)
+    }
+
     /// Goes on from the memory of a coordinator that is no more. Nobody is given up before it had time to find this one and a whole patience
     /// has passed, and no server before whatever lease it was given has ended. The plan is said again.
     pub fn recall(

@@ -115,6 +115,8 @@ pub struct Coordinator {
     is_whole: bool,
     lost: Option<(NodeId, String)>,
     checkpoints: Checkpoints,
+    /// Whether what a successor has to know may have changed since that was last asked.
+    touched: bool,
 }
 
 impl Coordinator {
@@ -151,6 +153,7 @@ impl Coordinator {
             is_whole: true,
             lost: None,
             checkpoints: Checkpoints::default(),
+            touched: true,
         }
     }
 
@@ -213,6 +216,8 @@ impl Coordinator {
             seat.heard = now;
             seat.clock = seat.clock.max(frame.head.clock);
         }
+        // Signs of life are most of what arrives, and seldom change anything: where they do, that says so.
+        self.touched |= !matches!(control, Control::Beat | Control::AskStatus | Control::Report { .. });
         match control {
             Control::Join { token, job, .. } if !job.is_empty() && !self.job.is_empty() && job != self.job => {
                 let reason = format!(
@@ -332,6 +337,7 @@ impl Coordinator {
 
     /// A node's process has ended: its own host says so, and its lease with it.
     pub fn gone(&mut self, node: NodeId, out: &mut Outbox) {
+        self.touched = true;
         if self.begun && self.membership != Membership::Fixed {
             self.failed(node, "its process has ended".to_owned(), out);
             self.replan(out);
@@ -341,6 +347,7 @@ impl Coordinator {
     /// The coordinator itself cannot go on, and nobody can in its place: everybody is told.
     pub fn give_up(&mut self, reason: String, out: &mut Outbox) {
         if self.lost.is_none() {
+            self.touched = true;
             for node in self.everybody() {
                 Self::say(node, Control::Lost { node: NodeId::Coordinator, reason: reason.clone() }, out);
             }
@@ -385,6 +392,7 @@ impl Coordinator {
 
     /// A node is no more, or as good as that: the run does without it, or ends.
     fn failed(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
+        self.touched = true;
         if self.is_over() {
             self.lose_last_checkpoint(node);
             // Nobody wants what it held, and its goodbye may have been said to a coordinator that is no more.

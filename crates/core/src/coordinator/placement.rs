@@ -45,6 +45,7 @@ impl Coordinator {
         let (servers, copies) = (self.staying(), self.copies());
         let mut layout = Layout { chains: &mut self.chains, bytes: &self.bytes, servers: &servers, copies };
         self.changed |= change(&mut layout);
+        self.touched |= self.changed;
     }
 
     /// Whether there is another whole copy of everything that a server holds.

@@ -52,7 +52,7 @@ impl Coordinator {
         if !self.begun || !self.changed || self.adoption.is_some() {
             return;
         }
-        self.changed = false;
+        (self.changed, self.touched) = (false, true);
         self.fill_what_is_empty();
         self.plan.number = PlanNumber(self.plan.number.0 + 1);
         self.plan.workers = self.seated_workers();

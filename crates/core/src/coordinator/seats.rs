@@ -126,6 +126,7 @@ impl Coordinator {
     pub(super) fn beat(&mut self, from: NodeId, number: u64, out: &mut Outbox) {
         let Some(seat) = self.seats.get_mut(&from) else { return };
         let first = !std::mem::replace(&mut seat.ready, true);
+        self.touched |= first;
         if let Some((node, reason)) = &self.lost {
             // Said again to whoever missed it.
             return Self::say(from, Control::Lost { node: *node, reason: reason.clone() }, out);
@@ -159,8 +160,9 @@ impl Coordinator {
 
     /// Before the run begins a place is kept only for those who are there: people may take their time to start every process.
     pub(super) fn vacate_silent(&mut self, now: Time) {
-        let patience = self.patience;
+        let (patience, seated) = (self.patience, self.seats.len());
         self.seats.retain(|_, seat| now.since(seat.heard) <= patience);
+        self.touched |= self.seats.len() < seated;
         self.tokens.retain(|_, node| self.seats.contains_key(node));
     }
 }

@@ -115,7 +115,10 @@ impl Cluster {
             return self.dispatch(frames);
         }
         let memory = self.coordinator.memory();
-        if memory == *self.leadership.late.back().unwrap_or(&self.leadership.kept) {
+        let touched = self.coordinator.take_touched() || self.sabotage.is_some();
+        let is_kept = memory == *self.leadership.late.back().unwrap_or(&self.leadership.kept);
+        assert!(touched || is_kept, "a memory that is another, and says nothing of that, would not be kept");
+        if is_kept {
             return self.dispatch(frames);
         }
         let doom = self.leadership.doom.take();

@@ -60,9 +60,12 @@ proptest! {
     #[test]
     fn what_is_recalled_is_what_was_kept(steps in prop::collection::vec(any::<(u8, u8, u64)>(), 0..80)) {
         let (mut coordinator, mut now) = (begun(), Time(0));
+        let mut before = Vec::new();
         for taken in steps {
             step(&mut coordinator, &mut now, taken);
             let memory = coordinator.memory();
+            prop_assert!(coordinator.take_touched() || memory == before, "a change that would not be kept");
+            before.clone_from(&memory);
             let recalled = recall(now, &memory).expect("its own");
             prop_assert_eq!(&recalled.memory(), &memory);
             prop_assert_eq!(recalled.present, coordinator.present);
@@ -182,4 +185,20 @@ fn what_a_leader_of_the_past_says_is_not_heeded() {
     };
     assert!(!finish(3));
     assert!(!finish(2), "another leads by now");
+}
+
+#[test]
+fn signs_of_life_do_not_touch_the_memory() {
+    let mut coordinator = begun();
+    assert!(coordinator.take_touched());
+    for node in coordinator.everybody() {
+        let source = source(&coordinator, node);
+        said(&mut coordinator, Time(1), node, source, Control::Beat);
+    }
+    coordinator.tick(Time(2), &mut Outbox::new());
+    assert!(!coordinator.take_touched());
+    let worker = NodeId::Worker(0);
+    let source = source(&coordinator, worker);
+    said(&mut coordinator, Time(3), worker, source, Control::Barrier { number: 1 });
+    assert!(coordinator.take_touched());
 }

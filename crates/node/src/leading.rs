@@ -1,0 +1,223 @@
+//! A coordinator that leads: the machine, and what it may say.
+//!
+//! What it has decided it has kept before it tells anybody: frames wait until the memory that explains them is. Only answers to beats do
+//! not, for they say nothing but that it leads. One whose lease has ended is dropped with all that it knows, and whoever leads next goes on
+//! from what was kept.
+
+use crate::NodeError;
+use crate::checkpoints::Keeper;
+use crate::coordinator::CoordinatorSettings;
+use crate::office::Office;
+use crate::probe::Probes;
+use crate::record::{Recorder, Subject};
+use machine::{Coordinator, CoordinatorInput, Outbox};
+use net::{Event, Transport};
+use std::collections::VecDeque;
+use std::time::Instant;
+use types::{NodeId, Source, Span, Time};
+use wire::{Control, Frame, Message};
+
+/// One that leads.
+pub(crate) struct Leading {
+    term: u64,
+    /// It must not act as one that leads from then on.
+    pub until: Instant,
+    machine: Coordinator,
+    recorder: Option<Recorder>,
+    /// The memory that was last given to the registry, its number, and the last number that is kept.
+    memory: Vec<u8>,
+    number: u64,
+    kept: u64,
+    /// What may be said when a memory is kept.
+    held: VecDeque<(u64, Frame)>,
+    probes: Probes,
+    /// Keeps checkpoints, if any are made. One that was under way when the leader changed is given up, and the next is made.
+    keeper: Option<Keeper>,
+    ending: Option<Instant>,
+}
+
+impl Leading {
+    /// A machine for a run that has yet to begin.
+    pub fn begin(settings: &CoordinatorSettings, recorder: Option<&mut Recorder>) -> Result<Coordinator, NodeError> {
+        let CoordinatorSettings { size, membership, patience, ref job, ref resume, .. } = *settings;
+        let patience = Span(patience.as_nanos() as u64);
+        let mut machine = Coordinator::new(size, membership, patience).of_job(job);
+        let recorder = recorder.map(|recorder| {
+            recorder.begin(Subject::Coordinator { size, membership, patience })?;
+            Ok::<&Recorder, NodeError>(recorder)
+        });
+        let recorder = recorder.transpose()?;
+        if let Some(resume) = resume {
+            tracing::info!(clock = resume.clock.0, slices = resume.slices, "resuming from {}", resume.name);
+            let input = CoordinatorInput::Resume(Box::new(resume.clone()));
+            recorder.into_iter().for_each(|recorder| recorder.input(input.clone()));
+            machine.resume(resume.clone());
+        }
+        Ok(machine)
+    }
+
+    /// A machine that goes on from what was kept, unless that is of a run that ended before this process was there.
+    pub fn recall(
+        settings: &CoordinatorSettings,
+        now: Time,
+        memory: &[u8],
+        was_there: bool,
+    ) -> Result<Coordinator, NodeError> {
+        let CoordinatorSettings { size, membership, patience, ref job, .. } = *settings;
+        let patience = Span(patience.as_nanos() as u64);
+        let recalled = Coordinator::recall(now, memory, size, membership, patience);
+        let recalled = recalled.map_err(|error| NodeError::Registry { reason: error.to_string() })?;
+        if !was_there && (recalled.is_finished() || recalled.lost().is_some()) {
+            tracing::warn!("the registry remembers a run of this job that has ended; this is a new one");
+            return Self::begin(settings, None);
+        }
+        if settings.resume.is_some() && !was_there {
+            tracing::warn!(
+                "the registry remembers this run, which is taken up where it was, and not from a checkpoint; \
+                 if none of its processes is left, remove its memory first (etcdctl del --prefix PATH)"
+            );
+        }
+        Ok(recalled.of_job(job))
+    }
+
+    /// Leads with this machine until then, or longer if that is put off.
+    pub fn new(
+        term: u64,
+        until: Instant,
+        machine: Coordinator,
+        recorder: Option<Recorder>,
+        settings: &CoordinatorSettings,
+    ) -> Result<Self, NodeError> {
+        let no_thread =
+            |error: std::io::Error| NodeError::NoThread { name: "checkpoints".to_owned(), reason: error.to_string() };
+        let is_new = !machine.has_begun();
+        let keeper = settings.checkpoints.clone();
+        let keeper = keeper.map(|kept| Keeper::start(kept, settings.resume.as_ref(), is_new));
+        let keeper = keeper.transpose().map_err(no_thread)?;
+        let probes = Probes::within(settings.patience);
+        let (memory, held) = (Vec::new(), VecDeque::new());
+        Ok(Self { term, until, machine, recorder, memory, number: 0, kept: 0, held, probes, keeper, ending: None })
+    }
+
+    /// Takes what arrived.
+    pub fn take(&mut self, now: Time, event: Event, transport: &mut impl Transport) {
+        match event {
+            // A broken connection is not a dead node: it has until the end of everybody's patience to call again. But one whose process
+            // has ended need not be waited for.
+            Event::Disconnected(node) => {
+                if let Some(address) = self.machine.address(node) {
+                    self.probes.ask(node, address);
+                }
+            }
+            Event::Frame(frame) => self.tell(CoordinatorInput::Frame(now, Box::new(frame)), transport),
+        }
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Time, transport: &mut impl Transport) {
+        for node in self.probes.ended().collect::<Vec<_>>() {
+            self.tell(CoordinatorInput::Gone(node), transport);
+        }
+        self.tell(CoordinatorInput::Tick(now), transport);
+        let mut out = Outbox::new();
+        if let Some(keeper) = &mut self.keeper {
+            let told = keeper.turn(now, &mut self.machine, &mut out);
+            self.recorder.iter().for_each(|recorder| told.iter().cloned().for_each(|input| recorder.input(input)));
+        }
+        self.hold(out, transport);
+        for news in self.machine.take_news() {
+            tracing::warn!(node = %news.node, "{}", news.what);
+        }
+    }
+
+    /// The run ends for that reason, if it had begun: otherwise returns false.
+    pub fn give_up(&mut self, reason: &str, transport: &mut impl Transport) -> bool {
+        if self.machine.lost().is_none() && !self.machine.is_finished() {
+            if !self.machine.has_begun() {
+                return false;
+            }
+            self.tell(CoordinatorInput::GiveUp(reason.to_owned()), transport);
+        }
+        true
+    }
+
+    fn tell(&mut self, input: CoordinatorInput, transport: &mut impl Transport) {
+        self.recorder.iter().for_each(|recorder| recorder.input(input.clone()));
+        let mut out = Outbox::new();
+        input.apply(&mut self.machine, &mut out);
+        self.hold(out, transport);
+    }
+
+    /// What was said waits for the next memory to be kept, but for beats.
+    fn hold(&mut self, mut out: Outbox, transport: &mut impl Transport) {
+        for mut frame in out.drain() {
+            self.recorder.iter().for_each(|recorder| recorder.output(&frame));
+            frame.head.source = Source(self.term);
+            if matches!(frame.message, Message::Control(Control::Beat)) && Instant::now() < self.until {
+                transport.send(frame);
+            } else {
+                // Of which number, is known when all of this turn has been taken.
+                self.held.push_back((self.number + 1, frame));
+            }
+        }
+    }
+
+    /// Has the memory kept if it is another than before.
+    pub fn keep(&mut self, office: &mut Office) {
+        if !self.machine.take_touched() {
+            debug_assert_eq!(self.machine.memory(), self.memory, "a memory that is another says so");
+            return;
+        }
+        let memory = self.machine.memory();
+        if memory != self.memory {
+            self.number += 1;
+            office.keep(self.number, &memory);
+            self.memory = memory;
+        }
+    }
+
+    /// The memory of this number is kept, and so are those before.
+    pub fn kept(&mut self, number: u64) {
+        self.kept = self.kept.max(number);
+    }
+
+    /// Says what may be said.
+    pub fn say_what_is_kept(&mut self, transport: &mut impl Transport) {
+        let (number, kept) = (self.number, self.kept);
+        while self.held.front().is_some_and(|(after, _)| (*after).min(number) <= kept) {
+            self.held.pop_front().into_iter().for_each(|(_, frame)| transport.send(frame));
+        }
+    }
+
+    /// Whether something has to be kept before it is said.
+    pub fn waits(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Everybody who is there, or is about to be.
+    pub fn everybody(&self) -> Vec<NodeId> {
+        self.machine.everybody()
+    }
+
+    /// Whom a run that has not begun waits for.
+    pub fn missing(&self) -> Option<String> {
+        let absent = || "a node went away before the others had come".to_owned();
+        (!self.machine.has_begun()).then(|| self.machine.missing().unwrap_or_else(absent))
+    }
+
+    /// How the run has ended, if it has and everybody had time to hear of it.
+    pub fn ended(&mut self, settings: &CoordinatorSettings) -> Option<Result<(), NodeError>> {
+        let lost = self.machine.lost();
+        if !(self.machine.is_finished() || lost.is_some()) || self.kept < self.number {
+            return None;
+        }
+        let ending = *self.ending.get_or_insert_with(Instant::now);
+        let stay = if lost.is_some() { settings.linger } else { settings.farewell };
+        let result = lost.map(|(node, reason)| NodeError::Lost { node, reason: reason.to_owned() });
+        if ending.elapsed() < stay {
+            return None;
+        }
+        self.keeper.take().into_iter().for_each(|keeper| keeper.finish(&mut self.machine));
+        Some(result.map_or(Ok(()), Err))
+    }
+}
