@@ -65,6 +65,7 @@ for epoch in range(given.epochs):
     if rank == 0:
         print(f"epoch {epoch + 1}: loss {loss.item():.3f}", flush=True)
 slackwater.barrier()
+optimizer.synchronize()
 
 if rank == 0:
     pixels, labels = images("t10k")

@@ -77,6 +77,7 @@ for step in range(given.steps):
     if rank == 0 and (step + 1) % 100 == 0:
         print(f"step {step + 1}: loss {loss.item():.3f}", flush=True)
 slackwater.barrier()
+optimizer.synchronize()
 
 if rank == 0:
     model.eval()

@@ -69,12 +69,13 @@ def test_a_worker_that_is_killed_is_done_without_where_there_are_copies():
 
 
 SCRIPT = """
-import numpy, slackwater
+import sys, numpy, slackwater
 slackwater.init()
 table = slackwater.Table("sums", rows=1, updater="sum", slack=0)
 table.push(numpy.ones(1, "float32"))
 slackwater.clock()
-print("rank", slackwater.rank(), "of", slackwater.size(), "has", table.pull()[0])
+# One write, which that of another process cannot come between.
+sys.stdout.write(f"rank {slackwater.rank()} of {slackwater.size()} has {table.pull()[0]}\\n")
 """
 
 
@@ -107,3 +108,13 @@ def test_torchruns_variables_are_enough(tmp_path):
     said = [worker.communicate(timeout=120)[0] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], said
     assert lines("".join(said)) == ["rank 0 of 2 has 2.0", "rank 1 of 2 has 2.0"]
+
+
+def test_a_script_is_started_by_torchrun_itself(tmp_path):
+    pytest.importorskip("torch")
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done
+    assert lines(done.stdout) == ["rank 0 of 2 has 2.0", "rank 1 of 2 has 2.0"]

@@ -33,7 +33,6 @@ def test_tensors_are_pushed_and_filled_where_they_are(run):
         table.push(values.to("meta"))
 
 
-@pytest.mark.slow
 def test_slack_0_is_distributed_data_parallel(tmp_path):
     results = slackwater.launch(equality.compare_all, CASES, tmp_path / "store", workers=4, servers=2)
     assert len({process for process, _ in results}) == 4
@@ -123,16 +122,107 @@ def several(slack, average):
     (model.weight * (rank + 1)).sum().backward()
     optimizer.step()
     slackwater.barrier()
-    if slack:
-        optimizer._policy._pull()
+    optimizer.synchronize()
     return began, model.weight.item()
 
 
-@pytest.mark.slow
+def several_after_another(cases):
+    return [several(*case) for case in cases]
+
+
 def test_averages_are_by_worker_or_by_samples():
-    assert slackwater.launch(several, 0, "workers", workers=2, servers=1) == [(0, -1.5)] * 2
-    assert slackwater.launch(several, 0, "samples", workers=2, servers=1) == [(0, -1.75)] * 2
-    assert slackwater.launch(several, 2, "workers", workers=2, servers=1) == [(0, -1.5)] * 2
+    cases = [(0, "workers"), (0, "samples"), (2, "workers")]
+    results = slackwater.launch(several_after_another, cases, workers=2, servers=1)
+    assert results == [[(0, -1.5), (0, -1.75), (0, -1.5)]] * 2
+
+
+def test_front_layers_overtake_what_waits(run):
+    from slackwater.torch import _sending
+
+    sent = []
+
+    class Slow:
+        """A push that is done when somebody waits for it."""
+
+        def __init__(self, name):
+            sent.append(name)
+            self.waited = False
+
+        def done(self):
+            return self.waited
+
+        def wait(self):
+            self.waited = True
+
+    sending = _sending.Sending(credit=20)
+    # As backward comes to them: the last layers first.
+    for place in (5, 4, 3, 2, 1):
+        sending.push(place, 10, lambda place=place: Slow(place))
+    assert sent == [5, 4], "so much is under way"
+    sending.finish()
+    assert sent == [5, 4, 1, 2, 3]
+    sending.push(1, 50, lambda: Slow("large"))
+    assert sent[-1] == "large", "what is larger than the credit goes alone"
+
+
+def test_backward_with_little_credit_sends_front_layers_first_and_learns_the_same(run, monkeypatch):
+    from slackwater.torch import _flat, _sending
+
+    monkeypatch.setattr(_flat, "FUSED_BYTES", 1)
+    order, models = [], []
+    for credit in (_sending.CREDIT_BYTES, 1):
+        model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(4)])
+        model.load_state_dict(models[0].state_dict() if models else model.state_dict())
+        models.append(model)
+        optimizer = slackwater.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model)
+        sending = optimizer._policy.sending
+        sending.credit = credit
+        push = sending.push
+        monkeypatch.setattr(sending, "push", lambda place, size, send: push(place, size, lambda: (order.append(place), send())[1]))
+        # Nothing is known to be done before it is waited for.
+        monkeypatch.setattr(_sending.Pushed, "is_done", lambda self: False)
+        if credit > 1:
+            gradients = None
+        model(torch.ones(2, 8)).sum().backward()
+        found = [parameter.grad.clone() for parameter in model.parameters()]
+        assert gradients is None or all(torch.equal(*pair) for pair in zip(found, gradients))
+        gradients = found
+    # A bucket for each parameter: with credit in the order of backward; with little the first alone, and then from the front.
+    assert order == [8, 7, 6, 5, 4, 3, 2, 1] + [8, 1, 2, 3, 4, 5, 6, 7], order
+
+
+def travels(more):
+    """Whether the rows for the next step had come when this step was done, and the bias in the end."""
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(1, 1)
+    with torch.no_grad():
+        model.bias.zero_()
+    optimizer = slackwater.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model, slack=1, **more)
+    if slackwater.rank() == 1:
+        # Not before the other has looked.
+        slackwater.barrier()
+    model(torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    had_come = all(part.asked.done() for part in optimizer._policy.parts)
+    if slackwater.rank() == 0:
+        slackwater.barrier()
+    model(torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+    slackwater.barrier()
+    optimizer.synchronize()
+    return had_come, round(model.bias.item(), 4)
+
+
+def travel(cases):
+    return [travels(case) for case in cases]
+
+
+def test_with_slack_a_step_does_not_wait_for_the_rows_of_the_next():
+    results = slackwater.launch(travel, [{}, {"on": "servers"}], workers=2, servers=1)
+    # Two steps of both workers, with a gradient of 1 each. Worker 1 has not even begun when worker 0's first is done.
+    assert [bias for _, bias in results[0]] == [bias for _, bias in results[1]] == [-2.0, -2.0], results
+    assert [had_come for had_come, _ in results[0]] == [False, False], results
 
 
 def test_embeddings_learn_rows_that_appear_on_first_use(run):

@@ -8,11 +8,24 @@ use crate::run::{Failure, cargo, succeed};
 /// How much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Built as the other crates are, and tested with NumPy; with PyTorch, too, where the environment has it. Some seconds once it is built.
+    /// Built as the other crates are, and tested with NumPy; with PyTorch, too, where the environment has it, which includes equality with
+    /// DistributedDataParallel. Less than a minute once it is built.
     Core,
-    /// Installed from its wheel, and tested with PyTorch, which is installed if it must be.
+    /// Installed from its wheel, also where there is nothing but Python, and tested with PyTorch, which is installed if it must be.
     Whole,
 }
+
+/// A run with neither NumPy nor PyTorch.
+const USE: &str = "
+import array, sys, slackwater
+with slackwater.init():
+    table = slackwater.Table('t', rows=2, updater='sum', slack=0)
+    table.push(array.array('f', [1, 2]))
+    out = array.array('f', [0, 0])
+    table.pull(out=out)
+assert out.tolist() == [1, 2], out
+assert not {'numpy', 'torch'} & set(sys.modules)
+";
 
 /// Builds, installs and tests.
 pub fn run(root: &Path, part: Part) -> Result<(), Failure> {
@@ -27,9 +40,7 @@ pub fn run(root: &Path, part: Part) -> Result<(), Failure> {
         Part::Core => &["numpy", "pytest"],
         Part::Whole => &["numpy", "pytest", "torch"],
     };
-    let imports = format!("import {}", needs.join(", "));
-    let has_all = Command::new(&python).args(["-c", &imports]).output().is_ok_and(|done| done.status.success());
-    if !has_all {
+    if !imports(&python, needs) {
         succeed(pip(&python, root, needs))?;
     }
     let mut test = Command::new(&python);
@@ -41,10 +52,54 @@ pub fn run(root: &Path, part: Part) -> Result<(), Failure> {
             succeed(build)?;
             let package = lay_out(root, &folder)?;
             test.args(["-m", "not slow"]).env("PYTHONPATH", package);
+            if !imports(&python, &["torch"]) {
+                println!("Python package: no PyTorch in {}, so that its tests are left out", folder.display());
+            }
         }
-        Part::Whole => succeed(pip(&python, root, &["--force-reinstall", "--no-deps", "."]))?,
+        Part::Whole => {
+            let wheel = build_wheel(root, &python, &folder)?;
+            succeed(pip(&python, root, &["--force-reinstall", "--no-deps", &wheel]))?;
+            install_bare(root, &folder.join("bare"), &wheel)?;
+        }
     }
     succeed(test)
+}
+
+fn imports(python: &Path, modules: &[&str]) -> bool {
+    let imports = format!("import {}", modules.join(", "));
+    Command::new(python).args(["-c", &imports]).output().is_ok_and(|done| done.status.success())
+}
+
+/// Makes the wheel, in a folder that has no other, and returns where it is.
+fn build_wheel(root: &Path, python: &Path, folder: &Path) -> Result<String, Failure> {
+    let into = folder.join("wheel");
+    let at = |error| Failure::File { path: into.display().to_string(), error };
+    if into.exists() {
+        std::fs::remove_dir_all(&into).map_err(at)?;
+    }
+    let mut make = Command::new(python);
+    make.args(["-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--wheel-dir"]);
+    make.arg(&into).arg(".").current_dir(root);
+    succeed(make)?;
+    let mut made = std::fs::read_dir(&into).map_err(at)?;
+    let wheel = made.next().unwrap_or_else(|| Err(std::io::ErrorKind::NotFound.into())).map_err(at)?;
+    Ok(wheel.path().display().to_string())
+}
+
+/// Installs the wheel in a new environment, with no compiler and no other command in its path, and uses it there.
+fn install_bare(root: &Path, folder: &Path, wheel: &str) -> Result<(), Failure> {
+    let mut make = Command::new("python3");
+    make.args(["-m", "venv", "--clear"]).arg(folder).current_dir(root);
+    succeed(make)?;
+    let commands = folder.join("bin");
+    let bare = |name: &str, arguments: &[&str]| {
+        let mut command = Command::new(commands.join(name));
+        command.args(arguments).env_clear().env("PATH", &commands).current_dir(folder);
+        succeed(command)
+    };
+    bare("python", &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", wheel])?;
+    bare("slackwater", &["--version"])?;
+    bare("python", &["-c", USE])
 }
 
 fn pip(python: &Path, root: &Path, what: &[&str]) -> Command {

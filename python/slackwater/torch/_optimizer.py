@@ -10,7 +10,7 @@ import torch
 from .. import _run
 from .._slackwater import RefusedError
 from .._table import Table
-from . import _flat, _policies
+from . import _flat, _policies, _weights
 
 
 def broadcast(tensors: Iterable[torch.Tensor], root: int = 0) -> None:
@@ -42,7 +42,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     * ``slack=0``: when ``backward()`` returns, ``.grad`` holds the mean over all workers, as with DistributedDataParallel. Each gradient is pushed
       while backward goes on with the layers before it. Clipping, schedulers and ``GradScaler`` work as they do alone.
     * ``slack=s``: workers may be s clocks apart. ``step()`` takes a step of the local optimiser, adds the change, divided by the number of
-      workers, to weights that all share, and reads those. The optimiser's state stays each worker's own.
+      workers, to weights that all share, and reads those, while the next step is computed. The optimiser's state stays each worker's own.
     * ``on="servers"``: ``step()`` pushes gradients, the servers keep the optimiser's state and apply the mean of each clock, and
       weights are read. For SGD with and without momentum, Adagrad and Adam, without weight decay; learning rates follow the
       schedulers of worker 0. Together with ``slack``.
@@ -91,9 +91,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._buffers = _policies.Buffers(model, **policy) if broadcast_buffers else None
         kind: Callable[..., Any]
         if on == "servers":
-            kind = _policies.OnServers
+            kind = _weights.OnServers
         elif slack > 0:
-            kind = _policies.Deltas
+            kind = _weights.Deltas
         else:
             kind = _policies.Means
             policy["by_samples"] = average == "samples"
@@ -141,6 +141,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         """Takes a step. Raises :class:`slackwater.RefusedError` if anybody's gradient was not finite."""
         return self._policy.step(closure)
+
+    def synchronize(self) -> None:
+        """Reads what all have made of the weights by now. With slack, a step uses weights that were asked for before it; before a model is tested or
+        saved, call this after :func:`slackwater.barrier`. With slack 0 there is nothing to do."""
+        self._policy.synchronize()
 
     def set_samples(self, count: float) -> None:
         """How many samples the gradients of the next ``backward()`` are the mean of, for ``average="samples"``."""
