@@ -164,3 +164,43 @@ fn bandwidth_is_honoured_by_keys_and_by_reads() {
     session.close().expect("a good end");
     server.join().expect("a good end");
 }
+
+/// What a codec keeps back is not lost with the worker that kept it: whoever leaves in good order sends it first.
+#[test]
+fn a_worker_that_leaves_sends_what_its_codecs_owe() {
+    for (chain, combine) in [
+        ("topk=10%", Combine::Each),
+        ("1bit", Combine::Each),
+        ("topk=10%", Combine::Clock(Reduce::Sum)),
+        ("threshold=100", Combine::Clock(Reduce::Mean)),
+    ] {
+        let mut sessions = Session::embedded(Shape { servers: 2, workers: 2 }).expect("sessions");
+        let dense = TableSpec::dense("layer", 8, 16).updater(UpdaterSpec::Sum).combine(combine);
+        let sparse = TableSpec::sparse("words", 4).updater(UpdaterSpec::Sum).combine(combine);
+        let specs = [dense, sparse].map(|spec| spec.consistency(Consistency::Unbounded).codecs(Codecs::up([chain])));
+        let (leaves, stays) = (sessions.remove(0), sessions.remove(0));
+        let tables = specs.clone().map(|spec| leaves.table::<f32>(spec).expect("a table"));
+        let read = specs.map(|spec| stays.table::<f32>(spec).expect("a table"));
+        let values = |round: usize| (0..8 * 16).map(|place| ((place * 7 + round) % 13) as f32).collect::<Vec<f32>>();
+        let keys = tables[1].keys(&(0..32).map(|id| id * 1_000_003).collect::<Vec<u64>>());
+        for round in 0..3 {
+            drop(tables[0].push_range(0..8, values(round)).expect("sent"));
+            drop(tables[1].push(&keys, values(round)).expect("sent"));
+            leaves.clock().expect("ended");
+        }
+        drop(tables);
+        leaves.close().expect("a good end");
+        (0..4).for_each(|_| stays.clock().expect("ended"));
+        // Those who stay ended the same clocks, so a mean is of two.
+        let share = if combine == Combine::Clock(Reduce::Mean) { 0.5 } else { 1.0 };
+        let wanted: Vec<f32> =
+            (0..8 * 16).map(|place| (0..3).map(|round| values(round)[place] * share).sum()).collect();
+        let dense = read[0].pull_range(0..8).expect("asked").wait().expect("read");
+        let sparse = read[1].pull(&keys).expect("asked").wait().expect("read");
+        for (name, rows) in [("dense", dense.values()), ("sparse", sparse.values())] {
+            let worst = rows.iter().zip(&wanted).map(|(found, wanted)| (found - wanted).abs()).fold(0.0, f32::max);
+            assert!(worst < 1e-3, "{chain}, {combine:?}: {name} is {worst} off");
+        }
+        stays.close().expect("a good end");
+    }
+}

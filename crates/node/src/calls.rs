@@ -181,6 +181,13 @@ impl Calls<'_> {
         self.worker.barrier(self.out)
     }
 
+    /// See [`Worker::pay`].
+    pub fn pay(&mut self) -> bool {
+        let now = self.now();
+        self.note(|| WorkerInput::Pay(now));
+        self.worker.pay(now, self.out)
+    }
+
     /// See [`Worker::leave`].
     pub fn leave(&mut self) {
         self.note(|| WorkerInput::Leave);

@@ -143,6 +143,9 @@ impl Candidacy {
             }
         }
         if let Some(leading) = &mut self.leading {
+            if let Err(error) = leading.settle(&self.settings) {
+                return ControlFlow::Break(Err(error));
+            }
             leading.tick(now, transport);
         }
         if self.settings.leave.is_asked() {
@@ -233,19 +236,22 @@ impl Candidacy {
         if self.office.is_alone() {
             let machine = Leading::begin(&self.settings, self.recorder.as_mut())?;
             // A term of 0 says that there never is another.
-            return Leading::new(0, until, machine, self.recorder.take(), &self.settings);
+            return Leading::new(0, until, (machine, false), self.recorder.take(), &self.settings);
         }
         let machine = match memory {
             Some(memory) => Leading::recall(&self.settings, self.now(), &memory, self.was_there)?,
             None => Leading::begin(&self.settings, None)?,
         };
         tracing::warn!(term, begun = machine.has_begun(), "this coordinator leads");
-        Leading::new(term, until, machine, None, &self.settings)
+        // Whoever resumes expects that nobody is left; but somebody may be.
+        let is_doubted = machine.has_begun() && self.settings.resume.is_some() && !self.was_there;
+        Leading::new(term, until, (machine, is_doubted), None, &self.settings)
     }
 
     fn lead_no_more(&mut self) {
-        self.leading = None;
-        (self.leader, self.was_there) = (String::new(), true);
+        let led = self.leading.take();
+        self.was_there |= led.is_some_and(|leading| !leading.is_doubted());
+        self.leader = String::new();
         tracing::warn!("{LED}");
     }
 

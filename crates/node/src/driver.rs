@@ -365,12 +365,17 @@ impl Driver {
         }
     }
 
-    /// Says goodbye once everything is acknowledged, and waits for the answer.
+    /// Sends what codecs have kept back, says goodbye once everything is acknowledged, and waits for the answer.
     pub fn leave(&self) -> Result<(), NodeError> {
         // Reads that nobody will take the answer of are not waited for by one that is told to leave.
         let by_order = self.settings.leave.is_asked();
         let is_done = |worker: &Worker| if by_order { worker.is_settled() } else { worker.is_idle() };
         self.drive(Patience::Endless, |state| is_done(&state.worker).then_some(()))?;
+        if self.call(|worker| worker.pay()) {
+            self.drive(Patience::Endless, |state| state.worker.is_flushed().then_some(()))?;
+            self.call(|worker| worker.end_clock());
+            self.drive(Patience::Endless, |state| is_done(&state.worker).then_some(()))?;
+        }
         let begin = Instant::now();
         let mut said: Option<Instant> = None;
         // The coordinator may be gone already once everybody has left, so its answer is not insisted on.

@@ -13,7 +13,7 @@ use crate::record::{Recorder, Subject};
 use machine::{Coordinator, CoordinatorInput, Outbox};
 use net::{Event, Transport};
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use types::{NodeId, Source, Span, Time};
 use wire::{Control, Frame, Message};
 
@@ -33,6 +33,8 @@ pub(crate) struct Leading {
     probes: Probes,
     /// Keeps checkpoints, if any are made. One that was under way when the leader changed is given up, and the next is made.
     keeper: Option<Keeper>,
+    /// Until when somebody of the run that is remembered must call, where the run could also begin anew from a checkpoint.
+    doubted: Option<Instant>,
     ending: Option<Instant>,
 }
 
@@ -71,32 +73,66 @@ impl Leading {
             tracing::warn!("the registry remembers a run of this job that has ended; this is a new one");
             return Self::begin(settings, None);
         }
-        if settings.resume.is_some() && !was_there {
-            tracing::warn!(
-                "the registry remembers this run, which is taken up where it was, and not from a checkpoint; \
-                 if none of its processes is left, remove its memory first (etcdctl del --prefix PATH)"
-            );
-        }
         Ok(recalled.of_job(job))
     }
 
-    /// Leads with this machine until then, or longer if that is put off.
+    /// Leads with this machine until then, or longer if that is put off. One that was recalled and is `doubted` is kept if somebody calls.
     pub fn new(
         term: u64,
         until: Instant,
-        machine: Coordinator,
+        (machine, is_doubted): (Coordinator, bool),
         recorder: Option<Recorder>,
         settings: &CoordinatorSettings,
     ) -> Result<Self, NodeError> {
-        let no_thread =
-            |error: std::io::Error| NodeError::NoThread { name: "checkpoints".to_owned(), reason: error.to_string() };
-        let is_new = !machine.has_begun();
-        let keeper = settings.checkpoints.clone();
-        let keeper = keeper.map(|kept| Keeper::start(kept, settings.resume.as_ref(), is_new));
-        let keeper = keeper.transpose().map_err(no_thread)?;
         let probes = Probes::within(settings.patience);
-        let (memory, held) = (Vec::new(), VecDeque::new());
-        Ok(Self { term, until, machine, recorder, memory, number: 0, kept: 0, held, probes, keeper, ending: None })
+        let (memory, held, keeper, ending) = (Vec::new(), VecDeque::new(), None, None);
+        let doubted = is_doubted.then(|| Instant::now() + Duration::from_nanos(machine.finding().0));
+        let (number, kept) = (0, 0);
+        let mut leading =
+            Self { term, until, machine, recorder, memory, number, kept, held, probes, keeper, doubted, ending };
+        leading.settle(settings)?;
+        Ok(leading)
+    }
+
+    /// Begins anew if nobody has called of the run that is remembered, and keeps checkpoints once it is known which run it is.
+    pub fn settle(&mut self, settings: &CoordinatorSettings) -> Result<(), NodeError> {
+        if self.doubted.take_if(|until| Instant::now() >= *until).is_some() {
+            tracing::warn!(
+                "the registry remembers this run, and nobody of it has called for {:.1} s: it begins anew, from the checkpoint",
+                self.machine.finding().as_secs_f64()
+            );
+            self.held.clear();
+            self.machine = Self::begin(settings, None)?;
+        }
+        if let Some(kept) = settings.checkpoints.as_ref().filter(|_| self.keeper.is_none() && self.doubted.is_none()) {
+            let keeper = Keeper::start(kept.clone(), settings.resume.as_ref(), !self.machine.has_begun());
+            let no_thread = |error: std::io::Error| NodeError::NoThread {
+                name: "checkpoints".to_owned(),
+                reason: error.to_string(),
+            };
+            self.keeper = Some(keeper.map_err(no_thread)?);
+        }
+        Ok(())
+    }
+
+    /// Whether it is not known yet which run it leads.
+    pub fn is_doubted(&self) -> bool {
+        self.doubted.is_some()
+    }
+
+    /// Whether something that arrived is to be taken. While nobody has called of the run that is remembered, others who would join wait: they
+    /// ask again, of that run or of the one that begins anew.
+    fn admits(&mut self, frame: &Frame) -> bool {
+        if self.doubted.is_none() {
+            return true;
+        }
+        if self.machine.knows(frame) {
+            self.doubted = None;
+            let node = frame.head.from;
+            tracing::warn!(%node, "the registry remembers this run, and a node of it has called: it is taken up where it was, and not from the checkpoint");
+            return true;
+        }
+        !matches!(frame.message, Message::Control(Control::Join { .. }))
     }
 
     /// Takes what arrived.
@@ -109,6 +145,7 @@ impl Leading {
                     self.probes.ask(node, address);
                 }
             }
+            Event::Frame(frame) if !self.admits(&frame) => {}
             Event::Frame(frame) => self.tell(CoordinatorInput::Frame(now, Box::new(frame)), transport),
         }
     }

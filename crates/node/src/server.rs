@@ -125,7 +125,9 @@ pub fn run_server(
     }
     let mut out = Outbox::new();
     let mut early = joined.early.into_iter();
-    let (mut ticked, mut beat, mut worked) = (start, start, start);
+    let (mut ticked, mut worked) = (start, start);
+    // The first is due at once: before it is answered, a server that has a lease answers nobody.
+    let mut beat: Option<Instant> = None;
     let mut contact = Contact::new(start, settings.patience, settings.unled);
     let beat_every = contact.beat_every();
     let mut read = start;
@@ -224,8 +226,8 @@ pub fn run_server(
             }
         }
         forward(&mut out, &mut transport, recorder.as_ref());
-        if read - beat >= beat_every {
-            beat = read;
+        if beat.is_none_or(|beat| read - beat >= beat_every) {
+            beat = Some(read);
             contact.asked(read);
             if let Some(recorder) = &recorder {
                 recorder.input(ServerInput::Beat(now));

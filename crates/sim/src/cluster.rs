@@ -320,7 +320,10 @@ impl Cluster {
         let workers = (0..self.shape.workers).map(NodeId::Worker);
         for node in servers.chain(workers).chain([NodeId::Coordinator]) {
             self.later(TICK, Happening::Tick(node));
-            self.later(SAY_AGAIN, Happening::Beat(node));
+            // A server that has a lease answers nobody before its first beat was answered.
+            let is_leased = matches!(node, NodeId::Server(_)) && self.leadership.is_open();
+            let first = if is_leased { Span(0) } else { SAY_AGAIN };
+            self.later(first, Happening::Beat(node));
         }
         self.later(BREAKS, Happening::Break);
         (0..self.actors.len()).for_each(|worker| self.later(Span(0), Happening::Wake(worker)));

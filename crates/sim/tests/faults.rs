@@ -219,13 +219,15 @@ fn every_example_counts_once_when_somebody_is_lost_in_the_middle_of_a_commit() {
 /// A copy that knows of the streams what another slice knows takes over: what it takes to be there is not, or comes twice.
 #[test]
 fn windows_that_are_joined_though_they_differ_are_noticed() {
-    let found = some_seed(|seed| {
+    // The copy that was filled wrongly has to become the head before the run ends: about one seed in twenty.
+    let found = (0..200).find_map(|seed| {
         let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
         cluster.sabotage(Sabotage::JoinUnequalWindows);
         works(&mut cluster, seed, SHAPE, &rows(SHAPE.workers));
         let mut random = Random::new(seed ^ 0x5E12);
         cluster.join_server(Span(random.below(40_000_000)));
-        cluster.crash_server(random.below(3) as u32, Span(random.below(60_000_000)));
+        // When most copies that the new one is filled with are whole.
+        cluster.crash_server(random.below(3) as u32, Span(200_000_000 + random.below(60_000_000)));
         if let Err(stuck) = cluster.try_run() {
             return Some(stuck.to_string());
         }

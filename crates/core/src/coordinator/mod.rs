@@ -329,6 +329,17 @@ impl Coordinator {
         }
     }
 
+    /// Whether whoever says this has a place in the run, rather than asks for one, or only how it is.
+    #[must_use]
+    pub fn knows(&self, frame: &Frame) -> bool {
+        if let Message::Control(Control::Join { token, .. }) = &frame.message {
+            return self.tokens.contains_key(token);
+        }
+        let Head { from, source, .. } = frame.head;
+        let sits = |seat: &Seat| !seat.gone && (seat.source == source || matches!(from, NodeId::Server(_)));
+        self.seats.get(&from).is_some_and(sits)
+    }
+
     /// Where a node listens, of those that are there.
     #[must_use]
     pub fn address(&self, node: NodeId) -> Option<&str> {

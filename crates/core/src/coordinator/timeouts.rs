@@ -15,7 +15,8 @@ impl Coordinator {
     }
 
     /// Nodes have this long to find a successor, which they may look for elsewhere first, before anybody's patience begins.
-    pub(super) fn finding(&self) -> Span {
+    #[must_use]
+    pub fn finding(&self) -> Span {
         Span(self.patience.0 / 2 * 3)
     }
 

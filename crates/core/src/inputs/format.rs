@@ -160,6 +160,7 @@ impl WorkerInput {
                 (work.examples, work.busy).put(out);
             }
             Self::Barrier => out.push(15),
+            Self::Pay(now) => put_time(25, *now, out),
             Self::Leave => out.push(16),
             Self::Fail(reason) => {
                 out.push(17);
@@ -197,6 +198,7 @@ impl WorkerInput {
             }
             23 => Self::TakeLeases(Field::get(input)?),
             24 => Self::EndLeases(Field::get(input)?),
+            25 => Self::Pay(time(input)?),
             19 => Self::Ask(time(input)?, Field::get(input)?, lists.get(input)?),
             _ => return Err(UNKNOWN),
         })

@@ -119,6 +119,8 @@ pub enum WorkerInput {
     CommitLease(Time, LeaseId, Work),
     /// The program stands at a barrier.
     Barrier,
+    /// The program is about to leave: what its codecs owe is sent.
+    Pay(Time),
     /// The program says goodbye.
     Leave,
     /// The program cannot go on.
@@ -202,6 +204,7 @@ impl WorkerInput {
             Self::EndLeases(set) => worker.end_leases(set, out),
             Self::EndPush(ticket) => worker.end_push(ticket),
             Self::EndClock(now) => worker.end_clock(now, out),
+            Self::Pay(now) => drop(worker.pay(now, out)),
             Self::Leave => worker.leave(out),
             Self::Fail(reason) => worker.fail(reason, out),
             _ => {}

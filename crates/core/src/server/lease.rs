@@ -10,7 +10,8 @@ use wire::{Control, Frame, Head, Message};
 /// Until when a server may answer for its slices.
 pub(super) struct Lease {
     length: Span,
-    until: Time,
+    /// None before a beat was answered.
+    until: Option<Time>,
     /// Beats that were not answered: their numbers, and when they were sent.
     asked: VecDeque<(u64, Time)>,
     pub holds: bool,
@@ -20,11 +21,11 @@ pub(super) struct Lease {
 const BEATS: usize = 64;
 
 impl Server {
-    /// Answering for its slices only for so long after it last asked to, and was answered. It begins with one.
+    /// Answering for its slices only for so long after it last asked to, and was answered. It begins without: how long ago it was told to
+    /// begin, it cannot know.
     #[must_use]
     pub fn leased(mut self, length: Option<Span>) -> Self {
-        self.lease =
-            length.map(|length| Lease { length, until: Time(0) + length, asked: VecDeque::new(), holds: true });
+        self.lease = length.map(|length| Lease { length, until: None, asked: VecDeque::new(), holds: false });
         self
     }
 
@@ -48,7 +49,7 @@ impl Server {
     /// Stops answering when its lease has ended, and goes on when it has another.
     pub(super) fn mind_lease(&mut self, out: &mut Outbox) {
         let Some(lease) = &mut self.lease else { return };
-        let holds = self.now <= lease.until;
+        let holds = lease.until.is_some_and(|until| self.now <= until);
         if std::mem::replace(&mut lease.holds, holds) != holds {
             self.touched.extend(self.shards.keys().copied());
             let answers = self.shards.iter_mut().filter(|(name, _)| !self.waiting.contains(name));
@@ -60,7 +61,7 @@ impl Server {
     pub(super) fn beat_answered(&mut self, answered: u64, out: &mut Outbox) {
         if let Some(lease) = &mut self.lease {
             let asked = lease.asked.iter().find(|(number, _)| *number == answered);
-            lease.until = asked.map_or(lease.until, |(_, sent)| lease.until.max(*sent + lease.length));
+            lease.until = lease.until.max(asked.map(|(_, sent)| *sent + lease.length));
             lease.asked.retain(|(number, _)| *number > answered);
         }
         self.mind_lease(out);

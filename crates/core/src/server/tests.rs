@@ -205,3 +205,31 @@ fn numbers_at_the_end_of_their_range_do_no_harm() {
         assert!(out.drain().any(|frame| matches!(frame.message, Message::Pulled(_))), "the read is answered");
     }
 }
+
+#[test]
+fn a_server_answers_nobody_before_its_first_beat_was_answered() {
+    let plan = Plan::first(1, vec![Source(1)]);
+    let length = types::Span::from_secs(1);
+    let mut server = Server::new(NODE, plan, Registry::builtin(), Pool::new()).leased(Some(length));
+    let mut out = Outbox::new();
+    let spec = TableSpec::dense("t", 1, 1).consistency(types::Consistency::LOCK_STEP);
+    server.add_table(TableId(0), &spec, &mut out).expect("made");
+    let mut says = |server: &mut Server, from: NodeId, number: u64, message: Message| {
+        let head = Head { source: Source(1), number, ..Head::plain(from, NODE) };
+        server.handle(Time(2), Frame { head, message }, &mut out);
+        server.settle(&mut out);
+        out.drain().map(|frame| frame.message).collect::<Vec<_>>()
+    };
+    let (table, shard, keys) = (TableId(0), ShardId(0), KeyPart::Run { first: Position(0), count: 1 });
+    let (request, after, frontier, subscribe, steps, wants) = (1, 0, Clock(0), false, None, Wants::Values);
+    let pull = Pull { table, shard, request, after, frontier, subscribe, steps, wants, keys };
+    assert!(says(&mut server, NodeId::Worker(0), 1, push(0, vec![1.0])).is_empty());
+    assert!(says(&mut server, NodeId::Worker(0), 0, Message::Pull(pull)).is_empty());
+    let mut asked = Outbox::new();
+    server.beat(Time(3), &mut asked);
+    let number = asked.drain().find(|frame| frame.head.to == NodeId::Coordinator).map(|frame| frame.head.number);
+    let answered = says(&mut server, NodeId::Coordinator, number.expect("a beat"), Message::Control(Control::Beat));
+    let is_read = |answers: &[Message]| answers.iter().any(|answer| matches!(answer, Message::Pulled(_)));
+    let is_acked = |answers: &[Message]| answers.iter().any(|answer| matches!(answer, Message::Acked(_)));
+    assert!(is_read(&answered) && is_acked(&answered), "{answered:?}");
+}

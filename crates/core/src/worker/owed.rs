@@ -1,11 +1,12 @@
-//! What a worker's codecs have still to send, copied for a checkpoint when the worker comes to its clock: every push of clocks before it
-//! is encoded by then, and none of later ones.
+//! What a worker's codecs have still to send: copied for a checkpoint when the worker comes to its clock (every push of clocks before it
+//! is encoded by then, and none of later ones), and sent as it is before a worker leaves.
 
-use super::Worker;
+use super::tasks::Task;
+use super::{Batch, Values, Worker};
 use crate::Outbox;
 use codec::ResidualRun;
-use types::{Clock, Position, WorkerId};
-use wire::{Control, Field, Reader, WireError};
+use types::{Clock, NumberType, Placement, Position, TableId, TableSpec, Time, WorkerId};
+use wire::{Control, Field, Keys, Payload, Reader, WireError};
 
 /// What one worker had still to send when it came to the clock of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,6 +135,22 @@ impl Worker {
         }
     }
 
+    /// Pushes what its codecs have still to send, and nothing is encoded from then on. Returns whether there was anything: then the clock is
+    /// to be ended, so that a mean counts this worker. To be called when [idle](Worker::is_idle), by a worker that is about to
+    /// [leave](Worker::leave).
+    pub fn pay(&mut self, now: Time, out: &mut Outbox) -> bool {
+        let stopped =
+            self.tables.iter_mut().filter_map(|(id, table)| Some((*id, batch(&table.spec, &table.upward.stop())?)));
+        let owed: Vec<(TableId, Batch)> = stopped.collect();
+        let pays = !owed.is_empty();
+        for (table, batch) in owed {
+            let ticket = self.submit(now, table, Task::Push { batch, pieces: Vec::new() }, &[], out);
+            // If it is refused, whoever closes the session hears of it.
+            self.detach(ticket);
+        }
+        pays
+    }
+
     /// What was owed at the clock of a checkpoint, once. Whoever drives the worker writes it, and says so.
     pub fn take_owed(&mut self) -> Option<Owed> {
         match &mut self.saving.as_mut()?.state {
@@ -141,4 +158,31 @@ impl Worker {
             State::Awaited | State::Nothing | State::Passed => None,
         }
     }
+}
+
+/// A push of what is owed; none if that is nothing. A row may be in more than one run.
+fn batch(spec: &TableSpec, owed: &[ResidualRun]) -> Option<Batch> {
+    let width = spec.width as usize;
+    let rows = owed.iter().flat_map(|run| (run.first.0..).zip(run.values.chunks_exact(width)));
+    let mut rows: Vec<(u64, &[f32])> = rows.filter(|(_, row)| row.iter().any(|value| *value != 0.0)).collect();
+    rows.sort_by_key(|(position, _)| *position);
+    let (mut positions, mut values): (Vec<u64>, Vec<f32>) = (Vec::new(), Vec::new());
+    for (position, row) in rows {
+        if positions.last() == Some(&position) {
+            let last = values.len() - width;
+            values[last..].iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+        } else {
+            positions.push(position);
+            values.extend_from_slice(row);
+        }
+    }
+    let (first, end) = (*positions.first()?, positions.last()?.checked_add(1));
+    let placement = spec.shape.placement();
+    let keys = match end.filter(|end| placement == Placement::Ordered && end - first == positions.len() as u64) {
+        Some(end) => Keys::run(first..end),
+        // They are in order, and each is there once.
+        None => Keys::at(placement, &positions).ok()?,
+    };
+    let values = Values { number: NumberType::F32, bytes: Payload::new(values) };
+    Some(Batch { keys, values, examples: 0, lease: None })
 }

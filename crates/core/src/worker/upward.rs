@@ -123,6 +123,16 @@ impl Upward {
         encoders.filter_map(codec::ValueEncoder::residuals).flat_map(codec::Residuals::export).collect()
     }
 
+    /// Encodes nothing from now on. Returns what has still to be sent, as [`owed`](Self::owed) does.
+    pub fn stop(&mut self) -> Vec<codec::ResidualRun> {
+        let owed = self.owed();
+        self.choice = Choice::Chain(Chain::default());
+        self.chain = Chain::default();
+        let encoders = self.encoder.take().into_iter().chain(self.owing.take());
+        encoders.for_each(|encoder| self.spent.add(encoder.meter()));
+        owed
+    }
+
     /// Where the link decides: takes what pays at this rate.
     pub fn follow(&mut self, bytes_per_second: f64) {
         if !self.is_auto() {

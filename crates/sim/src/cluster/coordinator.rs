@@ -43,6 +43,11 @@ impl Leadership {
         let (kept, late, term, away, doom, mortal) = (Vec::new(), VecDeque::new(), 0, false, None, false);
         Self { size, membership, patience, kept, late, term, away, doom, mortal }
     }
+
+    /// Whether nodes come and go.
+    pub fn is_open(&self) -> bool {
+        self.membership != Membership::Fixed
+    }
 }
 
 impl Cluster {
