@@ -20,4 +20,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     subprocess.run([cargo, "build", "--release", "--package", "slackwater-cli"], cwd=ROOT, check=True)
     built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "slackwater"
     shutil.copy2(built, SCRIPTS / "slackwater")
+    if strip := shutil.which("strip"):
+        # What only a debugger reads is most of it.
+        subprocess.run([strip, "--strip-debug", SCRIPTS / "slackwater"], check=True)
     return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)

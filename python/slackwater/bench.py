@@ -4,7 +4,8 @@
 
 Each figure is a ratio. ``pull``, ``push`` and ``smallest push`` are beside the same calls of the Rust library, made in this process; ``step`` is one step of a
 perceptron of 25 million parameters in 4 processes beside DistributedDataParallel over Gloo, for which PyTorch has to be installed; ``straggler`` is
-that of a small one where each step one worker, at random, takes three times as long.
+that of a small one where each step one worker, at random, takes three times as long; ``slow links`` is a step of the large one by 4 hosts, each with a
+worker and a server, where one bit of each gradient goes up, and one of each weight's change down (``on="servers"``), over links of 200 Mbit/s: network namespaces, which take root to make.
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ import json
 import os
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from typing import Any, Callable
 
-from . import _launch, _run
+from . import _launch, _links, _run
 from ._table import Table
 
 MEBIBYTES = 64
 WORKERS = 4
 # Steps that are counted, after some that warm up.
 STEPS, WARM_STEPS = 8, 3
+# Over slow links a step of Gloo's takes seconds, and so does silence.
+SLOW_RATE, SLOW_STEPS, SLOW_WARM_STEPS, SLOW_PATIENCE, SLOW_LIMIT_SECONDS = "200mbit", 3, 1, 60.0, 400
 # A step of the small model, and how long a worker that is delayed takes beyond it.
 PASS_SECONDS, DELAY_SECONDS, DELAYED_STEPS = 0.02, 0.04, 60
 
@@ -82,7 +87,7 @@ def _perceptron(torch: Any) -> Any:
     return torch.nn.Sequential(*layers, torch.nn.Linear(2040, 10))
 
 
-def steps(way: str, store: str) -> float:
+def steps(way: str, store: str, codecs: Any = None, counted: int = STEPS, warm: int = WARM_STEPS) -> float:
     """The median of a step's seconds, in one of the workers."""
     import torch
 
@@ -97,16 +102,16 @@ def steps(way: str, store: str) -> float:
     else:
         from .torch import DistributedOptimizer
 
-        optimizer = DistributedOptimizer(optimizer, model, slack=0)
+        optimizer = DistributedOptimizer(optimizer, model, codecs=codecs, on="servers" if codecs else "workers")
     inputs, labels = torch.randn(8, 2040), torch.randint(0, 10, (8,))
     taken = []
-    for step in range(WARM_STEPS + STEPS):
+    for step in range(warm + counted):
         _run.barrier()
         begin = time.perf_counter()
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(called(inputs), labels).backward()
         optimizer.step()
-        if step >= WARM_STEPS:
+        if step >= warm:
             taken.append(time.perf_counter() - begin)
     if way == "gloo":
         torch.distributed.destroy_process_group()
@@ -145,6 +150,39 @@ def delayed(way: str, store: str) -> float:
     return taken
 
 
+def step_on_a_host(way: str, store: str) -> None:
+    """What the process of a host does: says the seconds that a step took."""
+    with _run.init(patience=SLOW_PATIENCE, shared_memory=False):
+        print(steps(way, store, None if way == "gloo" else [way], SLOW_STEPS, SLOW_WARM_STEPS), flush=True)
+
+
+def over_slow_links() -> dict[str, float]:
+    """A step over links of 200 Mbit/s, each host with a worker and a server, beside DistributedDataParallel's."""
+    found: dict[str, float] = {}
+    with _links.Hosts(WORKERS, SLOW_RATE) as hosts, tempfile.TemporaryDirectory() as folder:
+
+        def seconds(way: str, port: int) -> float:
+            told = {name: value for name, value in os.environ.items() if not name.startswith("SLACKWATER_")}
+            told |= {"WORLD_SIZE": str(WORKERS), "MASTER_ADDR": hosts.address(0), "MASTER_PORT": str(port)}
+            told |= {"GLOO_SOCKET_IFNAME": "cable", "OMP_NUM_THREADS": "1"}
+            work = f"from slackwater import bench; bench.step_on_a_host({way!r}, {os.path.join(folder, way)!r})"
+            started = [
+                hosts.start(rank, [sys.executable, "-c", work], {**told, "RANK": str(rank)}) for rank in range(WORKERS)
+            ]
+            try:
+                said = [process.communicate(timeout=SLOW_LIMIT_SECONDS)[0] for process in started]
+            finally:
+                _launch.end(started, 0.0)
+            if any(process.returncode != 0 for process in started):
+                raise subprocess.SubprocessError(f"a host's process failed: {[process.returncode for process in started]}")
+            return max(float(text.split()[-1]) for text in said)
+
+        gloo = seconds("gloo", 29500)
+        found["slow links by Gloo, ms"] = gloo * 1e3
+        found["slow links over Gloo's"] = seconds("1bit", 29600) / gloo
+    return found
+
+
 def beside_gloo(servers: int) -> dict[str, float]:
     """Steps of training in processes, beside DistributedDataParallel's."""
     found: dict[str, float] = {}
@@ -175,6 +213,10 @@ def main() -> int:
         import torch  # noqa: F401
 
         found.update(beside_gloo(given.servers))
+        if _links.Hosts.are_possible():
+            found.update(over_slow_links())
+        else:
+            print("slackwater.bench: no slow links, which take root, ip and tc to make", file=sys.stderr)
     except ImportError:
         pass
     if given.json:

@@ -118,3 +118,20 @@ def test_a_script_is_started_by_torchrun_itself(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done
     assert lines(done.stdout) == ["rank 0 of 2 has 2.0", "rank 1 of 2 has 2.0"]
+
+
+@pytest.mark.slow
+def test_workers_of_several_hosts_serve_each_other_and_the_hosts_are_gone_afterwards():
+    from slackwater import _links
+
+    if not _links.Hosts.are_possible():
+        pytest.skip("hosts take root, ip and tc to make")
+    with _links.Hosts(2, "200mbit") as hosts:
+        told = {"MASTER_ADDR": hosts.address(0), "MASTER_PORT": "29500", "WORLD_SIZE": "2"}
+        workers = [
+            hosts.start(rank, [sys.executable, "-c", SCRIPT], {**os.environ, **told, "RANK": str(rank)}) for rank in range(2)
+        ]
+        said = [worker.communicate(timeout=120)[0] for worker in workers]
+        assert hosts.name in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+    assert lines("".join(said)) == ["rank 0 of 2 has 2.0", "rank 1 of 2 has 2.0"]
+    assert hosts.name not in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout

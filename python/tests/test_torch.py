@@ -97,7 +97,7 @@ def test_a_gradient_that_is_not_finite_names_its_parameter_and_rank(run):
 def test_wrong_use_of_the_optimizer_is_refused(run):
     model, other = linear(), linear()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for more, words in [({"on": "moon"}, "neither"), ({"average": "mode"}, "neither"), ({"average": "samples", "slack": 1}, "slack=0")]:
+    for more, words in [({"on": "moon"}, "neither"), ({"average": "mode"}, "neither"), ({"average": "samples", "slack": 1}, "slack=0"), ({"average": "samples", "codecs": ["bf16"]}, "leave out codecs")]:
         with pytest.raises(ValueError, match=words):
             slackwater.torch.DistributedOptimizer(optimizer, model, **more)
     with pytest.raises(ValueError, match="4 parameters that the model does not have"):
@@ -105,6 +105,15 @@ def test_wrong_use_of_the_optimizer_is_refused(run):
     slackwater.shutdown()
     with pytest.raises(slackwater.RunError, match="call slackwater.init"):
         slackwater.torch.DistributedOptimizer(optimizer, model)
+
+
+@pytest.mark.parametrize("more", [{}, {"slack": 2}, {"on": "servers"}])
+def test_gradients_of_one_bit_are_learnt_from(run, more):
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    optimizer = slackwater.torch.DistributedOptimizer(optimizer, model, codecs=["1bit"], **more)
+    begun = fit(model, optimizer, steps=1)
+    assert fit(model, optimizer, steps=150) < begun / 20
 
 
 def several(slack, average):

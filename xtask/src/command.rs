@@ -248,10 +248,11 @@ const PYTHON: &str = "\
 cargo xtask python [--core]
 
 Makes a virtual environment in target/python with NumPy, pytest and PyTorch, installs the package into
-it from its wheel (`pip install .`, in release) and runs the tests in python/tests/.
+it from its wheel (in release) and runs the tests in python/tests/. The wheel is also installed and
+used in an environment that has nothing else, with no compiler in its path.
 
-    --core    the module as `cargo build` makes it, NumPy and pytest alone, and no test that takes
-              more than a few seconds; those of PyTorch run where the environment has it already
+    --core    the module as `cargo build` makes it, NumPy and pytest alone, and none of the tests that
+              are marked slow; those of PyTorch run where the environment has it already
 ";
 
 const NIGHTLY: &str = "\

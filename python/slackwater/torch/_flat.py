@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Iterator
+from typing import Any, Iterable, Iterator, Mapping, Optional
 
 import torch
 
@@ -74,3 +74,13 @@ def buckets(named: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[torch.dtype
 def dtype_name(dtype: torch.dtype) -> str:
     """As tables call it."""
     return str(dtype).removeprefix("torch.")
+
+
+def upward(codecs: Any) -> Any:
+    """Codecs for what is pushed alone, unless both directions are said: what is read of gradients, or of sums of changes, is not shrunk twice."""
+    return codecs if codecs is None or isinstance(codecs, Mapping) else {"up": [codecs] if isinstance(codecs, str) else list(codecs)}
+
+
+def cached(codecs: Any, rows: int) -> Optional[int]:
+    """Rows that a worker keeps copies of: a codec that loses something sends changes, which are added to those."""
+    return rows if codecs and (not isinstance(codecs, Mapping) or codecs.get("down")) else None

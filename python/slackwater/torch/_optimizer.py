@@ -47,7 +47,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
       weights are read. For SGD with and without momentum, Adagrad and Adam, without weight decay; learning rates follow the
       schedulers of worker 0. Together with ``slack``.
 
-    ``codecs`` shrinks messages, as in ``["1bit"]``. ``average="samples"`` weighs each worker by ``set_samples(count)`` of its batch (slack 0).
+    ``codecs`` shrinks what is pushed, as in ``["1bit"]``, and on="servers" what is read, too; parameters that nobody used then get a mean of zero. ``average="samples"`` weighs each worker by ``set_samples(count)`` of its batch (slack 0).
     Worker 0's weights and buffers win at the beginning; its buffers, such as running means, are everybody's after each step unless
     ``broadcast_buffers=False``.
 
@@ -73,6 +73,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
             raise ValueError(f"average='{average}' is neither 'workers' nor 'samples'")
         if average == "samples" and (slack > 0 or on == "servers"):
             raise ValueError("average='samples' goes with slack=0 on workers")
+        if average == "samples" and codecs is not None:
+            raise ValueError("average='samples' needs the numbers as they are; leave out codecs")
         self.optimizer = optimizer
         self.model = model
         run = _run.current()

@@ -59,8 +59,10 @@ class Bucket:
         self.flat = _flat.Flat(together, dtype, extra=len(together) + 1)
         self.table = Table(
             name, rows=self.flat.rows, width=_flat.WIDTH, dtype=_flat.dtype_name(dtype), updater="assign",
-            combine="sum" if by_samples else "mean", slack=0, codecs=codecs,
+            combine="sum" if by_samples else "mean", slack=0, codecs=codecs, cached_rows=_flat.cached(codecs, self.flat.rows),
         )  # fmt: skip
+        # A codec does not keep ones and zeros apart: then all count as used.
+        self.counts_used = codecs is None
         self.used: set[int] = set()
         self.arrived: set[int] = set()
         self.pushed: Optional[_sending.Pushed] = None
@@ -81,7 +83,7 @@ class Means:
         # Backward comes to the last layers first.
         parts = list(_flat.buckets(list(reversed(named))))
         self.buckets = [
-            Bucket(f".gradients {number}.{index}", together, dtype, codecs, by_samples)
+            Bucket(f".gradients {number}.{index}", together, dtype, _flat.upward(codecs), by_samples)
             for index, (dtype, together) in enumerate(parts)
         ]
         for bucket in self.buckets:
@@ -175,7 +177,7 @@ class Means:
             for piece in flat.pieces:
                 piece.view(memory).fill_(float("nan"))
             memory[flat.extra].fill_(1.0)
-        used = memory[flat.extra].tolist()
+        used = memory[flat.extra].tolist() if bucket.counts_used else [1.0] * (len(flat.pieces) + 1)
         if self.by_samples and used[-1] > 0:
             memory[: flat.extra.start].div_(used[-1])
         for place, piece in enumerate(flat.pieces):

@@ -87,7 +87,7 @@ class Deltas:
         def table(index: int, dtype: torch.dtype) -> Callable[[_flat.Flat], Table]:
             return lambda flat: Table(
                 f"weights {number}.{index}", rows=flat.rows, width=_flat.WIDTH, dtype=_flat.dtype_name(dtype),
-                updater="sum", slack=slack - 1, codecs=codecs,
+                updater="sum", slack=slack - 1, codecs=_flat.upward(codecs),
             )  # fmt: skip
 
         self.parts = [
@@ -189,7 +189,8 @@ class OnServers:
                 def table(flat: _flat.Flat) -> Table:
                     return Table(
                         f"weights {number}.{index}", rows=flat.rows, width=_flat.WIDTH, dtype=_flat.dtype_name(dtype),
-                        updater=updater, slack=max(0, slack - 1), combine="mean", codecs=codecs, **settings,
+                        updater=updater, slack=max(0, slack - 1), combine="mean", codecs=codecs,
+                        cached_rows=_flat.cached(codecs, flat.rows), **settings,
                     )  # fmt: skip
 
                 self.parts.append(Weights(together, dtype, table))
