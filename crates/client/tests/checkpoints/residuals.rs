@@ -2,6 +2,8 @@
 
 use crate::support::{Folder, LIMIT, clock_of, run, settings};
 use slackwater::{Codecs, Combine, Consistency, Error, Reduce, Serve, Session, Shape, Table, TableSpec, UpdaterSpec};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const ROWS: u64 = 40;
@@ -25,13 +27,31 @@ impl Tables {
     }
 }
 
+/// Copies a checkpoint, which is a folder of files.
+fn copy(checkpoint: &Path, to: &Folder) {
+    let to = to.0.join(checkpoint.file_name().expect("a name"));
+    std::fs::create_dir_all(&to).expect("a folder");
+    for file in std::fs::read_dir(checkpoint).expect("readable") {
+        let file = file.expect("readable");
+        std::fs::copy(file.path(), to.join(file.file_name())).expect("a copy");
+    }
+}
+
 #[test]
 fn what_codecs_had_still_to_send_arrives_in_a_resumed_run() {
-    let folder = Folder::new();
+    let (folder, before_they_left) = (Folder::new(), Folder::new());
     let with_checkpoints = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
+    // The clock at which everybody stops: beyond any that somebody may have reached by then.
+    let last = AtomicU64::new(u64::MAX);
     let arrived = run(Shape { servers: 2, workers: 3 }, with_checkpoints, |session| {
         let (tables, begin) = (Tables::of(session)?, Instant::now());
-        while folder.published().len() < 3 {
+        for clock in 0.. {
+            if session.rank() == 0 && folder.published().len() >= 3 {
+                last.fetch_min(clock + SLACK + 2, Ordering::Relaxed);
+            }
+            if clock >= last.load(Ordering::Relaxed) {
+                break;
+            }
             assert!(begin.elapsed() < LIMIT, "no checkpoint comes");
             drop(tables.by_clock.push_range(0..ROWS, vec![1.0; 2 * ROWS as usize])?);
             drop(tables.each.push_range(3..7, vec![1.0; 8])?);
@@ -39,13 +59,19 @@ fn what_codecs_had_still_to_send_arrives_in_a_resumed_run() {
             std::thread::sleep(Duration::from_millis(1 + u64::from(session.rank())));
             tables.by_clock.pull_range(0..1)?.wait()?;
         }
-        Ok(tables.by_clock.pull_range(0..ROWS)?.wait()?.values().iter().any(|value| *value != 0.0))
+        // Whoever leaves sends what it owes: until everybody has looked, nobody does.
+        session.barrier()?;
+        let arrived = tables.by_clock.pull_range(0..ROWS)?.wait()?.values().iter().any(|value| *value != 0.0);
+        if session.rank() == 0 {
+            copy(&folder.published().pop().expect("one"), &before_they_left);
+        }
+        session.barrier()?;
+        Ok(arrived)
     });
     assert_eq!(arrived.expect("a run"), [false; 3], "everything is held back");
-    let newest = folder.published().pop().expect("one");
-    let clock = clock_of(&newest);
+    let clock = clock_of(&before_they_left.published().pop().expect("one"));
 
-    let resumed = |serve: &mut Serve| serve.resume = Some(folder.resume());
+    let resumed = |serve: &mut Serve| serve.resume = Some(before_they_left.resume());
     let found = run(Shape { servers: 3, workers: 2 }, resumed, |session| {
         let tables = Tables::of(session)?;
         (0..=SLACK).try_for_each(|_| session.clock())?;
