@@ -241,3 +241,25 @@ fn proximal_steps_need_all_their_workers_and_end_with_a_model_where_one_is_told_
     told(&id, "-TERM");
     check_stopped(&mut launch, &folder);
 }
+
+/// How many clocks a short training took: its last checkpoint says so.
+fn clocks_of(folder: &Folder, per_clock: &str) -> u64 {
+    let checkpoints = folder.path(per_clock);
+    let place = format!("--checkpoint={checkpoints}");
+    let launch = ["launch", "--servers=2", "--workers=1", "--copies=2", "--patience=2", &place];
+    let (data, per_clock) = (format!("--data={}", folder.path("rows.libsvm")), format!("--per-clock={per_clock}"));
+    let train = ["train", "logistic", "--minibatch=100", "--epochs=2", "--json", &data, &per_clock];
+    let mut launch = start("launch", &[&launch[..], &["--"], &train].concat());
+    assert!(launch.end(), "{}", launch.stderr());
+    let manifests = std::fs::read_dir(checkpoints).unwrap().map(|entry| entry.unwrap().path().join("manifest.json"));
+    let newest = manifests.filter(|manifest| manifest.exists()).max().expect("a checkpoint");
+    let manifest: Value = serde_json::from_str(&std::fs::read_to_string(newest).unwrap()).unwrap();
+    manifest["clock"].as_u64().unwrap()
+}
+
+#[test]
+fn a_clock_holds_as_many_minibatches_as_is_asked_for() {
+    let folder = Folder::new("clocks");
+    let (minibatches, single, several) = (2 * ROWS / 100, clocks_of(&folder, "1"), clocks_of(&folder, "10"));
+    assert!(single >= minibatches && several >= minibatches / 10 && several <= minibatches / 5, "{single}, {several}");
+}

@@ -2,11 +2,9 @@
 
 use super::Coordinator;
 use crate::Outbox;
-use types::{NodeId, Span, Time, WorkerId};
+use types::{NodeId, Time, WorkerId};
 use wire::Control;
 
-/// A waiting worker is told whom it waits for after this long, and again each time it has passed.
-pub(super) const NOTICE_AFTER: Span = Span::from_secs(3);
 /// Workers named in a notice: each that waits is told of these few, not of all that are missing.
 pub(super) const NAMED: usize = 8;
 
@@ -39,10 +37,14 @@ impl Coordinator {
     }
 
     pub(super) fn notice_barrier(&mut self, now: Time, out: &mut Outbox) {
+        if self.barriers.is_empty() {
+            return;
+        }
+        let (after, _) = self.notice_after();
         let missing: Vec<WorkerId> =
             self.live_workers().filter(|worker| !self.barriers.contains_key(worker)).take(NAMED).collect();
         for (worker, (number, noticed)) in &mut self.barriers {
-            if now.since(*noticed) >= NOTICE_AFTER {
+            if now.since(*noticed) >= after {
                 *noticed = now;
                 Self::say((*worker).into(), Control::BarrierWaiting { number: *number, on: missing.clone() }, out);
             }

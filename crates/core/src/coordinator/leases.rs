@@ -8,7 +8,7 @@
 //! shards know what they hold. Whoever opens one first may ask for more epochs, and not for another input.
 
 use super::Coordinator;
-use super::barrier::{NAMED, NOTICE_AFTER};
+use super::barrier::NAMED;
 use crate::Outbox;
 use crate::leases::{Granted, KeptLeases, Ledger, Place, Terms, Work};
 use std::collections::{BTreeMap, BTreeSet};
@@ -330,12 +330,12 @@ impl Coordinator {
 
     /// Time has passed: says again what servers have not answered, and to workers whom they wait for.
     pub(super) fn tick_leases(&mut self, out: &mut Outbox) {
-        let (now, after) = (self.now, self.ask_again_after());
+        let (now, after, (notice_after, _)) = (self.now, self.ask_again_after(), self.notice_after());
         let servers: BTreeSet<NodeId> = self.live_servers().collect();
         for set in 0..self.sets.len() as u32 {
             let Some(known) = self.sets.get_mut(set as usize) else { continue };
             let overdue =
-                |question: &&mut Question| question.waits.is_some_and(|since| now.since(since) >= NOTICE_AFTER);
+                |question: &&mut Question| question.waits.is_some_and(|since| now.since(since) >= notice_after);
             let mut told = Vec::new();
             for (source, question) in &mut known.questions {
                 if let Some(question) = Some(question).filter(overdue) {

@@ -1,4 +1,5 @@
-use super::barrier::{NAMED, NOTICE_AFTER};
+use super::barrier::NAMED;
+use super::timeouts::NOTICE_AFTER;
 use super::*;
 use types::{Source, TableSpec};
 use wire::Role;
@@ -139,6 +140,24 @@ fn what_is_said_of_a_barrier_grows_with_the_workers_and_not_with_their_square() 
     assert_eq!(told.len(), workers as usize / 2);
     let expected: Vec<_> = (workers / 2..).map(WorkerId).take(NAMED).collect();
     assert!(told.iter().all(|told| matches!(told, Control::BarrierWaiting { on, .. } if *on == expected)));
+}
+
+#[test]
+fn who_is_waited_for_is_no_news_while_it_takes_as_long_as_it_always_does() {
+    let mut coordinator = begun(2);
+    let mut step = types::Measured::default();
+    (0..100).for_each(|_| step.observe(Span::from_secs(8)));
+    let report = Box::new(wire::Report { step: Some(step), ..Default::default() });
+    let source = |coordinator: &Coordinator, rank| coordinator.seats[&NodeId::Worker(rank)].source;
+    let (first, second) = (source(&coordinator, 0), source(&coordinator, 1));
+    said(&mut coordinator, Time(0), NodeId::Worker(1), second, Control::Report { report });
+    said(&mut coordinator, Time(0), NodeId::Worker(0), first, Control::Barrier { number: 1 });
+    let mut told_at = |seconds| {
+        let mut out = Outbox::new();
+        coordinator.notice_barrier(Time(0) + Span::from_secs(seconds), &mut out);
+        controls(&mut out).len()
+    };
+    assert_eq!([3, 7, 9, 12, 18].map(&mut told_at), [0, 0, 1, 0, 1]);
 }
 
 #[test]

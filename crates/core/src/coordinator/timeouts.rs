@@ -1,13 +1,26 @@
 //! How long the coordinator waits for what: everything follows from one setting, patience, and from what was measured.
 
 use super::{Coordinator, Membership};
-use types::{NodeId, Span};
+use types::{Measured, NodeId, Span};
 use wire::Timeout;
 
 /// What was not answered is asked again after this long at most, and before anything was measured.
 pub(super) const ASK_AGAIN_AFTER: Span = Span::from_millis(500);
 
+/// A waiting worker is told whom it waits for after this long, unless those take longer for a clock.
+pub(super) const NOTICE_AFTER: Span = Span::from_secs(3);
+
 impl Coordinator {
+    /// A waiting worker is told whom it waits for after this long, and again each time it has passed: when whoever takes longest for a clock is
+    /// late. With it, how long that one takes.
+    pub(super) fn notice_after(&self) -> (Span, Option<Measured>) {
+        let least = NOTICE_AFTER.min(self.finding());
+        let most = least.max(Span(self.patience.0.saturating_mul(10)));
+        let steps = self.live_workers().filter_map(|worker| self.seats.get(&worker.into())?.report.step);
+        let slowest = steps.filter(|step| step.count > 0).max_by_key(|step| step.limit(least, most));
+        (slowest.map_or(least, |step| step.limit(least, most)), slowest)
+    }
+
     /// What was not answered is asked again after this long: when an answer is late, by how long answers take.
     pub(super) fn ask_again_after(&self) -> Span {
         let most = ASK_AGAIN_AFTER.min(Span(self.patience.0 / 4));
@@ -45,6 +58,9 @@ impl Coordinator {
         let measured = (self.answers.count > 0).then_some(self.answers);
         let asks = "mean and four deviations of the time in which nodes answer, within a fortieth and a quarter of patience and 0.5 s";
         let mut all = vec![Timeout::new("the coordinator asks again", self.ask_again_after(), asks, measured)];
+        let (notice, slowest) = self.notice_after();
+        let why = "mean and four deviations of the clocks of the worker whose take longest, within 3 s (or one and a half of patience) and ten of patience";
+        all.push(Timeout::new("a worker that waits is told for whom", notice, why, slowest));
         if self.membership == Membership::Fixed {
             all.push(given("a silent node is lost, and the run with it", self.patience, "patience, which is set"));
             return all;

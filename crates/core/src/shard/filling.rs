@@ -18,7 +18,6 @@ const ROUNDS: u32 = 8;
 
 /// How far somebody has been filled.
 pub struct Filling {
-    /// Tells it from another one, of another plan.
     id: u64,
     /// Where the first round is.
     next: Option<Position>,
@@ -45,6 +44,11 @@ impl Filling {
             pieces: 0,
             ends_at: None,
         }
+    }
+
+    /// What tells it from another one, of another plan.
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// The window up to which the copy holds everything, once the last piece has been sent.

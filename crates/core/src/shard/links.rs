@@ -52,6 +52,8 @@ pub struct Child {
     pub node: NodeId,
     /// Until it has everything that it was too late for.
     pub filling: Option<Filling>,
+    /// Which filling it has had of this copy: what it held before that it holds no more.
+    filled: Option<u64>,
     /// The last window that it, and whoever comes after it, holds.
     pub through: u64,
     moved: Time,
@@ -63,7 +65,9 @@ pub struct Child {
 
 impl Child {
     fn new(node: NodeId, filling: Option<Filling>, through: u64, now: Time) -> Self {
-        Self { node, filling, through, moved: now, again: AGAIN, trip: Measured::default(), timed: None }
+        let filled = filling.as_ref().map(Filling::id);
+        let (again, trip, timed) = (AGAIN, Measured::default(), None);
+        Self { node, filling, filled, through, moved: now, again, trip, timed }
     }
 
     /// After how long something that it was sent is late.
@@ -211,6 +215,12 @@ impl Links {
     /// came out of order.
     pub fn answered(&mut self, node: NodeId, through: u64, pieces: Option<(u64, u32)>, now: Time, post: &mut Post) {
         let Some(child) = self.children.iter_mut().find(|child| child.node == node) else { return };
+        if let (Some(filled), Some((number, _))) = (child.filled, pieces)
+            && filled != number
+        {
+            // It was said before this filling began, and is heard late.
+            return;
+        }
         let late_after = child.late_after();
         if let Some(filling) = &mut child.filling {
             if !filling.answered(pieces) {

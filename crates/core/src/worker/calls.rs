@@ -159,7 +159,7 @@ impl Worker {
         }
         self.clock = self.clock.next();
         self.look_at_checkpoint(out);
-        self.say_learning(out);
+        self.clock_ended(out);
     }
 
     /// Whether every push, marker and read has been answered, and every lease that is done is committed.

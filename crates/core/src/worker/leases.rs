@@ -107,6 +107,9 @@ pub(super) struct Leases {
     lessons: BTreeMap<LeaseId, Lesson>,
     /// Whether some commit may be sent by now.
     ready: bool,
+    /// Whether the program has said that a lease is done, and neither ended its clock nor looked for others since: that clock is the program's to
+    /// end, whatever comes meanwhile.
+    in_commit: bool,
     problems: Vec<String>,
 }
 
@@ -163,6 +166,7 @@ impl Worker {
 
     /// What the last question for leases brought, once it is answered.
     pub fn take_leases(&mut self, set: u32) -> Option<Grant> {
+        self.leases.in_commit = false;
         let state = self.leases.sets.get_mut(&set)?;
         match std::mem::take(&mut state.asking) {
             Asking::Answered(leases) => Some(Grant { leases, share: state.share }),
@@ -239,7 +243,7 @@ impl Worker {
             self.unacknowledged_bytes += item.kept() + PART_COST;
             self.send_item(now, table, shard, item, Some(examples), 0.0, out);
         }
-        self.leases.ready = true;
+        (self.leases.ready, self.leases.in_commit) = (true, true);
         self.proceed(now, out);
         Ok(())
     }
@@ -367,15 +371,21 @@ impl Worker {
         self.control(Control::CommitLease { set: lease.set, lease: lease.number, clock, examples, busy }, out);
     }
 
-    /// A clock has ended: those who wait for leases follow.
-    pub(super) fn say_learning(&self, out: &mut Outbox) {
+    /// A clock has ended, and with it what was done in it.
+    pub(super) fn clock_ended(&mut self, out: &mut Outbox) {
+        self.leases.in_commit = false;
+        self.say_learning(out);
+    }
+
+    /// Those who wait for leases follow this worker's clock.
+    fn say_learning(&self, out: &mut Outbox) {
         let learning = self.leases.sets.iter().filter(|(_, state)| !state.held.is_empty());
         learning.for_each(|(set, _)| self.control(Control::Learning { set: *set }, out));
     }
 
     /// Ends clocks as far as the others have come, if there is nothing to do until others are done.
     pub(super) fn follow(&mut self, now: Time, out: &mut Outbox) {
-        if self.leases.sets.values().any(|state| !state.held.is_empty()) {
+        if self.leases.in_commit || self.leases.sets.values().any(|state| !state.held.is_empty()) {
             return;
         }
         let waits = |state: &&Set| matches!(state.asking, Asking::Yes | Asking::Over);

@@ -139,6 +139,35 @@ fn an_answer_that_names_what_is_known_brings_what_is_not() {
 }
 
 #[test]
+fn a_program_that_is_late_to_end_its_last_clock_ends_no_other_in_its_place() {
+    let mut bench = Bench::new();
+    bench.worker.ask_leases(0, 2, &mut bench.out);
+    for number in [3, 4] {
+        bench.worker.commit_lease(Time(0), lease(number), WORK, &mut bench.out).expect("held");
+        bench.hear(Control::LeaseCommitted { set: 0, lease: number, problem: None });
+    }
+    // Everybody else goes to clock 1, and stays there.
+    bench.hear(Control::LeasesOver { set: 0, number: 2, clock: Clock(1) });
+    bench.worker.end_clock(Time(0), &mut bench.out);
+    assert_eq!(bench.worker.clock(), Clock(1));
+    assert!(bench.worker.take_leases(0).is_some_and(|grant| grant.is_over()));
+}
+
+#[test]
+fn a_program_that_ends_no_clock_is_brought_to_where_everybody_is_when_it_looks_for_more() {
+    let mut bench = Bench::new();
+    bench.worker.ask_leases(0, 2, &mut bench.out);
+    for number in [3, 4] {
+        bench.worker.commit_lease(Time(0), lease(number), WORK, &mut bench.out).expect("held");
+        bench.hear(Control::LeaseCommitted { set: 0, lease: number, problem: None });
+    }
+    bench.hear(Control::LeasesOver { set: 0, number: 2, clock: Clock(1) });
+    assert_eq!(bench.worker.take_leases(0), None);
+    bench.worker.tick(Time(1), &mut bench.out);
+    assert!(bench.worker.take_leases(0).is_some_and(|grant| grant.is_over()));
+}
+
+#[test]
 fn who_waits_for_leases_ends_clocks_as_the_others_do_and_nobody_else() {
     let mut bench = Bench::new();
     bench.worker.ask_leases(0, 2, &mut bench.out);
@@ -149,6 +178,9 @@ fn who_waits_for_leases_ends_clocks_as_the_others_do_and_nobody_else() {
         bench.worker.commit_lease(Time(0), lease(number), WORK, &mut bench.out).expect("held");
         bench.hear(Control::LeaseCommitted { set: 0, lease: number, problem: None });
     }
+    bench.hear(awaited(5));
+    assert_eq!(bench.worker.clock(), Clock(0), "the clock that it was done in is the program's to end");
+    bench.worker.end_clock(Time(0), &mut bench.out);
     assert_eq!(bench.worker.clock(), Clock(5));
     bench.hear(awaited(7));
     assert_eq!(bench.worker.clock(), Clock(7));
