@@ -7,6 +7,8 @@ use wire::Timeout;
 /// What was not answered is asked again after this long at most, and before anything was measured.
 pub(super) const ASK_AGAIN_AFTER: Span = Span::from_millis(500);
 
+/// Clocks that were measured before they say how long a worker takes: the first may be its preparations.
+const ENOUGH_CLOCKS: u64 = 8;
 /// A waiting worker is told whom it waits for after this long, unless those take longer for a clock.
 pub(super) const NOTICE_AFTER: Span = Span::from_secs(3);
 
@@ -17,7 +19,7 @@ impl Coordinator {
         let least = NOTICE_AFTER.min(self.finding());
         let most = least.max(Span(self.patience.0.saturating_mul(10)));
         let steps = self.live_workers().filter_map(|worker| self.seats.get(&worker.into())?.report.step);
-        let slowest = steps.filter(|step| step.count > 0).max_by_key(|step| step.limit(least, most));
+        let slowest = steps.filter(|step| step.count >= ENOUGH_CLOCKS).max_by_key(|step| step.limit(least, most));
         (slowest.map_or(least, |step| step.limit(least, most)), slowest)
     }
 
