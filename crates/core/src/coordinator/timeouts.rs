@@ -32,7 +32,7 @@ impl Coordinator {
     /// Nodes have this long to find a successor, which they may look for elsewhere first, before anybody's patience begins.
     #[must_use]
     pub fn finding(&self) -> Span {
-        Span(self.patience.0 / 2 * 3)
+        Span((self.patience.0 / 2).saturating_mul(3))
     }
 
     /// A node that is silent for this long is given up. A server whose lease has surely ended is, not one whose lease is about to: clocks do not run
@@ -46,12 +46,12 @@ impl Coordinator {
 
     /// A server that would leave waits this long for others to come, where fewer would be left than there should be copies.
     pub(super) fn waits_for_others(&self) -> Span {
-        Span(self.patience.0 * 4)
+        Span(self.patience.0.saturating_mul(4))
     }
 
     /// What servers have come to hold unevenly is moved, but not more often than this: tables that are being filled grow here first, and then there.
     pub(super) fn levels_after(&self) -> Span {
-        Span(self.patience.0 * 10)
+        Span(self.patience.0.saturating_mul(10))
     }
 
     /// All of them, for people.
