@@ -1,7 +1,8 @@
 //! The window that is open: what has changed at the head since the last one was closed, and when it is time to close it.
 //!
 //! Whatever is pushed to a row while the window is open goes down the chain once, and whoever pushed waits until it has. So the window
-//! waits for what others push to the same rows, and for nothing else: a worker that pushes alone is never kept waiting.
+//! waits for what others push to the same rows, and, while it is not worth a message of its own, for the window before it, which those others may
+//! be waiting for. A worker that pushes alone waits for nobody else.
 
 use super::dirty::Dirty;
 use std::collections::{BTreeMap, BTreeSet};

@@ -39,6 +39,14 @@ impl Bench {
         self.worker.handle(Time(0), Frame { head, message: Message::Control(control) }, &mut self.out);
     }
 
+    /// Both leases are done, and that is known.
+    fn commit_all(&mut self) {
+        for number in [3, 4] {
+            self.worker.commit_lease(Time(0), lease(number), WORK, &mut self.out).expect("held");
+            self.hear(Control::LeaseCommitted { set: 0, lease: number, problem: None });
+        }
+    }
+
     fn acknowledge(&mut self, shard: u32, through: u64) {
         let head = Head { source: Source(1), ..Head::plain(NodeId::Server(shard), NodeId::Worker(0)) };
         let acked = Acked { table: TABLE, shard: ShardId(shard), through, refused: Vec::new() };
@@ -142,10 +150,7 @@ fn an_answer_that_names_what_is_known_brings_what_is_not() {
 fn a_program_that_is_late_to_end_its_last_clock_ends_no_other_in_its_place() {
     let mut bench = Bench::new();
     bench.worker.ask_leases(0, 2, &mut bench.out);
-    for number in [3, 4] {
-        bench.worker.commit_lease(Time(0), lease(number), WORK, &mut bench.out).expect("held");
-        bench.hear(Control::LeaseCommitted { set: 0, lease: number, problem: None });
-    }
+    bench.commit_all();
     // Everybody else goes to clock 1, and stays there.
     bench.hear(Control::LeasesOver { set: 0, number: 2, clock: Clock(1) });
     bench.worker.end_clock(Time(0), &mut bench.out);
@@ -157,10 +162,7 @@ fn a_program_that_is_late_to_end_its_last_clock_ends_no_other_in_its_place() {
 fn a_program_that_ends_no_clock_is_brought_to_where_everybody_is_when_it_looks_for_more() {
     let mut bench = Bench::new();
     bench.worker.ask_leases(0, 2, &mut bench.out);
-    for number in [3, 4] {
-        bench.worker.commit_lease(Time(0), lease(number), WORK, &mut bench.out).expect("held");
-        bench.hear(Control::LeaseCommitted { set: 0, lease: number, problem: None });
-    }
+    bench.commit_all();
     bench.hear(Control::LeasesOver { set: 0, number: 2, clock: Clock(1) });
     assert_eq!(bench.worker.take_leases(0), None);
     bench.worker.tick(Time(1), &mut bench.out);
@@ -174,10 +176,7 @@ fn who_waits_for_leases_ends_clocks_as_the_others_do_and_nobody_else() {
     let awaited = |clock| Control::LeasesAwaited { set: 0, number: 2, clock: Clock(clock), on: Vec::new() };
     bench.hear(awaited(5));
     assert_eq!(bench.worker.clock(), Clock(0), "it has leases to learn from");
-    for number in [3, 4] {
-        bench.worker.commit_lease(Time(0), lease(number), WORK, &mut bench.out).expect("held");
-        bench.hear(Control::LeaseCommitted { set: 0, lease: number, problem: None });
-    }
+    bench.commit_all();
     bench.hear(awaited(5));
     assert_eq!(bench.worker.clock(), Clock(0), "the clock that it was done in is the program's to end");
     bench.worker.end_clock(Time(0), &mut bench.out);
