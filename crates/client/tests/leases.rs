@@ -147,8 +147,8 @@ fn a_data_set_that_one_worker_ends_is_over_for_all_of_them_at_one_clock() {
                     let mut leases = session.leases("train", &Input::new(1_000_000)).expect("leases");
                     let mut learnt = 0;
                     // One of them has had enough; another has unlearnt leases in hand, and the third may wait for a read.
-                    while !leases.is_ended() && (session.rank() != 1 || learnt < 20) {
-                        let lease = leases.next_lease().expect("granted").expect("there are many");
+                    while session.rank() != 1 || learnt < 20 {
+                        let Some(lease) = leases.next_lease().expect("granted") else { break };
                         let keys = counts.keys(&[lease.range() % 50]);
                         counts.pull(&keys).expect("asked").wait().expect("read");
                         drop(counts.push_for(&lease, &keys, vec![1], 1).expect("fits"));
