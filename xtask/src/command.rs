@@ -260,7 +260,7 @@ cargo xtask nightly
 
 What takes too long for every change; expect hours:
     1. everything in `cargo xtask ci`, with the tests built in release
-    2. the simulator over 5,000 seeds    SLACKWATER_SEEDS=5000 cargo test --release -p slackwater-sim
+    2. the simulator over 2,000 seeds    SLACKWATER_SEEDS=2000 cargo test --release -p slackwater-sim -- --include-ignored
     3. right answers in every way        cargo test --release -p slackwater-apps --test answers -- --ignored
     4. the Python package                cargo xtask python
     5. each fuzz target                  2,000,000 inputs

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use types::{Clock, Combine, NumberType, ShardId, TableId};
-use wire::{Acked, Control, Frame, Head, Message, Payload, Piece, Push, Replicated};
+use wire::{Acked, Control, Frame, Head, Message, Payload, Piece, Push, Refusal, Replicated};
 
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,8 @@ pub enum Sabotage {
     ForgetPieces,
     /// New copies are filled with what another slice knows of its streams: windows that differ are joined.
     JoinUnequalWindows,
+    /// Shards that hold a piece of a data lease already do not say in which clock it counts.
+    HideWhereItCounts,
     /// Workers commit a data lease before what they pushed of it is acknowledged.
     CommitUnseen,
 }
@@ -141,6 +143,13 @@ impl Sabotage {
                 }
             }
             (Self::ForgetPieces, Message::Push(push)) => push.lease = None,
+            (Self::HideWhereItCounts, Message::Acked(acked)) => {
+                for refused in &mut acked.refused {
+                    if let Refusal::AlreadyHeld { clock } = &mut refused.refusal {
+                        *clock = Clock(0);
+                    }
+                }
+            }
             (Self::IgnoreLeases, Message::Control(Control::Begin { lease, .. })) => *lease = None,
             (Self::PassBarriersEarly, Message::Control(Control::Barrier { number })) => {
                 let passed = Message::Control(Control::BarrierPassed { number: *number });

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{Values, WorkerSettings};
 use types::{Bandwidth, NodeId, NumberType, Plan, ShardId, Source, Span, TableSpec, WorkerId};
-use wire::{Acked, Frame, Head, Message, Push};
+use wire::{Acked, Frame, Head, Message, Push, Refusal, Refused};
 
 const TABLE: TableId = TableId(0);
 const WORK: Work = Work { examples: 1, busy: Span(1) };
@@ -48,8 +48,12 @@ impl Bench {
     }
 
     fn acknowledge(&mut self, shard: u32, through: u64) {
+        self.acknowledge_all_but(shard, through, Vec::new());
+    }
+
+    fn acknowledge_all_but(&mut self, shard: u32, through: u64, refused: Vec<Refused>) {
         let head = Head { source: Source(1), ..Head::plain(NodeId::Server(shard), NodeId::Worker(0)) };
-        let acked = Acked { table: TABLE, shard: ShardId(shard), through, refused: Vec::new() };
+        let acked = Acked { table: TABLE, shard: ShardId(shard), through, refused };
         self.worker.handle(Time(0), Frame { head, message: Message::Acked(acked) }, &mut self.out);
     }
 
@@ -101,6 +105,22 @@ fn a_lease_is_committed_when_everything_pushed_of_it_is_acknowledged() {
     assert!(bench.worker.is_idle());
     let late = bench.worker.commit_lease(Time(0), lease(3), WORK, &mut bench.out);
     assert_eq!(late, Err(TableFailure::NotLeased { lease: 3 }));
+}
+
+/// Whoever pushed it first was further on: the lease is done when its last piece counts, not when this worker is through.
+#[test]
+fn a_lease_whose_pieces_are_held_already_is_done_in_the_clock_in_which_they_count() {
+    let mut bench = Bench::new();
+    bench.push(lease(3), 0..1, 1, &[]);
+    bench.worker.commit_lease(Time(0), lease(3), WORK, &mut bench.out).expect("held");
+    bench.acknowledge(1, 1);
+    let held = Refused { number: 1, refusal: Refusal::AlreadyHeld { clock: Clock(7) } };
+    bench.acknowledge_all_but(0, 1, vec![held]);
+    let clock = |message: Message| match message {
+        Message::Control(Control::CommitLease { clock, .. }) => Some(clock),
+        _ => None,
+    };
+    assert_eq!(bench.said().into_iter().filter_map(clock).collect::<Vec<_>>(), [Clock(7)]);
 }
 
 #[test]
