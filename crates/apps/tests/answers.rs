@@ -202,7 +202,8 @@ fn census(ways: &[Way]) {
 
 #[test]
 fn census_by_a_factorisation_machine_is_as_good_as_the_reference() {
-    census(&[(4, SLACK)]);
+    // With slack the log-loss differs from run to run by more than lies between the two: by night.
+    census(&[(4, LOCK_STEP)]);
 }
 
 #[test]

@@ -10,6 +10,9 @@ use wire::{Keys, lend};
 /// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to stay in a cache. What is larger
 /// holds its caller in any case, and is lent within one process.
 const COPIED_BYTES: usize = 4 << 20;
+/// Where servers hold copies they acknowledge window by window, and a window waits for what all workers push to its rows: whoever may not send
+/// the rest of a push before keeps the others waiting.
+const COPIED_BYTES_OF_WINDOWS: usize = 32 << 20;
 
 impl<T: TargetNumber> Table<T> {
     /// Pushes `values`, row after row in the order of `keys`. Returns at once, unless too much is under way already: then
@@ -140,9 +143,11 @@ impl<T: TargetNumber> Table<T> {
         let driver = &self.shared.driver;
         let begun = driver.call(|worker| {
             let ticket = worker.begin_push(self.id, keys, examples)?;
-            Ok::<_, Error>(ticket.map(|ticket| (ticket, worker.parts(self.id, keys))))
+            let has_copies = worker.plan().chains.iter().any(|chain| chain.whole.len() > 1);
+            let most = if has_copies { COPIED_BYTES_OF_WINDOWS } else { COPIED_BYTES };
+            Ok::<_, Error>(ticket.map(|ticket| (ticket, worker.parts(self.id, keys), most)))
         })?;
-        let Some((ticket, parts)) = begun else { return Ok(None) };
+        let Some((ticket, parts, most)) = begun else { return Ok(None) };
         let width = self.spec.width as usize;
         for rows in parts {
             let copy = self.shared.pool.copy(&values[rows.start * width..rows.end * width]);
@@ -151,8 +156,8 @@ impl<T: TargetNumber> Table<T> {
                 worker.push_rows(part);
                 worker.unacknowledged_bytes()
             });
-            if under_way > COPIED_BYTES {
-                let has_room = |worker: &machine::Worker| worker.unacknowledged_bytes() <= COPIED_BYTES / 2;
+            if under_way > most {
+                let has_room = |worker: &machine::Worker| worker.unacknowledged_bytes() <= most / 2;
                 // A run that is lost fails every wait; the push is over then, too.
                 self.shared.wait_until(has_room).inspect_err(|_| {
                     driver.call(|worker| worker.end_push(ticket));

@@ -1,8 +1,9 @@
 //! Which rows are active: asked of the shards as rows are, and answered by a bit for each.
 
 use super::calls::{check_keys, unfit};
+use super::reads::read_of;
 use super::stream::{ReadKeys, Reading};
-use super::tasks::{Task, read_of};
+use super::tasks::Task;
 use super::ticket::PendingRead;
 use super::{PullTarget, TableFailure, Ticket, Worker, touch};
 use crate::Outbox;
