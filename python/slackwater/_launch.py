@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,16 +13,10 @@ from multiprocessing import connection, get_context
 from typing import Any, Callable, Optional
 
 from . import _run, _slackwater
+from ._slackwater import free_address
 
 # How long processes get to end by themselves after one has failed: a little more than it takes to notice.
 GRACE_SECONDS = 5.0
-
-
-def free_address() -> str:
-    """A loopback address that nobody listens at."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 def start_servers(

@@ -4,6 +4,8 @@ from typing import Any, Optional
 
 __version__: str
 
+def free_address() -> str: ...
+
 class SlackwaterError(RuntimeError):
     """Something that Slackwater was asked to do failed."""
 

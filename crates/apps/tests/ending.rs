@@ -190,7 +190,7 @@ fn a_worker_that_waits_for_leases_leaves_when_it_is_told_to() {
     let settings = Settings { minibatch_rows: 30_000, ..Settings::new(Format::LibSvm, Labels::Binary) };
     let leased = Leased::of(&Reader::open(&[path.to_str().unwrap()], settings).unwrap(), 0).unwrap();
     assert_eq!(leased.ranges(), 1);
-    let meet = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let meet = slackwater::free_address().unwrap().to_string();
     let connect = || Connect { join_limit: Duration::from_secs(50), leave: Leave::default(), ..Connect::to(&meet) };
     let coordinate = Some(Shape { servers: 1, workers: 2 });
     let membership = Membership::Open { copies: 1, slices: 2 };

@@ -67,7 +67,7 @@ fn training(rate: Rate, consistency: Consistency) -> Training {
 
 /// A run of two servers that workers come to and go from, and how to join it.
 fn cluster(workers: u32) -> (Connect, std::thread::JoinHandle<()>) {
-    let meet = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let meet = slackwater::free_address().unwrap().to_string();
     let connect = Connect { join_limit: Duration::from_secs(50), ..Connect::to(&meet) };
     let serve = Serve {
         threads: 2,

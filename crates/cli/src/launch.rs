@@ -7,7 +7,6 @@
 mod children;
 
 use std::ffi::OsString;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -114,8 +113,7 @@ pub fn demonstrate(
 
 /// A loopback address that nobody listens at.
 fn free_address() -> anyhow::Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on the loopback address")?;
-    Ok(listener.local_addr()?.to_string())
+    Ok(slackwater::free_address().context("cannot listen on the loopback address")?.to_string())
 }
 
 /// The name and the arguments of every process of the run.

@@ -7,7 +7,7 @@ mod counting;
 mod etcd;
 mod process;
 
-use counting::{Workers, free_address, free_addresses, server};
+use counting::{Workers, free_address, server};
 use etcd::Etcd;
 use process::{ENDLESS, LIMIT, Process, start};
 use std::io::{Read, Write};
@@ -126,7 +126,7 @@ fn a_member_of_another_job_is_turned_away_and_the_run_goes_on() {
 
 #[test]
 fn an_etcd_that_cannot_be_reached_is_waited_for_and_given_up() {
-    let [meet, nobody] = free_addresses();
+    let (meet, nobody) = (free_address(), free_address());
     let (meet, registry) = (format!("--meet={meet}"), format!("--registry=etcd://{nobody}/job"));
     let shape = ["--servers=1", "--workers=1", "--join-limit=2"];
     let mut coordinator = start("a coordinator", &[&["coordinator", &meet, &registry], &shape[..]].concat());

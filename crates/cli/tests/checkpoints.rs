@@ -6,7 +6,6 @@ mod process;
 
 use process::{LIMIT, PROGRAM, Process, start, start_as};
 use slackwater::{Combine, Connect, Consistency, NumberType, Reduce, Session, TableSpec};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -53,7 +52,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    slackwater::free_address().unwrap().to_string()
 }
 
 /// A worker in this process that counts its clocks until it is told to stop.

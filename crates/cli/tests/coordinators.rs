@@ -7,7 +7,7 @@ mod counting;
 mod etcd;
 mod process;
 
-use counting::{Workers, free_addresses, server};
+use counting::{Workers, free_address, server};
 use etcd::Etcd;
 use process::{Process, start};
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,7 +27,7 @@ struct Run {
 impl Run {
     /// Begins: two coordinators, of which the first leads, two servers with two copies, and two workers.
     fn begin(etcd: &Etcd) -> Self {
-        let meet = free_addresses::<2>().join(",");
+        let meet = [free_address(), free_address()].join(",");
         let registry = format!("etcd://{}/jobs/counting", etcd.endpoint());
         let mut run = Self { meet, registry, coordinators: Vec::new(), servers: Vec::new(), workers: None };
         run.coordinate("coordinator 0").hear("that it leads", |said| said.contains(LEADS).then_some(()));
@@ -148,7 +148,7 @@ fn a_run_waits_for_etcd_says_so_and_loses_nothing() {
 
 #[test]
 fn coordinators_say_what_is_wrong_with_the_registry() {
-    let [meet, nobody] = free_addresses();
+    let (meet, nobody) = (free_address(), free_address());
     let coordinate = |registry: &str, more: &[&str]| {
         let (meet, registry) = (format!("--meet={meet}"), format!("--registry={registry}"));
         let shape = ["--servers=1", "--workers=1", "--join-limit=2"];

@@ -7,7 +7,6 @@ mod process;
 
 use process::{Process, start};
 use serde_json::Value;
-use std::net::TcpListener;
 use std::path::PathBuf;
 
 const ROWS: u64 = 10_000;
@@ -127,7 +126,7 @@ fn workers_that_come_later_take_their_share_or_are_turned_away_in_words() {
     let (same, other) = (folder.train(&[]), folder.train(&["--rate=0.2"]));
     let proximal: Vec<String> = ["train", "logistic", "--updater=proximal", "--l1=0.01"].map(str::to_owned).into();
     let proximal = [proximal, vec![format!("--data={}", folder.path("rows.libsvm"))]].concat();
-    let meet = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let meet = slackwater::free_address().unwrap().to_string();
     let meet = format!("--meet={meet}");
     let worker = ["worker", &meet, "--patience=2", "--join-limit=50"];
     let coordinate = ["--coordinate", "--servers=2", "--workers=2", "--copies=2", "--slices=4"];

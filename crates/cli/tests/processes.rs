@@ -4,7 +4,6 @@
 
 mod process;
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ fn is_alive(process: u32) -> bool {
 }
 
 fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    slackwater::free_address().unwrap().to_string()
 }
 
 fn picture(name: &str) -> PathBuf {

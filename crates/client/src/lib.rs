@@ -47,7 +47,7 @@ pub use leases::{Input, Lease, Leases, Offer};
 pub use ledger::Ledger;
 pub use log::Log;
 pub use machine::{CodecUse, Membership, Meter, Room, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
-pub use net::{SameHost, Traffic};
+pub use net::{SameHost, Traffic, free_address};
 pub use node::{
     CheckpointSettings, Leave, NodeError, RecordingError, Replayed, ServerReport, Wait, Watch, describe_checkpoint,
     replay_file,

@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn several_coordinators_meet_at_several_places_and_each_takes_its_own() {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+        let free = net::free_address().expect("a free port");
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let other = taken.local_addr().expect("bound");
         let meeting = Meeting::of(&Connect::to(&format!("{other}, {free}"))).expect("two places");

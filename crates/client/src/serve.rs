@@ -55,7 +55,7 @@ pub struct Serve {
 /// ```
 /// use slackwater::{Connect, Error, ResumeFrom, Serve, Shape};
 ///
-/// let meet = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+/// let meet = slackwater::free_address().expect("a free port");
 /// let resume = ResumeFrom { location: "no/such/folder".into(), job: "clicks".into() };
 /// let shape = Shape { servers: 1, workers: 1 };
 /// let serve = Serve { coordinate: Some(shape), resume: Some(resume), ..Serve::new(Connect::to(&meet.to_string())) };
@@ -119,7 +119,7 @@ impl Serve {
     /// ```
     /// use slackwater::{Connect, Serve, Session, Shape};
     ///
-    /// let meet = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    /// let meet = slackwater::free_address().expect("a free port");
     /// let connect = Connect::to(&meet.to_string());
     /// let nobody = Serve { coordinate: Some(Shape { servers: 1, workers: 0 }), ..Serve::new(connect.clone()) };
     /// assert!(nobody.run().is_err());

@@ -18,7 +18,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// ```
 /// use slackwater::{Connect, Serve, Session, Shape, status};
 ///
-/// let meet = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+/// let meet = slackwater::free_address().expect("a free port");
 /// let connect = Connect::to(&meet.to_string());
 /// let serve = Serve { coordinate: Some(Shape { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
 /// let server = std::thread::spawn(move || serve.run());

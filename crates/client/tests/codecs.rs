@@ -3,12 +3,11 @@
 use slackwater::{
     Codecs, Combine, Connect, Consistency, Reduce, SameHost, Serve, Session, Shape, TableSpec, UpdaterSpec,
 };
-use std::net::TcpListener;
 use std::thread::spawn;
 
 /// A server and a worker of this process that talk over a socket, or through the memory that it passes.
 fn pair(same_host: SameHost) -> (Session, std::thread::JoinHandle<()>) {
-    let meet = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    let meet = slackwater::free_address().expect("a free port");
     let connect = Connect { same_host, ..Connect::to(&meet.to_string()) };
     let coordinate = Some(Shape { servers: 1, workers: 1 });
     let served = connect.clone();

@@ -4,6 +4,7 @@
 //! transport may have something. The two are apart so that several threads of a worker can send while one of them waits.
 //! One conformance suite holds for all transports.
 
+mod free;
 mod local;
 mod lock;
 mod shared;
@@ -17,6 +18,7 @@ pub use socket::{Ended, Inbox};
 #[doc(hidden)]
 pub use shared::{SharedStream, call as call_shared, open as open_shared};
 
+pub use free::free_address;
 pub use local::{Exchange, LocalTransport, LocalWaiter};
 pub use lock::lock;
 pub use socket::{SameHost, SocketSettings, SocketTransport, SocketWaiter, listen};

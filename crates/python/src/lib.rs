@@ -13,6 +13,12 @@ mod ticket;
 
 use pyo3::prelude::*;
 
+/// An address of this machine that nobody listens at.
+#[pyfunction]
+fn free_address() -> PyResult<String> {
+    Ok(slackwater::free_address()?.to_string())
+}
+
 /// The module `slackwater._slackwater`.
 #[pymodule]
 fn _slackwater(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -26,6 +32,7 @@ fn _slackwater(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ticket::Ticket>()?;
     module.add_class::<keys::Keys>()?;
     module.add_class::<serve::Server>()?;
+    module.add_function(wrap_pyfunction!(free_address, module)?)?;
     error::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -1,6 +1,6 @@
 //! A real server in a process of its own, and a session with it: what `bench wire` measures.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ impl ServerProcess {
     /// Starts it; workers can connect at once.
     pub fn start(kind: Kind) -> anyhow::Result<Self> {
         // A free port, given up just before the child takes it.
-        let meet = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let meet = slackwater::free_address()?;
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(&program);
         command.args(["bench-peer", "server", "--meet", &meet.to_string()]);

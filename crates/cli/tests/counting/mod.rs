@@ -4,7 +4,6 @@
 
 use crate::process::{LIMIT, Process, start};
 use slackwater::{Connect, Consistency, NumberType, Session, TableSpec};
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -15,14 +14,7 @@ pub const KEYS: u64 = 64;
 
 /// An address that nobody listens at.
 pub fn free_address() -> String {
-    let [address] = free_addresses();
-    address
-}
-
-/// Addresses that nobody listens at.
-pub fn free_addresses<const COUNT: usize>() -> [String; COUNT] {
-    let free = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    free.map(|listener| listener.local_addr().unwrap().to_string())
+    slackwater::free_address().unwrap().to_string()
 }
 
 /// A server process.

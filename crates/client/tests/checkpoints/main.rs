@@ -8,7 +8,6 @@ use slackwater::{
     CheckpointSettings, Combine, Connect, Consistency, Error, Membership, NumberType, Reduce, ResumeFrom, Serve,
     Session, Shape, Table, TableSpec,
 };
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 use support::{Folder, LIMIT, clock_of, run, settings};
 
@@ -124,7 +123,7 @@ fn what_cannot_be_resumed_is_refused_in_words() {
     let with_checkpoints = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
     run(Shape { servers: 1, workers: 1 }, with_checkpoints, |session| count_until(session, &folder, 2)).expect("a run");
 
-    let meet = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    let meet = slackwater::free_address().expect("a free port");
     let refused = |resume: ResumeFrom| {
         let shape = Shape { servers: 1, workers: 1 };
         let connect = Connect::to(&meet.to_string());
@@ -181,7 +180,7 @@ fn a_run_outlives_checkpoints_that_cannot_be_written() {
     });
     assert_eq!(counted.expect("a run").len(), 1);
 
-    let (file, meet) = (folder.0.join("file"), TcpListener::bind("127.0.0.1:0").expect("a port").local_addr());
+    let (file, meet) = (folder.0.join("file"), slackwater::free_address());
     std::fs::write(&file, "").expect("written");
     let checkpoints = CheckpointSettings::new(file.to_str().expect("text"), "counts");
     let connect = Connect::to(&meet.expect("an address").to_string());

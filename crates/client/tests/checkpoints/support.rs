@@ -1,7 +1,6 @@
 //! Folders for checkpoints, and runs of several processes' worth of threads.
 
 use slackwater::{CheckpointSettings, Connect, Error, ResumeFrom, Serve, Session, Shape};
-use std::net::TcpListener;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -58,7 +57,7 @@ pub fn run<R: Send>(
     serve: impl FnOnce(&mut Serve),
     work: impl Fn(&Session) -> Result<R, Error> + Sync,
 ) -> Result<Vec<R>, Error> {
-    let meet = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    let meet = slackwater::free_address().expect("a free port");
     let connect = Connect { join_limit: Duration::from_secs(20), ..Connect::to(&meet.to_string()) };
     let mut first = Serve { coordinate: Some(shape), ..Serve::new(connect.clone()) };
     serve(&mut first);

@@ -7,7 +7,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -132,9 +132,8 @@ impl Drop for Etcd {
 impl Member {
     fn cluster(count: usize, flags: &[&str]) -> Vec<Self> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
-        // All are held until all are found, so that they differ.
-        let ports: Vec<_> = (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-        let port = |index: usize| ports[index].local_addr().expect("bound").port();
+        let ports: Vec<_> = (0..2 * count).map(|_| net::free_address().expect("a free port").port()).collect();
+        let port = |index: usize| ports[index];
         let cluster: Vec<_> =
             (0..count).map(|index| format!("m{index}=http://127.0.0.1:{}", port(count + index))).collect();
         let member = |index| {

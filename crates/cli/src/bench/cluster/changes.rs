@@ -2,7 +2,6 @@
 //! that pushes to rows of every server all the time.
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -59,7 +58,7 @@ fn wait_until(connect: &Connect, is_there: impl Fn(&Status) -> bool) -> anyhow::
 
 /// Measures a run of so many servers, with a table of so many rows, and reports what it finds under `name`.
 pub fn run(servers: u32, rows: u64, name: &str, report: &mut Report) -> anyhow::Result<()> {
-    let meet = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let meet = slackwater::free_address()?.to_string();
     let coordinator = ["--coordinate", "--threads=0", "--copies=2", "--workers=1"].map(str::to_owned);
     let _coordinator = server(&meet, &[&coordinator[..], &[format!("--servers={servers}")]].concat())?;
     let mut processes = (0..servers).map(|_| server(&meet, &[])).collect::<anyhow::Result<Vec<_>>>()?;

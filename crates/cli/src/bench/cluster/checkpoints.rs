@@ -3,7 +3,6 @@
 //! One worker pushes all rows of a dense table again and again, range by range, a clock each, over TCP to two servers; every other time
 //! the servers also keep checkpoints, in a folder of their own.
 
-use std::net::TcpListener;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
@@ -30,7 +29,7 @@ struct Found {
 }
 
 fn measure(options: &Options, keeps: bool) -> anyhow::Result<Found> {
-    let meet = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let meet = slackwater::free_address()?.to_string();
     let connect = Connect { same_host: SameHost::Tcp, patience: Duration::from_secs(30), ..Connect::to(&meet) };
     let scratch = Scratch::new()?;
     let folder = scratch.path("checkpoints");

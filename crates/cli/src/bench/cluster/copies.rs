@@ -3,7 +3,6 @@
 //! Two servers hold a dense table, each half of it once, or all of it with the other's half as a copy. Workers push all of its rows again and again,
 //! the same rows if there are several, with two pushes under way each. Servers and workers are threads of this process and talk over TCP.
 
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,7 +23,7 @@ struct Found {
 }
 
 fn measure(options: &Options, copies: u32, workers: u32) -> anyhow::Result<Found> {
-    let meet = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let meet = slackwater::free_address()?.to_string();
     let connect = Connect { same_host: SameHost::Tcp, patience: Duration::from_secs(30), ..Connect::to(&meet) };
     let serve = Serve {
         threads: SERVERS,
