@@ -15,7 +15,7 @@ pub struct Options {
     /// Keep checkpoints here, without stopping the run: a folder that every server's process can write, or s3://BUCKET/PATH.
     #[arg(long, value_name = "LOCATION")]
     checkpoint: Option<String>,
-    /// How many seconds after a checkpoint the next is begun.
+    /// How many seconds after a checkpoint was begun the next is, or as soon as it is there if it takes longer.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds, requires = "checkpoint")]
     checkpoint_every: f64,
     /// How many checkpoints are kept, the newest of them.

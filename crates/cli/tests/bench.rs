@@ -1,5 +1,8 @@
 //! The other benchmarks, small: that they end, and print every figure by its name.
 
+mod process;
+
+use process::skipped;
 use std::process::Command;
 
 /// Runs a benchmark in one round, and checks that these figures are there and positive. Others may be of what is not installed.
@@ -92,13 +95,11 @@ fn bench_logistic_prints_its_figures() {
 }
 
 /// It says itself whether anything was lost or counted twice, and fails if so.
-#[test]
-fn bench_chaos_loses_nothing_in_a_few_seconds() {
-    let default = || std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let data = std::env::var_os("SLACKWATER_DATA").map_or_else(default, std::path::PathBuf::from);
+/// A short run of it: something happened, and nothing was lost or doubled.
+fn chaos(arguments: &[&str]) -> serde_json::Map<String, serde_json::Value> {
     let output = Command::new(env!("CARGO_BIN_EXE_slackwater"))
-        .args(["bench", "chaos", "--seconds=6", "--json", "--data"])
-        .arg(&data)
+        .args(["bench", "chaos", "--json"])
+        .args(arguments)
         .output()
         .expect("it can be started");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -112,8 +113,22 @@ fn bench_chaos_loses_nothing_in_a_few_seconds() {
     assert_eq!(counts[4..].iter().all(Option::is_none), says_why, "{figures:?}");
     assert!(number("pushes_acknowledged") > 0.0, "{figures:?}");
     assert_eq!((number("rows_of_pushes_lost"), number("rows_of_pushes_doubled")), (0.0, 0.0));
+    figures
+}
+
+#[test]
+fn bench_chaos_counts_what_is_leased_once() {
+    chaos(&["--seconds=4", "--leases", "--data=nowhere"]);
+}
+
+#[test]
+fn bench_chaos_loses_nothing_in_a_few_seconds() {
+    let default = || std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let data = std::env::var_os("SLACKWATER_DATA").map_or_else(default, std::path::PathBuf::from);
+    let figures = chaos(&["--seconds=6", "--data", data.to_str().expect("a path in UTF-8")]);
+    let number = |name: &str| figures.get(name).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
     if !data.join("a9a").is_dir() {
-        println!("skipped: the training, for there is no {}", data.join("a9a").display());
+        skipped(&format!("the training of bench chaos, for there is no {}", data.join("a9a").display()));
         return;
     }
     assert_eq!(number("training_rows_missing"), 0.0);
@@ -143,7 +158,7 @@ fn bench_chaos_that_is_told_to_end_leaves_no_network_and_no_process() {
     let name = format!("slackwater-chaos-{}", chaos.id());
     // Without the right to make namespaces there is nothing to see.
     if !ip(&format!("netns add {name}-trial")).is_ok_and(|output| output.status.success()) {
-        println!("skipped: this machine makes no network namespaces");
+        skipped("this machine makes no network namespaces");
         chaos.kill().and_then(|()| chaos.wait()).expect("it ends");
         return;
     }

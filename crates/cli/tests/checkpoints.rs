@@ -4,7 +4,7 @@
 
 mod process;
 
-use process::{LIMIT, PROGRAM, Process, start, start_as};
+use process::{LIMIT, PROGRAM, Process, skipped, start, start_as};
 use slackwater::{Combine, Connect, Consistency, NumberType, Reduce, Session, TableSpec};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -110,7 +110,9 @@ fn as_many_are_kept_in_as_many_slices_of_whose_job_as_is_said() {
     let meet = free_address();
     let mut server = start("server", &coordinating(&meet, &[&[&place[..]], &said[..]].concat()));
     let worker = Worker::start(&meet);
-    until("a fifth checkpoint", || published(&folder.0).last().is_some_and(|last| name(last).contains("-00000005-")));
+    // Names are in the order of their numbers.
+    let is_fifth = |last: &PathBuf| name(last).as_str() >= "checkpoint-00000005";
+    until("a fifth checkpoint", || published(&folder.0).last().is_some_and(is_fifth));
     worker.end();
     assert!(server.end(), "{}", server.stderr());
     let kept = published(&folder.0);
@@ -190,7 +192,7 @@ fn on_a_small_disk(folder: &Path, arguments: &[&str]) -> Option<Process> {
     let mut trial = Command::new("unshare");
     inside(&mut trial, "true");
     if !trial.output().is_ok_and(|output| output.status.success()) {
-        println!("SKIPPED: this machine lets nobody mount a small disk (unshare, mount)");
+        skipped("this machine lets nobody mount a small disk (unshare, mount)");
         return None;
     }
     let mut command = Command::new("unshare");

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use process::{ENDLESS, PROGRAM, Process, start_as};
+use process::{ENDLESS, PROGRAM, Process, skipped, start_as};
 
 const DEMO: [&str; 9] = [
     "demo",
@@ -75,7 +75,7 @@ impl Hosts {
         match Self::make() {
             Ok(hosts) => Some(hosts),
             Err(reason) => {
-                println!("skipped: this machine makes no network namespaces ({})", reason.trim());
+                skipped(&format!("this machine makes no network namespaces ({})", reason.trim()));
                 None
             }
         }

@@ -28,7 +28,7 @@ pub struct Options {
     /// checkpoints: megabytes of rows and updater state.
     #[arg(long, value_name = "MEGABYTES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     checkpoint_megabytes: u32,
-    /// checkpoints: how many seconds after a checkpoint the next is begun; each round measures for twice as long, with and without.
+    /// checkpoints: how many seconds after a checkpoint was begun the next is; each round measures three of them, and as long without.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     checkpoint_every: f64,
     /// rows, servers: how many rows the table has when the number of servers varies; the number of rows varies up to a hundred times as many.

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -24,6 +24,11 @@ pub const ENDLESS: [&str; 9] = [
     "--clocks=10000",
     "--out=/dev/null",
 ];
+
+/// Says that something cannot be tested on this machine, also where the output of tests that pass is not shown.
+pub fn skipped(why: &str) {
+    writeln!(std::io::stderr(), "SKIPPED: {why}").ok();
+}
 
 /// A process of the program, killed if the test ends before it does.
 pub struct Process {

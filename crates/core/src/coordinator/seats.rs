@@ -107,8 +107,10 @@ impl Coordinator {
         let comes_later = self.begun && self.membership != Membership::Fixed;
         match place {
             Some(place) if place >= MOST_NODES => Err(format!("there are no more than {MOST_NODES} of a kind, from 0")),
-            // A name is never given twice in a run that has begun.
-            None if comes_later => {
+            Some(place) if comes_later && is_free(&name(place)) => Ok(name(place)),
+            // A name is never given twice in a run that has begun. Whoever is started again under one that was given gets another: the first may
+            // be lost, though nobody has noticed yet.
+            _ if comes_later => {
                 let unused = (most..MOST_NODES).map(name).find(is_free);
                 unused.ok_or_else(|| "the run has no more names to give; start a new one".to_owned())
             }
@@ -116,7 +118,6 @@ impl Coordinator {
                 let full = || format!("the run has its {most} already; start it with room for more");
                 (0..most).map(name).find(is_free).ok_or_else(full)
             }
-            Some(place) if comes_later && is_free(&name(place)) => Ok(name(place)),
             Some(place) if place >= most => Err(format!("there is no {}: the run has {most}, from 0", name(place))),
             Some(place) if is_free(&name(place)) => Ok(name(place)),
             Some(place) => Err(format!("another process is {} already; give each its own place, or none", name(place))),

@@ -37,6 +37,58 @@ fn a_place_asked_for_is_given_if_there_is_one_and_it_is_free() {
     }
 }
 
+/// A process that is started again by the same command asks for the place that it had.
+#[test]
+fn a_place_that_was_given_in_a_run_that_others_may_come_to_is_answered_with_another() {
+    let membership = Membership::Open { copies: 1, slices: 1 };
+    let mut coordinator = Coordinator::new(Size { servers: 1, workers: 1 }, membership, Span::from_secs(2));
+    let mut join_at = |token: u64, role: Role, place: u32, begins: bool| {
+        let join = Control::Join { role, address: String::new(), token, place: Some(place), job: String::new() };
+        let answer = said(&mut coordinator, Time(0), NodeId::Worker(1000), Source(0), join);
+        let Some(Control::Welcome { node, source, .. }) = answer.into_iter().next() else { panic!("it is welcome") };
+        if begins {
+            said(&mut coordinator, Time(0), node, source, Control::Beat);
+        }
+        node
+    };
+    assert_eq!(join_at(1, Role::Server, 0, true), NodeId::Server(0));
+    assert_eq!(join_at(2, Role::Worker, 0, true), NodeId::Worker(0));
+    assert_eq!(join_at(3, Role::Server, 0, false), NodeId::Server(1), "the run has begun");
+    assert_eq!(join_at(4, Role::Worker, 0, false), NodeId::Worker(1));
+    assert_eq!(join_at(5, Role::Worker, 7, false), NodeId::Worker(7));
+}
+
+/// (how long the clocks of each worker take in milliseconds, who is slow)
+#[test]
+fn who_takes_much_longer_than_most_is_slow() {
+    let cases: [(&[u64], &[u32]); 5] = [
+        (&[10, 10, 10, 11], &[]),
+        (&[10, 10, 40, 10], &[2]),
+        (&[10, 40], &[1]),
+        (&[40, 40, 10], &[]),
+        (&[50, 10, 10, 60, 10], &[0, 3]),
+    ];
+    for (steps, slow) in cases {
+        let size = Size { servers: 1, workers: steps.len() as u32 };
+        let mut coordinator = Coordinator::new(size, Membership::Fixed, Span::from_secs(2));
+        let mut members = vec![join(&mut coordinator, Time(0), Role::Server, 0).expect("a place")];
+        members.extend(
+            (1..).zip(steps).map(|(token, _)| join(&mut coordinator, Time(0), Role::Worker, token).expect("a place")),
+        );
+        for (node, source) in &members {
+            said(&mut coordinator, Time(0), *node, *source, Control::Beat);
+        }
+        for ((node, source), step) in members[1..].iter().zip(steps) {
+            let mut measured = types::Measured::default();
+            measured.observe(Span::from_millis(*step));
+            let report = wire::Report { step: Some(measured), ..Default::default() };
+            said(&mut coordinator, Time(0), *node, *source, Control::Report { report: Box::new(report) });
+        }
+        let found: Vec<u32> = coordinator.status(Time(0)).slow.into_iter().map(|worker| worker.0).collect();
+        assert_eq!(found, slow, "{steps:?}");
+    }
+}
+
 pub(super) fn said(
     coordinator: &mut Coordinator,
     now: Time,

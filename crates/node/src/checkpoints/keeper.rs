@@ -101,6 +101,7 @@ impl Keeper {
         self.gather(machine);
         let due = Instant::now() >= self.due || machine.awaits_last_checkpoint();
         if self.stage == Stage::Idle && due && machine.may_checkpoint() {
+            self.due = Instant::now() + self.settings.every;
             self.give(Work::Begin);
         }
         told
@@ -118,7 +119,6 @@ impl Keeper {
             }
             Some(CheckpointEnd::Failed { reason }) => {
                 Self::say_none(machine, &reason);
-                self.due = Instant::now() + self.settings.every;
                 self.give(Work::Abandon);
             }
         }
@@ -135,13 +135,9 @@ impl Keeper {
         self.stage = Stage::Idle;
         match done {
             Done::Published { name, clock, bytes } => {
-                self.due = Instant::now() + self.settings.every;
                 tracing::info!(clock, bytes, location = self.settings.location, "{name} is there");
             }
-            Done::Failed(reason) => {
-                self.due = Instant::now() + self.settings.every;
-                Self::say_none(machine, &reason);
-            }
+            Done::Failed(reason) => Self::say_none(machine, &reason),
             Done::Abandoned | Done::Begun(_) => {}
         }
     }
