@@ -97,8 +97,14 @@ pub(crate) fn start(
             Ok(result) => result?,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        let settings =
-            DriverSettings { wait, patience: PATIENCE, unled: None, embedded: true, leave: Leave::default() };
+        let settings = DriverSettings {
+            wait,
+            patience: PATIENCE,
+            of_several: false,
+            unled: JOIN_LIMIT,
+            embedded: true,
+            leave: Leave::default(),
+        };
         let threads = Some(threads.clone());
         sessions.push(Session::begin(joined, Box::new(transport), Box::new(waiter), settings, recorder()?, threads)?);
     }

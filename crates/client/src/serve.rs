@@ -154,7 +154,7 @@ impl Serve {
                     job: connect.job.clone(),
                     join_limit: connect.join_limit,
                     patience: connect.patience,
-                    unled: meeting.is_of_several().then_some(connect.join_limit),
+                    of_several: meeting.is_of_several(),
                     wait: connect.wait,
                     registry: self.registry.clone(),
                     pool: pool.clone(),

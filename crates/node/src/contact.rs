@@ -11,8 +11,6 @@ use wire::{Control, Frame, Message, Timeout};
 const LONGEST_BEAT: Duration = Duration::from_millis(500);
 /// How often people are told that nobody leads.
 const TELL_AFTER: Duration = Duration::from_secs(3);
-/// How long another coordinator is waited for by a node that was given one address, and has heard that there may be others.
-const UNLED: Duration = Duration::from_secs(300);
 
 /// How often a node tells the coordinator that it lives: four times in anybody's patience.
 pub(crate) fn beat_every(patience: Duration) -> Duration {
@@ -38,15 +36,17 @@ pub(crate) struct Contact {
     round_trip: Measured,
     /// A coordinator that is silent for this long is lost, where there is no other.
     patience: Duration,
+    /// Whether several were named.
+    of_several: bool,
     /// Another is waited for as long as this, where there may be one.
-    unled: Option<Duration>,
+    unled: Duration,
 }
 
 impl Contact {
-    pub fn new(now: Instant, patience: Duration, unled: Option<Duration>) -> Self {
+    pub fn new(now: Instant, patience: Duration, of_several: bool, unled: Duration) -> Self {
         let (asked, round_trip) = (None, Measured::default());
         let (leader, heard, minded, woke, moved, told) = (Leader::default(), now, now, now, now, None);
-        Self { leader, heard, minded, woke, moved, told, asked, round_trip, patience, unled }
+        Self { leader, heard, minded, woke, moved, told, asked, round_trip, patience, of_several, unled }
     }
 
     /// A beat was sent.
@@ -121,7 +121,7 @@ impl Contact {
 
     /// Whether another coordinator may take this one's place.
     pub fn may_change(&self) -> bool {
-        self.unled.is_some() || self.leader.may_change()
+        self.of_several || self.leader.may_change()
     }
 
     /// Looks for the coordinator elsewhere if it is silent, says so, and gives up in the end.
@@ -132,7 +132,7 @@ impl Contact {
         }
         self.minded = now;
         let silent = now.saturating_duration_since(self.heard);
-        let limit = if self.may_change() { self.unled.unwrap_or(UNLED).max(self.patience) } else { self.patience };
+        let limit = if self.may_change() { self.unled.max(self.patience) } else { self.patience };
         if silent > limit && now.saturating_duration_since(self.woke) >= self.patience {
             let reason = format!("nothing heard from it for {:.1} s", silent.as_secs_f64());
             return Err(NodeError::Lost { node: NodeId::Coordinator, reason });
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn the_only_coordinator_is_lost_after_everybodys_patience() {
         let (start, mut looked) = (Instant::now(), Looked::default());
-        let mut contact = Contact::new(start, 5 * SECOND, None);
+        let mut contact = Contact::new(start, 5 * SECOND, false, 60 * SECOND);
         assert!(contact.hears(start + SECOND, &said(0, Control::Beat), &mut looked));
         (2..7).for_each(|second| assert_eq!(contact.mind(start + second * SECOND, &mut looked), Ok(())));
         let lost = contact.mind(start + 7 * SECOND, &mut looked).expect_err("silent for 6 s").to_string();
@@ -203,9 +203,9 @@ mod tests {
 
     #[test]
     fn where_there_may_be_others_they_are_looked_for_and_waited_for() {
-        for (term, unled) in [(0, Some(60 * SECOND)), (7, None)] {
+        for (term, of_several) in [(0, true), (7, false)] {
             let (start, mut looked) = (Instant::now(), Looked::default());
-            let mut contact = Contact::new(start, SECOND, unled);
+            let mut contact = Contact::new(start, SECOND, of_several, 60 * SECOND);
             assert!(contact.hears(start, &said(term, Control::Beat), &mut looked));
             for second in 1..50 {
                 assert_eq!(contact.mind(start + second * SECOND, &mut looked), Ok(()));
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn how_long_answers_take_says_when_another_is_looked_for() {
         let (start, mut looked) = (Instant::now(), Looked::default());
-        let mut contact = Contact::new(start, 2 * SECOND, Some(60 * SECOND));
+        let mut contact = Contact::new(start, 2 * SECOND, true, 60 * SECOND);
         assert_eq!(contact.elsewhere_after(), 2 * SECOND, "before anything was measured: a fourth beat");
         let answered = |contact: &mut Contact, looked: &mut Looked, after: Duration| {
             contact.asked(start);
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn one_that_does_not_lead_says_where_to_go_and_one_that_led_before_is_not_heeded() {
         let (start, mut looked) = (Instant::now(), Looked::default());
-        let mut contact = Contact::new(start, SECOND, None);
+        let mut contact = Contact::new(start, SECOND, false, 60 * SECOND);
         assert!(contact.hears(start, &said(2, Control::Beat), &mut looked));
         assert!(!contact.hears(start, &said(1, Control::Finish), &mut looked));
         assert!(!contact.hears(start, &said(0, Control::Follow { leader: "b:7".to_owned() }), &mut looked));

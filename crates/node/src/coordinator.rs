@@ -17,6 +17,8 @@ use wire::{Control, Frame, Head, Message};
 const LOOK: Duration = Duration::from_millis(50);
 /// How often people are told who is missing.
 const SAY_AFTER: Duration = Duration::from_secs(5);
+/// A coordinator's lease is twice patience, and a registry may round it up: after so many it has ended, or was renewed.
+const LEASES_AND_MORE: u32 = 3;
 
 const LED: &str = "this coordinator has led for as long as it may, and waits for the registry to let one lead again";
 /// Why the run ends with a coordinator that is told to leave.
@@ -95,6 +97,9 @@ struct Candidacy {
     leader: String,
     /// Whether the run was there before this one led: then its memory is not of a run that ended before.
     was_there: bool,
+    /// Since when it has followed anybody, and whether it has led, and knew which run.
+    follows: Option<Instant>,
+    led: bool,
     start: Instant,
     /// When the registry was last heard of, and what it said when it was not.
     answered: Instant,
@@ -109,8 +114,9 @@ type Ended = Result<(), NodeError>;
 impl Candidacy {
     fn new(settings: CoordinatorSettings, office: Office, recorder: Option<Recorder>) -> Self {
         let start = Instant::now();
-        let (leading, leader, was_there, silence) = (None, String::new(), false, None);
-        Self { settings, office, recorder, leading, leader, was_there, start, answered: start, silence, said: start }
+        let (leading, leader, was_there, follows, silence) = (None, String::new(), false, None, None);
+        let (led, answered, said) = (false, start, start);
+        Self { settings, office, recorder, leading, leader, was_there, follows, led, start, answered, silence, said }
     }
 
     fn run(mut self, mut transport: impl Transport, mut waiter: impl Waiter) -> Ended {
@@ -211,6 +217,7 @@ impl Candidacy {
                         tracing::warn!(leader = other, "this coordinator follows; another leads");
                     }
                     (self.leader, self.was_there) = (other, true);
+                    self.follows.get_or_insert_with(Instant::now);
                 }
                 Word::Ended if self.leading.is_some() => self.lead_no_more(),
                 Word::Ended => {}
@@ -243,14 +250,16 @@ impl Candidacy {
             None => Leading::begin(&self.settings, None)?,
         };
         tracing::warn!(term, begun = machine.has_begun(), "this coordinator leads");
-        // Whoever resumes expects that nobody is left; but somebody may be.
-        let is_doubted = machine.has_begun() && self.settings.resume.is_some() && !self.was_there;
+        // Whoever resumes expects that nobody is left; but somebody may be. One that has followed for longer than a lease lasts has seen it renewed:
+        // the run was alive. But a leader that it followed for less may have been dead all the while.
+        let saw_it_alive = self.follows.is_some_and(|since| since.elapsed() > self.settings.patience * LEASES_AND_MORE);
+        let is_doubted = machine.has_begun() && self.settings.resume.is_some() && !(self.led || saw_it_alive);
         Leading::new(term, until, (machine, is_doubted), None, &self.settings)
     }
 
     fn lead_no_more(&mut self) {
-        let led = self.leading.take();
-        self.was_there |= led.is_some_and(|leading| !leading.is_doubted());
+        self.led |= self.leading.take().is_some_and(|leading| !leading.is_doubted());
+        self.was_there |= self.led;
         self.leader = String::new();
         tracing::warn!("{LED}");
     }

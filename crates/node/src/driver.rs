@@ -43,8 +43,10 @@ pub struct DriverSettings {
     pub wait: Wait,
     /// A coordinator that is silent for this long is lost.
     pub patience: Duration,
-    /// Where there are several coordinators, how long one that answers is waited for.
-    pub unled: Option<Duration>,
+    /// Whether several coordinators were named. There may be others even so, and the only one that was named says so.
+    pub of_several: bool,
+    /// How long one that answers is waited for, where there may be another.
+    pub unled: Duration,
     /// Whether everybody is a thread of this process.
     pub embedded: bool,
     /// Tells the program to leave.
@@ -138,7 +140,7 @@ impl Driver {
             out: Outbox::new(),
             recorder,
             start: now,
-            contact: Contact::new(now, settings.patience, settings.unled),
+            contact: Contact::new(now, settings.patience, settings.of_several, settings.unled),
             source,
             step: Measured::default(),
             beat: now,

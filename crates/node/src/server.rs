@@ -37,8 +37,8 @@ pub struct ServerSettings {
     pub join_limit: Duration,
     /// A coordinator that is silent for this long is lost.
     pub patience: Duration,
-    /// Where there are several coordinators, how long one that answers is waited for.
-    pub unled: Option<Duration>,
+    /// Whether several coordinators were named. Another is waited for as long as the run to begin.
+    pub of_several: bool,
     /// How it waits.
     pub wait: Wait,
     /// The updaters it knows.
@@ -67,7 +67,7 @@ impl ServerSettings {
             job: String::new(),
             join_limit: Duration::from_secs(30),
             patience: Duration::from_secs(30),
-            unled: None,
+            of_several: false,
             wait: Wait::BLOCKING,
             registry: Registry::builtin(),
             pool: Pool::new(),
@@ -128,7 +128,7 @@ pub fn run_server(
     let (mut ticked, mut worked) = (start, start);
     // The first is due at once: before it is answered, a server that has a lease answers nobody.
     let mut beat: Option<Instant> = None;
-    let mut contact = Contact::new(start, settings.patience, settings.unled);
+    let mut contact = Contact::new(start, settings.patience, settings.of_several, settings.join_limit);
     let beat_every = contact.beat_every();
     let mut read = start;
     let mut more = false;

@@ -28,7 +28,8 @@ fn with_driver(program: impl FnOnce(&Driver)) {
     let settings = DriverSettings {
         wait: Wait::BLOCKING,
         patience: LIMIT,
-        unled: None,
+        of_several: false,
+        unled: Duration::from_secs(60),
         embedded: false,
         leave: node::Leave::default(),
     };

@@ -165,7 +165,8 @@ fn run<T, W>(
                 let settings = DriverSettings {
                     wait: Wait::BLOCKING,
                     patience: LIMIT,
-                    unled: None,
+                    of_several: false,
+                    unled: Duration::from_secs(60),
                     embedded: false,
                     leave: node::Leave::default(),
                 };
@@ -359,7 +360,8 @@ fn a_node_whose_recording_is_there_already_says_so_and_ends_the_run() {
     let settings = DriverSettings {
         wait: Wait::BLOCKING,
         patience: LIMIT,
-        unled: None,
+        of_several: false,
+        unled: Duration::from_secs(60),
         embedded: false,
         leave: node::Leave::default(),
     };

@@ -140,9 +140,9 @@ impl Session {
         let (wanted, limit) =
             (Wanted { role: Role::Worker, place: connect.place, job: &connect.job }, connect.join_limit);
         let joined = join(&mut transport, &mut waiter, wanted, &address, token(), limit, &connect.leave)?;
-        let unled = meeting.is_of_several().then_some(connect.join_limit);
+        let (of_several, unled) = (meeting.is_of_several(), connect.join_limit);
         let (wait, patience, leave) = (connect.wait, connect.patience, connect.leave.clone());
-        let settings = DriverSettings { wait, patience, unled, embedded: false, leave };
+        let settings = DriverSettings { wait, patience, of_several, unled, embedded: false, leave };
         Self::begin(joined, Box::new(transport), Box::new(waiter), settings, recorder, None)
     }
 

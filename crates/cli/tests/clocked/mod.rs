@@ -1,0 +1,94 @@
+//! A worker that counts its clocks, and the checkpoints of its run.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use super::process::LIMIT;
+use slackwater::{Combine, Connect, Consistency, Error, NumberType, Reduce, Session, TableSpec};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A folder of its own, which goes with it.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("slackwater-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// The checkpoints that are published in a folder, oldest first.
+pub fn published(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    found.retain(|path| path.join("manifest.json").exists());
+    found.sort();
+    found
+}
+
+pub fn manifest(checkpoint: &Path) -> serde_json::Value {
+    serde_json::from_str(&std::fs::read_to_string(checkpoint.join("manifest.json")).unwrap()).unwrap()
+}
+
+pub fn until(what: &str, holds: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < LIMIT, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub fn free_address() -> String {
+    slackwater::free_address().unwrap().to_string()
+}
+
+/// A worker in this process that counts its clocks until it is told to stop.
+pub struct Worker {
+    clocks: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<i64, Error>>,
+}
+
+impl Worker {
+    pub fn start(meet: &str) -> Self {
+        let connect = Connect { join_limit: Duration::from_secs(50), ..Connect::to(meet) };
+        let (clocks, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (counted, stops) = (clocks.clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            let session = Session::connect(&connect)?;
+            let spec = TableSpec::dense("counts", 24, 1).number(NumberType::I64).combine(Combine::Clock(Reduce::Sum));
+            let table = session.table::<i64>(spec.consistency(Consistency::slack(0)))?;
+            while !stops.load(Ordering::Relaxed) {
+                drop(table.push_range(0..24, vec![1; 24])?);
+                session.clock()?;
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            let count = table.pull_range(0..1)?.wait()?.values()[0];
+            session.close()?;
+            Ok(count)
+        });
+        Self { clocks, stop, thread }
+    }
+
+    /// Counts as much again as it has by now: nobody waits for anything.
+    pub fn goes_on(&self) {
+        let before = self.clocks.load(Ordering::Relaxed);
+        until("another clock", || self.clocks.load(Ordering::Relaxed) > before + 20);
+    }
+
+    /// What it has counted in the end.
+    pub fn end(self) -> i64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap().unwrap()
+    }
+}

@@ -1,0 +1,82 @@
+//! Runs of real processes that lose everything and go on from a checkpoint: of an object store, and with an etcd that remembers the run.
+
+#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+
+mod clocked;
+#[path = "../../node/tests/registry/etcd.rs"]
+mod etcd;
+#[path = "../../store/tests/checkpoints/support/moto.rs"]
+#[allow(dead_code, reason = "the tests of the store need the rest")]
+mod moto;
+mod process;
+#[path = "../../store/tests/checkpoints/support/python.rs"]
+mod python;
+
+use clocked::{Folder, Worker, free_address, manifest, published, until};
+use etcd::Etcd;
+use process::{PROGRAM, Process, start, start_as};
+use std::process::Command;
+
+fn skipped(what: &str, why: &str) {
+    process::skipped(&format!("{what}: {why}"));
+}
+
+#[test]
+fn a_run_goes_on_from_an_object_store_with_other_numbers_of_servers() {
+    let Some(address) = moto::address("a run with checkpoints in S3") else { return };
+    let place = format!("--checkpoint=s3://{}/runs/counts", moto::bucket(address));
+    let run = |servers: u32, more: &[&str]| {
+        let (meet, servers) = (free_address(), [format!("--servers={servers}"), format!("--threads={servers}")]);
+        let mut command = Command::new(PROGRAM);
+        command.envs(moto::settings(&format!("http://{address}")).variables);
+        let words = ["server", "--meet", &meet, "--coordinate", "--workers=1", "--join-limit=50", &place];
+        let mut server = start_as("server", command, &[&words[..], &[&servers[0], &servers[1]], more].concat());
+        let worker = Worker::start(&meet);
+        worker.goes_on();
+        let count = worker.end();
+        assert!(server.end(), "{}", server.stderr());
+        (count, server.stderr())
+    };
+    let (count, said) = run(2, &["--checkpoint-every=3600"]);
+    assert!(said.contains("is there"), "the end brings one: {said}");
+    let (more, said) = run(3, &["--checkpoint-every=3600", "--resume"]);
+    assert!(more > count + 20, "{more} after {count}\n{said}");
+}
+
+#[test]
+fn a_run_whose_every_process_was_killed_begins_anew_from_its_checkpoint_though_etcd_remembers_it() {
+    let Some(etcd) = Etcd::start() else { return };
+    let folder = Folder::new("remembered");
+    let (place, registry) =
+        (format!("--checkpoint={}", folder.0.display()), format!("--registry=etcd://{}/jobs/counts", etcd.endpoint()));
+    let begin = |meet: &str, more: &[&str]| -> Vec<Process> {
+        let words =
+            ["coordinator", "--meet", meet, &registry, &place, "--checkpoint-every=0.1", "--servers=2", "--workers=1"];
+        let limits = ["--copies=2", "--slices=2", "--patience=1", "--join-limit=50"];
+        let coordinator = start("coordinator", &[&words[..], &limits, more].concat());
+        let server = |_| start("server", &["server", "--meet", meet, "--patience=1", "--join-limit=50"]);
+        [coordinator].into_iter().chain((0..2).map(server)).collect()
+    };
+    let meet = free_address();
+    let mut killed = begin(&meet, &[]);
+    let worker = Worker::start(&meet);
+    until("a second checkpoint", || published(&folder.0).len() > 1);
+    killed.iter_mut().for_each(|process| process.child.kill().unwrap());
+    // It looks for another coordinator for as long as it would wait for a run to begin, and then fails.
+    drop(worker);
+    let clock = manifest(published(&folder.0).last().unwrap())["clock"].as_i64().unwrap();
+
+    let meet = free_address();
+    let mut resumed = begin(&meet, &["--resume"]);
+    let worker = Worker::start(&meet);
+    worker.goes_on();
+    let count = worker.end();
+    for process in &mut resumed {
+        assert!(process.end(), "{}", process.stderr());
+    }
+    let said = resumed[0].stderr();
+    assert!(
+        count > clock + 20 && said.contains("it begins anew, from the checkpoint"),
+        "{count} after {clock}\n{said}"
+    );
+}
