@@ -12,7 +12,7 @@ mod notes;
 mod schedule;
 
 use crate::check::{Checker, Violation};
-use crate::faults::Faults;
+use crate::faults::{FaultCounts, Faults};
 use crate::history::History;
 use crate::inputs::{Output, packed};
 use crate::network::Network;
@@ -69,12 +69,13 @@ pub struct Shape {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
     seed: u64,
+    after: Span,
     standing: Vec<String>,
 }
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {}: the run has not ended after {} s: ", self.seed, LONGEST.as_secs_f64())?;
+        write!(f, "seed {}: the run has not ended after {} s: ", self.seed, self.after.as_secs_f64())?;
         f.write_str(&self.standing.join("; "))
     }
 }
@@ -105,8 +106,8 @@ pub struct Cluster {
     /// Tasks on one row of a dense table that were sent, and whether they were answered.
     tasks: BTreeMap<TaskName, (TableIndex, u64, bool)>,
     recording: bool,
-    /// How many nodes are to crash or to join.
-    planned: u64,
+    /// How often each fault is to happen that was planned for this run.
+    planned: FaultCounts,
     /// Servers that are about to join, and the incarnation that each was given.
     serving: BTreeMap<usize, Option<Source>>,
     /// Servers that were told to leave.
@@ -196,7 +197,7 @@ impl Cluster {
             settings,
             tasks: BTreeMap::new(),
             recording: false,
-            planned: 0,
+            planned: FaultCounts::default(),
             serving: BTreeMap::new(),
             draining: BTreeSet::new(),
             fewest_copies: usize::MAX,
@@ -316,6 +317,11 @@ impl Cluster {
 
     /// Runs until every program is done and everybody has said goodbye, or says who waits for what.
     pub fn try_run(&mut self) -> Result<(), Stuck> {
+        self.run_within(LONGEST)
+    }
+
+    /// The same of a run that is to take no longer than this.
+    pub(crate) fn run_within(&mut self, longest: Span) -> Result<(), Stuck> {
         let servers = (0..self.shape.servers).map(NodeId::Server);
         let workers = (0..self.shape.workers).map(NodeId::Worker);
         for node in servers.chain(workers).chain([NodeId::Coordinator]) {
@@ -329,9 +335,9 @@ impl Cluster {
         (0..self.actors.len()).for_each(|worker| self.later(Span(0), Happening::Wake(worker)));
         while let Some(Reverse(Scheduled { at, happening, .. })) = self.schedule.pop() {
             self.now = at;
-            if at.since(Time(0)) > LONGEST {
+            if at.since(Time(0)) > longest {
                 let standing = self.actors.iter().filter_map(Actor::stands).collect();
-                return Err(Stuck { seed: self.history.seed, standing });
+                return Err(Stuck { seed: self.history.seed, after: longest, standing });
             }
             self.happen(happening);
             let over = |actor: &Actor| actor.is_over() || actor.standing == Standing::Away;
@@ -379,10 +385,7 @@ impl Cluster {
             Happening::Cut(one, other, fault) => self.network.fault_link(one, other, fault),
             Happening::CrashCoordinator(back_after) => self.crash_the_coordinator(back_after),
             Happening::Succeed => self.succeed(),
-            Happening::Isolate(node, from) => {
-                self.network.counts.isolated += u64::from(from.is_some());
-                self.network.isolate(node, from);
-            }
+            Happening::Isolate(node, from) => self.network.isolate(node, from),
         }
     }
 

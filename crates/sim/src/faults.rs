@@ -1,5 +1,6 @@
 //! What goes wrong on the way, and how often it did.
 
+use crate::Moment;
 use std::fmt;
 use std::ops::AddAssign;
 use types::Span;
@@ -92,17 +93,17 @@ pub struct FaultCounts {
     pub left: u64,
     /// Nodes that were there, and taken to be gone.
     pub expelled: u64,
-    /// Nodes that were cut off for a while.
+    /// Nodes that were cut off for a while, and missed something.
     pub isolated: u64,
     /// Coordinators that were gone without a word.
     pub unled: u64,
-    /// Links between two nodes that were cut for a while.
+    /// Links between two nodes that were cut for a while, when there was something to carry.
     pub cut: u64,
-    /// Links between two nodes that were slow for a while.
+    /// Links between two nodes that were slow for a while, when there was something to carry.
     pub slowed: u64,
     /// Runs in which every node went by a clock of its own.
     pub skewed: u64,
-    /// Clocks that were set back.
+    /// Clocks that were set back while somebody went by them.
     pub set_back: u64,
     /// Nodes of any kind that were gone in the middle of a checkpoint.
     pub amid_checkpoint: u64,
@@ -112,6 +113,37 @@ pub struct FaultCounts {
     pub amid_failover: u64,
     /// When a worker committed a lease.
     pub amid_commit: u64,
+}
+
+impl FaultCounts {
+    /// Whether everything that can be planned has happened as often as was planned, or more often.
+    pub(crate) fn reach(&self, planned: &Self) -> bool {
+        let kinds = [
+            (self.crashed, planned.crashed),
+            (self.joined, planned.joined),
+            (self.left, planned.left),
+            (self.isolated, planned.isolated),
+            (self.unled, planned.unled),
+            (self.cut, planned.cut),
+            (self.slowed, planned.slowed),
+            (self.set_back, planned.set_back),
+            (self.amid_checkpoint, planned.amid_checkpoint),
+            (self.amid_migration, planned.amid_migration),
+            (self.amid_failover, planned.amid_failover),
+            (self.amid_commit, planned.amid_commit),
+        ];
+        kinds.into_iter().all(|(happened, planned)| happened >= planned)
+    }
+
+    /// Where those are counted that are lost in the middle of something.
+    pub(crate) fn amid(&mut self, moment: Moment) -> &mut u64 {
+        match moment {
+            Moment::Checkpoint => &mut self.amid_checkpoint,
+            Moment::Migration => &mut self.amid_migration,
+            Moment::Failover => &mut self.amid_failover,
+            Moment::Commit => &mut self.amid_commit,
+        }
+    }
 }
 
 impl AddAssign for FaultCounts {

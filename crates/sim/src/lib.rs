@@ -48,4 +48,4 @@ pub use network::{Isolation, LinkFault, Packed};
 pub use program::{Lessons, Step, TableIndex, Work, Write};
 pub use random::Random;
 pub use sabotage::Sabotage;
-pub use seeds::{for_seeds, some_seed};
+pub use seeds::{caught_by, for_seeds, some_seed};

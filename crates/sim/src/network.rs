@@ -92,6 +92,23 @@ struct Connection {
     broken: bool,
 }
 
+/// Something is wrong for a while. It has happened when a frame has met it.
+struct Wrong<T> {
+    what: T,
+    met: bool,
+}
+
+impl<T> Wrong<T> {
+    fn new(what: T) -> Self {
+        Self { what, met: false }
+    }
+
+    /// A frame meets it: counted the first time.
+    fn meet(&mut self, count: &mut u64) {
+        *count += u64::from(!std::mem::replace(&mut self.met, true));
+    }
+}
+
 /// Everything between the nodes.
 pub struct Network {
     pub faults: Faults,
@@ -101,8 +118,8 @@ pub struct Network {
     connections: BTreeMap<(NodeId, NodeId), Connection>,
     forgotten: BTreeSet<u128>,
     /// Nodes that are cut off: from everybody, or from the coordinator alone.
-    isolated: BTreeMap<NodeId, Isolation>,
-    links: BTreeMap<(NodeId, NodeId), LinkFault>,
+    isolated: BTreeMap<NodeId, Wrong<Isolation>>,
+    links: BTreeMap<(NodeId, NodeId), Wrong<LinkFault>>,
     /// Until when each node is busy sending.
     busy: BTreeMap<NodeId, Time>,
 }
@@ -129,7 +146,7 @@ impl Network {
     /// Cuts a node off, or lets it be heard again.
     pub fn isolate(&mut self, node: NodeId, from: Option<Isolation>) {
         match from {
-            Some(isolation) => self.isolated.insert(node, isolation),
+            Some(isolation) => self.isolated.insert(node, Wrong::new(isolation)),
             None => self.isolated.remove(&node),
         };
     }
@@ -137,29 +154,40 @@ impl Network {
     /// Something is wrong with a link, or nothing any more.
     pub fn fault_link(&mut self, one: NodeId, other: NodeId, fault: Option<LinkFault>) {
         match fault {
-            Some(fault) => self.links.insert(pair(one, other), fault),
+            Some(fault) => self.links.insert(pair(one, other), Wrong::new(fault)),
             None => self.links.remove(&pair(one, other)),
         };
-        self.counts.cut += u64::from(fault == Some(LinkFault::Cut));
-        self.counts.slowed += u64::from(matches!(fault, Some(LinkFault::Slow(_))));
     }
 
-    fn is_cut(&self, one: NodeId, other: NodeId) -> bool {
-        if !self.links.is_empty() && self.links.get(&pair(one, other)) == Some(&LinkFault::Cut) {
-            return true;
+    /// Whether what goes from one to the other does not come there, for which every fault is counted that keeps it away.
+    fn stops(&mut self, one: NodeId, other: NodeId) -> bool {
+        let mut stopped = false;
+        if let Some(fault) = self.links.get_mut(&pair(one, other)).filter(|fault| fault.what == LinkFault::Cut) {
+            fault.meet(&mut self.counts.cut);
+            stopped = true;
         }
-        let cut = |node: NodeId, from: NodeId| match self.isolated.get(&node) {
-            Some(Isolation::Everybody) => true,
-            Some(Isolation::Coordinator) => from == NodeId::Coordinator,
-            None => false,
-        };
-        !self.isolated.is_empty() && (cut(one, other) || cut(other, one))
+        for (node, from) in [(one, other), (other, one)] {
+            let Some(isolation) = self.isolated.get_mut(&node) else { continue };
+            if isolation.what == Isolation::Everybody || from == NodeId::Coordinator {
+                isolation.meet(&mut self.counts.isolated);
+                stopped = true;
+            }
+        }
+        stopped
+    }
+
+    /// How much longer the way takes than it should.
+    fn slowness(&mut self, from: NodeId, to: NodeId) -> u64 {
+        let Some(fault) = self.links.get_mut(&pair(from, to)) else { return 0 };
+        let LinkFault::Slow(longer) = fault.what else { return 0 };
+        fault.meet(&mut self.counts.slowed);
+        longer.0
     }
 
     /// When what is sent now arrives, as often as it does.
     pub fn send(&mut self, now: Time, mut frame: Frame) -> Vec<(Time, Parcel)> {
         let (from, to) = (frame.head.from, frame.head.to);
-        if self.is_cut(from, to) {
+        if self.stops(from, to) {
             return Vec::new();
         }
         self.forget_lists(&mut frame);
@@ -174,11 +202,8 @@ impl Network {
             return Vec::new();
         }
         let spread = faults.most_delay.0.saturating_sub(faults.least_delay.0);
-        let slow = match self.links.get(&pair(from, to)) {
-            Some(LinkFault::Slow(longer)) => longer.0,
-            _ => 0,
-        };
-        let delay = slow + faults.least_delay.0 + if spread > 0 { self.random.below(spread + 1) } else { 0 };
+        let delay =
+            self.slowness(from, to) + faults.least_delay.0 + if spread > 0 { self.random.below(spread + 1) } else { 0 };
         self.counts.delayed += u64::from(delay > faults.least_delay.0);
         let packed = Packed::new(&frame);
         let now = self.departure(now, from, packed.bytes());
@@ -211,7 +236,7 @@ impl Network {
 
     /// The frame of a parcel that arrives, unless its connection has broken since.
     pub fn arrive(&mut self, parcel: &Parcel) -> Option<Frame> {
-        if self.is_cut(parcel.from, parcel.to) {
+        if self.stops(parcel.from, parcel.to) {
             return None;
         }
         let connection = self.connections.entry(pair(parcel.from, parcel.to)).or_default();

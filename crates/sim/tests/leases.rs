@@ -33,12 +33,7 @@ struct Kills {
 const WORKERS: Kills = Kills { workers: true, servers: false, cut_off: false };
 const ALL: Kills = Kills { workers: true, servers: true, cut_off: false };
 
-fn learning(
-    seed: u64,
-    spec: &TableSpec,
-    kills: Kills,
-    sabotage: Option<Sabotage>,
-) -> Result<(Cluster, Lessons), Stuck> {
+fn learning(seed: u64, spec: &TableSpec, kills: Kills, sabotage: Option<Sabotage>) -> (Cluster, Lessons) {
     let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, if kills.servers { 2 } else { 1 });
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let slack = spec.consistency.bound().unwrap_or(0);
@@ -58,13 +53,13 @@ fn learning(
         let worker = random.below(SHAPE.workers.into()) as u32;
         cluster.isolate_worker(worker, Span(random.below(40_000_000)), Span::from_millis(1_500));
     }
-    cluster.try_run()?;
-    Ok((cluster, lessons))
+    (cluster, lessons)
 }
 
 fn every_example_counts_once(name: &str, spec: &TableSpec, kills: Kills) {
     for_seeds(name, |seed| {
-        let (cluster, lessons) = learning(seed, spec, kills, None).unwrap_or_else(|stuck| panic!("{stuck}"));
+        let (mut cluster, lessons) = learning(seed, spec, kills, None);
+        cluster.run();
         cluster.check(every_lease_counted_once(lessons));
         cluster.check(one_head_at_a_time());
         cluster.check(all_finished());
@@ -92,8 +87,9 @@ fn what_a_worker_pushes_that_others_have_given_up_counts_once() {
 fn examples_are_told_once_and_leases_forgotten() {
     let spec = counts().consistency(Consistency::slack(1));
     let forgot_all = std::cell::Cell::new(0);
-    for_seeds("leases, examples", |seed| {
-        let (cluster, lessons) = learning(seed, &spec, WORKERS, None).unwrap_or_else(|stuck| panic!("{stuck}"));
+    let seeds = for_seeds("leases, examples", |seed| {
+        let (mut cluster, lessons) = learning(seed, &spec, WORKERS, None);
+        cluster.run();
         let servers = (0..SHAPE.servers).map(|server| cluster.server_counts(server).shards);
         let (examples, kept) =
             servers.fold((0, 0), |(examples, kept), counts| (examples + counts.examples, kept + counts.leases));
@@ -103,7 +99,8 @@ fn examples_are_told_once_and_leases_forgotten() {
         assert_eq!(examples, shards * u64::from(lessons.epochs) * lessons.all_keys().len() as u64, "seed {seed}");
         cluster
     });
-    assert!(forgot_all.get() > 20, "all was forgotten in {} seeds", forgot_all.get());
+    println!("all was forgotten in {} of {seeds} seeds", forgot_all.get());
+    assert!(3 * forgot_all.get() >= seeds, "all was forgotten in {} of {seeds} seeds", forgot_all.get());
 }
 
 #[test]
@@ -121,11 +118,12 @@ fn a_dead_workers_half_done_clock_counts_for_what_came_of_it() {
 #[test]
 fn broken_leases_are_noticed() {
     let spec = counts().consistency(Consistency::slack(1));
-    for sabotage in [Sabotage::ForgetPieces, Sabotage::CommitUnseen] {
-        let found = some_seed(|seed| match learning(seed, &spec, WORKERS, Some(sabotage)) {
-            Err(stuck) => Some(stuck.to_string()),
-            Ok((cluster, lessons)) => cluster.violation(every_lease_counted_once(lessons)).map(|what| what.to_string()),
-        });
-        println!("{sabotage:?}: {}", found.unwrap_or_else(|| panic!("{sabotage:?} goes unnoticed")));
+    // Pieces that two workers push count twice; those of a worker that is lost after its commit, not at all.
+    for (sabotage, counts) in [(Sabotage::ForgetPieces, "counts 3 times"), (Sabotage::CommitUnseen, "counts 1 times")] {
+        // Each run has the one table.
+        let checker = || every_lease_counted_once(lessons(TableIndex(0)));
+        let violation =
+            caught_by(checker, sabotage, |seed, broken| learning(seed, &spec, WORKERS, broken.then_some(sabotage)).0);
+        assert!(violation.what.contains(counts), "{violation}");
     }
 }

@@ -70,21 +70,25 @@ fn goes_on(seed: u64, spec: &TableSpec, from: &Kept, random: &mut Random) -> Clu
 
 fn every_example_counts_once(name: &str, spec: &TableSpec) {
     let (resumed, done, left) = (Cell::new(0), Cell::new(0), Cell::new(0));
-    for_seeds(name, |seed| {
+    let seeds = for_seeds(name, |seed| {
         let mut random = Random::new(seed ^ 0x0009_E50B);
         let cluster = first_run(seed, spec, &mut random);
         if !cluster.kept().is_empty() {
             let from = &cluster.kept()[random.below(cluster.kept().len() as u64) as usize];
-            goes_on(seed, spec, from, &mut random);
-            resumed.set(resumed.get() + 1);
+            let second = goes_on(seed, spec, from, &mut random);
+            resumed.set(resumed.get() + u64::from(second.all_happened()));
             done.set(done.get() + from.leases_done());
             left.set(left.get() + 24 - from.leases_done());
         }
         cluster
     });
     let (resumed, done, left) = (resumed.get(), done.get(), left.get());
-    println!("{name}: {resumed} runs went on, with {done} leases done and {left} left");
-    assert!(resumed > 0 && done > 0 && left > 0);
+    let what = format!("{name}: {resumed} of {seeds} runs went on, with {done} leases done and {left} left");
+    println!("{what}");
+    assert!(4 * resumed >= 3 * seeds, "{what}: too few, or who was to be lost again was not");
+    // Most of them from the middle: neither from the beginning nor from the end.
+    let third = |leases: u64| seeds == 0 || 3 * leases >= done + left;
+    assert!(third(done) && third(left), "{what}");
 }
 
 #[test]
@@ -122,7 +126,7 @@ fn the_last_checkpoint_of_a_run_holds_all_of_it() {
 fn a_coordinator_that_is_lost_in_the_middle_of_a_checkpoint_leaves_those_before_whole() {
     let whole = Cell::new(0);
     let spec = counts();
-    for_seeds("resumed, coordinators", |seed| {
+    let seeds = for_seeds("resumed, coordinators", |seed| {
         let mut random = Random::new(seed ^ 0xC00D);
         let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
         let lessons = learns(&mut cluster, &spec, SHAPE.workers);
@@ -131,12 +135,12 @@ fn a_coordinator_that_is_lost_in_the_middle_of_a_checkpoint_leaves_those_before_
         cluster.run();
         cluster.check(every_lease_counted_once(lessons));
         cluster.check(all_finished());
-        whole.set(whole.get() + cluster.kept().len());
+        whole.set(whole.get() + u64::from(!cluster.kept().is_empty()));
         cluster.kept().last().into_iter().for_each(|from| drop(goes_on(seed, &spec, from, &mut random)));
         cluster
     });
-    println!("{} checkpoints were whole", whole.get());
-    assert!(whole.get() > 0);
+    println!("{} of {seeds} runs have a checkpoint that is whole", whole.get());
+    assert!(4 * whole.get() >= 3 * seeds, "{} of {seeds} runs have a checkpoint that is whole", whole.get());
 }
 
 /// A worker that is ahead leaves, and one behind it does its lease again: what the first had pushed counts in a clock that the second is

@@ -1,7 +1,7 @@
 //! Promises about what comes before what.
 
 use super::{Checker, any_read, broken, each_row};
-use crate::history::{Event, History};
+use crate::history::{Event, HeadSaid, History};
 use crate::program::TableIndex;
 use machine::{Notice, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
@@ -124,20 +124,22 @@ pub fn runs_after() -> Checker {
     })
 }
 
-/// Once a server has acknowledged or answered as the head of a slice, none that went by an older plan does.
+/// By one plan, one server acknowledges and answers as the head of a slice; and once it has, none that goes by an older plan does.
 #[must_use]
 pub fn one_head_at_a_time() -> Checker {
     Box::new(|history| {
-        let mut heads: BTreeMap<(types::TableId, types::ShardId), &crate::history::HeadSaid> = BTreeMap::new();
+        let mut heads: BTreeMap<(types::TableId, types::ShardId), &HeadSaid> = BTreeMap::new();
         for said in &history.heads {
             let head = heads.entry((said.table, said.shard)).or_insert(said);
-            if said.plan >= head.plan {
+            if said.plan > head.plan {
                 *head = said;
             } else if said.server != head.server {
-                let (newer, since) = (head.server, head.at.since(types::Time(0)).as_secs_f64());
-                let (older, at) = (said.server, said.at.since(types::Time(0)).as_secs_f64());
-                let what =
-                    format!("{older} answers for slice {} at {at:.3} s, and {newer} did at {since:.3} s", said.shard.0);
+                let of = |said: &HeadSaid| {
+                    let at = said.at.since(types::Time(0)).as_secs_f64();
+                    format!("at {at:.3} s by plan {}", said.plan.0)
+                };
+                let (first, second, slice) = (head.server, said.server, said.shard.0);
+                let what = format!("{second} answers for slice {slice} {}, and {first} did {}", of(said), of(head));
                 return broken(history, "one_head_at_a_time", what);
             }
         }
@@ -241,4 +243,48 @@ pub fn no_silent_wait(patience: Span) -> Checker {
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{NodeId, Plan, PlanNumber, ShardId, TableId, Time};
+
+    /// What is found against servers that answer so for slices, one after the other: (slice, server, plan).
+    fn found(said: &[(u32, u32, u64)]) -> Option<String> {
+        let said = said.iter().zip(1..).map(|((shard, server, plan), at)| HeadSaid {
+            at: Time(at * 1_000_000_000),
+            table: TableId(0),
+            shard: ShardId(*shard),
+            server: NodeId::Server(*server),
+            plan: PlanNumber(*plan),
+        });
+        let history = History {
+            seed: 0,
+            plan: Plan::default(),
+            specs: Vec::new(),
+            entries: Vec::new(),
+            heads: said.collect(),
+            ended: Time(0),
+        };
+        one_head_at_a_time()(&history).err().map(|violation| violation.what)
+    }
+
+    #[test]
+    fn heads_may_change_from_plan_to_plan_and_differ_from_slice_to_slice() {
+        assert_eq!(found(&[(0, 0, 1), (1, 1, 1), (0, 0, 1), (0, 1, 2), (1, 1, 1), (0, 1, 2), (0, 0, 3)]), None);
+    }
+
+    #[test]
+    fn whoever_goes_by_an_older_plan_may_answer_until_the_next_head_does() {
+        assert_eq!(found(&[(0, 0, 1), (0, 0, 1), (0, 1, 2)]), None);
+        let what = found(&[(0, 0, 1), (0, 1, 2), (0, 0, 1)]).expect("the old one answers beside the new one");
+        assert_eq!(what, "server 0 answers for slice 0 at 3.000 s by plan 1, and server 1 did at 2.000 s by plan 2");
+    }
+
+    #[test]
+    fn two_heads_by_the_same_plan_are_noticed() {
+        let what = found(&[(0, 0, 2), (0, 1, 2)]).expect("a plan has one head for a slice");
+        assert_eq!(what, "server 1 answers for slice 0 at 2.000 s by plan 2, and server 0 did at 1.000 s by plan 2");
+    }
 }

@@ -2,6 +2,7 @@
 //! begins with it, as does that of the first coordinator, for they go by how long they have been there. What machines are told of the
 //! time is what their node's clock shows.
 
+use super::actor::Standing;
 use super::{Cluster, Happening};
 use crate::random::Random;
 use machine::{ServerInput, WorkerInput};
@@ -81,14 +82,23 @@ impl Cluster {
         if self.clocks.skew.is_none() {
             self.begin_clocks(0.0);
         }
+        self.planned.set_back += 1;
         self.later(after, Happening::SetBack(node, by));
     }
 
     pub(super) fn set_back(&mut self, node: NodeId, by: Span) {
-        self.clocks.show(node, self.now);
-        if let Some(clock) = self.clocks.of.get_mut(&node) {
-            clock.back += by.0;
-            self.network.counts.set_back += 1;
+        let before = self.clocks.show(node, self.now);
+        self.clocks.of.get_mut(&node).into_iter().for_each(|clock| clock.back += by.0);
+        let is_back = self.clocks.show(node, self.now) < before;
+        self.network.counts.set_back += u64::from(is_back && self.is_there(node));
+    }
+
+    /// Whether somebody goes by that clock.
+    fn is_there(&self, node: NodeId) -> bool {
+        match node {
+            NodeId::Coordinator => !self.leadership.away,
+            NodeId::Server(server) => self.servers[server as usize].is_some(),
+            NodeId::Worker(worker) => self.actors[worker as usize].standing == Standing::Working,
         }
     }
 

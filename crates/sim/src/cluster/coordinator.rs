@@ -1,5 +1,6 @@
 //! The coordinator, which may be lost: what it keeps before it tells is all that its successor goes on from.
 
+use super::moments::SOON;
 use super::{Cluster, Happening};
 use crate::sabotage::Sabotage;
 use machine::{Coordinator, Membership, Outbox, Size};
@@ -51,9 +52,11 @@ impl Leadership {
 }
 
 impl Cluster {
-    /// The coordinator is gone at that time, or when it next decides something; its successor leads so long after that.
+    /// The coordinator is gone at that time, or when it next decides something; its successor leads so long after that. Where nobody leads
+    /// then, or the one who does is as good as gone, that successor is lost soon after it leads.
     pub fn crash_coordinator(&mut self, after: Span, back_after: Span) {
         self.may_be_unled();
+        self.planned.unled += 1;
         self.later(after, Happening::CrashCoordinator(back_after));
     }
 
@@ -66,8 +69,8 @@ impl Cluster {
     }
 
     pub(super) fn crash_the_coordinator(&mut self, back_after: Span) {
-        if self.leadership.away {
-            return;
+        if self.leadership.away || self.leadership.doom.is_some() {
+            return self.later(Span(SOON), Happening::CrashCoordinator(back_after));
         }
         match self.random.below(6) {
             0 => self.leadership.doom = Some((Last::Forgotten, back_after)),

@@ -17,7 +17,7 @@ pub(super) const PROVISIONAL: u32 = 1 << 28;
 impl Cluster {
     /// A worker is gone without a word at that time, unless its program is over by then.
     pub fn crash_worker(&mut self, worker: u32, after: Span) {
-        self.planned += 1;
+        self.planned.crashed += 1;
         self.later(after, Happening::Crash(worker as usize));
     }
 
@@ -25,7 +25,7 @@ impl Cluster {
     /// have a column for it, too.
     pub fn join_worker(&mut self, after: Span, program: Vec<Step>) -> u32 {
         let rank = self.actors.len() as u32;
-        self.planned += 1;
+        self.planned.joined += 1;
         self.history.plan.workers.push(Some(Source(0)));
         let mut actor = Actor::new(Worker::new(WorkerId(rank), Source(0), Plan::default(), self.settings));
         (actor.program, actor.standing) = (program, Standing::Away);
@@ -37,19 +37,19 @@ impl Cluster {
 
     /// A server is gone without a word at that time.
     pub fn crash_server(&mut self, server: u32, after: Span) {
-        self.planned += 1;
+        self.planned.crashed += 1;
         self.later(after, Happening::CrashServer(server as usize));
     }
 
     /// A server is told to leave at that time: it does when others hold what it holds.
     pub fn drain_server(&mut self, server: u32, after: Span) {
-        self.planned += 1;
+        self.planned.left += 1;
         self.later(after, Happening::DrainServer(server as usize));
     }
 
     /// A worker is told to leave at that time: it does when its program has done what it is at.
     pub fn drain_worker(&mut self, worker: u32, after: Span) {
-        self.planned += 1;
+        self.planned.left += 1;
         self.later(after, Happening::DrainWorker(worker as usize));
     }
 
@@ -83,7 +83,7 @@ impl Cluster {
 
     /// Another server joins the run at that time. Returns its number.
     pub fn join_server(&mut self, after: Span) -> u32 {
-        self.planned += 1;
+        self.planned.joined += 1;
         self.servers.push(None);
         self.server_settles.push(false);
         self.server_inputs.push(Vec::new());
@@ -95,27 +95,31 @@ impl Cluster {
 
     /// Cuts a server off, from everybody or from the coordinator alone, at that time and for so long.
     pub fn isolate_server(&mut self, server: u32, from: Isolation, after: Span, length: Span) {
-        let node = NodeId::Server(server);
-        self.later(after, Happening::Isolate(node, Some(from)));
-        self.later(Span(after.0 + length.0), Happening::Isolate(node, None));
+        self.isolate(NodeId::Server(server), from, after, length);
     }
 
     /// Cuts a worker off from the coordinator alone, at that time and for so long.
     pub fn isolate_worker(&mut self, worker: u32, after: Span, length: Span) {
-        let node = NodeId::Worker(worker);
-        self.later(after, Happening::Isolate(node, Some(Isolation::Coordinator)));
-        self.later(Span(after.0 + length.0), Happening::Isolate(node, None));
+        self.isolate(NodeId::Worker(worker), Isolation::Coordinator, after, length);
     }
 
     /// Cuts a worker off from everybody, at that time and for so long.
     pub fn partition_worker(&mut self, worker: u32, after: Span, length: Span) {
-        let node = NodeId::Worker(worker);
-        self.later(after, Happening::Isolate(node, Some(Isolation::Everybody)));
+        self.isolate(NodeId::Worker(worker), Isolation::Everybody, after, length);
+    }
+
+    fn isolate(&mut self, node: NodeId, from: Isolation, after: Span, length: Span) {
+        self.planned.isolated += 1;
+        self.later(after, Happening::Isolate(node, Some(from)));
         self.later(Span(after.0 + length.0), Happening::Isolate(node, None));
     }
 
     /// Does something to the link between two nodes, at that time and for so long.
     pub fn fault_link(&mut self, one: NodeId, other: NodeId, fault: LinkFault, after: Span, length: Span) {
+        match fault {
+            LinkFault::Cut => self.planned.cut += 1,
+            LinkFault::Slow(_) => self.planned.slowed += 1,
+        }
         self.later(after, Happening::Cut(one, other, Some(fault)));
         self.later(Span(after.0 + length.0), Happening::Cut(one, other, None));
     }
@@ -182,11 +186,10 @@ impl Cluster {
         }
     }
 
-    /// Whether everything that was planned has happened while the run lasted.
+    /// Whether everything that was planned has happened while the run lasted, to somebody who was there to feel it.
     #[must_use]
     pub fn all_happened(&self) -> bool {
-        let counts = &self.network.counts;
-        counts.crashed + counts.joined + counts.left == self.planned
+        self.network.counts.reach(&self.planned)
     }
 
     pub(super) fn crash(&mut self, worker: usize) {

@@ -48,9 +48,13 @@ impl Cluster {
     /// A node is gone without a word in the middle of the first such moment: the one that is named, or whoever says the first word of it.
     pub fn crash_amid(&mut self, moment: Moment, node: Option<NodeId>) {
         match node {
-            Some(NodeId::Coordinator) => self.may_be_unled(),
-            _ => self.planned += 1,
+            Some(NodeId::Coordinator) => {
+                self.may_be_unled();
+                self.planned.unled += 1;
+            }
+            _ => self.planned.crashed += 1,
         }
+        *self.planned.amid(moment) += 1;
         self.doomed.push(Doomed { moment, node });
     }
 
@@ -71,21 +75,16 @@ impl Cluster {
     }
 
     pub(super) fn crash_in(&mut self, moment: Moment, node: NodeId) {
-        let before = self.network.counts.crashed + self.network.counts.unled;
+        let before = self.network.counts.crashed;
+        let was_led = !self.leadership.away;
         match node {
             NodeId::Coordinator => self.crash_the_coordinator(UNLED),
             NodeId::Server(server) => self.crash_a_server(server as usize),
             NodeId::Worker(worker) => self.crash(worker as usize),
         }
         let counts = &mut self.network.counts;
-        // One that is to go with its next decision is gone soon enough.
-        if counts.crashed + counts.unled > before || node == NodeId::Coordinator {
-            *match moment {
-                Moment::Checkpoint => &mut counts.amid_checkpoint,
-                Moment::Migration => &mut counts.amid_migration,
-                Moment::Failover => &mut counts.amid_failover,
-                Moment::Commit => &mut counts.amid_commit,
-            } += 1;
-        }
+        // A coordinator that is to go with its next decision is gone soon enough.
+        let is_lost = if node == NodeId::Coordinator { was_led } else { counts.crashed > before };
+        *counts.amid(moment) += u64::from(is_lost);
     }
 }
