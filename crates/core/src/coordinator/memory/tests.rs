@@ -202,3 +202,23 @@ fn signs_of_life_do_not_touch_the_memory() {
     said(&mut coordinator, Time(3), worker, source, Control::Barrier { number: 1 });
     assert!(coordinator.take_touched());
 }
+
+/// Names are never given twice, so whoever was there stays in the memory: it grows with them, by little.
+#[test]
+fn whoever_was_ever_there_takes_few_bytes() {
+    let mut coordinator = begun();
+    let (begin, mut came) = (coordinator.memory().len(), 0);
+    for count in [100, 300, 900] {
+        for token in came..count {
+            let (node, source) =
+                join(&mut coordinator, Time(0), Role::Worker, 1000 + token).expect("there is room for many");
+            said(&mut coordinator, Time(0), node, source, Control::Beat);
+            said(&mut coordinator, Time(0), node, source, Control::Bye);
+        }
+        came = count;
+        let each = (coordinator.memory().len() - begin) as f64 / count as f64;
+        println!("{count} that came and went: {each:.0} bytes each");
+        assert!(each < 60.0, "{each} bytes for each of {count}");
+    }
+    assert!(coordinator.lost().is_none());
+}
