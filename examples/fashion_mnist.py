@@ -64,7 +64,6 @@ for epoch in range(given.epochs):
         schedule.step()
     if rank == 0:
         print(f"epoch {epoch + 1}: loss {loss.item():.3f}", flush=True)
-slackwater.barrier()
 optimizer.synchronize()
 
 if rank == 0:

@@ -76,7 +76,6 @@ for step in range(given.steps):
     schedule.step()
     if rank == 0 and (step + 1) % 100 == 0:
         print(f"step {step + 1}: loss {loss.item():.3f}", flush=True)
-slackwater.barrier()
 optimizer.synchronize()
 
 if rank == 0:

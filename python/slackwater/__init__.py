@@ -14,6 +14,7 @@ Tables are read and written by the workers of a run, each at its own pace::
 PyTorch users start at :mod:`slackwater.torch`. Neither NumPy nor PyTorch is imported before it is used.
 """
 
+from ._leases import Leases, leases
 from ._run import (
     Run,
     barrier,
@@ -27,11 +28,13 @@ from ._run import (
     shutdown,
     size,
 )
-from ._slackwater import Keys, RefusedError, RunError, SlackwaterError, TableError, Ticket, __version__
+from ._slackwater import Keys, Lease, RefusedError, RunError, SlackwaterError, TableError, Ticket, __version__
 from ._table import Table
 
 __all__ = [
     "Keys",
+    "Lease",
+    "Leases",
     "RefusedError",
     "Run",
     "RunError",
@@ -45,6 +48,7 @@ __all__ = [
     "init",
     "is_initialized",
     "launch",
+    "leases",
     "live_ranks",
     "now",
     "rank",

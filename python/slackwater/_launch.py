@@ -7,9 +7,10 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_context, parent_process
 from typing import Any, Callable, Optional
 
 from . import _run, _slackwater
@@ -68,9 +69,18 @@ def worker_environment(meet: str, place: int, workers: int) -> dict[str, str]:
     return told
 
 
+def _end_with_launcher() -> None:
+    """Ends this process when that which launched it is gone, however that ended: nobody is left to hear of a result. The servers then miss the workers."""
+    launcher = parent_process()
+    if launcher is not None:
+        launcher.join()
+        os._exit(1)
+
+
 def _work(pipe: connection.Connection, environment: dict[str, str], options: dict[str, Any], work: bytes | tuple) -> None:
     """What a worker's process does."""
     os.environ.update(environment)
+    threading.Thread(target=_end_with_launcher, daemon=True).start()
     try:
         fn, arguments = pickle.loads(work) if isinstance(work, bytes) else work
         with _run.init(**options):
@@ -125,7 +135,8 @@ def launch(
             there.close()
             children.append(child)
             waiting[here] = place
-        while waiting and (copies is not None or not failures):
+        limit: Optional[float] = None
+        while waiting and (limit is None or time.monotonic() < limit):
             for pipe in connection.wait(list(waiting), timeout=1.0):
                 place = waiting.pop(pipe)
                 try:
@@ -138,10 +149,13 @@ def launch(
                     results[place] = result
                 else:
                     failures.append((place, result))
-        # The others notice what happened by themselves, and say so.
-        limit = time.monotonic() + (0 if not failures else patience + GRACE_SECONDS)
+            if failures and copies is None and limit is None:
+                # The others notice what happened by themselves, and say so; one of them may even have said so first.
+                limit = time.monotonic() + patience + GRACE_SECONDS
+        if failures and limit is None:
+            limit = time.monotonic() + patience + GRACE_SECONDS
         for child in children:
-            child.join(None if not failures else max(0.0, limit - time.monotonic()))
+            child.join(None if limit is None else max(0.0, limit - time.monotonic()))
     finally:
         for child in children:
             if child.is_alive():
@@ -149,7 +163,8 @@ def launch(
                 child.join()
         end(serving, GRACE_SECONDS + patience)
     if failures and (copies is None or len(failures) == workers):
-        place, (kind, text, trace) = failures[0]
+        # Not what it did to the others.
+        place, (kind, text, trace) = min(failures, key=lambda failure: failure[1][0] == _slackwater.RunError.__name__)
         raise _slackwater.RunError(f"worker {place} failed: {kind}: {text}\n{trace}".rstrip())
     return results
 

@@ -27,6 +27,8 @@ class Run:
         self._server = server
         self._asked = asked
         self._tables: dict[str, Any] = {}
+        # Whether an optimiser in lock-step was made.
+        self._took_weights = False
 
     @property
     def rank(self) -> int:
@@ -182,7 +184,10 @@ def clock() -> None:
 
 
 def barrier() -> None:
-    """Waits until every worker stands at its barrier of the same count."""
+    """Waits until every worker stands at its barrier of the same count.
+
+    What a worker waited for before (``push``, or a ticket's ``wait()``) is then on the servers; what it only began to push may not be.
+    """
     current()._session.barrier()
 
 

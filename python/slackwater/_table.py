@@ -95,17 +95,20 @@ class Table:
         """The keys made ready once, for pushes and pulls of the same rows again and again: they are sent once, too."""
         return self._table.keys(keys)
 
-    def push(self, values: Any, keys: Any = None, *, examples: int = 1) -> None:
+    def push(self, values: Any, keys: Any = None, *, examples: int = 1, lease: Optional[_slackwater.Lease] = None) -> None:
         """Pushes a row of ``values`` for each of ``keys`` (all rows of a dense table without), and waits until the servers have it.
 
-        Rows of a key that comes more than once are added up. Raises :class:`RefusedError` if a number is not finite.
+        Rows of a key that comes more than once are added up. Raises :class:`RefusedError` if a number is not finite. What was learnt from a ``lease``
+        counts once, however often that is learnt from: see :func:`slackwater.leases`.
         """
-        self._table.push(_contiguous(values), keys, examples).wait()
+        self._table.push(_contiguous(values), keys, examples, lease).wait()
 
-    def push_async(self, values: Any, keys: Any = None, *, examples: int = 1) -> _slackwater.Ticket:
+    def push_async(
+        self, values: Any, keys: Any = None, *, examples: int = 1, lease: Optional[_slackwater.Lease] = None
+    ) -> _slackwater.Ticket:
         """As :meth:`push`, and returns at once, with a ticket to ``wait()`` for. ``values`` may be changed as soon as it returns. If nobody waits, a
         failure shows at the end of the clock."""
-        return self._table.push(_contiguous(values), keys, examples)
+        return self._table.push(_contiguous(values), keys, examples, lease)
 
     def pull(self, keys: Any = None, out: Any = None) -> Any:
         """The rows of ``keys`` (all rows of a dense table without), as fresh as ``slack`` asks: in ``out`` if that is given, else in a new NumPy array,
@@ -132,7 +135,7 @@ class Table:
         """Every row that there is, as two NumPy arrays: keys and rows."""
         import numpy
 
-        keys, values = self._table.pull_all()
+        keys, values, _ = self._table.pull_all()
         rows = numpy.frombuffer(values, self.dtype).reshape(-1, self.width)
         found = numpy.frombuffer(keys, "uint64") if keys else numpy.arange(len(rows), dtype="uint64")
         return found, rows

@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import signal
 
 import pytest
 
@@ -9,15 +10,25 @@ import slackwater
 
 # No test takes a tenth of this.
 HUNG_SECONDS = 240
+# How long a test that hangs gets to end its processes.
+GRACE_SECONDS = 30
+
+
+def hung(*_):
+    faulthandler.dump_traceback()
+    raise TimeoutError(f"the test hung for {HUNG_SECONDS} s")
 
 
 @pytest.fixture(autouse=True)
 def ends():
-    """A test that hangs says where, and ends."""
-    faulthandler.dump_traceback_later(HUNG_SECONDS, exit=True)
+    """A test that hangs says where, and ends with all that it started."""
+    signal.signal(signal.SIGALRM, hung)
+    signal.alarm(HUNG_SECONDS)
+    faulthandler.dump_traceback_later(HUNG_SECONDS + GRACE_SECONDS, exit=True)
     for name in ("SLACKWATER_MEET", "SLACKWATER_PLACE", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name, None)
     yield
+    signal.alarm(0)
     faulthandler.cancel_dump_traceback_later()
     slackwater.shutdown()
 

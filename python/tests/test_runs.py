@@ -61,11 +61,71 @@ def test_a_worker_that_fails_ends_the_run_and_is_named():
         slackwater.launch(fails, 1, workers=2, servers=1, patience=2.0)
 
 
+LAUNCHER = """
+import os, sys, test_runs, slackwater
+slackwater.launch(test_runs.says_who_it_is_and_waits, sys.argv[1], workers=2, servers=1, patience=1.0)
+"""
+
+
+def says_who_it_is_and_waits(folder):
+    open(os.path.join(folder, str(os.getpid())), "w").close()
+    if slackwater.rank() == 0:
+        time.sleep(200)
+    slackwater.barrier()
+
+
+def test_workers_do_not_outlive_a_launcher_that_is_killed(tmp_path):
+    told = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER, str(tmp_path)], env=told, stderr=subprocess.DEVNULL)
+    limit = time.monotonic() + 100
+    while len(os.listdir(tmp_path)) < 2:
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    launcher.kill()
+    launcher.wait()
+    workers = [f"/proc/{worker}" for worker in os.listdir(tmp_path)]
+    while any(os.path.exists(worker) for worker in workers):
+        assert time.monotonic() < limit, "they go on"
+        time.sleep(0.05)
+
+
 def test_a_worker_that_is_killed_is_done_without_where_there_are_copies():
     begin = time.monotonic()
     results = slackwater.launch(dies, 1, workers=3, servers=2, copies=2, patience=1.0)
     assert results[1] is None and results[0][0] >= 70 and results[2][0] >= 70, results
     assert time.monotonic() - begin < 100
+
+
+def leases_some(kill):
+    """Counts every example of every lease once; a worker that is told to dies in the middle of its third."""
+    counts = slackwater.Table("counts", rows=60, dtype="int64", updater="sum", slack=2)
+    leases = slackwater.leases("data", ranges=20, epochs=2, shuffle=7)
+    taken = 0
+    for lease in leases:
+        taken += 1
+        for minibatch in range(3):
+            counts.push(numpy.array([5]), keys=[3 * lease.range + minibatch], examples=5, lease=lease)
+            if slackwater.rank() == kill and (taken, minibatch) == (3, 1):
+                os.kill(os.getpid(), signal.SIGKILL)
+        leases.commit(lease)
+        slackwater.clock()
+        # Not so fast that others get nothing.
+        time.sleep(0.01)
+    slackwater.barrier()
+    return taken, counts.pull().tolist()
+
+
+@pytest.mark.parametrize("kill", [None, 1])
+def test_every_example_of_leased_data_counts_once_whoever_is_killed(kill):
+    results = slackwater.launch(leases_some, kill, workers=2, servers=2, copies=2, patience=1.0)
+    for rank, result in enumerate(results):
+        if rank == kill:
+            assert result is None
+        else:
+            taken, counts = result
+            assert counts == [10] * 60 and taken > 0, (rank, result)
+    if kill is None:
+        assert results[0][0] + results[1][0] == 40
 
 
 SCRIPT = """

@@ -207,3 +207,22 @@ def test_an_import_brings_neither_numpy_nor_torch():
     code = "import sys, slackwater; print(sorted({'numpy', 'torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "[]\n", done
+
+
+def test_leases_are_committed_one_after_another_and_by_all_alike(run):
+    table = slackwater.Table("t", rows=1, updater="sum", slack=0)
+    leases = slackwater.leases("data", ranges=2, input=("a.csv", 1))
+    with pytest.raises(slackwater.TableError, match="a.csv"):
+        slackwater.leases("data", ranges=2, input=("b.csv", 2))
+    with pytest.raises(ValueError, match="a range"):
+        slackwater.leases("none", ranges=0)
+    lease = next(leases)
+    assert (lease.number, lease.epoch, lease.range, leases.share) == (0, 0, 0, 1)
+    with pytest.raises(slackwater.TableError, match="lease 0 is not committed"):
+        next(leases)
+    leases.commit(lease)
+    for late in (lambda: leases.commit(lease), lambda: table.push(numpy.ones(1, "float32"), lease=lease)):
+        with pytest.raises(slackwater.TableError, match="lease 0 is committed"):
+            late()
+    leases.end()
+    assert list(leases) == []

@@ -9,7 +9,7 @@ use crate::run::{Failure, cargo, succeed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Built as the other crates are, and tested with NumPy; with PyTorch, too, where the environment has it, which includes equality with
-    /// DistributedDataParallel. Less than a minute once it is built.
+    /// DistributedDataParallel. Where NumPy cannot be had, only used without. Less than a minute once it is built.
     Core,
     /// Installed from its wheel, also where there is nothing but Python, and tested with PyTorch, which is installed if it must be.
     Whole,
@@ -27,6 +27,10 @@ assert out.tolist() == [1, 2], out
 assert not {'numpy', 'torch'} & set(sys.modules)
 ";
 
+/// What builds the module beside the examples, which `xtask ci` has built by then: with the features of all crates together, so that
+/// nothing is built a second time.
+const BUILD: &str = "build --workspace --lib --examples";
+
 /// Builds, installs and tests.
 pub fn run(root: &Path, part: Part) -> Result<(), Failure> {
     let folder = root.join("target/python");
@@ -36,33 +40,54 @@ pub fn run(root: &Path, part: Part) -> Result<(), Failure> {
         make.args(["-m", "venv"]).arg(&folder).current_dir(root);
         succeed(make)?;
     }
-    let needs: &[&str] = match part {
-        Part::Core => &["numpy", "pytest"],
-        Part::Whole => &["numpy", "pytest", "torch"],
-    };
-    if !imports(&python, needs) {
-        succeed(pip(&python, root, needs))?;
-    }
-    let mut test = Command::new(&python);
-    test.args(["-m", "pytest", "-q", "--durations=5", "python/tests"]).current_dir(root);
     match part {
-        Part::Core => {
-            let mut build = cargo(root);
-            build.args(["build", "-p", "slackwater-python"]);
-            succeed(build)?;
-            let package = lay_out(root, &folder)?;
-            test.args(["-m", "not slow"]).env("PYTHONPATH", package);
-            if !imports(&python, &["torch"]) {
-                println!("Python package: no PyTorch in {}, so that its tests are left out", folder.display());
-            }
-        }
-        Part::Whole => {
-            let wheel = build_wheel(root, &python, &folder)?;
-            succeed(pip(&python, root, &["--force-reinstall", "--no-deps", &wheel]))?;
-            install_bare(root, &folder.join("bare"), &wheel)?;
-        }
+        Part::Core => test_core(root, &folder, &python),
+        Part::Whole => test_whole(root, &folder, &python),
     }
+}
+
+fn test_core(root: &Path, folder: &Path, python: &Path) -> Result<(), Failure> {
+    let mut build = cargo(root);
+    build.args(BUILD.split(' '));
+    succeed(build)?;
+    let package = lay_out(root, folder)?;
+    let needs = ["numpy", "pytest"];
+    // Whoever has no network should not wait for it.
+    let fetch = [&["--retries=1", "--timeout=20"][..], &needs].concat();
+    if !imports(python, &needs) && succeed(pip(python, root, &fetch)).is_err() {
+        println!(
+            "    SKIPPED: python/tests, for which NumPy and pytest could not be fetched; the package is only used without them"
+        );
+        let mut usage = Command::new(python);
+        usage.args(["-c", USE]).env("PYTHONPATH", package);
+        return succeed(usage);
+    }
+    if !imports(python, &["torch"]) {
+        println!(
+            "    SKIPPED: tests of slackwater.torch, since {} has no PyTorch; `cargo xtask python` runs them",
+            folder.display()
+        );
+    }
+    let mut test = pytest(python, root);
+    test.args(["-m", "not slow"]).env("PYTHONPATH", package);
     succeed(test)
+}
+
+fn test_whole(root: &Path, folder: &Path, python: &Path) -> Result<(), Failure> {
+    let needs = ["numpy", "pytest", "torch"];
+    if !imports(python, &needs) {
+        succeed(pip(python, root, &needs))?;
+    }
+    let wheel = build_wheel(root, python, folder)?;
+    succeed(pip(python, root, &["--force-reinstall", "--no-deps", &wheel]))?;
+    install_bare(root, &folder.join("bare"), &wheel)?;
+    succeed(pytest(python, root))
+}
+
+fn pytest(python: &Path, root: &Path) -> Command {
+    let mut test = Command::new(python);
+    test.args(["-m", "pytest", "-q", "--durations=5", "python/tests"]).current_dir(root);
+    test
 }
 
 fn imports(python: &Path, modules: &[&str]) -> bool {

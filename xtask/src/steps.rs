@@ -51,7 +51,9 @@ pub struct UnknownTarget {
 pub fn steps(command: &Command, targets: &[String]) -> Result<Vec<Step>, UnknownTarget> {
     Ok(match command {
         Command::Test => [tests(Profile::Dev), fuzz(targets, TEST_FUZZ_RUNS)].concat(),
-        Command::Ci => [tests(Profile::Dev), fuzz(targets, TEST_FUZZ_RUNS), checks()].concat(),
+        Command::Ci => {
+            [tests(Profile::Dev), fuzz(targets, TEST_FUZZ_RUNS), vec![python(Part::Core)], checks()].concat()
+        }
         Command::Graph => vec![graph()],
         Command::Python(part) => vec![python(*part)],
         Command::Fuzz { runs, target: None } => fuzz(targets, *runs),
@@ -194,12 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn ci_is_test_and_then_the_checks() {
+    fn ci_is_test_then_the_python_package_and_then_the_checks() {
         let (test, ci) = (lines(&Command::Test), lines(&Command::Ci));
         assert_eq!(ci[..test.len()], test);
         assert_eq!(
             ci[test.len()..],
             [
+                "cargo xtask python --core",
                 "cargo fmt --all --check",
                 "cargo fmt --manifest-path fuzz/Cargo.toml --check",
                 "cargo clippy --workspace --all-targets -- -D warnings",

@@ -1,6 +1,7 @@
 //! A worker's place in a run.
 
 use crate::error;
+use crate::leases::{Leases, Terms};
 use crate::table::{Spec, Table};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -144,6 +145,12 @@ impl Session {
         Ok(self.open()?.came_later())
     }
 
+    /// Whether workers may come while the run lasts.
+    #[getter]
+    fn others_may_come(&self) -> PyResult<bool> {
+        Ok(self.open()?.is_open())
+    }
+
     fn live_ranks(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
         let session = self.open()?;
         Ok(py.detach(|| session.live_ranks()))
@@ -169,6 +176,12 @@ impl Session {
     fn table(&self, py: Python<'_>, spec: Spec) -> PyResult<Table> {
         let session = self.open()?;
         Table::open(py, &session, spec, self.process)
+    }
+
+    /// Leases a data set by name, together with all workers that name it.
+    fn leases(&self, py: Python<'_>, terms: Terms) -> PyResult<Leases> {
+        let session = self.open()?;
+        Leases::open(py, &session, terms, self.process)
     }
 
     /// Leaves in good order. Harmless when it was left before.

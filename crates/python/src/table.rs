@@ -2,6 +2,7 @@
 
 use crate::error::{self, TableError};
 use crate::keys::Keys;
+use crate::leases::Lease;
 use crate::memory::{Lent, Memory, Target, Use, numpy_name};
 use crate::session::check_process;
 use crate::ticket::{Direct, Pulling, Scattered, Ticket};
@@ -235,6 +236,22 @@ fn push<T: TargetNumber>(
     }
 }
 
+/// As [`push`], of what was learnt from a lease; nothing if that is committed already.
+fn push_for<T: TargetNumber>(
+    table: &slackwater::Table<T>,
+    lease: &Lease,
+    memory: &Memory,
+    keys: &Keys,
+    examples: u64,
+) -> Option<Result<slackwater::Ticket<()>, Error>> {
+    // SAFETY: as in `push`.
+    let values = match unsafe { in_order::<T>(memory, keys, table.spec().width as usize) } {
+        Cow::Borrowed(values) => PushValues::Borrowed(values),
+        Cow::Owned(values) => values.into(),
+    };
+    lease.with(|lease| table.push_for(lease, &keys.list, values, examples))
+}
+
 fn pull<T: TargetNumber>(table: &slackwater::Table<T>, keys: &Keys, out: Target) -> Result<Box<dyn Pulling>, Error> {
     match &keys.places {
         None => Ok(Box::new(Direct(table.pull_to(&keys.list, Box::new(out), &Tickets::none())?))),
@@ -275,17 +292,26 @@ impl Table {
         Keys::of(keys, self.spec())
     }
 
+    #[pyo3(signature = (values, keys, examples, lease = None))]
     fn push(
         &self,
         py: Python<'_>,
         values: &Bound<'_, PyAny>,
         keys: Option<&Bound<'_, PyAny>>,
         examples: u64,
+        lease: Option<&Bound<'_, Lease>>,
     ) -> PyResult<Ticket> {
         check_process(self.process)?;
         let keys = self.rows(keys)?;
         let memory = self.memory(values, &keys, Use::Read)?;
-        let ticket = py.detach(|| with_table!(&self.numbers, table => push(table, &memory, &keys, examples)));
+        let ticket = match lease.map(Bound::get) {
+            None => py.detach(|| with_table!(&self.numbers, table => push(table, &memory, &keys, examples))),
+            Some(lease) => {
+                let pushed =
+                    py.detach(|| with_table!(&self.numbers, table => push_for(table, lease, &memory, &keys, examples)));
+                pushed.ok_or_else(|| lease.is_over())?
+            }
+        };
         Ok(Ticket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
     }
 
@@ -337,12 +363,14 @@ impl Table {
         Ok(Ticket::pull(pulling, out.clone().unbind(), self.name(), self.process))
     }
 
-    /// Every row that is there: the keys and the values, as bytes of uint64 and of the table's numbers.
-    fn pull_all(&self, py: Python<'_>) -> PyResult<(Vec<u8>, Vec<u8>)> {
+    /// Every row that the servers have, whatever copies are here: the keys and the values, as bytes of uint64 and of the table's numbers, and the
+    /// clock before which everything is in them.
+    fn pull_all(&self, py: Python<'_>) -> PyResult<(Vec<u8>, Vec<u8>, u64)> {
         check_process(self.process)?;
-        fn all<T: TargetNumber>(table: &slackwater::Table<T>) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        fn all<T: TargetNumber>(table: &slackwater::Table<T>) -> Result<(Vec<u8>, Vec<u8>, u64), Error> {
             let rows = table.pull_all()?.wait()?;
-            Ok((bytemuck::cast_slice(rows.ids()).to_vec(), bytemuck::cast_slice(rows.values()).to_vec()))
+            let bytes = |numbers: &[u8]| numbers.to_vec();
+            Ok((bytes(bytemuck::cast_slice(rows.ids())), bytes(bytemuck::cast_slice(rows.values())), rows.clock().0))
         }
         let all = py.detach(|| with_table!(&self.numbers, table => all(table)));
         all.map_err(|error| error::raise(py, error))

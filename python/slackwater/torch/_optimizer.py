@@ -78,12 +78,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.optimizer = optimizer
         self.model = model
         run = _run.current()
-        if run._session.came_later and slack == 0 and on == "workers":
-            # In lock-step the weights are with the workers alone.
-            raise ValueError(
-                "this worker came to a run under way, where nobody can give it the weights; for such runs say slack=1 or more, "
-                "or on='servers'"
-            )
+        lock_step = slack == 0 and on == "workers"
+        if run._session.came_later and lock_step and run._took_weights:
+            raise ValueError("a worker that came to a run under way can have one optimiser with slack=0; the others need slack=1, or on='servers'")
         names = _named_parameters(optimizer, model)
         broadcast_to_all(model, run)
         policy = {
@@ -92,13 +89,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
         }  # fmt: skip
         self._buffers = _policies.Buffers(model, **policy) if broadcast_buffers else None
         kind: Callable[..., Any]
+        run._took_weights = run._took_weights or lock_step
         if on == "servers":
             kind = _weights.OnServers
         elif slack > 0:
             kind = _weights.Deltas
         else:
             kind = _policies.Means
-            policy["by_samples"] = average == "samples"
+            policy.update(by_samples=average == "samples", model=model)
         self._policy = kind(names, self._buffers, **policy)
 
     # What schedulers, scalers and programs ask of an optimiser is the wrapped one's.
@@ -144,10 +142,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Takes a step. Raises :class:`slackwater.RefusedError` if anybody's gradient was not finite."""
         return self._policy.step(closure)
 
-    def synchronize(self) -> None:
-        """Reads what all have made of the weights by now. With slack, a step uses weights that were asked for before it; before a model is tested or
-        saved, call this after :func:`slackwater.barrier`. With slack 0 there is nothing to do."""
-        self._policy.synchronize()
+    def synchronize(self, together: bool = True) -> None:
+        """Brings what all have made of the weights: before a model is tested or saved. Every worker calls it, and waits for the others.
+
+        Each waits until the servers have all that it pushed, and then for the others. What everybody gets is the same: whatever anybody's steps changed until then,
+        and nothing that came later. Workers that have ended fewer clocks than others end some, so that all are at the same one. With ``together=False``
+        a worker reads alone and waits for nobody: what has arrived by now, at most ``slack`` steps behind. With ``slack=0`` there is nothing to
+        do: weights are equal after each step.
+        """
+        self._policy.synchronize(together)
 
     def set_samples(self, count: float) -> None:
         """How many samples the gradients of the next ``backward()`` are the mean of, for ``average="samples"``."""
@@ -166,7 +169,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 def broadcast_to_all(model: torch.nn.Module, run: Any) -> None:
     """Worker 0's weights and buffers win."""
     tensors = [tensor for tensor in model.parameters()] + [tensor for tensor in model.buffers() if tensor is not None]
-    if (run.size > 1 or run._session.came_later) and tensors:
+    if (run.size > 1 or run._session.others_may_come) and tensors:
         broadcast(tensors)
 
 

@@ -8,7 +8,7 @@ import torch
 
 from .._slackwater import RefusedError, Ticket
 from .._table import Table
-from . import _flat, _sending
+from . import _flat, _joining, _sending
 
 Named = list[tuple[str, torch.nn.Parameter]]
 
@@ -20,7 +20,7 @@ class Buffers:
         named = [(name, buffer) for name, buffer in model.named_buffers() if buffer is not None]
         self.root = run.rank == 0
         self.table: Optional[Table] = None
-        if not named or run.size == 1:
+        if not named or run.size == 1 and not run._session.others_may_come:
             return
         # Integers up to 2**53 arrive as they were.
         self.flat = _flat.Flat(named, torch.float64)
@@ -73,7 +73,7 @@ class Means:
 
     def __init__(
         self, named: Named, buffers: Optional[Buffers], run: Any, number: int, optimizer: torch.optim.Optimizer,
-        codecs: Any, by_samples: bool, slack: int,
+        codecs: Any, by_samples: bool, slack: int, model: torch.nn.Module,
     ):  # fmt: skip
         self.run, self.optimizer, self.shared_buffers = run, optimizer, buffers
         self.sharing, self.samples, self.by_samples = True, 1.0, by_samples
@@ -89,6 +89,9 @@ class Means:
         for bucket in self.buckets:
             for place, piece in enumerate(bucket.flat.pieces):
                 piece.tensor.register_post_accumulate_grad_hook(self._hook(bucket, place, piece))
+        self.joining = _joining.Joining(run, number, model, optimizer)
+        if run._session.came_later:
+            self.joining.join()
 
     def _hook(self, bucket: Bucket, place: int, piece: _flat.Piece) -> Callable[[torch.Tensor], None]:
         view = piece.view(bucket.flat.memory)
@@ -98,6 +101,8 @@ class Means:
             if not self.sharing:
                 return
             if not self.under_way:
+                # Of a step that was left out, by a GradScaler for one, nobody has heard.
+                self.joining.answer()
                 self.under_way, self.failure = True, None
                 torch.autograd.Variable._execution_engine.queue_callback(self._finish)
             gradient = parameter.grad
@@ -149,17 +154,22 @@ class Means:
         session = self.run._session
         clock = session.now()
         session.clock()
+        question = self.joining.ask()
         # Front layers are wanted first.
         pulls = [(bucket, bucket.table.pull_async(out=bucket.flat.memory)) for bucket in reversed(self.buckets)]
+        # Those that came in this clock count for the mean, though they had no gradients yet.
+        came = self.joining.hear(question, clock)
         for bucket, pull in pulls:
             pull.wait()
+            if came > 0 and not self.by_samples:
+                bucket.flat.memory[: bucket.flat.extra.start].div_(1 - came)
             self._take(bucket, [failed for failed in pull.failed_clocks if failed[0] == clock])
         if self.shared_buffers:
             if pushed is not None:
                 pushed.wait()
             self.shared_buffers.take(self.shared_buffers.ask())
 
-    def synchronize(self) -> None:
+    def synchronize(self, together: bool) -> None:
         """What all have is here whenever ``backward()`` has returned."""
 
     def _take(self, bucket: Bucket, failed: list[tuple[int, int, Optional[int], str]]) -> None:
@@ -197,4 +207,6 @@ class Means:
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise RefusedError(failure)
-        return self.optimizer.step(closure) if closure is not None else self.optimizer.step()
+        result = self.optimizer.step(closure) if closure is not None else self.optimizer.step()
+        self.joining.answer()
+        return result

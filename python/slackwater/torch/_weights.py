@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Callable, Optional
 
 import torch
@@ -10,6 +11,9 @@ from .._slackwater import RefusedError, Ticket
 from .._table import Table
 from . import _flat
 from ._policies import Buffers, Named
+
+# How long a worker waits before it asks again for rows that hold all of a clock: about a round trip.
+AGAIN_SECONDS = 0.002
 
 
 class Weights:
@@ -42,6 +46,15 @@ class Weights:
         if self.asked is not None:
             self.asked.wait()
         return self.ahead
+
+    def read_whole(self, clock: int) -> None:
+        """Brings the servers' rows, whatever copies are here, once everything of the clocks below ``clock`` is in them."""
+        self.take()
+        self.asked, reached = None, -1
+        while reached < clock:
+            time.sleep(0.0 if reached < 0 else AGAIN_SECONDS)
+            _, values, reached = self.table._table.pull_all()
+        self.ahead.copy_(torch.frombuffer(bytearray(values), dtype=self.flat.dtype))
 
     def settle(self) -> None:
         """Waits until the last push is done: its memory may be changed from then on."""
@@ -98,12 +111,15 @@ class Deltas:
                 for part in self.parts:
                     part.table.push(part.flat.memory)
             run._session.barrier()
-        self.sharer = Sharer(run, self.parts, buffers)
-        self.synchronize()
+        self.sharer = Sharer(run, self.parts, buffers, number)
+        if run._session.came_later:
+            self.synchronize(together=False)
+        else:
+            # Worker 0's weights are everybody's already.
+            self.sharer.ask()
 
-    def synchronize(self) -> None:
-        """Reads the weights with everything that has arrived by now."""
-        self.sharer.ask_again()
+    def synchronize(self, together: bool) -> None:
+        self.sharer.read(together)
         for part in self.parts:
             part.flat.memory.copy_(part.take())
             part.scatter()
@@ -131,9 +147,11 @@ class Deltas:
 class Sharer:
     """Pushes and reads that are under way while the program computes."""
 
-    def __init__(self, run: Any, parts: list[Weights], buffers: Optional[Buffers]):
+    def __init__(self, run: Any, parts: list[Weights], buffers: Optional[Buffers], number: int):
         self.run, self.parts, self.buffers = run, parts, buffers
         self.asked_buffers: Optional[Ticket] = None
+        # The clock of each worker when it came to `meet`, by rank.
+        self.clocks = Table(f".clocks {number}", dtype="int64", updater="assign", slack=None)
 
     def share(self) -> None:
         """Pushes what has changed and ends the clock. What is refused is raised with its parameter's name."""
@@ -157,11 +175,40 @@ class Sharer:
             self.buffers.take(self.asked_buffers)
             self.asked_buffers = self.buffers.ask()
 
-    def ask_again(self) -> None:
-        """Lets go what was asked for earlier, and asks for what there is now."""
+    def meet(self) -> int:
+        """Waits for all workers, each of which comes when the servers have all that it pushed. Then all are at the same clock, which is returned."""
         for part in self.parts:
-            part.take()
-        self.ask()
+            part.settle()
+        pushed = self.buffers.push() if self.buffers else None
+        if pushed is not None:
+            pushed.wait()
+        session = self.run._session
+        self.clocks.push(torch.tensor([session.now()]), keys=[self.run.rank])
+        # Nothing is read before: a read may wait for a worker that stands here.
+        session.barrier()
+        # Of all that there ever were, so that nobody counts other workers than the others do.
+        _, clocks, _ = self.clocks._table.pull_all()
+        last = int(torch.frombuffer(bytearray(clocks), dtype=torch.int64).max())
+        for _ in range(session.now(), last):
+            session.clock()
+        return last
+
+    def read(self, together: bool) -> None:
+        """Reads everything anew: ``together`` with all that anybody has pushed, and nothing that is pushed later, else with what has arrived by now."""
+        clock = self.meet() if together else 0
+        for part in self.parts:
+            if together:
+                part.read_whole(clock)
+            else:
+                part.take()
+                part.ask()
+        if self.buffers:
+            # What was asked for earlier comes to the same memory.
+            self.buffers.take(self.asked_buffers)
+            self.asked_buffers = None
+            self.buffers.take(self.buffers.ask())
+        if together:
+            self.run._session.barrier()
 
 
 class OnServers:
@@ -198,12 +245,11 @@ class OnServers:
         # Rows begin at zero: they are what the weights have changed by.
         self.first = [part.flat.memory.clone() for part in self.parts]
         self.rates = [group["lr"] for group in self.groups]
-        self.sharer = Sharer(run, self.parts, buffers)
-        self.synchronize()
+        self.sharer = Sharer(run, self.parts, buffers, number)
+        self.synchronize(together=False)
 
-    def synchronize(self) -> None:
-        """Reads the weights with everything that has arrived by now."""
-        self.sharer.ask_again()
+    def synchronize(self, together: bool) -> None:
+        self.sharer.read(together)
         self._take()
 
     def _take(self) -> None:
@@ -231,7 +277,7 @@ class OnServers:
             self._take()
             self.sharer.ask()
         else:
-            self.synchronize()
+            self.synchronize(together=False)
         return result
 
 

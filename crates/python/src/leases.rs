@@ -1,0 +1,139 @@
+//! Data leases: input that is dealt out in ranges, each of which counts once, whoever is lost on the way.
+
+use crate::error::{self, TableError};
+use crate::session::check_process;
+use pyo3::prelude::*;
+use slackwater::Offer;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// One that waits for a lease lets others commit theirs this often: what it waits for may be held by this very worker.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What all workers say of the input.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Terms {
+    name: String,
+    ranges: u64,
+    epochs: u32,
+    shuffle: Option<u64>,
+    per_clock: u32,
+    input: Option<(String, u64)>,
+}
+
+/// A worker's leases of one data set.
+#[pyclass(frozen, module = "slackwater")]
+pub struct Leases {
+    leases: Mutex<slackwater::Leases>,
+    process: u32,
+}
+
+/// One range of the input in one epoch.
+#[pyclass(frozen, module = "slackwater")]
+pub struct Lease {
+    /// Nothing once it is committed.
+    lease: Mutex<Option<slackwater::Lease>>,
+    number: u64,
+    epoch: u64,
+    range: u64,
+}
+
+impl Leases {
+    pub fn open(py: Python<'_>, session: &slackwater::Session, terms: Terms, process: u32) -> PyResult<Self> {
+        let Terms { name, ranges, epochs, shuffle, per_clock, input } = terms;
+        let made = slackwater::Input::new(ranges).epochs(epochs).per_clock(per_clock);
+        let made = shuffle.into_iter().fold(made, slackwater::Input::shuffled);
+        let made =
+            input.into_iter().fold(made, |made, (words, fingerprint)| made.named(&words, u128::from(fingerprint)));
+        let leases = py.detach(|| session.leases(&name, &made)).map_err(|error| error::raise(py, error))?;
+        Ok(Self { leases: Mutex::new(leases), process })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, slackwater::Leases> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lease {
+    /// Does something for a lease that is not committed yet.
+    pub fn with<R>(&self, work: impl FnOnce(&slackwater::Lease) -> R) -> Option<R> {
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(work)
+    }
+
+    pub fn is_over(&self) -> PyErr {
+        TableError::new_err(format!("lease {} is committed: nothing more can be pushed for it", self.number))
+    }
+}
+
+#[pymethods]
+impl Leases {
+    /// The next lease to learn from, or None when every lease is committed.
+    fn take(&self, py: Python<'_>) -> PyResult<Option<Lease>> {
+        check_process(self.process)?;
+        let lease = py.detach(|| {
+            loop {
+                let offer = self.lock().next_within(LOOK)?;
+                match offer {
+                    Offer::Lease(lease) => return Ok(Some(lease)),
+                    Offer::NoneYet => {}
+                    Offer::Over => return Ok(None),
+                }
+            }
+        });
+        let lease = lease.map_err(|error| error::raise(py, error))?;
+        Ok(lease.map(|lease| {
+            let (number, epoch, range) = (lease.number(), lease.epoch(), lease.range());
+            Lease { lease: Mutex::new(Some(lease)), number, epoch, range }
+        }))
+    }
+
+    /// A lease is done: it is committed once all that was pushed for it is acknowledged.
+    fn commit(&self, py: Python<'_>, lease: &Bound<'_, Lease>) -> PyResult<()> {
+        check_process(self.process)?;
+        let held = lease.get();
+        let taken = py.detach(|| held.lease.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let taken = taken.ok_or_else(|| held.is_over())?;
+        py.detach(|| self.lock().commit(taken)).map_err(|error| error::raise(py, error))
+    }
+
+    /// Ends the data set for all workers, wherever they are in it.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        check_process(self.process)?;
+        py.detach(|| self.lock().end()).map_err(|error| error::raise(py, error))
+    }
+
+    /// How many minibatches to put into a clock.
+    #[getter]
+    fn share(&self, py: Python<'_>) -> PyResult<u32> {
+        check_process(self.process)?;
+        Ok(py.detach(|| self.lock().share()))
+    }
+}
+
+#[pymethods]
+impl Lease {
+    #[getter]
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    #[getter]
+    fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    #[getter]
+    fn range(&self) -> u64 {
+        self.range
+    }
+
+    #[getter]
+    fn is_committed(&self) -> bool {
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<slackwater.Lease {}: range {} of epoch {}>", self.number, self.range, self.epoch)
+    }
+}
