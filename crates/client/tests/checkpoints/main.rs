@@ -8,6 +8,7 @@ use slackwater::{
     CheckpointSettings, Combine, Connect, Consistency, Error, Membership, NumberType, Reduce, ResumeFrom, Serve,
     Session, Shape, Table, TableSpec,
 };
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::{Folder, LIMIT, clock_of, run, settings};
 
@@ -50,11 +51,19 @@ impl Tables {
     }
 }
 
-/// Counts until enough checkpoints are there.
-fn count_until(session: &Session, folder: &Folder, enough: usize) -> Result<(), Error> {
+/// Counts until enough checkpoints are there; all workers to the same clock, so that one that is made while they leave has all of each.
+fn count_until(session: &Session, folder: &Folder, enough: usize, last: &AtomicU64) -> Result<(), Error> {
     let tables = Tables::of(session)?;
     let begin = Instant::now();
-    while folder.published().len() < enough {
+    loop {
+        let clock = session.now().0;
+        if folder.published().len() >= enough {
+            // Nobody is further than this.
+            last.fetch_min(clock + SLACK + 2, Ordering::Relaxed);
+        }
+        if clock >= last.load(Ordering::Relaxed) {
+            break;
+        }
         assert!(begin.elapsed() < LIMIT, "no checkpoint comes");
         tables.count(session)?;
         std::thread::sleep(Duration::from_millis(1 + u64::from(session.rank())));
@@ -73,7 +82,9 @@ fn goes_on(membership: Membership) {
     let folder = Folder::new();
     let with_checkpoints =
         |serve: &mut Serve| (serve.checkpoints, serve.membership) = (Some(settings(&folder)), membership);
-    run(Shape { servers: 2, workers: 3 }, with_checkpoints, |session| count_until(session, &folder, 3)).expect("a run");
+    let last = AtomicU64::new(u64::MAX);
+    run(Shape { servers: 2, workers: 3 }, with_checkpoints, |session| count_until(session, &folder, 3, &last))
+        .expect("a run");
     let published = folder.published();
     assert_eq!(published.len(), 3, "the last three are kept");
     let clock = clock_of(&published[2]);
@@ -121,7 +132,9 @@ fn so_does_one_with_copies() {
 fn what_cannot_be_resumed_is_refused_in_words() {
     let folder = Folder::new();
     let with_checkpoints = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
-    run(Shape { servers: 1, workers: 1 }, with_checkpoints, |session| count_until(session, &folder, 2)).expect("a run");
+    let last = AtomicU64::new(u64::MAX);
+    run(Shape { servers: 1, workers: 1 }, with_checkpoints, |session| count_until(session, &folder, 2, &last))
+        .expect("a run");
 
     let meet = slackwater::free_address().expect("a free port");
     let refused = |resume: ResumeFrom| {
@@ -166,7 +179,7 @@ fn a_run_outlives_checkpoints_that_cannot_be_written() {
     let folder = Folder::new();
     let with_checkpoints = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
     let counted = run(Shape { servers: 2, workers: 1 }, with_checkpoints, |session| {
-        count_until(session, &folder, 1)?;
+        count_until(session, &folder, 1, &AtomicU64::new(u64::MAX))?;
         // A file in the place of the folder: nothing can be written there from now on.
         let away = folder.0.with_extension("away");
         std::fs::rename(&folder.0, &away).and_then(|()| std::fs::write(&folder.0, "")).expect("moved");
@@ -175,7 +188,7 @@ fn a_run_outlives_checkpoints_that_cannot_be_written() {
             tables.count(session)?;
         }
         std::fs::remove_file(&folder.0).and_then(|()| std::fs::rename(&away, &folder.0)).expect("moved back");
-        count_until(session, &folder, 2)?;
+        count_until(session, &folder, 2, &AtomicU64::new(u64::MAX))?;
         Ok(session.now().0)
     });
     assert_eq!(counted.expect("a run").len(), 1);
