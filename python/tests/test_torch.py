@@ -440,7 +440,12 @@ def keeps_step(more, seconds, steps=None):
     import time
 
     torch.set_num_threads(1)
-    rank = slackwater.rank()
+    rank, more = slackwater.rank(), dict(more)
+    if more.pop("begins late", False) and rank == 1:
+        # The other has begun, and waits, when one comes.
+        while 2 not in slackwater.live_ranks():
+            time.sleep(0.01)
+        time.sleep(1.0)
     torch.manual_seed(rank)
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
     # Changed by a gradient of 1 by each worker, so that it tells whether a mean is one of those who had any.
@@ -487,7 +492,7 @@ def keeps_step_and_calls(more):
     return digests, {int(clock): tuple(found) for clock, found in said.items()}
 
 
-@pytest.mark.parametrize("more", [{}, {"codecs": ["bf16"]}, {"average": "samples"}])
+@pytest.mark.parametrize("more", [{}, {"codecs": ["bf16"]}, {"average": "samples"}, {"begins late": True}])
 def test_a_worker_that_comes_later_is_given_the_weights_in_lock_step(more):
     (first, comer), (second, _) = slackwater.launch(keeps_step_and_calls, more, workers=2, servers=2, copies=2, patience=5.0)
     assert len(comer) == 20 and len(set(comer.values())) == 20

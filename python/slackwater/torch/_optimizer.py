@@ -10,7 +10,7 @@ import torch
 from .. import _run
 from .._slackwater import RefusedError
 from .._table import Table
-from . import _flat, _policies, _weights
+from . import _first, _flat, _policies, _weights
 
 
 def broadcast(tensors: Iterable[torch.Tensor], root: int = 0) -> None:
@@ -24,12 +24,13 @@ def broadcast(tensors: Iterable[torch.Tensor], root: int = 0) -> None:
     # A name that starts with a point is in no checkpoint.
     name = f".broadcast {run._session.turn()}"
     table = Table(name, rows=flat.rows, width=_flat.WIDTH, dtype="float64", updater="assign", slack=None)
-    if run.rank == root:
+
+    def give() -> None:
         for piece in flat.pieces:
             piece.view(flat.memory).copy_(piece.tensor.detach())
         table.push(flat.memory)
-    if not run._session.came_later:
-        run._session.barrier()
+
+    _first.root_first(run, root, give)
     table.pull(out=flat.memory)
     with torch.no_grad():
         for piece in flat.pieces:

@@ -9,7 +9,7 @@ import torch
 
 from .._slackwater import RefusedError, Ticket
 from .._table import Table
-from . import _flat
+from . import _first, _flat
 from ._policies import Buffers, Named
 
 # How long a worker waits before it asks again for rows that hold all of a clock: about a round trip.
@@ -106,11 +106,7 @@ class Deltas:
         self.parts = [
             Weights(together, dtype, table(index, dtype)) for index, (dtype, together) in enumerate(_by_dtype(named))
         ]
-        if not run._session.came_later:
-            if run.rank == 0:
-                for part in self.parts:
-                    part.table.push(part.flat.memory)
-            run._session.barrier()
+        _first.root_first(run, 0, lambda: [part.table.push(part.flat.memory) for part in self.parts])
         self.sharer = Sharer(run, self.parts, buffers, number)
         if run._session.came_later:
             self.synchronize(together=False)
