@@ -201,6 +201,7 @@ const CI: &str = "\
 cargo xtask ci
 
 What a change must pass. Everything in `cargo xtask test`, then:
+    Python package   cargo xtask python --core; what cannot be installed is left out, and said
     formatting       cargo fmt --all --check, and the same for fuzz/; `cargo fmt --all` mends it
     lints            cargo clippy, where a warning is an error
     documentation    cargo doc, where a broken link is an error
