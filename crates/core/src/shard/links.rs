@@ -97,6 +97,8 @@ pub type Post = Vec<(NodeId, Replica)>;
 /// Everything about a shard's place in its chain.
 pub struct Links {
     pub role: Role,
+    /// The plan that says so.
+    plan: u64,
     pub children: Vec<Child>,
     /// Closed, and not held by everybody yet.
     kept: VecDeque<Window>,
@@ -120,6 +122,7 @@ impl Links {
     pub fn new(role: Role, announced: Clock) -> Self {
         Self {
             role,
+            plan: 0,
             children: Vec::new(),
             kept: VecDeque::new(),
             durable: BTreeMap::new(),
@@ -153,11 +156,15 @@ impl Links {
             let new = || Child { again: Span(0), ..Child::new(node, None, held, now) };
             self.children.push(child.unwrap_or_else(new));
         }
+        // Whoever stood in the chain and is to be filled now was sent away in between, and has nothing left. So may whoever was being filled, if
+        // a plan never came here.
+        let has_missed_one = plan > self.plan.saturating_add(1);
         for node in &role.filling {
             let begin = || Child::new(*node, Some(Filling::new(plan)), 0, now);
-            self.children.push(known.remove(node).unwrap_or_else(begin));
+            let stays = !has_missed_one && self.role.filling.contains(node);
+            self.children.push(known.remove(node).filter(|_| stays).unwrap_or_else(begin));
         }
-        self.role = role;
+        (self.role, self.plan) = (role, plan);
         self.arriving.clear();
     }
 
@@ -306,5 +313,29 @@ mod tests {
         links.answered(CHILD, 4, None, Time(0) + AGAIN, &mut post);
         links.settle(4);
         assert_eq!((links.announced, post.len()), (Clock(4), 0));
+    }
+
+    /// Whether a child is being filled from the beginning, after these plans: in each of them it stands next, or is filled, or neither.
+    fn is_filled_anew(plans: &[(u64, Option<NodeId>, &[NodeId])]) -> bool {
+        let role = |next, filling: &[NodeId]| Role { from: None, next, filling: filling.to_vec() };
+        let mut links = Links::new(role(None, &[]), Clock(0));
+        for (plan, next, filling) in plans {
+            links.take_part(role(*next, filling), 3, *plan, Time(0));
+        }
+        let last = plans.last().map_or(0, |(plan, ..)| *plan);
+        links.children.iter().any(|child| child.filling.as_ref().is_some_and(|filling| filling.id() == last))
+    }
+
+    #[test]
+    fn who_was_sent_away_in_between_is_filled_from_the_beginning() {
+        let (next, fills): (_, &[NodeId]) = (Some(CHILD), &[CHILD]);
+        assert!(
+            is_filled_anew(&[(1, next, &[]), (3, None, fills)]),
+            "the plan between, which did not come here, sent it away"
+        );
+        assert!(is_filled_anew(&[(1, None, fills), (3, None, fills)]), "or may have");
+        assert!(is_filled_anew(&[(1, None, fills), (2, None, &[]), (3, None, fills)]));
+        assert!(!is_filled_anew(&[(1, None, fills), (2, None, fills)]), "it is filled already");
+        assert!(!is_filled_anew(&[(1, None, &[]), (2, None, fills), (3, next, &[])]));
     }
 }
