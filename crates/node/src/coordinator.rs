@@ -17,8 +17,8 @@ use wire::{Control, Frame, Head, Message};
 const LOOK: Duration = Duration::from_millis(50);
 /// How often people are told who is missing.
 const SAY_AFTER: Duration = Duration::from_secs(5);
-/// A coordinator's lease is twice patience, and a registry may round it up: after so many it has ended, or was renewed.
-const LEASES_AND_MORE: u32 = 3;
+/// A coordinator's lease is twice patience, and a registry may round it up by this.
+const ROUNDED: Duration = Duration::from_secs(1);
 
 const LED: &str = "this coordinator has led for as long as it may, and waits for the registry to let one lead again";
 /// Why the run ends with a coordinator that is told to leave.
@@ -252,7 +252,8 @@ impl Candidacy {
         tracing::warn!(term, begun = machine.has_begun(), "this coordinator leads");
         // Whoever resumes expects that nobody is left; but somebody may be. One that has followed for longer than a lease lasts has seen it renewed:
         // the run was alive. But a leader that it followed for less may have been dead all the while.
-        let saw_it_alive = self.follows.is_some_and(|since| since.elapsed() > self.settings.patience * LEASES_AND_MORE);
+        let longest = self.settings.patience.saturating_mul(3).saturating_add(ROUNDED);
+        let saw_it_alive = self.follows.is_some_and(|since| since.elapsed() > longest);
         let is_doubted = machine.has_begun() && self.settings.resume.is_some() && !(self.led || saw_it_alive);
         Leading::new(term, until, (machine, is_doubted), None, &self.settings)
     }

@@ -57,6 +57,12 @@ pub struct Placed {
 }
 
 impl Plan {
+    /// Whether any slice is held by more than one server.
+    #[must_use]
+    pub fn has_copies(&self) -> bool {
+        self.chains.iter().any(|chain| chain.whole.len() > 1)
+    }
+
     /// The plan of a run in which each server holds one slice, alone.
     #[must_use]
     pub fn first(servers: u32, workers: Vec<Source>) -> Self {

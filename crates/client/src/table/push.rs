@@ -143,18 +143,19 @@ impl<T: TargetNumber> Table<T> {
         let driver = &self.shared.driver;
         let begun = driver.call(|worker| {
             let ticket = worker.begin_push(self.id, keys, examples)?;
-            let has_copies = worker.plan().chains.iter().any(|chain| chain.whole.len() > 1);
-            let most = if has_copies { COPIED_BYTES_OF_WINDOWS } else { COPIED_BYTES };
-            Ok::<_, Error>(ticket.map(|ticket| (ticket, worker.parts(self.id, keys), most)))
+            Ok::<_, Error>(ticket.map(|ticket| (ticket, worker.parts(self.id, keys))))
         })?;
-        let Some((ticket, parts, most)) = begun else { return Ok(None) };
+        let Some((ticket, parts)) = begun else { return Ok(None) };
         let width = self.spec.width as usize;
         for rows in parts {
             let copy = self.shared.pool.copy(&values[rows.start * width..rows.end * width]);
             let part = RowsOfPush { ticket, table: self.id, keys: keys.clone(), rows, values: copy };
-            let under_way = driver.call(|worker| {
+            let (under_way, most) = driver.call(|worker| {
                 worker.push_rows(part);
-                worker.unacknowledged_bytes()
+                let under_way = worker.unacknowledged_bytes();
+                // Looked for only by those who have come so far: there may be many slices.
+                let is_copied = under_way > COPIED_BYTES && worker.plan().has_copies();
+                (under_way, if is_copied { COPIED_BYTES_OF_WINDOWS } else { COPIED_BYTES })
             });
             if under_way > most {
                 let has_room = |worker: &machine::Worker| worker.unacknowledged_bytes() <= most / 2;

@@ -62,7 +62,8 @@ fn measure(options: &Options, keeps: bool) -> anyhow::Result<Found> {
     }
     let warm = Instant::now();
     for range in ranges().cycle() {
-        if if keeps { kept(&folder)?.0 > 0 } else { warm.elapsed() > every } {
+        let is_warm = if keeps { kept(&folder)?.0 > 0 } else { warm.elapsed() > every };
+        if is_warm {
             break;
         }
         ensure!(warm.elapsed() < every * 20, "no checkpoint comes");
@@ -117,6 +118,7 @@ pub fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     for _ in 0..options.rounds.min(3) {
         let (without, with) = (measure(options, false)?, measure(options, true)?);
         let periods = PERIODS as usize;
+        // The last is due at the very end.
         ensure!(with.checkpoints + 1 >= periods, "{} checkpoints were made, and {periods} were due", with.checkpoints);
         columns.put("checkpoints_made", with.checkpoints as f64);
         columns.put("checkpoint_megabytes", with.bytes as f64 / 1e6);
