@@ -320,6 +320,31 @@ impl Session {
         Ok(())
     }
 
+    /// Stands at the next barrier as [`Session::barrier`] does, and goes on at once; [`Session::is_past_barrier`] tells when every live worker stands at it.
+    /// For those that must not keep others waiting meanwhile, by clocks that they do not end.
+    ///
+    /// ```
+    /// # use slackwater::{Session, Shape};
+    /// # let sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// let barrier = sessions[0].stand_at_barrier();
+    /// assert!(!sessions[0].is_past_barrier(barrier));
+    /// sessions[1].barrier()?;                             // the other comes
+    /// while !sessions[0].is_past_barrier(barrier) {
+    ///     sessions[0].clock()?;
+    /// }
+    /// # for session in sessions { session.close()?; }
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    pub fn stand_at_barrier(&self) -> u64 {
+        self.shared.driver.call(|worker| worker.barrier())
+    }
+
+    /// Whether every live worker stands at the barrier of that number, as far as has been heard. Does not block.
+    pub fn is_past_barrier(&self, number: u64) -> bool {
+        self.shared.driver.catch_up();
+        self.shared.driver.call(|worker| worker.barrier_passed(number))
+    }
+
     /// Where this worker's time went so far. Does not block.
     ///
     /// ```

@@ -173,6 +173,18 @@ impl Session {
         self.call(py, slackwater::Session::barrier)
     }
 
+    /// Stands at the next barrier and goes on at once. Returns its number.
+    fn stand_at_barrier(&self, py: Python<'_>) -> PyResult<u64> {
+        let session = self.open()?;
+        Ok(py.detach(|| session.stand_at_barrier()))
+    }
+
+    /// Whether everybody stands at that barrier.
+    fn is_past_barrier(&self, py: Python<'_>, number: u64) -> PyResult<bool> {
+        let session = self.open()?;
+        Ok(py.detach(|| session.is_past_barrier(number)))
+    }
+
     fn table(&self, py: Python<'_>, spec: Spec) -> PyResult<Table> {
         let session = self.open()?;
         Table::open(py, &session, spec, self.process)

@@ -1,4 +1,4 @@
-"""What one worker does before the others go on. No barrier: a worker may come meanwhile, which everybody would wait for at one, and which waits for them."""
+"""What one worker does, or gives, before the others go on. No barrier: a worker may come meanwhile, which everybody would wait for at one, and which waits for them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 from .._slackwater import RunError
 from .._table import Table
+from ._bits import WIDTH, Bits
 
 # How often the others look whether it is done.
 LOOK_SECONDS = 0.002
@@ -30,3 +31,14 @@ def root_first(run: Any, root: int, work: Callable[[], object]) -> None:
         if not is_live:
             raise RunError(f"worker {root}, which has the first weights, is gone before it gave them to the others; start the run again")
         time.sleep(LOOK_SECONDS)
+
+
+def broadcast(run: Any, tensors: list[torch.Tensor], root: int) -> None:
+    """Gives all workers what worker ``root`` has in these tensors."""
+    bits = Bits(tensors)
+    # A name that starts with a point is in no checkpoint.
+    name = f".broadcast {run._session.turn()}"
+    table = Table(name, rows=bits.rows, width=WIDTH, dtype="int64", updater="assign", slack=None)
+    root_first(run, root, lambda: table.push(bits.gather()))
+    table.pull(out=bits.memory)
+    bits.scatter()

@@ -6,8 +6,11 @@ from typing import Any, Iterable, Iterator, Mapping, Optional
 
 import torch
 
-# Numbers in a row. Each tensor begins at a row, so that a refused row names its tensor.
+# Numbers in a row of tensors that lie together. Each begins at a row, so that a refused row names its tensor.
 WIDTH = 256
+# Numbers in a row of a tensor that lies alone: rows of its own, if they are neither so short that each costs more than it holds, nor so long that
+# few of them make up a part.
+OWN_WIDTHS = range(64, 16385)
 # Tensors are put together up to this many bytes; a larger one goes by itself.
 FUSED_BYTES = 4 << 20
 
@@ -15,12 +18,12 @@ FUSED_BYTES = 4 << 20
 class Piece:
     """Where a tensor lies in its flat memory."""
 
-    def __init__(self, name: str, tensor: torch.Tensor, first: int):
+    def __init__(self, name: str, tensor: torch.Tensor, first: int, width: int):
         self.name = name
         self.tensor = tensor
         self.first = first
         self.count = tensor.numel()
-        self.rows = -(-self.count // WIDTH)
+        self.rows = -(-self.count // width)
 
     def view(self, flat: torch.Tensor) -> torch.Tensor:
         """The tensor's part of ``flat``, in its shape."""
@@ -28,26 +31,34 @@ class Piece:
 
 
 class Flat:
-    """Flat memory for tensors of one type, and ``extra`` numbers after them."""
+    """Flat memory for tensors of one type, in rows of ``width`` numbers."""
 
-    def __init__(self, named: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype, extra: int = 0):
+    def __init__(self, named: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype, width: int = WIDTH):
         self.pieces: list[Piece] = []
-        first = 0
+        self.width, self.rows, self.dtype = width, 0, dtype
         for name, tensor in named:
-            piece = Piece(name, tensor, first)
+            piece = Piece(name, tensor, self.rows * width, width)
             self.pieces.append(piece)
-            first += piece.rows * WIDTH
-        self.extra = slice(first, first + extra)
-        self.rows = max(1, -(-(first + extra) // WIDTH))
-        self.dtype = dtype
-        self.memory = torch.zeros(self.rows * WIDTH, dtype=dtype)
+            self.rows += piece.rows
+        self.rows = max(1, self.rows)
+        self.memory = torch.zeros(self.rows * width, dtype=dtype)
 
     def names_at(self, row: int) -> str:
         """Whose row that is."""
         for piece in self.pieces:
-            if piece.first // WIDTH <= row < piece.first // WIDTH + piece.rows:
+            if piece.first // self.width <= row < piece.first // self.width + piece.rows:
                 return piece.name
-        return "a count of samples"
+        return "no parameter"
+
+
+def own_width(tensor: torch.Tensor) -> Optional[int]:
+    """Numbers in a row of a table that holds this tensor and nothing else: as many of its last dimensions together as make a row. None, if none do."""
+    width = 1
+    for length in reversed(tensor.shape):
+        width *= length
+        if width in OWN_WIDTHS:
+            return width
+    return None
 
 
 def table_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -1,7 +1,7 @@
 """Workers that come to a run in lock-step under way: they ask, and are given the weights of a clock on which all agree.
 
 In lock-step the weights are with the workers, equal whenever a step is done. Whoever comes takes part from the clock where the others are, which does not
-end without it. It pushes a question in that clock and no gradient; all read the question when the clock is over, as they read the means, take their
+end without it. It marks that clock and pushes no gradient; all read the marks when the clock is over, as they read the means, take their
 step, and the first of them gives weights, buffers and the optimiser's state. From the next clock on the one that came is as the others are.
 """
 
@@ -13,8 +13,9 @@ from typing import Any, Optional
 
 import torch
 
-from .._slackwater import RunError, Ticket
+from .._slackwater import RunError
 from .._table import Table
+from ._marks import Marks
 
 # Numbers in a row of an answer.
 WIDTH = 1024
@@ -26,29 +27,17 @@ AGAIN_SECONDS = 30.0
 class Joining:
     """What the workers of one optimiser ask and tell each other when one comes."""
 
-    def __init__(self, run: Any, number: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer):
-        self.run, self.model, self.optimizer = run, model, optimizer
-        # The clock it was asked in plus 1, and 1: divided by those who ended the clock, so that the second is the share of those that came.
-        self.questions = Table(
-            f".questions {number}", rows=1, width=2, dtype="float64", updater="assign", combine="mean", slack=0
-        )
+    def __init__(self, run: Any, number: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer, marks: Marks):
+        self.run, self.model, self.optimizer, self.marks = run, model, optimizer, marks
         # Rows of the worker that answers, from its rank × 2**32 on. The first says which clock's, and how long the others are.
         self.answers = Table(f".answers {number}", width=WIDTH, dtype="int64", updater="assign", slack=None)
-        self.question = torch.zeros(1, 2, dtype=torch.float64)
         # The clock whose question is to be answered.
         self.asked: Optional[int] = None
 
-    def ask(self) -> Ticket:
-        """Asks whether anybody came in the clock that has just ended."""
-        return self.questions.pull_async(out=self.question)
-
-    def hear(self, ticket: Ticket, clock: int) -> float:
-        """The share of workers that came in that clock, and pushed no gradients."""
-        ticket.wait()
-        about, share = self.question[0].tolist()
-        if share <= 0 or round(about / share) != clock + 1:
-            return 0.0
-        self.asked = clock
+    def hear(self, clock: int) -> float:
+        """The share of workers that came in that clock, by its marks."""
+        share = self.marks.came(clock)
+        self.asked = clock if share > 0 else self.asked
         return share
 
     def answer(self) -> None:
@@ -75,10 +64,11 @@ class Joining:
             clock = session.now()
             if len(session.live_ranks()) < 2:
                 raise RunError("this worker came to a run that nobody is left of, so that nobody can give it the weights; start a new run")
-            self.questions.push(torch.tensor([[clock + 1.0, 1.0]], dtype=torch.float64))
+            self.marks.come(clock)
             session.clock()
-            # Another question may be heard instead if this clock had ended before.
-            if self.hear(self.ask(), clock) > 0:
+            self.marks.ask().wait()
+            # Other marks may be heard instead if this clock had ended before.
+            if self.hear(clock) > 0:
                 self.asked = None
                 content = self._await_answer(clock)
                 if content is not None:

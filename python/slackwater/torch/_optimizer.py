@@ -8,33 +8,19 @@ from typing import Any, Callable, Iterable, Iterator, Optional
 import torch
 
 from .. import _run
-from .._slackwater import RefusedError
-from .._table import Table
-from . import _first, _flat, _policies, _weights
+from .._slackwater import RefusedError, RunError
+from . import _buffers, _first, _policies, _weights
 
 
 def broadcast(tensors: Iterable[torch.Tensor], root: int = 0) -> None:
-    """Gives all workers what worker ``root`` has in these tensors. Every worker calls it, with tensors of the same shapes.
+    """Gives all workers what worker ``root`` has in these tensors, bit for bit. Every worker calls it, with tensors of the same shapes and types.
 
-    Numbers travel as float64, so that integers up to 2**53 arrive as they were.
+    >>> import torch, slackwater, slackwater.torch
+    >>> run = slackwater.init()
+    >>> slackwater.torch.broadcast([torch.ones(3), torch.tensor(float("-inf"))])
+    >>> slackwater.shutdown()
     """
-    run = _run.current()
-    named = [(str(place), tensor) for place, tensor in enumerate(tensors)]
-    flat = _flat.Flat(named, torch.float64)
-    # A name that starts with a point is in no checkpoint.
-    name = f".broadcast {run._session.turn()}"
-    table = Table(name, rows=flat.rows, width=_flat.WIDTH, dtype="float64", updater="assign", slack=None)
-
-    def give() -> None:
-        for piece in flat.pieces:
-            piece.view(flat.memory).copy_(piece.tensor.detach())
-        table.push(flat.memory)
-
-    _first.root_first(run, root, give)
-    table.pull(out=flat.memory)
-    with torch.no_grad():
-        for piece in flat.pieces:
-            piece.tensor.copy_(piece.view(flat.memory))
+    _first.broadcast(_run.current(), list(tensors), root)
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
@@ -68,6 +54,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         broadcast_buffers: bool = True,
     ):
         # Not `super().__init__`: groups and state are the wrapped optimiser's.
+        if not isinstance(slack, int) or slack < 0:
+            raise ValueError(f"slack={slack!r} is no number of steps; say 0 for lock-step, or how many steps a worker may be ahead")
         if on not in ("workers", "servers"):
             raise ValueError(f"on='{on}' is neither 'workers' nor 'servers'")
         if average not in ("workers", "samples"):
@@ -88,7 +76,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
             "codecs": codecs, "slack": slack, "run": run, "optimizer": optimizer,
             "number": run._session.turn(),
         }  # fmt: skip
-        self._buffers = _policies.Buffers(model, **policy) if broadcast_buffers else None
+        self._run = run
+        self._buffers = _buffers.Buffers(model, **policy) if broadcast_buffers else None
         kind: Callable[..., Any]
         run._took_weights = run._took_weights or lock_step
         if on == "servers":
@@ -137,11 +126,25 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimiser does."""
+        if self._run._session.is_open:
+            self._policy.recover()
         self.optimizer.zero_grad(set_to_none=set_to_none)
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         """Takes a step. Raises :class:`slackwater.RefusedError` if anybody's gradient was not finite."""
-        return self._policy.step(closure)
+        if not self._run._session.is_open:
+            raise RunError("the run of this optimiser is over; make another one in a new run, or train by the optimiser that it was made of")
+        given = vars(self)
+        return self._policy.step(closure, _policies.Scaled(given.get("grad_scale"), given.get("found_inf")))
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """What a ``GradScaler`` asks: whether it should call ``step()`` though gradients are scaled, or not finite."""
+        return self._policy.unscales
+
+    def give_weights(self) -> None:
+        """Gives everybody the first worker's weights, after they were changed outside of ``step()``: by ``model.load_state_dict()``, for one. Every worker calls it."""
+        self._policy.give_weights()
 
     def synchronize(self, together: bool = True) -> None:
         """Brings what all have made of the weights: before a model is tested or saved. Every worker calls it, and waits for the others.
@@ -171,7 +174,7 @@ def broadcast_to_all(model: torch.nn.Module, run: Any) -> None:
     """Worker 0's weights and buffers win."""
     tensors = [tensor for tensor in model.parameters()] + [tensor for tensor in model.buffers() if tensor is not None]
     if (run.size > 1 or run._session.others_may_come) and tensors:
-        broadcast(tensors)
+        _first.broadcast(run, tensors, 0)
 
 
 def _named_parameters(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
@@ -181,6 +184,8 @@ def _named_parameters(optimizer: torch.optim.Optimizer, model: torch.nn.Module) 
     found = {id(parameter) for _, parameter in named}
     if missing := len(trained - found):
         raise ValueError(f"the optimiser trains {missing} parameters that the model does not have")
+    if complex_ones := [name for name, parameter in named if parameter.is_complex()]:
+        raise TypeError(f"parameters of complex numbers do not travel: {', '.join(complex_ones)}; keep torch.view_as_real() of them instead")
     return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
 

@@ -1,75 +1,105 @@
-"""What a step means in lock-step: means of gradients. Buffers, which every policy shares."""
+"""What a step means in lock-step: means of gradients."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+import enum
+from typing import Any, Callable, NamedTuple, Optional
 
 import torch
 
-from .._slackwater import RefusedError, Ticket
+from .._slackwater import RefusedError, RunError, SlackwaterError
 from .._table import Table
-from . import _flat, _joining, _sending
+from . import _first, _flat, _joining, _marks, _sending
+from ._buffers import Buffers
 
 Named = list[tuple[str, torch.nn.Parameter]]
 
 
-class Buffers:
-    """Worker 0's buffers, pushed with each clock and read by all after it."""
+class Scaled(NamedTuple):
+    """What a ``GradScaler`` says of the gradients of a step: what they are still to be divided by, and whether some are not finite."""
 
-    def __init__(self, model: torch.nn.Module, run: Any, number: int, slack: int, **_: Any):
-        named = [(name, buffer) for name, buffer in model.named_buffers() if buffer is not None]
-        self.root = run.rank == 0
-        self.table: Optional[Table] = None
-        if not named or run.size == 1 and not run._session.others_may_come:
-            return
-        # Integers up to 2**53 arrive as they were.
-        self.flat = _flat.Flat(named, torch.float64)
-        # Of lock-step workers all must see the same; only what is combined by clock is as it was at its end.
-        self.table = Table(
-            f".buffers {number}", rows=self.flat.rows, width=_flat.WIDTH, dtype="float64", updater="assign",
-            combine="sum" if slack == 0 else "each", slack=max(0, slack - 1),
-        )  # fmt: skip
+    by: Optional[torch.Tensor] = None
+    found_inf: Optional[torch.Tensor] = None
 
-    def push(self) -> Optional[Ticket]:
-        if self.table is None or not self.root:
-            return None
-        for piece in self.flat.pieces:
-            piece.view(self.flat.memory).copy_(piece.tensor)
-        return self.table.push_async(self.flat.memory)
+    @property
+    def is_lost(self) -> bool:
+        return self.found_inf is not None and bool(self.found_inf)
 
-    def ask(self) -> Optional[Ticket]:
-        """Asks for what worker 0 has."""
-        return None if self.table is None or self.root else self.table.pull_async(out=self.flat.memory)
 
-    def take(self, ticket: Optional[Ticket]) -> None:
-        """Waits for what was asked for."""
-        if ticket is None:
-            return
-        ticket.wait()
-        with torch.no_grad():
-            for piece in self.flat.pieces:
-                piece.tensor.copy_(piece.view(self.flat.memory))
+
+class Stage(enum.Enum):
+    """How far a step in lock-step is."""
+
+    IDLE = enum.auto()
+    # Gradients are being pushed, while backward goes on.
+    PUSHING = enum.auto()
+    # The clock has ended, and its means are being read.
+    READING = enum.auto()
 
 
 class Bucket:
-    """Parameters whose gradients travel together."""
+    """Parameters whose gradients travel together: small ones laid end to end, or a large one as it is."""
 
-    def __init__(self, name: str, together: Named, dtype: torch.dtype, codecs: Any, by_samples: bool):
-        # After the gradients: for each parameter whether it was used, and how many samples there were.
-        self.flat = _flat.Flat(together, dtype, extra=len(together) + 1)
+    def __init__(self, name: str, together: Named, dtype: torch.dtype, codecs: Any, first: int):
+        own = _flat.own_width(together[0][1]) if len(together) == 1 else None
+        self.flat = _flat.Flat(together, dtype, own or _flat.WIDTH)
         self.table = Table(
-            name, rows=self.flat.rows, width=_flat.WIDTH, dtype=_flat.dtype_name(dtype), updater="assign",
-            combine="sum" if by_samples else "mean", slack=0, codecs=codecs, cached_rows=_flat.cached(codecs, self.flat.rows),
+            name, rows=self.flat.rows, width=self.flat.width, dtype=_flat.dtype_name(dtype), updater="assign",
+            combine="mean", slack=0, codecs=codecs, cached_rows=_flat.cached(codecs, self.flat.rows),
         )  # fmt: skip
-        # A codec does not keep ones and zeros apart: then all count as used.
-        self.counts_used = codecs is None
+        self.lies_alone = own is not None
+        # Where a gradient is pushed from, unless that is the flat memory.
+        self.elsewhere: Optional[torch.Tensor] = None
+        # The place of its first parameter among all.
+        self.first = first
         self.used: set[int] = set()
         self.arrived: set[int] = set()
         self.pushed: Optional[_sending.Pushed] = None
 
+    def take(self, piece: _flat.Piece) -> None:
+        """Takes a gradient, to be pushed from where it lies or from the flat memory. Its mean will be in the flat memory, where ``.grad`` points from now on."""
+        parameter, view = piece.tensor, piece.view(self.flat.memory)
+        gradient = parameter.grad
+        if gradient.layout != torch.strided:
+            raise TypeError(f"the gradient of '{piece.name}' is sparse, and travels only in full; use slackwater.torch.Embedding, or sparse=False")
+        if gradient.data_ptr() == view.data_ptr():
+            return
+        is_like = gradient.device == view.device and gradient.dtype == view.dtype
+        # Others that look at it when it is there should see it.
+        is_watched = len(parameter._post_accumulate_grad_hooks or ()) > 1
+        if is_like and self.lies_alone and gradient.is_contiguous() and not is_watched:
+            # Its memory is free for the next layer's as soon as it is pushed.
+            self.elsewhere = gradient.detach()
+        else:
+            view.copy_(gradient)
+        if is_like:
+            parameter.grad = view
+
+    def keep(self, piece: _flat.Piece) -> torch.Tensor:
+        """Keeps the gradient of a parameter that this worker did not use: if nobody did, it stays as it is. Returns where it may have lain."""
+        view, gradient = piece.view(self.flat.memory), piece.tensor.grad
+        if gradient is not None and gradient.data_ptr() == view.data_ptr():
+            piece.tensor.grad = gradient.clone()
+        return view
+
+    def forget(self) -> None:
+        """Is ready for the next step."""
+        self.used.clear()
+        self.arrived.clear()
+        self.pushed = self.elsewhere = None
+
+    def values(self, factor: float) -> torch.Tensor:
+        """What is pushed: the gradients, times ``factor``."""
+        values = self.flat.memory if self.elsewhere is None else self.elsewhere
+        self.elsewhere = None
+        return values if factor == 1.0 else values.mul_(factor)
+
 
 class Means:
     """Slack 0: gradients are everybody's mean when ``backward()`` returns."""
+
+    # A GradScaler looks at means, which are alike on all workers, and leaves out the step of all or of none.
+    unscales = False
 
     def __init__(
         self, named: Named, buffers: Optional[Buffers], run: Any, number: int, optimizer: torch.optim.Optimizer,
@@ -78,38 +108,39 @@ class Means:
         self.run, self.optimizer, self.shared_buffers = run, optimizer, buffers
         self.sharing, self.samples, self.by_samples = True, 1.0, by_samples
         self.failure: Optional[str] = None
-        self.under_way = False
+        self.stage = Stage.IDLE
+        # The clock whose means are being read, and the reads that are under way.
+        self.clock, self.marked, self.pulls = 0, None, []
         self.sending = _sending.Sending()
         # Backward comes to the last layers first.
-        parts = list(_flat.buckets(list(reversed(named))))
-        self.buckets = [
-            Bucket(f".gradients {number}.{index}", together, dtype, _flat.upward(codecs), by_samples)
-            for index, (dtype, together) in enumerate(parts)
-        ]
+        self.buckets: list[Bucket] = []
+        first = 0
+        for index, (dtype, together) in enumerate(_flat.buckets(list(reversed(named)))):
+            self.buckets.append(Bucket(f".gradients {number}.{index}", together, dtype, _flat.upward(codecs), first))
+            first += len(together)
         for bucket in self.buckets:
             for place, piece in enumerate(bucket.flat.pieces):
                 piece.tensor.register_post_accumulate_grad_hook(self._hook(bucket, place, piece))
-        self.joining = _joining.Joining(run, number, model, optimizer)
+        self.marks = _marks.Marks(number, len(named))
+        self.joining = _joining.Joining(run, number, model, optimizer, self.marks)
         if run._session.came_later:
             self.joining.join()
 
     def _hook(self, bucket: Bucket, place: int, piece: _flat.Piece) -> Callable[[torch.Tensor], None]:
-        view = piece.view(bucket.flat.memory)
-
-        def accumulated(parameter: torch.Tensor) -> None:
+        def accumulated(_: torch.Tensor) -> None:
+            if not self.run._session.is_open:
+                # A model may be trained alone when the run is over, or by the optimiser of another run; this one's takes no step any more.
+                return
             bucket.used.add(place)
             if not self.sharing:
                 return
-            if not self.under_way:
+            if self.stage is not Stage.PUSHING:
+                self.recover()
                 # Of a step that was left out, by a GradScaler for one, nobody has heard.
                 self.joining.answer()
-                self.under_way, self.failure = True, None
+                self.stage, self.failure = Stage.PUSHING, None
                 torch.autograd.Variable._execution_engine.queue_callback(self._finish)
-            gradient = parameter.grad
-            if gradient.data_ptr() != view.data_ptr():
-                view.copy_(gradient)
-                if gradient.device == view.device and gradient.dtype == view.dtype:
-                    parameter.grad = view
+            bucket.take(piece)
             bucket.arrived.add(place)
             if len(bucket.arrived) == len(bucket.flat.pieces):
                 self._push(bucket)
@@ -119,94 +150,150 @@ class Means:
         return accumulated
 
     def _push(self, bucket: Bucket) -> None:
-        flat, memory = bucket.flat, bucket.flat.memory
-        extra = memory[flat.extra]
-        extra.zero_()
-        for place, piece in enumerate(flat.pieces):
-            view = piece.view(memory)
-            gradient = piece.tensor.grad
-            if place in bucket.used:
-                extra[place] = 1.0
-                if place not in bucket.arrived and gradient is not None and gradient.data_ptr() != view.data_ptr():
-                    view.copy_(gradient)
-            else:
-                if gradient is not None and gradient.data_ptr() == view.data_ptr():
-                    # Nobody may have used it: then it stays as it is.
-                    piece.tensor.grad = gradient.clone()
-                view.zero_()
-        if self.by_samples:
-            memory.mul_(self.samples)
-        extra[-1] = self.samples if self.by_samples else 1.0
+        for place, piece in enumerate(bucket.flat.pieces):
+            if piece.tensor.grad is None:
+                # What was added up without being shared was given up.
+                bucket.used.discard(place)
+        if not bucket.used:
+            # What is not pushed counts as zero, too.
+            for piece in bucket.flat.pieces:
+                bucket.keep(piece)
+            return
+        for place, piece in enumerate(bucket.flat.pieces):
+            if place not in bucket.used:
+                bucket.keep(piece).zero_()
+            elif place not in bucket.arrived:
+                bucket.take(piece)
+        values = bucket.values(self.samples if self.by_samples else 1.0)
         samples = max(1, int(self.samples))
         # The last bucket is the front layers'.
         front = len(self.buckets) - self.buckets.index(bucket)
-        size = memory.numel() * memory.element_size()
-        bucket.pushed = self.sending.push(front, size, lambda: bucket.table._table.push_lent(memory, None, samples))
+        size = values.numel() * values.element_size()
+        bucket.pushed = self.sending.push(front, size, lambda: bucket.table._table.push_lent(values, None, samples))
 
     def _finish(self) -> None:
         """After the last gradient of a backward: what everybody has is put together."""
-        self.under_way = False
         for bucket in self.buckets:
             if bucket.pushed is None:
                 self._push(bucket)
         self.sending.finish()
-        pushed = self.shared_buffers.push() if self.shared_buffers else None
-        session = self.run._session
-        clock = session.now()
-        session.clock()
-        question = self.joining.ask()
-        # Front layers are wanted first.
-        pulls = [(bucket, bucket.table.pull_async(out=bucket.flat.memory)) for bucket in reversed(self.buckets)]
-        # Those that came in this clock count for the mean, though they had no gradients yet.
-        came = self.joining.hear(question, clock)
-        for bucket, pull in pulls:
-            pull.wait()
-            if came > 0 and not self.by_samples:
-                bucket.flat.memory[: bucket.flat.extra.start].div_(1 - came)
-            self._take(bucket, [failed for failed in pull.failed_clocks if failed[0] == clock])
+        self.marks.push(self.samples, [bucket.first + place for bucket in self.buckets for place in bucket.used])
         if self.shared_buffers:
-            if pushed is not None:
-                pushed.wait()
+            # A failure shows at the end of the clock.
+            self.shared_buffers.push()
+        refused = self._end_clock()
+        self.marked = self.marks.ask()
+        # Front layers are wanted first.
+        self.pulls = [(bucket, bucket.table.pull_async(out=bucket.flat.memory)) for bucket in reversed(self.buckets)]
+        self._read()
+        if refused is not None:
+            raise refused
+
+    def _end_clock(self) -> Optional[SlackwaterError]:
+        """Ends the clock, and returns what was refused since the last one: another table's, since this step's own pushes are waited for."""
+        session = self.run._session
+        self.clock = session.now()
+        try:
+            session.clock()
+        except RefusedError as error:
+            if session.now() == self.clock:
+                raise
+            return error
+        finally:
+            self.stage = Stage.READING if session.now() > self.clock else self.stage
+        return None
+
+    def _read(self) -> None:
+        """Reads the means of the clock that has ended."""
+        self.marked.wait()
+        # Means are over all that ended the clock, of which those that came in it had no gradients yet.
+        came = self.joining.hear(self.clock)
+        with_gradients = self.marks.samples if self.by_samples else 1 - came
+        used = self.marks.used()
+        if not self.marks.is_whole:
+            self.failure = "a worker gave up in the middle of backward(), so that no worker can take this step"
+        while self.pulls:
+            bucket, pull = self.pulls[0]
+            pull.wait()
+            if with_gradients not in (0.0, 1.0):
+                bucket.flat.memory.div_(with_gradients)
+            failed = [failed for failed in pull.failed_clocks if failed[0] == self.clock]
+            self._take(bucket, used[bucket.first : bucket.first + len(bucket.flat.pieces)], failed)
+            self.pulls.pop(0)
+        if self.shared_buffers:
             self.shared_buffers.take(self.shared_buffers.ask())
+        self.stage = Stage.IDLE
+
+    def recover(self) -> None:
+        """Brings a step to an end that was interrupted in the middle: by Ctrl-C, or by something else that a backward raised."""
+        if self.stage is Stage.READING:
+            self._read()
+            raise RunError("backward() was interrupted when the others had this worker's gradients, and their weights may be a step ahead; end the run")
+        if self.stage is Stage.IDLE:
+            return
+        self.sending.drop()
+        was_pushed = any(bucket.pushed is not None for bucket in self.buckets)
+        for bucket in self.buckets:
+            bucket.forget()
+        self.stage = Stage.IDLE
+        if was_pushed:
+            # Some of it is in this clock's sums, so that nobody can use them.
+            self.marks.give_up()
+            self.run._session.clock()
 
     def synchronize(self, together: bool) -> None:
         """What all have is here whenever ``backward()`` has returned."""
 
-    def _take(self, bucket: Bucket, failed: list[tuple[int, int, Optional[int], str]]) -> None:
-        flat, memory = bucket.flat, bucket.flat.memory
+    def give_weights(self) -> None:
+        """Gives everybody the first worker's weights."""
+        _first.broadcast(self.run, [piece.tensor for bucket in self.buckets for piece in bucket.flat.pieces], min(self.run._session.live_ranks()))
+
+    def _take(self, bucket: Bucket, used: list[bool], failed: list[tuple[int, int, Optional[int], str]]) -> None:
         try:
-            bucket.pushed.wait()
+            if bucket.pushed is not None:
+                bucket.pushed.wait()
         except RefusedError:
             if not failed:
                 raise
         if failed:
             _, rank, row, why = failed[0]
-            name = flat.names_at(row) if row is not None else "a gradient"
+            name = bucket.flat.names_at(row) if row is not None else "a gradient"
             self.failure = f"the gradient of '{name}' by worker {rank} was refused, so that no worker can take this step: {why}"
-            # What a GradScaler looks for. What lies between the gradients stays zero: it is pushed, too.
-            for piece in flat.pieces:
-                piece.view(memory).fill_(float("nan"))
-            memory[flat.extra].fill_(1.0)
-        used = memory[flat.extra].tolist() if bucket.counts_used else [1.0] * (len(flat.pieces) + 1)
-        if self.by_samples and used[-1] > 0:
-            memory[: flat.extra.start].div_(used[-1])
-        for place, piece in enumerate(flat.pieces):
-            if used[place] > 0:
-                view, parameter = piece.view(memory), piece.tensor
+        is_lost = bool(failed) or not self.marks.is_whole
+        for piece, is_used in zip(bucket.flat.pieces, used):
+            view, parameter = piece.view(bucket.flat.memory), piece.tensor
+            if is_lost:
+                # What a GradScaler looks for. What lies between the gradients stays zero: it is pushed, too.
+                view.fill_(float("nan"))
+            if is_used or is_lost:
                 if parameter.device == view.device and parameter.dtype == view.dtype:
                     parameter.grad = view
                 elif parameter.grad is None:
                     parameter.grad = view.to(parameter.device, parameter.dtype)
                 else:
                     parameter.grad.copy_(view)
-        bucket.used.clear()
-        bucket.arrived.clear()
-        bucket.pushed = None
+        bucket.forget()
 
-    def step(self, closure: Optional[Callable[[], Any]]) -> Any:
+    def _check(self) -> None:
+        """Raises if the last backward came to nothing."""
+        if self.stage is not Stage.IDLE:
+            self.recover()
+            raise RefusedError("backward() was left in the middle, so that no worker can take this step; go on with the next one")
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise RefusedError(failure)
-        result = self.optimizer.step(closure) if closure is not None else self.optimizer.step()
+
+    def step(self, closure: Optional[Callable[[], Any]], _: Scaled) -> Any:
+        if closure is None:
+            self._check()
+            result = self.optimizer.step()
+        else:
+
+            def checked() -> Any:
+                found = closure()
+                self._check()
+                return found
+
+            result = self.optimizer.step(checked)
         self.joining.answer()
         return result

@@ -74,6 +74,12 @@ class Sending:
             used += pushed.size
             self._under_way.append(pushed)
 
+    def drop(self) -> None:
+        """Forgets what waits, and returns when what was sent is done: its memory may be changed from then on."""
+        self._waiting.clear()
+        while self._under_way:
+            self._under_way.popleft().settle()
+
     def finish(self) -> None:
         """Returns when everything has been sent, though not all of it is done."""
         while self._waiting:

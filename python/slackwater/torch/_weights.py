@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any, Callable, Optional
 
 import torch
 
-from .._slackwater import RefusedError, Ticket
+from .._slackwater import Keys, RefusedError, Ticket
 from .._table import Table
 from . import _first, _flat
-from ._policies import Buffers, Named
+from ._buffers import Buffers
+from ._policies import Named, Scaled
 
 # How long a worker waits before it asks again for rows that hold all of a clock: about a round trip.
 AGAIN_SECONDS = 0.002
@@ -35,7 +37,9 @@ class Weights:
         # Rows that were asked for and those that are pushed, while the program computes.
         self.ahead = torch.zeros_like(self.flat.memory)
         self.asked: Optional[Ticket] = None
-        self.pushed: Optional[Ticket] = None
+        self.pushed: list[Ticket] = []
+        self.keys: dict[int, Keys] = {}
+        self.versions: list[int] = []
 
     def ask(self) -> None:
         """Asks for rows, to be taken when the next step is done."""
@@ -58,9 +62,37 @@ class Weights:
 
     def settle(self) -> None:
         """Waits until the last push is done: its memory may be changed from then on."""
-        if self.pushed is not None:
-            self.pushed.wait()
-            self.pushed = None
+        pushed, self.pushed = self.pushed, []
+        for ticket in pushed:
+            ticket.wait()
+
+    def push(self, pieces: list[_flat.Piece]) -> None:
+        """Pushes the change of these, which may be changed again when it is settled."""
+        if len(pieces) == len(self.flat.pieces):
+            self.pushed.append(self.table._table.push_lent(self.change, None, 1))
+            return
+        for piece in pieces:
+            if piece.first not in self.keys:
+                first = piece.first // _flat.WIDTH
+                self.keys[piece.first] = self.table.keys(torch.arange(first, first + piece.rows))
+            values = self.change[piece.first : piece.first + piece.rows * _flat.WIDTH]
+            self.pushed.append(self.table._table.push_lent(values, self.keys[piece.first], 1))
+
+    def note_versions(self) -> None:
+        """From now on whoever changes a parameter is not this optimiser."""
+        self.versions = [piece.tensor._version for piece in self.flat.pieces]
+
+    @property
+    def was_changed(self) -> bool:
+        """Whether somebody else has changed a parameter."""
+        return bool(self.versions) and self.versions != [piece.tensor._version for piece in self.flat.pieces]
+
+    def not_finite(self) -> Optional[str]:
+        """The name of a parameter whose change is not finite."""
+        # A sum is read once and makes nothing; only one that is not finite asks for a second look.
+        if bool(torch.isfinite(self.change.sum())) or bool(torch.isfinite(self.change).all()):
+            return None
+        return self.flat.names_at(int((~torch.isfinite(self.change)).nonzero()[0]) // _flat.WIDTH)
 
     def gather(self) -> None:
         """Brings what lies elsewhere into the flat memory."""
@@ -90,6 +122,9 @@ class Deltas:
     one less than the optimiser's.
     """
 
+    # A GradScaler finds what is not finite on one worker alone, which ends its clock all the same.
+    unscales = True
+
     def __init__(
         self, named: Named, buffers: Optional[Buffers], run: Any, number: int, optimizer: torch.optim.Optimizer,
         codecs: Any, slack: int,
@@ -113,31 +148,84 @@ class Deltas:
         else:
             # Worker 0's weights are everybody's already.
             self.sharer.ask()
+            for part in self.parts:
+                part.note_versions()
+
+    def recover(self) -> None:
+        """Nothing is under way between a backward and its step."""
 
     def synchronize(self, together: bool) -> None:
         self.sharer.read(together)
         for part in self.parts:
             part.flat.memory.copy_(part.take())
             part.scatter()
+            part.note_versions()
 
-    def step(self, closure: Optional[Callable[[], Any]]) -> Any:
+    def give_weights(self) -> None:
+        """Gives everybody the first worker's weights."""
+        mine = [part.flat.memory.clone() for part in self.parts]
+        self.sharer.read(True)
+
+        def give() -> None:
+            for part, weights in zip(self.parts, mine):
+                part.table.push(weights - part.take())
+
+        _first.root_first(self.run, min(self.run._session.live_ranks()), give)
+        self.synchronize(together=True)
+
+    def step(self, closure: Optional[Callable[[], Any]], scaled: Scaled) -> Any:
+        _warn_if_changed(self.parts)
         for part in self.parts:
             part.settle()
             part.gather()
             part.change.copy_(part.flat.memory)
-        result = self.optimizer.step(closure) if closure is not None else self.optimizer.step()
+        result, lost = self._step_alone(closure, scaled)
+        lost = self._find_change() or lost
+        if lost is not None:
+            for part in self.parts:
+                part.change.zero_()
+        self.sharer.share([part.flat.pieces if lost is None else [] for part in self.parts])
+        for part in self.parts:
+            # They were asked for before this step, and hold this worker's earlier ones.
+            torch.add(part.take(), part.change, out=part.flat.memory)
+            part.scatter()
+            part.note_versions()
+        self.sharer.ask()
+        if lost is not None and not scaled.is_lost:
+            raise _refused(self.run.rank, lost)
+        return result
+
+    def _step_alone(self, closure: Optional[Callable[[], Any]], scaled: Scaled) -> tuple[Any, Optional[str]]:
+        """A step of the local optimiser, unless a gradient is not finite: its state would never be again. Returns what the closure did, and that gradient's name."""
+        lost: Optional[str] = None
+
+        def is_sound() -> bool:
+            nonlocal lost
+            _unscale(self.parts, scaled)
+            lost = _not_finite_gradient(self.parts)
+            return lost is None and not scaled.is_lost
+
+        if closure is None:
+            return (self.optimizer.step() if is_sound() else None), lost
+
+        def checked() -> Any:
+            found = closure()
+            if not is_sound():
+                self.optimizer.zero_grad()
+            return found
+
+        return self.optimizer.step(checked), lost
+
+    def _find_change(self) -> Optional[str]:
+        """Leaves in ``change`` what the step has changed, for its share of the workers. Returns the name of a parameter of which that is not finite."""
+        lost: Optional[str] = None
         live = len(self.run._session.live_ranks())
         for part in self.parts:
             part.gather()
             torch.sub(part.flat.memory, part.change, out=part.change)
             part.change.mul_(1.0 / max(1, live))
-        self.sharer.share()
-        for part in self.parts:
-            # They were asked for before this step, and hold this worker's earlier ones.
-            torch.add(part.take(), part.change, out=part.flat.memory)
-            part.scatter()
-        self.sharer.ask()
-        return result
+            lost = lost or part.not_finite()
+        return lost
 
 
 class Sharer:
@@ -149,15 +237,10 @@ class Sharer:
         # The clock of each worker when it came to `meet`, by rank.
         self.clocks = Table(f".clocks {number}", dtype="int64", updater="assign", slack=None)
 
-    def share(self) -> None:
-        """Pushes what has changed and ends the clock. What is refused is raised with its parameter's name."""
-        for part in self.parts:
-            if not bool(torch.isfinite(part.change).all()):
-                row = int((~torch.isfinite(part.change)).nonzero()[0]) // _flat.WIDTH
-                name = part.flat.names_at(row)
-                raise RefusedError(f"what worker {self.run.rank} would push for '{name}' is not finite; nothing was pushed")
-        for part in self.parts:
-            part.pushed = part.table._table.push_lent(part.change, None, 1)
+    def share(self, pieces: list[list[_flat.Piece]]) -> None:
+        """Pushes what has changed of each part, and ends the clock."""
+        for part, changed in zip(self.parts, pieces):
+            part.push(changed)
         if self.buffers:
             # A failure shows at the end of the clock.
             self.buffers.push()
@@ -179,8 +262,14 @@ class Sharer:
         if pushed is not None:
             pushed.wait()
         session = self.run._session
+        barrier = session.stand_at_barrier()
+        while not session.is_past_barrier(barrier):
+            # Whoever is still on its way may have to read first, which waits for this worker's clock.
+            _, _, reached = self.clocks._table.pull_all()
+            if reached >= session.now():
+                session.clock()
+            time.sleep(AGAIN_SECONDS)
         self.clocks.push(torch.tensor([session.now()]), keys=[self.run.rank])
-        # Nothing is read before: a read may wait for a worker that stands here.
         session.barrier()
         # Of all that there ever were, so that nobody counts other workers than the others do.
         _, clocks, _ = self.clocks._table.pull_all()
@@ -214,6 +303,9 @@ class OnServers:
     the weights, which are asked for a clock early.
     """
 
+    # A GradScaler finds what is not finite on one worker alone, which ends its clock all the same.
+    unscales = True
+
     def __init__(
         self, named: Named, buffers: Optional[Buffers], run: Any, number: int, optimizer: torch.optim.Optimizer,
         codecs: Any, slack: int,
@@ -222,8 +314,9 @@ class OnServers:
         self.sharing, self.samples = True, 1.0
         names = {id(parameter): name for name, parameter in named}
         self.parts: list[Weights] = []
-        self.groups: list[dict[str, Any]] = []
-        for group in optimizer.param_groups:
+        # Of each part the place of its group, which is another one after `load_state_dict()`.
+        self.groups: list[int] = []
+        for place, group in enumerate(optimizer.param_groups):
             updater, settings = _updater(optimizer, group)
             own = [(names[id(parameter)], parameter) for parameter in group["params"] if id(parameter) in names]
             for dtype, together in _by_dtype(own):
@@ -237,12 +330,15 @@ class OnServers:
                     )  # fmt: skip
 
                 self.parts.append(Weights(together, dtype, table))
-                self.groups.append(group)
+                self.groups.append(place)
         # Rows begin at zero: they are what the weights have changed by.
         self.first = [part.flat.memory.clone() for part in self.parts]
-        self.rates = [group["lr"] for group in self.groups]
+        self.settings = [_updater(optimizer, group)[1] for group in optimizer.param_groups]
         self.sharer = Sharer(run, self.parts, buffers, number)
         self.synchronize(together=False)
+
+    def recover(self) -> None:
+        """Nothing is under way between a backward and its step."""
 
     def synchronize(self, together: bool) -> None:
         self.sharer.read(together)
@@ -252,29 +348,95 @@ class OnServers:
         for part, first in zip(self.parts, self.first):
             torch.add(part.take(), first, out=part.flat.memory)
             part.scatter()
+            part.note_versions()
 
-    def step(self, closure: Optional[Callable[[], Any]]) -> Any:
+    def give_weights(self) -> None:
+        """Gives everybody the first worker's weights: from now on what the servers have is counted from these."""
+        tensors = [part.flat.memory.clone() for part in self.parts]
+        _first.broadcast(self.run, tensors, min(self.run._session.live_ranks()))
+        self.sharer.read(True)
+        for part, first, weights in zip(self.parts, self.first, tensors):
+            torch.sub(weights, part.take(), out=first)
+        self._take()
+
+    def step(self, closure: Optional[Callable[[], Any]], scaled: Scaled) -> Any:
+        _warn_if_changed(self.parts)
         result = None
         if closure is not None:
             with torch.enable_grad():
                 result = closure()
-        for place, (part, group) in enumerate(zip(self.parts, self.groups)):
-            if group["lr"] != self.rates[place]:
-                self.rates[place] = group["lr"]
-                if self.run.rank == 0:
-                    part.table.set_rate(group["lr"])
+        self._tune()
+        _unscale(self.parts, scaled)
+        lost: Optional[str] = None
+        used = []
+        for part in self.parts:
             part.settle()
-            part.change.zero_()
-            for piece in part.flat.pieces:
-                if piece.tensor.grad is not None:
-                    piece.view(part.change).copy_(piece.tensor.grad)
-        self.sharer.share()
+            with_gradient = [piece for piece in part.flat.pieces if piece.tensor.grad is not None]
+            for piece in with_gradient:
+                piece.view(part.change).copy_(piece.tensor.grad)
+            lost = lost or part.not_finite()
+            # What nobody pushes stays as it is, and so does the state of its optimiser.
+            used.append(with_gradient)
+        is_lost = lost is not None or scaled.is_lost
+        if lost is not None:
+            for part in self.parts:
+                part.change.zero_()
+        self.sharer.share([[] if is_lost else pieces for pieces in used])
         if self.is_ahead:
             self._take()
             self.sharer.ask()
         else:
             self.synchronize(together=False)
+        if lost is not None and not scaled.is_lost:
+            raise _refused(self.run.rank, lost)
         return result
+
+    def _tune(self) -> None:
+        """Has the servers follow the learning rates. The other settings are theirs for good."""
+        for place, group in enumerate(self.optimizer.param_groups):
+            _, settings = _updater(self.optimizer, group)
+            known = self.settings[place]
+            if other := [name for name in settings if name != "rate" and settings[name] != known[name]]:
+                raise ValueError(
+                    f"servers keep {', '.join(other)} as it was when the optimiser was made; leave it alone (cycle_momentum=False of OneCycleLR), or say on='workers'"
+                )
+            if settings["rate"] != known["rate"] and self.run.rank == min(self.run._session.live_ranks(), default=self.run.rank):
+                for part, of in zip(self.parts, self.groups):
+                    if of == place:
+                        part.table.set_rate(settings["rate"])
+            self.settings[place] = settings
+
+
+def _unscale(parts: list[Weights], scaled: Scaled) -> None:
+    """Divides gradients by what a GradScaler has multiplied them with, and has not divided them by yet."""
+    if scaled.by is None or scaled.is_lost:
+        return
+    for part in parts:
+        for piece in part.flat.pieces:
+            if piece.tensor.grad is not None:
+                piece.tensor.grad.div_(scaled.by.to(piece.tensor.grad.device))
+
+
+def _not_finite_gradient(parts: list[Weights]) -> Optional[str]:
+    """The name of a parameter whose gradient is not finite."""
+    for part in parts:
+        for piece in part.flat.pieces:
+            gradient = piece.tensor.grad
+            if gradient is not None and not bool(torch.isfinite(gradient.sum())) and not bool(torch.isfinite(gradient).all()):
+                return piece.name
+    return None
+
+
+def _refused(rank: int, name: str) -> RefusedError:
+    return RefusedError(f"what worker {rank} would push for '{name}' is not finite; nothing was pushed, and its weights are as they were")
+
+
+def _warn_if_changed(parts: list[Weights]) -> None:
+    if any(part.was_changed for part in parts):
+        warnings.warn(
+            "weights were changed outside of step(), and the servers have others, which the next step brings back; if a state was loaded, call optimizer.give_weights() on every worker",
+            stacklevel=4,
+        )
 
 
 def _updater(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> tuple[str, dict[str, float]]:
