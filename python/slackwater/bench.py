@@ -2,10 +2,11 @@
 
     python -m slackwater.bench --json
 
-Each figure is a ratio. ``pull``, ``push`` and ``smallest push`` are beside the same calls of the Rust library, made in this process; ``step`` is one step of a
-perceptron of 25 million parameters in 4 processes beside DistributedDataParallel over Gloo, for which PyTorch has to be installed; ``straggler`` is
-that of a small one where each step one worker, at random, takes three times as long; ``slow links`` is a step of the large one by 4 hosts, each with a
-worker and a server, where one bit of each gradient goes up, and one of each weight's change down (``on="servers"``), over links of 200 Mbit/s: network namespaces, which take root to make.
+Each figure is a ratio, the median of several rounds in which both take turns. ``tables``: large and small pushes and pulls beside the same calls of the Rust
+library, made in this process. ``step``: a step of a perceptron of 25 million parameters in 4 processes beside DistributedDataParallel over Gloo, through shared memory and over
+TCP. ``straggler``: steps of a small one where each step one worker, at random, takes three times as long, with slack 3. ``links``: a step of the large
+one by 4 hosts, each with a worker and a server, where one bit of each gradient goes up, and one of each weight's change down (``on="servers"``), over links of
+200 Mbit/s: network namespaces, which take root to make. All but the first need PyTorch.
 """
 
 from __future__ import annotations
@@ -19,29 +20,34 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 from . import _launch, _links, _run
 from ._table import Table
 
 MEBIBYTES = 64
 WORKERS = 4
-# Steps that are counted, after some that warm up.
-STEPS, WARM_STEPS = 8, 3
+# Rounds that are counted, after one that warms up, and steps of each way in a round, after one that warms up.
+ROUNDS, STEPS = 7, 4
 # Over slow links a step of Gloo's takes seconds, and so does silence.
-SLOW_RATE, SLOW_STEPS, SLOW_WARM_STEPS, SLOW_PATIENCE, SLOW_LIMIT_SECONDS = "200mbit", 3, 1, 60.0, 400
-# A step of the small model, and how long a worker that is delayed takes beyond it.
-PASS_SECONDS, DELAY_SECONDS, DELAYED_STEPS = 0.02, 0.04, 60
+SLOW_RATE, SLOW_ROUNDS, SLOW_STEPS, SLOW_PATIENCE, SLOW_LIMIT_SECONDS = "200mbit", 2, 2, 60.0, 400
+# A step of the small model, how long a worker that is delayed takes beyond it, and how many steps make a round.
+PASS_SECONDS, DELAY_SECONDS, DELAYED_STEPS, DELAYED_ROUNDS = 0.02, 0.04, 60, 3
+# What is wanted of each: at least, or at most.
+WANTED = {
+    "push over Rust's": ("≥", 0.85),
+    "pull over Rust's": ("≥", 0.85),
+    "smallest push over Rust's, µs more": ("≤", 15.0),
+    "step over Gloo's": ("≤", 0.75),
+    "straggler over Gloo's": ("≤", 0.65),
+    "slow links over Gloo's": ("≤", 0.15),
+}
 
 
-def best(call: Callable[[], Any], times: int) -> float:
-    """The shortest of several, in seconds: what else runs on the machine only makes it longer."""
-    found = []
-    for _ in range(times):
-        begin = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - begin)
-    return min(found)
+def seconds_of(call: Callable[[], Any]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
 
 
 def tables(servers: int) -> dict[str, float]:
@@ -57,22 +63,27 @@ def tables(servers: int) -> dict[str, float]:
             small = Table("small", rows=1, updater="sum", slack=0)
             values, out = numpy.ones((rows, 256), "float32"), numpy.zeros((rows, 256), "float32")
             one = numpy.ones(1, "float32")
-            found: dict[str, float] = {}
-            pushes, pulls, rust_pushes, rust_pulls = [], [], [], []
-            # In turns, so that both meet the same machine.
-            for _ in range(6):
-                pushes.append(best(lambda: table.push(values), 2))
-                rust_pushes.append(table._table.time_push(values, 2))
-                pulls.append(best(lambda: table.pull(out=out), 2))
-                rust_pulls.append(table._table.time_pull(2))
-            found["push over Rust's"] = min(rust_pushes) / min(pushes)
-            found["pull over Rust's"] = min(rust_pulls) / min(pulls)
-            found["push GB/s"] = MEBIBYTES * 2**20 / min(pushes) / 1e9
-            found["pull GB/s"] = MEBIBYTES * 2**20 / min(pulls) / 1e9
-            ours = statistics.median(best(lambda: small.push(one), 1) for _ in range(3000))
-            rust = statistics.median(small._table.time_push(one, 1) for _ in range(3000))
-            found["smallest push, µs"] = ours * 1e6
-            found["smallest push over Rust's, µs more"] = (ours - rust) * 1e6
+            pairs: dict[str, list[tuple[float, float]]] = {"push": [], "pull": [], "smallest": []}
+
+            def both(name: str, ours: Callable[[], Any], rust: Callable[[], float]) -> None:
+                # Each is the first as often as the other: what was done before is felt.
+                if len(pairs[name]) % 2 == 0:
+                    taken = seconds_of(ours)
+                    pairs[name].append((taken, rust()))
+                else:
+                    theirs = rust()
+                    pairs[name].append((seconds_of(ours), theirs))
+
+            for _ in range(4 * ROUNDS):
+                both("push", lambda: table.push(values), lambda: table._table.time_push(values, 1))
+                both("pull", lambda: table.pull(out=out), lambda: table._table.time_pull(1))
+            for _ in range(3000):
+                both("smallest", lambda: small.push(one), lambda: small._table.time_push(one, 1))
+            median = {name: [statistics.median(side) for side in zip(*pairs[name])] for name in pairs}
+            found = {f"{name} over Rust's": median[name][1] / median[name][0] for name in ("push", "pull")}
+            found |= {f"{name} GB/s": MEBIBYTES * 2**20 / median[name][0] / 1e9 for name in ("push", "pull")}
+            found["smallest push, µs"] = median["smallest"][0] * 1e6
+            found["smallest push over Rust's, µs more"] = (median["smallest"][0] - median["smallest"][1]) * 1e6
             return found
     finally:
         _launch.end(serving, 15.0)
@@ -87,148 +98,172 @@ def _perceptron(torch: Any) -> Any:
     return torch.nn.Sequential(*layers, torch.nn.Linear(2040, 10))
 
 
-def steps(way: str, store: str, codecs: Any = None, counted: int = STEPS, warm: int = WARM_STEPS) -> float:
-    """The median of a step's seconds, in one of the workers."""
-    import torch
+class Rivals:
+    """Two copies of a model in this worker, one trained by DistributedDataParallel over Gloo and one by this package."""
 
-    torch.set_num_threads(1)
-    rank = _run.rank()
-    model = _perceptron(torch)
-    optimizer: Any = torch.optim.SGD(model.parameters(), lr=1e-4)
-    called = model
-    if way == "gloo":
-        torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=_run.size())
-        called = torch.nn.parallel.DistributedDataParallel(model)
-    else:
+    def __init__(self, model: Callable[[Any], Any], store: str, **options: Any):
+        import torch
+
         from .torch import DistributedOptimizer
 
-        optimizer = DistributedOptimizer(optimizer, model, codecs=codecs, on="servers" if codecs else "workers")
-    inputs, labels = torch.randn(8, 2040), torch.randint(0, 10, (8,))
-    taken = []
-    for step in range(warm + counted):
-        _run.barrier()
-        begin = time.perf_counter()
+        torch.set_num_threads(1)
+        self.torch = torch
+        torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=_run.rank(), world_size=_run.size())
+        theirs, ours = model(torch), model(torch)
+        sgd = [torch.optim.SGD(each.parameters(), lr=1e-4) for each in (theirs, ours)]
+        self.ways = {
+            "Gloo": (torch.nn.parallel.DistributedDataParallel(theirs), sgd[0]),
+            "ours": (ours, DistributedOptimizer(sgd[1], ours, **options)),
+        }
+        width = next(ours.parameters()).shape[1]
+        self.inputs, self.labels = torch.randn(8, width), torch.randint(0, 10, (8,))
+
+    def step(self, way: str) -> None:
+        model, optimizer = self.ways[way]
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(called(inputs), labels).backward()
+        self.torch.nn.functional.cross_entropy(model(self.inputs), self.labels).backward()
         optimizer.step()
-        if step >= warm:
-            taken.append(time.perf_counter() - begin)
-    if way == "gloo":
-        torch.distributed.destroy_process_group()
-    return statistics.median(taken)
+
+    def end(self) -> None:
+        self.torch.distributed.destroy_process_group()
 
 
-def delayed(way: str, store: str) -> float:
-    """Seconds for all steps of a small model where each step one worker, at random but the same for every way, is delayed."""
-    import torch
-
-    torch.set_num_threads(1)
-    rank, size = _run.rank(), _run.size()
-    model: Any = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
-    optimizer: Any = torch.optim.SGD(model.parameters(), lr=1e-3)
-    called = model
-    if way == "gloo":
-        torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
-        called = torch.nn.parallel.DistributedDataParallel(model)
-    else:
-        from .torch import DistributedOptimizer
-
-        optimizer = DistributedOptimizer(optimizer, model, slack=3)
-    inputs, labels = torch.randn(8, 64), torch.randint(0, 10, (8,))
-    chosen = random.Random(7)
-    _run.barrier()
-    begin = time.perf_counter()
-    for _ in range(DELAYED_STEPS):
-        time.sleep(PASS_SECONDS + (DELAY_SECONDS if chosen.randrange(size) == rank else 0.0))
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(called(inputs), labels).backward()
-        optimizer.step()
-    _run.barrier()
-    taken = time.perf_counter() - begin
-    if way == "gloo":
-        torch.distributed.destroy_process_group()
-    return taken
+Rounds = list[dict[str, float]]
 
 
-def step_on_a_host(way: str, store: str) -> None:
-    """What the process of a host does: says the seconds that a step took."""
+def steps(store: str, rounds: int, count: int, options: dict[str, Any]) -> Rounds:
+    """Seconds of a step of the large model by each way, in each round."""
+    rivals = Rivals(_perceptron, store, **options)
+    found: Rounds = []
+    for _ in range(1 + rounds):
+        found.append({})
+        for way in rivals.ways:
+            taken = []
+            for _ in range(1 + count):
+                _run.barrier()
+                taken.append(seconds_of(lambda: rivals.step(way)))
+            found[-1][way] = statistics.median(taken[1:])
+            # What one has used is free for the other.
+            rivals.ways[way][1].zero_grad()
+    rivals.end()
+    return found[1:]
+
+
+def _small(torch: Any) -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+
+
+def delayed(store: str, rounds: int) -> Rounds:
+    """Seconds for so many steps of a small model by each way, where each step one worker, at random but the same for both, is delayed."""
+    rivals = Rivals(_small, store, slack=3)
+    found: Rounds = []
+    for number in range(rounds):
+        found.append({})
+        for way in rivals.ways:
+            chosen = random.Random(number)
+            _run.barrier()
+            begin = time.perf_counter()
+            for _ in range(DELAYED_STEPS):
+                time.sleep(PASS_SECONDS + (DELAY_SECONDS if chosen.randrange(_run.size()) == _run.rank() else 0.0))
+                rivals.step(way)
+            _run.barrier()
+            found[-1][way] = time.perf_counter() - begin
+    rivals.end()
+    return found
+
+
+def compared(name: str, told: list[Rounds]) -> dict[str, float]:
+    """What workers say of the rounds: the slowest worker's time is everybody's."""
+    rounds = [{way: max(worker[way] for worker in workers) for way in workers[0]} for workers in zip(*told)]
+    return {
+        f"{name} by Gloo, ms": statistics.median(taken["Gloo"] for taken in rounds) * 1e3,
+        f"{name} over Gloo's": statistics.median(taken["ours"] / taken["Gloo"] for taken in rounds),
+    }
+
+
+def beside_gloo(servers: int) -> Iterator[dict[str, float]]:
+    """Steps of training in processes, beside DistributedDataParallel's."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, shared_memory in (("step", True), ("step over TCP", False)):
+            told = _launch.launch(
+                steps, os.path.join(folder, name), ROUNDS, STEPS, {}, workers=WORKERS, servers=servers, shared_memory=shared_memory
+            )  # fmt: skip
+            yield compared(name, told)
+
+
+def with_a_straggler(servers: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        told = _launch.launch(delayed, os.path.join(folder, "store"), DELAYED_ROUNDS, workers=WORKERS, servers=servers)
+    return compared("straggler", told)
+
+
+def step_on_a_host(store: str) -> None:
+    """What the process of a host does: says the seconds that steps took."""
     with _run.init(patience=SLOW_PATIENCE, shared_memory=False):
-        print(steps(way, store, None if way == "gloo" else [way], SLOW_STEPS, SLOW_WARM_STEPS), flush=True)
+        print(json.dumps(steps(store, SLOW_ROUNDS, SLOW_STEPS, {"codecs": ["1bit"], "on": "servers"})), flush=True)
 
 
 def over_slow_links() -> dict[str, float]:
-    """A step over links of 200 Mbit/s, each host with a worker and a server, beside DistributedDataParallel's."""
-    found: dict[str, float] = {}
+    """A step over slow links, each host with a worker and a server, beside DistributedDataParallel's."""
     with _links.Hosts(WORKERS, SLOW_RATE) as hosts, tempfile.TemporaryDirectory() as folder:
-
-        def seconds(way: str, port: int) -> float:
-            told = {name: value for name, value in os.environ.items() if not name.startswith("SLACKWATER_")}
-            told |= {"WORLD_SIZE": str(WORKERS), "MASTER_ADDR": hosts.address(0), "MASTER_PORT": str(port)}
-            told |= {"GLOO_SOCKET_IFNAME": "cable", "OMP_NUM_THREADS": "1"}
-            work = f"from slackwater import bench; bench.step_on_a_host({way!r}, {os.path.join(folder, way)!r})"
-            started = [
-                hosts.start(rank, [sys.executable, "-c", work], {**told, "RANK": str(rank)}) for rank in range(WORKERS)
-            ]
-            try:
-                said = [process.communicate(timeout=SLOW_LIMIT_SECONDS)[0] for process in started]
-            finally:
-                _launch.end(started, 0.0)
-            if any(process.returncode != 0 for process in started):
-                raise subprocess.SubprocessError(f"a host's process failed: {[process.returncode for process in started]}")
-            return max(float(text.split()[-1]) for text in said)
-
-        gloo = seconds("gloo", 29500)
-        found["slow links by Gloo, ms"] = gloo * 1e3
-        found["slow links over Gloo's"] = seconds("1bit", 29600) / gloo
-    return found
+        told = {name: value for name, value in os.environ.items() if not name.startswith("SLACKWATER_")}
+        told |= {"WORLD_SIZE": str(WORKERS), "MASTER_ADDR": hosts.address(0), "MASTER_PORT": "29500"}
+        told |= {"GLOO_SOCKET_IFNAME": "cable", "OMP_NUM_THREADS": "1"}
+        work = f"from slackwater import bench; bench.step_on_a_host({os.path.join(folder, 'store')!r})"
+        started = [hosts.start(rank, [sys.executable, "-c", work], {**told, "RANK": str(rank)}) for rank in range(WORKERS)]
+        try:
+            said = [process.communicate(timeout=SLOW_LIMIT_SECONDS)[0] for process in started]
+        finally:
+            _launch.end(started, 0.0)
+        if any(process.returncode != 0 for process in started):
+            raise subprocess.SubprocessError(f"a host's process failed: {[process.returncode for process in started]}")
+        return compared("slow links", [json.loads(text.splitlines()[-1]) for text in said])
 
 
-def beside_gloo(servers: int) -> dict[str, float]:
-    """Steps of training in processes, beside DistributedDataParallel's."""
-    found: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        places = (os.path.join(folder, str(number)) for number in range(100))
-
-        def seconds(work: Callable[[str, str], float], way: str, shared_memory: bool = True) -> float:
-            told = _launch.launch(work, way, next(places), workers=WORKERS, servers=servers, shared_memory=shared_memory)
-            return max(told)
-
-        gloo = seconds(steps, "gloo")
-        found["step by Gloo, ms"] = gloo * 1e3
-        found["step over Gloo's"] = seconds(steps, "slackwater") / gloo
-        found["step over TCP over Gloo's"] = seconds(steps, "slackwater", False) / gloo
-        found["straggler over Gloo's"] = seconds(delayed, "slackwater") / seconds(delayed, "gloo")
-    return found
+def measured(parts: list[str], servers: int) -> Iterator[dict[str, float]]:
+    """The figures of each part, as they are found. What cannot be had here is said."""
+    if "tables" in parts:
+        yield tables(servers)
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        return print("slackwater.bench: no PyTorch, so nothing is compared with it", file=sys.stderr)
+    if "step" in parts:
+        yield from beside_gloo(servers)
+    if "straggler" in parts:
+        yield with_a_straggler(servers)
+    if "links" in parts and _links.Hosts.are_possible():
+        yield over_slow_links()
+    elif "links" in parts:
+        print("slackwater.bench: no slow links, which take root, ip and tc to make", file=sys.stderr)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m slackwater.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    every = ["tables", "step", "straggler", "links"]
     parser.add_argument("--json", action="store_true", help="one object, for a program to read")
-    parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument("--only", metavar="PART,…", default=",".join(every), help=f"some of {', '.join(every)}")
+    parser.add_argument("--servers", type=int, default=1, help="on this host, which workers share it with (default: 1)")
     given = parser.parse_args()
-    found = tables(given.servers)
-    try:
-        import torch  # noqa: F401
-
-        found.update(beside_gloo(given.servers))
-        if _links.Hosts.are_possible():
-            found.update(over_slow_links())
-        else:
-            print("slackwater.bench: no slow links, which take root, ip and tc to make", file=sys.stderr)
-    except ImportError:
-        pass
+    parts = given.only.split(",")
+    if unknown := set(parts) - set(every):
+        parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(every)}")
+    found: dict[str, float] = {}
+    for figures in measured(parts, given.servers):
+        found |= figures
+        for name, number in figures.items():
+            sign, wanted = WANTED.get(name, ("", None))
+            line = f"{name:40} {number:10.3f}" + (f"   wanted {sign} {wanted}" if wanted is not None else "")
+            print(line, file=sys.stderr if given.json else sys.stdout, flush=True)
     if given.json:
-        print(json.dumps({name: round(number, 3) for name, number in found.items()}))
-    else:
-        for name, number in found.items():
-            print(f"{name:40} {number:10.3f}")
+        print(json.dumps({name: round(number, 3) for name, number in found.items()}, ensure_ascii=False))
     return 0
 
 
 if __name__ == "__main__":
     # The processes that are launched import these functions by name, not from a main program.
-    from slackwater.bench import main as measured
+    from slackwater.bench import main as bench
 
-    raise SystemExit(measured())
+    raise SystemExit(bench())

@@ -300,6 +300,24 @@ def test_embeddings_learn_rows_that_appear_on_first_use(run):
     assert len(embedding.table.pull_all()[0]) == 3
 
 
+def test_rows_that_were_asked_for_early_are_not_asked_for_again(run, monkeypatch):
+    embedding = slackwater.torch.Embedding("early", 2, slack=0)
+    pulls, pull = [], embedding.table.pull_async
+    monkeypatch.setattr(embedding.table, "pull_async", lambda keys, out: pulls.append(len(out)) or pull(keys, out=out))
+    batches = [torch.tensor([[place, place + 1]]) for place in range(4)]
+    embedding.prefetch(batches[0])
+    for this, following in zip(batches, batches[1:]):
+        # The next batch is asked for before this one is used.
+        embedding.prefetch(following)
+        embedding(this.view(1, 2))
+    assert pulls == [2] * 4
+    # Other ids in the same tensor are other rows.
+    embedding.prefetch(batches[0])
+    batches[0] += 7
+    with torch.no_grad():
+        assert torch.equal(embedding(batches[0]), embedding(torch.tensor([[7, 8]])))
+
+
 def test_embeddings_do_as_those_of_torch_do(run):
     ours = slackwater.torch.Embedding("ours", 4, updater="sgd", rate=0.1, slack=0)
     bag = slackwater.torch.EmbeddingBag("bag", 4, updater="sgd", rate=0.1, slack=0, mode="sum")

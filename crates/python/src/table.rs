@@ -398,6 +398,8 @@ impl Table {
         let keys = self.rows(None)?;
         fn time<T: TargetNumber>(table: &slackwater::Table<T>, keys: &Keys, times: u32) -> Result<Duration, Error> {
             let mut target = vec![T::ZERO; keys.list.len() * table.spec().width as usize];
+            // Memory that nobody has touched would be made in the time that is taken.
+            target.iter_mut().for_each(|number| *number = std::hint::black_box(T::ZERO));
             let mut best = Duration::MAX;
             for _ in 0..times {
                 let begin = Instant::now();

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import torch
 
+from .. import _run
 from .._slackwater import Keys, Ticket
 from .._table import Table
+from ._first import root_first
+
+# Batches whose rows may be asked for early.
+AHEAD = 4
+
+
+class Ahead(NamedTuple):
+    """Rows that were asked for."""
+
+    # As they were then.
+    ids: torch.Tensor
+    # For each id its place among the rows.
+    inverse: torch.Tensor
+    keys: Keys
+    ticket: Ticket
 
 
 class _Rows(torch.nn.Module):
@@ -23,25 +39,26 @@ class _Rows(torch.nn.Module):
         self.table = Table(
             name, width=embedding_dim, updater=updater, slack=slack, codecs=codecs, initial=initial, **settings
         )
-        self._ahead: Optional[tuple[torch.Tensor, torch.Tensor, Keys, Ticket]] = None
+        self._ahead: list[Ahead] = []
 
     def prefetch(self, ids: torch.Tensor) -> None:
-        """Asks for the rows of a batch that comes next, and returns at once. What is pushed until then may not be in them, beyond what the table's slack
-        asks."""
+        """Asks for the rows of a batch that comes soon, and returns at once: before the ``forward`` of the batch at hand, or after it. What is pushed until then may
+        not be in them, beyond what the table's slack asks. Of more than four batches the oldest are forgotten."""
+        if ids.is_floating_point():
+            raise TypeError(f"ids are integers, not {ids.dtype}")
         unique, inverse = torch.unique(ids, return_inverse=True)
         keys = self.table.keys(unique.to(torch.int64).contiguous())
         room = torch.empty(len(unique), self.embedding_dim)
-        self._ahead = (ids, inverse, keys, self.table.pull_async(keys, out=room))
+        self._ahead.append(Ahead(ids.clone(), inverse, keys, self.table.pull_async(keys, out=room)))
+        del self._ahead[:-AHEAD]
 
     def _pull(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Rows of the batch's ids, each once, and for each id its place among them."""
-        if ids.is_floating_point():
-            raise TypeError(f"ids are integers, not {ids.dtype}")
-        if self._ahead is None or self._ahead[0] is not ids:
+        place = next((place for place, ahead in enumerate(self._ahead) if torch.equal(ahead.ids, ids)), None)
+        if place is None:
             self.prefetch(ids)
-        assert self._ahead is not None
-        _, inverse, keys, ticket = self._ahead
-        self._ahead = None
+            place = -1
+        _, inverse, keys, ticket = self._ahead.pop(place)
         rows = ticket.wait()
         if torch.is_grad_enabled():
             rows.requires_grad_()

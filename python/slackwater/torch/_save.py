@@ -32,7 +32,8 @@ def save(state: Any, path: str | os.PathLike[str]) -> None:
         end += len(part)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    beside = f"{os.fspath(path)}.part"
+    # Every rank may write the same.
+    beside = f"{os.fspath(path)}.{os.getpid()}.part"
     with open(beside, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for part in parts:
@@ -56,6 +57,8 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
         if name == "__metadata__":
             continue
         begin, end = about["data_offsets"]
+        if about["dtype"] not in _DTYPES:
+            raise ValueError(f"{os.fspath(path)} has '{name}' of type {about['dtype']}, which PyTorch has no name for")
         dtype = _DTYPES[about["dtype"]]
         tensor = torch.frombuffer(data[begin:end], dtype=torch.uint8).view(dtype) if end > begin else torch.empty(0, dtype=dtype)
         name, _, inner = name.partition("//")
