@@ -29,6 +29,13 @@ impl<T: Pod + Send + Sync> Backing for Vec<T> {
     }
 }
 
+/// Its owner has the memory back when the last payload of it is gone.
+impl<T: Pod + Send + Sync> Backing for Arc<Vec<T>> {
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self.as_slice())
+    }
+}
+
 impl<T: Pod + Send + Sync> Backing for Arc<[T]> {
     fn bytes(&self) -> &[u8] {
         bytemuck::cast_slice(self)

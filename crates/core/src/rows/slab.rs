@@ -3,9 +3,10 @@
 use super::index::Index;
 use super::initial::initial;
 use std::collections::BTreeMap;
-use types::{Clock, Initial, Placement, Position, PositionRange, Setting, Shape, TableSpec};
+use std::sync::Arc;
+use types::{Clock, Initial, Placement, Position, PositionRange, Setting, Shape, TableSpec, UpdaterSpec};
 use update::{ABSENT, Number, Registry, Slots, Step, UnknownUpdater, Updater};
-use wire::Refusal;
+use wire::{Payload, Refusal};
 
 /// Rows that share a cache line with their neighbours are kept roughly in position order: a sorted batch then walks through
 /// the slab instead of jumping about in it. Longer rows gain nothing by it.
@@ -88,6 +89,12 @@ pub struct Rows<T: Number> {
     examples: u64,
     /// Learning rates by the first clock they hold for.
     rates: BTreeMap<Clock, f64>,
+    /// Whether a row is what was last applied to it, and there is one for every position.
+    assigns: bool,
+    /// Where they are so: the first row of neighbours that were last set together, and what they were set to.
+    set: Option<(usize, Arc<Vec<T>>)>,
+    /// Memory that has held such rows.
+    spare: Vec<T>,
 }
 
 impl<T: Number> Rows<T> {
@@ -111,6 +118,9 @@ impl<T: Number> Rows<T> {
             updater,
             examples: 0,
             rates: BTreeMap::new(),
+            assigns: matches!(spec.updater, UpdaterSpec::Assign) && matches!(spec.shape, Shape::Dense { .. }),
+            set: None,
+            spare: Vec::new(),
         };
         match spec.shape {
             Shape::Dense { .. } => {
@@ -300,6 +310,7 @@ impl<T: Number> Rows<T> {
         if rows.len() != resolved.each().count() || !rows.remainder().is_empty() {
             return None;
         }
+        self.forget_set();
         for (slot, row) in resolved.each().zip(rows) {
             self.slab[slot as usize * self.stride..][..self.stride].copy_from_slice(row);
         }
@@ -358,13 +369,103 @@ impl<T: Number> Rows<T> {
 
     /// Applies gradients made in `clock`. The slots must all exist.
     pub fn apply(&mut self, clock: Clock, slots: Slots<'_>, gradients: &[T]) {
+        self.forget_set();
         let step = self.step(clock);
         self.updater.update_rows(&step, self.width, &mut self.slab, slots, gradients);
+    }
+
+    /// Keeps what has just been applied, if readers see just that: they are lent it, where a copy would be made for each.
+    pub fn keep_applied(&mut self, slots: Slots<'_>, gradients: Vec<T>) {
+        if let (true, Slots::Run { first, .. }) = (self.assigns, slots) {
+            self.set = Some((first, Arc::new(gradients)));
+        }
+    }
+
+    /// Memory for what will be applied next: warm, if readers have let go of it.
+    pub fn take_spare(&mut self) -> Vec<T> {
+        std::mem::take(&mut self.spare)
+    }
+
+    /// What a reader sees of these rows, if it is kept as they were set.
+    pub fn lend(&self, resolved: &Resolved) -> Option<Payload> {
+        let (Some((kept, numbers)), Resolved::Run { first, count }) = (&self.set, resolved) else { return None };
+        let begin = first.checked_sub(*kept)? * self.width;
+        let end = begin + count * self.width;
+        let bytes = size_of::<T>();
+        (end <= numbers.len()).then(|| Payload::new(numbers.clone()).slice(begin * bytes..end * bytes))
+    }
+
+    fn forget_set(&mut self) {
+        if let Some(mut numbers) = self.set.take().and_then(|(_, numbers)| Arc::try_unwrap(numbers).ok()) {
+            numbers.clear();
+            self.spare = numbers;
+        }
     }
 
     /// What a reader sees at this frontier: the rate in force there counts where weights are computed when they are read.
     pub fn read(&self, frontier: Clock, slots: Slots<'_>, out: &mut [T]) {
         let step = self.step(frontier);
         self.updater.read_rows(&step, self.width, &self.slab, slots, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOUR: Slots<'_> = Slots::Run { first: 0, count: 4 };
+
+    fn rows(updater: UpdaterSpec) -> Rows<f32> {
+        let spec = TableSpec::dense("t", 4, 2).updater(updater);
+        let range = PositionRange { first: Position(0), last: Position(3) };
+        Rows::new(&spec, range, &Registry::builtin()).expect("they fit")
+    }
+
+    fn set(rows: &mut Rows<f32>, slots: Slots<'_>, values: Vec<f32>) {
+        rows.apply(Clock(0), slots, &values);
+        rows.keep_applied(slots, values);
+    }
+
+    #[test]
+    fn what_is_lent_is_what_is_read_and_stays_so_when_rows_change() {
+        let mut rows = rows(UpdaterSpec::Assign);
+        set(&mut rows, FOUR, (0..8).map(|number| number as f32).collect());
+        for (first, count) in [(0, 4), (1, 2), (3, 1), (2, 0)] {
+            let resolved = Resolved::Run { first, count };
+            let mut read = vec![0.0; count * 2];
+            rows.read(Clock(0), resolved.slots(), &mut read);
+            let lent = rows.lend(&resolved).expect("they were set together");
+            assert_eq!(lent.numbers::<f32>(), Some(&read[..]));
+        }
+        assert!(rows.lend(&Resolved::List(vec![1, 2])).is_none(), "only neighbours");
+        let before = rows.lend(&Resolved::Run { first: 1, count: 1 }).expect("it was set");
+        set(&mut rows, Slots::Run { first: 1, count: 2 }, vec![9.0; 4]);
+        assert_eq!(before.numbers::<f32>(), Some(&[2.0, 3.0][..]));
+        // (first, count; whether it was set with the last ones)
+        for (first, count, is_lent) in [(0, 1, false), (0, 4, false), (1, 2, true), (2, 1, true), (2, 2, false)] {
+            assert_eq!(rows.lend(&Resolved::Run { first, count }).is_some(), is_lent, "{count} from {first}");
+        }
+        rows.put_kept(&Resolved::Run { first: 3, count: 1 }, &[5.0; 2]).expect("a row");
+        assert!(rows.lend(&Resolved::Run { first: 1, count: 1 }).is_none(), "rows were put in from elsewhere");
+    }
+
+    #[test]
+    fn memory_is_used_again_once_readers_have_let_go_of_it() {
+        let mut rows = rows(UpdaterSpec::Assign);
+        set(&mut rows, FOUR, vec![1.0; 8]);
+        let held = rows.lend(&Resolved::Run { first: 0, count: 4 });
+        set(&mut rows, FOUR, vec![2.0; 8]);
+        assert_eq!(rows.take_spare().capacity(), 0, "somebody still reads it");
+        drop(held);
+        set(&mut rows, FOUR, vec![3.0; 8]);
+        assert!(rows.take_spare().capacity() >= 8);
+    }
+
+    #[test]
+    fn rows_that_are_not_what_was_applied_are_never_lent() {
+        let mut rows = rows(UpdaterSpec::Sum);
+        set(&mut rows, FOUR, vec![1.0; 8]);
+        set(&mut rows, FOUR, vec![1.0; 8]);
+        assert!(rows.lend(&Resolved::Run { first: 0, count: 4 }).is_none());
     }
 }

@@ -5,6 +5,9 @@ use types::Reduce;
 use update::{Number, Slots, add_into, first_not_finite};
 use wire::FailedClock;
 
+/// Numbers that are looked through together: they stay in the nearest cache.
+const BLOCK: usize = 2048;
+
 /// What has come in for one clock.
 pub enum Held<T> {
     /// The sum so far.
@@ -24,9 +27,10 @@ pub struct Combination<T> {
 }
 
 impl<T: Number> Combination<T> {
-    /// Nothing yet.
-    pub fn new() -> Self {
-        Self { slots: Vec::new(), sums: Vec::new(), places: Vec::new() }
+    /// Nothing yet. Its sums will lie in `memory`, if that is large enough.
+    pub fn new(mut memory: Vec<T>) -> Self {
+        memory.clear();
+        Self { slots: Vec::new(), sums: memory, places: Vec::new() }
     }
 
     /// Adds a contribution to a shard that has `rows` rows by now.
@@ -115,15 +119,18 @@ impl<T: Number> Combination<T> {
 
     /// The rows and what they are to be updated with, once. Finite contributions whose sum is not count as the largest number.
     pub fn finish(mut self, reduce: Reduce, workers: usize) -> (Vec<u32>, Vec<T>) {
-        if first_not_finite(&self.sums).is_some() {
-            let largest = T::LARGEST.to_f64();
-            let not_finite = self.sums.iter_mut().filter(|sum| !sum.is_finite());
-            not_finite.for_each(|sum| *sum = T::from_f64(sum.to_f64().clamp(-largest, largest)));
-        }
-        if reduce == Reduce::Mean {
-            // The workers that ended the clock, not those that happened to contribute.
-            let share = 1.0 / workers as f64;
-            self.sums.iter_mut().for_each(|sum| *sum = T::from_f64(sum.to_f64() * share));
+        let largest = T::LARGEST.to_f64();
+        // The workers that ended the clock, not those that happened to contribute.
+        let share = if reduce == Reduce::Mean { 1.0 / workers as f64 } else { 1.0 };
+        // Block by block, so that each comes from memory once.
+        for block in self.sums.chunks_mut(BLOCK) {
+            if first_not_finite(block).is_some() {
+                let not_finite = block.iter_mut().filter(|sum| !sum.is_finite());
+                not_finite.for_each(|sum| *sum = T::from_f64(sum.to_f64().clamp(-largest, largest)));
+            }
+            if reduce == Reduce::Mean {
+                block.iter_mut().for_each(|sum| *sum = T::from_f64(sum.to_f64() * share));
+            }
         }
         (self.slots, self.sums)
     }
@@ -151,7 +158,7 @@ mod tests {
             contributions in prop::collection::vec((0usize..20, 1usize..6, any::<bool>()), 1..8),
         ) {
             let width = 2;
-            let mut combination = Combination::<i64>::new();
+            let mut combination = Combination::<i64>::new(Vec::new());
             let mut expected: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
             for (number, (first, count, as_run)) in contributions.into_iter().enumerate() {
                 let slots: Vec<u32> = (first as u32..(first + count) as u32).collect();
@@ -172,7 +179,7 @@ mod tests {
 
     #[test]
     fn finite_contributions_stay_finite() {
-        let mut combination = Combination::<f32>::new();
+        let mut combination = Combination::<f32>::new(Vec::new());
         for sign in [1.0, 1.0] {
             combination.add(1, 4, &Resolved::Run { first: 0, count: 2 }, &[sign * 3e38, sign * -3e38]);
         }
@@ -181,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_mean_divides_by_the_workers_of_the_plan() {
-        let mut combination = Combination::<f32>::new();
+        let mut combination = Combination::<f32>::new(Vec::new());
         combination.add(1, 4, &Resolved::Run { first: 1, count: 2 }, &[4.0, 8.0]);
         assert_eq!(combination.finish(Reduce::Mean, 4), (vec![1, 2], vec![1.0, 2.0]));
     }

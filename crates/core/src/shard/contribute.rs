@@ -1,6 +1,6 @@
 //! What becomes of a part: checked whole, then applied or held for its clock; and of a clock that everybody has ended.
 
-use super::combine::{Combination, Held};
+use super::combine::{Combination, Held, as_slots};
 use super::resolve::{Stop, rows_of};
 use super::window::RUNS;
 use super::{Published, Shard};
@@ -87,7 +87,8 @@ impl<T: Number> Shard<T> {
             Combine::Clock(_) => {
                 self.hold_examples(clock, head.examples);
                 self.unborn.conceive(clock, &unseen);
-                let held = self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new()));
+                let held =
+                    self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new(self.rows.take_spare())));
                 if let Held::Sum(sum) = held {
                     sum.add(self.rows.width(), self.rows.len(), &resolved, values);
                     let followed = self.published.as_ref().is_some_and(Published::is_followed);
@@ -193,6 +194,7 @@ impl<T: Number> Shard<T> {
                 // In a clock that nobody has ended, as at the end of a run, whoever pushed counts for one.
                 let (slots, sums) = sum.finish(reduce, self.frontier.ended(clock).max(1));
                 self.step(clock, &slots, &sums);
+                self.rows.keep_applied(as_slots(&slots), sums);
                 if self.links.is_some() {
                     self.note_rows(changes.iter().map(|(position, slot)| (*position, *slot)));
                 }

@@ -105,7 +105,7 @@ impl<T: Number> Shard<T> {
         let sums: BTreeSet<Clock> = ledger.held.into_iter().collect();
         self.held.retain(|clock, held| sums.contains(clock) && matches!(held, Held::Sum(_)));
         for clock in sums {
-            self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new()));
+            self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new(Vec::new())));
         }
         self.held.extend(ledger.failing.into_iter().map(|failed| (failed.clock, Held::Failed(failed))));
         self.held_changes.retain(|clock, _| self.held.contains_key(clock));
@@ -135,7 +135,7 @@ impl<T: Number> Shard<T> {
             return None;
         }
         let rows = self.rows.len();
-        let held = self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new()));
+        let held = self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new(Vec::new())));
         if let Held::Sum(sum) = held {
             sum.set(width, rows, &resolved, values);
         }

@@ -124,6 +124,9 @@ impl<T: Number> Shard<T> {
                 (resolved, count as usize)
             }
         };
+        if let Some(values) = self.rows.lend(&resolved).filter(|_| !joins && !subscribes) {
+            return Ok(Pulled { more, positions, values, ..self.answered(read, released_by) });
+        }
         let mut values = self.pool.take(count * row_bytes);
         self.rows.read(self.frontier.value(), resolved.slots(), values.numbers_mut::<T>());
         let chain = match self.spec.cache {
