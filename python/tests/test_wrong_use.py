@@ -23,9 +23,11 @@ def made(run):
     "values, error, words",
     [
         (numpy.zeros((4, 2), "float64"), TypeError, "table 'made' holds float32, and the array float64"),
-        (numpy.zeros((4, 2), "int16"), TypeError, "numbers of type 'h' fit no table"),
+        (numpy.zeros((4, 2), "int16"), TypeError, "table 'made' holds float32, and the array int16"),
+        (numpy.zeros((4, 2), "complex64"), TypeError, "rows of a table, which are float32, float64 or int64"),
         (numpy.zeros((4, 3), "float32"), ValueError, "4 rows of 2 of table 'made' are 8 numbers, and the array has 12"),
-        ([1.0] * 8, TypeError, "expected an array or a tensor, not list"),
+        (["one"] * 8, TypeError, "dtype"),
+        ({1.0, 2.0}, TypeError, "expected an array or a tensor, not set"),
         (None, TypeError, "not NoneType"),
     ],
 )
@@ -46,12 +48,18 @@ def test_out_must_be_writable_and_fit(made):
 
 def test_keys_must_be_numbers_of_rows(made):
     values = numpy.zeros((1, 2), "float32")
-    with pytest.raises((ValueError, OverflowError)):
-        made.push(values, keys=[-1])
-    with pytest.raises(ValueError, match="not negative"):
-        made.push(values, keys=numpy.array([-1]))
-    with pytest.raises(TypeError, match="keys are integers"):
-        made.push(values, keys=numpy.array([1.5]))
+    for key in (-1, 2**64):
+        for keys in ([key], (key,), key, range(key, key + 1)):
+            with pytest.raises(ValueError, match=f"keys are 64-bit numbers, not negative; {key} is none"):
+                made.push(values, keys=keys)
+    for dtype in ("int8", "int16", "int32", "int64"):
+        with pytest.raises(ValueError, match="not negative; -1 is none"):
+            made.push(values, keys=numpy.array([-1], dtype))
+    for keys in (numpy.array([1.5]), [1.5], numpy.array([True]), "a", {1}, iter([1]), 1.5):
+        with pytest.raises(TypeError, match="keys are integers"):
+            made.push(values, keys=keys)
+        with pytest.raises(TypeError, match="keys are integers"):
+            made.pull(keys)
     with pytest.raises(slackwater.TableError, match="made"):
         made.push(values, keys=[4])
     with pytest.raises(ValueError, match="any key; say which rows"):
@@ -66,11 +74,58 @@ def test_settings_that_make_no_sense_are_refused(run):
         ({"dtype": "float16"}, "float32, float64 or int64, not float16"),
         ({"codecs": ["gzip9"]}, "gzip9"),
         ({"codecs": {"left": []}}, "not left"),
-        ({"width": 0}, "at least"),
+        ({"width": 0}, "width=0 will not do: width is a whole number from 1 on"),
+        ({"rows": 0}, "rows=0 will not do: rows is a whole number from 1 on, or None for a table of any key"),
+        ({"slack": -1}, "slack=-1 will not do: slack is a whole number from 0 on, or None for readers that never wait"),
+        ({"width": 2**32}, "width=4294967296 will not do"),
         ({"initial": ("zero", 1, 1.0)}, "neither 'uniform' nor 'normal'"),
+        ({"initial": ("normal", -1, 1.0)}, "the seed of initial=-1 will not do"),
     ]:
         with pytest.raises(ValueError, match=words):
             slackwater.Table("refused", **settings)
+    for settings, words in [
+        ({"slack": 1.5}, "slack=1.5 will not do: slack is a whole number"),
+        ({"rows": 1.5}, "rows=1.5 will not do"),
+        ({"cached_rows": "many"}, "cached_rows='many' will not do"),
+        ({"rate": "a"}, "rate='a' will not do: a number is wanted"),
+        ({"rate": None}, "rate=None will not do"),
+        ({"updater": 3}, "updater=3 is no string"),
+        ({"codecs": 3}, "codecs=3 will not do"),
+        ({"codecs": [3]}, "codecs are names"),
+        ({"initial": "normal"}, "initial='normal' will not do"),
+    ]:
+        with pytest.raises(TypeError, match=words):
+            slackwater.Table("refused", **settings)
+
+
+def test_settings_are_numbers_of_any_type(run):
+    table = slackwater.Table(
+        "t", rows=numpy.int64(2), width=numpy.uint8(1), updater="sgd", slack=numpy.int32(0), rate=numpy.float32(0.5)
+    )
+    table.push(numpy.ones(2, "float32"))
+    assert table.pull().tolist() == [-0.5, -0.5] and (table.rows, table.width) == (2, 1)
+
+
+def test_what_to_do_without_numpy_is_said():
+    code = """
+import sys
+sys.modules["numpy"] = None
+import array, slackwater
+slackwater.init()
+table = slackwater.Table("t", rows=2, updater="sum", slack=0)
+for call in (table.pull, table.pull_all, lambda: table.push([1.0, 2.0])):
+    try:
+        call()
+    except ModuleNotFoundError as error:
+        print(error)
+out = array.array("f", [0, 0])
+table.push(array.array("f", [1, 2]))
+print(table.pull(out=out))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    *said, rows = done.stdout.splitlines()
+    assert len(said) == 3 and all("pip install numpy" in line and "out=" in line for line in said), done
+    assert rows == "array('f', [1.0, 2.0])"
 
 
 def test_two_tables_of_one_name_must_be_the_same(made):
