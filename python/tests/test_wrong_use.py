@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 import slackwater
-from slackwater import _slackwater
+from slackwater import _launch, _run, _slackwater
 
 
 @pytest.fixture
@@ -224,6 +224,52 @@ def test_ctrl_c_ends_whatever_waits_and_the_run_goes_on():
     second.close()
 
 
+def test_ctrl_c_ends_the_wait_of_one_that_serves_and_the_place_is_free_again():
+    meet = _slackwater.free_address()
+    # Nobody comes to it.
+    server = _slackwater.Server(meet, 1, (1, 1), None, 100.0, 2.0, True)
+    assert blocked(server.wait) < 5
+    begin = time.monotonic()
+    server.end()
+    assert time.monotonic() - begin < 4.5
+    with slackwater.init(meet, rank=0, size=1):
+        pass
+    assert blocked(lambda: slackwater.init(meet, rank=0, size=2)) < 15
+    with slackwater.init(meet, rank=0, size=1):
+        pass
+
+
+def test_a_process_that_serves_ends_by_ctrl_c():
+    code = """
+from slackwater import _slackwater
+server = _slackwater.Server(_slackwater.free_address(), 1, (1, 1), None, 100.0, 2.0, True)
+print("serves", flush=True)
+server.wait()
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "serves\n"
+    # Until it waits.
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in process.communicate(timeout=20)[1]
+    assert process.returncode == -signal.SIGINT
+
+
+@pytest.mark.parametrize("status, failed", [(None, False), (0, False), (3, True), ("no data", True)])
+def test_a_status_says_whether_a_worker_has_failed(status, failed):
+    first, second = _slackwater.Session.embedded(1, 2)
+    with pytest.raises(SystemExit):
+        with _run.Run(first, None, None, ()):
+            sys.exit(status)
+    if failed:
+        with pytest.raises(slackwater.RunError, match=f"lost worker 0: it could not go on: SystemExit: {status}"):
+            second.barrier()
+        second.abandon("it was told")
+    else:
+        second.barrier()
+        second.close()
+
+
 def test_waiting_lets_other_threads_of_python_work():
     first, second = _slackwater.Session.embedded(1, 2)
     waiting = threading.Thread(target=first.barrier)
@@ -256,6 +302,62 @@ os._exit(0)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert "said: lost" in done.stdout, done
+
+
+@pytest.mark.parametrize("shuts_down", [False, True])
+def test_after_a_loss_another_run_begins(shuts_down):
+    meet = _launch.free_address()
+    (servers,) = _launch.start_servers(meet, 1, 1, None, 1.0, True)
+    lost = slackwater.init(meet, patience=1.0)
+    assert slackwater.is_initialized()
+    table = slackwater.Table("t", rows=1, updater="sum")
+    servers.kill()
+    servers.wait()
+    with pytest.raises(slackwater.RunError, match="lost"):
+        while True:
+            table.push([1])
+    assert not slackwater.is_initialized()
+    if shuts_down:
+        # It was said, and is not said again.
+        slackwater.shutdown()
+    run = slackwater.init()
+    assert run is not lost and slackwater.is_initialized()
+    lost.shutdown()
+    slackwater.Table("t", rows=1, updater="sum").push([1])
+    slackwater.shutdown()
+
+
+def test_a_loss_that_no_call_has_told_of_is_told_in_the_end():
+    meet = _launch.free_address()
+    (servers,) = _launch.start_servers(meet, 1, 1, None, 1.0, True)
+    run = slackwater.init(meet, patience=1.0)
+    table = slackwater.Table("t", rows=1, updater="sum")
+    servers.kill()
+    servers.wait()
+    table.push_async([1])
+    limit = time.monotonic() + 20
+    while slackwater.is_initialized():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    assert run._session.is_held and not run._session.told_of_loss
+    with pytest.raises(slackwater.RunError, match="lost"):
+        slackwater.shutdown()
+    run.shutdown()
+
+
+def test_one_that_serves_begins_another_run_where_the_lost_one_met():
+    meet = _launch.free_address()
+    code = f"import slackwater, os; slackwater.init('{meet}', rank=1, size=2, patience=1.0); os.kill(os.getpid(), 9)"
+    other = subprocess.Popen([sys.executable, "-c", code])
+    slackwater.init(meet, rank=0, size=2, patience=1.0)
+    other.wait()
+    with pytest.raises(slackwater.RunError, match="lost"):
+        while True:
+            slackwater.barrier()
+    slackwater.init(meet, rank=0, size=1)
+    assert slackwater.size() == 1
+    slackwater.Table("t", rows=1, updater="sum").push([1])
+    slackwater.shutdown()
 
 
 def test_an_import_brings_neither_numpy_nor_torch():
