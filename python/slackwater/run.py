@@ -3,7 +3,7 @@
     python -m slackwater.run --workers 4 --servers 2 train.py --epochs 3
 
 The script calls ``slackwater.init()``, which finds the run. RANK, LOCAL_RANK, WORLD_SIZE and the like are set for it, too. Scripts that
-are started by ``torchrun`` itself need nothing of this. All processes end with this one, however it ends.
+are started by ``torchrun`` itself need nothing of this. On Linux all processes end with this one, however it ends.
 """
 
 import argparse
