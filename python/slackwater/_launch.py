@@ -7,13 +7,12 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from multiprocessing import connection, get_context, parent_process
 from typing import Any, Callable, Optional
 
-from . import _run, _slackwater
+from . import _lifetime, _run, _slackwater
 from ._slackwater import free_address
 
 # How long processes get to end by themselves after one has failed: a little more than it takes to notice.
@@ -26,7 +25,8 @@ def start_servers(
     """The servers' processes: one for all of them or, where each may be lost, one for each and one that coordinates."""
 
     def start(threads: int, coordinate: bool) -> subprocess.Popen:
-        command = [sys.executable, "-m", "slackwater._serve", "--meet", meet, "--threads", str(threads)]
+        command = [sys.executable, "-m", "slackwater._serve", "--launcher", str(os.getpid())]
+        command += ["--meet", meet, "--threads", str(threads)]
         command += ["--patience", str(patience)] + ([] if shared_memory else ["--tcp"])
         if coordinate:
             command += ["--coordinate", str(servers), str(workers)]
@@ -69,20 +69,18 @@ def worker_environment(meet: str, place: int, workers: int) -> dict[str, str]:
     return told
 
 
-def _end_with_launcher() -> None:
-    """Ends this process when that which launched it is gone, however that ended: nobody is left to hear of a result. The servers then miss the workers."""
-    launcher = parent_process()
-    if launcher is not None:
-        launcher.join()
-        os._exit(1)
-
-
 def _work(pipe: connection.Connection, environment: dict[str, str], options: dict[str, Any], work: bytes | tuple) -> None:
     """What a worker's process does."""
+    is_forked = not isinstance(work, bytes)
+    if is_forked and "torch" in sys.modules:
+        # The threads that the launcher has computed with are not here, and PyTorch would wait for them.
+        sys.modules["torch"].set_num_threads(1)
+    launcher = parent_process()
+    if launcher is not None:
+        _lifetime.end_with(launcher.pid)
     os.environ.update(environment)
-    threading.Thread(target=_end_with_launcher, daemon=True).start()
     try:
-        fn, arguments = pickle.loads(work) if isinstance(work, bytes) else work
+        fn, arguments = work if is_forked else pickle.loads(work)
         with _run.init(**options):
             result = fn(*arguments)
         pipe.send((True, result))
@@ -100,14 +98,7 @@ def launch(
     patience: float = 10.0,
     shared_memory: bool = True,
 ) -> list[Any]:
-    """Runs ``fn(*arguments)`` in ``workers`` processes of this host, each of them a worker of one run, and returns what each returned, by rank.
-
-    ``fn`` is called with the run begun, so it may use tables at once. Functions of a notebook or of ``__main__`` will do: where they
-    cannot be sent to a fresh process, this one is forked, which works as long as it is in no run itself.
-
-    With ``copies=2`` the run goes on without a worker, or a server, that is lost; what a lost worker would have returned is then None. Otherwise a failure
-    of any ends them all, and is raised here.
-    """
+    """:func:`slackwater.launch`, which says what it does."""
     if _run.is_initialized():
         raise _slackwater.RunError("this process is in a run itself; call slackwater.shutdown() before launch()")
     if workers < 1 or servers < 1:
@@ -183,7 +174,11 @@ def run_script(
         for place in range(workers):
             environment = {**os.environ, **worker_environment(meet, place, workers)}
             environment["SLACKWATER_PATIENCE"] = str(patience)
-            children.append(subprocess.Popen(command, env=environment))
+            # As torchrun does, in a session of its own: what a terminal says reaches this process alone, which passes it on, once.
+            child = subprocess.Popen(
+                command, env=environment, start_new_session=True, preexec_fn=_lifetime.ends_with_this()
+            )
+            children.append(child)
         deadline: Optional[float] = None
         while any(child.poll() is None for child in children):
             time.sleep(0.05)

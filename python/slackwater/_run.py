@@ -22,9 +22,12 @@ class Run:
     (0, 1)
     """
 
-    def __init__(self, session: _slackwater.Session, server: Optional[_slackwater.Server], asked: tuple):
+    def __init__(
+        self, session: _slackwater.Session, server: Optional[_slackwater.Server], meet: Optional[str], asked: tuple
+    ):
         self._session = session
         self._server = server
+        self._meet = meet
         self._asked = asked
         self._tables: dict[str, Any] = {}
         # Whether an optimiser in lock-step was made.
@@ -46,23 +49,37 @@ class Run:
         return self._session.servers
 
     def shutdown(self) -> None:
-        """Waits until everything pushed is acknowledged, and leaves the run. Nobody waits for this worker from then on."""
-        self._session.close()
+        """Waits until everything pushed is acknowledged, and leaves the run. Nobody waits for this worker from then on. Raises if the run is lost before that,
+        unless a call has said so."""
+        if self._session.told_of_loss:
+            self._let_go("the run was lost")
+            return
+        try:
+            self._session.close()
+        except _slackwater.RunError:
+            self._let_go("it could not leave")
+            raise
         if self._server is not None:
             self._server.wait()
+
+    def _let_go(self, reason: str) -> None:
+        """Leaves without a goodbye."""
+        self._session.abandon(reason)
+        if self._server is not None:
+            self._server.end()
 
     def __enter__(self) -> "Run":
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        if kind is not None and not issubclass(kind, SystemExit):
-            # The others must not take this worker for one that has finished.
-            self._session.abandon(f"{kind.__name__}: {error}")
-        else:
-            self.shutdown()
         global _run
         if _run is self:
             _run = None
+        if kind is None or issubclass(kind, SystemExit) and error.code in (None, 0):
+            self.shutdown()
+        else:
+            # The others must not take this worker for one that has finished.
+            self._session.abandon(f"{kind.__name__}: {error}")
 
 
 _run: Optional[Run] = None
@@ -86,7 +103,10 @@ def init(
     With ``meet="host:port"`` it is the run that meets there: ``slackwater server`` or ``python -m slackwater.run --servers`` serves it, unless
     ``size`` is given, which again means that the workers serve.
 
-    Called again, as a notebook does, it returns the run that there is.
+    Called again, as a notebook does, it returns the run that there is; after a run was lost, it begins another.
+
+    A worker that ends by an exception, or leaves the ``with`` block by ``sys.exit`` with a status other than 0, has failed, and the others are told so. Without the block a program that
+    calls ``sys.exit(3)`` is taken for one that has finished: Python does not say how a process ends.
 
     ``patience`` is for how many seconds (10, if nothing is said) a process may be silent before it counts as lost; ``join_limit`` how long to wait for everybody.
 
@@ -98,12 +118,16 @@ def init(
     """
     global _run
     asked = (meet, rank, size, servers, copies)
-    if _run is not None and _run._session.is_open:
+    if is_initialized():
         if asked not in (_run._asked, (None,) * 5):
             raise _slackwater.RunError(
                 "this process is in a run already, which was begun in another way; call slackwater.shutdown() first"
             )
         return _run
+    lost, _run = _run, None
+    # One that was left is over, and that of the process which this one was forked from is not this one's to end.
+    if lost is not None and lost._session.is_held:
+        lost._let_go("the run was lost")
     given = os.environ
     if patience is None:
         patience = float(given.get("SLACKWATER_PATIENCE", "10"))
@@ -120,7 +144,7 @@ def init(
         if (size or 1) != 1:
             raise ValueError(f"a run of {size} workers needs a place to meet: init(meet='host:port', rank=…, size={size})")
         session = _slackwater.Session.embedded(servers or 1, 1)[0]
-        _run = Run(session, None, asked)
+        _run = Run(session, None, None, asked)
     else:
         server = None
         if size is not None:
@@ -129,8 +153,14 @@ def init(
             if servers is None:
                 servers = size
             server = _serve(meet, rank, size, servers, copies, join_limit, patience, shared_memory)
-        session = _slackwater.Session.connect(meet, rank, join_limit, patience, shared_memory)
-        _run = Run(session, server, asked)
+        try:
+            session = _slackwater.Session.connect(meet, rank, join_limit, patience, shared_memory)
+        except BaseException:
+            if server is not None:
+                # So that init() can be called again, and finds the meeting place free.
+                server.end()
+            raise
+        _run = Run(session, server, meet, asked)
     return _run
 
 
@@ -154,7 +184,7 @@ def current() -> Run:
 
 
 def is_initialized() -> bool:
-    """Whether this process is in a run."""
+    """Whether this process is in a run: it has begun one, has not left it, and it is not lost."""
     return _run is not None and _run._session.is_open
 
 
@@ -168,6 +198,24 @@ def size() -> int:
     return current().size
 
 
+def local_rank() -> int:
+    """This worker's number among those of its host, from 0: to choose one of the host's GPUs by, for instance.
+
+    That is LOCAL_RANK, which ``torchrun``, ``slackwater.run`` and :func:`slackwater.launch` set. Without it, it is the worker's rank in a run that meets at this host's own
+    address (127.0.0.1 or localhost), all of whose processes are here, and 0 in any other.
+
+    >>> import slackwater
+    >>> with slackwater.init():
+    ...     slackwater.local_rank()
+    0
+    """
+    if "LOCAL_RANK" in os.environ:
+        return int(os.environ["LOCAL_RANK"])
+    run = current()
+    host = (run._meet or "").rpartition(":")[0]
+    return run.rank if host in ("localhost", "[::1]") or host.startswith("127.") else 0
+
+
 def live_ranks() -> list[int]:
     """The workers that take part now; where processes come and go, others than those of the beginning."""
     return current()._session.live_ranks()
@@ -179,7 +227,17 @@ def now() -> int:
 
 
 def clock() -> None:
-    """Ends this worker's clock. Raises if a push that nobody waited for was refused since the last one."""
+    """Ends this worker's clock: a unit of work is done, and whoever waits for it need not. Raises if a push that nobody waited for was refused since the last one.
+
+    >>> import slackwater
+    >>> with slackwater.init():
+    ...     table = slackwater.Table("of clocks", rows=1, updater="sum", slack=0)
+    ...     for _ in range(3):
+    ...         ticket = table.push_async([1])
+    ...         slackwater.clock()
+    ...     slackwater.now(), table.pull().tolist()
+    (3, [3.0])
+    """
     current()._session.clock()
 
 
@@ -187,12 +245,20 @@ def barrier() -> None:
     """Waits until every worker stands at its barrier of the same count.
 
     What a worker waited for before (``push``, or a ticket's ``wait()``) is then on the servers; what it only began to push may not be.
+
+    >>> import slackwater
+    >>> with slackwater.init():
+    ...     table = slackwater.Table("of barriers", rows=1, updater="sum", slack=None)
+    ...     table.push([1])
+    ...     slackwater.barrier()
+    ...     table.pull().tolist() == [slackwater.size()]
+    True
     """
     current()._session.barrier()
 
 
 def shutdown() -> None:
-    """Leaves the run: waits until everything pushed is acknowledged. Harmless when there is none."""
+    """Leaves the run: waits until everything pushed is acknowledged. Harmless when there is none, or when a call has said that it is lost."""
     global _run
     run, _run = _run, None
     if run is not None:
@@ -203,7 +269,7 @@ def shutdown() -> None:
 def _leave() -> None:
     global _run
     run, _run = _run, None
-    if run is None or not run._session.is_open:
+    if run is None or not run._session.is_held:
         return
     # An exception that nobody caught: the others should not wait for what never comes, nor take it for the end.
     failed = getattr(sys, "last_value", None)
@@ -216,11 +282,39 @@ def _leave() -> None:
         print(f"slackwater: {error}", file=sys.stderr)
 
 
-def launch(fn: Callable[..., Any], *arguments: Any, workers: int = 4, servers: int = 2, **more: Any) -> list[Any]:
-    """Runs ``fn(*arguments)`` in ``workers`` processes of this host, and returns what each returned, by rank.
+def launch(
+    fn: Callable[..., Any],
+    *arguments: Any,
+    workers: int = 4,
+    servers: int = 2,
+    copies: Optional[int] = None,
+    patience: float = 10.0,
+    shared_memory: bool = True,
+) -> list[Any]:
+    """Runs ``fn(*arguments)`` in ``workers`` processes of this host, each of them a worker of one run, and returns what each returned, by rank.
 
-    See :func:`slackwater._launch.launch`.
+    ``fn`` is called with the run begun, so it may use tables at once. Functions of a notebook or of ``__main__`` will do: where they
+    cannot be sent to a fresh process, this one is forked, which works as long as it is in no run itself. A forked process has none of the threads that
+    PyTorch computes with, and would wait for them: PyTorch computes with one thread there.
+
+    * ``copies``: how many servers hold each part of every table. With 2, the run goes on without a worker, or a server, that is lost; what a lost worker would have
+      returned is then None. Without, a failure of any ends them all, and is raised here.
+    * ``patience``: for how many seconds a process may be silent before it counts as lost.
+    * ``shared_memory``: False has the processes talk over TCP, as those of different hosts do.
+
+    The processes end with the one that launched them, however that ends.
+
+    >>> import slackwater
+    >>> def add_up(number):
+    ...     table = slackwater.Table("sums", rows=1, updater="sum", slack=0)
+    ...     table.push([number + slackwater.rank()])
+    ...     slackwater.clock()
+    ...     return table.pull().tolist()
+    >>> slackwater.launch(add_up, 10, workers=2, servers=1)
+    [[21.0], [21.0]]
     """
     from ._launch import launch as start
 
-    return start(fn, *arguments, workers=workers, servers=servers, **more)
+    return start(
+        fn, *arguments, workers=workers, servers=servers, copies=copies, patience=patience, shared_memory=shared_memory
+    )

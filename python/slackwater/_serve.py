@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from . import _slackwater
+from . import _lifetime, _slackwater
 
 
 def main() -> int:
@@ -15,7 +15,10 @@ def main() -> int:
     parser.add_argument("--patience", type=float, default=10.0)
     parser.add_argument("--join-limit", type=float, default=300.0)
     parser.add_argument("--tcp", action="store_true")
+    parser.add_argument("--launcher", type=int, help="the process that starts this one, to end with")
     given = parser.parse_args()
+    if given.launcher is not None:
+        _lifetime.end_with(given.launcher)
     coordinate = tuple(given.coordinate) if given.coordinate else None
     server = _slackwater.Server(
         given.meet, given.threads, coordinate, given.copies, given.join_limit, given.patience, not given.tcp

@@ -19,12 +19,12 @@ class RefusedError(SlackwaterError):
     """A server refused a push or pull; its rows are as they were."""
 
 class Keys:
-    """Rows of a table, made ready once and used again and again."""
+    """Rows of a table, made ready once and used again and again: a list that comes back is not sent again. ``Table.keys`` makes them."""
 
     def __len__(self) -> int: ...
 
 class Ticket:
-    """A push or pull under way."""
+    """A push or pull under way: ``push_async``, ``pull_async`` and ``push_pull_async`` of a table return it at once."""
 
     def done(self) -> bool:
         """Whether a wait would return at once."""
@@ -56,7 +56,7 @@ class Table:
     def time_pull(self, times: int) -> float: ...
 
 class Lease:
-    """One range of the input in one epoch, this worker's to learn from until it is committed."""
+    """One range of the input in one epoch, this worker's to learn from until it is committed. ``slackwater.leases`` gives them out."""
 
     @property
     def number(self) -> int:
@@ -95,7 +95,11 @@ class Session:
     @property
     def servers(self) -> int: ...
     @property
+    def is_held(self) -> bool: ...
+    @property
     def is_open(self) -> bool: ...
+    @property
+    def told_of_loss(self) -> bool: ...
     @property
     def came_later(self) -> bool: ...
     @property
@@ -125,3 +129,4 @@ class Server:
         place: Optional[int] = None,
     ) -> None: ...
     def wait(self) -> None: ...
+    def end(self) -> None: ...

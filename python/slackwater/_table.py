@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import sys
-from typing import Any, Iterable, Mapping, Optional, Sequence, Union
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Optional, Union
 
 from . import _run, _slackwater
 
@@ -51,12 +53,25 @@ class Table:
         **settings: float,
     ):
         up, down = _directions(codecs)
-        if rows is not None and rows < 1 or width < 1:
-            raise ValueError(f"a table needs a row and a number in it at least, not {rows} rows of {width}")
+        for what, words in (("name", name), ("updater", updater), ("combine", combine)):
+            if not isinstance(words, str):
+                raise TypeError(f"{what}={words!r} is no string")
         spec = dict(
-            name=name, dtype=_dtype_name(dtype), rows=rows, width=width, updater=updater, settings=settings, slack=slack,
-            eager=eager, combine=combine, up=up, down=down, initial=initial, cached_rows=cached_rows, ordered=ordered,
-        )  # fmt: skip
+            name=name,
+            dtype=_dtype_name(dtype),
+            rows=None if rows is None else _whole("rows", rows, 1, 2**63, ", or None for a table of any key"),
+            width=_whole("width", width, 1, 2**32 - 1),
+            updater=updater,
+            settings={setting: _number(setting, value) for setting, value in settings.items()},
+            slack=None if slack is None else _whole("slack", slack, 0, 2**63, ", or None for readers that never wait"),
+            eager=bool(eager),
+            combine=combine,
+            up=up,
+            down=down,
+            initial=_initial(initial),
+            cached_rows=None if cached_rows is None else _whole("cached_rows", cached_rows, 0, 2**63, ", or None"),
+            ordered=bool(ordered),
+        )
         run = _run.current()
         known = run._tables.get(name)
         if known is not None and known._spec != spec:
@@ -92,49 +107,112 @@ class Table:
         return f"<slackwater.Table '{self.name}': {rows} × {self.width} {self.dtype}, {self._spec['updater']}>"
 
     def keys(self, keys: Any) -> _slackwater.Keys:
-        """The keys made ready once, for pushes and pulls of the same rows again and again: they are sent once, too."""
+        """The keys made ready once, for pushes and pulls of the same rows again and again: they are sent once, too.
+
+        >>> import slackwater
+        >>> run = slackwater.init()
+        >>> table = slackwater.Table("of keys", updater="sum", slack=0)
+        >>> keys = table.keys([900, 3])
+        >>> for _ in range(2):
+        ...     table.push([1, 2], keys)
+        >>> table.pull(keys).tolist()
+        [2.0, 4.0]
+        >>> slackwater.shutdown()
+        """
         return self._table.keys(keys)
 
     def push(self, values: Any, keys: Any = None, *, examples: int = 1, lease: Optional[_slackwater.Lease] = None) -> None:
         """Pushes a row of ``values`` for each of ``keys`` (all rows of a dense table without), and waits until the servers have it.
 
-        Rows of a key that comes more than once are added up. Raises :class:`RefusedError` if a number is not finite. What was learnt from a ``lease``
+        ``keys`` are integers of any type: a list, a range, an array or a tensor of them, or one; or what :meth:`keys` made. ``values`` are an array or a tensor of the table's ``dtype``, or
+        lists of numbers. Rows of a key that comes more than once are added up. Raises :class:`RefusedError` if a number is not finite. What was learnt from a ``lease``
         counts once, however often that is learnt from: see :func:`slackwater.leases`.
+
+        >>> import numpy, slackwater
+        >>> run = slackwater.init()
+        >>> table = slackwater.Table("pushed", rows=4, width=2, updater="sum", slack=0)
+        >>> table.push(numpy.ones((4, 2), "float32"))
+        >>> table.push([[1, 2], [3, 4]], keys=[3, 0])
+        >>> table.pull([0, 3]).tolist()
+        [[4.0, 5.0], [2.0, 3.0]]
+        >>> slackwater.shutdown()
         """
-        self._table.push(_contiguous(values), keys, examples, lease).wait()
+        self._table.push(self._contiguous(values), keys, examples, lease).wait()
 
     def push_async(
         self, values: Any, keys: Any = None, *, examples: int = 1, lease: Optional[_slackwater.Lease] = None
     ) -> _slackwater.Ticket:
         """As :meth:`push`, and returns at once, with a ticket to ``wait()`` for. ``values`` may be changed as soon as it returns. If nobody waits, a
-        failure shows at the end of the clock."""
-        return self._table.push(_contiguous(values), keys, examples, lease)
+        failure shows at the end of the clock.
+
+        >>> import numpy, slackwater
+        >>> run = slackwater.init()
+        >>> table = slackwater.Table("begun", rows=2, updater="sum", slack=0)
+        >>> tickets = [table.push_async(numpy.ones(2, "float32")) for _ in range(3)]
+        >>> for ticket in tickets:
+        ...     ticket.wait()
+        >>> table.pull().tolist()
+        [3.0, 3.0]
+        >>> slackwater.shutdown()
+        """
+        return self._table.push(self._contiguous(values), keys, examples, lease)
 
     def pull(self, keys: Any = None, out: Any = None) -> Any:
         """The rows of ``keys`` (all rows of a dense table without), as fresh as ``slack`` asks: in ``out`` if that is given, else in a new NumPy array,
-        or a tensor if ``keys`` is one."""
+        or a tensor if ``keys`` is one.
+
+        >>> import numpy, slackwater
+        >>> run = slackwater.init()
+        >>> table = slackwater.Table("pulled", rows=4, updater="sum", slack=0)
+        >>> table.push([1, 2, 3, 4])
+        >>> table.pull()
+        array([1., 2., 3., 4.], dtype=float32)
+        >>> table.pull(range(1, 3)).tolist()
+        [2.0, 3.0]
+        >>> rows = numpy.empty(4, "float32")
+        >>> table.pull(out=rows) is rows              # nothing is copied on the way
+        True
+        >>> slackwater.shutdown()
+        """
         return self.pull_async(keys, out).wait()
 
     def pull_async(self, keys: Any = None, out: Any = None) -> _slackwater.Ticket:
-        """As :meth:`pull`, and returns at once, with a ticket whose ``wait()`` gives the rows. ``out`` must be left alone until then."""
+        """As :meth:`pull`, and returns at once, with a ticket whose ``wait()`` gives the rows. ``out`` must be left alone until then.
+
+        >>> import slackwater
+        >>> run = slackwater.init()
+        >>> table = slackwater.Table("asked for", rows=2, updater="sum", slack=0)
+        >>> ticket = table.pull_async()
+        >>> total = sum(range(1000))                  # meanwhile
+        >>> ticket.wait().tolist(), ticket.staleness
+        ([0.0, 0.0], 0)
+        >>> slackwater.shutdown()
+        """
         if out is None:
             out = self._room(keys, None)
         return self._table.pull(out, keys)
 
     def push_pull(self, values: Any, keys: Any = None, out: Any = None, *, examples: int = 1) -> Any:
-        """Pushes, and pulls the same rows with the push in them (in a table that combines by clock, once that clock is over), in one round trip."""
+        """Pushes, and pulls the same rows with the push in them (in a table that combines by clock, once that clock is over), in one round trip.
+
+        >>> import slackwater
+        >>> run = slackwater.init()
+        >>> table = slackwater.Table("both", rows=2, updater="sum", slack=0)
+        >>> table.push_pull([1, 2]).tolist(), table.push_pull([1, 2]).tolist()
+        ([1.0, 2.0], [2.0, 4.0])
+        >>> slackwater.shutdown()
+        """
         return self.push_pull_async(values, keys, out, examples=examples).wait()
 
     def push_pull_async(self, values: Any, keys: Any = None, out: Any = None, *, examples: int = 1) -> _slackwater.Ticket:
         """As :meth:`push_pull`, and returns at once."""
         if out is None:
             out = self._room(keys, values)
-        return self._table.push_pull(_contiguous(values), out, keys, examples)
+        return self._table.push_pull(self._contiguous(values), out, keys, examples)
 
     def pull_all(self) -> tuple[Any, Any]:
         """Every row that there is, as two NumPy arrays: keys and rows."""
-        import numpy
-
+        numpy = _numpy("pull_all() gives NumPy arrays")
         keys, values, _ = self._table.pull_all()
         rows = numpy.frombuffer(values, self.dtype).reshape(-1, self.width)
         found = numpy.frombuffer(keys, "uint64") if keys else numpy.arange(len(rows), dtype="uint64")
@@ -159,16 +237,26 @@ class Table:
                 raise ValueError(f"table '{self.name}' has any key; say which rows: keys=[…]")
             count = self.rows
         else:
-            count = keys.numel() if _is_tensor(keys) else getattr(keys, "size", None)
-            if count is None or callable(count):
-                count = len(keys)
+            count = _count(keys)
         shape = (count,) if self.width == 1 else (count, self.width)
         if _is_tensor(keys) or _is_tensor(like):
             torch = sys.modules["torch"]
             return torch.empty(shape, dtype=getattr(torch, self.dtype))
-        import numpy
+        return _numpy("without out= a pull makes a NumPy array").empty(shape, self.dtype)
 
-        return numpy.empty(shape, self.dtype)
+    def _contiguous(self, values: Any) -> Any:
+        """What is pushed may lie anyhow: it is copied if it must be. Lists become arrays of the table's numbers."""
+        flags = getattr(values, "flags", None)
+        if flags is not None:
+            if not getattr(flags, "c_contiguous", True):
+                return _numpy("the array is not contiguous").ascontiguousarray(values)
+        elif isinstance(values, (list, tuple)):
+            made = _numpy("lists become NumPy arrays").asarray(values)
+            # Numbers with a fraction do not become integers by themselves; an empty list has none.
+            return made.astype(self.dtype, casting="same_kind" if made.size else "unsafe", copy=False)
+        elif _is_tensor(values) and not values.is_contiguous():
+            return values.contiguous()
+        return values
 
 
 def _is_tensor(value: Any) -> bool:
@@ -177,16 +265,62 @@ def _is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _contiguous(values: Any) -> Any:
-    """What is pushed may lie anyhow: it is copied if it must be. Lists become arrays."""
-    flags = getattr(values, "flags", None)
-    if flags is not None and not getattr(flags, "c_contiguous", True):
+def _numpy(why: str) -> Any:
+    """NumPy, which nothing needs before it is used."""
+    try:
         import numpy
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
+            raise
+        raise ModuleNotFoundError(
+            f"{why}, and NumPy is not installed: install it (pip install numpy), or give push() and pull(out=…) memory that you have, "
+            "as array.array('f', [0.0] * 8)",
+            name="numpy",
+        ) from error
+    return numpy
 
-        return numpy.ascontiguousarray(values)
-    if _is_tensor(values) and not values.is_contiguous():
-        return values.contiguous()
-    return values
+
+def _count(keys: Any) -> int:
+    """How many keys there are."""
+    if _is_tensor(keys):
+        return keys.numel()
+    if isinstance(keys, int):
+        return 1
+    count = getattr(keys, "size", None)
+    if count is not None and not callable(count):
+        return count
+    if not hasattr(keys, "__len__"):
+        kind = type(keys).__name__
+        raise TypeError(f"keys are integers: a list, a range, an array or a tensor of them, or one; not {kind}")
+    return len(keys)
+
+
+def _whole(what: str, value: Any, least: int, most: int, other: str = "") -> int:
+    """A whole number that was given for ``what``."""
+    allowed = f"{what} is a whole number from {least} on{other}"
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what}={value!r} will not do: {allowed}") from None
+    if not least <= number <= most:
+        raise ValueError(f"{what}={value!r} will not do: {allowed}")
+    return number
+
+
+def _number(what: str, value: Any) -> float:
+    """A number that was given for ``what``, of whatever type."""
+    if isinstance(value, (str, bytes)) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):
+        raise TypeError(f"{what}={value!r} will not do: a number is wanted")
+    return float(value)
+
+
+def _initial(initial: Any) -> Optional[tuple[str, int, float]]:
+    if initial is None:
+        return None
+    if not isinstance(initial, (tuple, list)) or len(initial) != 3:
+        raise TypeError(f"initial={initial!r} will not do: it is ('uniform' or 'normal', seed, scale), or None")
+    kind, seed, scale = initial
+    return str(kind), _whole("the seed of initial", seed, 0, 2**64 - 1), _number("the scale of initial", scale)
 
 
 def _dtype_name(dtype: Any) -> str:
@@ -202,8 +336,15 @@ def _directions(codecs: Union[None, str, Iterable[str], Mapping[str, Sequence[st
         return [], []
     if isinstance(codecs, str):
         return [codecs], [codecs]
+    if not isinstance(codecs, Iterable):
+        raise TypeError(f"codecs={codecs!r} will not do: name them, as in ['1bit']")
     if isinstance(codecs, Mapping):
         if unknown := set(codecs) - {"up", "down"}:
             raise ValueError(f"codecs go 'up' and 'down', not {', '.join(sorted(unknown))}")
-        return list(codecs.get("up", [])), list(codecs.get("down", []))
-    return list(codecs), list(codecs)
+        up, down = list(codecs.get("up", [])), list(codecs.get("down", []))
+    else:
+        up, down = list(codecs), list(codecs)
+    for name in up + down:
+        if not isinstance(name, str):
+            raise TypeError(f"codecs are names, as in ['1bit'], not {name!r}")
+    return up, down

@@ -10,6 +10,7 @@ import numpy
 import pytest
 
 import slackwater
+from slackwater import _launch
 
 
 def add_up(count):
@@ -42,6 +43,24 @@ def test_launched_workers_work_together_and_bring_results():
     results = slackwater.launch(add_up, 4, workers=3, servers=2)
     assert results == [(rank, 3, [24, 24, 24]) for rank in range(3)]
     assert not slackwater.is_initialized()
+
+
+def test_a_worker_knows_its_number_among_those_of_its_host(monkeypatch):
+    assert slackwater.launch(slackwater.local_rank, workers=2, servers=1) == [0, 1]
+    meet = _launch.free_address()
+    servers = _launch.start_servers(meet, 1, 2, None, 5.0, True)
+    other = subprocess.Popen([sys.executable, "-c", f"import slackwater; slackwater.init('{meet}', rank=0)"])
+    with slackwater.init(meet, rank=1):
+        assert slackwater.local_rank() == 1
+        monkeypatch.setenv("LOCAL_RANK", "5")
+        assert slackwater.local_rank() == 5
+    assert other.wait() == 0
+    _launch.end(servers, 20.0)
+    monkeypatch.delenv("LOCAL_RANK")
+    with slackwater.init():
+        assert slackwater.local_rank() == 0
+    with pytest.raises(slackwater.RunError, match="in no run"):
+        slackwater.local_rank()
 
 
 def test_functions_of_a_notebook_will_do():
@@ -155,9 +174,7 @@ def test_a_script_is_run_as_torchrun_does(tmp_path):
 
 
 def test_torchruns_variables_are_enough(tmp_path):
-    from slackwater._launch import free_address
-
-    port = int(free_address().rsplit(":")[-1])
+    port = int(_launch.free_address().rsplit(":")[-1])
     told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     workers = [
         subprocess.Popen(

@@ -54,8 +54,42 @@ def test_neighbouring_rows_of_a_dense_table_are_a_range():
     made.push(numpy.ones(3, "float32"), keys=range(4, 7))
     assert made.pull().tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
     assert made.pull(range(5, 9)).tolist() == [1, 1, 0, 0]
-    with pytest.raises(ValueError, match="step of 1"):
-        made.pull(range(0, 8, 2))
+    assert made.pull(range(0, 8, 2)).tolist() == [0, 0, 1, 1]
+    assert made.pull(range(6, 2, -1)).tolist() == [1, 1, 1, 0]
+    assert made.pull(range(0)).tolist() == [] == made.pull(range(7, 4)).tolist()
+
+
+def test_keys_are_integers_of_any_type_and_lie_anyhow():
+    for made in (table(rows=10, width=2), slackwater.Table("sparse", width=2, updater="sum", slack=0)):
+        values = numpy.arange(6, dtype="float32").reshape(3, 2)
+        made.push(values, keys=range(2, 5))
+        for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
+            assert (made.pull(numpy.array([4, 2], dtype)) == values[[2, 0]]).all(), dtype
+        assert (made.pull(numpy.arange(8)[2:5:2]) == values[[0, 2]]).all()
+        assert (made.pull(bytearray([3])) == values[1]).all()
+        assert made.pull(range(2, 5, 2)).tolist() == values[[0, 2]].tolist()
+        # One key is a list of one, whoever's integer it is.
+        assert made.pull(3).tolist() == [[2, 3]] == made.pull(numpy.int64(3)).tolist()
+        made.push([[1, 1]], 3)
+        assert made.pull(made.keys(3)).tolist() == [[3, 4]]
+        # NumPy makes an empty list an array of float64.
+        for nothing in ([], (), numpy.array([]), range(0)):
+            assert made.pull(nothing).shape == (0, 2)
+            made.push(numpy.empty((0, 2), "float32"), nothing)
+            made.push([], nothing)
+
+
+def test_lists_of_numbers_are_pushed():
+    made = table(rows=2, width=2)
+    made.push([[1, 2.5], (3, 4)])
+    assert made.push_pull([1] * 4).tolist() == [[2, 3.5], [4, 5]]
+    counts = slackwater.Table("counts", rows=2, dtype="int64", updater="sum", slack=0)
+    counts.push([1, 2])
+    assert counts.pull().tolist() == [1, 2]
+    with pytest.raises(TypeError, match="int64"):
+        counts.push([1, 2.5])
+    with pytest.raises(ValueError, match="the array has 3"):
+        made.push([1, 2, 3])
 
 
 def test_rows_are_written_where_they_are_wanted():

@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 import slackwater
-from slackwater import _slackwater
+from slackwater import _launch, _run, _slackwater
 
 
 @pytest.fixture
@@ -23,9 +23,11 @@ def made(run):
     "values, error, words",
     [
         (numpy.zeros((4, 2), "float64"), TypeError, "table 'made' holds float32, and the array float64"),
-        (numpy.zeros((4, 2), "int16"), TypeError, "numbers of type 'h' fit no table"),
+        (numpy.zeros((4, 2), "int16"), TypeError, "table 'made' holds float32, and the array int16"),
+        (numpy.zeros((4, 2), "complex64"), TypeError, "rows of a table, which are float32, float64 or int64"),
         (numpy.zeros((4, 3), "float32"), ValueError, "4 rows of 2 of table 'made' are 8 numbers, and the array has 12"),
-        ([1.0] * 8, TypeError, "expected an array or a tensor, not list"),
+        (["one"] * 8, TypeError, "dtype"),
+        ({1.0, 2.0}, TypeError, "expected an array or a tensor, not set"),
         (None, TypeError, "not NoneType"),
     ],
 )
@@ -46,12 +48,18 @@ def test_out_must_be_writable_and_fit(made):
 
 def test_keys_must_be_numbers_of_rows(made):
     values = numpy.zeros((1, 2), "float32")
-    with pytest.raises((ValueError, OverflowError)):
-        made.push(values, keys=[-1])
-    with pytest.raises(ValueError, match="not negative"):
-        made.push(values, keys=numpy.array([-1]))
-    with pytest.raises(TypeError, match="keys are integers"):
-        made.push(values, keys=numpy.array([1.5]))
+    for key in (-1, 2**64):
+        for keys in ([key], (key,), key, range(key, key + 1)):
+            with pytest.raises(ValueError, match=f"keys are 64-bit numbers, not negative; {key} is none"):
+                made.push(values, keys=keys)
+    for dtype in ("int8", "int16", "int32", "int64"):
+        with pytest.raises(ValueError, match="not negative; -1 is none"):
+            made.push(values, keys=numpy.array([-1], dtype))
+    for keys in (numpy.array([1.5]), [1.5], numpy.array([True]), "a", {1}, iter([1]), 1.5):
+        with pytest.raises(TypeError, match="keys are integers"):
+            made.push(values, keys=keys)
+        with pytest.raises(TypeError, match="keys are integers"):
+            made.pull(keys)
     with pytest.raises(slackwater.TableError, match="made"):
         made.push(values, keys=[4])
     with pytest.raises(ValueError, match="any key; say which rows"):
@@ -66,11 +74,58 @@ def test_settings_that_make_no_sense_are_refused(run):
         ({"dtype": "float16"}, "float32, float64 or int64, not float16"),
         ({"codecs": ["gzip9"]}, "gzip9"),
         ({"codecs": {"left": []}}, "not left"),
-        ({"width": 0}, "at least"),
+        ({"width": 0}, "width=0 will not do: width is a whole number from 1 on"),
+        ({"rows": 0}, "rows=0 will not do: rows is a whole number from 1 on, or None for a table of any key"),
+        ({"slack": -1}, "slack=-1 will not do: slack is a whole number from 0 on, or None for readers that never wait"),
+        ({"width": 2**32}, "width=4294967296 will not do"),
         ({"initial": ("zero", 1, 1.0)}, "neither 'uniform' nor 'normal'"),
+        ({"initial": ("normal", -1, 1.0)}, "the seed of initial=-1 will not do"),
     ]:
         with pytest.raises(ValueError, match=words):
             slackwater.Table("refused", **settings)
+    for settings, words in [
+        ({"slack": 1.5}, "slack=1.5 will not do: slack is a whole number"),
+        ({"rows": 1.5}, "rows=1.5 will not do"),
+        ({"cached_rows": "many"}, "cached_rows='many' will not do"),
+        ({"rate": "a"}, "rate='a' will not do: a number is wanted"),
+        ({"rate": None}, "rate=None will not do"),
+        ({"updater": 3}, "updater=3 is no string"),
+        ({"codecs": 3}, "codecs=3 will not do"),
+        ({"codecs": [3]}, "codecs are names"),
+        ({"initial": "normal"}, "initial='normal' will not do"),
+    ]:
+        with pytest.raises(TypeError, match=words):
+            slackwater.Table("refused", **settings)
+
+
+def test_settings_are_numbers_of_any_type(run):
+    table = slackwater.Table(
+        "t", rows=numpy.int64(2), width=numpy.uint8(1), updater="sgd", slack=numpy.int32(0), rate=numpy.float32(0.5)
+    )
+    table.push(numpy.ones(2, "float32"))
+    assert table.pull().tolist() == [-0.5, -0.5] and (table.rows, table.width) == (2, 1)
+
+
+def test_what_to_do_without_numpy_is_said():
+    code = """
+import sys
+sys.modules["numpy"] = None
+import array, slackwater
+slackwater.init()
+table = slackwater.Table("t", rows=2, updater="sum", slack=0)
+for call in (table.pull, table.pull_all, lambda: table.push([1.0, 2.0])):
+    try:
+        call()
+    except ModuleNotFoundError as error:
+        print(error)
+out = array.array("f", [0, 0])
+table.push(array.array("f", [1, 2]))
+print(table.pull(out=out))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    *said, rows = done.stdout.splitlines()
+    assert len(said) == 3 and all("pip install numpy" in line and "out=" in line for line in said), done
+    assert rows == "array('f', [1.0, 2.0])"
 
 
 def test_two_tables_of_one_name_must_be_the_same(made):
@@ -169,6 +224,52 @@ def test_ctrl_c_ends_whatever_waits_and_the_run_goes_on():
     second.close()
 
 
+def test_ctrl_c_ends_the_wait_of_one_that_serves_and_the_place_is_free_again():
+    meet = _slackwater.free_address()
+    # Nobody comes to it.
+    server = _slackwater.Server(meet, 1, (1, 1), None, 100.0, 2.0, True)
+    assert blocked(server.wait) < 5
+    begin = time.monotonic()
+    server.end()
+    assert time.monotonic() - begin < 4.5
+    with slackwater.init(meet, rank=0, size=1):
+        pass
+    assert blocked(lambda: slackwater.init(meet, rank=0, size=2)) < 15
+    with slackwater.init(meet, rank=0, size=1):
+        pass
+
+
+def test_a_process_that_serves_ends_by_ctrl_c():
+    code = """
+from slackwater import _slackwater
+server = _slackwater.Server(_slackwater.free_address(), 1, (1, 1), None, 100.0, 2.0, True)
+print("serves", flush=True)
+server.wait()
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "serves\n"
+    # Until it waits.
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in process.communicate(timeout=20)[1]
+    assert process.returncode == -signal.SIGINT
+
+
+@pytest.mark.parametrize("status, failed", [(None, False), (0, False), (3, True), ("no data", True)])
+def test_a_status_says_whether_a_worker_has_failed(status, failed):
+    first, second = _slackwater.Session.embedded(1, 2)
+    with pytest.raises(SystemExit):
+        with _run.Run(first, None, None, ()):
+            sys.exit(status)
+    if failed:
+        with pytest.raises(slackwater.RunError, match=f"lost worker 0: it could not go on: SystemExit: {status}"):
+            second.barrier()
+        second.abandon("it was told")
+    else:
+        second.barrier()
+        second.close()
+
+
 def test_waiting_lets_other_threads_of_python_work():
     first, second = _slackwater.Session.embedded(1, 2)
     waiting = threading.Thread(target=first.barrier)
@@ -201,6 +302,62 @@ os._exit(0)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert "said: lost" in done.stdout, done
+
+
+@pytest.mark.parametrize("shuts_down", [False, True])
+def test_after_a_loss_another_run_begins(shuts_down):
+    meet = _launch.free_address()
+    (servers,) = _launch.start_servers(meet, 1, 1, None, 1.0, True)
+    lost = slackwater.init(meet, patience=1.0)
+    assert slackwater.is_initialized()
+    table = slackwater.Table("t", rows=1, updater="sum")
+    servers.kill()
+    servers.wait()
+    with pytest.raises(slackwater.RunError, match="lost"):
+        while True:
+            table.push([1])
+    assert not slackwater.is_initialized()
+    if shuts_down:
+        # It was said, and is not said again.
+        slackwater.shutdown()
+    run = slackwater.init()
+    assert run is not lost and slackwater.is_initialized()
+    lost.shutdown()
+    slackwater.Table("t", rows=1, updater="sum").push([1])
+    slackwater.shutdown()
+
+
+def test_a_loss_that_no_call_has_told_of_is_told_in_the_end():
+    meet = _launch.free_address()
+    (servers,) = _launch.start_servers(meet, 1, 1, None, 1.0, True)
+    run = slackwater.init(meet, patience=1.0)
+    table = slackwater.Table("t", rows=1, updater="sum")
+    servers.kill()
+    servers.wait()
+    table.push_async([1])
+    limit = time.monotonic() + 20
+    while slackwater.is_initialized():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    assert run._session.is_held and not run._session.told_of_loss
+    with pytest.raises(slackwater.RunError, match="lost"):
+        slackwater.shutdown()
+    run.shutdown()
+
+
+def test_one_that_serves_begins_another_run_where_the_lost_one_met():
+    meet = _launch.free_address()
+    code = f"import slackwater, os; slackwater.init('{meet}', rank=1, size=2, patience=1.0); os.kill(os.getpid(), 9)"
+    other = subprocess.Popen([sys.executable, "-c", code])
+    slackwater.init(meet, rank=0, size=2, patience=1.0)
+    other.wait()
+    with pytest.raises(slackwater.RunError, match="lost"):
+        while True:
+            slackwater.barrier()
+    slackwater.init(meet, rank=0, size=1)
+    assert slackwater.size() == 1
+    slackwater.Table("t", rows=1, updater="sum").push([1])
+    slackwater.shutdown()
 
 
 def test_an_import_brings_neither_numpy_nor_torch():

@@ -49,8 +49,8 @@ pub use log::Log;
 pub use machine::{CodecUse, Membership, Meter, Room, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
 pub use net::{SameHost, Traffic, free_address};
 pub use node::{
-    CheckpointSettings, Leave, NodeError, RecordingError, Replayed, ServerReport, Wait, Watch, describe_checkpoint,
-    replay_file,
+    CheckpointSettings, Leave, Loss, NodeError, RecordingError, Replayed, ServerReport, Wait, Watch,
+    describe_checkpoint, replay_file,
 };
 pub use serve::{Election, ResumeFrom, Serve};
 pub use session::{Session, Shape};

@@ -5,7 +5,7 @@ mod shared;
 
 use crate::log::Logs;
 use crate::table::{Table, TargetNumber};
-use crate::{CodecUse, Error, Ledger, embedded};
+use crate::{CodecUse, Error, Ledger, Loss, embedded};
 use machine::WorkerCounts;
 use net::{Traffic, lock};
 pub use open::Shape;
@@ -110,6 +110,25 @@ impl Session {
     #[must_use]
     pub fn should_leave(&self) -> bool {
         self.shared.driver.is_leaving()
+    }
+
+    /// Why the run is over for this worker, if it is though nobody has closed the session, and whether a call has failed with that. A program
+    /// that was told may begin another run, and need not close this session. Does not block.
+    ///
+    /// ```
+    /// use slackwater::{Session, Shape};
+    ///
+    /// let mut sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// assert_eq!(sessions[0].loss(), None);
+    /// sessions.remove(1).abandon("its data is missing");
+    /// let error = sessions[0].barrier().expect_err("nobody else will come to it");
+    /// let loss = sessions[0].loss().expect("that ends the run");
+    /// assert_eq!((loss.error.to_string(), loss.was_told), (error.to_string(), true));
+    /// # Ok::<(), slackwater::Error>(())
+    /// ```
+    #[must_use]
+    pub fn loss(&self) -> Option<Loss> {
+        self.shared.driver.loss()
     }
 
     /// Whether nodes may come and go in this run while it lasts ([`Membership::Open`](crate::Membership)).

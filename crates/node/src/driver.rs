@@ -69,6 +69,8 @@ struct State {
     /// people were last told.
     silent: BTreeMap<NodeId, (Instant, Instant)>,
     lost: Option<NodeError>,
+    /// Whether the program was told of the loss, by a call that failed with it.
+    told_of_loss: bool,
     /// Whether servers that are lost are done without.
     open: bool,
     farewell: bool,
@@ -76,6 +78,22 @@ struct State {
     /// Writes what codecs have still to send, to the store and under the name of the last checkpoint.
     scribe: Scribe,
     place: (String, String),
+}
+
+/// That a run is over for a worker, though it has not left: every call that waits fails from then on.
+///
+/// ```
+/// use node::{Loss, NodeError};
+///
+/// let loss = Loss { error: NodeError::ToldToLeave, was_told: false };
+/// assert!(loss.error.to_string().starts_with("this node was told to leave"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// What calls fail with.
+    pub error: NodeError,
+    /// Whether one has failed with it: then the program knows.
+    pub was_told: bool,
 }
 
 /// How long a thread waits.
@@ -147,6 +165,7 @@ impl Driver {
             retry_at: BTreeMap::new(),
             silent: BTreeMap::new(),
             lost: None,
+            told_of_loss: false,
             open,
             farewell: false,
             said_goodbye: false,
@@ -281,8 +300,9 @@ impl Driver {
             if let Some(result) = done(&mut state) {
                 return Ok(result);
             }
-            if let Some(lost) = &state.lost {
-                return Err(lost.clone());
+            if let Some(lost) = state.lost.clone() {
+                state.told_of_loss = true;
+                return Err(lost);
             }
             if state.farewell {
                 return Err(NodeError::Closed);
@@ -342,6 +362,12 @@ impl Driver {
     #[must_use]
     pub fn is_leaving(&self) -> bool {
         self.settings.leave.is_asked()
+    }
+
+    /// Why the run is over for this worker, if it is.
+    pub fn loss(&self) -> Option<Loss> {
+        let state = lock(&self.state);
+        state.lost.clone().map(|error| Loss { error, was_told: state.told_of_loss })
     }
 
     /// What the transport has moved.

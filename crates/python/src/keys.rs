@@ -1,11 +1,23 @@
 //! Key lists: which rows, and where the caller's rows are among them.
 
 use crate::memory::{Kind, Memory, Use};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyInt, PyList, PyRange, PyTuple};
 use slackwater::{Placement, TableShape, TableSpec};
 
-/// Rows of a table, made ready once and used again and again: a list that comes back is not sent again.
+/// Rows of a table, made ready once and used again and again: a list that comes back is not sent again. `Table.keys` makes them.
+///
+/// >>> import numpy, slackwater
+/// >>> run = slackwater.init()
+/// >>> table = slackwater.Table("of keys", updater="sum", slack=0)
+/// >>> keys = table.keys([42, 7])
+/// >>> len(keys)
+/// 2
+/// >>> table.push(numpy.array([1, 2], "float32"), keys)
+/// >>> table.pull(keys).tolist()
+/// [1.0, 2.0]
+/// >>> slackwater.shutdown()
 #[pyclass(frozen, module = "slackwater")]
 pub struct Keys {
     pub list: slackwater::Keys,
@@ -27,14 +39,18 @@ impl Keys {
 
     /// The rows that `object` names: integers, in any order, some of them perhaps more than once.
     pub fn of(object: &Bound<'_, PyAny>, spec: &TableSpec) -> PyResult<Self> {
-        let ids: Vec<u64> =
-            if object.is_instance_of::<pyo3::types::PyList>() || object.is_instance_of::<pyo3::types::PyTuple>() {
-                object.extract()?
-            } else if let Some(run) = range_of(object, spec)? {
+        let ids: Vec<u64> = if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+            listed(object)?
+        } else if object.is_instance_of::<PyRange>() {
+            if let Some(run) = run_of(object, spec)? {
                 return Ok(run);
-            } else {
-                ids_of(&Memory::of(object, Use::Read)?)?
-            };
+            }
+            listed(object)?
+        } else if object.is_instance_of::<PyInt>() {
+            vec![id_of(object)?]
+        } else {
+            ids_of(&memory_of(object)?)?
+        };
         let placement = spec.shape.placement();
         let is_run =
             placement == Placement::Ordered && ids.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1]));
@@ -51,28 +67,76 @@ impl Keys {
 }
 
 /// A `range` of step 1 of an ordered or dense table, which takes no list at all.
-fn range_of(object: &Bound<'_, PyAny>, spec: &TableSpec) -> PyResult<Option<Keys>> {
-    if spec.shape.placement() != Placement::Ordered || object.get_type().name()? != "range" {
+fn run_of(object: &Bound<'_, PyAny>, spec: &TableSpec) -> PyResult<Option<Keys>> {
+    let step = object.getattr("step")?;
+    if spec.shape.placement() != Placement::Ordered || !step.eq(1)? || object.len()? == 0 {
         return Ok(None);
     }
-    let bound = |name: &str| object.getattr(name)?.extract::<u64>();
-    if object.getattr("step")?.extract::<i64>()? != 1 {
-        return Err(PyValueError::new_err("a range of keys must have a step of 1; pass a list"));
-    }
-    let (start, stop) = (bound("start")?, bound("stop")?);
-    let stop = stop.max(start);
+    let (start, stop) = (id_of(&object.getattr("start")?)?, id_of(&object.getattr("stop")?)?);
     Ok(Some(Keys { list: slackwater::Keys::run(start..stop), places: None, given: (stop - start) as usize }))
 }
 
+/// The keys of a list, a tuple or a range.
+fn listed(object: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
+    // At once if all is well, and else one after another, to say which it is.
+    if let Ok(ids) = object.extract() {
+        return Ok(ids);
+    }
+    object.try_iter()?.map(|id| id_of(&id?)).collect()
+}
+
+fn id_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let name = object.get_type().name()?;
+    if object.is_instance_of::<PyBool>() || !object.hasattr("__index__")? {
+        return Err(PyTypeError::new_err(format!("keys are integers, not {name}")));
+    }
+    object.extract().map_err(|error: PyErr| match error.is_instance_of::<PyOverflowError>(object.py()) {
+        true => no_key(&object.to_string()),
+        false => error,
+    })
+}
+
+fn no_key(id: &str) -> PyErr {
+    PyValueError::new_err(format!("keys are 64-bit numbers, not negative; {id} is none"))
+}
+
+/// Memory that keys are read from. They are copied anyway, so they may lie anyhow.
+fn memory_of(object: &Bound<'_, PyAny>) -> PyResult<Memory> {
+    Memory::of(object, Use::Read).or_else(|error: PyErr| {
+        let py = object.py();
+        if error.is_instance_of::<PyTypeError>(py) {
+            let name = object.get_type().name()?;
+            let text = format!("keys are integers: a list, a range, an array or a tensor of them, or one; not {name}");
+            let wrong = PyTypeError::new_err(text);
+            wrong.set_cause(py, Some(error));
+            return Err(wrong);
+        }
+        // Of what is not contiguous PyTorch and NumPy make a copy that is.
+        let copy = object.call_method0("contiguous").or_else(|_| object.call_method0("copy"));
+        copy.and_then(|copy| Memory::of(&copy, Use::Read)).map_err(|_| error)
+    })
+}
+
 fn ids_of(memory: &Memory) -> PyResult<Vec<u64>> {
-    let negative = || PyValueError::new_err("keys are 64-bit numbers, not negative");
-    let unsigned = |id: i64| u64::try_from(id).map_err(|_| negative());
+    fn ids<T: Copy + Into<i128>>(numbers: &[T]) -> PyResult<Vec<u64>> {
+        let id = |number: &T| u64::try_from((*number).into()).map_err(|_| no_key(&(*number).into().to_string()));
+        numbers.iter().map(id).collect()
+    }
+    if memory.count() == 0 {
+        // Of whatever type: NumPy makes an empty list an array of float64.
+        return Ok(Vec::new());
+    }
     // SAFETY: of each kind the numbers are what it says, and the caller holds the interpreter while they are read.
     unsafe {
         match memory.kind {
             Kind::U64 => Ok(memory.numbers::<u64>().to_vec()),
-            Kind::I64 => memory.numbers::<i64>().iter().map(|id| unsigned(*id)).collect(),
-            Kind::I32 => memory.numbers::<i32>().iter().map(|id| unsigned(i64::from(*id))).collect(),
+            Kind::I64 => ids(memory.numbers::<i64>()),
+            Kind::I32 => ids(memory.numbers::<i32>()),
+            Kind::I16 => ids(memory.numbers::<i16>()),
+            Kind::I8 => ids(memory.numbers::<i8>()),
+            Kind::U32 => ids(memory.numbers::<u32>()),
+            Kind::U16 => ids(memory.numbers::<u16>()),
+            Kind::U8 => ids(memory.numbers::<u8>()),
             kind => Err(PyTypeError::new_err(format!("keys are integers, not {}", kind.name()))),
         }
     }

@@ -29,7 +29,20 @@ pub struct Leases {
     process: u32,
 }
 
-/// One range of the input in one epoch.
+/// One range of the input in one epoch, this worker's to learn from until it is committed. `slackwater.leases` gives them out.
+///
+/// >>> import numpy, slackwater
+/// >>> run = slackwater.init()
+/// >>> table = slackwater.Table("of leases", rows=1, updater="sum", slack=0)
+/// >>> leases = slackwater.leases("a data set", ranges=2)
+/// >>> lease = next(leases)
+/// >>> lease.number, lease.epoch, lease.range, lease.is_committed
+/// (0, 0, 0, False)
+/// >>> table.push(numpy.ones(1, "float32"), lease=lease)
+/// >>> leases.commit(lease)
+/// >>> lease.is_committed
+/// True
+/// >>> slackwater.shutdown()
 #[pyclass(frozen, module = "slackwater")]
 pub struct Lease {
     /// Nothing once it is committed.
@@ -113,21 +126,25 @@ impl Leases {
 
 #[pymethods]
 impl Lease {
+    /// `epoch * ranges + range`.
     #[getter]
     fn number(&self) -> u64 {
         self.number
     }
 
+    /// Which pass over the input it is of, from 0.
     #[getter]
     fn epoch(&self) -> u64 {
         self.epoch
     }
 
+    /// Which range of the input it is, from 0.
     #[getter]
     fn range(&self) -> u64 {
         self.range
     }
 
+    /// Whether it was committed: nothing more can be pushed for it.
     #[getter]
     fn is_committed(&self) -> bool {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner).is_none()

@@ -15,7 +15,13 @@ pub enum Kind {
     F64,
     I64,
     U64,
+    /// Integers that no table holds, but that keys may be.
+    I8,
+    I16,
     I32,
+    U8,
+    U16,
+    U32,
 }
 
 impl Kind {
@@ -26,12 +32,22 @@ impl Kind {
             (Code::Signed, 8) => Some(Self::I64),
             (Code::Unsigned, 8) => Some(Self::U64),
             (Code::Signed, 4) => Some(Self::I32),
+            (Code::Signed, 2) => Some(Self::I16),
+            (Code::Signed, 1) => Some(Self::I8),
+            (Code::Unsigned, 4) => Some(Self::U32),
+            (Code::Unsigned, 2) => Some(Self::U16),
+            (Code::Unsigned, 1) => Some(Self::U8),
             _ => None,
         }
     }
 
     fn bytes(self) -> usize {
-        if matches!(self, Self::F32 | Self::I32) { 4 } else { 8 }
+        match self {
+            Self::F64 | Self::I64 | Self::U64 => 8,
+            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::I16 | Self::U16 => 2,
+            Self::I8 | Self::U8 => 1,
+        }
     }
 
     pub fn holds(self, number: NumberType) -> bool {
@@ -48,7 +64,12 @@ impl Kind {
             Self::F64 => "float64",
             Self::I64 => "int64",
             Self::U64 => "uint64",
+            Self::I8 => "int8",
+            Self::I16 => "int16",
             Self::I32 => "int32",
+            Self::U8 => "uint8",
+            Self::U16 => "uint16",
+            Self::U32 => "uint32",
         }
     }
 }
@@ -177,8 +198,8 @@ impl Memory {
             .unwrap_or(format)
         {
             b"f" | b"d" => Some(Code::Float),
-            b"i" | b"l" | b"q" => Some(Code::Signed),
-            b"I" | b"L" | b"Q" => Some(Code::Unsigned),
+            b"b" | b"h" | b"i" | b"l" | b"q" => Some(Code::Signed),
+            b"B" | b"H" | b"I" | b"L" | b"Q" => Some(Code::Unsigned),
             _ => None,
         };
         let kind = code.and_then(|code| Kind::of(code, buffer.itemsize as usize));
@@ -307,7 +328,10 @@ fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
 }
 
 fn unusable(kind: &str) -> PyErr {
-    PyTypeError::new_err(format!("numbers of type '{kind}' fit no table; convert them to float32, float64 or int64"))
+    let text = format!(
+        "numbers of type '{kind}' are neither rows of a table, which are float32, float64 or int64, nor keys, which are integers"
+    );
+    PyTypeError::new_err(text)
 }
 
 /// Memory that a pull writes to. Python's object lives until this is gone.

@@ -1,20 +1,39 @@
 //! Servers, and the coordinator, as threads of this process.
 
 use crate::error;
-use crate::session::{check_process, interruptible, seconds};
+use crate::session::{LOOK, check_process, seconds};
 use pyo3::prelude::*;
-use slackwater::{Connect, Membership, SameHost, Serve, Shape};
+use slackwater::{Connect, Leave, Membership, SameHost, Serve, Shape};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Into how many slices tables are cut for each server where servers may be lost: as the command does.
 const SLICES: u32 = 8;
 
+/// How long servers that are told to end may take over it: what they say to others is said by then.
+const GOODBYE: Duration = Duration::from_secs(5);
+
 /// Servers of a run of several processes that are threads of this one, and its coordinator if a shape is given.
 #[pyclass(frozen, module = "slackwater")]
 pub struct Server {
-    thread: Mutex<Option<JoinHandle<Result<(), slackwater::Error>>>>,
+    thread: Mutex<Option<Serving>>,
+    leave: Leave,
     process: u32,
+}
+
+type Serving = JoinHandle<Result<(), slackwater::Error>>;
+
+impl Server {
+    /// The thread, if it has ended and nobody has heard how.
+    fn ended(&self) -> Option<Serving> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.as_ref().is_some_and(JoinHandle::is_finished) { thread.take() } else { None }
+    }
+
+    fn is_heard_of(&self) -> bool {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
 }
 
 #[pymethods]
@@ -40,6 +59,7 @@ impl Server {
             same_host: if shared_memory { SameHost::SharedMemory } else { SameHost::Tcp },
             ..Connect::to(meet)
         };
+        let leave = connect.leave.clone();
         let serve = Serve {
             threads,
             coordinate: coordinate.map(|(servers, workers)| Shape { servers, workers }),
@@ -47,17 +67,34 @@ impl Server {
             ..Serve::new(connect)
         };
         let thread = std::thread::Builder::new().name("slackwater server".into()).spawn(move || serve.run().map(drop));
-        Ok(Self { thread: Mutex::new(Some(thread?)), process: std::process::id() })
+        Ok(Self { thread: Mutex::new(Some(thread?)), leave, process: std::process::id() })
     }
 
-    /// Waits until every worker has left. Fails as serving did.
+    /// Waits until every worker has left. Fails as serving did. Ctrl-C ends the wait at once: the servers are told to leave, and do so while the
+    /// program goes on, which may wait again. No thread of theirs keeps a process from ending.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         check_process(self.process)?;
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(thread) = thread else { return Ok(()) };
-        match interruptible(py, move || thread.join(), || {})? {
-            Ok(result) => result.map_err(|error| error::raise(py, error)),
-            Err(panic) => std::panic::resume_unwind(panic),
+        loop {
+            match self.ended().map(JoinHandle::join) {
+                Some(Ok(result)) => return result.map_err(|error| error::raise(py, error)),
+                Some(Err(panic)) => std::panic::resume_unwind(panic),
+                None if self.is_heard_of() => return Ok(()),
+                None => py.detach(|| std::thread::sleep(LOOK / 10)),
+            }
+            py.check_signals().inspect_err(|_| self.leave.ask())?;
         }
+    }
+
+    /// Tells the servers to leave and gives them a few seconds, so that what they listen at is free again. Says nothing of how serving went: for a
+    /// run that is lost, or never began.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        check_process(self.process)?;
+        self.leave.ask();
+        let begin = Instant::now();
+        while self.ended().is_none() && !self.is_heard_of() && begin.elapsed() < GOODBYE {
+            py.detach(|| std::thread::sleep(LOOK / 10));
+            py.check_signals()?;
+        }
+        Ok(())
     }
 }

@@ -5,12 +5,12 @@ use crate::leases::{Leases, Terms};
 use crate::table::{Spec, Table};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use slackwater::{Connect, SameHost, Shape};
+use slackwater::{Connect, Loss, SameHost, Shape};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A thread that waits for another of ours looks for signals this often.
-const LOOK: Duration = Duration::from_millis(50);
+pub const LOOK: Duration = Duration::from_millis(50);
 
 /// A worker's place in a run: rank, clock, barrier, tables.
 #[pyclass(frozen, module = "slackwater")]
@@ -35,7 +35,7 @@ pub fn check_process(process: u32) -> PyResult<()> {
 }
 
 /// Runs `work` in a thread of its own, while this one looks for signals. `stop` is called if one raises something.
-pub fn interruptible<R: Send + 'static>(
+fn interruptible<R: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> R + Send + 'static,
     stop: impl Fn(),
@@ -74,6 +74,12 @@ impl Session {
     fn take(&self) -> Option<slackwater::Session> {
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
         session.and_then(Arc::into_inner)
+    }
+
+    /// Why the run is over, if it is. The machine that knows may be held by a thread that waits for the interpreter.
+    fn loss(&self, py: Python<'_>) -> Option<Loss> {
+        let session = self.open().ok()?;
+        py.detach(move || session.loss())
     }
 
     fn call(
@@ -133,10 +139,22 @@ impl Session {
         self.servers
     }
 
-    /// Whether the session can be used: it is open, and this is the process that began it.
+    /// Whether the session is there to be closed: nobody has, and this is the process that began it.
     #[getter]
-    fn is_open(&self) -> bool {
+    fn is_held(&self) -> bool {
         self.process == std::process::id() && self.session.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Whether the session can be used: it is held, and the run is not lost.
+    #[getter]
+    fn is_open(&self, py: Python<'_>) -> bool {
+        self.is_held() && self.loss(py).is_none()
+    }
+
+    /// Whether the run is lost, and a call has said so.
+    #[getter]
+    fn told_of_loss(&self, py: Python<'_>) -> bool {
+        self.loss(py).is_some_and(|loss| loss.was_told)
     }
 
     /// Whether the run was under way when this worker came.
@@ -207,7 +225,11 @@ impl Session {
 
     /// Leaves as one that cannot go on: the others are told, and why.
     fn abandon(&self, py: Python<'_>, reason: &str) {
-        if let (Some(session), true) = (self.take(), self.process == std::process::id()) {
+        // A forked process takes nothing: what it let go of would wait for threads that it does not have.
+        if self.process != std::process::id() {
+            return;
+        }
+        if let Some(session) = self.take() {
             py.detach(|| session.abandon(reason));
         }
     }

@@ -7,10 +7,20 @@ use pyo3::prelude::*;
 use slackwater::{FailedClock, FromOutcome, Rows};
 use std::sync::{Mutex, PoisonError};
 
-/// A push or pull under way.
 /// The clock, the worker, the row and why.
 type Failure = (u64, u32, Option<u64>, String);
 
+/// A push or pull under way: `push_async`, `pull_async` and `push_pull_async` of a table return it at once.
+///
+/// >>> import numpy, slackwater
+/// >>> run = slackwater.init()
+/// >>> table = slackwater.Table("of tickets", rows=2, updater="sum", slack=0)
+/// >>> push = table.push_async(numpy.ones(2, "float32"))
+/// >>> pull = table.pull_async()        # both are under way
+/// >>> push.wait()
+/// >>> pull.wait().tolist(), pull.done(), pull.staleness
+/// ([1.0, 1.0], True, 0)
+/// >>> slackwater.shutdown()
 #[pyclass(frozen, module = "slackwater")]
 pub struct Ticket {
     state: Mutex<State>,

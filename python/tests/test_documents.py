@@ -1,0 +1,91 @@
+"""What the package says of itself: examples run, and the stub has what the compiled half has."""
+
+import ast
+import doctest
+import inspect
+import pathlib
+
+import pytest
+
+import slackwater
+from slackwater import _leases, _run, _slackwater, _table
+
+HAVE_EXAMPLES = [
+    slackwater.Table,
+    slackwater.Table.keys,
+    slackwater.Table.pull,
+    slackwater.Table.pull_async,
+    slackwater.Table.push,
+    slackwater.Table.push_async,
+    slackwater.Table.push_pull,
+    slackwater.Keys,
+    slackwater.Lease,
+    slackwater.Run,
+    slackwater.Ticket,
+    slackwater.barrier,
+    slackwater.clock,
+    slackwater.init,
+    slackwater.launch,
+    slackwater.leases,
+    slackwater.local_rank,
+]
+
+
+@pytest.mark.parametrize("module", [_table, _run, _leases], ids=lambda module: module.__name__)
+def test_examples_run(module):
+    done = doctest.testmod(module)
+    assert done.failed == 0 and done.attempted > 0
+
+
+@pytest.mark.parametrize("kind", [slackwater.Ticket, slackwater.Lease, slackwater.Keys], ids=lambda kind: kind.__name__)
+def test_examples_of_compiled_types_run(kind):
+    example = doctest.DocTestParser().get_doctest(kind.__doc__, {}, kind.__name__, None, 0)
+    done = doctest.DocTestRunner().run(example)
+    assert done.failed == 0 and done.attempted > 0
+
+
+@pytest.mark.parametrize("item", HAVE_EXAMPLES, ids=lambda item: item.__qualname__)
+def test_what_is_used_most_has_an_example(item):
+    assert ">>> " in item.__doc__
+
+
+def test_everything_public_says_what_it_is():
+    for name in slackwater.__all__:
+        item = getattr(slackwater, name)
+        assert name == "__version__" or item.__doc__, name
+        if inspect.isclass(item):
+            members = [member for member in vars(item) if not member.startswith("_")]
+            assert [member for member in members if not getattr(item, member).__doc__] == [], name
+
+
+def test_launch_shows_all_its_settings():
+    from slackwater import _launch
+
+    assert inspect.signature(slackwater.launch) == inspect.signature(_launch.launch)
+    for setting in ("copies", "patience", "shared_memory"):
+        assert f"``{setting}``" in slackwater.launch.__doc__
+
+
+def plain(names):
+    """Without those that Python calls by itself, which are there or not as it pleases."""
+    return {name for name in names if not name.startswith("_")}
+
+
+def stated():
+    """What the stub says that there is: names, and for each class those of its members."""
+    stub = pathlib.Path(_table.__file__).with_name("_slackwater.pyi")
+    for item in ast.parse(stub.read_text()).body:
+        if isinstance(item, ast.ClassDef):
+            yield item.name, {member.name for member in item.body if isinstance(member, ast.FunctionDef)}
+        elif isinstance(item, ast.FunctionDef):
+            yield item.name, None
+        elif isinstance(item, ast.AnnAssign):
+            yield item.target.id, None
+
+
+def test_the_stub_has_what_the_compiled_half_has():
+    stub = dict(stated())
+    assert set(stub) == {name for name in vars(_slackwater) if not name.startswith("__")} | {"__version__"}
+    for name, members in stub.items():
+        if members is not None:
+            assert plain(members) == plain(vars(getattr(_slackwater, name))), name

@@ -1,0 +1,161 @@
+"""Launchers: what they refuse, what they pass on, and that nothing outlives them."""
+
+import os
+import pty
+import subprocess
+import sys
+import time
+
+import pytest
+
+RUN = [sys.executable, "-m", "slackwater.run"]
+# What takes a tenth of this has not hung.
+LONG_SECONDS = 60
+
+
+def until(happens, seconds=LONG_SECONDS):
+    limit = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < limit, "it does not happen"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        (["--servers", "0"], "--servers: a run needs one at least, not 0"),
+        (["--workers", "0"], "a run needs one at least, not 0"),
+        (["--workers", "-1"], "a run needs one at least, not -1"),
+        (["--copies", "0"], "--copies: a run needs one at least, not 0"),
+        (["--patience", "0"], "0 s is no time to wait"),
+        (["--nnodes", "2"], "torchrun --nnodes 2"),
+    ],
+)
+def test_what_makes_no_run_is_refused(wrong, words, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("print('it ran')")
+    done = subprocess.run([*RUN, *wrong, str(script)], capture_output=True, text=True, timeout=LONG_SECONDS)
+    assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr, done
+    assert done.stdout == ""
+
+
+def test_torchruns_words_for_one_host_will_do(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import sys, slackwater\nslackwater.init()\nsys.stdout.write(f'{slackwater.size()}\\n')")
+    words = ["--standalone", "--nnodes", "1", "--nproc-per-node", "2", "--servers", "1"]
+    done = subprocess.run([*RUN, *words, str(script)], capture_output=True, text=True, timeout=LONG_SECONDS)
+    assert (done.returncode, done.stdout) == (0, "2\n2\n"), done
+
+
+COUNTS = """
+import os, pathlib, signal, sys, time
+folder, rank = pathlib.Path(sys.argv[1]), os.environ["RANK"]
+count = 0
+def note(*_):
+    global count
+    count += 1
+signal.signal(signal.SIGINT, note)
+(folder / f"ready {rank}").touch()
+limit = time.monotonic() + 60
+while count == 0 and time.monotonic() < limit:
+    time.sleep(0.01)
+# For another that might come.
+time.sleep(0.5)
+(folder / f"count {rank}").write_text(str(count))
+sys.exit(3)
+"""
+
+
+def test_a_terminals_ctrl_c_reaches_each_worker_once(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(COUNTS)
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(sys.executable, [*RUN, "--workers", "2", "--servers", "1", "--patience", "1", str(script), str(tmp_path)])
+    until(lambda: len(list(tmp_path.glob("ready *"))) == 2)
+    os.write(terminal, b"\x03")
+    until(lambda: len(list(tmp_path.glob("count *"))) == 2)
+    assert [(tmp_path / f"count {rank}").read_text() for rank in range(2)] == ["1", "1"]
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    os.close(terminal)
+
+
+def fields(process):
+    """What /proc says of a process: its state and its parent; nothing if it is gone."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            state, parent = file.read().rpartition(")")[2].split()[:2]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if state == "Z" else (state, int(parent))
+
+
+def children(parent):
+    processes = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    return [process for process in processes if (fields(process) or (None, None))[1] == parent]
+
+
+def says_that_it_is_there(folder):
+    open(os.path.join(folder, f"there {os.getpid()}"), "w").close()
+    time.sleep(200)
+
+
+class ComesLate:
+    """Unpickled by workers before they join, and takes long over that: the servers wait for them."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __setstate__(self, state):
+        says_that_it_is_there(state["folder"])
+
+    def __call__(self):
+        raise AssertionError("nobody comes to that")
+
+
+LAUNCHES = """
+import sys, slackwater, test_launch
+if __name__ == "__main__":
+    slackwater.launch(test_launch.ComesLate(sys.argv[1]), workers=2, servers=2, copies=2, patience=60.0)
+"""
+IS_RUN = "import sys, slackwater, test_launch\nslackwater.init()\ntest_launch.says_that_it_is_there(sys.argv[1])"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+@pytest.mark.parametrize("way", ["run", "launch"])
+def test_neither_servers_nor_workers_outlive_a_launcher_that_is_killed(way, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(IS_RUN if way == "run" else LAUNCHES)
+    command = [*RUN, "--workers", "2", "--servers", "2", "--copies", "2", "--patience", "60"] if way == "run" else [sys.executable]
+    told = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    launcher = subprocess.Popen([*command, str(script), str(tmp_path)], env=told, stderr=subprocess.DEVNULL)
+    until(lambda: len(list(tmp_path.glob("there *"))) == 2)
+    started = children(launcher.pid)
+    # A coordinator, servers and workers; and what multiprocessing starts for itself, which is not ours.
+    assert len(started) >= 5, started
+    launcher.kill()
+    launcher.wait()
+    # Long before they could have missed each other.
+    until(lambda: not any(map(fields, started)), 10)
+
+
+FORKS = """
+import torch, slackwater
+
+def compute():
+    return float((torch.arange(2_000_000, dtype=torch.float32) % 2).sum())
+
+if __name__ == "__main__":
+    torch.set_num_threads(4)
+    expected = compute()
+    assert slackwater.launch(compute, workers=2, servers=1) == [expected, expected]
+    print("it is the same")
+"""
+
+
+def test_a_program_that_has_computed_with_threads_can_launch_its_own_functions(tmp_path):
+    pytest.importorskip("torch")
+    script = tmp_path / "script.py"
+    script.write_text(FORKS)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=LONG_SECONDS)
+    assert done.stdout == "it is the same\n", done
