@@ -30,7 +30,7 @@ def together(monkeypatch):
         found, failed = [None] * workers, []
 
         def one(place):
-            here.run = _run.Run(sessions[place], None, ())
+            here.run = _run.Run(sessions[place], None, None, ())
             try:
                 found[place] = work(place, *arguments)
                 sessions[place].close()
