@@ -16,6 +16,7 @@ class Buffers:
 
     def __init__(self, model: torch.nn.Module, run: Any, number: int, slack: int, **_: Any):
         self.run = run
+        self.first = min(run._session.live_ranks(), default=run.rank)
         self.table: Optional[Table] = None
         tensors = [buffer for buffer in model.buffers() if buffer is not None]
         if not tensors or run.size == 1 and not run._session.others_may_come:
@@ -34,20 +35,19 @@ class Buffers:
             self.keys[rank] = self.table.keys(torch.arange(self.bits.rows) + (rank << 32))
         return self.keys[rank]
 
-    def _first(self) -> int:
-        return min(self.run._session.live_ranks(), default=self.run.rank)
-
     def push(self) -> Optional[Ticket]:
         """Pushes this worker's, if it is the first."""
-        if self.table is None or self._first() != self.run.rank:
+        # Until the next push: one that leaves after this clock has pushed in it.
+        self.first = min(self.run._session.live_ranks(), default=self.run.rank)
+        if self.table is None or self.first != self.run.rank:
             return None
         return self.table.push_async(self.bits.gather(), self._rows_of(self.run.rank))
 
     def ask(self) -> Optional[Ticket]:
         """Asks for the first worker's, if that is another."""
-        if self.table is None or self._first() == self.run.rank:
+        if self.table is None or self.first == self.run.rank:
             return None
-        return self.table.pull_async(self._rows_of(self._first()), out=self.bits.memory)
+        return self.table.pull_async(self._rows_of(self.first), out=self.bits.memory)
 
     def take(self, ticket: Optional[Ticket]) -> None:
         """Waits for what was asked for."""
