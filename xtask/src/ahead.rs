@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::{
-    fuzz,
+    fuzz, python,
     run::cargo,
     steps::{Step, Work},
 };
@@ -84,6 +84,8 @@ fn see_through(mut child: Child, end: &AtomicBool) {
 /// A build that a later step begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Build {
+    /// What the Python package is tested with.
+    Python,
     Fuzz,
     Cargo(&'static str),
 }
@@ -91,6 +93,7 @@ enum Build {
 impl Build {
     fn command(self, root: &Path) -> Option<Command> {
         let inner = match self {
+            Self::Python => python::fetch(root),
             Self::Fuzz => fuzz::build(root).ok()?,
             Self::Cargo(arguments) => {
                 let mut command = cargo(root);
@@ -105,9 +108,10 @@ impl Build {
     }
 }
 
-/// What can be built ahead of these steps: all fuzz targets at once, and what clippy looks at.
+/// What can be built ahead of these steps: what the Python package needs, which is mostly waited for, then all fuzz targets at once, and what clippy looks at.
 fn arguments(later: &[Step]) -> Vec<Build> {
-    let mut builds = Vec::new();
+    let is_python = |step: &&Step| matches!(step.work, Work::Python(_));
+    let mut builds: Vec<Build> = later.iter().filter(is_python).map(|_| Build::Python).collect();
     for step in later {
         let build = match &step.work {
             Work::Fuzz { .. } => Build::Fuzz,
@@ -124,6 +128,7 @@ fn arguments(later: &[Step]) -> Vec<Build> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::python::Part;
 
     fn step(work: Work) -> Step {
         Step { name: String::new(), work, leaves_room: false }
@@ -133,9 +138,15 @@ mod tests {
     fn each_thing_is_built_once() {
         let fuzz = |target: &str| step(Work::Fuzz { target: target.to_owned(), runs: 1 });
         let cargo = |arguments| step(Work::Cargo { variable: None, arguments });
-        let later =
-            [fuzz("frame"), fuzz("message"), cargo("fmt --check"), cargo("clippy --workspace"), step(Work::Graph)];
-        assert_eq!(arguments(&later), [Build::Fuzz, Build::Cargo("clippy --workspace")]);
+        let later = [
+            fuzz("frame"),
+            fuzz("message"),
+            step(Work::Python(Part::Core)),
+            cargo("fmt --check"),
+            cargo("clippy --workspace"),
+            step(Work::Graph),
+        ];
+        assert_eq!(arguments(&later), [Build::Python, Build::Fuzz, Build::Cargo("clippy --workspace")]);
     }
 
     #[test]

@@ -8,10 +8,10 @@ use crate::run::{Failure, cargo, succeed};
 /// How much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Built as the other crates are, and tested with NumPy; with PyTorch, too, where the environment has it, which includes equality with
-    /// DistributedDataParallel. Where NumPy cannot be had, only used without. Less than a minute once it is built.
+    /// Built as the other crates are, and tested with NumPy and PyTorch, which includes equality with DistributedDataParallel. Where those cannot be
+    /// fetched, tested without. Two minutes once all is there.
     Core,
-    /// Installed from its wheel, also where there is nothing but Python, and tested with PyTorch, which is installed if it must be.
+    /// Installed from its wheel, also where there is nothing but Python; every test there is, the examples to their end, and the figures.
     Whole,
 }
 
@@ -31,9 +31,30 @@ assert not {'numpy', 'torch'} & set(sys.modules)
 /// nothing is built a second time.
 const BUILD: &str = "build --workspace --lib --examples";
 
+/// What tests need.
+const BASE: [&str; 2] = ["numpy", "pytest"];
+const TORCH: &str = "torch";
+
+/// Where tests run.
+const ENVIRONMENT: &str = "target/python";
+
+/// Fetches what the tests need into their environment, unless it is there: a minute or two, most of which it waits.
+pub fn fetch(root: &Path) -> Command {
+    let needs = [&BASE[..], &[TORCH]].concat();
+    let (imports, packages) = (needs.join(", "), needs.join(" "));
+    // Compiled when they are first imported, those that are.
+    let script = format!(
+        "test -x {ENVIRONMENT}/bin/python || python3 -m venv {ENVIRONMENT}; {ENVIRONMENT}/bin/python -c 'import {imports}' || \
+         {ENVIRONMENT}/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --retries=1 --timeout=20 {packages}"
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).current_dir(root);
+    command
+}
+
 /// Builds, installs and tests.
 pub fn run(root: &Path, part: Part) -> Result<(), Failure> {
-    let folder = root.join("target/python");
+    let folder = root.join(ENVIRONMENT);
     let python = folder.join("bin/python");
     if !python.exists() {
         let mut make = Command::new("python3");
@@ -51,10 +72,12 @@ fn test_core(root: &Path, folder: &Path, python: &Path) -> Result<(), Failure> {
     build.args(BUILD.split(' '));
     succeed(build)?;
     let package = lay_out(root, folder)?;
-    let needs = ["numpy", "pytest"];
     // Whoever has no network should not wait for it.
-    let fetch = [&["--retries=1", "--timeout=20"][..], &needs].concat();
-    if !imports(python, &needs) && succeed(pip(python, root, &fetch)).is_err() {
+    let without_torch = [&["--retries=1", "--timeout=20"][..], &BASE].concat();
+    if !imports(python, &[&BASE[..], &[TORCH]].concat())
+        && succeed(fetch(root)).is_err()
+        && succeed(pip(python, root, &without_torch)).is_err()
+    {
         println!(
             "    SKIPPED: python/tests, for which NumPy and pytest could not be fetched; the package is only used without them"
         );
@@ -62,11 +85,8 @@ fn test_core(root: &Path, folder: &Path, python: &Path) -> Result<(), Failure> {
         usage.args(["-c", USE]).env("PYTHONPATH", package);
         return succeed(usage);
     }
-    if !imports(python, &["torch"]) {
-        println!(
-            "    SKIPPED: tests of slackwater.torch, since {} has no PyTorch; `cargo xtask python` runs them",
-            folder.display()
-        );
+    if !imports(python, &[TORCH]) {
+        println!("    SKIPPED: tests of slackwater.torch, for which PyTorch could not be fetched");
     }
     let mut test = pytest(python, root);
     test.args(["-m", "not slow"]).env("PYTHONPATH", package);
@@ -74,14 +94,14 @@ fn test_core(root: &Path, folder: &Path, python: &Path) -> Result<(), Failure> {
 }
 
 fn test_whole(root: &Path, folder: &Path, python: &Path) -> Result<(), Failure> {
-    let needs = ["numpy", "pytest", "torch"];
-    if !imports(python, &needs) {
-        succeed(pip(python, root, &needs))?;
-    }
+    succeed(fetch(root))?;
     let wheel = build_wheel(root, python, folder)?;
     succeed(pip(python, root, &["--force-reinstall", "--no-deps", &wheel]))?;
     install_bare(root, &folder.join("bare"), &wheel)?;
-    succeed(pytest(python, root))
+    succeed(pytest(python, root))?;
+    let mut bench = Command::new(python);
+    bench.args(["-m", "slackwater.bench", "--json"]).current_dir(folder);
+    succeed(bench)
 }
 
 fn pytest(python: &Path, root: &Path) -> Command {
