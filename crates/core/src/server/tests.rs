@@ -248,6 +248,21 @@ fn set(first: u64, values: Vec<f32>) -> Message {
     Message::Push(Push { writes: Writes::Rows, ..wire })
 }
 
+/// A read of the first rows as they are kept.
+fn kept(count: u64) -> Message {
+    Message::Pull(Pull {
+        table: TableId(0),
+        shard: ShardId(0),
+        request: 1,
+        after: 0,
+        frontier: Clock(0),
+        subscribe: false,
+        steps: None,
+        wants: Wants::Kept,
+        keys: KeyPart::Run { first: Position(0), count },
+    })
+}
+
 fn rows(answers: &[Message]) -> Vec<f32> {
     let last = answers.iter().rev().find_map(|answer| match answer {
         Message::Pulled(pulled) => pulled.values.numbers::<f32>().map(<[f32]>::to_vec),
@@ -260,19 +275,6 @@ fn rows(answers: &[Message]) -> Vec<f32> {
 fn rows_that_are_no_rows_are_refused_whole_and_those_there_stay() {
     let adagrad = types::UpdaterSpec::Adagrad { rate: 1.0, epsilon: 0.0 };
     let spec = TableSpec::dense("t", 2, 1).updater(adagrad);
-    let kept = || {
-        Message::Pull(Pull {
-            table: TableId(0),
-            shard: ShardId(0),
-            request: 1,
-            after: 0,
-            frontier: Clock(0),
-            subscribe: false,
-            steps: None,
-            wants: Wants::Kept,
-            keys: KeyPart::Run { first: Position(0), count: 2 },
-        })
-    };
     let whole = |values: Vec<f32>, count, number| {
         let Message::Push(push) = set(0, values) else { unreachable!("a push") };
         Message::Push(Push { keys: KeyPart::Run { first: Position(0), count }, number, ..push })
@@ -293,7 +295,7 @@ fn rows_that_are_no_rows_are_refused_whole_and_those_there_stay() {
         (whole(vec![1.0; 6], 3, NumberType::F32), Some(Refusal::OutOfRange { position: Position(2) })),
     ];
     for (message, refusal) in cases {
-        let all = answers(&spec, [(0, push(0, vec![2.0, 3.0])), (0, message), (0, kept())]);
+        let all = answers(&spec, [(0, push(0, vec![2.0, 3.0])), (0, message), (0, kept(2))]);
         let expected = if refusal.is_none() { [1.0; 4] } else { [-1.0, 4.0, -1.0, 9.0] };
         assert_eq!(rows(&all), expected, "{refusal:?}");
         assert_eq!(refusals(all), refusal.into_iter().collect::<Vec<_>>());
@@ -316,6 +318,9 @@ fn rows_are_set_once_however_often_they_arrive() {
     }
     let counts = server.counts().shards;
     assert_eq!((counts.parts, counts.repeated), (2, 1));
+    let head = Head { source: Source(1), ..Head::plain(NodeId::Worker(0), NODE) };
+    server.handle(Time(0), Frame { head, message: kept(1) }, &mut out);
+    assert_eq!(rows(&out.drain().map(|frame| frame.message).collect::<Vec<_>>()), [6.0]);
 }
 
 /// Rows that are to be set in a table that combines by clock fail nobody's clock, and what a codec has made are no rows.
