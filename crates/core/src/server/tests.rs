@@ -326,17 +326,19 @@ fn rows_are_set_once_however_often_they_arrive() {
 /// Rows that are to be set in a table that combines by clock fail nobody's clock, and what a codec has made are no rows.
 #[test]
 fn rows_that_are_not_for_setting_are_refused_and_nothing_else_comes_of_it() {
-    let by_clock = TableSpec::dense("t", 1, 1).combine(Combine::Clock(Reduce::Sum));
-    for (spec, codecs, refusal) in [
-        (by_clock, [0; 8], Refusal::SetByClock),
-        (TableSpec::dense("t", 1, 1), [99, 0, 0, 0, 0, 0, 0, 0], Refusal::Undecodable),
-    ] {
+    let spec = TableSpec::dense("t", 2, 1);
+    let by_clock = spec.clone().combine(Combine::Clock(Reduce::Sum));
+    let halved = codec::Formats::default().then(codec::Format::Values(codec::ValueFormat::Bf16)).0;
+    // Two rows, if each number is of two bytes.
+    let Message::Push(two) = set(0, vec![5.0]) else { unreachable!("a push") };
+    let two = Push { keys: KeyPart::Run { first: Position(0), count: 2 }, ..two };
+    for (spec, codecs, refusal) in [(by_clock, [0; 8], Refusal::SetByClock), (spec, halved, Refusal::Undecodable)] {
         let plan = Plan::first(1, vec![Source(1)]);
         let mut server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
         let mut out = Outbox::new();
         server.add_table(TableId(0), &spec, &mut out).expect("made");
         let marker = Message::Marker(Marker { table: TableId(0), shard: ShardId(0), settled: 1, since: Clock(0) });
-        for (number, codecs, message) in [(1, codecs, set(0, vec![5.0])), (2, [0; 8], marker)] {
+        for (number, codecs, message) in [(1, codecs, Message::Push(two.clone())), (2, [0; 8], marker)] {
             let mut head = Head::plain(NodeId::Worker(0), NODE);
             (head.source, head.number, head.codecs.0) = (Source(1), number, codecs);
             server.handle(Time(0), Frame { head, message }, &mut out);
@@ -344,5 +346,21 @@ fn rows_that_are_not_for_setting_are_refused_and_nothing_else_comes_of_it() {
         }
         assert_eq!(refusals(out.drain().map(|frame| frame.message).collect()), [refusal]);
         assert_eq!(server.counts().shards.failed_clocks, 0);
+    }
+}
+
+/// Found by reading: no row of a whole part fitted an answer beside its key, and a scan asked for the same ones for ever.
+#[test]
+fn a_scan_of_rows_of_a_whole_part_makes_its_way() {
+    let spec = TableSpec::dense("t", 2, 1 << 18);
+    assert_eq!(spec.row_bytes(), types::PART_BYTES);
+    let keys = KeyPart::Scan { range: types::PositionRange::ALL };
+    let Message::Pull(pull) = kept(0) else { unreachable!("a pull") };
+    for wants in [Wants::Values, Wants::Kept] {
+        let pull = Message::Pull(Pull { wants, keys: keys.clone(), ..pull.clone() });
+        let answers = answers(&spec, [(0, pull)]);
+        let [Message::Pulled(pulled)] = &answers[..] else { panic!("one answer") };
+        assert_eq!((pulled.positions.len(), pulled.values.len()), (8, types::PART_BYTES));
+        assert_eq!(pulled.more, Some(Position(1)));
     }
 }
