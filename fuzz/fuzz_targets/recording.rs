@@ -52,7 +52,7 @@ fn batch(input: &mut Unstructured) -> Result<Batch> {
 fn worker_input(input: &mut Unstructured) -> Result<WorkerInput> {
     let table = TableId(input.int_in_range(0..=9)?);
     let ticket = Ticket(input.int_in_range(0..=6)?);
-    Ok(match input.int_in_range(0..=17)? {
+    Ok(match input.int_in_range(0..=19)? {
         0 | 1 => WorkerInput::Frame(time(input)?, Box::new(frame(input, SERVER, WORKER)?)),
         2 => WorkerInput::Tick(time(input)?),
         3 => WorkerInput::Reconnected(time(input)?, *input.choose(&[NodeId::Coordinator, SERVER])?),
@@ -76,6 +76,14 @@ fn worker_input(input: &mut Unstructured) -> Result<WorkerInput> {
         }
         15 => WorkerInput::Ask(time(input)?, table, keys(input)?),
         16 => WorkerInput::Limit(time(input)?, Some(Bandwidth::from_bytes_per_second(number(input)?))),
+        17 => {
+            let Batch { keys, values, .. } = batch(input)?;
+            WorkerInput::SetRows(time(input)?, table, keys, values, vec![ticket])
+        }
+        18 => {
+            let keys = if input.arbitrary()? { Some(keys(input)?) } else { None };
+            WorkerInput::PullKept(time(input)?, table, keys, vec![])
+        }
         14 => WorkerInput::Tune(time(input)?, table, Setting::Rate(0.5)),
         _ => input.choose(&[WorkerInput::EndClock(Time(9)), WorkerInput::Barrier, WorkerInput::Leave])?.clone(),
     })

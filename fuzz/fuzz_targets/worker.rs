@@ -8,7 +8,7 @@ use machine::{Batch, Outbox, PullTarget, Ticket, Values, Worker, WorkerSettings}
 use types::{
     NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, Span, TableId, TableSpec, Time, WorkerId,
 };
-use wire::{Bits, Control, Frame, Head, Keys, Message, Payload, Pool, Pull, Wants};
+use wire::{Bits, Control, Frame, Head, KeyPart, Keys, Message, Payload, Pool, Pull, Wants};
 
 /// Something the program asks for.
 fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outbox) -> Result<()> {
@@ -29,7 +29,7 @@ fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outb
         keys
     };
     let numbers = keys.len() * spec.width as usize;
-    let ticket = match input.int_in_range(0..=5)? {
+    let ticket = match input.int_in_range(0..=7)? {
         0 | 1 => {
             let bytes = Payload::new(vec![0u8; numbers * spec.number.bytes()]);
             let batch = Batch {
@@ -53,6 +53,12 @@ fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outb
             worker.scan(now, table, range, &after, out)
         }
         4 => worker.active(now, table, keys, &after, out),
+        5 => {
+            let kept = keys.len() * update::kept_width(spec).unwrap_or(1);
+            let bytes = Payload::new(vec![0u8; kept * spec.number.bytes()]);
+            worker.set_rows(now, table, keys, Values { number: spec.number, bytes }, &after, out)
+        }
+        6 => worker.pull_kept(now, table, input.arbitrary::<bool>()?.then_some(keys), &after, out),
         _ => worker.tune(now, table, Setting::Rate(0.5), out),
     };
     if let Ok(ticket) = ticket
@@ -73,11 +79,15 @@ fn aim(input: &mut Unstructured, asked: &[Pull], frame: &mut Frame) -> Result<()
         Message::Pulled(pulled) => {
             (pulled.table, pulled.shard, pulled.request) = (pull.table, pull.shard, pull.request);
             let rows = pull.keys.count().unwrap_or(pulled.positions.len() as u64 / 8) as usize;
-            let row_bytes = specs().get(pull.table.0 as usize).map_or(4, TableSpec::row_bytes);
+            let mut row_bytes = specs().get(pull.table.0 as usize).map_or(4, TableSpec::row_bytes);
             if pull.wants == Wants::Active {
                 let byte: u8 = input.arbitrary()?;
                 (pulled.positions, pulled.values) = (Pool::new().copy(&vec![byte; rows.div_ceil(8)]), Payload::EMPTY);
             } else {
+                if let (Wants::Kept, KeyPart::List { positions, .. }) = (pull.wants, &pull.keys) {
+                    pulled.positions = positions.clone();
+                    row_bytes *= input.int_in_range(1..=2)?;
+                }
                 pulled.values = Pool::new().copy(&vec![0u8; rows * row_bytes]);
             }
         }

@@ -14,7 +14,7 @@ use types::{
 use wire::{
     Acked, Bits, Control, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, LeasedPiece, Marker, Message,
     Payload, Piece, Pool, Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, Replica, Replicated,
-    Resend, ResendReason, Signature, Step, Tune, Waiting, Wants, WireError, decode, encode,
+    Resend, ResendReason, Signature, Step, Tune, Waiting, Wants, WireError, Writes, decode, encode,
 };
 
 /// The nodes of the machines under test.
@@ -251,7 +251,8 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
             } else {
                 None
             };
-            Message::Push(Push { table, shard, settled: request, number: kind, lease, keys, values })
+            let writes = if input.ratio(1, 4)? { Writes::Rows } else { Writes::Gradients { lease } };
+            Message::Push(Push { table, shard, settled: request, number: kind, writes, keys, values })
         }
         3 | 4 => Message::Marker(Marker { table, shard, settled: request, since: Clock(number(input)?) }),
         5 => {
@@ -272,7 +273,7 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
             let (after, frontier) = (number(input)?, Clock(number(input)?));
             let (subscribe, keys) = (input.arbitrary()?, keys(input)?);
             let steps = if input.arbitrary()? { Some((number(input)?, number(input)?)) } else { None };
-            let wants = *input.choose(&[Wants::Values, Wants::Values, Wants::Active])?;
+            let wants = *input.choose(&[Wants::Values, Wants::Values, Wants::Active, Wants::Kept])?;
             Message::Pull(Pull { table, shard, request, after, frontier, subscribe, steps, wants, keys })
         }
         10 => {

@@ -218,6 +218,42 @@ class Table:
         found = numpy.frombuffer(keys, "uint64") if keys else numpy.arange(len(rows), dtype="uint64")
         return found, rows
 
+    def state(self) -> dict[str, Any]:
+        """Every row that there is with what the updater keeps beside it, as NumPy arrays for :meth:`load_state`: ``keys``, and ``rows`` that are each
+        ``width`` weights (of "ftrl", what they are computed from) followed by the updater's state.
+
+        As fresh as a pull; behind a :meth:`barrier`, while nobody pushes, it is the table as it stands. What is beside the rows is not in it: a rate that
+        was set, and the examples that "ftrl" has counted.
+        """
+        import numpy
+
+        keys, rows, width = self._table.pull_all_kept()
+        return {"keys": numpy.frombuffer(keys, "uint64"), "rows": numpy.frombuffer(rows, self.dtype).reshape(-1, width)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Puts rows of a :meth:`state`, of this table or of another like it, in place of those there, and waits until the servers have them. They then learn on
+        as they would have from there; rows that are not in it stay as they are. One worker does it for all, while nobody pushes.
+
+        Not for a table that combines by clock, of whose rows no moment is their own: :class:`TableError`.
+
+        >>> import numpy, slackwater
+        >>> run = slackwater.init()
+        >>> table = slackwater.Table("doc", width=2, updater="adagrad", rate=0.5, slack=0)
+        >>> table.push(numpy.array([[1, 2]], "float32"), keys=[7])
+        >>> state = table.state()
+        >>> state["rows"]
+        array([[-0.5, -0.5,  1. ,  4. ]], dtype=float32)
+        >>> table.push(numpy.array([[3, 4]], "float32"), keys=[7])
+        >>> table.load_state(state)
+        >>> table.pull([7])
+        array([[-0.5, -0.5]], dtype=float32)
+        >>> slackwater.shutdown()
+        """
+        import numpy
+
+        keys = numpy.ascontiguousarray(state["keys"]).astype("uint64", copy=False)
+        self._table.set_rows(numpy.ascontiguousarray(state["rows"]), keys).wait()
+
     def set_rate(self, rate: float) -> None:
         """Another learning rate, for what is pushed from this worker's clock on. One worker does it for all."""
         self._table.set_rate(rate)

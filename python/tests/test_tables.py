@@ -184,3 +184,70 @@ def test_a_clock_table_holds_a_clocks_mean_when_the_clock_is_over():
     assert made.pull().tolist() == [0, 0]
     made.clock()
     assert made.pull().tolist() == [2, 4]
+
+
+@pytest.mark.parametrize(
+    "updater", ["sum", "assign", "sgd", "momentum", "adagrad", "adam", "ftrl", "proximal"]
+)
+@pytest.mark.parametrize("rows", [None, 6])
+def test_rows_that_are_loaded_learn_on_as_those_they_were_taken_from(updater, rows):
+    def learn(made, seed, keys):
+        values = numpy.random.default_rng(seed).uniform(0.1, 1, (len(keys), 4)).astype("float32")
+        made.push(values, keys, examples=0)
+
+    spec = dict(rows=rows, width=4, updater=updater, slack=1, cached_rows=10)
+    made, other = slackwater.Table("made", **spec), slackwater.Table("other", **spec)
+    learn(made, 1, [5, 0, 3])
+    learn(made, 2, [3, 4])
+    state = {name: values.copy() for name, values in made.state().items()}
+    assert state["rows"].shape == (rows or 4, {"momentum": 8, "adagrad": 8, "ftrl": 8, "adam": 13}.get(updater, 4))
+    other.pull([0, 1, 2, 3, 4, 5])
+    other.load_state(state)
+    made_then = made.pull([0, 1, 2, 3, 4, 5])
+    assert made_then.any() and (other.pull([0, 1, 2, 3, 4, 5]) == made_then).all()
+    # What is learnt after it was taken is forgotten when it is loaded again.
+    learn(made, 3, [5, 0, 3, 4])
+    assert (made.pull([0, 1, 2, 3, 4, 5]) != made_then).any()
+    made.load_state(state)
+    for seed in (4, 5):
+        learn(made, seed, [5, 3, 4])
+        learn(other, seed, [5, 3, 4])
+    one, two = made.state(), other.state()
+    assert one["keys"].tobytes() == two["keys"].tobytes() and one["rows"].tobytes() == two["rows"].tobytes()
+    assert (made.pull([5, 3, 4]) == other.pull([5, 3, 4])).all() and (made.pull([5]) != made_then[5]).any()
+
+
+def test_rows_of_each_type_of_number_are_loaded_in_any_order():
+    for dtype in ("float32", "float64", "int64"):
+        made = slackwater.Table(f"of {dtype}", width=2, dtype=dtype, updater="sum", slack=0)
+        rows = numpy.arange(6, dtype=dtype).reshape(3, 2)
+        made.load_state({"keys": numpy.array([9, 2**63, 4], "uint64"), "rows": rows})
+        assert (made.pull([9, 2**63, 4]) == rows).all()
+        state = made.state()
+        assert state["rows"].dtype == dtype
+        assert dict(zip(state["keys"].tolist(), state["rows"].tolist())) == {9: [0, 1], 2**63: [2, 3], 4: [4, 5]}
+
+
+def test_the_state_of_a_table_without_rows_is_empty_and_can_be_loaded():
+    made = table(width=3, updater="adam")
+    state = made.state()
+    assert state["keys"].shape == (0,) and state["rows"].shape == (0, 10)
+    made.load_state(state)
+    assert made.state()["rows"].shape == (0, 10)
+
+
+def test_what_is_no_state_of_the_table_is_refused():
+    made = slackwater.Table("t", rows=2, width=2, updater="adagrad", slack=0)
+    state = made.state()
+    with pytest.raises(ValueError, match="2 rows of 4 of table 't' are 8 numbers, and the array has 4"):
+        made.load_state({**state, "rows": state["rows"][:, :2]})
+    with pytest.raises(TypeError, match="float32"):
+        made.load_state({**state, "rows": state["rows"].astype("float64")})
+    with pytest.raises(ValueError, match="more than once"):
+        made.load_state({**state, "keys": [1, 1]})
+    with pytest.raises(slackwater.RefusedError, match="key 1 .* not finite"):
+        made.load_state({**state, "rows": numpy.array([[1, 1, 1, 1], [1, 1, 1, numpy.inf]], "float32")})
+    by_clock = slackwater.Table("by clock", rows=2, updater="sgd", combine="mean", slack=0)
+    with pytest.raises(slackwater.TableError, match="combines by clock"):
+        by_clock.load_state(by_clock.state())
+    assert (made.pull() == 0).all()

@@ -175,7 +175,7 @@ that fails, and says how to run just that step again.
     cargo xtask graph      the crate graph alone: who may depend on whom
     cargo xtask fuzz       feeds made-up bytes to every decoder of outside bytes
                            [--runs N] [--target NAME]
-    cargo xtask python     the Python package: installed from its wheel, and tested with PyTorch
+    cargo xtask python     the Python package: installed from its wheel, tested with PyTorch, and measured
                            [--core]
     cargo xtask nightly    ci in release, many more seeds and inputs, and the benchmarks
     cargo xtask help NAME  more about one command
@@ -249,11 +249,12 @@ const PYTHON: &str = "\
 cargo xtask python [--core]
 
 Makes a virtual environment in target/python with NumPy, pytest and PyTorch, installs the package into
-it from its wheel (in release) and runs the tests in python/tests/. The wheel is also installed and
-used in an environment that has nothing else, with no compiler in its path.
+it from its wheel (in release), runs the tests in python/tests/ and prints the figures of
+`python -m slackwater.bench`. The wheel is also installed and used in an environment that has nothing
+else, with no compiler in its path.
 
-    --core    the module as `cargo build` makes it, NumPy and pytest alone, and none of the tests that
-              are marked slow; those of PyTorch run where the environment has it already
+    --core    the module as `cargo build` makes it, and none of the tests that are marked slow; what
+              cannot be fetched is done without, and said
 ";
 
 const NIGHTLY: &str = "\

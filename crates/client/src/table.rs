@@ -1,5 +1,6 @@
 //! Tables as a program sees them: what they are, their keys, their learning rate and their logs.
 
+mod kept;
 mod pull;
 mod push;
 mod values;

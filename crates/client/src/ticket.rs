@@ -273,7 +273,7 @@ impl<T> Rows<T> {
         self.values
     }
 
-    /// For a range of a sparse table: the ids of the rows found. Empty for other pulls, whose keys the caller has.
+    /// For a range of a sparse table, for a whole one, and for rows as they are kept: the ids of the rows. Empty for other pulls, whose keys the caller has.
     ///
     /// ```
     /// # use slackwater::{Session, Shape, TableSpec};

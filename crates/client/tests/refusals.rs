@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use types::{NodeId, Position, PositionRange, ShardId, Source, TableId};
 use wire::{
     Acked, Control, Frame, Head, KeyPart, Message, Payload, Pull, PullRefused, Push, Refusal, Role, Signature, Wants,
+    Writes,
 };
 
 /// Tells done from hung.
@@ -356,7 +357,15 @@ impl Raw {
         let inside = table == 0 && source == self.source;
         self.number += u64::from(inside);
         let of = if inside { self.number } else { 77 };
-        let push = Push { table: TableId(table), shard: ShardId(0), settled: 0, number, lease: None, keys, values };
+        let push = Push {
+            table: TableId(table),
+            shard: ShardId(0),
+            settled: 0,
+            number,
+            writes: Writes::GRADIENTS,
+            keys,
+            values,
+        };
         self.say(Frame { head: self.head(source, of), message: Message::Push(push) });
         self.hear(|message| match message {
             Message::Acked(Acked { through, refused, .. }) if through == of => {

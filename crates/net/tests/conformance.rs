@@ -4,7 +4,7 @@ use net::{Event, Exchange, SameHost, SocketSettings, Transport, Waiter, listen};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, NumberType, PART_BYTES, Placement, ShardId, TableId};
-use wire::{Control, Frame, Head, Keys, Member, Message, Payload, Pool, Push, encode};
+use wire::{Control, Frame, Head, Keys, Member, Message, Payload, Pool, Push, Writes, encode};
 
 /// Tells done from hung: no rule here takes a tenth of it.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -129,7 +129,7 @@ fn push(from: NodeId, to: NodeId, number: u64, rows: u64, bytes: usize) -> Frame
         shard: ShardId(0),
         settled: 0,
         number: NumberType::F32,
-        lease: None,
+        writes: Writes::GRADIENTS,
         keys: keys.slice(0..keys.len()).in_full(),
         values: Payload::new(values),
     };

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use types::{NodeId, NumberType, PART_BYTES, Placement, ShardId, TableId};
-use wire::{Control, Frame, HEADER_BYTES, Head, Keys, Member, Message, Payload, Pool, Push, encode, seal};
+use wire::{Control, Frame, HEADER_BYTES, Head, Keys, Member, Message, Payload, Pool, Push, Writes, encode, seal};
 
 /// Tells done from hung.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -182,7 +182,7 @@ fn push(worker: u32, rows: u64, bytes: usize) -> Frame {
     let ids: Vec<u64> = (0..rows).collect();
     let keys = Keys::distinct(Placement::Spread, &ids).slice(0..rows as usize).in_full();
     let (table, shard, values) = (TableId(0), ShardId(0), Payload::new(vec![7u8; bytes]));
-    let push = Push { table, shard, settled: 0, number: NumberType::F32, lease: None, keys, values };
+    let push = Push { table, shard, settled: 0, number: NumberType::F32, writes: Writes::GRADIENTS, keys, values };
     Frame { head: Head::plain(NodeId::Worker(worker), SERVER), message: Message::Push(push) }
 }
 

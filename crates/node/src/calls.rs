@@ -3,7 +3,8 @@
 use crate::Recorder;
 use machine::leases::{LeaseId, Work};
 use machine::{
-    Batch, Failure, Grant, Notice, Outbox, Outcome, PullTarget, RowsOfPush, TableFailure, Ticket, Worker, WorkerInput,
+    Batch, Failure, Grant, Notice, Outbox, Outcome, PullTarget, RowsOfPush, TableFailure, Ticket, Values, Worker,
+    WorkerInput,
 };
 use std::ops::Deref;
 use std::time::Instant;
@@ -111,6 +112,26 @@ impl Calls<'_> {
         let now = self.now();
         self.note(|| WorkerInput::Scan(now, table, range, after.to_vec()));
         self.worker.scan(now, table, range, after, self.out)
+    }
+
+    /// See [`Worker::set_rows`].
+    pub fn set_rows(
+        &mut self,
+        table: TableId,
+        keys: Keys,
+        values: Values,
+        after: &[Ticket],
+    ) -> Result<Ticket, TableFailure> {
+        let now = self.now();
+        self.note(|| WorkerInput::SetRows(now, table, keys.clone(), values.clone(), after.to_vec()));
+        self.worker.set_rows(now, table, keys, values, after, self.out)
+    }
+
+    /// See [`Worker::pull_kept`].
+    pub fn pull_kept(&mut self, table: TableId, keys: Option<Keys>, after: &[Ticket]) -> Result<Ticket, TableFailure> {
+        let now = self.now();
+        self.note(|| WorkerInput::PullKept(now, table, keys.clone(), after.to_vec()));
+        self.worker.pull_kept(now, table, keys, after, self.out)
     }
 
     /// See [`Worker::active`].

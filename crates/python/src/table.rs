@@ -161,8 +161,13 @@ impl Table {
 
     /// The memory of an array for the rows of `keys`; fails if it is of another type or size.
     fn memory(&self, array: &Bound<'_, PyAny>, keys: &Keys, what_for: Use) -> PyResult<Memory> {
+        self.memory_of_rows(array, keys, self.spec().width as usize, what_for)
+    }
+
+    /// The same, for rows of so many numbers.
+    fn memory_of_rows(&self, array: &Bound<'_, PyAny>, keys: &Keys, width: usize, what_for: Use) -> PyResult<Memory> {
         let memory = Memory::of(array, what_for)?;
-        let (name, width, number) = (&self.spec().name, self.spec().width as usize, self.spec().number);
+        let (name, number) = (&self.spec().name, self.spec().number);
         if !memory.kind.holds(number) {
             let (wanted, found) = (numpy_name(number), memory.kind.name());
             let text = format!("table '{name}' holds {wanted}, and the array {found}; convert one of them");
@@ -177,6 +182,11 @@ impl Table {
             return Err(PyValueError::new_err(text));
         }
         Ok(memory)
+    }
+
+    /// How many numbers a row is kept in. Python registers no updaters of its own, so it is known.
+    fn kept_width(&self) -> usize {
+        with_table!(&self.numbers, table => table.kept_width()).unwrap_or(self.spec().width as usize)
     }
 
     fn rows<'k>(&self, keys: Option<&'k Bound<'_, PyAny>>) -> PyResult<Chosen<'k>> {
@@ -234,6 +244,23 @@ fn push<T: TargetNumber>(
         Cow::Borrowed(values) => table.push_after(&keys.list, values, examples, &Tickets::none()),
         Cow::Owned(values) => table.push_after(&keys.list, values, examples, &Tickets::none()),
     }
+}
+
+/// Rows as they are kept, each key once, put where they belong.
+fn set_rows<T: TargetNumber>(
+    table: &slackwater::Table<T>,
+    memory: &Memory,
+    keys: &Keys,
+    width: usize,
+) -> Result<slackwater::Ticket<()>, Error> {
+    // SAFETY: as in `push`.
+    let given = unsafe { memory.numbers::<T>() };
+    let Some(places) = &keys.places else { return table.set_rows(&keys.list, given) };
+    let mut rows = vec![T::ZERO; keys.list.len() * width];
+    for (row, place) in given.chunks_exact(width).zip(places) {
+        rows[*place as usize * width..][..width].copy_from_slice(row);
+    }
+    table.set_rows(&keys.list, rows)
 }
 
 /// As [`push`], of what was learnt from a lease; nothing if that is committed already.
@@ -410,6 +437,33 @@ impl Table {
         }
         let best = py.detach(|| with_table!(&self.numbers, table => time(table, &keys, times)));
         best.map(|best| best.as_secs_f64()).map_err(|error| error::raise(py, error))
+    }
+
+    /// Every row as it is kept, its weights followed by its updater's state: the keys and the rows, as bytes of uint64 and of the table's numbers, and
+    /// how many numbers a row is kept in.
+    fn pull_all_kept(&self, py: Python<'_>) -> PyResult<(Vec<u8>, Vec<u8>, usize)> {
+        check_process(self.process)?;
+        fn all<T: TargetNumber>(table: &slackwater::Table<T>) -> Result<(Vec<u8>, Vec<u8>), Error> {
+            let rows = table.pull_all_kept()?.wait()?;
+            let bytes = |numbers: &[u8]| numbers.to_vec();
+            Ok((bytes(bytemuck::cast_slice(rows.ids())), bytes(bytemuck::cast_slice(rows.values()))))
+        }
+        let all = py.detach(|| with_table!(&self.numbers, table => all(table)));
+        let (keys, rows) = all.map_err(|error| error::raise(py, error))?;
+        Ok((keys, rows, self.kept_width()))
+    }
+
+    /// Puts rows as they are kept in place of those that are there.
+    fn set_rows(&self, py: Python<'_>, values: &Bound<'_, PyAny>, keys: Option<&Bound<'_, PyAny>>) -> PyResult<Ticket> {
+        check_process(self.process)?;
+        let (keys, width) = (self.rows(keys)?, self.kept_width());
+        if keys.given > keys.list.len() {
+            let text = format!("a key of table '{}' comes more than once; a row is set to one thing", self.name());
+            return Err(PyValueError::new_err(text));
+        }
+        let memory = self.memory_of_rows(values, &keys, width, Use::Read)?;
+        let ticket = py.detach(|| with_table!(&self.numbers, table => set_rows(table, &memory, &keys, width)));
+        Ok(Ticket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
     }
 
     /// Another learning rate, from this worker's next clock on.

@@ -3,6 +3,7 @@
 mod active;
 mod clocks;
 mod counted;
+mod kept;
 mod order;
 mod queues;
 
@@ -15,6 +16,7 @@ pub use clocks::{
     scans_show_no_row_before_its_clock,
 };
 pub use counted::{every_lease_counted_once, pushes_are_counted_once};
+pub use kept::rows_are_as_their_writer_left_them;
 pub use order::{
     assigned_values_never_go_back, barriers_hold, delay_at_most, fifo_per_worker, no_silent_wait, one_head_at_a_time,
     runs_after,
@@ -206,7 +208,7 @@ pub fn all_finished() -> Checker {
         let mut open = BTreeMap::new();
         for entry in &history.entries {
             match &entry.event {
-                Event::Pushed { ticket, .. } | Event::PullIssued { ticket, .. } => {
+                Event::Pushed { ticket, .. } | Event::RowsSet { ticket, .. } | Event::PullIssued { ticket, .. } => {
                     open.insert((entry.worker, *ticket), entry.at);
                 }
                 Event::PushDone { ticket, .. }

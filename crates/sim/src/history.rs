@@ -41,7 +41,29 @@ pub enum Event {
         /// What it was to run after.
         after: Vec<Ticket>,
     },
-    /// A push was finished: every part applied, held for its clock, or refused.
+    /// Rows were set.
+    RowsSet {
+        /// Which table.
+        table: TableIndex,
+        /// Its name.
+        ticket: Ticket,
+        /// The keys, in the table's order.
+        keys: Vec<u64>,
+        /// Row after row, as they are to be kept.
+        values: Vec<f64>,
+    },
+    /// Rows were read as they are kept.
+    KeptReturned {
+        /// Which table.
+        table: TableIndex,
+        /// The keys, in the table's order.
+        keys: Vec<u64>,
+        /// Row after row.
+        values: Vec<f64>,
+        /// Whether every push of every worker was finished before.
+        last: bool,
+    },
+    /// A push was finished, or rows that were set: every part applied, held for its clock, or refused.
     PushDone {
         /// Which.
         ticket: Ticket,

@@ -66,6 +66,24 @@ pub enum Step {
         /// Whether every push of every worker was finished before.
         last: bool,
     },
+    /// Sets rows; does not wait.
+    Set {
+        /// Which table.
+        table: TableIndex,
+        /// Which rows, in any order.
+        keys: Vec<u64>,
+        /// As they are to be kept, row after row in the order the keys are given.
+        rows: Vec<f64>,
+    },
+    /// Pulls rows as they are kept, and waits for them.
+    PullKept {
+        /// Which table.
+        table: TableIndex,
+        /// Which rows, in any order.
+        keys: Vec<u64>,
+        /// Whether every push of every worker was finished before.
+        last: bool,
+    },
     /// Asks which rows are active, and waits to hear it.
     Ask {
         /// Which table.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use types::{Clock, Combine, NumberType, ShardId, TableId};
-use wire::{Acked, Control, Frame, Head, Message, Payload, Piece, Push, Refusal, Replicated};
+use wire::{Acked, Control, Frame, Head, Message, Payload, Piece, Push, Refusal, Replicated, Writes};
 
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl Sabotage {
                     other.into_iter().for_each(|(_, other)| bytes.clone_from(other));
                 }
             }
-            (Self::ForgetPieces, Message::Push(push)) => push.lease = None,
+            (Self::ForgetPieces, Message::Push(Push { writes: Writes::Gradients { lease }, .. })) => *lease = None,
             (Self::HideWhereItCounts, Message::Acked(acked)) => {
                 for refused in &mut acked.refused {
                     if let Refusal::AlreadyHeld { clock } = &mut refused.refusal {

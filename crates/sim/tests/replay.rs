@@ -30,6 +30,13 @@ fn recorded(seed: u64) -> Cluster {
         let first = [Step::pull(table, &work.keys), Step::Ask { table, keys: work.keys[2..5].to_vec() }];
         programs.iter_mut().for_each(|steps| drop(steps.splice(1..1, first.clone())));
     }
+    if seed.is_multiple_of(2) {
+        // Rows that are set, read with their updater's state, and read again.
+        let (keys, rows) = (work.keys[..2].to_vec(), vec![1.0; 2 * SHAPE.workers as usize]);
+        let set = Step::Set { table, keys: keys.clone(), rows };
+        let steps = [set, Step::PullKept { table, keys, last: false }];
+        programs.iter_mut().for_each(|program| drop(program.splice(1..1, steps.clone())));
+    }
     cluster.programs(programs);
     cluster.record();
     cluster.run();

@@ -24,6 +24,6 @@ mod updater;
 
 pub use kernels::{add_into, first_not_finite};
 pub use number::Number;
-pub use registry::{Registry, UnknownUpdater};
+pub use registry::{Registry, UnknownUpdater, kept_width};
 pub use rows::{ABSENT, Slots};
 pub use updater::{Step, Updater};

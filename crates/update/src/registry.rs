@@ -11,7 +11,7 @@ use crate::{Number, Updater};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use types::{NumberType, UpdaterSpec};
+use types::{NumberType, TableSpec, UpdaterSpec};
 
 /// Makes updaters from specs. The built-in ones are always there; programs add their own under a name.
 ///
@@ -123,6 +123,29 @@ impl Registry {
             registered: makers.keys().cloned().collect(),
         })
     }
+}
+
+/// Numbers in a row of a table as it is kept: its weights, and its updater's state. Nothing of an updater that only servers know.
+///
+/// ```
+/// use types::{TableSpec, UpdaterSpec};
+///
+/// let adagrad = UpdaterSpec::Adagrad { rate: 0.1, epsilon: 1e-8 };
+/// assert_eq!(update::kept_width(&TableSpec::sparse("t", 8).updater(adagrad)), Some(16));   // a sum of squares for each weight
+/// let own = UpdaterSpec::Custom { name: "own".into(), settings: vec![] };
+/// assert_eq!(update::kept_width(&TableSpec::sparse("t", 8).updater(own)), None);
+/// ```
+#[must_use]
+pub fn kept_width(spec: &TableSpec) -> Option<usize> {
+    fn state<T: Number>(spec: &TableSpec) -> Option<usize> {
+        Some(Registry::builtin().make::<T>(&spec.updater).ok()?.state(spec.width as usize))
+    }
+    let state = match spec.number {
+        NumberType::F32 => state::<f32>(spec),
+        NumberType::F64 => state::<f64>(spec),
+        NumberType::I64 => state::<i64>(spec),
+    };
+    Some(spec.width as usize + state?)
 }
 
 /// The built-in updaters that need nothing but sums, for every number.

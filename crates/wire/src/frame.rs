@@ -25,7 +25,7 @@ use types::{Clock, NodeId, PART_BYTES, PlanNumber, Source};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of this format. Peers of another version are refused.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Bytes of the fixed header.
 pub const HEADER_BYTES: usize = 88;
 /// The longest body that is accepted: a plan with 100,000 members fits.
@@ -251,7 +251,7 @@ pub fn decode(header: &Header, body: &[u8], payloads: [Payload; 2]) -> Result<Fr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Control, KeyPart, Keys, Pool, Push};
+    use crate::{Control, KeyPart, Keys, Pool, Push, Writes};
     use types::{NumberType, Placement, ShardId, TableId, TableSpec};
 
     fn push() -> Frame {
@@ -268,7 +268,7 @@ mod tests {
             shard: ShardId(1),
             settled: 2,
             number: NumberType::F32,
-            lease: Some(crate::LeasedPiece { set: 1, lease: 12, piece: 3 }),
+            writes: Writes::Gradients { lease: Some(crate::LeasedPiece { set: 1, lease: 12, piece: 3 }) },
             keys: keys.in_full(),
             values,
         };
@@ -287,6 +287,9 @@ mod tests {
     #[test]
     fn a_frame_survives_the_wire_with_every_field() {
         let frame = push();
+        assert_eq!(through_bytes(&frame), Ok(frame.clone()));
+        let Message::Push(push) = frame.message else { panic!("a push") };
+        let frame = Frame { message: Message::Push(Push { writes: Writes::Rows, ..push }), ..frame };
         assert_eq!(through_bytes(&frame), Ok(frame));
         let spec = TableSpec::dense("layer", 10, 3);
         let set = Err("other files".to_owned());

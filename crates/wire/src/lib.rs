@@ -28,5 +28,5 @@ pub use loan::lend;
 pub use message::{
     Acked, Control, FailedClock, LeaseTerms, LeasedPiece, Marker, Member, MemberStatus, Message, Piece, Pull,
     PullRefused, Pulled, Push, READ_WHOLE, Refresh, Refreshed, Refusal, Refused, Replica, Replicated, Report, Resend,
-    ResendReason, Role, Standing, Status, Step, Timeout, Tune, Waiting, Wants,
+    ResendReason, Role, Standing, Status, Step, Timeout, Tune, Waiting, Wants, Writes,
 };

@@ -12,7 +12,7 @@ pub use read::{FailedClock, Pull, PullRefused, Pulled, READ_WHOLE, Refresh, Refr
 pub use refusal::Refusal;
 pub use replica::{Piece, Replica, Replicated};
 pub use status::{MemberStatus, Report, Standing, Status, Timeout};
-pub use stream::{Acked, LeasedPiece, Marker, Push, Refused, Resend, ResendReason, Tune};
+pub use stream::{Acked, LeasedPiece, Marker, Push, Refused, Resend, ResendReason, Tune, Writes};
 
 use crate::Payload;
 use crate::field::{Field, Reader};

@@ -82,7 +82,7 @@ impl Field for Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Control, Head, Message, Push};
+    use crate::{Control, Head, Message, Push, Writes};
     use types::{NodeId, NumberType, ShardId, TableId};
 
     fn through_bytes<T: Field>(thing: &T) -> T {
@@ -103,7 +103,7 @@ mod tests {
         let keys = Keys::distinct(Placement::Spread, &[1, 2, 3]).slice(0..3).in_full();
         let values = Pool::new().copy(&[1f32, 2.0, 3.0]);
         let (table, shard) = (TableId(5), ShardId(1));
-        let push = Push { table, shard, settled: 2, number: NumberType::F32, lease: None, keys, values };
+        let push = Push { table, shard, settled: 2, number: NumberType::F32, writes: Writes::GRADIENTS, keys, values };
         for message in [Message::Push(push), Message::Control(Control::Beat)] {
             let frame = Frame { head, message };
             assert_eq!(through_bytes(&frame), frame);

@@ -132,6 +132,21 @@ impl WorkerInput {
                 put_time(18, *now, out);
                 bandwidth.map(Bandwidth::bytes_per_second).put(out);
             }
+            Self::SetRows(now, table, keys, values, after) => {
+                put_time(26, *now, out);
+                table.put(out);
+                lists.put(keys, out);
+                values.number.put(out);
+                values.bytes.put(out);
+                after.put(out);
+            }
+            Self::PullKept(now, table, keys, after) => {
+                put_time(27, *now, out);
+                table.put(out);
+                keys.is_some().put(out);
+                keys.iter().for_each(|keys| lists.put(keys, out));
+                after.put(out);
+            }
             Self::Ask(now, table, keys) => {
                 put_time(19, *now, out);
                 table.put(out);
@@ -199,6 +214,16 @@ impl WorkerInput {
             23 => Self::TakeLeases(Field::get(input)?),
             24 => Self::EndLeases(Field::get(input)?),
             25 => Self::Pay(time(input)?),
+            26 => {
+                let (now, table, keys) = (time(input)?, Field::get(input)?, lists.get(input)?);
+                let values = Values { number: Field::get(input)?, bytes: Field::get(input)? };
+                Self::SetRows(now, table, keys, values, Field::get(input)?)
+            }
+            27 => {
+                let (now, table) = (time(input)?, Field::get(input)?);
+                let keys = if bool::get(input)? { Some(lists.get(input)?) } else { None };
+                Self::PullKept(now, table, keys, Field::get(input)?)
+            }
             19 => Self::Ask(time(input)?, Field::get(input)?, lists.get(input)?),
             _ => return Err(UNKNOWN),
         })

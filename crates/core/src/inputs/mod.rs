@@ -4,7 +4,7 @@ mod format;
 mod lists;
 
 use crate::leases::{LeaseId, Work};
-use crate::{Batch, Coordinator, Outbox, PullTarget, Restored, Resume, Server, TableFailure, Ticket, Worker};
+use crate::{Batch, Coordinator, Outbox, PullTarget, Restored, Resume, Server, TableFailure, Ticket, Values, Worker};
 pub use lists::Lists;
 use std::ops::Range;
 use types::{Bandwidth, NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
@@ -99,6 +99,10 @@ pub enum WorkerInput {
     EndPush(Ticket),
     /// The program scans.
     Scan(Time, TableId, PositionRange, Vec<Ticket>),
+    /// The program sets rows, after other tickets.
+    SetRows(Time, TableId, Keys, Values, Vec<Ticket>),
+    /// The program pulls rows as they are kept, of these keys or all of them, after other tickets.
+    PullKept(Time, TableId, Option<Keys>, Vec<Ticket>),
     /// The program asks which rows are active.
     Ask(Time, TableId, Keys),
     /// The program changes a setting.
@@ -171,6 +175,8 @@ impl WorkerInput {
                 None => return Ok(Answer::Nothing),
             },
             Self::Scan(now, table, range, after) => worker.scan(now, table, range, &after, out)?,
+            Self::SetRows(now, table, keys, values, after) => worker.set_rows(now, table, keys, values, &after, out)?,
+            Self::PullKept(now, table, keys, after) => worker.pull_kept(now, table, keys, &after, out)?,
             Self::Ask(now, table, keys) => worker.active(now, table, keys, &[], out)?,
             Self::Tune(now, table, setting) => worker.tune(now, table, setting, out)?,
             Self::Barrier => return Ok(Answer::Barrier(worker.barrier(out))),

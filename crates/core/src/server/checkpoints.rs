@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use types::{Combine, NumberType, Plan, Position, Reduce, Source, UpdaterSpec};
     use update::Registry;
-    use wire::{KeyPart, Marker, Payload, Pool, Push};
+    use wire::{KeyPart, Marker, Payload, Pool, Push, Writes};
 
     const NODE: NodeId = NodeId::Server(0);
     const TABLE: TableId = TableId(0);
@@ -149,7 +149,7 @@ mod tests {
             let keys = KeyPart::Run { first: Position(row), count: 1 };
             let values = Payload::new(vec![1i64 << (8 * clock)]);
             let (table, shard, number) = (TABLE, ShardId(0), NumberType::I64);
-            let push = Push { table, shard, settled: 0, number, lease: None, keys, values };
+            let push = Push { table, shard, settled: 0, number, writes: Writes::GRADIENTS, keys, values };
             self.says(worker, source, clock, Message::Push(push));
         }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::bounds::{HELD_CLOCKS, PARKED_READS};
 use types::{Combine, NumberType, PlanNumber, Position, Reduce, Source};
-use wire::{KeyPart, Marker, Payload, Pull, Push, Wants};
+use wire::{KeyPart, Marker, Payload, Pull, Push, Wants, Writes};
 
 const NODE: NodeId = NodeId::Server(0);
 
@@ -25,7 +25,15 @@ fn answers(spec: &TableSpec, messages: impl IntoIterator<Item = (u64, Message)>)
 fn push(first: u64, values: Vec<f32>) -> Message {
     let keys = KeyPart::Run { first: Position(first), count: values.len() as u64 };
     let (table, shard, number) = (TableId(0), ShardId(0), NumberType::F32);
-    Message::Push(Push { table, shard, settled: 0, number, lease: None, keys, values: Payload::new(values) })
+    Message::Push(Push {
+        table,
+        shard,
+        settled: 0,
+        number,
+        writes: Writes::GRADIENTS,
+        keys,
+        values: Payload::new(values),
+    })
 }
 
 fn refusals(answers: Vec<Message>) -> Vec<Refusal> {
@@ -173,7 +181,7 @@ fn numbers_at_the_end_of_their_range_do_no_harm() {
         let run = |first: u64, count: u64| KeyPart::Run { first: Position(first), count };
         let push = |keys: KeyPart, values: Vec<f32>| {
             let (number, values) = (NumberType::F32, Payload::new(values));
-            Message::Push(Push { table, shard, settled: u64::MAX, number, lease: None, keys, values })
+            Message::Push(Push { table, shard, settled: u64::MAX, number, writes: Writes::GRADIENTS, keys, values })
         };
         let messages = [
             push(run(u64::MAX, 2), vec![1.0, f32::NAN]),
@@ -232,4 +240,127 @@ fn a_server_answers_nobody_before_its_first_beat_was_answered() {
     let is_read = |answers: &[Message]| answers.iter().any(|answer| matches!(answer, Message::Pulled(_)));
     let is_acked = |answers: &[Message]| answers.iter().any(|answer| matches!(answer, Message::Acked(_)));
     assert!(is_read(&answered) && is_acked(&answered), "{answered:?}");
+}
+
+/// Rows to be set, of one number each.
+fn set(first: u64, values: Vec<f32>) -> Message {
+    let Message::Push(wire) = push(first, values) else { unreachable!("a push") };
+    Message::Push(Push { writes: Writes::Rows, ..wire })
+}
+
+/// A read of the first rows as they are kept.
+fn kept(count: u64) -> Message {
+    Message::Pull(Pull {
+        table: TableId(0),
+        shard: ShardId(0),
+        request: 1,
+        after: 0,
+        frontier: Clock(0),
+        subscribe: false,
+        steps: None,
+        wants: Wants::Kept,
+        keys: KeyPart::Run { first: Position(0), count },
+    })
+}
+
+fn rows(answers: &[Message]) -> Vec<f32> {
+    let last = answers.iter().rev().find_map(|answer| match answer {
+        Message::Pulled(pulled) => pulled.values.numbers::<f32>().map(<[f32]>::to_vec),
+        _ => None,
+    });
+    last.expect("an answer")
+}
+
+#[test]
+fn rows_that_are_no_rows_are_refused_whole_and_those_there_stay() {
+    let adagrad = types::UpdaterSpec::Adagrad { rate: 1.0, epsilon: 0.0 };
+    let spec = TableSpec::dense("t", 2, 1).updater(adagrad);
+    let whole = |values: Vec<f32>, count, number| {
+        let Message::Push(push) = set(0, values) else { unreachable!("a push") };
+        Message::Push(Push { keys: KeyPart::Run { first: Position(0), count }, number, ..push })
+    };
+    let cases = [
+        (whole(vec![1.0; 4], 2, NumberType::F32), None),
+        (whole(vec![1.0; 2], 2, NumberType::F32), Some(Refusal::WrongLength { expected: 16, found: 8 })),
+        (whole(vec![1.0; 5], 2, NumberType::F32), Some(Refusal::WrongLength { expected: 16, found: 20 })),
+        (
+            whole(vec![1.0; 4], 2, NumberType::F64),
+            Some(Refusal::WrongNumber { expected: NumberType::F32, found: NumberType::F64 }),
+        ),
+        (
+            // The state of the second row, which no reader would see.
+            whole(vec![1.0, 1.0, 1.0, f32::INFINITY], 2, NumberType::F32),
+            Some(Refusal::NotFinite { position: Position(1) }),
+        ),
+        (whole(vec![1.0; 6], 3, NumberType::F32), Some(Refusal::OutOfRange { position: Position(2) })),
+    ];
+    for (message, refusal) in cases {
+        let all = answers(&spec, [(0, push(0, vec![2.0, 3.0])), (0, message), (0, kept(2))]);
+        let expected = if refusal.is_none() { [1.0; 4] } else { [-1.0, 4.0, -1.0, 9.0] };
+        assert_eq!(rows(&all), expected, "{refusal:?}");
+        assert_eq!(refusals(all), refusal.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn rows_are_set_once_however_often_they_arrive() {
+    let spec = TableSpec::dense("t", 1, 1);
+    let plan = Plan::first(1, vec![Source(1)]);
+    let mut server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
+    let mut out = Outbox::new();
+    server.add_table(TableId(0), &spec, &mut out).expect("made");
+    // The set comes again behind the push that followed it.
+    for (number, message) in [(1, set(0, vec![5.0])), (2, push(0, vec![1.0])), (1, set(0, vec![5.0]))] {
+        let mut head = Head::plain(NodeId::Worker(0), NODE);
+        (head.source, head.number) = (Source(1), number);
+        server.handle(Time(0), Frame { head, message }, &mut out);
+        server.settle(&mut out);
+    }
+    let counts = server.counts().shards;
+    assert_eq!((counts.parts, counts.repeated), (2, 1));
+    let head = Head { source: Source(1), ..Head::plain(NodeId::Worker(0), NODE) };
+    server.handle(Time(0), Frame { head, message: kept(1) }, &mut out);
+    assert_eq!(rows(&out.drain().map(|frame| frame.message).collect::<Vec<_>>()), [6.0]);
+}
+
+/// Rows that are to be set in a table that combines by clock fail nobody's clock, and what a codec has made are no rows.
+#[test]
+fn rows_that_are_not_for_setting_are_refused_and_nothing_else_comes_of_it() {
+    let spec = TableSpec::dense("t", 2, 1);
+    let by_clock = spec.clone().combine(Combine::Clock(Reduce::Sum));
+    let halved = codec::Formats::default().then(codec::Format::Values(codec::ValueFormat::Bf16)).0;
+    // Two rows, if each number is of two bytes.
+    let Message::Push(two) = set(0, vec![5.0]) else { unreachable!("a push") };
+    let two = Push { keys: KeyPart::Run { first: Position(0), count: 2 }, ..two };
+    for (spec, codecs, refusal) in [(by_clock, [0; 8], Refusal::SetByClock), (spec, halved, Refusal::Undecodable)] {
+        let plan = Plan::first(1, vec![Source(1)]);
+        let mut server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
+        let mut out = Outbox::new();
+        server.add_table(TableId(0), &spec, &mut out).expect("made");
+        let marker = Message::Marker(Marker { table: TableId(0), shard: ShardId(0), settled: 1, since: Clock(0) });
+        for (number, codecs, message) in [(1, codecs, Message::Push(two.clone())), (2, [0; 8], marker)] {
+            let mut head = Head::plain(NodeId::Worker(0), NODE);
+            (head.source, head.number, head.codecs.0) = (Source(1), number, codecs);
+            server.handle(Time(0), Frame { head, message }, &mut out);
+            server.settle(&mut out);
+        }
+        assert_eq!(refusals(out.drain().map(|frame| frame.message).collect()), [refusal]);
+        assert_eq!(server.counts().shards.failed_clocks, 0);
+    }
+}
+
+/// Found by reading: no row of a whole part fitted an answer beside its key, and a scan asked for the same ones for ever.
+#[test]
+fn a_scan_of_rows_of_a_whole_part_makes_its_way() {
+    let spec = TableSpec::dense("t", 2, 1 << 18);
+    assert_eq!(spec.row_bytes(), types::PART_BYTES);
+    let keys = KeyPart::Scan { range: types::PositionRange::ALL };
+    let Message::Pull(pull) = kept(0) else { unreachable!("a pull") };
+    for wants in [Wants::Values, Wants::Kept] {
+        let pull = Message::Pull(Pull { wants, keys: keys.clone(), ..pull.clone() });
+        let answers = answers(&spec, [(0, pull)]);
+        let [Message::Pulled(pulled)] = &answers[..] else { panic!("one answer") };
+        assert_eq!((pulled.positions.len(), pulled.values.len()), (8, types::PART_BYTES));
+        assert_eq!(pulled.more, Some(Position(1)));
+    }
 }

@@ -13,9 +13,9 @@ use super::combine::as_slots;
 use super::parked::ParkedRead;
 use super::resolve::Stop;
 use super::slot_set::SlotSet;
-use types::{Clock, PART_BYTES, TableSpec, UpdaterSpec, WorkerId};
+use types::{Clock, TableSpec, UpdaterSpec, WorkerId};
 use update::{ABSENT, Number};
-use wire::{Bits, Pulled, Refusal};
+use wire::{Bits, Pulled};
 
 /// θ is the largest violation over this. The largest is that of the weight furthest from where it belongs, and most gradients have less
 /// way to go: with all of it nothing would be left out until the very end.
@@ -111,10 +111,7 @@ impl<T: Number> Shard<T> {
 
     /// The answer to the question which rows are active: all are, in a table whose shards do not judge.
     pub(super) fn collect_active(&mut self, read: &ParkedRead, released_by: Option<WorkerId>) -> Result<Pulled, Stop> {
-        let bytes = read.pull.keys.count().unwrap_or(0).saturating_mul(self.spec.row_bytes() as u64);
-        if bytes > PART_BYTES as u64 {
-            return Err(Refusal::WrongLength { expected: PART_BYTES as u64, found: bytes }.into());
-        }
+        self.check_count(&read.pull.keys)?;
         let (resolved, _) = self.resolve(&read.pull.keys, false)?;
         let slots: Vec<u32> = resolved.each().collect();
         let mut bits = Bits::none(slots.len());

@@ -12,7 +12,7 @@ use super::{AnyShard, Shard};
 use crate::worker::OwedRows;
 use types::{Clock, NumberType, Position, ShardId, TableId, WorkerId};
 use update::Number;
-use wire::{Field, Head, Keys, Payload, Push, Reader, WireError};
+use wire::{Field, Head, Keys, Payload, Push, Reader, WireError, Writes};
 
 /// One slice of one table, as it was when the slice's frontier reached a clock.
 #[derive(Clone, Debug, PartialEq)]
@@ -267,7 +267,7 @@ impl<T: Number> Shard<T> {
         let keys = Keys::at(self.spec.shape.placement(), &positions).map_err(|error| unfit(error.to_string()))?;
         let (table, shard, number) = (self.table, self.placed.shard, T::TYPE);
         let (keys, values) = (keys.slice(0..keys.len()).in_full(), Payload::new(values));
-        let push = Push { table, shard, settled: 0, number, lease: None, keys, values };
+        let push = Push { table, shard, settled: 0, number, writes: Writes::GRADIENTS, keys, values };
         let head = Head { clock, ..Head::plain(self.placed.owner, self.placed.owner) };
         self.contribute(&head, &push).map_err(|_| unfit(String::new()))
     }

@@ -6,9 +6,10 @@ use super::window::RUNS;
 use super::{Published, Shard};
 use crate::Outbox;
 use crate::bounds::HELD_CLOCKS;
+use crate::rows::Resolved;
 use types::{Clock, Combine, Setting, WorkerId};
 use update::{Number, first_not_finite};
-use wire::{Head, KeyPart, Push, Refusal, Tune};
+use wire::{Head, KeyPart, Payload, Push, Refusal, Tune};
 
 /// Clocks ahead of the frontier for which a shard keeps settings.
 const SETTINGS: usize = 1024;
@@ -41,28 +42,8 @@ impl<T: Number> Shard<T> {
     /// Checks a part whole, then applies it or holds it for its clock.
     pub(super) fn contribute(&mut self, head: &Head, push: &Push) -> Result<(), Stop> {
         let clock = head.clock;
-        if push.number != T::TYPE {
-            return Err(Refusal::WrongNumber { expected: T::TYPE, found: push.number }.into());
-        }
-        let count = push.keys.count().ok_or(Refusal::NotOrdered)?;
-        let expected = count.saturating_mul(self.spec.row_bytes() as u64);
-        let wrong_length = Refusal::WrongLength { expected, found: push.values.len() as u64 };
-        if push.values.len() as u64 != expected {
-            return Err(wrong_length.into());
-        }
-        let values = push.values.numbers::<T>().ok_or_else(|| wrong_length.clone())?;
-        if let Some(index) = first_not_finite(values) {
-            let position = self.position_of(&push.keys, index / self.rows.width());
-            return match (position, &push.keys) {
-                (Some(position), _) => Err(Refusal::NotFinite { position }.into()),
-                // Its keys are not kept; spelt out again, they tell which row it is.
-                (None, KeyPart::Known { signature, .. } | KeyPart::Chosen { signature, .. }) => {
-                    Err(Stop::UnknownKeys(signature.0))
-                }
-                (None, _) => Err(self.resolve(&push.keys, false).err().unwrap_or(Stop::Refuse(wrong_length))),
-            };
-        }
-        if count == 0 {
+        let values = self.checked(push, self.rows.width())?;
+        if values.is_empty() {
             // It says how many examples were seen, and no more.
             match self.spec.combine {
                 Combine::Each => self.rows.count_examples(head.examples),
@@ -76,13 +57,7 @@ impl<T: Number> Shard<T> {
             Combine::Each => {
                 self.rows.count_examples(head.examples);
                 self.rows.apply(clock, resolved.slots(), values);
-                if self.spec.consistency.is_eager() {
-                    self.subscribers.changed(rows_of(&push.keys, positions.as_ref(), &resolved));
-                }
-                if self.links.is_some() {
-                    let rows: Vec<(u64, u32)> = rows_of(&push.keys, positions.as_ref(), &resolved).collect();
-                    self.note_rows(rows.iter().copied());
-                }
+                self.changed_at_once(&push.keys, positions.as_ref(), &resolved);
             }
             Combine::Clock(_) => {
                 self.hold_examples(clock, head.examples);
@@ -104,6 +79,41 @@ impl<T: Number> Shard<T> {
             }
         }
         Ok(())
+    }
+
+    /// The values of a part of rows of so many numbers, if they are those: of the right type, as many as its keys ask for, and finite.
+    pub(super) fn checked<'p>(&mut self, push: &'p Push, width: usize) -> Result<&'p [T], Stop> {
+        if push.number != T::TYPE {
+            return Err(Refusal::WrongNumber { expected: T::TYPE, found: push.number }.into());
+        }
+        let count = push.keys.count().ok_or(Refusal::NotOrdered)?;
+        let expected = count.saturating_mul((width * size_of::<T>()) as u64);
+        let wrong_length = Refusal::WrongLength { expected, found: push.values.len() as u64 };
+        if push.values.len() as u64 != expected {
+            return Err(wrong_length.into());
+        }
+        let values = push.values.numbers::<T>().ok_or_else(|| wrong_length.clone())?;
+        let Some(index) = first_not_finite(values) else { return Ok(values) };
+        let position = self.position_of(&push.keys, index / width);
+        match (position, &push.keys) {
+            (Some(position), _) => Err(Refusal::NotFinite { position }.into()),
+            // Its keys are not kept; spelt out again, they tell which row it is.
+            (None, KeyPart::Known { signature, .. } | KeyPart::Chosen { signature, .. }) => {
+                Err(Stop::UnknownKeys(signature.0))
+            }
+            (None, _) => Err(self.resolve(&push.keys, false).err().unwrap_or(Stop::Refuse(wrong_length))),
+        }
+    }
+
+    /// Rows that have changed by themselves, and not with a clock: whoever watches or copies them is to hear of it.
+    pub(super) fn changed_at_once(&mut self, keys: &KeyPart, positions: Option<&Payload>, resolved: &Resolved) {
+        if self.spec.consistency.is_eager() {
+            self.subscribers.changed(rows_of(keys, positions, resolved));
+        }
+        if self.links.is_some() {
+            let rows: Vec<(u64, u32)> = rows_of(keys, positions, resolved).collect();
+            self.note_rows(rows.iter().copied());
+        }
     }
 
     /// Changes a setting, unless it makes no sense or is one of too many.

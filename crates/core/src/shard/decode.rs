@@ -5,7 +5,7 @@ use super::resolve::Stop;
 use codec::Formats;
 use types::PART_BYTES;
 use update::Number;
-use wire::{CodecChain, KeyPart, Payload, Push, Refusal};
+use wire::{CodecChain, KeyPart, Payload, Push, Refusal, Writes};
 
 /// Keys as they were before they were shortened.
 pub(super) fn unpacked(keys: KeyPart) -> Result<KeyPart, Refusal> {
@@ -25,6 +25,9 @@ impl<T: Number> Shard<T> {
         let (formats, keys) = (Formats(codecs.0), unpacked(push.keys)?);
         if formats.leaves_values() {
             return Ok(Push { keys, ..push });
+        }
+        if push.writes == Writes::Rows {
+            return Err(Refusal::Undecodable.into());
         }
         let count = keys.count().ok_or(Refusal::NotOrdered)?;
         let bytes = count.saturating_mul(self.spec.row_bytes() as u64);

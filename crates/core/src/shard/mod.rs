@@ -12,6 +12,7 @@ mod frontier;
 mod gate;
 mod gathered;
 mod image;
+mod kept;
 mod links;
 mod lists;
 mod parked;
@@ -52,7 +53,7 @@ use unborn::Unborn;
 use update::{Number, Registry};
 use wire::{
     Acked, FailedClock, Frame, Head, Marker, Message, Pool, Pull, PullRefused, Push, Refreshed, Refusal, Replica,
-    Replicated, ResendReason, Tune, Waiting,
+    Replicated, ResendReason, Tune, Waiting, Writes,
 };
 
 /// A parked read says so after this long, and again each time it has passed.
@@ -349,15 +350,18 @@ impl<T: Number> AnyShard for Shard<T> {
     fn push(&mut self, now: Time, head: &Head, push: Push, out: &mut Outbox) {
         self.now = now;
         let Some(worker) = self.gate(head, push.settled, out) else { return };
-        let piece = push.lease;
+        let (piece, writes) = (push.writes.lease(), push.writes);
         if let Some(clock) = piece.and_then(|piece| self.leases.held_in(piece)) {
             // It counts once, and its examples with it.
             self.counts.held_already += 1;
             return self.finish(worker, Some(Refusal::AlreadyHeld { clock }), out);
         }
         let in_time = self.check_clock(worker, head.clock).and_then(|()| self.check_lease(piece.is_some()));
-        let decoded = in_time.and_then(|()| self.decode(head.codecs, push));
-        let done = decoded.and_then(|push| self.contribute(head, &push));
+        let decoded = in_time.and_then(|()| self.check_writes(writes)).and_then(|()| self.decode(head.codecs, push));
+        let done = decoded.and_then(|push| match writes {
+            Writes::Gradients { .. } => self.contribute(head, &push),
+            Writes::Rows => self.put_in_place(head, &push),
+        });
         if !matches!(done, Err(Stop::UnknownKeys(_) | Stop::Refuse(Refusal::TooManyLeases { .. }))) {
             // A refusal is for good, too: a second run of the lease would hear the same.
             let is_open = matches!(self.spec.combine, Combine::Clock(_)) && head.clock >= self.frontier.value();
@@ -378,9 +382,11 @@ impl<T: Number> AnyShard for Shard<T> {
                     Combine::Each => self.rows.count_examples(head.examples),
                     Combine::Clock(_) => self.hold_examples(head.clock, head.examples),
                 }
-                // A part of a clock that has ended, or is not held, does not undo what others did in it.
-                let stray =
-                    matches!(refusal, Refusal::PastClock | Refusal::FarAhead { .. } | Refusal::TooManyLeases { .. });
+                // A part of a clock that has ended, or is not held, does not undo what others did in it; nor do rows, which are no contribution.
+                let stray = matches!(
+                    refusal,
+                    Refusal::PastClock | Refusal::FarAhead { .. } | Refusal::TooManyLeases { .. } | Refusal::SetByClock
+                );
                 if matches!(self.spec.combine, Combine::Clock(_)) && !stray {
                     let failed = FailedClock { clock: head.clock, worker, refusal: refusal.clone() };
                     self.held.insert(head.clock, Held::Failed(failed));

@@ -5,7 +5,6 @@ use super::parked::{ParkedRead, Parking};
 use super::resolve::{Stop, rows_of};
 use crate::Outbox;
 use crate::bounds::PARKED_READS;
-use crate::rows::Resolved;
 use std::sync::Arc;
 use types::{CacheSpec, Clock, PART_BYTES, WorkerId};
 use update::Number;
@@ -82,8 +81,10 @@ impl<T: Number> Shard<T> {
 
     fn collect(&mut self, read: &ParkedRead, released_by: Option<WorkerId>) -> Result<Pulled, Stop> {
         let pull = &read.pull;
-        if pull.wants == Wants::Active {
-            return self.collect_active(read, released_by);
+        match pull.wants {
+            Wants::Values => {}
+            Wants::Active => return self.collect_active(read, released_by),
+            Wants::Kept => return self.collect_kept(read, released_by),
         }
         let row_bytes = self.spec.row_bytes();
         let mut positions = Payload::EMPTY;
@@ -93,26 +94,13 @@ impl<T: Number> Shard<T> {
         let mut read_rows = Vec::new();
         let (resolved, count) = match &pull.keys {
             KeyPart::Scan { range } => {
-                let (mut found, mut resolved, next) = self.rows.scan(*range, PART_BYTES / (row_bytes + 8));
-                if let Resolved::List(slots) = &mut resolved
-                    && self.unborn.are_kept()
-                {
-                    let shown: Vec<bool> = found.iter().map(|position| !self.unborn.contains(*position)).collect();
-                    let mut each = shown.iter();
-                    slots.retain(|_| each.next().is_none_or(|shown| *shown));
-                    let mut each = shown.iter();
-                    found.retain(|_| each.next().is_none_or(|shown| *shown));
-                }
+                let (found, resolved, next) = self.scan_shown(*range, (PART_BYTES / (row_bytes + 8)).max(1));
                 positions = self.pool.copy(&found);
                 more = next;
                 (Arc::new(resolved), found.len())
             }
             keys => {
-                let count = keys.count().unwrap_or(0);
-                let bytes = count.saturating_mul(row_bytes as u64);
-                if bytes > PART_BYTES as u64 {
-                    return Err(Refusal::WrongLength { expected: PART_BYTES as u64, found: bytes }.into());
-                }
+                let count = self.check_count(keys)?;
                 let create = self.rows.reads_create();
                 let (resolved, list) = self.resolve(keys, create)?;
                 if create {
@@ -143,6 +131,16 @@ impl<T: Number> Shard<T> {
             _ => None,
         };
         Ok(Pulled { chain, more, positions, values: values.freeze(), ..self.answered(read, released_by) })
+    }
+
+    /// How many keys a read names, unless they are more than a part of a read ever names.
+    pub(super) fn check_count(&self, keys: &KeyPart) -> Result<u64, Refusal> {
+        let count = keys.count().unwrap_or(0);
+        let bytes = count.saturating_mul(self.spec.row_bytes() as u64);
+        if bytes > PART_BYTES as u64 {
+            return Err(Refusal::WrongLength { expected: PART_BYTES as u64, found: bytes });
+        }
+        Ok(count)
     }
 
     /// An answer without rows.

@@ -66,13 +66,9 @@ impl Worker {
     }
 }
 
-/// Whether an answer is as long as what was asked for: a row for each key, or a bit.
-pub(super) fn is_whole(wants: Wants, keys: Option<&Slice>, row_bytes: usize, pulled: &Pulled) -> bool {
-    let rows = keys.map_or(pulled.positions.len() / 8, Slice::len);
-    match wants {
-        Wants::Values => pulled.values.len() == rows * row_bytes,
-        Wants::Active => pulled.values.is_empty() && Bits::read(rows, pulled.positions.bytes()).is_some(),
-    }
+/// Whether an answer has a bit for each key.
+pub(super) fn is_whole(keys: Option<&Slice>, pulled: &Pulled) -> bool {
+    pulled.values.is_empty() && Bits::read(keys.map_or(0, Slice::len), pulled.positions.bytes()).is_some()
 }
 
 /// Puts the bits of one part where they belong.

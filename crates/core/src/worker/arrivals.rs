@@ -1,18 +1,17 @@
 //! What a worker does with what arrives, and what it sends again.
 
-use super::active;
-use super::cache::Arrival;
+use super::cache::{Arrival, Own};
 use super::pacing::{Pacer, send};
 use super::stream::{ItemKind, ReadKeys, Reading};
 use super::ticket::PendingRead;
-use super::{Notice, PART_COST, ShardLink, Worker, touch};
+use super::{Notice, PART_COST, ShardLink, Worker, active, kept, touch};
 use crate::Outbox;
 use codec::{Formats, Meter, PayloadDecoder, Stopwatch};
 use std::collections::BTreeSet;
 use types::{Clock, Combine, NodeId, PART_BYTES, Plan, TableId, TableSpec, Time};
 use wire::{
     Control, Frame, Head, KeyPart, Keys, Message, Payload, Pulled, READ_WHOLE, Refreshed, Refusal, ResendReason,
-    Signature, Step, Wants,
+    Signature, Step, Wants, Writes,
 };
 
 impl Worker {
@@ -41,7 +40,7 @@ impl Worker {
                     if let (Some(_), ItemKind::Push { keys, .. }) = (refusal, &item.kind)
                         && let Some(cache) = self.tables.get_mut(&acked.table).and_then(|table| table.cache.as_mut())
                     {
-                        cache.refused(keys);
+                        cache.give_up(keys);
                     }
                     self.item_done(item.kind, refusal.map(|refused| refused.refusal.clone()));
                 }
@@ -161,12 +160,21 @@ impl Worker {
             rows,
         );
         let pulled = &decoded.map_or_else(|| pulled.clone(), |values| Pulled { values, ..pulled.clone() });
-        if !active::is_whole(reading.wants, reading.keys.slice(), row_bytes, pulled) {
+        let row_bytes = match reading.wants {
+            Wants::Values => Some(row_bytes).filter(|row_bytes| pulled.values.len() == rows * row_bytes),
+            Wants::Active => Some(0).filter(|_| active::is_whole(reading.keys.slice(), pulled)),
+            Wants::Kept => {
+                let read = self.pending.get(&reading.ticket).and_then(|pending| pending.read.as_ref());
+                kept::row_bytes(&table.spec, &reading.keys, read.map_or(0, |read| read.row_bytes), pulled)
+            }
+        };
+        let Some(row_bytes) = row_bytes else {
+            let row_bytes = table.spec.row_bytes();
             let refusal =
                 Refusal::WrongLength { expected: (rows * row_bytes) as u64, found: pulled.values.len() as u64 };
             link.next_read(sender).into_iter().for_each(|frame| out.send(frame));
             return self.part_done(reading.ticket, Some(refusal));
-        }
+        };
         let shard = pulled.shard.0 as usize;
         if let (Some(copies), Some(at), Some(keys)) = (&mut table.copies, pulled.chain, reading.keys.slice())
             && reading.steps.is_some()
@@ -185,6 +193,10 @@ impl Worker {
             match reading.wants {
                 Wants::Values => fill(read, &reading.keys, pulled),
                 Wants::Active => active::fill(read, &reading.keys, pulled),
+                Wants::Kept => {
+                    read.row_bytes = row_bytes;
+                    fill(read, &reading.keys, pulled);
+                }
             }
             read.clock = read.clock.min(head.clock);
             read.released_by = pulled.released_by.or(read.released_by);
@@ -193,8 +205,18 @@ impl Worker {
             let new: Vec<_> = pulled.failed.iter().filter(new).cloned().collect();
             read.failed.extend(new);
         }
-        if let (ReadKeys::Scan { range, .. }, Some(next)) = (&mut reading.keys, pulled.more) {
-            range.first = next;
+        let goes_on = match (&mut reading.keys, pulled.more) {
+            (ReadKeys::Scan { range, .. }, Some(next)) => {
+                range.first = next;
+                true
+            }
+            (ReadKeys::Kept { keys, .. }, _) => {
+                *keys = keys.after(rows);
+                !keys.is_empty()
+            }
+            _ => false,
+        };
+        if goes_on {
             self.requests += 1;
             link.read(sender, self.requests, reading).into_iter().for_each(|frame| out.send(frame));
             return;
@@ -440,8 +462,9 @@ fn arrival<'a>(
 ) -> Arrival<'a> {
     let unseen = link.unacknowledged.iter().filter(|item| item.number > contains).map(|item| &item.kind);
     let later = unseen.chain(held).filter(|_| combine == Combine::Each).filter_map(|kind| match kind {
-        ItemKind::Push { keys, values, plain, .. } => Some((keys, plain.as_ref().unwrap_or(values))),
-        _ => None,
+        ItemKind::Push { keys, writes: Writes::Rows, .. } => Some((keys, Own::Set)),
+        ItemKind::Push { keys, values, plain, .. } => Some((keys, Own::Pushed(plain.as_ref().unwrap_or(values)))),
+        ItemKind::Marker | ItemKind::Tune { .. } => None,
     });
     Arrival { shard: link.placed.shard.0 as usize, frontier, keys, values, later: later.collect() }
 }
@@ -487,7 +510,7 @@ fn fill(read: &mut PendingRead, keys: &ReadKeys, pulled: &Pulled) {
         }
         // Those come from the copies.
         ReadKeys::Steps { .. } => {}
-        ReadKeys::Scan { shard, .. } => {
+        ReadKeys::Scan { shard, .. } | ReadKeys::Kept { part: shard, .. } => {
             if let Some((positions, rows)) = read.found.get_mut(*shard) {
                 positions.extend(pulled.positions.numbers::<u64>().unwrap_or(&[]));
                 rows.extend_from_slice(values);

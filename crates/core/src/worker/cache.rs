@@ -51,7 +51,16 @@ pub struct Arrival<'a> {
     pub keys: &'a Slice,
     pub values: &'a Payload,
     /// The worker's own later pushes, which the rows do not hold.
-    pub later: Vec<(&'a Slice, &'a Payload)>,
+    pub later: Vec<(&'a Slice, Own<'a>)>,
+}
+
+/// What a worker itself did to rows.
+#[derive(Clone, Copy)]
+pub enum Own<'a> {
+    /// It pushed these gradients.
+    Pushed(&'a Payload),
+    /// It put others in their place, which the shard will tell.
+    Set,
 }
 
 /// A cache of any number type.
@@ -66,8 +75,8 @@ pub trait AnyCache: Send {
     fn squares(&self, keys: &Slice) -> Option<f64>;
     /// The worker itself pushes to these rows.
     fn pushed(&mut self, keys: &Slice, values: &Payload);
-    /// The shard refused what the worker pushed to these rows: copies that hold it are given up.
-    fn refused(&mut self, keys: &Slice);
+    /// Copies of these rows are given up: the worker has set them, or the shard refused what it pushed to them, which they hold.
+    fn give_up(&mut self, keys: &Slice);
 }
 
 /// A cache for a table.
@@ -173,8 +182,11 @@ impl<T: Number> Cache<T> {
             kept.push(*position);
         }
         // A newer row that stays has these in it already.
-        for (keys, values) in &arrival.later {
-            self.add_own(keys, values, Some(&kept));
+        for (keys, own) in &arrival.later {
+            match own {
+                Own::Pushed(values) => self.add_own(keys, values, Some(&kept)),
+                Own::Set => self.give_up(keys),
+            }
         }
     }
 
@@ -265,7 +277,7 @@ impl<T: Number> AnyCache for Cache<T> {
         self.add_own(keys, values, None);
     }
 
-    fn refused(&mut self, keys: &Slice) {
+    fn give_up(&mut self, keys: &Slice) {
         for slot in self.slots(&positions(keys)) {
             if let Some(tag) = self.tags.get_mut(slot as usize) {
                 *tag = None;

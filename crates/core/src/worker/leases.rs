@@ -239,7 +239,8 @@ impl Worker {
             self.leases.began(lease);
             let keys = Keys::run(0..0).slice(0..0);
             let (values, formats) = (Payload::EMPTY, Formats::default());
-            let item = ItemKind::Push { ticket, keys, values, formats, plain: None, lease: Some(piece) };
+            let writes = wire::Writes::Gradients { lease: Some(piece) };
+            let item = ItemKind::Push { ticket, keys, values, formats, plain: None, writes };
             self.unacknowledged_bytes += item.kept() + PART_COST;
             self.send_item(now, table, shard, item, Some(examples), 0.0, out);
         }

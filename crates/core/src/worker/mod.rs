@@ -5,6 +5,7 @@ mod arrivals;
 mod cache;
 mod calls;
 mod copies;
+mod kept;
 mod leases;
 mod link_rate;
 mod owed;

@@ -114,9 +114,11 @@ impl Pacer {
     }
 
     /// Returns its number, by which parts are ordered.
-    pub fn hold(&mut self, held: Held) -> u64 {
+    pub fn hold(&mut self, mut held: Held) -> u64 {
         self.made += 1;
         let others = self.by_shard.entry((held.table, held.shard)).or_default();
+        // What must not overtake is not overtaken either.
+        held.ordered |= others.last().and_then(|last| self.parts.get(last)).is_some_and(|last| last.ordered);
         if others.is_empty() || !held.ordered {
             self.by_significance.insert(rank(&held, self.made));
         }
@@ -369,8 +371,8 @@ mod tests {
         head.clock = Clock(clock);
         let keys = Keys::run(0..1).slice(0..1);
         let values = Payload::new(vec![0u8; bytes]);
-        let (ticket, formats, plain, lease) = (Ticket(0), Formats::default(), None, None);
-        let item = ItemKind::Push { ticket, keys, values, formats, plain, lease };
+        let (ticket, formats, plain, writes) = (Ticket(0), Formats::default(), None, wire::Writes::GRADIENTS);
+        let item = ItemKind::Push { ticket, keys, values, formats, plain, writes };
         Held { table: TABLE, shard: 0, head, item, significance, ordered: false }
     }
 
@@ -447,7 +449,7 @@ mod tests {
             values,
             formats: Formats::default(),
             plain: None,
-            lease: None,
+            writes: wire::Writes::GRADIENTS,
         };
         let frame = link.append(held(0, 0.0, 0).head, push);
         pacer.charge_resent([&frame]);

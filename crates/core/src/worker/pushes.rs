@@ -8,9 +8,24 @@ use super::ticket::Pending;
 use super::upward::Encoded;
 use super::{Batch, PART_COST, ShardLink, TableFailure, Ticket, Worker, touch};
 use crate::Outbox;
+use codec::Formats;
 use std::ops::Range;
 use types::{Combine, Consistency, TableId, Time};
-use wire::{Keys, LeasedPiece, Payload, Slice};
+use wire::{Keys, LeasedPiece, Payload, Slice, Writes};
+
+/// Rows of one shard, as they are to be sent.
+pub(super) struct PushedPart {
+    pub keys: Slice,
+    pub values: Payload,
+    pub formats: Formats,
+    /// What the shard will make of the values, where copies need to know and it is not the same.
+    pub plain: Option<Payload>,
+    pub writes: Writes,
+    /// Examples of its own, if it has some.
+    pub examples: Option<u64>,
+    /// How large the change is, relative to the rows it changes.
+    pub significance: f64,
+}
 
 impl Worker {
     pub(super) fn start_push(
@@ -42,10 +57,16 @@ impl Worker {
     /// sends a few parts ahead of what is acknowledged keeps all of them busy.
     #[must_use]
     pub fn parts(&self, table: TableId, keys: &Keys) -> Vec<Range<usize>> {
+        self.spec(table).map(|spec| self.cut(table, keys, spec.row_bytes())).unwrap_or_default()
+    }
+
+    /// The same, of rows of so many bytes.
+    pub(super) fn cut(&self, table: TableId, keys: &Keys, row_bytes: usize) -> Vec<Range<usize>> {
         let Some(table) = self.tables.get(&table) else { return Vec::new() };
-        let mut rows = keys.rows_per_part(table.spec.number, table.spec.width);
+        let number = table.spec.number;
+        let mut rows = keys.rows_per_part(number, (row_bytes / number.bytes()) as u32);
         if self.pacer.is_some() {
-            rows = rows.min((PACED_BYTES / table.spec.row_bytes()).max(1));
+            rows = rows.min((PACED_BYTES / row_bytes.max(1)).max(1));
         }
         let cut = |link: &ShardLink| keys.parts(link.placed.range, rows).into_iter().enumerate();
         let mut parts: Vec<(usize, Range<usize>)> = table.links.iter().flat_map(cut).collect();
@@ -101,8 +122,6 @@ impl Worker {
         out: &mut Outbox,
     ) {
         let Some(table) = self.tables.get_mut(&id) else { return };
-        let first = keys.position(0);
-        let Some(shard) = table.links.iter().position(|link| link.placed.range.contains(first)) else { return };
         let significance = if self.pacer.is_some() { table.significance(&keys, &values) } else { 0.0 };
         let encoded = table.upward.encode(&keys, values);
         let mut plain = None;
@@ -114,7 +133,18 @@ impl Worker {
         }
         let Encoded { values, formats } = encoded;
         let (lease, examples) = leased.unzip();
-        let item = ItemKind::Push { ticket, keys, values, formats, plain, lease };
+        let writes = Writes::Gradients { lease };
+        let part = PushedPart { keys, values, formats, plain, writes, examples, significance };
+        self.send_part_of(now, ticket, id, part, out);
+    }
+
+    /// Sends one part of a push to the shard that has its rows.
+    pub(super) fn send_part_of(&mut self, now: Time, ticket: Ticket, id: TableId, part: PushedPart, out: &mut Outbox) {
+        let PushedPart { keys, values, formats, plain, writes, examples, significance } = part;
+        let Some(table) = self.tables.get(&id) else { return };
+        let first = keys.position(0);
+        let Some(shard) = table.links.iter().position(|link| link.placed.range.contains(first)) else { return };
+        let item = ItemKind::Push { ticket, keys, values, formats, plain, writes };
         self.unacknowledged_bytes += item.kept() + PART_COST;
         self.counts.parts += 1;
         if let Some(pending) = self.pending.get_mut(&ticket) {
@@ -141,8 +171,9 @@ impl Worker {
         let Some(link) = table.links.get_mut(shard) else { return };
         head.examples = examples.unwrap_or_else(|| std::mem::take(&mut link.untold));
         if let Some(pacer) = &mut self.pacer {
-            // Sums are the same in any order.
-            let ordered = table.spec.combine == Combine::Each && !table.spec.updater.is_additive();
+            // Sums are the same in any order; but rows that are set are not what was there.
+            let sets = matches!(item, ItemKind::Push { writes: Writes::Rows, .. });
+            let ordered = sets || table.spec.combine == Combine::Each && !table.spec.updater.is_additive();
             let number = pacer.hold(Held { table: id, shard, head, item, significance, ordered });
             self.send_paced(now, out);
             let waits = self.pacer.as_ref().is_some_and(|pacer| pacer.has(number));

@@ -109,11 +109,7 @@ impl Worker {
             found.push((Vec::new(), Vec::new()));
             parts += 1;
         }
-        let target = match table.spec.number {
-            NumberType::F32 => PullTarget::F32(Vec::new()),
-            NumberType::F64 => PullTarget::F64(Vec::new()),
-            NumberType::I64 => PullTarget::I64(Vec::new()),
-        };
+        let target = room_of(table.spec.number);
         if let Some(pending) = self.pending.get_mut(&ticket) {
             pending.parts = parts;
             let row_bytes = table.spec.row_bytes();
@@ -129,6 +125,15 @@ impl Worker {
                 found,
             });
         }
+    }
+}
+
+/// Room for rows that are collected, and taken when they are all there.
+pub(super) fn room_of(number: NumberType) -> PullTarget {
+    match number {
+        NumberType::F32 => PullTarget::F32(Vec::new()),
+        NumberType::F64 => PullTarget::F64(Vec::new()),
+        NumberType::I64 => PullTarget::I64(Vec::new()),
     }
 }
 

@@ -7,8 +7,8 @@ use codec::{Format, Formats, Signatures};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, NodeId, NumberType, Placed, Setting, TableId};
 use wire::{
-    CodecChain, Frame, HEADER_BYTES, Head, KeyPart, LeasedPiece, Marker, Message, Payload, Pull, Push, Signature,
-    Slice, Tune, Wants,
+    CodecChain, Frame, HEADER_BYTES, Head, KeyPart, Marker, Message, Payload, Pull, Push, Signature, Slice, Tune,
+    Wants, Writes,
 };
 
 /// The body of what a worker sends to a shard, about: that of a read is the longest.
@@ -38,8 +38,8 @@ pub enum ItemKind {
         formats: Formats,
         /// What the shard will make of them, where copies need to know and it is not the same.
         plain: Option<Payload>,
-        /// What it is in a lease.
-        lease: Option<LeasedPiece>,
+        /// What it does to its rows.
+        writes: Writes,
     },
     Marker,
     Tune {
@@ -88,13 +88,15 @@ pub enum ReadKeys {
     Steps { keys: Slice, rows: Vec<u32> },
     /// A scan: whatever is found is collected, shard by shard.
     Scan { range: types::PositionRange, shard: usize },
+    /// Rows as they are kept, collected part by part: the answer tells how wide they are.
+    Kept { keys: Slice, part: usize },
 }
 
 impl ReadKeys {
     pub fn slice(&self) -> Option<&Slice> {
         match self {
             Self::Straight { keys, .. } | Self::Scattered { keys, .. } => Some(keys),
-            Self::Scan { .. } | Self::Steps { .. } => None,
+            Self::Scan { .. } | Self::Steps { .. } | Self::Kept { .. } => None,
         }
     }
 }
@@ -297,12 +299,12 @@ impl ShardLink {
         head.examples = item.examples;
         let (table, shard, settled) = (self.table, self.placed.shard, self.acknowledged);
         let message = match &item.kind {
-            ItemKind::Push { keys, values, formats, lease, .. } => {
+            ItemKind::Push { keys, values, formats, writes, .. } => {
                 let none = KeyPart::Run { first: self.placed.range.first, count: 0 };
                 let keys = if keys.is_empty() { none } else { self.key_part(keys) };
                 head.codecs = chain_of(&keys, *formats);
-                let (number, lease, values) = (self.number, *lease, values.clone());
-                Message::Push(Push { table, shard, settled, number, lease, keys, values })
+                let (number, writes, values) = (self.number, *writes, values.clone());
+                Message::Push(Push { table, shard, settled, number, writes, keys, values })
             }
             ItemKind::Marker => Message::Marker(Marker { table, shard, settled, since: self.since }),
             ItemKind::Tune { at, setting, .. } => {
@@ -351,6 +353,8 @@ impl ShardLink {
             ReadKeys::Scan { range, .. } => KeyPart::Scan { range: *range },
             ReadKeys::Straight { keys, .. } | ReadKeys::Scattered { keys, .. } => self.key_part(keys),
             ReadKeys::Steps { .. } => KeyPart::Run { first: self.placed.range.first, count: 0 },
+            // The shard is to name its rows, and may know no more of a list than where they lie.
+            ReadKeys::Kept { keys, .. } => self.key_form.in_full(keys),
         };
         head.codecs = chain_of(&keys, Formats::default());
         let pull = Pull {

@@ -9,7 +9,7 @@ use super::{Batch, PART_COST, PullTarget, Table, Ticket, Worker, touch};
 use crate::Outbox;
 use crate::bounds::HELD_CLOCKS;
 use types::{Clock, Combine, Consistency, PositionRange, Setting, TableId, TableSpec, Time};
-use wire::Keys;
+use wire::{Keys, Payload};
 
 /// One thing a program asked for.
 pub(super) enum Task {
@@ -32,6 +32,15 @@ pub(super) enum Task {
     Scan {
         range: PositionRange,
     },
+    /// Rows as they are kept, in place of those that are there.
+    Set {
+        keys: Keys,
+        values: Payload,
+    },
+    /// Rows as they are kept; without keys, all that there are.
+    Kept {
+        keys: Option<Keys>,
+    },
     Active {
         keys: Keys,
     },
@@ -45,19 +54,20 @@ impl Task {
     pub fn cost(&self) -> usize {
         let values = match self {
             Self::Push { batch, .. } | Self::PushPull { batch, .. } => batch.values.bytes.len(),
-            Self::Pull { .. } | Self::Scan { .. } | Self::Active { .. } | Self::Tune { .. } => 0,
+            Self::Set { values, .. } => values.len(),
+            Self::Pull { .. } | Self::Scan { .. } | Self::Kept { .. } | Self::Active { .. } | Self::Tune { .. } => 0,
         };
         values + PART_COST
     }
 
     /// Whether it changes rows.
     pub fn is_push(&self) -> bool {
-        matches!(self, Self::Push { .. } | Self::PushPull { .. })
+        matches!(self, Self::Push { .. } | Self::PushPull { .. } | Self::Set { .. })
     }
 
     /// Whether it reads rows.
     fn is_read(&self) -> bool {
-        matches!(self, Self::Pull { .. } | Self::PushPull { .. } | Self::Scan { .. } | Self::Active { .. })
+        !matches!(self, Self::Push { .. } | Self::Set { .. } | Self::Tune { .. })
     }
 }
 
@@ -183,8 +193,10 @@ impl Worker {
     fn held_before(&self, queued: &mut Queued, spec: &TableSpec) -> Option<Obstacle> {
         let own = match &queued.task {
             Task::Pull { own: true, .. } => true,
-            Task::Push { .. } | Task::PushPull { .. } | Task::Tune { .. } => false,
-            Task::Pull { .. } | Task::Scan { .. } | Task::Active { .. } => spec.consistency.bound().is_some(),
+            Task::Push { .. } | Task::PushPull { .. } | Task::Set { .. } | Task::Tune { .. } => false,
+            Task::Pull { .. } | Task::Scan { .. } | Task::Kept { .. } | Task::Active { .. } => {
+                spec.consistency.bound().is_some()
+            }
         };
         let pacer = self.pacer.as_ref().filter(|_| own && spec.combine == Combine::Each)?;
         let last = *queued.follows.get_or_insert(pacer.made());
@@ -237,6 +249,8 @@ impl Worker {
                 self.start_or_queue(now, Queued { ticket, table, task, after: Vec::new(), follows: None }, out);
             }
             Task::Scan { range } => self.start_scan(now, ticket, table, range, out),
+            Task::Set { keys, values } => self.start_set(now, ticket, table, &keys, &values, out),
+            Task::Kept { keys } => self.start_kept(now, ticket, table, keys.as_ref(), out),
             Task::Active { keys } => self.start_active(now, ticket, table, &keys, out),
             Task::Tune { at, setting } => self.start_tune(now, ticket, table, at, setting, out),
         }

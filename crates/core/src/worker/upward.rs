@@ -1,5 +1,6 @@
 //! What a worker pushes to one table, encoded: by the chain that its spec names, or by whatever the link makes worth while.
 
+use super::cache::positions;
 use super::link_rate::Cost;
 use codec::{Chain, Choice, Formats, Meter, PayloadDecoder, PayloadEncoder, Rows, Stopwatch, TableCodecs};
 use types::{Position, TableSpec};
@@ -190,6 +191,14 @@ impl Upward {
         match encoder.encode(rows, values.bytes()) {
             Some((bytes, formats)) => Encoded { values: Payload::new(bytes), formats },
             None => plain(encoder.with_owed(rows, values.bytes()).map_or(values, Payload::new)),
+        }
+    }
+
+    /// These rows are set: what was left out of earlier pushes to them is owed to nobody any more.
+    pub fn forget(&mut self, keys: &Slice) {
+        let encoders = self.encoder.iter_mut().chain(&mut self.owing).filter_map(PayloadEncoder::value_encoder_mut);
+        for residuals in encoders.filter_map(codec::ValueEncoder::residuals_mut).filter(|owed| owed.rows() > 0) {
+            residuals.with(Rows::List(&positions(keys)), |owed| owed.fill(0.0));
         }
     }
 

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
     use types::{Clock, NodeId, NumberType, Placement, ShardId, TableId};
-    use wire::{Control, Head, Keys, Message, Push, encode};
+    use wire::{Control, Head, Keys, Message, Push, Writes, encode};
 
     /// A socket that gives out what it has in pieces of given sizes, then would block.
     struct Pieces(VecDeque<Vec<u8>>);
@@ -192,7 +192,7 @@ mod tests {
                 shard: ShardId(0),
                 settled: 0,
                 number: NumberType::F32,
-                lease: None,
+                writes: Writes::GRADIENTS,
                 keys,
                 values,
             };

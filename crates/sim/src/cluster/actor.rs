@@ -50,6 +50,8 @@ enum Task {
     /// The keys asked for; a scan learns them from the answer.
     Pull(Option<Vec<u64>>, TableIndex),
     Ask(Vec<u64>, TableIndex),
+    /// Whether it is the last one, of rows as they are kept.
+    Kept(TableIndex, bool),
     Tune,
 }
 
@@ -198,7 +200,7 @@ impl Cluster {
             };
             let must_wait = match step {
                 Step::EndClock => !actor.worker.is_flushed(),
-                Step::Pull { .. } | Step::Scan { .. } | Step::Ask { .. }
+                Step::Pull { .. } | Step::PullKept { .. } | Step::Scan { .. } | Step::Ask { .. }
                     if self.sabotage != Some(Sabotage::AskWithoutRoom) =>
                 {
                     !actor.worker.may_read()
@@ -251,6 +253,16 @@ impl Cluster {
                 let id = self.actors[worker].tables[&table];
                 let ticket = self.drive_worker(worker, WorkerInput::Scan(now, id, range, Vec::new()));
                 self.pull_issued(worker, ticket, table, None, Vec::new(), true, last);
+            }
+            Step::Set { table, keys, rows } => self.set_rows(worker, table, &keys, &rows),
+            Step::PullKept { table, keys, last } => {
+                let keys = self.keys_of(table, &keys);
+                let id = self.actors[worker].tables[&table];
+                let asked = WorkerInput::PullKept(now, id, Some(keys), Vec::new());
+                if let Some(ticket) = self.drive_worker(worker, asked).map(Ticket) {
+                    self.actors[worker].outstanding.insert(ticket, Task::Kept(table, last));
+                    self.actors[worker].wait = Wait::For(ticket);
+                }
             }
             Step::Ask { table, keys } => {
                 let keys = self.keys_of(table, &keys);
@@ -345,6 +357,24 @@ impl Cluster {
         }
     }
 
+    /// Rows of keys in any order, as wide as they are kept.
+    fn set_rows(&mut self, worker: usize, table: TableIndex, ids: &[u64], rows: &[f64]) {
+        let number = self.history.specs[table.0].number;
+        let keys = self.keys_of(table, ids);
+        let width = rows.len() / ids.len().max(1);
+        let place = |id: u64| ids.iter().position(|other| *other == id).unwrap_or(0);
+        let values: Vec<f64> = keys.ids().flat_map(|id| rows[place(id) * width..][..width].to_vec()).collect();
+        let bytes = Values { number, bytes: payload(number, &values) };
+        let id = self.actors[worker].tables[&table];
+        let names = keys.ids().collect();
+        let made = WorkerInput::SetRows(self.now, id, keys, bytes, Vec::new());
+        if let Some(ticket) = self.drive_worker(worker, made).map(Ticket) {
+            self.actors[worker].tasks.push(ticket);
+            self.actors[worker].outstanding.insert(ticket, Task::Push);
+            self.note(worker as u32, Event::RowsSet { table, ticket, keys: names, values });
+        }
+    }
+
     pub(super) fn pull(
         &mut self,
         worker: usize,
@@ -415,9 +445,15 @@ impl Cluster {
                     let active = keys.into_iter().enumerate().map(|(index, key)| (key, rows.active.get(index)));
                     Event::Told { table, active: active.collect(), clock: rows.clock }
                 }
+                (Task::Kept(table, last), Ok(Outcome::Rows(rows))) => {
+                    let placement = self.history.specs[table.0].shape.placement();
+                    let keys = rows.positions.iter().map(|at| placement.key(types::Position(*at)).0).collect();
+                    Event::KeptReturned { table, keys, values: reals(&rows.values), last }
+                }
+                (Task::Kept(..), Err((_, failure))) => Event::PullFailed { ticket, refusal: failure.refusal },
                 (Task::Ask(..), Err((_, failure))) => Event::PullFailed { ticket, refusal: failure.refusal },
                 (Task::Pull(..), Err((_, failure))) => Event::PullFailed { ticket, refusal: failure.refusal },
-                (Task::Pull(..) | Task::Ask(..), Ok(Outcome::Done)) | (Task::Tune, _) => continue,
+                (Task::Pull(..) | Task::Ask(..) | Task::Kept(..), Ok(Outcome::Done)) | (Task::Tune, _) => continue,
             };
             events.push(event);
         }

@@ -48,6 +48,12 @@ impl Slice {
         self.range.is_empty()
     }
 
+    /// Those of them after the first so many.
+    #[must_use]
+    pub fn after(&self, count: usize) -> Self {
+        Self { keys: self.keys.clone(), range: self.range.end.min(self.range.start + count)..self.range.end }
+    }
+
     /// The positions, where they are a sorted list.
     #[must_use]
     pub fn sorted(&self) -> Option<&[u64]> {

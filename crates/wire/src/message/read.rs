@@ -37,6 +37,9 @@ pub enum Wants {
     Values,
     /// A bit for each, in place of positions: whether it is active. Of tables whose shards say so: see the codec `kkt`.
     Active,
+    /// All that is kept of them: their weights, followed by their updater's state. The answer names the rows that it holds: the first of those
+    /// asked for, as many as are a part. They are never encoded.
+    Kept,
 }
 
 /// The rows of one part of a read. The frontier they reflect is the head's clock.
@@ -58,7 +61,8 @@ pub struct Pulled {
     pub failed: Vec<FailedClock>,
     /// For a scan: where the next one should start, if this part ends before the range does.
     pub more: Option<Position>,
-    /// For a scan: the keys found, u64 each. Where it was asked which rows are active: the bits.
+    /// For a scan: the keys found, u64 each. Of rows as they are kept: which they are, in the same way. Where it was asked which rows are
+    /// active: the bits.
     pub positions: Payload,
     /// Row after row.
     pub values: Payload,
@@ -173,7 +177,7 @@ fields!(FailedClock { clock, worker, refusal });
 fields!(PullRefused { table, shard, request, refusal });
 fields!(Waiting { table, shard, request, on });
 fields!(Refreshed { table, shard, chain, link });
-variants!(Wants { 0 => Values, 1 => Active });
+variants!(Wants { 0 => Values, 1 => Active, 2 => Kept });
 fields_and_payloads!(Pull { table, shard, request, after, frontier, subscribe, steps, wants } keys, |input, [positions, _]| {
     keys: KeyPart::get(input, positions)?,
 });

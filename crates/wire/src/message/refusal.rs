@@ -1,7 +1,7 @@
 //! Why a part was not applied, or a read not answered, as data and in words.
 
 use crate::field::variants;
-use types::{Clock, Key, NumberType, Placement, Position};
+use types::{Clock, Key, NumberType, PART_BYTES, Placement, Position};
 
 /// Why a part was not applied, or a read not answered. Nothing of the part was applied.
 ///
@@ -85,6 +85,13 @@ pub enum Refusal {
         /// How many those are.
         most: u64,
     },
+    /// Rows are to be set in a table that holds contributions apart by clock: there is no moment between two of them that is the rows' own.
+    SetByClock,
+    /// A row with its updater's state is more than travels at once.
+    WideRows {
+        /// Bytes of one.
+        bytes: u64,
+    },
 }
 
 impl Refusal {
@@ -135,6 +142,16 @@ impl Refusal {
                     "a shard of table '{table}' keeps {most} leases apart; commit leases before learning from others"
                 )
             }
+            Self::SetByClock => {
+                format!(
+                    "rows of table '{table}' cannot be set, for it combines by clock; set those of a table that combines each push"
+                )
+            }
+            Self::WideRows { bytes } => {
+                format!(
+                    "a row of table '{table}' is kept in {bytes} bytes, and {PART_BYTES} travel at once; use narrower rows"
+                )
+            }
             Self::BadSetting => format!("table '{table}' needs a learning rate that is finite and not negative"),
         }
     }
@@ -158,4 +175,6 @@ variants!(Refusal {
     14 => Undecodable,
     15 => AlreadyHeld { clock },
     16 => TooManyLeases { most },
+    17 => SetByClock,
+    18 => WideRows { bytes },
 });

@@ -18,12 +18,45 @@ pub struct Push {
     pub settled: u64,
     /// The type of the values, so that a worker with another idea of the table is found out.
     pub number: NumberType,
-    /// What it is in a lease of the input, so that it is applied once, whoever pushes it.
-    pub lease: Option<LeasedPiece>,
+    /// What becomes of the rows.
+    pub writes: Writes,
     /// Which rows.
     pub keys: KeyPart,
     /// Row after row.
     pub values: Payload,
+}
+
+/// What a push does to its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writes {
+    /// Its values are gradients: the updater makes of them what it does.
+    Gradients {
+        /// What they are in a lease of the input, so that they are applied once, whoever pushes them.
+        lease: Option<LeasedPiece>,
+    },
+    /// Its values are rows as they are kept, weights followed by the updater's state, and take the place of those that are there. They
+    /// are never encoded.
+    Rows,
+}
+
+impl Writes {
+    /// Gradients that are of no lease.
+    ///
+    /// ```
+    /// use wire::Writes;
+    ///
+    /// assert_eq!(Writes::GRADIENTS.lease(), None);
+    /// ```
+    pub const GRADIENTS: Self = Self::Gradients { lease: None };
+
+    /// What they are in a lease. Rows that are set are in none.
+    #[must_use]
+    pub fn lease(self) -> Option<LeasedPiece> {
+        match self {
+            Self::Gradients { lease } => lease,
+            Self::Rows => None,
+        }
+    }
 }
 
 /// A part of what is learnt from a lease, by a name that every run of the lease gives it: its place among the parts of that lease
@@ -113,6 +146,7 @@ pub enum ResendReason {
     },
 }
 
+variants!(Writes { 0 => Gradients { lease }, 1 => Rows });
 variants!(ResendReason { 0 => Gap, 1 => UnknownKeys { signature } });
 fields!(LeasedPiece { set, lease, piece });
 fields!(Refused { number, refusal });
@@ -120,7 +154,7 @@ fields!(Marker { table, shard, settled, since });
 fields!(Tune { table, shard, settled, at, setting });
 fields!(Acked { table, shard, through, refused });
 fields!(Resend { table, shard, next, reason });
-fields_and_payloads!(Push { table, shard, settled, number, lease } keys, |input, [positions, values]| {
+fields_and_payloads!(Push { table, shard, settled, number, writes } keys, |input, [positions, values]| {
     keys: KeyPart::get(input, positions)?,
     values,
 });

@@ -71,7 +71,8 @@ impl Bench {
     /// Of each push that is sent: shard, lease, piece and examples.
     fn pieces(&mut self) -> Vec<(u32, u64, u64, u64)> {
         let name = |frame: Frame| match frame.message {
-            Message::Push(Push { shard, lease: Some(LeasedPiece { lease, piece, .. }), .. }) => {
+            Message::Push(Push { shard, writes, .. }) => {
+                let LeasedPiece { lease, piece, .. } = writes.lease()?;
                 Some((shard.0, lease, piece, frame.head.examples))
             }
             _ => None,

@@ -1,0 +1,147 @@
+//! Rows that are set, among pushes to the same rows: none is lost, and none comes after what its worker did later.
+
+mod open;
+
+use open::{PATIENCE, SHAPE};
+use sim::*;
+use types::{Consistency, NumberType, Span, TableSpec, UpdaterSpec};
+
+const WIDTH: usize = 2;
+/// Keys of each worker: nobody else writes them.
+const OWN: u64 = 4;
+
+/// A table whose shape, updater and cache go by the seed.
+fn table(seed: u64) -> TableSpec {
+    let (updater, rows) = (updaters(seed), OWN * u64::from(SHAPE.workers));
+    let spec = match seed % 2 {
+        0 => TableSpec::sparse("t", WIDTH as u32),
+        _ => TableSpec::dense("t", rows, WIDTH as u32),
+    };
+    let spec = spec.number(NumberType::F64).updater(updater);
+    match seed % 3 {
+        0 => spec.consistency(Consistency::slack(1)),
+        1 => spec.consistency(Consistency::slack(2)).cached(rows),
+        _ => spec.consistency(Consistency::Bounded { slack: 1, eager: true }).cached(rows),
+    }
+}
+
+fn updaters(seed: u64) -> UpdaterSpec {
+    match seed % 5 {
+        0 => UpdaterSpec::Sum,
+        1 => UpdaterSpec::Assign,
+        2 => UpdaterSpec::Momentum { rate: 0.5, momentum: 0.5 },
+        3 => UpdaterSpec::Adagrad { rate: 0.5, epsilon: 1e-8 },
+        _ => UpdaterSpec::Adam { rate: 0.5, beta1: 0.5, beta2: 0.75, epsilon: 1e-8 },
+    }
+}
+
+/// Pushes to own rows and sets them, in any order, and reads them and those of others.
+fn program(random: &mut Random, worker: u32, spec: &TableSpec, table: TableIndex, slack: usize) -> Vec<Step> {
+    let kept = update::kept_width(spec).expect("built in");
+    let own: Vec<u64> = (0..OWN).map(|key| u64::from(worker) * OWN + key).collect();
+    let all: Vec<u64> = (0..OWN * u64::from(SHAPE.workers)).collect();
+    let numbers = |random: &mut Random, count: usize| (0..count).map(|_| 1.0 + random.below(64) as f64 / 8.0).collect();
+    let mut steps = vec![Step::MakeTable(table)];
+    for _ in 0..8 {
+        steps.push(Step::Compute(Span(random.below(3_000_000))));
+        for _ in 0..6 {
+            let keys = random.some_of(&own, 0.5);
+            steps.push(match random.below(6) {
+                0 | 1 => Step::Push {
+                    table,
+                    write: Write::Numbers(numbers(random, keys.len() * WIDTH)),
+                    keys,
+                    after: Vec::new(),
+                },
+                2 | 3 => Step::Set { table, rows: numbers(random, keys.len() * kept), keys },
+                4 => Step::pull(table, if random.chance(0.5) { &all } else { &own }),
+                _ => Step::PullKept { table, keys: own.clone(), last: false },
+            });
+        }
+        steps.push(Step::EndClock);
+    }
+    steps.extend(vec![Step::EndClock; slack + 1]);
+    steps.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(table, &all)]);
+    steps.extend([Step::PullKept { table, keys: all, last: true }, Step::Barrier]);
+    steps
+}
+
+fn programs(seed: u64, spec: &TableSpec, table: TableIndex) -> Vec<Vec<Step>> {
+    let mut random = Random::new(seed ^ 0x0005_E7D0);
+    let slack = spec.consistency.bound().unwrap_or(0) as usize;
+    (0..SHAPE.workers).map(|worker| program(&mut random, worker, spec, table, slack)).collect()
+}
+
+/// A server crashes and another one comes, somewhere in the middle of the run; there are two copies of everything.
+fn servers_come_and_go(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
+    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
+    let spec = table(seed);
+    let table = cluster.table(spec.clone());
+    cluster.programs(programs(seed, &spec, table));
+    let mut random = Random::new(seed ^ 0x5E12_7E12);
+    cluster.join_server(Span(random.below(60_000_000)));
+    cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(random.below(60_000_000)));
+    cluster
+}
+
+fn sets_and_kept_reads(cluster: &Cluster) -> (usize, usize) {
+    let events = || cluster.history().entries.iter().map(|entry| &entry.event);
+    let sets = events().filter(|event| matches!(event, Event::RowsSet { .. })).count();
+    (sets, events().filter(|event| matches!(event, Event::KeptReturned { .. })).count())
+}
+
+#[test]
+fn rows_that_are_set_stay_set_when_a_server_is_lost_and_pushes_come_before_or_after_them() {
+    for_seeds("rows set, servers lost", |seed| {
+        let mut cluster = servers_come_and_go(seed, None);
+        cluster.run();
+        cluster.check(one_head_at_a_time());
+        cluster.check(rows_are_as_their_writer_left_them());
+        cluster.check(all_finished());
+        let (sets, kept) = sets_and_kept_reads(&cluster);
+        assert!(sets > 10 && kept > 10, "seed {seed}: {sets} sets and {kept} reads of rows as they are kept");
+        cluster
+    });
+}
+
+/// Everything is set and acknowledged when a server crashes, and read when another has taken its place: only the rows can tell what is missing.
+fn a_server_crashes_between_sets_and_reads(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
+    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+    sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
+    let spec = table(seed).consistency(Consistency::Unbounded);
+    let kept = update::kept_width(&spec).expect("built in");
+    let table = cluster.table(spec);
+    let all: Vec<u64> = (0..OWN * u64::from(SHAPE.workers)).collect();
+    let program = |worker: u32| {
+        let own: Vec<u64> = (0..OWN).map(|key| u64::from(worker) * OWN + key).collect();
+        let mut steps = vec![Step::MakeTable(table)];
+        for round in 1..7 {
+            let rows = vec![f64::from(round); own.len() * kept];
+            steps.extend([Step::Set { table, keys: own.clone(), rows }, Step::WaitUntilIdle]);
+        }
+        steps.extend([Step::Barrier, Step::Compute(Span::from_secs(2))]);
+        steps.push(Step::PullKept { table, keys: all.clone(), last: true });
+        steps
+    };
+    cluster.programs((0..SHAPE.workers).map(program).collect());
+    let mut random = Random::new(seed ^ 0x7A11);
+    cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(1_000_000_000));
+    cluster
+}
+
+#[test]
+fn what_is_set_and_acknowledged_before_the_tail_has_it_is_missed() {
+    let sabotage = Sabotage::AcknowledgeForTheTail;
+    caught_by(rows_are_as_their_writer_left_them, sabotage, |seed, broken| {
+        a_server_crashes_between_sets_and_reads(seed, broken.then_some(sabotage))
+    });
+}
+
+#[test]
+fn reads_that_do_not_wait_for_what_was_set_are_noticed() {
+    let sabotage = Sabotage::ForgetOwnPushes;
+    caught_by(rows_are_as_their_writer_left_them, sabotage, |seed, broken| {
+        servers_come_and_go(seed, broken.then_some(sabotage))
+    });
+}
