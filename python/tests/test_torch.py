@@ -361,6 +361,43 @@ def test_state_is_saved_and_loaded(run, tmp_path):
         slackwater.torch.load(path)
 
 
+@pytest.mark.parametrize("updater", ["sum", "sgd", "momentum", "adagrad", "adam", "proximal"])
+def test_embeddings_learn_on_from_their_state_as_if_nothing_had_been(run, tmp_path, updater):
+    settings = {} if updater == "sum" else {"rate": 0.1}
+    first = slackwater.torch.Embedding("first", 2, updater=updater, slack=0, **settings)
+
+    def learn(embedding, steps):
+        for _ in range(steps):
+            embedding(torch.tensor([4, 6])).pow(2).sum().backward()
+            slackwater.clock()
+        with torch.no_grad():
+            return embedding(torch.tensor([4, 6, 9]))
+
+    learn(first, 3)
+    path = tmp_path / "rows.safetensors"
+    slackwater.torch.save(first, path)
+    expected = learn(first, 3)
+    second = slackwater.torch.Embedding("second", 2, updater=updater, slack=0, seed=7, **settings)
+    learn(second, 1)
+    second.load_state_dict(slackwater.torch.load(path))
+    assert torch.equal(learn(second, 3)[:2], expected[:2])
+
+
+def loads(path):
+    embedding = slackwater.torch.Embedding("rows", 2, updater="sum", slack=0)
+    embedding.load_state_dict(slackwater.torch.load(path))
+    slackwater.barrier()
+    with torch.no_grad():
+        return embedding(torch.tensor([3])).tolist()
+
+
+def test_rows_that_every_worker_loads_are_set_once(tmp_path):
+    path = tmp_path / "rows.safetensors"
+    rows = {"_extra_state": {"keys": torch.tensor([3]), "rows": torch.ones(1, 2)}}
+    slackwater.torch.save(rows, path)
+    assert slackwater.launch(loads, path, workers=2, servers=1) == [[[1.0, 1.0]]] * 2
+
+
 def loses(slack, lost, seconds):
     """Trains until the loss is small, while worker 1 is killed on the way."""
     import os

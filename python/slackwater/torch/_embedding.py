@@ -71,20 +71,19 @@ class _Rows(torch.nn.Module):
         self.table.push_async(gradient.contiguous(), keys)
 
     def get_extra_state(self) -> dict[str, torch.Tensor]:
-        """Every row that there is: part of ``state_dict()``."""
-        keys, rows = self.table.pull_all()
-        return {"keys": torch.from_numpy(keys.astype("int64")), "rows": torch.from_numpy(rows.copy())}
+        """Every row that there is, with what its updater keeps beside it: part of ``state_dict()``."""
+        state = self.table.state()
+        return {"keys": torch.from_numpy(state["keys"].astype("int64")), "rows": torch.from_numpy(state["rows"].copy())}
 
     def set_extra_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Sets rows to what they were: what ``load_state_dict()`` does. One worker does it."""
-        updater, settings = self.table._spec["updater"], self.table._spec["settings"]
-        keys = self.table.keys(state["keys"])
-        change = state["rows"] - self.table.pull(keys, out=torch.empty_like(state["rows"]))
-        if updater == "sgd":
-            change = change / -settings.get("rate", 0.01)
-        elif updater != "sum":
-            raise ValueError(f"rows of a table whose updater is {updater} cannot be set; make it with updater='sgd' to load them")
-        self.table.push(change, keys)
+        """Sets rows to what they were: what ``load_state_dict()`` does. Every worker calls it, as it does for the rest of a model, and the first one's counts."""
+        run = _run.current()
+        root_first(
+            run,
+            min(run._session.live_ranks(), default=run.rank),
+            lambda: self.table.load_state({"keys": state["keys"].numpy().astype("uint64"), "rows": state["rows"].numpy()}),
+        )
+        self._ahead.clear()
 
 
 class Embedding(_Rows):
