@@ -58,7 +58,8 @@ impl Worker {
         values: &Payload,
         out: &mut Outbox,
     ) {
-        let row_bytes = values.len() / keys.len().max(1);
+        // No rows have no width, and need nobody to set them.
+        let Some(row_bytes) = values.len().checked_div(keys.len()) else { return };
         for rows in self.cut(id, keys, row_bytes) {
             let Some(table) = self.tables.get_mut(&id) else { return };
             let values = values.slice(rows.start * row_bytes..rows.end * row_bytes);

@@ -368,3 +368,13 @@ fn rows_that_wait_for_bandwidth_neither_overtake_pushes_nor_are_overtaken() {
     assert_eq!(sent[2], (Writes::Rows, 100.0), "{sent:?}");
     assert_eq!(pair.read(&key).0, [4100.0]);
 }
+
+/// Found by random calls: no rows were cut into parts of rows of no width.
+#[test]
+fn no_rows_are_set_and_read_at_once() {
+    let mut pair = Pair::new(&TableSpec::dense("t", 2, 1));
+    let none = Keys::run(0..0);
+    let ticket = pair.set::<f32>(&none, &[]).expect("fits");
+    assert!(pair.to_server.is_empty() && matches!(pair.wait(ticket), Ok(Outcome::Done)));
+    assert_eq!(f32s(pair.kept(Some(&none)).expect("kept")), (Vec::new(), Vec::new()));
+}
