@@ -343,8 +343,7 @@ def test_what_was_added_up_and_given_up_does_not_come_back(run):
     assert model[0].grad.tolist() == [1.0, 1.0] and model[1].grad is None
 
 
-def test_other_hooks_see_the_gradient_as_it_came(run, monkeypatch):
-    monkeypatch.setattr(_flat, "OWN_WIDTHS", range(1, 100))
+def test_other_hooks_see_the_gradient_as_it_came(run):
     model = torch.nn.ParameterList([torch.zeros(4, 4)])
     optimizer = sgd(model)
     seen = []

@@ -6,11 +6,8 @@ from typing import Any, Iterable, Iterator, Mapping, Optional
 
 import torch
 
-# Numbers in a row of tensors that lie together. Each begins at a row, so that a refused row names its tensor.
+# Numbers in a row. Each tensor begins at a row, so that a refused row names its tensor.
 WIDTH = 256
-# Numbers in a row of a tensor that lies alone: rows of its own, if they are neither so short that each costs more than it holds, nor so long that
-# few of them make up a part.
-OWN_WIDTHS = range(64, 16385)
 # Tensors are put together up to this many bytes; a larger one goes by itself.
 FUSED_BYTES = 4 << 20
 
@@ -18,12 +15,12 @@ FUSED_BYTES = 4 << 20
 class Piece:
     """Where a tensor lies in its flat memory."""
 
-    def __init__(self, name: str, tensor: torch.Tensor, first: int, width: int):
+    def __init__(self, name: str, tensor: torch.Tensor, first: int):
         self.name = name
         self.tensor = tensor
         self.first = first
         self.count = tensor.numel()
-        self.rows = -(-self.count // width)
+        self.rows = -(-self.count // WIDTH)
 
     def view(self, flat: torch.Tensor) -> torch.Tensor:
         """The tensor's part of ``flat``, in its shape."""
@@ -31,34 +28,24 @@ class Piece:
 
 
 class Flat:
-    """Flat memory for tensors of one type, in rows of ``width`` numbers."""
+    """Flat memory for tensors of one type."""
 
-    def __init__(self, named: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype, width: int = WIDTH):
+    def __init__(self, named: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype):
         self.pieces: list[Piece] = []
-        self.width, self.rows, self.dtype = width, 0, dtype
+        self.rows, self.dtype = 0, dtype
         for name, tensor in named:
-            piece = Piece(name, tensor, self.rows * width, width)
+            piece = Piece(name, tensor, self.rows * WIDTH)
             self.pieces.append(piece)
             self.rows += piece.rows
         self.rows = max(1, self.rows)
-        self.memory = torch.zeros(self.rows * width, dtype=dtype)
+        self.memory = torch.zeros(self.rows * WIDTH, dtype=dtype)
 
     def names_at(self, row: int) -> str:
         """Whose row that is."""
         for piece in self.pieces:
-            if piece.first // self.width <= row < piece.first // self.width + piece.rows:
+            if piece.first // WIDTH <= row < piece.first // WIDTH + piece.rows:
                 return piece.name
         return "no parameter"
-
-
-def own_width(tensor: torch.Tensor) -> Optional[int]:
-    """Numbers in a row of a table that holds this tensor and nothing else: as many of its last dimensions together as make a row. None, if none do."""
-    width = 1
-    for length in reversed(tensor.shape):
-        width *= length
-        if width in OWN_WIDTHS:
-            return width
-    return None
 
 
 def table_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -38,18 +38,14 @@ class Stage(enum.Enum):
 
 
 class Bucket:
-    """Parameters whose gradients travel together: small ones laid end to end, or a large one as it is."""
+    """Parameters whose gradients travel together."""
 
     def __init__(self, name: str, together: Named, dtype: torch.dtype, codecs: Any, first: int):
-        own = _flat.own_width(together[0][1]) if len(together) == 1 else None
-        self.flat = _flat.Flat(together, dtype, own or _flat.WIDTH)
+        self.flat = _flat.Flat(together, dtype)
         self.table = Table(
-            name, rows=self.flat.rows, width=self.flat.width, dtype=_flat.dtype_name(dtype), updater="assign",
+            name, rows=self.flat.rows, width=_flat.WIDTH, dtype=_flat.dtype_name(dtype), updater="assign",
             combine="mean", slack=0, codecs=codecs, cached_rows=_flat.cached(codecs, self.flat.rows),
         )  # fmt: skip
-        self.lies_alone = own is not None
-        # Where a gradient is pushed from, unless that is the flat memory.
-        self.elsewhere: Optional[torch.Tensor] = None
         # The place of its first parameter among all.
         self.first = first
         self.used: set[int] = set()
@@ -57,23 +53,15 @@ class Bucket:
         self.pushed: Optional[_sending.Pushed] = None
 
     def take(self, piece: _flat.Piece) -> None:
-        """Takes a gradient, to be pushed from where it lies or from the flat memory. Its mean will be in the flat memory, where ``.grad`` points from now on."""
+        """Takes a gradient to the flat memory, where ``.grad`` points from now on: where it lay is free for the next layer's."""
         parameter, view = piece.tensor, piece.view(self.flat.memory)
         gradient = parameter.grad
         if gradient.layout != torch.strided:
             raise TypeError(f"the gradient of '{piece.name}' is sparse, and travels only in full; use slackwater.torch.Embedding, or sparse=False")
-        if gradient.data_ptr() == view.data_ptr():
-            return
-        is_like = gradient.device == view.device and gradient.dtype == view.dtype
-        # Others that look at it when it is there should see it.
-        is_watched = len(parameter._post_accumulate_grad_hooks or ()) > 1
-        if is_like and self.lies_alone and gradient.is_contiguous() and not is_watched:
-            # Its memory is free for the next layer's as soon as it is pushed.
-            self.elsewhere = gradient.detach()
-        else:
+        if gradient.data_ptr() != view.data_ptr():
             view.copy_(gradient)
-        if is_like:
-            parameter.grad = view
+            if gradient.device == view.device and gradient.dtype == view.dtype:
+                parameter.grad = view
 
     def keep(self, piece: _flat.Piece) -> torch.Tensor:
         """Keeps the gradient of a parameter that this worker did not use: if nobody did, it stays as it is. Returns where it may have lain."""
@@ -86,13 +74,7 @@ class Bucket:
         """Is ready for the next step."""
         self.used.clear()
         self.arrived.clear()
-        self.pushed = self.elsewhere = None
-
-    def values(self, factor: float) -> torch.Tensor:
-        """What is pushed: the gradients, times ``factor``."""
-        values = self.flat.memory if self.elsewhere is None else self.elsewhere
-        self.elsewhere = None
-        return values if factor == 1.0 else values.mul_(factor)
+        self.pushed = None
 
 
 class Means:
@@ -164,7 +146,9 @@ class Means:
                 bucket.keep(piece).zero_()
             elif place not in bucket.arrived:
                 bucket.take(piece)
-        values = bucket.values(self.samples if self.by_samples else 1.0)
+        values = bucket.flat.memory
+        if self.by_samples:
+            values.mul_(self.samples)
         samples = max(1, int(self.samples))
         # The last bucket is the front layers'.
         front = len(self.buckets) - self.buckets.index(bucket)
