@@ -120,6 +120,9 @@ impl<T: Number> Shard<T> {
 
     /// Rows as they are kept, from wherever they were.
     pub(super) fn take_rows(&mut self, positions: &[u64], values: &[T]) -> Option<()> {
+        if !rise(positions) {
+            return None;
+        }
         let resolved = self.rows.resolve_list(positions, true).ok()?;
         self.rows.put_kept(&resolved, values)?;
         let slots: Vec<u32> = resolved.each().collect();
@@ -129,6 +132,9 @@ impl<T: Number> Shard<T> {
 
     /// Sums that are held for a clock.
     pub(super) fn take_held(&mut self, clock: Clock, positions: &[u64], values: &[T]) -> Option<()> {
+        if !rise(positions) {
+            return None;
+        }
         let resolved = self.rows.resolve_list(positions, true).ok()?;
         let width = self.rows.width();
         if values.len() != positions.len() * width {
@@ -143,4 +149,9 @@ impl<T: Number> Shard<T> {
         self.held_changes.entry(clock).or_default().extend(positions.iter().copied().zip(resolved.each()));
         Some(())
     }
+}
+
+/// Whether these are in order, each once, as the index wants them: what comes from another server is looked at like what comes from a worker.
+fn rise(positions: &[u64]) -> bool {
+    positions.is_sorted_by(|one, next| one < next)
 }

@@ -1,10 +1,12 @@
 //! Copying into and out of shared memory.
 //!
-//! Large pieces are written past the caches. The two processes may run on cores that share none, and then a line that one core
-//! has just written must be fetched out of its cache by the other, at a fraction of what memory itself can do. Reading is
+//! Where the two processes may run on cores that share no cache, large pieces are written past the caches: a line that one core
+//! has just written must be fetched out of its cache by the other, at a fraction of what memory itself can do. Where all cores share one, that is
+//! where the bytes are read from, and memory sees nothing of them ([`caches`](super::caches)). Reading is
 //! by plain loads with the lines fetched ahead: what the standard library would use for it (`rep movsb`) reads such memory
 //! several times slower.
 
+use super::caches;
 use std::sync::atomic::AtomicU8;
 
 /// Pieces shorter than this are written through the cache: there the time until they are seen counts.
@@ -21,7 +23,7 @@ const LINE: usize = 64;
 pub fn store(to: &[AtomicU8], bytes: &[u8]) {
     assert_eq!(to.len(), bytes.len(), "a copy of unequal lengths");
     #[cfg(target_arch = "x86_64")]
-    if bytes.len() >= PAST_CACHE_ABOVE {
+    if bytes.len() >= PAST_CACHE_ABOVE && !caches::are_shared() {
         return store_past_cache(to, bytes);
     }
     // SAFETY: both are valid for the length; shared memory is never borrowed as anything but atomics, so they do not overlap.
@@ -130,6 +132,16 @@ mod tests {
             let bytes: Vec<u8> = (0..length + far).map(|at| (at * 7 + at / 256 + turn) as u8).collect();
             let (fast, slow) = (memory(length + 2 * AROUND), memory(length + 2 * AROUND));
             let place = AROUND - near..AROUND - near + length;
+            #[cfg(target_arch = "x86_64")]
+            if length >= PAST_CACHE_ABOVE {
+                // Whether or not this machine would.
+                store_past_cache(&fast[place.clone()], &bytes[far..]);
+                assert_eq!(
+                    contents(&fast)[place.clone()],
+                    bytes[far..],
+                    "{length} bytes past the cache at {near} from {far}"
+                );
+            }
             store(&fast[place.clone()], &bytes[far..]);
             store_bytewise(&slow[place.clone()], &bytes[far..]);
             assert_eq!(contents(&fast), contents(&slow), "{length} bytes stored at {near} from {far}");

@@ -6,6 +6,7 @@
 //! Nothing that the other side can write is trusted. What it says about the rings is copied and checked before it is used;
 //! bytes are copied out before anybody looks at them; and the memory is sealed, so that it cannot be taken away.
 
+mod caches;
 mod copy;
 mod page;
 mod place;

@@ -7,8 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
-/// Bytes that may be under way in one direction. Whoever writes more waits for the reader: these are its credits.
-pub const RING_BYTES: usize = 4 << 20;
+/// Bytes that may be under way in one direction. Whoever writes more waits for the reader: these are its credits. So few that the rings of some
+/// connections stay in a cache that cores share.
+pub const RING_BYTES: usize = 1 << 20;
 /// The words, before the rings.
 const CONTROL_BYTES: usize = 4096;
 const PAGE_BYTES: usize = CONTROL_BYTES + 2 * RING_BYTES;

@@ -14,7 +14,7 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
 use std::time::Duration;
 
 /// Bytes of a ring.
-pub const RING: u64 = 4 << 20;
+pub const RING: u64 = 1 << 20;
 /// Bytes of everything.
 pub const MEMORY: u64 = 4096 + 2 * RING;
 pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
