@@ -9,7 +9,7 @@ import torch
 
 from .. import _run
 from .._slackwater import RefusedError, RunError
-from . import _buffers, _first, _policies, _weights
+from . import _buffers, _deltas, _first, _policies, _servers
 
 
 def broadcast(tensors: Iterable[torch.Tensor], root: int = 0) -> None:
@@ -81,9 +81,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         kind: Callable[..., Any]
         run._took_weights = run._took_weights or lock_step
         if on == "servers":
-            kind = _weights.OnServers
+            kind = _servers.OnServers
         elif slack > 0:
-            kind = _weights.Deltas
+            kind = _deltas.Deltas
         else:
             kind = _policies.Means
             policy.update(by_samples=average == "samples", model=model)
