@@ -547,7 +547,15 @@ def keeps_step_and_calls(more):
     return digests, {int(clock): tuple(found) for clock, found in said.items()}
 
 
-@pytest.mark.parametrize("more", [{}, {"codecs": ["bf16"]}, {"average": "samples"}, {"begins late": True}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        pytest.param({"codecs": ["bf16"]}, marks=pytest.mark.slow),
+        pytest.param({"average": "samples"}, marks=pytest.mark.slow),
+        {"begins late": True},
+    ],
+)
 def test_a_worker_that_comes_later_is_given_the_weights_in_lock_step(more):
     (first, comer), (second, _) = slackwater.launch(keeps_step_and_calls, more, workers=2, servers=2, copies=2, patience=5.0)
     assert len(comer) == 20 and len(set(comer.values())) == 20
