@@ -260,10 +260,11 @@ def test_when_the_first_worker_leaves_the_next_ones_buffers_are_everybodys(toget
     assert second == third >= 11 if not more else 9 <= second <= 12 and 7 <= third <= 12, (second, third)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("more", [{}, {"slack": 2}, {"on": "servers"}])
-def test_weights_that_were_loaded_are_everybodys_once_they_are_given(together, more):
+def test_weights_that_were_loaded_are_everybodys_once_they_are_given(together, more, dtype):
     def work(rank):
-        model = One()
+        model = One().to(dtype)
         optimizer = sgd(model, **more)
         model(1.0).backward()
         optimizer.step()

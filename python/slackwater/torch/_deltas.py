@@ -61,6 +61,8 @@ class Deltas:
 
     def give_weights(self) -> None:
         """Gives everybody the first worker's weights."""
+        for part in self.parts:
+            part.gather()
         mine = [part.flat.memory.clone() for part in self.parts]
         self.sharer.read(True)
 

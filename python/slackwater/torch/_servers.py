@@ -69,6 +69,8 @@ class OnServers:
 
     def give_weights(self) -> None:
         """Gives everybody the first worker's weights: from now on what the servers have is counted from these."""
+        for part in self.parts:
+            part.gather()
         tensors = [part.flat.memory.clone() for part in self.parts]
         _first.broadcast(self.run, tensors, min(self.run._session.live_ranks()))
         self.sharer.read(True)
