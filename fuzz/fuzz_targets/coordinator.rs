@@ -4,7 +4,8 @@
 use inputs::{number, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use machine::{Coordinator, Membership, Outbox, Size};
+use coordinator::{Coordinator, Membership, Size};
+use wire::Outbox;
 use types::{Clock, NodeId, PlanNumber, ShardId, Source, Span, TableId, Time};
 use wire::{Control, Frame, Head, Message, Role};
 

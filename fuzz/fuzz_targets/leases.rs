@@ -4,7 +4,7 @@
 use inputs::number;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use machine::leases::{Done, Granted, Ledger, Terms, Work};
+use lease::{Done, Granted, Ledger, Terms, Work};
 use types::{Clock, Source, Span, Time};
 use wire::{Field, Reader};
 

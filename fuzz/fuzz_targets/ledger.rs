@@ -4,8 +4,9 @@
 use inputs::{SERVER, WORKER, frame, plan, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use machine::leases::KeptLeases;
-use machine::{Outbox, OwedRows, Restored, Server};
+use lease::KeptLeases;
+use shard::{OwedRows, Restored, Server};
+use wire::Outbox;
 use types::{Clock, NodeId, TableId, TableSpec, Time};
 use update::Registry;
 use wire::{Control, Field, Frame, Head, Message, Pool, Reader};
@@ -31,13 +32,13 @@ fn hears(server: &mut Server, input: &mut Unstructured, most: usize) -> Result<(
     Ok(())
 }
 
-fn copy(server: &mut Server, number: u64) -> Vec<machine::Image> {
+fn copy(server: &mut Server, number: u64) -> Vec<shard::Image> {
     let (clock, last, location, name) = (Clock(number), true, String::new(), String::new());
     told(server, Control::Checkpoint { number, clock, last, location, name });
     server.take_images()
 }
 
-fn go_on(spec: TableSpec, mut images: Vec<machine::Image>, input: &mut Unstructured) -> Result<()> {
+fn go_on(spec: TableSpec, mut images: Vec<shard::Image>, input: &mut Unstructured) -> Result<()> {
     if let Some(image) = images.first_mut() {
         match input.int_in_range(0..=2)? {
             // Anything at all, or what was written with a few bytes changed.

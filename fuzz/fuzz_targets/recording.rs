@@ -4,7 +4,9 @@
 use inputs::{SERVER, WORKER, frame, number, plan, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use machine::{Batch, CoordinatorInput, Lists, RowsOfPush, ServerInput, Ticket, Values, WorkerInput};
+use coordinator::CoordinatorInput;
+use shard::ServerInput;
+use worker::{Batch, Lists, RowsOfPush, Ticket, Values, WorkerInput};
 use node::replay_from;
 use types::{
     Bandwidth, NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, TableId, Time, WorkerId,

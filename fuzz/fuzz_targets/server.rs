@@ -4,7 +4,8 @@
 use inputs::{SERVER, WORKER, any_plan, frame, plan, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use machine::{Outbox, Server};
+use shard::Server;
+use wire::Outbox;
 use std::collections::BTreeMap;
 use types::{NodeId, Source, Span, TableId, Time};
 use update::Registry;

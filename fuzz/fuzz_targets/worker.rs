@@ -4,7 +4,8 @@
 use inputs::{SERVER, WORKER, frame, number, plan, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use machine::{Batch, Outbox, PullTarget, Ticket, Values, Worker, WorkerSettings};
+use wire::Outbox;
+use worker::{Batch, PullTarget, Ticket, Values, Worker, WorkerSettings};
 use types::{
     NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, Span, TableId, TableSpec, Time, WorkerId,
 };

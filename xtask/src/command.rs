@@ -216,11 +216,11 @@ cargo xtask graph
 
 Checks who depends on whom:
     - a crate under crates/ depends only on crates above it in this order:
-        types, wire, codec, update, core, net, store, sim, observe, node, client (package
-        `slackwater`), data, schedule, apps, plan, gpu, serve, cli, python
-    - types depends on nothing at all, so that every crate can afford it
-    - core reaches no I/O (net, store, mio, tokio, socket2), directly or through another crate,
-      so that a simulator can drive it in virtual time
+        types, wire, codec, update, net, store, observe, lease, shard, worker, coordinator, route,
+        sim, node, client (package slackwater), schedule, data, apps, launch, bench, gpu, forecast,
+        inference, cli, python
+    - lease, shard, worker, coordinator and route reach no I/O (net, store, mio, tokio, socket2),
+      directly or through another crate, so that a simulator can drive them in virtual time
     - apps sees client, data and schedule only: a learning program needs no more
     - no crate exists outside the list
 Dependencies of tests alone ([dev-dependencies]) are free.

@@ -21,41 +21,55 @@ pub enum Violation {
     OutOfOrder { package: String, dependency: String },
     /// The first crate depends on something.
     TypesDepends { dependency: String },
-    /// The machines reach I/O: from core through each crate named to the last, which does it.
-    CoreReachesIo { path: Vec<String> },
+    /// A machine reaches I/O: through each crate named to the last, which does it.
+    MachineReachesIo { path: Vec<String> },
     /// A learning program sees more than it should need.
     AppsSees { dependency: String },
 }
 
 const TYPES: &str = "slackwater-types";
-const CORE: &str = "slackwater-core";
+const LEASE: &str = "slackwater-lease";
+const SHARD: &str = "slackwater-shard";
+const WORKER: &str = "slackwater-worker";
+const COORDINATOR: &str = "slackwater-coordinator";
+const ROUTE: &str = "slackwater-route";
 const APPS: &str = "slackwater-apps";
 const XTASK: &str = "xtask";
 
-/// Every crate, as (folder under crates/, package). A crate depends only on those above it.
-const ORDER: [(&str, &str); 19] = [
+/// Every crate, as (folder under crates/, package). A crate depends only on those above it. Some
+/// names are reserved: their crates are made when they have something to hold.
+const ORDER: [(&str, &str); 25] = [
     ("types", TYPES),
     ("wire", "slackwater-wire"),
     ("codec", "slackwater-codec"),
     ("update", "slackwater-update"),
-    ("core", CORE),
     ("net", "slackwater-net"),
     ("store", "slackwater-store"),
-    ("sim", "slackwater-sim"),
     ("observe", "slackwater-observe"),
+    ("lease", LEASE),
+    ("shard", SHARD),
+    ("worker", WORKER),
+    ("coordinator", COORDINATOR),
+    ("route", ROUTE),
+    ("sim", "slackwater-sim"),
     ("node", "slackwater-node"),
     ("client", "slackwater"),
-    ("data", "slackwater-data"),
     ("schedule", "slackwater-schedule"),
+    ("data", "slackwater-data"),
     ("apps", APPS),
-    ("plan", "slackwater-plan"),
+    ("launch", "slackwater-launch"),
+    ("bench", "slackwater-bench"),
     ("gpu", "slackwater-gpu"),
-    ("serve", "slackwater-serve"),
+    ("forecast", "slackwater-forecast"),
+    ("inference", "slackwater-inference"),
     ("cli", "slackwater-cli"),
     ("python", "slackwater-python"),
 ];
 
-/// What must not be reachable from core.
+/// The sans-IO machines: a simulator drives them, so no I/O may be reachable from them.
+const MACHINES: [&str; 5] = [LEASE, SHARD, WORKER, COORDINATOR, ROUTE];
+
+/// What must not be reachable from a machine.
 const IO: [&str; 5] = ["slackwater-net", "slackwater-store", "mio", "tokio", "socket2"];
 
 /// The only crates of ours that a learning program sees.
@@ -64,8 +78,8 @@ const SEEN_BY_APPS: [&str; 3] = ["slackwater", "slackwater-data", "slackwater-sc
 /// Everything that is wrong with the graph of `packages`.
 pub fn check(packages: &[Package]) -> Vec<Violation> {
     let mut violations: Vec<Violation> = packages.iter().flat_map(check_package).collect();
-    if let Some(core) = packages.iter().find(|package| package.name == CORE) {
-        reach_io(packages, core, &mut vec![CORE.to_owned()], &mut violations);
+    for machine in packages.iter().filter(|package| MACHINES.contains(&package.name.as_str())) {
+        reach_io(packages, machine, &mut vec![machine.name.clone()], &mut violations);
     }
     violations
 }
@@ -84,13 +98,13 @@ fn check_package(package: &Package) -> Vec<Violation> {
     violations
 }
 
-/// The first rule that this dependency breaks, most particular rule first. Core's I/O is [`reach_io`]'s to find.
+/// The first rule that this dependency breaks, most particular rule first. [`reach_io`] finds I/O of machines.
 fn check_dependency(package: &str, dependency: &str) -> Option<Violation> {
     let ours = place(dependency);
     if package == TYPES {
         return Some(Violation::TypesDepends { dependency: dependency.to_owned() });
     }
-    if package == CORE && IO.contains(&dependency) {
+    if MACHINES.contains(&package) && IO.contains(&dependency) {
         return None;
     }
     if package == APPS && ours.is_some() && !SEEN_BY_APPS.contains(&dependency) {
@@ -100,7 +114,7 @@ fn check_dependency(package: &str, dependency: &str) -> Option<Violation> {
         .then(|| Violation::OutOfOrder { package: package.to_owned(), dependency: dependency.to_owned() })
 }
 
-/// Follows dependencies inside the workspace from `package`, whose path from core is `path`.
+/// Follows dependencies inside the workspace from `package`, whose path from a machine is `path`.
 fn reach_io(packages: &[Package], package: &Package, path: &mut Vec<String>, violations: &mut Vec<Violation>) {
     for dependency in &package.dependencies {
         if path.contains(dependency) {
@@ -108,7 +122,7 @@ fn reach_io(packages: &[Package], package: &Package, path: &mut Vec<String>, vio
         }
         path.push(dependency.clone());
         if IO.contains(&dependency.as_str()) {
-            violations.push(Violation::CoreReachesIo { path: path.clone() });
+            violations.push(Violation::MachineReachesIo { path: path.clone() });
         } else if let Some(next) = packages.iter().find(|package| package.name == *dependency) {
             reach_io(packages, next, path, violations);
         }
@@ -137,7 +151,7 @@ impl fmt::Display for Violation {
                     "{TYPES} depends on {dependency}: it must depend on nothing, so that every crate can afford it"
                 )
             }
-            Self::CoreReachesIo { path } => {
+            Self::MachineReachesIo { path } => {
                 write!(f, "{}: the machines do no I/O, so that a simulator can drive them", path.join(" -> "))
             }
             Self::AppsSees { dependency } => {
@@ -160,9 +174,10 @@ mod tests {
         vec![
             package("crates/types", TYPES, &[]),
             package("crates/wire", "slackwater-wire", &[TYPES, "bytemuck"]),
-            package("crates/core", CORE, &[TYPES, "slackwater-wire", "thiserror"]),
+            package("crates/lease", LEASE, &[TYPES]),
+            package("crates/shard", SHARD, &[TYPES, LEASE, "slackwater-wire", "thiserror"]),
             package("crates/net", "slackwater-net", &["slackwater-wire", "mio", "socket2"]),
-            package("crates/node", "slackwater-node", &[CORE, "slackwater-net"]),
+            package("crates/node", "slackwater-node", &[SHARD, "slackwater-net"]),
             package("crates/client", "slackwater", &[TYPES, "slackwater-node"]),
             package("crates/data", "slackwater-data", &["slackwater"]),
             package("crates/apps", APPS, &["slackwater", "slackwater-data", "rand"]),
@@ -183,22 +198,23 @@ mod tests {
             dependency: dependency.to_owned(),
         };
         let reaches =
-            |path: &[&str]| Violation::CoreReachesIo { path: path.iter().map(|&name| name.to_owned()).collect() };
+            |path: &[&str]| Violation::MachineReachesIo { path: path.iter().map(|&name| name.to_owned()).collect() };
         let apps_sees = |dependency: &str| Violation::AppsSees { dependency: dependency.to_owned() };
         let types_depends = |dependency: &str| Violation::TypesDepends { dependency: dependency.to_owned() };
         let table = [
-            ("slackwater-wire", CORE, out_of_order("slackwater-wire", CORE)),
+            ("slackwater-wire", SHARD, out_of_order("slackwater-wire", SHARD)),
+            (LEASE, SHARD, out_of_order(LEASE, SHARD)),
             ("slackwater-net", "slackwater-net", out_of_order("slackwater-net", "slackwater-net")),
             ("slackwater-node", "slackwater", out_of_order("slackwater-node", "slackwater")),
             ("slackwater-data", APPS, out_of_order("slackwater-data", APPS)),
             (TYPES, "serde", types_depends("serde")),
             (TYPES, "slackwater-wire", types_depends("slackwater-wire")),
-            (CORE, "slackwater-net", reaches(&[CORE, "slackwater-net"])),
-            (CORE, "slackwater-store", reaches(&[CORE, "slackwater-store"])),
-            (CORE, "mio", reaches(&[CORE, "mio"])),
-            (CORE, "socket2", reaches(&[CORE, "socket2"])),
-            (CORE, "tokio", reaches(&[CORE, "tokio"])),
-            ("slackwater-wire", "tokio", reaches(&[CORE, "slackwater-wire", "tokio"])),
+            (SHARD, "slackwater-net", reaches(&[SHARD, "slackwater-net"])),
+            (SHARD, "slackwater-store", reaches(&[SHARD, "slackwater-store"])),
+            (SHARD, "mio", reaches(&[SHARD, "mio"])),
+            (SHARD, "socket2", reaches(&[SHARD, "socket2"])),
+            (SHARD, "tokio", reaches(&[SHARD, "tokio"])),
+            ("slackwater-wire", "tokio", reaches(&[SHARD, "slackwater-wire", "tokio"])),
             (APPS, TYPES, apps_sees(TYPES)),
             (APPS, "slackwater-net", apps_sees("slackwater-net")),
             (APPS, "slackwater-cli", apps_sees("slackwater-cli")),
@@ -230,8 +246,8 @@ mod tests {
     #[test]
     fn a_circle_of_crates_is_reported_and_not_followed_for_ever() {
         let packages =
-            [package("crates/wire", "slackwater-wire", &[CORE]), package("crates/core", CORE, &["slackwater-wire"])];
-        let expected = Violation::OutOfOrder { package: "slackwater-wire".into(), dependency: CORE.into() };
+            [package("crates/wire", "slackwater-wire", &[SHARD]), package("crates/shard", SHARD, &["slackwater-wire"])];
+        let expected = Violation::OutOfOrder { package: "slackwater-wire".into(), dependency: SHARD.into() };
         assert_eq!(check(&packages), [expected]);
     }
 }

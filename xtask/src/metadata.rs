@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn a_package_keeps_its_dependencies_under_their_own_names_and_forgets_those_of_its_tests() {
         let package = serde_json::json!({
-            "name": "slackwater-core",
-            "manifest_path": "/home/someone/slackwater/crates/core/Cargo.toml",
+            "name": "slackwater-shard",
+            "manifest_path": "/home/someone/slackwater/crates/shard/Cargo.toml",
             "dependencies": [
                 { "name": "slackwater-types", "rename": "types", "kind": null },
                 { "name": "cc", "rename": null, "kind": "build" },
@@ -100,8 +100,8 @@ mod tests {
             ],
         });
         let package = read_package(&package, "/home/someone/slackwater").unwrap();
-        assert_eq!(package.name, "slackwater-core");
-        assert_eq!(package.folder, "crates/core");
+        assert_eq!(package.name, "slackwater-shard");
+        assert_eq!(package.folder, "crates/shard");
         assert_eq!(package.dependencies, ["slackwater-types", "cc"]);
     }
 }

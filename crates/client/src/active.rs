@@ -2,9 +2,9 @@
 
 use crate::ticket::FromOutcome;
 use crate::{Error, Table, TargetNumber, Ticket};
-use machine::Outcome;
 use types::{Clock, Placement, WorkerId};
 use wire::{Bits, Keys};
+use worker::Outcome;
 
 /// Which rows are active, by the place of their keys in the list that was asked about: see [`Table::active`].
 ///

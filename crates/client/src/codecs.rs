@@ -1,6 +1,6 @@
 //! What a program may want to know of codecs before it makes a table.
 
-use machine::Chain;
+use codec::Chain;
 use types::Codecs;
 
 /// Whether codecs of these names change values. `auto` may. Names that are no codecs do not: making the table says so.

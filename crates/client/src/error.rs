@@ -1,10 +1,10 @@
 //! What can go wrong, by what the program can do about it.
 
 use crate::Shape;
-use machine::TableFailure;
 use node::NodeError;
 use types::{Placement, SpecError, WorkerId};
 use wire::{KeyError, Refusal};
+use worker::TableFailure;
 
 /// Why a call failed. Every message says what, where and what to do; the variants are what a program can decide on.
 ///

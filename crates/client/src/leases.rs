@@ -2,8 +2,7 @@
 
 use crate::session::Shared;
 use crate::{Error, Session};
-use machine::Grant;
-use machine::leases::{LeaseId, Order, Work};
+use lease::{LeaseId, Order, Work};
 use net::lock;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use types::Span;
 use wire::LeaseTerms;
+use worker::Grant;
 
 /// Leases that are asked for at a time, so that the next is there when one is done.
 const AT_ONCE: u64 = 2;

@@ -40,13 +40,14 @@ mod table;
 mod ticket;
 
 pub use active::Active;
+pub use codec::Meter;
 pub use codecs::is_lossy;
 pub use connect::Connect;
+pub use coordinator::Membership;
 pub use error::Error;
 pub use leases::{Input, Lease, Leases, Offer};
 pub use ledger::Ledger;
 pub use log::Log;
-pub use machine::{CodecUse, Membership, Meter, Room, ServerCounts, ShardCounts, TableFailure, WorkerCounts};
 pub use net::{SameHost, Traffic, free_address};
 pub use node::{
     CheckpointSettings, Leave, Loss, NodeError, RecordingError, Replayed, ServerReport, Wait, Watch,
@@ -54,6 +55,7 @@ pub use node::{
 };
 pub use serve::{Election, ResumeFrom, Serve};
 pub use session::{Session, Shape};
+pub use shard::{ServerCounts, ShardCounts};
 pub use status::status;
 pub use table::{PushValues, Table, TargetNumber};
 pub use ticket::{After, FromOutcome, Rows, Ticket, Tickets};
@@ -66,6 +68,7 @@ pub use update::{Number, Registry, Step, Updater};
 pub use wire::{
     Backing, Bits, FailedClock, KeyError, Keys, MemberStatus, Payload, Refusal, Report, Standing, Status, Timeout,
 };
+pub use worker::{CodecUse, Room, TableFailure, WorkerCounts};
 
 /// The tour of the README, compiled and run with the other examples.
 #[cfg(doctest)]

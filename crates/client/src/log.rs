@@ -1,12 +1,12 @@
 //! Update logs: each thread of a worker notes its updates by itself; they meet when somebody reads or a clock ends.
 
 use crate::Error;
-use machine::TableFailure;
 use net::lock;
 use std::sync::{Arc, Mutex};
 use types::{Combine, Placement, TableSpec};
 use update::Number;
 use wire::Keys;
+use worker::TableFailure;
 
 /// A log that may be folded is, whenever it has grown to this many rows.
 const FOLD_ROWS: usize = 1 << 16;

@@ -3,7 +3,7 @@
 use crate::meeting::{Meeting, Place};
 use crate::session::token;
 use crate::{Connect, Error, Shape};
-use machine::Membership;
+use coordinator::Membership;
 use node::registry::{Candidate, EtcdLocation};
 use node::{
     CheckpointSettings, CoordinatorSettings, Recorder, ServerReport, ServerSettings, Watch, open_resume, run_candidate,
@@ -104,7 +104,7 @@ impl Serve {
     /// ```
     #[must_use]
     pub fn new(connect: Connect) -> Self {
-        let (registry, list_bytes) = (Registry::builtin(), machine::LIST_BYTES);
+        let (registry, list_bytes) = (Registry::builtin(), shard::LIST_BYTES);
         let (membership, election) = (Membership::Fixed, None);
         let (watch, checkpoints, resume) = (None, None, None);
         let (threads, coordinate) = (1, None);
@@ -185,7 +185,7 @@ impl Serve {
     }
 
     /// What cannot be written or read is known before anybody waits for the run.
-    fn open_checkpoints(&self) -> Result<(Option<CheckpointSettings>, Option<machine::Resume>), Error> {
+    fn open_checkpoints(&self) -> Result<(Option<CheckpointSettings>, Option<coordinator::Resume>), Error> {
         if self.coordinate.is_none() {
             return Ok((None, None));
         }

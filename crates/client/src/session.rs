@@ -6,7 +6,6 @@ mod shared;
 use crate::log::Logs;
 use crate::table::{Table, TargetNumber};
 use crate::{CodecUse, Error, Ledger, Loss, embedded};
-use machine::WorkerCounts;
 use net::{Traffic, lock};
 pub use open::Shape;
 pub(crate) use open::token;
@@ -16,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use types::{Bandwidth, Clock, NodeId, TableSpec};
+use worker::WorkerCounts;
 
 /// A worker's place in a run. Threads of a program may share it.
 ///
@@ -259,7 +259,7 @@ impl Session {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn table<T: TargetNumber>(&self, spec: TableSpec) -> Result<Table<T>, Error> {
-        if let Some(warning) = machine::check(&spec)?.warning {
+        if let Some(warning) = codec::check_spec(&spec)?.warning {
             tracing::warn!(table = spec.name, "{warning}");
         }
         if spec.number != T::TYPE {
@@ -312,7 +312,7 @@ impl Session {
     pub fn clock(&self) -> Result<(), Error> {
         self.shared.absorb_logs()?;
         // As one step: a push that another thread begins between the two would be divided.
-        let may_end = |worker: &machine::Worker| worker.is_flushed() && worker.may_send();
+        let may_end = |worker: &worker::Worker| worker.is_flushed() && worker.may_send();
         self.shared.call_when(may_end, |worker| worker.end_clock())?;
         self.shared.stepped();
         self.shared.unreported()

@@ -3,12 +3,12 @@
 use crate::Error;
 use crate::session::Shared;
 use crate::table::TargetNumber;
-use machine::{Outcome, ReadRows, Ticket as TicketNumber};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
 use types::{Clock, Placement, WorkerId};
 use wire::FailedClock;
+use worker::{Outcome, ReadRows, Ticket as TicketNumber};
 
 /// A push or pull under way. [`Ticket::wait`] blocks for it; dropping it does not, and a failure then shows at the next
 /// [`crate::Session::clock`].

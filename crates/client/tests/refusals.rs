@@ -298,7 +298,7 @@ struct Raw {
 impl Raw {
     fn start(spec: &TableSpec) -> Self {
         let exchange = Exchange::new();
-        let size = machine::Size { servers: 1, workers: 1 };
+        let size = coordinator::Size { servers: 1, workers: 1 };
         let (transport, waiter) = exchange.join(NodeId::Coordinator);
         std::thread::spawn(move || run_coordinator(transport, waiter, CoordinatorSettings::new(size), None));
         let settings = ServerSettings::new(1);

@@ -29,6 +29,7 @@ pub mod bf16;
 mod bits;
 pub mod bytes;
 mod chain;
+mod check;
 mod codec;
 mod columns;
 mod encoder;
@@ -60,6 +61,7 @@ pub mod zeros;
 
 pub use bytes::{ByteCodec, BytesDecoder, BytesEncoder};
 pub use chain::{Chain, ChainError, ChainWarning};
+pub use check::check_spec;
 pub use codec::{Codec, ErrorBound, Sums, ValueCodec};
 pub use encoder::ValueEncoder;
 pub use error::DecodeError;

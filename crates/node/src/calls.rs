@@ -1,15 +1,15 @@
 //! A worker's machine as its shell and its program see it: every call is taken down, where the worker is recorded, and made.
 
 use crate::Recorder;
-use machine::leases::{LeaseId, Work};
-use machine::{
-    Batch, Failure, Grant, Notice, Outbox, Outcome, PullTarget, RowsOfPush, TableFailure, Ticket, Values, Worker,
-    WorkerInput,
-};
+use lease::{LeaseId, Work};
 use std::ops::Deref;
 use std::time::Instant;
 use types::{Bandwidth, NodeId, PositionRange, Setting, TableId, TableSpec, Time};
+use wire::Outbox;
 use wire::{Frame, Keys, LeaseTerms};
+use worker::{
+    Batch, Failure, Grant, Notice, Outcome, PullTarget, RowsOfPush, TableFailure, Ticket, Values, Worker, WorkerInput,
+};
 
 /// A worker at one moment. Whatever can be asked of it without changing it is asked of the [`Worker`] itself.
 pub struct Calls<'a> {

@@ -1,10 +1,10 @@
 //! A node's contact with the coordinator: whom it heeds, where it looks for another, and for how long it waits for one.
 
 use crate::NodeError;
-use machine::Leader;
 use net::Transport;
 use std::time::{Duration, Instant};
 use types::{Measured, NodeId, Span};
+use wire::Leader;
 use wire::{Control, Frame, Message, Timeout};
 
 /// A node tells the coordinator this often at least that it lives.

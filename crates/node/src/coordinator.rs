@@ -6,7 +6,7 @@ use crate::office::{Office, Word};
 use crate::record::Recorder;
 use crate::registry::Registry;
 use crate::{CheckpointSettings, Leave, NodeError};
-use machine::{Membership, Resume, Size};
+use coordinator::{Membership, Resume, Size};
 use net::{Event, Transport, Waiter};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};

@@ -6,7 +6,6 @@ use crate::record::{Recorder, Subject};
 use crate::stopwatch::STOPWATCH;
 use crate::wait::Turns;
 use crate::{Calls, Joined, Leave, NodeError, Wait};
-use machine::{Notice, Outbox, Worker, WorkerSettings};
 use net::{Event, Traffic, Transport, Waiter, Waker, lock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +13,9 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use types::{Measured, NodeId, Source, Span, WorkerId};
+use wire::Outbox;
 use wire::{Control, Frame, Head, Message, Report};
+use worker::{Notice, Worker, WorkerSettings};
 
 /// The background thread looks after the network this often while the program computes.
 const LOOK: Duration = Duration::from_millis(5);

@@ -1,10 +1,10 @@
 //! How a node enters a run: it asks the coordinator for a place, and waits until everybody has one.
 
 use crate::{Leave, NodeError};
-use machine::Leader;
 use net::{Event, Transport, Waiter};
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
+use wire::Leader;
 use wire::{Control, Frame, Head, Member, Message, Role};
 
 /// A coordinator that has not answered for this long is looked for elsewhere: nothing was measured yet.

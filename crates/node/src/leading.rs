@@ -10,11 +10,12 @@ use crate::coordinator::CoordinatorSettings;
 use crate::office::Office;
 use crate::probe::Probes;
 use crate::record::{Recorder, Subject};
-use machine::{Coordinator, CoordinatorInput, Outbox};
+use coordinator::{Coordinator, CoordinatorInput};
 use net::{Event, Transport};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use types::{NodeId, Source, Span, Time};
+use wire::Outbox;
 use wire::{Control, Frame, Message};
 
 /// One that leads.

@@ -7,12 +7,13 @@ use crate::record::{Recorder, Subject};
 use crate::stopwatch::STOPWATCH;
 use crate::wait::Turns;
 use crate::{Leave, NodeError, Wait, Wanted, join};
-use machine::{Outbox, Server, ServerCounts, ServerInput};
 use net::{Event, Traffic, Transport, Waiter};
+use shard::{Server, ServerCounts, ServerInput};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::{NodeId, Time};
 use update::Registry;
+use wire::Outbox;
 use wire::{Control, Frame, Head, Message, Pool, Role};
 
 /// Frames handled before acknowledgements, answers and beats get their turn: at most so many parts of 1 MiB.
@@ -71,7 +72,7 @@ impl ServerSettings {
             wait: Wait::BLOCKING,
             registry: Registry::builtin(),
             pool: Pool::new(),
-            list_bytes: machine::LIST_BYTES,
+            list_bytes: shard::LIST_BYTES,
             watch: None,
             leave: Leave::default(),
         }
@@ -86,7 +87,7 @@ impl ServerSettings {
 /// fn line(report: &ServerReport) -> String {
 ///     format!("{} applied {} parts of {} bytes", report.node, report.counts.shards.parts, report.traffic.bytes_in)
 /// }
-/// # use {machine::ServerCounts, net::Traffic, types::NodeId};
+/// # use {shard::ServerCounts, net::Traffic, types::NodeId};
 /// let report = ServerReport { node: NodeId::Server(0), counts: ServerCounts::default(), traffic: Traffic::default(), unsent_bytes: 0 };
 /// assert_eq!(line(&report), "server 0 applied 0 parts of 0 bytes");
 /// ```

@@ -1,6 +1,6 @@
 //! Processor time, for the meters of codecs.
 
-use machine::Stopwatch;
+use codec::Stopwatch;
 use rustix::time::{ClockId, clock_gettime};
 
 /// What this thread has spent of a processor.

@@ -1,12 +1,13 @@
 //! A coordinator that is to resume from a checkpoint, and finds a registry that remembers the run.
 
-use machine::{Coordinator, Membership, Outbox, Resume, Size};
+use coordinator::{Coordinator, Membership, Resume, Size};
 use net::{Exchange, LocalTransport, Transport, Waiter};
 use node::registry::{Candidate, InProcess, Registry};
 use node::{CoordinatorSettings, Joined, Leave, NodeError, Wanted, join, run_candidate};
 use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, Source, Span, Time};
+use wire::Outbox;
 use wire::{Control, Frame, Head, Message, Role};
 
 const SIZE: Size = Size { servers: 1, workers: 1 };

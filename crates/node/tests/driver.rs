@@ -1,6 +1,6 @@
 //! A worker's machine that several threads share.
 
-use machine::Size;
+use coordinator::Size;
 use net::Exchange;
 use node::{CoordinatorSettings, Driver, DriverSettings, ServerSettings, Wait, join, run_coordinator, run_server};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ fn no_other_thread_comes_between_being_ready_and_the_call() {
                 })
                 .collect();
             for _ in 0..CALLS {
-                let is_ready = |_: &machine::Worker| {
+                let is_ready = |_: &worker::Worker| {
                     ready.store(true, Ordering::SeqCst);
                     true
                 };

@@ -1,6 +1,6 @@
 //! A recorded node, fed back, says the same bytes: with real threads, over both transports, from memory and from files.
 
-use machine::{Batch, Outcome, PullTarget, RowsOfPush, Size, Values};
+use coordinator::Size;
 use net::{Exchange, LocalTransport, LocalWaiter, SameHost, SocketSettings, Transport, Waiter, listen};
 use node::{
     CoordinatorSettings, Driver, DriverSettings, NodeError, RECORDING_BYTES, Recorder, Recording, RecordingError,
@@ -16,6 +16,7 @@ use types::{
 };
 use update::Registry;
 use wire::{Keys, Member, Payload, Pool, Role};
+use worker::{Batch, Outcome, PullTarget, RowsOfPush, Values};
 
 const WORKERS: u32 = 3;
 const CLOCKS: u64 = 25;
@@ -41,7 +42,7 @@ fn specs() -> [TableSpec; 7] {
     ]
 }
 
-fn rows(driver: &Driver, ticket: machine::Ticket) -> Result<(), NodeError> {
+fn rows(driver: &Driver, ticket: worker::Ticket) -> Result<(), NodeError> {
     let outcome = driver.wait_until(|worker| worker.take(ticket))?.expect("not refused");
     assert!(matches!(outcome, Outcome::Rows(_)));
     Ok(())
@@ -111,7 +112,7 @@ fn work(driver: &Arc<Driver>) -> Result<(), NodeError> {
         let (adagrad, _) = tables[3];
         let tune = driver.call(|worker| worker.tune(adagrad, Setting::Rate(0.2))).expect("it is there");
         driver.wait_until(|worker| worker.take(tune))?.expect("not refused");
-        driver.call_when(machine::Worker::is_flushed, |worker| {
+        driver.call_when(worker::Worker::is_flushed, |worker| {
             worker.end_clock();
             worker.take_unreported();
         })?;
@@ -238,12 +239,12 @@ fn threads() -> impl FnMut(NodeId) -> (LocalTransport, LocalWaiter, String) {
 
 #[test]
 fn a_recorded_run_of_threads_feeds_back_to_the_same_bytes() {
-    are_whole(&records_and_replays(machine::LIST_BYTES, RECORDING_BYTES, threads()));
+    are_whole(&records_and_replays(shard::LIST_BYTES, RECORDING_BYTES, threads()));
 }
 
 #[test]
 fn a_recorded_run_over_tcp_feeds_back_to_the_same_bytes() {
-    are_whole(&records_and_replays(machine::LIST_BYTES, RECORDING_BYTES, |node| {
+    are_whole(&records_and_replays(shard::LIST_BYTES, RECORDING_BYTES, |node| {
         let pauses = !matches!(node, NodeId::Worker(_));
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let (transport, waiter, address) =
@@ -262,7 +263,7 @@ fn a_server_that_remembers_little_feeds_back_to_the_same_bytes() {
 #[test]
 fn a_recording_that_is_full_ends_and_says_so_and_the_run_goes_on() {
     const ROOM: usize = 50_000;
-    for (node, replayed) in records_and_replays(machine::LIST_BYTES, ROOM, threads()) {
+    for (node, replayed) in records_and_replays(shard::LIST_BYTES, ROOM, threads()) {
         if node != NodeId::Coordinator {
             assert!(replayed.cut && replayed.inputs > 0, "{node}: {replayed:?}");
             assert!(replayed.inputs + replayed.frames < ROOM / 100, "{node}: {replayed:?}");
@@ -301,7 +302,7 @@ fn fed_back(path: &Path) -> Result<Replayed, RecordingError> {
 fn recordings_in_files_feed_back_to_the_same_bytes_and_damaged_ones_are_refused() {
     let folder = Folder::new("recorded");
     let recorder = |_| Recorder::in_folder(&folder.0).expect("a folder");
-    run(machine::LIST_BYTES, recorder, threads());
+    run(shard::LIST_BYTES, recorder, threads());
     let all: Vec<_> = nodes().map(|node| (node, fed_back(&folder.file(node)).expect("a recording"))).collect();
     assert!(all.iter().all(|(_, replayed)| replayed.first_difference.is_none()), "{all:?}");
     are_whole(&all);

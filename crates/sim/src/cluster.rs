@@ -3,7 +3,7 @@
 mod actor;
 mod checkpoints;
 mod clocks;
-mod coordinator;
+mod coordinators;
 mod learner;
 mod membership;
 mod moments;
@@ -23,21 +23,22 @@ use actor::{Actor, Standing};
 use checkpoints::Checkpoints;
 pub use checkpoints::Kept;
 use clocks::Clocks;
-use coordinator::Leadership;
-use machine::{
-    Answer, Coordinator, Membership, Outbox, Resume, Server, ServerInput, Size, Worker, WorkerInput, WorkerSettings,
-    server_lease,
-};
+use coordinator::{Coordinator, Membership, Resume, Size};
+use coordinators::Leadership;
 use moments::Doomed;
 pub use moments::Moment;
 use notes::TaskName;
 use schedule::{Happening, Scheduled};
+use shard::{Server, ServerInput};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt;
+use types::server_lease;
 use types::{Clock, NodeId, Source, Span, TableSpec, Time};
 use update::Registry;
+use wire::Outbox;
 use wire::{Control, Frame, Head, Message, Pool, Role};
+use worker::{Answer, Worker, WorkerInput, WorkerSettings};
 
 /// Servers and the coordinator are told this often that time has passed.
 const TICK: Span = Span::from_millis(100);
@@ -266,7 +267,7 @@ impl Cluster {
 
     /// What a worker's machine counted.
     #[must_use]
-    pub fn worker_counts(&self, worker: u32) -> &machine::WorkerCounts {
+    pub fn worker_counts(&self, worker: u32) -> &worker::WorkerCounts {
         self.actors[worker as usize].worker.counts()
     }
 
@@ -286,7 +287,7 @@ impl Cluster {
 
     /// What a server's machine counted.
     #[must_use]
-    pub fn server_counts(&self, server: u32) -> machine::ServerCounts {
+    pub fn server_counts(&self, server: u32) -> shard::ServerCounts {
         self.servers[server as usize].as_ref().map(Server::counts).unwrap_or_default()
     }
 

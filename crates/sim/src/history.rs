@@ -1,10 +1,10 @@
 //! What the programs did and saw, in order: all that a checker may look at.
 
 use crate::program::TableIndex;
-use machine::{Notice, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, Key, NodeId, Plan, PlanNumber, ShardId, TableId, TableSpec, Time};
 use wire::{FailedClock, Refusal};
+use worker::{Notice, Ticket};
 
 /// What a read brought.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,10 +1,12 @@
 //! What machines say to inputs that were taken down: fed back to a fresh machine, it is the same.
 
 use crate::network::Packed;
-use machine::{Outbox, Server, ServerInput, Worker, WorkerInput, WorkerSettings};
+use shard::{Server, ServerInput};
 use types::{NodeId, Plan, WorkerId};
 use update::Registry;
+use wire::Outbox;
 use wire::{Frame, Pool};
+use worker::{Worker, WorkerInput, WorkerSettings};
 
 /// What a machine said to one input.
 pub type Output = Vec<Packed>;

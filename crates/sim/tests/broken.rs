@@ -64,7 +64,7 @@ fn a_long_wait_says_for_whom() {
     cluster.check(no_silent_wait(Span::from_secs(4)));
     let named: std::collections::BTreeSet<_> = (cluster.history().entries.iter())
         .filter_map(|entry| match &entry.event {
-            Event::Noticed(machine::Notice::Read { on, .. } | machine::Notice::Barrier { on }) => Some(on.clone()),
+            Event::Noticed(worker::Notice::Read { on, .. } | worker::Notice::Barrier { on }) => Some(on.clone()),
             _ => None,
         })
         .collect();

@@ -15,11 +15,12 @@
 //! What it sees is a word for each read: the row, `@` the frontier it is said to reflect, `c` if it came from the worker's
 //! cache, and `!k` for each clock k that it was told had failed. A program that is over leaves.
 
-use machine::{Outbox, Server};
+use shard::Server;
 use sim::{Cluster, Event, Faults, Read, Shape, Step, TableIndex, Write};
 use types::{
     Clock, Combine, Consistency, NodeId, Plan, Reduce, ShardId, Source, Span, TableId, TableSpec, UpdaterSpec,
 };
+use wire::Outbox;
 use wire::{Control, Frame, Head, Marker, Message, Refusal};
 
 fn step(word: &str, table: TableIndex) -> Step {

@@ -1,8 +1,9 @@
 //! Queues have bounds and push back: who sends too much waits where it is, and is told for whom.
 
-use machine::{HELD_CLOCKS, Notice, OPEN_READS, READS_AT_ONCE};
 use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec, WorkerId};
+use types::{HELD_CLOCKS, OPEN_READS, READS_AT_ONCE};
+use worker::Notice;
 
 const SHAPE: Shape = Shape { servers: 2, workers: 2 };
 

@@ -1,9 +1,10 @@
 //! A machine that is given the same inputs says the same bytes, and so it does when they were written down between.
 
-use machine::{Lists, ServerInput, WorkerInput};
+use shard::ServerInput;
 use sim::*;
 use types::{Codecs, Combine, Consistency, NodeId, NumberType, Reduce, TableSpec};
 use wire::{Field, Reader};
+use worker::{Lists, WorkerInput};
 
 const SHAPE: Shape = Shape { servers: 2, workers: 3 };
 

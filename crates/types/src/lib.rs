@@ -3,6 +3,7 @@
 //! Nothing here does I/O, allocates threads or depends on another crate. Every other crate speaks in these terms.
 
 mod bandwidth;
+mod bounds;
 mod clock;
 mod codecs;
 mod id;
@@ -14,6 +15,9 @@ mod spec;
 mod updater;
 
 pub use bandwidth::{Bandwidth, BandwidthError};
+pub use bounds::{
+    HELD_CLOCKS, OPEN_READS, PARKED_READS, READS_AT_ONCE, UNACKNOWLEDGED_ITEMS, given_up_after, server_lease,
+};
 pub use clock::{Clock, Span, Time};
 pub use codecs::Codecs;
 pub use id::{NodeId, PlanNumber, ShardId, Source, TableId, WorkerId};

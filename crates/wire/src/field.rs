@@ -3,7 +3,8 @@
 use crate::frame::WireError;
 use types::{
     CacheSpec, Chain, Clock, Codecs, Combine, Consistency, Initial, Measured, NodeId, NumberType, Placement, Plan,
-    PlanNumber, Position, Reduce, Setting, Shape, ShardId, Source, Span, TableId, TableSpec, UpdaterSpec, WorkerId,
+    PlanNumber, Position, Reduce, Setting, Shape, ShardId, Source, Span, TableId, TableSpec, Time, UpdaterSpec,
+    WorkerId,
 };
 
 /// Something that can be part of a message's body, or of a recording.
@@ -48,7 +49,7 @@ macro_rules! wrappers {
         }
     )*};
 }
-wrappers!(Clock, Position, ShardId, Source, Span, TableId, WorkerId, PlanNumber);
+wrappers!(Clock, Position, ShardId, Source, Span, TableId, Time, WorkerId, PlanNumber);
 
 /// Writes a struct field by field, in the order given.
 macro_rules! fields {

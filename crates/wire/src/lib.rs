@@ -10,9 +10,11 @@ mod buffer;
 mod field;
 mod frame;
 mod keys;
+mod leader;
 mod loan;
 mod message;
 mod order;
+mod outbox;
 mod whole;
 
 pub use bits::Bits;
@@ -24,9 +26,11 @@ pub use frame::{
     CodecChain, Frame, HEADER_BYTES, Head, Header, MAX_BODY_BYTES, Stage, VERSION, WireError, decode, encode,
 };
 pub use keys::{KeyError, KeyPart, Keys, Signature, Slice};
+pub use leader::Leader;
 pub use loan::lend;
 pub use message::{
     Acked, Control, FailedClock, LeaseTerms, LeasedPiece, Marker, Member, MemberStatus, Message, Piece, Pull,
     PullRefused, Pulled, Push, READ_WHOLE, Refresh, Refreshed, Refusal, Refused, Replica, Replicated, Report, Resend,
     ResendReason, Role, Standing, Status, Step, Timeout, Tune, Waiting, Wants, Writes,
 };
+pub use outbox::Outbox;

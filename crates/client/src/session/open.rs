@@ -3,7 +3,7 @@
 use super::{Session, Shared};
 use crate::meeting::{Meeting, Place};
 use crate::{Connect, Error, embedded};
-use machine::Size;
+use coordinator::Size;
 use node::{DriverSettings, Recorder, Wait, Wanted, join};
 use std::path::Path;
 use std::sync::Arc;

@@ -2,7 +2,6 @@
 
 use super::Shape;
 use crate::{Error, Ledger};
-use machine::Failure;
 use net::lock;
 use node::{Calls, Driver, DriverSettings, NodeError, Recorder};
 use std::any::Any;
@@ -12,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use types::{NodeId, Placement, PlanNumber, TableId, TableSpec, WorkerId};
 use wire::{Member, Pool};
+use worker::Failure;
 
 /// Pushed bytes that may be unacknowledged before a push blocks.
 const UNACKNOWLEDGED: usize = 256 << 20;
@@ -129,7 +129,7 @@ impl Shared {
 
     /// Runs a push or a pull; blocks first while too much is under way.
     pub fn push<R>(&self, push: impl FnOnce(&mut Calls<'_>) -> R) -> Result<R, Error> {
-        let has_room = |worker: &machine::Worker| {
+        let has_room = |worker: &worker::Worker| {
             worker.unacknowledged_bytes() < UNACKNOWLEDGED && worker.may_read() && worker.may_send()
         };
         self.call_when(has_room, push)
@@ -138,7 +138,7 @@ impl Shared {
     /// Runs a call; blocks first until the worker is `ready`, and accounts for that.
     pub fn call_when<R>(
         &self,
-        ready: impl Fn(&machine::Worker) -> bool,
+        ready: impl Fn(&worker::Worker) -> bool,
         call: impl FnOnce(&mut Calls<'_>) -> R,
     ) -> Result<R, Error> {
         let mut call = Some(call);
@@ -151,7 +151,7 @@ impl Shared {
     }
 
     /// Blocks until the worker is `ready`, in the middle of something, and accounts for that.
-    pub fn wait_until(&self, ready: impl Fn(&machine::Worker) -> bool) -> Result<(), Error> {
+    pub fn wait_until(&self, ready: impl Fn(&worker::Worker) -> bool) -> Result<(), Error> {
         self.under_way(|| Ok(self.driver.see_through(|worker| ready(worker).then_some(()))?))
     }
 

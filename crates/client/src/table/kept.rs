@@ -3,8 +3,8 @@
 use super::{PushValues, Table, TargetNumber};
 use crate::Error;
 use crate::ticket::{Rows, Ticket};
-use machine::Values;
 use wire::Keys;
+use worker::Values;
 
 impl<T: TargetNumber> Table<T> {
     /// How many numbers a row is kept in: its weights, followed by its updater's state. Nothing where the updater is one that only servers know;

@@ -3,10 +3,10 @@
 use super::{Table, TargetNumber};
 use crate::Error;
 use crate::ticket::{Rows, Ticket, Tickets};
-use machine::{PullTarget, Room, TableFailure};
 use std::ops::Range;
 use types::{Position, PositionRange};
 use wire::{Keys, Refusal};
+use worker::{PullTarget, Room, TableFailure};
 
 impl<T: TargetNumber> Table<T> {
     /// Pulls the rows of `keys`. Returns at once, unless thousands of reads are open already: then it blocks until one of

@@ -3,9 +3,9 @@
 use super::{PushValues, Table, TargetNumber};
 use crate::ticket::{Rows, Ticket, Tickets};
 use crate::{Error, Lease};
-use machine::{Batch, PullTarget, Room, RowsOfPush, Values};
 use std::ops::Range;
 use wire::{Keys, lend};
+use worker::{Batch, PullTarget, Room, RowsOfPush, Values};
 
 /// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to stay in a cache. What is larger
 /// holds its caller in any case, and is lent within one process.
@@ -158,7 +158,7 @@ impl<T: TargetNumber> Table<T> {
                 (under_way, if is_copied { COPIED_BYTES_OF_WINDOWS } else { COPIED_BYTES })
             });
             if under_way > most {
-                let has_room = |worker: &machine::Worker| worker.unacknowledged_bytes() <= most / 2;
+                let has_room = |worker: &worker::Worker| worker.unacknowledged_bytes() <= most / 2;
                 // A run that is lost fails every wait; the push is over then, too.
                 self.shared.wait_until(has_room).inspect_err(|_| {
                     driver.call(|worker| worker.end_push(ticket));

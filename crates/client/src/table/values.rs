@@ -1,9 +1,9 @@
 //! The numbers that tables hold, and the memory that they are pushed from.
 
-use machine::PullTarget;
 use std::sync::Arc;
 use update::Number;
 use wire::Payload;
+use worker::PullTarget;
 
 /// A number that tables can hold: `f32`, `f64` or `i64`. A program never needs to implement it.
 ///

@@ -1,7 +1,7 @@
 //! The coordinator's hand: begins checkpoints, publishes what servers have written, and removes old ones, on a thread of its own.
 
 use super::{CheckpointSettings, leases_entry, spec_entry};
-use machine::{CheckpointEnd, Coordinator, CoordinatorInput, Gathered, Outbox, Resume};
+use coordinator::{CheckpointEnd, Coordinator, CoordinatorInput, Gathered, Resume};
 use serde_json::Value;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -11,6 +11,7 @@ use store::{
     Writing,
 };
 use types::{NumberType, TableSpec, Time};
+use wire::Outbox;
 
 enum Work {
     Begin,

@@ -11,8 +11,9 @@ pub(crate) use keeper::Keeper;
 pub(crate) use scribe::{Finished, Scribe};
 
 use crate::NodeError;
-use machine::leases::{Done, KeptLeases};
-use machine::{Image, Places, Resume};
+use coordinator::Resume;
+use lease::{Done, KeptLeases};
+use shard::{Image, Places};
 use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -259,7 +260,7 @@ mod tests {
 
     #[test]
     fn leases_are_kept_byte_for_byte_and_for_people() {
-        let order = machine::leases::Order { ranges: 10, shuffle: Some(1) };
+        let order = lease::Order { ranges: 10, shuffle: Some(1) };
         let (epochs, per_clock, fingerprint, input) = (2, 8, u128::MAX, "a9a".to_owned());
         let terms =
             wire::LeaseTerms { ranges: order.ranges, epochs, shuffle: order.shuffle, per_clock, fingerprint, input };

@@ -2,7 +2,7 @@
 //! what its codecs have still to send.
 
 use super::{image_of, slice_of};
-use machine::{Image, Owed, OwedRows, Restored};
+use shard::{Image, OwedRows, Restored};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use store::{CheckpointName, Opened, Residuals, Store, Writing};
 use types::{Clock, ShardId, TableId, TableSpec};
 use wire::{Control, Field, Reader};
+use worker::Owed;
 
 enum Work {
     /// From now on copies belong to this checkpoint.

@@ -1,8 +1,10 @@
 //! What a recording is made of, and how much room that takes.
 
-use machine::{CoordinatorInput, Lists, Membership, ServerInput, Size, WorkerInput, WorkerSettings};
+use coordinator::{CoordinatorInput, Membership, Size};
+use shard::ServerInput;
 use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
 use wire::{Field, Frame, Reader, WireError};
+use worker::{Lists, WorkerInput, WorkerSettings};
 
 /// What an entry costs beside its bytes.
 const ENTRY_COST: usize = 128;

@@ -19,7 +19,6 @@
 
 use super::{Entry, Input, Recording, Subject};
 use crate::NodeError;
-use machine::Lists;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::Path;
@@ -27,6 +26,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::TryRecvError;
 use std::thread::JoinHandle;
 use wire::{Field, Reader, WireError};
+use worker::Lists;
 use xxhash_rust::xxh3::Xxh3;
 
 const MAGIC: [u8; 8] = *b"SLKWREC\0";

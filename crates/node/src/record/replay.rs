@@ -2,7 +2,8 @@
 
 use super::file::Entries;
 use super::{Entry, Input, Recording, RecordingError, Subject, bytes_of};
-use machine::{Answer, Coordinator, Outbox, Server, Worker, WorkerInput};
+use coordinator::Coordinator;
+use shard::Server;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::Read;
@@ -10,7 +11,9 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use types::TableId;
 use update::Registry;
+use wire::Outbox;
 use wire::Pool;
+use worker::{Answer, Worker, WorkerInput};
 
 /// What came of feeding a recording back.
 ///
@@ -36,7 +39,7 @@ enum Machine {
     Server(Box<Server>),
     Coordinator(Box<Coordinator>),
     /// With the pushes that are being handed over part by part.
-    Worker(Box<Worker>, BTreeMap<machine::Ticket, TableId>),
+    Worker(Box<Worker>, BTreeMap<worker::Ticket, TableId>),
 }
 
 impl Machine {
@@ -73,7 +76,7 @@ impl Machine {
 
 fn feed_worker(
     worker: &mut Worker,
-    begun: &mut BTreeMap<machine::Ticket, TableId>,
+    begun: &mut BTreeMap<worker::Ticket, TableId>,
     input: WorkerInput,
     out: &mut Outbox,
 ) {

@@ -3,9 +3,9 @@
 use super::{Checker, any_read, broken, each_row};
 use crate::history::{Event, HeadSaid, History};
 use crate::program::TableIndex;
-use machine::{Notice, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Consistency, Span, UpdaterSpec};
+use worker::{Notice, Ticket};
 
 /// A read never holds a worker's later push to a row without its earlier ones.
 #[must_use]

@@ -5,11 +5,11 @@ use super::{Cluster, Happening};
 use crate::history::{Event, Read};
 use crate::program::{Step, TableIndex, Write};
 use crate::sabotage::Sabotage;
-use machine::leases::LeaseId;
-use machine::{Batch, Outcome, PullTarget, Ticket, Values, Worker, WorkerInput};
+use lease::LeaseId;
 use std::collections::BTreeMap;
 use types::{Key, NumberType, Setting, Source, TableId, TableSpec, Time};
 use wire::{Bits, Keys, Payload};
+use worker::{Batch, Outcome, PullTarget, Ticket, Values, Worker, WorkerInput};
 
 /// 4ⁿ is exact in an f64 up to here, and so is the sum of all of them.
 const MOST_MARKS: u32 = 26;

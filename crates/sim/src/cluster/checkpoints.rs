@@ -5,10 +5,12 @@ use super::{Cluster, Happening, Shape, control};
 use crate::check::Violation;
 use crate::faults::Faults;
 use crate::history::Event;
-use machine::{CheckpointEnd, Gathered, Image, Membership, Owed, Restored, Resume, ServerInput};
+use coordinator::{CheckpointEnd, Gathered, Membership, Resume};
+use shard::{Image, Restored, ServerInput};
 use std::collections::BTreeMap;
 use types::{Clock, NodeId, Span, TableId, TableSpec};
 use wire::{Control, Frame};
+use worker::Owed;
 
 /// How often it is looked at.
 const LOOK: Span = Span::from_millis(5);
@@ -208,7 +210,7 @@ impl Cluster {
             let mut held: BTreeMap<(u64, u32), f64> = BTreeMap::new();
             for image in images {
                 let placement = self.history.specs[0].shape.placement();
-                let machine::Places::List(positions) = &image.places else { continue };
+                let shard::Places::List(positions) = &image.places else { continue };
                 let rows = image.rows.numbers::<f64>().expect("f64").chunks_exact(image.stride);
                 for (position, row) in positions.iter().zip(rows) {
                     let key = placement.key(types::Position(*position)).0;

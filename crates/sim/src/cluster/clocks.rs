@@ -5,9 +5,10 @@
 use super::actor::Standing;
 use super::{Cluster, Happening};
 use crate::random::Random;
-use machine::{ServerInput, WorkerInput};
+use shard::ServerInput;
 use std::collections::BTreeMap;
 use types::{NodeId, Span, Time};
+use worker::WorkerInput;
 
 /// Clocks begin within this of each other.
 const STARTS: u64 = 3_600_000_000_000;

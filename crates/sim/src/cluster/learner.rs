@@ -5,11 +5,11 @@ use super::{Cluster, Happening};
 use crate::history::Event;
 use crate::program::{Lessons, Write};
 use crate::sabotage::Sabotage;
-use machine::leases::{LeaseId, Work};
-use machine::{Worker, WorkerInput};
+use lease::{LeaseId, Work};
 use std::collections::VecDeque;
 use types::{NodeId, Span, Time};
 use wire::{Control, Frame, Head, LeaseTerms, Message};
+use worker::{Worker, WorkerInput};
 
 const NAME: &str = "lessons";
 

@@ -6,10 +6,11 @@ use super::{Cluster, Happening, SAY_AGAIN};
 use crate::history::Event;
 use crate::network::{Isolation, LinkFault};
 use crate::program::Step;
-use machine::{Server, ServerInput, Worker};
+use shard::{Server, ServerInput};
 use types::{NodeId, Plan, Source, Span, WorkerId};
 use update::Registry;
 use wire::{Control, Frame, Head, Message, Pool, Role};
+use worker::Worker;
 
 /// Set in the name of a worker that has not been given one.
 pub(super) const PROVISIONAL: u32 = 1 << 28;

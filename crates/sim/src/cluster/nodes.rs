@@ -4,9 +4,10 @@ use super::actor::{Actor, Standing};
 use super::schedule::Happening;
 use super::{Cluster, SAY_AGAIN, SETTLE_WITHIN, TICK, WORKER_TICK, control, membership};
 use crate::history::Event;
-use machine::{Server, ServerInput, WorkerInput};
+use shard::{Server, ServerInput};
 use types::{NodeId, Span};
 use wire::{Control, Frame, Message};
+use worker::WorkerInput;
 
 impl Cluster {
     pub(super) fn mend(&mut self, pair: (NodeId, NodeId)) {

@@ -1,0 +1,17 @@
+//! Whether a spec can be a table: its policies by themselves, and its codecs with them.
+
+use crate::TableCodecs;
+use types::{SpecError, TableSpec};
+
+/// The codecs of a spec, if everything in it goes together.
+///
+/// ```
+/// use types::{Codecs, TableSpec};
+/// let spec = TableSpec::dense("layer", 10, 100);
+/// assert!(codec::check_spec(&spec).is_ok());
+/// assert!(codec::check_spec(&spec.codecs(Codecs::up(["2bits"]))).is_err());
+/// ```
+pub fn check_spec(spec: &TableSpec) -> Result<TableCodecs, SpecError> {
+    spec.check()?;
+    TableCodecs::of(spec)
+}

@@ -1,0 +1,163 @@
+use super::*;
+use proptest::prelude::*;
+
+/// Slices of so many bytes, spread over servers by what the module itself does, from nothing.
+fn spread(bytes: &[u64], servers: &[u32], copies: usize) -> Vec<Chain> {
+    let mut chains = vec![Chain::default(); bytes.len()];
+    settle(&mut chains, bytes, servers, copies, |layout| layout.repair());
+    chains
+}
+
+/// Does something, has everything filled that is to be, and returns how many bytes that took; no slice ever has fewer copies than before.
+fn settle(
+    chains: &mut [Chain],
+    bytes: &[u64],
+    servers: &[u32],
+    copies: usize,
+    change: impl FnOnce(&mut Layout<'_>) -> bool,
+) -> u64 {
+    let mut moved = 0;
+    let before: Vec<usize> = chains.iter().map(|chain| chain.whole.len().min(copies).min(servers.len())).collect();
+    change(&mut Layout { chains: &mut *chains, bytes, servers, copies });
+    for slice in 0..chains.len() {
+        assert!(chains[slice].whole.len() >= before[slice], "slice {slice} has fewer copies than it had");
+        for server in chains[slice].filling.clone() {
+            moved += bytes[slice];
+            Layout { chains: &mut *chains, bytes, servers, copies }.complete(slice, server);
+            assert!(chains[slice].whole.len() >= before[slice], "slice {slice} has fewer copies than it had");
+        }
+    }
+    moved
+}
+
+fn loads(chains: &mut [Chain], bytes: &[u64], servers: &[u32], copies: usize) -> Vec<u64> {
+    Layout { chains, bytes, servers, copies }.loads().into_values().collect()
+}
+
+fn indices(servers: u32) -> Vec<u32> {
+    (0..servers).collect()
+}
+
+/// Bytes of slices that differ by a factor of up to 30, none of them more than a fifth of a server's share.
+fn uneven(servers: u32, per_server: usize) -> impl Strategy<Value = Vec<u64>> {
+    prop::collection::vec(1_000u64..30_000, servers as usize * per_server)
+}
+
+fn cases() -> impl Strategy<Value = (u32, usize, Vec<u64>)> {
+    (2u32..=16, 1usize..=3)
+        .prop_flat_map(|(servers, copies)| (Just(servers), Just(copies.min(servers as usize)), uneven(servers, 24)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn servers_hold_nearly_the_same_bytes_and_no_slice_twice((servers, copies, bytes) in cases()) {
+        let all = indices(servers);
+        let mut chains = spread(&bytes, &all, copies);
+        for chain in &chains {
+            let mut distinct = chain.whole.clone();
+            distinct.sort_unstable();
+            distinct.dedup();
+            prop_assert_eq!(distinct.len(), copies.min(servers as usize));
+            prop_assert_eq!(chain.whole.len(), distinct.len());
+        }
+        let loads = loads(&mut chains, &bytes, &all, copies);
+        let share = loads.iter().sum::<u64>() / u64::from(servers);
+        prop_assert!(loads.iter().all(|load| *load * 10 <= share * 12 && *load * 10 >= share * 8), "{:?}", loads);
+    }
+
+    #[test]
+    fn a_server_that_comes_moves_its_share_and_no_more((servers, copies, bytes) in cases()) {
+        let mut chains = spread(&bytes, &indices(servers), copies);
+        let all = indices(servers + 1);
+        let before = chains.clone();
+        let moved = settle(&mut chains, &bytes, &all, copies, |layout| layout.share_out());
+        let total = bytes.iter().sum::<u64>() * copies.min(servers as usize) as u64;
+        let share = total / u64::from(servers + 1);
+        prop_assert!(moved * 10 <= share * 12, "{} of {}", moved, share);
+        prop_assert!(moved * 10 >= share * 7, "{} of {}", moved, share);
+        let only_to_the_new = before.iter().zip(&chains).all(|(before, after)| {
+            after.whole.iter().all(|server| *server == servers || before.whole.contains(server))
+        });
+        prop_assert!(only_to_the_new);
+        let loads = loads(&mut chains, &bytes, &all, copies);
+        prop_assert!(loads.iter().all(|load| *load * 10 <= share * 13), "{:?} of {}", loads, share);
+    }
+
+    #[test]
+    fn a_server_that_leaves_moves_what_it_holds_and_nothing_else((servers, copies, bytes) in cases()) {
+        let mut chains = spread(&bytes, &indices(servers), copies);
+        let held = loads(&mut chains.clone(), &bytes, &indices(servers), copies)[0];
+        let rest: Vec<u32> = (1..servers).collect();
+        let moved = settle(&mut chains, &bytes, &rest, copies, |layout| layout.repair());
+        prop_assert!(chains.iter().all(|chain| !chain.holds(0)));
+        prop_assert!(moved <= held, "{} of {}", moved, held);
+        let fair = bytes.iter().sum::<u64>() * copies.min(servers as usize) as u64 / u64::from(servers);
+        prop_assert!(moved * 10 <= fair * 12, "{} of {}", moved, fair);
+        let loads = loads(&mut chains, &bytes, &rest, copies);
+        let share = loads.iter().sum::<u64>() / u64::from(servers - 1);
+        prop_assert!(loads.iter().all(|load| *load * 10 <= share * 13), "{:?} of {}", loads, share);
+    }
+
+    #[test]
+    fn bytes_that_have_grown_apart_are_brought_together_again((servers, _, bytes) in cases(), hot in 2u64..20) {
+        let all = indices(servers);
+        let mut chains = spread(&vec![1; bytes.len()], &all, 1);
+        // Everything that the first server holds has grown.
+        let grown: Vec<u64> =
+            bytes.iter().zip(&chains).map(|(bytes, chain)| if chain.whole == [0] { bytes * hot } else { *bytes }).collect();
+        let largest = loads(&mut chains, &grown, &all, 1)[0];
+        let uneven = Layout { chains: &mut chains, bytes: &grown, servers: &all, copies: 1 }.is_uneven();
+        settle(&mut chains, &grown, &all, 1, |layout| layout.share_out());
+        let loads = loads(&mut chains, &grown, &all, 1);
+        prop_assert!(loads.iter().all(|load| *load <= largest.max(loads.iter().sum::<u64>() / u64::from(servers) * 5 / 4)));
+        if uneven && servers > 2 {
+            prop_assert!(loads[0] < largest, "{:?}", loads);
+        }
+    }
+}
+
+#[test]
+fn one_slice_that_is_larger_than_all_others_together_stays_where_it_is() {
+    let bytes = [1_000_000, 10, 10, 10];
+    let mut chains = vec![Chain { whole: vec![0], filling: vec![] }; 4];
+    let moved = settle(&mut chains, &bytes, &[0, 1], 1, |layout| layout.share_out());
+    assert_eq!((moved, chains[0].whole.as_slice()), (30, &[0][..]));
+}
+
+#[test]
+fn where_fewer_servers_stay_than_there_are_copies_each_holds_everything() {
+    let mut chains = vec![Chain { whole: vec![0, 1], filling: vec![] }; 3];
+    settle(&mut chains, &[5; 3], &[1], 2, |layout| layout.repair());
+    assert!(chains.iter().all(|chain| chain.whole == [1]));
+    let mut chains = vec![Chain { whole: vec![0], filling: vec![] }; 3];
+    settle(&mut chains, &[5; 3], &[], 2, |layout| layout.repair());
+    assert!(chains.iter().all(|chain| chain.whole == [0]), "nobody else is there");
+}
+
+/// How long it takes to place slices, and to make room for one server more: `cargo test --release -p slackwater-coordinator -- --ignored
+/// --nocapture how_placing_grows`.
+#[test]
+#[ignore = "a look at growth, best in the release profile"]
+fn how_placing_grows() {
+    for servers in [2u32, 4, 8, 16] {
+        for per_server in [8usize, 64, 1024] {
+            let bytes: Vec<u64> =
+                (0..servers as u64 * per_server as u64).map(|slice| 1_000 + slice * 7919 % 30_000).collect();
+            let all = indices(servers + 1);
+            let begin = std::time::Instant::now();
+            let mut chains = vec![Chain::default(); bytes.len()];
+            Layout { chains: &mut chains, bytes: &bytes, servers: &all[1..], copies: 2 }.repair();
+            let placed = begin.elapsed();
+            chains.iter_mut().for_each(|chain| std::mem::swap(&mut chain.whole, &mut chain.filling));
+            let begin = std::time::Instant::now();
+            Layout { chains: &mut chains, bytes: &bytes, servers: &all, copies: 2 }.share_out();
+            println!(
+                "{servers} servers, {} slices: placed in {placed:?}, shared out in {:?}",
+                bytes.len(),
+                begin.elapsed()
+            );
+        }
+    }
+}

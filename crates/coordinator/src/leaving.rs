@@ -1,0 +1,69 @@
+//! Servers that leave in good order: what they hold goes to others first, and they are released when nothing depends on them.
+
+use super::{Coordinator, Membership, News};
+use types::{NodeId, Time};
+use wire::Control;
+use wire::Outbox;
+
+impl Coordinator {
+    /// A server was told to leave. It says so again until it is answered, and is answered each time.
+    pub(super) fn retire(&mut self, node: NodeId, out: &mut Outbox) {
+        let NodeId::Server(index) = node else { return };
+        let Some(seat) = self.seats.get_mut(&node) else { return };
+        if seat.gone {
+            return Self::say(node, Control::Released, out);
+        }
+        let since = *seat.would_leave.get_or_insert(self.now);
+        if !seat.leaving {
+            if let Some(reason) = self.why_it_stays(index, since) {
+                return Self::say(node, Control::Kept { reason }, out);
+            }
+            self.seats.get_mut(&node).into_iter().for_each(|seat| seat.leaving = true);
+            self.news.push(News { node, what: "was told to leave: what it holds goes to others".to_owned() });
+        }
+        for chain in &mut self.chains {
+            let before = chain.filling.len();
+            chain.filling.retain(|member| *member != index);
+            self.changed |= chain.filling.len() < before;
+        }
+        self.repair();
+    }
+
+    /// Why a server that would leave since then cannot yet, if that is so.
+    fn why_it_stays(&self, server: u32, since: Time) -> Option<String> {
+        if self.membership == Membership::Fixed {
+            return Some("nobody can take its place in a run that nodes do not come to and go from".to_owned());
+        }
+        let (others, copies) = (self.staying().into_iter().filter(|other| *other != server).count(), self.copies());
+        if others == 0 {
+            let reason = "no other server is there to take over what it holds; start one, or tell the workers to leave";
+            return Some(reason.to_owned());
+        }
+        let limit = self.waits_for_others();
+        (others < copies && self.now.since(since) < limit).then(|| {
+            format!(
+                "there would be fewer than {copies} copies without it; start another server, or it leaves after {} s all the same",
+                limit.as_secs_f64()
+            )
+        })
+    }
+
+    /// Lets those go whom no plan needs any more.
+    pub(super) fn release(&mut self, out: &mut Outbox) {
+        if self.adoption.is_some() || self.changed {
+            return;
+        }
+        let is_free = |index: u32| !self.chains.iter().chain(&self.plan.chains).any(|chain| chain.holds(index));
+        let free = self.seats.iter().filter(|(node, seat)| {
+            seat.leaving && !seat.gone && matches!(node, NodeId::Server(index) if is_free(*index))
+        });
+        for node in free.map(|(node, _)| *node).collect::<Vec<_>>() {
+            self.touched = true;
+            self.seats.get_mut(&node).into_iter().for_each(|seat| seat.gone = true);
+            self.untold.remove(&node);
+            self.forget_at_tables(node, out);
+            self.news.push(News { node, what: "has left: others hold what it held".to_owned() });
+            Self::say(node, Control::Released, out);
+        }
+    }
+}

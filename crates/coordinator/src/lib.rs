@@ -1,0 +1,452 @@
+//! The coordinator machine: who is there, which tables exist, who stands at the barrier, and who has gone silent.
+
+mod balance;
+mod barrier;
+mod checkpoints;
+mod input;
+mod leases;
+mod leaving;
+mod memory;
+mod placement;
+mod plans;
+mod seats;
+mod status;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod timeouts;
+
+use checkpoints::Checkpoints;
+pub use checkpoints::{CheckpointEnd, Gathered, Resume};
+pub use input::CoordinatorInput;
+use leases::DataSet;
+pub use memory::RecallError;
+use plans::Adoption;
+use seats::Seat;
+use std::collections::{BTreeMap, BTreeSet};
+use tables::Table;
+use types::{Chain, Measured, NodeId, Plan, Span, TableId, TableSpec, Time, WorkerId};
+use wire::Outbox;
+use wire::{Control, Frame, Head, Message};
+
+/// How many parties a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Threads that hold shards.
+    pub servers: u32,
+    /// Programs that compute.
+    pub workers: u32,
+}
+
+/// Who may take part in a run.
+///
+/// ```
+/// use coordinator::Membership;
+///
+/// assert_eq!(Membership::default(), Membership::Fixed);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Membership {
+    /// Those it begins with: the loss of any of them ends it.
+    #[default]
+    Fixed,
+    /// Nodes come and go: one that is lost is done without, if there are copies of what it held, and one that comes later takes part
+    /// from where the others are.
+    Open {
+        /// How many servers hold each slice of a table.
+        copies: u32,
+        /// Into how many slices tables are cut for each server of the beginning: what can be moved by itself.
+        slices: u32,
+    },
+}
+
+/// Something that people want to know of who comes and goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// Whom it is about.
+    pub node: NodeId,
+    /// In words.
+    pub what: String,
+}
+
+/// Keeps membership, plans, tables and barriers.
+pub struct Coordinator {
+    size: Size,
+    membership: Membership,
+    /// Whose run it is; empty if that does not matter.
+    job: String,
+    /// A node that is silent for this long is lost.
+    patience: Span,
+    /// How long nodes take to answer.
+    answers: Measured,
+    seats: BTreeMap<NodeId, Seat>,
+    tokens: BTreeMap<u64, NodeId>,
+    /// Seats given so far: the last source.
+    given: u64,
+    begun: bool,
+    /// The last that was made.
+    plan: Plan,
+    /// What the next one will say of who holds what.
+    chains: Vec<Chain>,
+    /// Whether somebody came or went since.
+    changed: bool,
+    /// Until all servers go by it.
+    adoption: Option<Adoption>,
+    /// Copies that are whole by the plan in force, by slice and server: of which tables.
+    filled: BTreeMap<(u32, u32), BTreeSet<TableId>>,
+    /// Workers that have not said that they do.
+    untold: BTreeSet<NodeId>,
+    /// Bytes of each slice, as those who answer for it say.
+    bytes: Vec<u64>,
+    /// When they were last brought together where they had grown apart, or the run began.
+    leveled: Time,
+    tables: BTreeMap<String, Table>,
+    /// Tables that are asked for while a plan is on its way, and by whom.
+    deferred: Vec<(NodeId, TableSpec)>,
+    /// What is leased, in the order of asking for it.
+    sets: Vec<DataSet>,
+    now: Time,
+    /// The barrier each live worker has reached, where that is not passed, and when it was last told whom it waits for.
+    barriers: BTreeMap<WorkerId, (u64, Time)>,
+    /// Workers that take part.
+    present: usize,
+    passed: u64,
+    said_again: Time,
+    news: Vec<News>,
+    /// Whether every slice had all of its copies when that was last looked at.
+    is_whole: bool,
+    lost: Option<(NodeId, String)>,
+    checkpoints: Checkpoints,
+    /// Whether what a successor has to know may have changed since that was last asked.
+    touched: bool,
+}
+
+impl Coordinator {
+    /// Waits for a run of this size.
+    #[must_use]
+    pub fn new(size: Size, membership: Membership, patience: Span) -> Self {
+        Self {
+            size,
+            membership,
+            job: String::new(),
+            patience,
+            answers: Measured::default(),
+            seats: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            given: 0,
+            begun: false,
+            plan: Plan::default(),
+            chains: Vec::new(),
+            changed: false,
+            adoption: None,
+            filled: BTreeMap::new(),
+            untold: BTreeSet::new(),
+            bytes: Vec::new(),
+            leveled: Time(0),
+            tables: BTreeMap::new(),
+            deferred: Vec::new(),
+            sets: Vec::new(),
+            now: Time(0),
+            barriers: BTreeMap::new(),
+            present: 0,
+            passed: 0,
+            said_again: Time(0),
+            news: Vec::new(),
+            is_whole: true,
+            lost: None,
+            checkpoints: Checkpoints::default(),
+            touched: true,
+        }
+    }
+
+    /// Of a job: whoever says that it is of another is turned away.
+    #[must_use]
+    pub fn of_job(mut self, job: &str) -> Self {
+        job.clone_into(&mut self.job);
+        self
+    }
+
+    /// The first node that was lost, and how that was noticed.
+    #[must_use]
+    pub fn lost(&self) -> Option<(NodeId, &str)> {
+        self.lost.as_ref().map(|(node, reason)| (*node, reason.as_str()))
+    }
+
+    /// Whether everybody has said goodbye.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.begun && self.seats.values().all(|seat| seat.gone)
+    }
+
+    /// Whether everybody has joined.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Who has not joined yet, in words, for people who wait for the run to begin.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        let count = |role: fn(&NodeId) -> bool| self.seats.keys().filter(|node| role(node)).count() as u32;
+        let servers = self.size.servers.saturating_sub(count(|node| matches!(node, NodeId::Server(_))));
+        let workers = self.size.workers.saturating_sub(count(|node| matches!(node, NodeId::Worker(_))));
+        (servers + workers > 0).then(|| format!("{servers} servers and {workers} workers have yet to join"))
+    }
+
+    /// Who came and went since this was last asked.
+    pub fn take_news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
+    fn say(to: NodeId, control: Control, out: &mut Outbox) {
+        out.send(Frame { head: Head::plain(NodeId::Coordinator, to), message: Message::Control(control) });
+    }
+
+    /// Takes what arrived.
+    pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
+        let (from, head) = (frame.head.from, frame.head);
+        let Message::Control(control) = frame.message else { return };
+        self.now = now;
+        if let Some(seat) = self.seats.get_mut(&from) {
+            // A process that lost its seat to another still goes by the seat's name, but not by its source.
+            if matches!(from, NodeId::Worker(_)) && frame.head.source != seat.source {
+                return;
+            }
+            if let Some(reason) = &seat.expelled {
+                return Self::say(from, Control::Lost { node: from, reason: reason.clone() }, out);
+            }
+            seat.heard = now;
+            seat.clock = seat.clock.max(frame.head.clock);
+        }
+        // Signs of life are most of what arrives, and seldom change anything: where they do, that says so.
+        self.touched |= !matches!(control, Control::Beat | Control::AskStatus | Control::Report { .. });
+        match control {
+            Control::Join { token, job, .. } if !job.is_empty() && !self.job.is_empty() && job != self.job => {
+                let reason = format!(
+                    "this run is of job '{}', and the node was started for job '{job}'; give it that job's address, or all the same --job",
+                    self.job
+                );
+                Self::say(from, Control::Turned { reason, token }, out);
+            }
+            Control::Join { role, address, token, place, .. } => {
+                self.join(now, from, (role, place), address, token, out);
+            }
+            Control::AskStatus => {
+                let status = Box::new(self.status(now));
+                Self::say(from, Control::Status { status }, out);
+            }
+            Control::Beat => {
+                if matches!(from, NodeId::Server(_)) {
+                    self.heard_frontier(frame.head.clock);
+                }
+                self.beat(from, frame.head.number, out);
+            }
+            Control::Report { report } => self.reported(from, *report),
+            // What stops one worker's program would stop the others', too.
+            Control::Fail { reason } => self.declare_lost(from, format!("it could not go on: {reason}"), out),
+            // Whoever says more before it was told to begin is none of ours, and its seat may yet become another's.
+            _ if !self.begun => {}
+            Control::MakeTable { spec } => self.make_table(now, from, spec, out),
+            Control::TableAdded { table, problem } => self.table_added(from, table, problem, out),
+            Control::Barrier { number } => self.barrier(now, from, number, out),
+            Control::Bye => self.bye(from, out),
+            Control::Adopted { plan, enacted, frontier } => self.adopted(from, plan, enacted, frontier, out),
+            Control::Filled { table, shard, server, plan } => self.filled(table, shard, server, plan),
+            Control::Retire => self.retire(from, out),
+            Control::Missed { .. }
+            | Control::Written { .. }
+            | Control::Unwritten { .. }
+            | Control::Owes { .. }
+            | Control::Passed { .. } => self.checkpointed(from, control),
+            control => self.leases(&head, control, out),
+        }
+        self.replan(out);
+        self.release(out);
+    }
+
+    fn live_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.seats.iter().filter(|(_, seat)| seat.takes_part()).filter_map(|(node, _)| match node {
+            NodeId::Worker(rank) => Some(WorkerId(*rank)),
+            _ => None,
+        })
+    }
+
+    fn live_servers(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let live = self.seats.iter().filter(|(node, seat)| matches!(node, NodeId::Server(_)) && !seat.gone);
+        live.map(|(node, _)| *node)
+    }
+
+    /// How many workers take part, or will.
+    fn live(&self) -> usize {
+        if self.begun { self.present } else { self.size.workers as usize }
+    }
+
+    fn bye(&mut self, from: NodeId, out: &mut Outbox) {
+        let Some(seat) = self.seats.get_mut(&from) else { return };
+        Self::say(from, Control::Bye, out);
+        let was_there = !std::mem::replace(&mut seat.gone, true);
+        // Servers go when the run is over, and nobody wants what they hold.
+        if was_there && matches!(from, NodeId::Worker(_)) {
+            self.departed(from, out);
+        }
+    }
+
+    /// A node takes part no more: nobody waits for it from here on.
+    fn departed(&mut self, node: NodeId, out: &mut Outbox) {
+        let rank = match node {
+            NodeId::Worker(rank) => rank,
+            NodeId::Server(index) => {
+                self.forget_at_tables(node, out);
+                return self.remove_server(index);
+            }
+            NodeId::Coordinator => return,
+        };
+        // One that had not begun was not waited for.
+        self.present -= usize::from(self.seats.get(&node).is_some_and(|seat| seat.since.is_some()));
+        self.changed = true;
+        self.untold.remove(&node);
+        self.barriers.remove(&WorkerId(rank));
+        self.forget_at_tables(node, out);
+        self.give_back_leases(node, out);
+        self.pass_barrier(out);
+        self.finish(out);
+    }
+
+    /// Whether every worker has left, and none is about to take part.
+    fn is_over(&self) -> bool {
+        let is_worker = |node: &NodeId| matches!(node, NodeId::Worker(_));
+        self.begun && self.live() == 0 && !self.seats.iter().any(|(node, seat)| is_worker(node) && !seat.gone)
+    }
+
+    /// Whether every worker has left, or the run is lost.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.is_over() || self.lost.is_some()
+    }
+
+    /// Tells servers that the run is over, if it is and nothing is to be written any more.
+    fn finish(&self, out: &mut Outbox) {
+        if self.is_over() && !self.awaits_last_checkpoint() {
+            self.live_servers().for_each(|server| Self::say(server, Control::Finish, out));
+        }
+    }
+
+    /// Whether whoever says this has a place in the run, rather than asks for one, or only how it is.
+    #[must_use]
+    pub fn knows(&self, frame: &Frame) -> bool {
+        if let Message::Control(Control::Join { token, .. }) = &frame.message {
+            return self.tokens.contains_key(token);
+        }
+        let Head { from, source, .. } = frame.head;
+        let sits = |seat: &Seat| !seat.gone && (seat.source == source || matches!(from, NodeId::Server(_)));
+        self.seats.get(&from).is_some_and(sits)
+    }
+
+    /// Where a node listens, of those that are there.
+    #[must_use]
+    pub fn address(&self, node: NodeId) -> Option<&str> {
+        self.seats.get(&node).filter(|seat| !seat.gone).map(|seat| seat.address.as_str())
+    }
+
+    /// A node's process has ended: its own host says so, and its lease with it.
+    pub fn gone(&mut self, node: NodeId, out: &mut Outbox) {
+        self.touched = true;
+        if self.begun && self.membership != Membership::Fixed {
+            self.failed(node, "its process has ended".to_owned(), out);
+            self.replan(out);
+        }
+    }
+
+    /// The coordinator itself cannot go on, and nobody can in its place: everybody is told.
+    pub fn give_up(&mut self, reason: String, out: &mut Outbox) {
+        if self.lost.is_none() {
+            self.touched = true;
+            for node in self.everybody() {
+                Self::say(node, Control::Lost { node: NodeId::Coordinator, reason: reason.clone() }, out);
+            }
+            self.lost = Some((NodeId::Coordinator, reason));
+        }
+    }
+
+    /// Everybody who is there, or is about to be.
+    #[must_use]
+    pub fn everybody(&self) -> Vec<NodeId> {
+        self.seats.iter().filter(|(_, seat)| !seat.gone).map(|(node, _)| *node).collect()
+    }
+
+    /// Time has passed: asks again, names who is waited for, and notices who has gone silent.
+    pub fn tick(&mut self, now: Time, out: &mut Outbox) {
+        self.ask_servers_again(now, out);
+        self.ask_for_checkpoint_again(now, out);
+        if now.since(self.said_again) >= self.ask_again_after() {
+            self.said_again = now;
+            self.adoption.iter_mut().for_each(|adoption| adoption.again = true);
+            self.say_plan(out);
+            // A server that missed the end would never stop.
+            self.finish(out);
+        }
+        self.now = now;
+        self.notice_barrier(now, out);
+        self.tick_leases(out);
+        if !self.begun {
+            self.vacate_silent(now);
+            return;
+        }
+        // A server whose lease has surely ended is given up, not one whose lease is about to: clocks do not run alike everywhere.
+        let silent =
+            |(node, seat): &(&NodeId, &Seat)| !seat.gone && now.since(seat.heard) > self.given_up_after(**node);
+        let silent: Vec<(NodeId, f64)> =
+            self.seats.iter().filter(silent).map(|(node, seat)| (*node, now.since(seat.heard).as_secs_f64())).collect();
+        for (node, seconds) in silent {
+            self.failed(node, format!("nothing heard from it for {seconds:.1} s"), out);
+        }
+        self.replan(out);
+    }
+
+    /// A node is no more, or as good as that: the run does without it, or ends.
+    fn failed(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
+        self.touched = true;
+        if self.is_over() {
+            self.lose_last_checkpoint(node);
+            // Nobody wants what it held, and its goodbye may have been said to a coordinator that is no more.
+            self.seats.get_mut(&node).into_iter().for_each(|seat| seat.gone = true);
+            return;
+        }
+        let open = self.begun && self.membership != Membership::Fixed;
+        let done_without = match node {
+            NodeId::Worker(_) => {
+                // Somebody has to go on.
+                let counts = self.seats.get(&node).is_some_and(|seat| seat.since.is_some());
+                !(counts && self.live() == 1)
+            }
+            NodeId::Server(index) => self.has_copies(index),
+            NodeId::Coordinator => false,
+        };
+        if open && done_without {
+            self.expel(node, reason, out);
+        } else {
+            self.declare_lost(node, reason, out);
+        }
+    }
+
+    /// The run goes on without `node`. Whatever it still says is answered with the reason.
+    fn expel(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
+        let Some(seat) = self.seats.get_mut(&node).filter(|seat| !seat.gone) else { return };
+        seat.gone = true;
+        seat.expelled = Some(format!("{reason}, and the run went on without it; start it again to join as a new one"));
+        self.tokens.retain(|_, known| *known != node);
+        self.news.push(News { node, what: format!("is lost: {reason}; the run goes on without it") });
+        self.departed(node, out);
+    }
+
+    /// The run cannot go on without `node`: everybody is told.
+    fn declare_lost(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
+        if self.lost.is_some() || self.seats.get(&node).is_none_or(|seat| seat.gone) {
+            return;
+        }
+        for other in self.seats.keys().filter(|other| **other != node) {
+            Self::say(*other, Control::Lost { node, reason: reason.clone() }, out);
+        }
+        self.lost = Some((node, reason));
+    }
+}

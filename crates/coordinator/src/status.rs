@@ -1,0 +1,86 @@
+//! How the run stands, for whoever asks: what the coordinator knows, and what nodes say of themselves.
+
+use super::{Coordinator, Membership, Seat};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Clock, NodeId, TableId, Time, WorkerId};
+use wire::{MemberStatus, Report, Standing, Status};
+
+/// A worker whose clocks take it this many halves of what they take a worker in the middle is slow.
+const SLOW_HALVES: u64 = 3;
+/// Time-outs that are kept of a node's report.
+const TIMEOUTS: usize = 16;
+
+impl Coordinator {
+    /// A node says how it does.
+    pub(super) fn reported(&mut self, from: NodeId, mut report: Report) {
+        report.timeouts.truncate(TIMEOUTS);
+        if matches!(from, NodeId::Server(_)) && self.begun {
+            self.heard_bytes(&report.slices);
+        }
+        if let Some(seat) = self.seats.get_mut(&from).filter(|seat| !seat.gone) {
+            seat.report = report;
+        }
+    }
+
+    /// The lowest frontier of each table.
+    fn frontiers(&self) -> BTreeMap<TableId, Clock> {
+        let mut frontiers: BTreeMap<TableId, Clock> = BTreeMap::new();
+        let present = self.seats.values().filter(|seat| seat.takes_part());
+        for (table, clock) in present.flat_map(|seat| &seat.report.frontiers) {
+            frontiers.entry(*table).and_modify(|lowest| *lowest = (*lowest).min(*clock)).or_insert(*clock);
+        }
+        frontiers
+    }
+
+    /// Workers whose clocks take them much longer than most.
+    fn slow(&self) -> Vec<WorkerId> {
+        let step = |worker: WorkerId| Some((self.seats.get(&worker.into())?.report.step?.mean, worker));
+        let mut steps: Vec<_> = self.live_workers().filter_map(step).collect();
+        steps.sort_unstable();
+        // Of two, the faster one is in the middle.
+        let Some((middle, _)) = steps.get(steps.len().saturating_sub(1) / 2).copied() else { return Vec::new() };
+        steps.into_iter().filter(|(mean, _)| mean.0 > middle.0 / 2 * SLOW_HALVES).map(|(_, worker)| worker).collect()
+    }
+
+    /// How the run stands now.
+    pub(super) fn status(&self, now: Time) -> Status {
+        let member = |(node, seat): (&NodeId, &Seat)| MemberStatus {
+            node: *node,
+            address: seat.address.clone(),
+            standing: match (&seat.expelled, seat.gone, seat.since) {
+                (Some(reason), ..) => Standing::Lost { reason: reason.clone() },
+                (None, true, _) => Standing::Left,
+                (None, false, Some(_)) if seat.leaving => Standing::Leaving,
+                (None, false, Some(_)) => Standing::Present,
+                (None, false, None) => Standing::Joining,
+            },
+            silent: now.since(seat.heard),
+            clock: seat.clock,
+            report: seat.report.clone(),
+        };
+        let awaited = self.live_workers().filter(|worker| !self.barriers.contains_key(worker));
+        let awaited: Vec<WorkerId> = if self.barriers.is_empty() { Vec::new() } else { awaited.collect() };
+        let present = self.seats.values().filter(|seat| seat.takes_part());
+        let waited_for: BTreeSet<WorkerId> =
+            present.flat_map(|seat| &seat.report.waited_for).filter(|worker| self.is_live(**worker)).copied().collect();
+        let frontiers = self.frontiers();
+        let tables = self.tables.iter().map(|(name, table)| (name.clone(), frontiers.get(&table.id()).copied()));
+        Status {
+            plan: self.plan.clone(),
+            adopting: self.adopting(),
+            members: self.seats.iter().map(member).collect(),
+            awaited,
+            tables: tables.collect(),
+            waited_for: waited_for.into_iter().collect(),
+            slow: self.slow(),
+            patience: self.patience,
+            lease: (self.membership != Membership::Fixed).then_some(types::server_lease(self.patience)),
+            copies: self.copies() as u32,
+            timeouts: self.timeouts(),
+        }
+    }
+
+    fn is_live(&self, worker: WorkerId) -> bool {
+        self.seats.get(&worker.into()).is_some_and(Seat::takes_part)
+    }
+}

@@ -1,0 +1,205 @@
+//! In which order leases are granted: as they are numbered, or in each epoch as a seed says.
+//!
+//! A shuffled order is computed and not stored, forwards and backwards, so that ten million ranges cost nothing. It is part of
+//! what a checkpoint means and never changes.
+
+/// Rounds of the mix, each of both halves: enough that neighbours land anywhere.
+const ROUNDS: u64 = 4;
+
+/// Where a lease stands in the order in which leases are granted, all epochs together.
+///
+/// ```
+/// use lease::{Order, Place};
+///
+/// let order = Order { ranges: 10, shuffle: Some(7) };
+/// let place = order.place(23);
+/// assert!((20..30).contains(&place.0), "of the third epoch, like its lease");
+/// assert_eq!(order.lease(place), 23);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place(pub u64);
+
+/// Which lease stands at which place. Lease `epoch × ranges + index` is range `index` of the input in that epoch.
+///
+/// ```
+/// use lease::{Order, Place};
+///
+/// let plain = Order { ranges: 4, shuffle: None };
+/// assert_eq!((0..8).map(|place| plain.lease(Place(place))).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6, 7]);
+/// let shuffled = Order { ranges: 4, shuffle: Some(1) };
+/// let mut second: Vec<u64> = (4..8).map(|place| shuffled.lease(Place(place))).collect();
+/// second.sort_unstable();
+/// assert_eq!(second, [4, 5, 6, 7]);
+/// assert_eq!((plain.epoch(6), plain.range(6)), (1, 2));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Pieces that the input is cut into.
+    pub ranges: u64,
+    /// The seed of the order, where it is not the leases' own.
+    pub shuffle: Option<u64>,
+}
+
+impl Order {
+    /// The lease at `place`.
+    #[must_use]
+    pub fn lease(self, place: Place) -> u64 {
+        self.within_epoch(place.0, |shuffle, index| shuffle.forwards(index))
+    }
+
+    /// Where `lease` stands.
+    #[must_use]
+    pub fn place(self, lease: u64) -> Place {
+        Place(self.within_epoch(lease, |shuffle, index| shuffle.backwards(index)))
+    }
+
+    /// The pass over the input that `lease` is of, from 0.
+    #[must_use]
+    pub fn epoch(self, lease: u64) -> u64 {
+        lease.checked_div(self.ranges).unwrap_or(0)
+    }
+
+    /// The piece of the input that `lease` is, from 0.
+    #[must_use]
+    pub fn range(self, lease: u64) -> u64 {
+        lease.checked_rem(self.ranges).unwrap_or(0)
+    }
+
+    fn within_epoch(self, number: u64, step: impl FnOnce(EpochOrder, u64) -> u64) -> u64 {
+        let (Some(seed), Some(epoch)) = (self.shuffle, number.checked_div(self.ranges)) else { return number };
+        let index = number % self.ranges;
+        number - index + step(EpochOrder::new(self.ranges, mix(seed ^ mix(epoch))), index)
+    }
+}
+
+/// A permutation of `0..ranges`: a Feistel network over the next power of two. What falls beyond goes through it again, until it
+/// falls inside: less than once, on average, since more than half of the power is inside.
+struct EpochOrder {
+    ranges: u64,
+    key: u64,
+    low_bits: u32,
+    low: u64,
+    high: u64,
+}
+
+impl EpochOrder {
+    fn new(ranges: u64, key: u64) -> Self {
+        let bits = u64::BITS - (ranges - 1).leading_zeros();
+        let low_bits = bits / 2;
+        Self { ranges, key, low_bits, low: (1 << low_bits) - 1, high: (1 << (bits - low_bits)) - 1 }
+    }
+
+    fn forwards(&self, index: u64) -> u64 {
+        self.walk(index, |index| {
+            (0..ROUNDS).fold(index, |index, round| self.mix_high(self.mix_low(index, round), round))
+        })
+    }
+
+    fn backwards(&self, index: u64) -> u64 {
+        self.walk(index, |index| {
+            (0..ROUNDS).rev().fold(index, |index, round| self.mix_low(self.mix_high(index, round), round))
+        })
+    }
+
+    fn walk(&self, index: u64, step: impl Fn(u64) -> u64) -> u64 {
+        let mut index = step(index);
+        while index >= self.ranges {
+            index = step(index);
+        }
+        index
+    }
+
+    /// Changes the low half by the high one; done twice, it is undone.
+    fn mix_low(&self, index: u64, round: u64) -> u64 {
+        index ^ (self.bits(index >> self.low_bits, 2 * round) & self.low)
+    }
+
+    /// Changes the high half by the low one; done twice, it is undone.
+    fn mix_high(&self, index: u64, round: u64) -> u64 {
+        index ^ ((self.bits(index & self.low, 2 * round + 1) & self.high) << self.low_bits)
+    }
+
+    fn bits(&self, half: u64, step: u64) -> u64 {
+        mix(half ^ mix(self.key.wrapping_add(step)))
+    }
+}
+
+/// SplitMix64's finishing step: every bit of the number touches every bit of the result.
+fn mix(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_epoch_has_every_lease_once_in_an_order_of_its_own() {
+        for ranges in (1..40).chain([63, 64, 65, 1000, 1023, 1024, 1025]) {
+            for seed in [0, 1, u64::MAX] {
+                let order = Order { ranges, shuffle: Some(seed) };
+                let mut orders = Vec::new();
+                for epoch in 0..3 {
+                    let places = epoch * ranges..(epoch + 1) * ranges;
+                    let leases: Vec<u64> = places.clone().map(|place| order.lease(Place(place))).collect();
+                    let back: Vec<u64> = leases.iter().map(|lease| order.place(*lease).0).collect();
+                    assert_eq!(back, places.clone().collect::<Vec<_>>(), "{ranges} ranges");
+                    let mut sorted = leases.clone();
+                    sorted.sort_unstable();
+                    assert_eq!(sorted, places.collect::<Vec<_>>(), "{ranges} ranges");
+                    orders.push(leases.iter().map(|lease| order.range(*lease)).collect::<Vec<_>>());
+                }
+                assert!(ranges < 20 || (orders[0] != orders[1] && orders[1] != orders[2]), "{ranges} ranges");
+            }
+        }
+    }
+
+    #[test]
+    fn a_shuffle_leaves_neither_places_nor_neighbours_where_they_were() {
+        const RANGES: u64 = 10_000;
+        let order = Order { ranges: RANGES, shuffle: Some(3) };
+        let leases: Vec<u64> = (0..RANGES).map(|place| order.lease(Place(place))).collect();
+        let stayed = leases.iter().zip(0..).filter(|(lease, place)| *lease == place).count();
+        let neighbours = leases.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) == 1).count();
+        assert!(stayed < 10 && neighbours < 20, "{stayed} stayed and {neighbours} are beside whom they were beside");
+        // Each hundredth of the order has leases of every tenth of the input.
+        for hundredth in leases.chunks(RANGES as usize / 100) {
+            let mut tenths = [0; 10];
+            hundredth.iter().for_each(|lease| tenths[(lease * 10 / RANGES) as usize] += 1);
+            assert!(tenths.iter().all(|count| (1..=30).contains(count)), "{tenths:?}");
+        }
+    }
+
+    #[test]
+    fn the_order_is_the_one_that_checkpoints_were_made_with() {
+        let first = |ranges, shuffle, epoch: u64| {
+            let order = Order { ranges, shuffle: Some(shuffle) };
+            (0..8).map(|place| order.range(order.lease(Place(epoch * ranges + place)))).collect::<Vec<_>>()
+        };
+        assert_eq!(first(10, 1, 0), [9, 2, 3, 7, 8, 0, 4, 1]);
+        assert_eq!(first(10, 1, 1), [4, 8, 1, 0, 3, 7, 2, 5]);
+        assert_eq!(first(1_000_000, 42, 3), [246425, 206987, 38407, 52787, 630131, 211572, 286547, 721712]);
+    }
+
+    #[test]
+    fn input_without_ranges_has_no_leases_to_order() {
+        let order = Order { ranges: 0, shuffle: Some(1) };
+        assert_eq!((order.lease(Place(3)), order.place(3), order.epoch(3), order.range(3)), (3, Place(3), 0, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn a_place_is_found_again_whatever_the_numbers(ranges in 1u64.., seed in any::<u64>(), number in any::<u64>()) {
+            let order = Order { ranges, shuffle: Some(seed) };
+            // The last epoch may be cut off by the end of the numbers.
+            let number = if order.epoch(number) == u64::MAX / ranges { number % ranges } else { number };
+            let lease = order.lease(Place(number));
+            prop_assert_eq!(order.epoch(lease), order.epoch(number));
+            prop_assert_eq!(order.place(lease), Place(number));
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! What readers hold of a shard's rows where a lossy codec shrinks what is sent down.
+//!
+//! Weights are never encoded. When the frontier moves, what each published row has changed by since readers were last told is
+//! encoded once for all of them; what that leaves out stays the difference between the row and what is published of it, and
+//! is part of the next step. Readers add the steps in order and hold what is published, bit for bit. One that is further
+//! behind than the history goes reads the published rows whole.
+
+use crate::rows::Index;
+use crate::shard::Shard;
+use codec::{Chain, Choice, Formats, Meter, PayloadDecoder, PayloadEncoder, Rows, Stopwatch, TableCodecs};
+use std::collections::{BTreeSet, VecDeque};
+use types::{
+    CacheSpec, Clock, NumberType, PART_BYTES, PlanNumber, Position, PositionRange, Shape, TableSpec, WorkerId,
+};
+use update::{ABSENT, Number, add_into, first_not_finite};
+use wire::Outbox;
+use wire::{CodecChain, Frame, KeyPart, Message, Payload, READ_WHOLE, Signature, Step};
+
+/// A history never shorter than this, however few rows are published.
+const HISTORY_BYTES: usize = 64 << 10;
+/// What a step costs beside its bytes.
+const STEP_COST: usize = 128;
+/// Rows that are still owed something and go along even where nothing else has changed.
+const OWED_ROWS: usize = 64;
+/// A row is owed something where readers lack more than this share of its largest number.
+const OWED_SHARE: f32 = 1.0 / 512.0;
+
+/// One step, as it is sent to whoever asks for it.
+#[derive(Clone)]
+struct Link {
+    number: u64,
+    /// On the last piece of a move of the frontier: where to.
+    reaches: Option<Clock>,
+    keys: KeyPart,
+    values: Payload,
+    formats: Formats,
+}
+
+impl Link {
+    fn cost(&self) -> usize {
+        let keys = if let KeyPart::Packed { packed, .. } = &self.keys { packed.len() } else { 0 };
+        keys + self.values.len() + STEP_COST
+    }
+}
+
+/// Rows as readers hold them, and the steps that led there.
+pub struct Published {
+    width: usize,
+    max_rows: usize,
+    encoder: PayloadEncoder,
+    decoder: PayloadDecoder,
+    /// Which incarnation of the copies this is. A new one makes all of them worthless.
+    chain: u64,
+    /// Of rows that are published, whatever the table's shape.
+    shape: Shape,
+    index: Index,
+    rows: Vec<f32>,
+    /// Of the rows, in the order in which they were published.
+    positions: Vec<u64>,
+    /// Rows that clocks have changed since the last step.
+    changed: BTreeSet<u64>,
+    /// Clocks below this were begun before anybody followed: what they change was not noted, so it may be any row.
+    unnoted: Clock,
+    /// Rows of which readers lack more than codecs round anyway, though nothing has changed them since.
+    owed: BTreeSet<u64>,
+    history: VecDeque<Link>,
+    history_bytes: usize,
+    /// The last step so far.
+    number: u64,
+}
+
+impl Published {
+    /// Where the table's codecs ask for it.
+    pub fn new(
+        spec: &TableSpec,
+        codecs: &TableCodecs,
+        workers: usize,
+        seed: u64,
+        stopwatch: Stopwatch,
+    ) -> Option<Self> {
+        let CacheSpec::Rows { max_rows } = spec.cache else { return None };
+        let chain = match &codecs.down {
+            Choice::Chain(chain) => chain.is_lossy().then(|| chain.clone())?,
+            Choice::Auto => TableCodecs::can_step(spec).then(|| Chain::parse(["keys", "1bit"]).unwrap_or_default())?,
+        };
+        let width = spec.width as usize;
+        let shape = Shape::Sparse { placement: spec.shape.placement(), max_rows };
+        Some(Self {
+            width,
+            max_rows: usize::try_from(max_rows).unwrap_or(usize::MAX).saturating_mul(workers.max(1)),
+            encoder: PayloadEncoder::forgetful(&chain, NumberType::F32, width, seed, stopwatch),
+            decoder: PayloadDecoder::default(),
+            chain: 1,
+            shape,
+            index: Index::new(shape, PositionRange::ALL),
+            rows: Vec::new(),
+            positions: Vec::new(),
+            changed: BTreeSet::new(),
+            unnoted: Clock(0),
+            owed: BTreeSet::new(),
+            history: VecDeque::new(),
+            history_bytes: 0,
+            number: 0,
+        })
+    }
+
+    /// Copies start over: everything has to be read anew.
+    fn start_over(&mut self) {
+        self.chain += 1;
+        self.index = Index::new(self.shape, PositionRange::ALL);
+        self.rows.clear();
+        self.positions.clear();
+        self.changed.clear();
+        self.owed.clear();
+        self.history.clear();
+        self.history_bytes = 0;
+    }
+
+    /// As the shard of another server did: no chain has a number that it may have had there.
+    pub fn start_over_at(&mut self, plan: PlanNumber) {
+        self.chain = plan.0 << 32;
+        self.start_over();
+    }
+
+    /// What encoding has cost and gained.
+    pub fn meter(&self) -> &Meter {
+        self.encoder.meter()
+    }
+
+    /// The chain of steps, and the last of them.
+    pub fn last(&self) -> (u64, u64) {
+        (self.chain, self.number)
+    }
+
+    fn places(&self, positions: &[u64]) -> Vec<u32> {
+        let mut places = Vec::new();
+        self.index.find(positions, &mut places);
+        places
+    }
+
+    /// How many rows are published.
+    fn len(&self) -> usize {
+        self.rows.len() / self.width
+    }
+
+    /// Whether anybody has read a row that steps are added to.
+    pub fn is_followed(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    /// A reader reads these rows while clocks below `begun` may have contributions. Puts what is published of each in place of
+    /// its value; of the others, the value is published from now on. Returns the chain and the last step, or nothing where these
+    /// are more rows than are ever published.
+    pub fn join(&mut self, begun: Clock, positions: &[u64], values: &mut [f32]) -> Option<(u64, u64)> {
+        if positions.len() > self.max_rows {
+            return None;
+        }
+        let mut places = self.places(positions);
+        let unknown = places.iter().filter(|place| **place == ABSENT).count();
+        if self.len() + unknown > self.max_rows {
+            self.start_over();
+            places.fill(ABSENT);
+        }
+        if !self.is_followed() {
+            self.unnoted = begun;
+        }
+        let new: Vec<u64> = positions
+            .iter()
+            .zip(&places)
+            .filter(|(_, place)| **place == ABSENT)
+            .map(|(position, _)| *position)
+            .collect();
+        self.index.insert(&new, self.len() as u32);
+        for (place, row) in places.into_iter().zip(values.chunks_exact_mut(self.width)) {
+            match place {
+                ABSENT => self.rows.extend_from_slice(row),
+                place => row.copy_from_slice(&self.rows[place as usize * self.width..][..self.width]),
+            }
+        }
+        self.positions.extend(new);
+        Some(self.last())
+    }
+
+    /// A clock has changed rows.
+    pub fn changed(&mut self, clock: Clock, positions: impl Iterator<Item = u64>) {
+        if clock < self.unnoted {
+            self.changed.extend(&self.positions);
+            return;
+        }
+        let positions: Vec<u64> = positions.collect();
+        let places = self.places(&positions);
+        self.changed
+            .extend(positions.iter().zip(places).filter(|(_, place)| *place != ABSENT).map(|(position, _)| position));
+    }
+
+    /// Rows whose difference is to be sent now: those that changed, and as many of those that are still owed something.
+    fn take_changed(&mut self) -> Vec<u64> {
+        let mut changed = std::mem::take(&mut self.changed);
+        for _ in 0..changed.len().max(OWED_ROWS) {
+            let Some(owed) = self.owed.pop_first() else { break };
+            changed.insert(owed);
+        }
+        changed.into_iter().collect()
+    }
+
+    /// Encodes what these rows have changed by: `values` are the rows as they are now.
+    fn step(&mut self, positions: &[u64], values: &mut [f32]) {
+        let places = self.places(positions);
+        let Self { width, rows, encoder, decoder, .. } = self;
+        let width = *width;
+        let (mut moved, mut moved_places) = (Vec::new(), Vec::new());
+        let mut kept = 0;
+        for ((position, place), start) in positions.iter().zip(places).zip((0..).step_by(width)) {
+            if place == ABSENT {
+                continue;
+            }
+            let published = &rows[place as usize * width..][..width];
+            let row = &mut values[start..start + width];
+            row.iter_mut().zip(published).for_each(|(value, published)| *value -= published);
+            // What did not change is not sent.
+            if row.iter().any(|change| *change != 0.0) {
+                moved.push(*position);
+                moved_places.push(place);
+                values.copy_within(start..start + width, kept);
+                kept += width;
+            }
+        }
+        let changes = &values[..kept];
+        if moved.is_empty() {
+            return;
+        }
+        let run = moved[moved.len() - 1] - moved[0] == moved.len() as u64 - 1;
+        let list = if run { Rows::Run { first: Position(moved[0]), count: moved.len() } } else { Rows::List(&moved) };
+        let (payload, formats) = match encoder.encode(list, bytemuck::cast_slice(changes)) {
+            Some((bytes, formats)) => (Payload::new(bytes), formats),
+            None => (Payload::new(changes.to_vec()), Formats::default()),
+        };
+        let mut sent = vec![0f32; kept];
+        let out = bytemuck::cast_slice_mut(&mut sent);
+        let readable = decoder.decode(formats, payload.bytes(), NumberType::F32, width, out).is_ok();
+        if !readable || first_not_finite(&sent).is_some() {
+            // A change beyond what an f32 holds. Whole rows will do.
+            return self.start_over();
+        }
+        encoder.meter_mut().compare(changes, &sent);
+        for (index, (place, change)) in moved_places.into_iter().zip(sent.chunks_exact(width)).enumerate() {
+            let published = &mut rows[place as usize * width..][..width];
+            let largest = |row: &[f32]| row.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+            let left = changes[index * width..][..width].iter().zip(change).map(|(change, sent)| change - sent);
+            let left = left.fold(0f32, |largest, left| largest.max(left.abs()));
+            add_into(published, change);
+            // What is left is part of the next step of its row; where none comes by itself, it is sent along with others.
+            if left > OWED_SHARE * largest(published) {
+                self.owed.insert(moved[index]);
+            } else {
+                self.owed.remove(&moved[index]);
+            }
+        }
+        let keys = if run {
+            KeyPart::Run { first: Position(moved[0]), count: moved.len() as u64 }
+        } else {
+            let mut packed = Vec::new();
+            codec::keys::encode(&moved, &mut packed);
+            let (signature, start, count) = (Signature(0), 0, moved.len() as u32);
+            KeyPart::Packed { signature, start, count, packed: Payload::new(packed) }
+        };
+        self.number += 1;
+        let link = Link { number: self.number, reaches: None, keys, values: payload, formats };
+        self.history_bytes += link.cost();
+        self.history.push_back(link);
+        // Whoever lacks more than all rows would take reads them instead.
+        let most = HISTORY_BYTES.max(self.rows.len() * 4);
+        while self.history_bytes > most {
+            let Some(oldest) = self.history.pop_front() else { break };
+            self.history_bytes -= oldest.cost();
+        }
+    }
+
+    /// What was encoded since the last time belongs together, and takes copies to this frontier.
+    fn reach(&mut self, frontier: Clock) {
+        if let Some(last) = self.history.back_mut() {
+            last.reaches = Some(last.reaches.unwrap_or(frontier));
+        }
+    }
+
+    /// The steps after `step`, if they are all there.
+    fn after(&self, step: u64) -> Option<impl Iterator<Item = &Link>> {
+        let first = self.history.front().map_or(self.number + 1, |link| link.number);
+        (step <= self.number && step + 1 >= first)
+            .then(|| self.history.iter().skip((step + 1).saturating_sub(first) as usize))
+    }
+}
+
+impl<T: Number> Shard<T> {
+    /// The frontier has moved: what rows have changed by is encoded, once for all readers.
+    pub(crate) fn publish(&mut self) {
+        let frontier = self.announced();
+        let Some(published) = &mut self.published else { return };
+        if !published.is_followed() {
+            return;
+        }
+        let changed = published.take_changed();
+        let rows_per_part = (PART_BYTES / (self.spec.row_bytes() + 8)).max(1);
+        for positions in changed.chunks(rows_per_part) {
+            // They were read once, so they are this shard's.
+            let Ok(resolved) = self.rows.resolve_list(positions, false) else { continue };
+            let mut values = vec![T::ZERO; positions.len() * self.rows.width()];
+            self.rows.read(frontier, resolved.slots(), &mut values);
+            // Only tables of f32 are published.
+            let values: &mut [f32] = bytemuck::cast_slice_mut(&mut values);
+            published.step(positions, values);
+        }
+        published.reach(frontier);
+    }
+
+    /// Sends a reader the steps after the last one that it has, to bring so many rows up to date. Says what the reader has
+    /// then: `None` where the steps are no longer there, and [`READ_WHOLE`] where they would take more than those rows.
+    pub(crate) fn send_steps(&self, to: WorkerId, (step, rows): (u64, u64), out: &mut Outbox) -> Option<(u64, u64)> {
+        let published = self.published.as_ref()?;
+        let (chain, _) = published.last();
+        let bytes: usize = published.after(step)?.map(Link::cost).sum();
+        if bytes as u64 > rows.saturating_mul(self.spec.row_bytes() as u64).saturating_add(STEP_COST as u64) {
+            return Some(READ_WHOLE);
+        }
+        for link in published.after(step)? {
+            let mut head = self.head(to);
+            head.codecs = CodecChain(link.formats.0);
+            let (keys, values) = (link.keys.clone(), link.values.clone());
+            let (table, shard, number, reaches) = (self.table, self.placed.shard, link.number, link.reaches);
+            let step = Step { table, shard, chain, number, reaches, keys, values };
+            out.send(Frame { head, message: Message::Step(step) });
+        }
+        Some(published.last())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use types::{Codecs, Combine, Reduce};
+
+    fn published(chain: &[&str], max_rows: u64) -> Published {
+        let spec = TableSpec::dense("t", 1000, 64)
+            .combine(Combine::Clock(Reduce::Sum))
+            .cached(max_rows)
+            .codecs(Codecs::both(chain.iter().copied()));
+        let codecs = TableCodecs::of(&spec).expect("they go together");
+        Published::new(&spec, &codecs, 1, 7, Stopwatch::default()).expect("lossy")
+    }
+
+    /// Steps are decoded as a reader does.
+    fn replay(published: &Published, from: u64, copy: &mut BTreeMap<u64, Vec<f32>>) -> bool {
+        let Some(links) = published.after(from) else { return false };
+        for link in links {
+            let positions: Vec<u64> = match &link.keys {
+                KeyPart::Run { first, count } => (first.0..first.0 + count).collect(),
+                KeyPart::Packed { count, packed, .. } => {
+                    let mut positions = vec![0; *count as usize];
+                    codec::keys::decode(packed.bytes(), &mut positions).expect("readable");
+                    positions
+                }
+                other => panic!("{other:?}"),
+            };
+            let mut changes = vec![0f32; positions.len() * 64];
+            let out = bytemuck::cast_slice_mut(&mut changes);
+            PayloadDecoder::default()
+                .decode(link.formats, link.values.bytes(), NumberType::F32, 64, out)
+                .expect("readable");
+            for (position, change) in positions.iter().zip(changes.chunks_exact(64)) {
+                if let Some(row) = copy.get_mut(position) {
+                    add_into(row, change);
+                }
+            }
+        }
+        true
+    }
+
+    #[test]
+    fn copies_are_what_is_published_bit_for_bit_and_come_ever_nearer() {
+        for chain in [&["1bit"][..], &["topk=20%", "zstd"], &["fixed4"], &["bf16"]] {
+            let mut published = published(chain, 1000);
+            let mut rows: BTreeMap<u64, Vec<f32>> = (0..20).map(|row| (row * 3, vec![row as f32; 64])).collect();
+            let mut first: Vec<f32> = rows.values().flatten().copied().collect();
+            published.join(Clock(0), &rows.keys().copied().collect::<Vec<_>>(), &mut first);
+            let mut copy = rows.clone();
+            let (mut seen, mut errors) = (0, Vec::new());
+            for clock in 0..60u32 {
+                let target = if clock < 30 { 1.0 } else { 0.0 };
+                let mut positions = Vec::new();
+                for (position, row) in rows.iter_mut().filter(|(position, _)| *position % 2 == 0 || clock % 3 == 0) {
+                    for (column, value) in row.iter_mut().enumerate() {
+                        *value += target * ((column * 7 + *position as usize + clock as usize) % 11) as f32 * 0.1;
+                    }
+                    positions.push(*position);
+                }
+                let mut values: Vec<f32> = positions.iter().flat_map(|position| rows[position].clone()).collect();
+                published.step(&positions, &mut values);
+                assert!(replay(&published, seen, &mut copy));
+                seen = published.last().1;
+                for (position, row) in &copy {
+                    let place = published.places(&[*position])[0] as usize;
+                    assert_eq!(row[..], published.rows[place * 64..][..64], "{chain:?} at {clock}");
+                }
+                let apart = |(position, row): (&u64, &Vec<f32>)| -> f32 {
+                    row.iter().zip(&rows[position]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+                };
+                errors.push(copy.iter().map(apart).fold(0.0, f32::max));
+            }
+            assert!(errors[59] < 0.2 * errors[29].max(0.05), "{chain:?}: {errors:?}");
+        }
+    }
+
+    #[test]
+    fn a_reader_beyond_the_history_is_told_so_and_the_history_is_bounded() {
+        let mut published = published(&["1bit"], 1000);
+        let positions: Vec<u64> = (0..100).collect();
+        published.join(Clock(0), &positions, &mut vec![0.0; 6400]);
+        for clock in 1..200u32 {
+            published.step(&positions, &mut vec![(clock * clock) as f32; 6400]);
+            assert!(published.history_bytes <= HISTORY_BYTES.max(6400 * 4));
+        }
+        assert_eq!(published.last(), (1, 199));
+        assert!(published.after(199).is_some_and(|links| links.count() == 0));
+        assert!(published.after(195).is_some_and(|links| links.count() == 4));
+        assert!(published.after(0).is_none() && published.after(200).is_none());
+    }
+
+    #[test]
+    fn what_is_owed_to_rows_that_stop_changing_is_sent_with_time() {
+        let mut published = published(&["1bit"], 1000);
+        let rows: Vec<Vec<f32>> = (0..4).map(|row| (0..64).map(|column| (row * column) as f32).collect()).collect();
+        published.join(Clock(0), &[0, 1, 2, 3], &mut [0.0; 4 * 64]);
+        published.changed(Clock(0), 0..4);
+        let apart = |published: &Published| -> f32 {
+            let flat: Vec<f32> = rows.concat();
+            published.rows.iter().zip(&flat).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+        };
+        for _ in 0..40 {
+            let positions = published.take_changed();
+            let mut values: Vec<f32> = positions.iter().flat_map(|position| rows[*position as usize].clone()).collect();
+            published.step(&positions, &mut values);
+        }
+        assert!(apart(&published) < 1.0, "{}", apart(&published));
+    }
+
+    #[test]
+    fn a_clock_that_was_begun_before_anybody_followed_may_have_changed_any_row() {
+        let mut published = published(&["1bit"], 1000);
+        published.join(Clock(5), &[3, 8], &mut [0.0; 2 * 64]);
+        published.changed(Clock(4), std::iter::empty());
+        assert_eq!(published.take_changed(), [3, 8]);
+        published.changed(Clock(5), [8, 9].into_iter());
+        assert_eq!(published.take_changed(), [8], "noted since");
+    }
+
+    #[test]
+    fn too_many_rows_and_overflows_start_a_new_chain() {
+        let mut published = published(&["1bit"], 10);
+        published.join(Clock(0), &[0, 1, 2, 3, 4, 5, 6, 7], &mut [0.0; 8 * 64]);
+        published.join(Clock(0), &[5, 6, 7, 8, 9, 10], &mut [0.0; 6 * 64]);
+        assert_eq!(published.join(Clock(0), &(0..11).collect::<Vec<_>>(), &mut [0.0; 11 * 64]), None, "never");
+        assert_eq!((published.chain, published.len()), (2, 6));
+        let mut extreme = vec![f32::MAX; 64];
+        published.join(Clock(0), &[5], &mut extreme.clone());
+        published.rows[..64].fill(-f32::MAX);
+        published.step(&[5], &mut extreme);
+        assert_eq!((published.chain, published.len()), (3, 0));
+        assert!(published.after(0).is_none_or(|links| links.count() == 0));
+    }
+}

@@ -1,0 +1,225 @@
+//! Eager refresh: which worker reads which rows, and which of those changed since the frontier last moved.
+
+use crate::rows::slot_set::SlotSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use types::{Clock, PlanNumber, WorkerId};
+use update::ABSENT;
+
+/// Refreshes that may be under way to a subscriber. One that falls further behind loses its subscription: it never
+/// blocks the shard.
+pub const MAX_UNRECEIVED: usize = 8;
+
+/// One worker's subscription.
+#[derive(Debug)]
+pub struct Subscription {
+    rows: SlotSet,
+    /// How many keys without a row it watches.
+    absent: u64,
+    /// Tells this subscription from an earlier one that was lost.
+    pub chain: u64,
+    /// The last link sent.
+    pub link: u64,
+    /// The last link of each refresh that has not been received whole.
+    unreceived: VecDeque<u64>,
+    /// The frontier that the last link brought the copies to.
+    pub frontier: Clock,
+}
+
+impl Subscription {
+    /// A piece of a refresh goes out; `whole` says that it is the last of them.
+    pub fn sent(&mut self, whole: bool) {
+        self.link += 1;
+        if whole {
+            self.unreceived.push_back(self.link);
+        }
+    }
+}
+
+/// All subscriptions of a shard, and the rows that changed since the last refresh.
+#[derive(Debug, Default)]
+pub struct Subscribers {
+    subscriptions: BTreeMap<WorkerId, Subscription>,
+    chains: u64,
+    any_row: SlotSet,
+    /// Keys without a row, and who has read them: a row that is made there is news.
+    absent: BTreeMap<u64, BTreeSet<WorkerId>>,
+    changed: BTreeMap<u64, u32>,
+}
+
+impl Subscribers {
+    /// Nobody is subscribed, and no chain has a number that it may have had at another server.
+    pub fn start_over(&mut self, plan: PlanNumber) {
+        *self = Self { chains: plan.0 << 32, ..Self::default() };
+    }
+
+    /// `worker` has read these rows, by position and slot, all of them fresh at `frontier`. Returns the chain that will keep them fresh and its last
+    /// link, or nothing where they alone are more than `most` rows. A subscription that would grow past that starts over
+    /// with what was read last.
+    pub fn subscribe(
+        &mut self,
+        worker: WorkerId,
+        frontier: Clock,
+        rows: &[(u64, u32)],
+        most: u64,
+    ) -> Option<(u64, u64)> {
+        if rows.len() as u64 > most {
+            return None;
+        }
+        if let Some(known) = self.subscriptions.get(&worker) {
+            let is_new = |(position, slot): &&(u64, u32)| match *slot {
+                ABSENT => !self.absent.get(position).is_some_and(|readers| readers.contains(&worker)),
+                slot => !known.rows.contains(slot),
+            };
+            if known.rows.len() + known.absent + rows.iter().filter(is_new).count() as u64 > most {
+                self.drop_worker(worker);
+            }
+        }
+        let chains = &mut self.chains;
+        let subscription = self.subscriptions.entry(worker).or_insert_with(|| {
+            *chains += 1;
+            let (rows, unreceived) = (SlotSet::default(), VecDeque::new());
+            Subscription { rows, absent: 0, chain: *chains, link: 0, unreceived, frontier }
+        });
+        for (position, slot) in rows {
+            if *slot == ABSENT {
+                let is_new = self.absent.entry(*position).or_default().insert(worker);
+                subscription.absent += u64::from(is_new);
+            } else {
+                subscription.rows.insert(*slot);
+                self.any_row.insert(*slot);
+            }
+        }
+        Some((subscription.chain, subscription.link))
+    }
+
+    /// The rows at `slots` have changed.
+    pub fn changed(&mut self, rows: impl Iterator<Item = (u64, u32)>) {
+        if self.subscriptions.is_empty() {
+            return;
+        }
+        for (position, slot) in rows {
+            if !self.absent.is_empty() {
+                self.made(position, slot);
+            }
+            if self.any_row.contains(slot) {
+                self.changed.insert(position, slot);
+            }
+        }
+    }
+
+    /// A row is there: whoever has read its key watches the row from now on.
+    fn made(&mut self, position: u64, slot: u32) {
+        for worker in self.absent.remove(&position).into_iter().flatten() {
+            if let Some(subscription) = self.subscriptions.get_mut(&worker) {
+                subscription.absent -= 1;
+                subscription.rows.insert(slot);
+                self.any_row.insert(slot);
+            }
+        }
+    }
+
+    /// A refresh has arrived.
+    pub fn received(&mut self, worker: WorkerId, chain: u64, link: u64) {
+        if let Some(subscription) = self.subscriptions.get_mut(&worker).filter(|known| known.chain == chain) {
+            let received = subscription.unreceived.partition_point(|last| *last <= link);
+            subscription.unreceived.drain(..received);
+        }
+    }
+
+    /// All rows have been put in order.
+    pub fn renumber(&mut self, moves: &[u32]) {
+        self.any_row.renumber(moves);
+        self.subscriptions.values_mut().for_each(|subscription| subscription.rows.renumber(moves));
+        self.changed.values_mut().for_each(|slot| *slot = moves[*slot as usize]);
+    }
+
+    /// A worker that is gone needs nothing any more.
+    pub fn drop_worker(&mut self, worker: WorkerId) {
+        if self.subscriptions.remove(&worker).is_some_and(|subscription| subscription.absent > 0) {
+            self.absent.retain(|_, readers| {
+                readers.remove(&worker);
+                !readers.is_empty()
+            });
+        }
+    }
+
+    /// The frontier has moved: what each subscriber must be told, as rising positions and their slots.
+    pub fn take_changes(&mut self) -> Vec<(WorkerId, Vec<(u64, u32)>)> {
+        let behind = |(_, known): &(&WorkerId, &Subscription)| known.unreceived.len() >= MAX_UNRECEIVED;
+        let behind: Vec<WorkerId> = self.subscriptions.iter().filter(behind).map(|(worker, _)| *worker).collect();
+        behind.into_iter().for_each(|worker| self.drop_worker(worker));
+        let changed = std::mem::take(&mut self.changed);
+        let of = |subscription: &Subscription| {
+            changed.iter().map(|(p, s)| (*p, *s)).filter(|(_, slot)| subscription.rows.contains(*slot)).collect()
+        };
+        self.subscriptions.iter().map(|(worker, subscription)| (*worker, of(subscription))).collect()
+    }
+
+    /// The subscription of `worker`, to be moved on by a link.
+    pub fn get_mut(&mut self, worker: WorkerId) -> Option<&mut Subscription> {
+        self.subscriptions.get_mut(&worker)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subscriber_hears_of_its_own_rows_alone() {
+        let mut subscribers = Subscribers::default();
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1), (20, 2)], 10), Some((1, 0)));
+        assert_eq!(subscribers.subscribe(WorkerId(1), Clock(0), &[(20, 2), (30, 3)], 10), Some((2, 0)));
+        subscribers.changed([(10, 1), (20, 2), (40, 4)].into_iter());
+        let changes = subscribers.take_changes();
+        assert_eq!(changes, [(WorkerId(0), vec![(10, 1), (20, 2)]), (WorkerId(1), vec![(20, 2)])]);
+        assert!(subscribers.take_changes().iter().all(|(_, rows)| rows.is_empty()), "said once");
+    }
+
+    #[test]
+    fn a_subscriber_that_falls_behind_is_dropped_and_starts_a_new_chain() {
+        let mut subscribers = Subscribers::default();
+        subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1)], 10);
+        for _ in 0..MAX_UNRECEIVED {
+            assert_eq!(subscribers.take_changes().len(), 1);
+            // In two pieces: what counts is how many refreshes are under way.
+            let subscription = subscribers.get_mut(WorkerId(0)).expect("subscribed");
+            subscription.sent(false);
+            subscription.sent(true);
+        }
+        assert!(subscribers.take_changes().is_empty());
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1)], 10), Some((2, 0)));
+    }
+
+    fn rows(slots: std::ops::Range<u32>) -> Vec<(u64, u32)> {
+        slots.map(|slot| (u64::from(slot), slot)).collect()
+    }
+
+    #[test]
+    fn a_key_without_a_row_is_watched_until_it_has_one() {
+        let mut subscribers = Subscribers::default();
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(10, 1), (20, ABSENT)], 2), Some((1, 0)));
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(20, ABSENT)], 2), Some((1, 0)), "watched already");
+        subscribers.changed([(15, 2), (20, 3)].into_iter());
+        assert_eq!(subscribers.take_changes(), [(WorkerId(0), vec![(20, 3)])], "its row is made");
+        subscribers.changed([(20, 3)].into_iter());
+        assert_eq!(subscribers.take_changes(), [(WorkerId(0), vec![(20, 3)])], "and changes");
+        assert!(subscribers.absent.is_empty());
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &[(30, ABSENT)], 2), Some((2, 0)), "one too many");
+        subscribers.drop_worker(WorkerId(0));
+        assert!(subscribers.absent.is_empty(), "nothing is kept for one who is gone");
+    }
+
+    #[test]
+    fn a_subscription_is_bounded() {
+        let mut subscribers = Subscribers::default();
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &rows(0..3), 3), Some((1, 0)));
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &rows(1..3), 3), Some((1, 0)), "those it has are fine");
+        assert_eq!(
+            subscribers.subscribe(WorkerId(0), Clock(0), &rows(2..4), 3),
+            Some((2, 0)),
+            "one too many starts over"
+        );
+        assert_eq!(subscribers.subscribe(WorkerId(0), Clock(0), &rows(0..4), 3), None, "too many at once");
+    }
+}

@@ -1,0 +1,24 @@
+//! The server machine and its shards: no I/O, no clock and no randomness of its own.
+//!
+//! A [`Server`] holds the shards of one thread. A shard takes parts of pushes in ([`intake`]), keeps
+//! rows ([`rows`]), answers reads ([`reads`]) and sends what changed to those that follow it
+//! ([`follow`]): the next replica of its chain, and the workers' caches.
+
+mod checkpoint;
+mod follow;
+mod input;
+mod intake;
+mod leases;
+mod metadata;
+mod reads;
+mod residual_rows;
+pub mod rows;
+mod server;
+mod shard;
+
+pub use checkpoint::{Image, Places};
+pub use input::ServerInput;
+pub use residual_rows::OwedRows;
+pub use rows::key_lists::LIST_BYTES;
+pub use server::{Restored, Server, ServerCounts};
+pub use shard::ShardCounts;

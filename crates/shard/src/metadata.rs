@@ -1,0 +1,157 @@
+//! A shard as data: everything that it knows beside its rows, and rows as they are kept. Copies, checkpoints and moves are made of these.
+
+use crate::intake::combine::{Combination, Held};
+use crate::intake::frontier::Frontier;
+use crate::intake::stream::Stream;
+use crate::leases::Pieces;
+use crate::rows::pending_rows::Unborn;
+use crate::shard::Shard;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use types::{Clock, Source, WorkerId};
+use update::Number;
+use wire::{FailedClock, Field, Reader, WireError};
+
+/// Everything that a shard knows beside its rows and the sums that it holds.
+struct Ledger {
+    sources: Vec<Option<Source>>,
+    streams: Vec<Stream>,
+    frontier: Frontier,
+    /// Clocks of which sums are held.
+    held: Vec<Clock>,
+    /// Clocks that will fail.
+    failing: Vec<FailedClock>,
+    held_examples: Vec<(Clock, u64)>,
+    settings: Vec<Clock>,
+    rates: Vec<(Clock, f64)>,
+    examples: u64,
+    failed: Vec<FailedClock>,
+    unborn: (Vec<u64>, Vec<(Clock, Vec<u64>)>),
+    leases: Pieces,
+}
+
+impl Field for Ledger {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.sources.put(out);
+        self.streams.put(out);
+        self.frontier.put(out);
+        self.held.put(out);
+        self.failing.put(out);
+        self.held_examples.put(out);
+        self.settings.put(out);
+        self.rates.put(out);
+        self.examples.put(out);
+        self.failed.put(out);
+        self.unborn.put(out);
+        self.leases.put(out);
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let ledger = Self {
+            sources: Field::get(input)?,
+            streams: Field::get(input)?,
+            frontier: Field::get(input)?,
+            held: Field::get(input)?,
+            failing: Field::get(input)?,
+            held_examples: Field::get(input)?,
+            settings: Field::get(input)?,
+            rates: Field::get(input)?,
+            examples: Field::get(input)?,
+            failed: Field::get(input)?,
+            unborn: Field::get(input)?,
+            leases: Field::get(input)?,
+        };
+        if ledger.sources.len() != ledger.streams.len() {
+            return Err(WireError::Malformed("a ledger with as many streams as it has no workers"));
+        }
+        Ok(ledger)
+    }
+}
+
+impl<T: Number> Shard<T> {
+    /// What the shard knows beside its rows and sums, as bytes.
+    pub(crate) fn ledger(&self) -> Vec<u8> {
+        let failing = self.held.values().filter_map(|held| match held {
+            Held::Failed(failed) => Some(failed.clone()),
+            Held::Sum(_) => None,
+        });
+        let is_sum = |(clock, held): (&Clock, &Held<T>)| matches!(held, Held::Sum(_)).then_some(*clock);
+        let ledger = Ledger {
+            sources: self.sources.clone(),
+            streams: self.streams.clone(),
+            frontier: self.frontier.clone(),
+            held: self.held.iter().filter_map(is_sum).collect(),
+            failing: failing.collect(),
+            held_examples: self.held_examples.iter().map(|(clock, examples)| (*clock, *examples)).collect(),
+            settings: self.settings.iter().copied().collect(),
+            rates: self.rows.rates().iter().map(|(clock, rate)| (*clock, *rate)).collect(),
+            examples: self.rows.examples(),
+            failed: self.failed.iter().cloned().collect(),
+            unborn: self.unborn.parts(),
+            leases: self.leases.clone(),
+        };
+        let mut bytes = Vec::new();
+        ledger.put(&mut bytes);
+        bytes
+    }
+
+    /// Knows what these bytes tell, and nothing else.
+    pub(crate) fn take_ledger(&mut self, bytes: &[u8]) -> Result<(), WireError> {
+        let ledger = Ledger::get(&mut Reader(bytes))?;
+        let seated = (0..).map(WorkerId).zip(&ledger.sources);
+        self.ranks = seated.filter_map(|(worker, source)| source.map(|source| (source, worker))).collect();
+        self.sources = ledger.sources;
+        self.streams = ledger.streams;
+        self.frontier = ledger.frontier;
+        let sums: BTreeSet<Clock> = ledger.held.into_iter().collect();
+        self.held.retain(|clock, held| sums.contains(clock) && matches!(held, Held::Sum(_)));
+        for clock in sums {
+            self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new(Vec::new())));
+        }
+        self.held.extend(ledger.failing.into_iter().map(|failed| (failed.clock, Held::Failed(failed))));
+        self.held_changes.retain(|clock, _| self.held.contains_key(clock));
+        self.held_examples = ledger.held_examples.into_iter().collect();
+        self.settings = ledger.settings.into_iter().collect();
+        self.rows.restore(ledger.examples, ledger.rates.into_iter().collect::<BTreeMap<_, _>>());
+        self.failed = ledger.failed.into_iter().collect::<VecDeque<_>>();
+        self.unborn = Unborn::from_parts(&self.spec, ledger.unborn);
+        self.leases = ledger.leases;
+        Ok(())
+    }
+
+    /// Rows as they are kept, from wherever they were.
+    pub(crate) fn take_rows(&mut self, positions: &[u64], values: &[T]) -> Option<()> {
+        if !rise(positions) {
+            return None;
+        }
+        let resolved = self.rows.resolve_list(positions, true).ok()?;
+        self.rows.put_kept(&resolved, values)?;
+        let slots: Vec<u32> = resolved.each().collect();
+        self.note_rows(positions.iter().copied().zip(slots.iter().copied()));
+        Some(())
+    }
+
+    /// Sums that are held for a clock.
+    pub(crate) fn take_held(&mut self, clock: Clock, positions: &[u64], values: &[T]) -> Option<()> {
+        if !rise(positions) {
+            return None;
+        }
+        let resolved = self.rows.resolve_list(positions, true).ok()?;
+        let width = self.rows.width();
+        if values.len() != positions.len() * width {
+            return None;
+        }
+        let rows = self.rows.len();
+        let held = self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new(Vec::new())));
+        if let Held::Sum(sum) = held {
+            sum.set(width, rows, &resolved, values);
+        }
+        // Known by position, too, for the time when this copy is the head.
+        self.held_changes.entry(clock).or_default().extend(positions.iter().copied().zip(resolved.each()));
+        Some(())
+    }
+}
+
+/// Whether these are in order, each once, as the index wants them: what comes from another server is looked at like what comes from a worker.
+fn rise(positions: &[u64]) -> bool {
+    positions.is_sorted_by(|one, next| one < next)
+}

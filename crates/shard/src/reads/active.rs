@@ -1,0 +1,221 @@
+//! The KKT filter for ℓ1 problems (Li et al., OSDI'14): which rows the next steps could move, so that workers leave out the others.
+//!
+//! A weight is where it belongs if g = −λ sign(w), or if w = 0 and |g| ≤ λ. One that is zero, with room to spare,
+//!
+//!   w = 0 and |g| ≤ λ − θ,
+//!
+//! will in all likelihood stay there: it is inactive. g is the gradient of all workers together, which only a shard knows; so the
+//! shard decides, when it applies a clock, for the rows of that clock. θ is a share of the largest violation of the last pass: it
+//! shrinks as the weights come near the optimum. A row that nobody pushes keeps its standing, so now and then workers push all of them.
+
+use crate::intake::combine::as_slots;
+use crate::reads::parked::ParkedRead;
+use crate::rows::resolve::Stop;
+use crate::rows::slot_set::SlotSet;
+use crate::shard::Shard;
+use types::{Clock, TableSpec, UpdaterSpec, WorkerId};
+use update::{ABSENT, Number};
+use wire::{Bits, Pulled};
+
+/// θ is the largest violation over this. The largest is that of the weight furthest from where it belongs, and most gradients have less
+/// way to go: with all of it nothing would be left out until the very end.
+const MARGIN_SHARE: f64 = 10.0;
+
+/// Which rows of a proximal table are active.
+#[derive(Debug)]
+pub struct ActiveSet {
+    /// λ
+    l1: f64,
+    inactive: SlotSet,
+    /// θ: infinite until a pass has ended.
+    margin: f64,
+    /// The rows of this pass so far: it ends when one of them comes again.
+    pass: SlotSet,
+    /// The largest violation in this pass so far.
+    worst: f64,
+}
+
+/// How far a weight is from satisfying the optimality condition, given the gradient it meets.
+pub fn violation(weight: f64, gradient: f64, l1: f64) -> f64 {
+    if weight > 0.0 {
+        (gradient + l1).abs()
+    } else if weight < 0.0 {
+        (gradient - l1).abs()
+    } else {
+        (gradient.abs() - l1).max(0.0)
+    }
+}
+
+/// Whether a step could move a weight before long.
+pub fn is_active(weight: f64, gradient: f64, l1: f64, margin: f64) -> bool {
+    weight != 0.0 || gradient.abs() > l1 - margin
+}
+
+impl ActiveSet {
+    /// All rows are active at first. None where the table does not ask for it.
+    pub fn of(spec: &TableSpec) -> Option<Self> {
+        let UpdaterSpec::Proximal { l1, .. } = spec.updater else { return None };
+        let (inactive, pass) = (SlotSet::default(), SlotSet::default());
+        spec.codecs.filters_by_kkt().then_some(Self { l1, inactive, margin: f64::INFINITY, pass, worst: 0.0 })
+    }
+
+    /// The rows at `slots` met these gradients, which stepped them from `before` to `after`. Of each row the first half matters.
+    pub fn stepped<T: Number>(&mut self, width: usize, slots: &[u32], before: &[T], gradients: &[T], after: &[T]) {
+        if slots.iter().any(|slot| self.pass.contains(*slot)) {
+            self.pass.clear();
+            self.margin = std::mem::take(&mut self.worst) / MARGIN_SHARE;
+        }
+        let half = width / 2;
+        let rows = before.chunks_exact(width).zip(gradients.chunks_exact(width)).zip(after.chunks_exact(width));
+        for (slot, ((before, gradients), after)) in slots.iter().zip(rows) {
+            self.pass.insert(*slot);
+            let gradients = gradients[..half].iter().map(|gradient| gradient.to_f64());
+            for (weight, gradient) in before[..half].iter().zip(gradients.clone()) {
+                self.worst = self.worst.max(violation(weight.to_f64(), gradient, self.l1));
+            }
+            let mut coordinates = after[..half].iter().zip(gradients);
+            if coordinates.any(|(weight, gradient)| is_active(weight.to_f64(), gradient, self.l1, self.margin)) {
+                self.inactive.remove(*slot);
+            } else {
+                self.inactive.insert(*slot);
+            }
+        }
+    }
+
+    /// Whether a row is active. One that is not there is.
+    pub fn contains(&self, slot: u32) -> bool {
+        slot == ABSENT || !self.inactive.contains(slot)
+    }
+
+    /// All rows have been put in order.
+    pub fn renumber(&mut self, moves: &[u32]) {
+        self.inactive.renumber(moves);
+        self.pass.renumber(moves);
+    }
+}
+
+impl<T: Number> Shard<T> {
+    /// Applies what a clock's contributions came to, and judges its rows where that is wanted.
+    pub(crate) fn step(&mut self, clock: Clock, slots: &[u32], gradients: &[T]) {
+        let Some(mut active) = self.active.take() else {
+            return self.rows.apply(clock, as_slots(slots), gradients);
+        };
+        let mut before = vec![T::ZERO; gradients.len()];
+        let mut after = before.clone();
+        self.rows.read(clock, as_slots(slots), &mut before);
+        self.rows.apply(clock, as_slots(slots), gradients);
+        self.rows.read(clock, as_slots(slots), &mut after);
+        active.stepped(self.rows.width(), slots, &before, gradients, &after);
+        self.active = Some(active);
+    }
+
+    /// The answer to the question which rows are active: all are, in a table whose shards do not judge.
+    pub(crate) fn collect_active(&mut self, read: &ParkedRead, released_by: Option<WorkerId>) -> Result<Pulled, Stop> {
+        self.check_count(&read.pull.keys)?;
+        let (resolved, _) = self.resolve(&read.pull.keys, false)?;
+        let slots: Vec<u32> = resolved.each().collect();
+        let mut bits = Bits::none(slots.len());
+        let is_active = |slot: u32| self.active.as_ref().is_none_or(|active| active.contains(slot));
+        slots.iter().enumerate().filter(|(_, slot)| is_active(**slot)).for_each(|(index, _)| bits.set(index));
+        Ok(Pulled { positions: self.pool.copy(bits.bytes()), ..self.answered(read, released_by) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_rule_by_cases() {
+        // (weight, gradient, violation and whether it is active with λ = 1 and θ = 0.25)
+        let cases = [
+            (0.0, 0.0, 0.0, false),
+            (0.0, 0.75, 0.0, false),
+            (0.0, -0.75, 0.0, false),
+            (0.0, 0.8, 0.0, true),
+            (0.0, -1.0, 0.0, true),
+            (0.0, 1.5, 0.5, true),
+            (0.0, -3.0, 2.0, true),
+            (0.5, -1.0, 0.0, true),
+            (0.5, -0.25, 0.75, true),
+            (0.5, 1.0, 2.0, true),
+            (-0.5, 1.0, 0.0, true),
+            (-0.5, 0.0, 1.0, true),
+        ];
+        for (weight, gradient, violates, active) in cases {
+            assert_eq!(violation(weight, gradient, 1.0), violates, "{weight}, {gradient}");
+            assert_eq!(is_active(weight, gradient, 1.0, 0.25), active, "{weight}, {gradient}");
+        }
+    }
+
+    fn set() -> ActiveSet {
+        let updater = UpdaterSpec::Proximal { rate: 1.0, l1: 1.0 };
+        let spec = TableSpec::sparse("w", 2).updater(updater).codecs(types::Codecs::up(["kkt"]));
+        ActiveSet::of(&spec).expect("asked for")
+    }
+
+    /// One clock over rows `first`, … with these weights, which stay, and gradients.
+    fn clock(set: &mut ActiveSet, first: u32, rows: &[[f32; 2]]) -> Vec<bool> {
+        let slots: Vec<u32> = (first..).take(rows.len()).collect();
+        let gradients: Vec<f32> = rows.iter().flat_map(|[_, gradient]| [*gradient, 1.0]).collect();
+        set.stepped(2, &slots, rows.as_flattened(), &gradients, rows.as_flattened());
+        slots.iter().map(|slot| set.contains(*slot)).collect()
+    }
+
+    #[test]
+    fn nothing_is_left_out_before_a_pass_has_ended_and_then_what_has_room_to_spare() {
+        let mut set = set();
+        assert_eq!(clock(&mut set, 0, &[[0.0, 0.0], [0.0, 6.0]]), [true, true], "nothing is known of violations");
+        assert_eq!(clock(&mut set, 2, &[[0.0, 0.1], [0.0, 0.6]]), [true, true], "the pass goes on");
+        // Row 0 comes again: θ is a tenth of 5.
+        assert_eq!(clock(&mut set, 0, &[[0.0, 0.5], [0.0, 2.0]]), [false, true]);
+        assert_eq!(clock(&mut set, 2, &[[0.0, 0.1], [0.0, 0.6]]), [false, true]);
+        // Only what is active is pushed; θ is 0.1 from here on, and what was left out stays so.
+        assert_eq!(clock(&mut set, 1, &[[0.0, 0.8]]), [false]);
+        assert_eq!(clock(&mut set, 3, &[[0.3, -1.0]]), [true]);
+        assert!(!set.contains(0) && !set.contains(2));
+        // All are pushed: what violates comes back.
+        assert_eq!(clock(&mut set, 0, &[[0.0, 1.2], [0.0, 0.8], [0.0, 0.1]]), [true, false, false]);
+    }
+
+    #[test]
+    fn a_wide_row_is_active_if_any_of_its_coordinates_is() {
+        let mut set = set();
+        for _ in 0..2 {
+            let weights = [[0.0f32; 4], [0.0, 0.7, 0.0, 0.0], [0.0; 4]].concat();
+            let gradients = [[0.2f32, 0.5, 1.0, 1.0], [0.2, 1.5, 1.0, 1.0], [0.5, -0.8, 1.0, 1.0]].concat();
+            set.stepped(4, &[0, 1, 2], &weights, &gradients, &weights);
+        }
+        // θ is 0.25, a tenth of the violation of row 1's second weight.
+        assert_eq!([0, 1, 2].map(|slot| set.contains(slot)), [false, true, true]);
+    }
+
+    #[test]
+    fn slots_that_move_take_their_standing_along() {
+        let mut set = set();
+        for _ in 0..2 {
+            clock(&mut set, 0, &[[0.0, 0.0], [0.0, 1.5], [0.0, 0.1]]);
+        }
+        set.renumber(&[2, 1, 0, 3]);
+        assert_eq!([0, 1, 2, 3].map(|slot| set.contains(slot)), [false, true, false, true]);
+        set.renumber(&[0, 3, 2, 1]);
+        assert_eq!([0, 1, 2, 3].map(|slot| set.contains(slot)), [false, true, false, true]);
+        assert!(set.contains(ABSENT));
+    }
+
+    proptest! {
+        #[test]
+        fn what_violates_or_is_not_zero_is_never_left_out(
+            passes in prop::collection::vec(prop::collection::vec((-1i8..=1, -3.0f32..3.0), 1..20), 1..6),
+        ) {
+            let mut set = set();
+            for rows in passes {
+                let rows: Vec<[f32; 2]> = rows.into_iter().map(|(weight, gradient)| [weight.into(), gradient]).collect();
+                for (active, [weight, gradient]) in clock(&mut set, 0, &rows).into_iter().zip(rows) {
+                    prop_assert!(active || violation(weight.into(), gradient.into(), 1.0) == 0.0 && weight == 0.0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Residuals of one table as a checkpoint keeps them: what a worker's lossy codec has not sent yet.
+
+use wire::{Field, Reader, WireError};
+
+/// What is owed to the rows of one table: numbers to be added to what is pushed to them.
+///
+/// ```
+/// use shard::OwedRows;
+/// use wire::{Field, Reader};
+///
+/// let owed = OwedRows { width: 2, runs: vec![(7, vec![0.5, -0.25])] };
+/// let mut bytes = Vec::new();
+/// owed.put(&mut bytes);
+/// assert_eq!(OwedRows::get(&mut Reader(&bytes)), Ok(owed));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwedRows {
+    /// Numbers of a row.
+    pub width: u32,
+    /// Rows that follow on each other: the position of the first, and whole rows.
+    pub runs: Vec<(u64, Vec<f32>)>,
+}
+
+impl Field for OwedRows {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.width.put(out);
+        (self.runs.len() as u32).put(out);
+        for (first, values) in &self.runs {
+            first.put(out);
+            (values.len() as u32).put(out);
+            values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+        }
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        let width = u32::get(input)?;
+        let mut runs = Vec::new();
+        for _ in 0..u32::get(input)? {
+            let first = u64::get(input)?;
+            let count = u32::get(input)?;
+            let is_whole = width > 0 && count.is_multiple_of(width) && first.checked_add(u64::from(count)).is_some();
+            if !is_whole {
+                return Err(WireError::Malformed("what is owed to less than a row"));
+            }
+            let bytes = input.take((count as usize).saturating_mul(4))?;
+            let values: Vec<f32> =
+                bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            if !values.iter().all(|value| value.is_finite()) {
+                return Err(WireError::Malformed("something owed that is no number"));
+            }
+            runs.push((first, values));
+        }
+        Ok(Self { width, runs })
+    }
+}

@@ -1,0 +1,305 @@
+//! The server machine: the shards of one thread, by table.
+
+mod checkpoints;
+mod plan;
+mod report;
+mod serving_lease;
+#[cfg(test)]
+mod tests;
+
+use crate::checkpoint::Image;
+use crate::rows::key_lists::LIST_BYTES;
+use crate::shard::{AnyShard, ShardCounts};
+pub use checkpoints::Restored;
+use codec::{Meter, Stopwatch};
+use lease::{Order, Place};
+use serving_lease::Lease;
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Clock, NodeId, Plan, ShardId, TableId, TableSpec, Time};
+use update::Registry;
+use wire::{Acked, Control, Frame, Head, Message, Pool, PullRefused, Refusal, Refused};
+use wire::{Leader, Outbox};
+
+/// What a server has done so far.
+///
+/// ```
+/// use shard::ServerCounts;
+///
+/// assert_eq!(ServerCounts::default().shards.parts, 0);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ServerCounts {
+    /// Over all its shards.
+    pub shards: ShardCounts,
+    /// What decoding what is pushed has cost.
+    pub upward: Meter,
+    /// What encoding what is read has cost and gained.
+    pub downward: Meter,
+    /// Frames that made no sense here: for another node, or of a kind that servers do not take.
+    pub misdirected: u64,
+}
+
+/// Holds shards. Each is touched by the one thread that drives this machine.
+pub struct Server {
+    node: NodeId,
+    plan: Plan,
+    registry: Registry,
+    pool: Pool,
+    list_bytes: usize,
+    stopwatch: Stopwatch,
+    tables: BTreeMap<TableId, TableSpec>,
+    shards: BTreeMap<(TableId, ShardId), Box<dyn AnyShard>>,
+    /// Shards that may have something to acknowledge.
+    touched: Vec<(TableId, ShardId)>,
+    misdirected: u64,
+    leader: Leader,
+    beats: u64,
+    finished: bool,
+    now: Time,
+    lease: Option<Lease>,
+    /// Whether every server is known to go by the plan.
+    enacted: bool,
+    /// Shards that this server answers for, and those of them that wait for the plan to be everybody's.
+    heads: BTreeSet<(TableId, ShardId)>,
+    waiting: BTreeSet<(TableId, ShardId)>,
+    /// The checkpoint that was last asked for: its number and its clock.
+    checkpoint: Option<(u64, Clock, bool)>,
+    /// Copies made for it that nobody has taken.
+    images: Vec<Image>,
+    /// By data set: leases that are over, which shards may forget when they come to a clock.
+    forgetting: BTreeMap<u32, Forgetting>,
+}
+
+/// Leases before a place, which shards at a clock may forget.
+struct Forgetting {
+    order: Order,
+    through: Place,
+    clock: Clock,
+}
+
+impl Server {
+    /// A server without shards; tables come from the coordinator.
+    #[must_use]
+    pub fn new(node: NodeId, plan: Plan, registry: Registry, pool: Pool) -> Self {
+        Self {
+            node,
+            plan,
+            registry,
+            pool,
+            list_bytes: LIST_BYTES,
+            stopwatch: Stopwatch::default(),
+            tables: BTreeMap::new(),
+            shards: BTreeMap::new(),
+            touched: Vec::new(),
+            misdirected: 0,
+            leader: Leader::default(),
+            beats: 0,
+            finished: false,
+            now: Time(0),
+            lease: None,
+            enacted: true,
+            heads: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            checkpoint: None,
+            images: Vec::new(),
+            forgetting: BTreeMap::new(),
+        }
+    }
+
+    /// With another bound on what each shard remembers of key lists.
+    #[must_use]
+    pub fn list_bytes(mut self, bytes: usize) -> Self {
+        self.list_bytes = bytes;
+        self
+    }
+
+    /// With a clock for the meters of codecs.
+    #[must_use]
+    pub fn stopwatch(mut self, stopwatch: Stopwatch) -> Self {
+        self.stopwatch = stopwatch;
+        self
+    }
+
+    /// Whether every worker has left, so that nothing more will come, or nothing depends on this server any more.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counts(&self) -> ServerCounts {
+        let mut sum = ShardCounts::default();
+        for counts in self.shards.values().map(|shard| shard.counts()) {
+            sum.parts += counts.parts;
+            sum.repeated += counts.repeated;
+            sum.refused += counts.refused;
+            sum.held_already += counts.held_already;
+            sum.reads += counts.reads;
+            sum.parked += counts.parked;
+            sum.most_parked = sum.most_parked.max(counts.most_parked);
+            sum.refreshes += counts.refreshes;
+            sum.failed_clocks += counts.failed_clocks;
+            sum.rows += counts.rows;
+            sum.bytes += counts.bytes;
+            sum.leases += counts.leases;
+            sum.examples = sum.examples.saturating_add(counts.examples);
+        }
+        let (mut upward, mut downward) = (Meter::default(), Meter::default());
+        for [up, down] in self.shards.values().map(|shard| shard.meters()) {
+            upward.add(&up);
+            downward.add(&down);
+        }
+        ServerCounts { shards: sum, upward, downward, misdirected: self.misdirected }
+    }
+
+    /// Takes what arrived.
+    pub fn handle(&mut self, now: Time, frame: Frame, out: &mut Outbox) {
+        self.now = now;
+        self.mind_lease(out);
+        let Frame { head, message } = frame;
+        if head.to != self.node {
+            self.misdirected += 1;
+            return;
+        }
+        if !self.leader.heeds(&head) {
+            return;
+        }
+        let Some(name) = shard_of(&message) else {
+            return self.control(&head, message, out);
+        };
+        let Some(shard) = self.shards.get_mut(&name) else {
+            if self.tables.contains_key(&name.0) || self.lease.is_some() {
+                // Another server has it by now, and whoever asks will hear that; or this one will hear of it.
+                return;
+            }
+            return self.unknown(&head, &message, out);
+        };
+        self.touched.push(name);
+        match message {
+            Message::Replica(replica) => return shard.replica(now, &head, replica, out),
+            Message::Replicated(replicated) => return shard.replicated(now, &head, &replicated, out),
+            // The worker goes by a plan that is older than this server's. It asks again when it has the new one.
+            _ if !shard.is_head() => return,
+            _ => {}
+        }
+        match message {
+            Message::Push(push) => shard.push(now, &head, push, out),
+            Message::Marker(marker) => shard.marker(&head, &marker, out),
+            Message::Tune(tune) => shard.tune(&head, &tune, out),
+            Message::Pull(pull) => shard.pull(now, &head, pull, out),
+            Message::Refreshed(receipt) => shard.refreshed(&head, &receipt),
+            _ => self.misdirected += 1,
+        }
+    }
+
+    /// Everything that arrived together has been handled: says what was held back to be said at once.
+    pub fn settle(&mut self, out: &mut Outbox) {
+        for name in std::mem::take(&mut self.touched) {
+            if let Some(shard) = self.shards.get_mut(&name) {
+                shard.settle(self.now, out);
+                self.images.extend(shard.take_image());
+            }
+        }
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Time, out: &mut Outbox) {
+        self.now = now;
+        self.mind_lease(out);
+        for shard in self.shards.values_mut() {
+            shard.tick(now, out);
+            shard.settle(now, out);
+            self.images.extend(shard.take_image());
+        }
+        self.forget_leases(out);
+    }
+
+    /// Forgets the leases that are over, in each shard that is far enough, and says so when all of them are.
+    fn forget_leases(&mut self, out: &mut Outbox) {
+        let (node, shards) = (self.node, &mut self.shards);
+        self.forgetting.retain(|set, Forgetting { order, through, clock }| {
+            let exists = |lease: u64| lease.checked_add(order.ranges).is_some();
+            let is_over = |lease| exists(lease) && order.place(lease) < *through;
+            let heads = shards.values_mut().filter(|shard| shard.is_head());
+            let behind = heads.filter_map(|shard| (!shard.forget_leases(*set, *clock, &is_over)).then_some(())).count();
+            if behind == 0 {
+                let message = Message::Control(Control::LeasesForgotten { set: *set, through: through.0 });
+                out.send(Frame { head: Head::plain(node, NodeId::Coordinator), message });
+            }
+            behind > 0
+        });
+    }
+
+    /// Whether it should be told of the time soon, for something waits for that alone.
+    #[must_use]
+    pub fn hurries(&self) -> bool {
+        // Nobody has copies where nobody has a lease.
+        self.lease.is_some() && self.shards.values().any(|shard| shard.hurries())
+    }
+
+    fn control(&mut self, head: &Head, message: Message, out: &mut Outbox) {
+        if head.from != NodeId::Coordinator {
+            self.misdirected += 1;
+            return;
+        }
+        match message {
+            Message::Control(Control::AddTable { table, spec }) => {
+                let problem = self.add_table(table, &spec, out).err();
+                let message = Message::Control(Control::TableAdded { table, problem });
+                out.send(Frame { head: Head::plain(self.node, head.from), message });
+            }
+            Message::Control(Control::Adopt { plan, enacted, .. }) => self.adopt(head, plan, enacted, out),
+            Message::Control(Control::Finish | Control::Released) => self.finished = true,
+            // For people to read.
+            Message::Control(Control::Kept { .. }) => {}
+            Message::Control(Control::Checkpoint { number, clock, last, .. }) => {
+                self.checkpoint(number, clock, last, out)
+            }
+            // Until it is restored, whoever drives this server is at it.
+            Message::Control(Control::Restore { table, .. }) if self.has_table(table) => {
+                let message = Message::Control(Control::TableAdded { table, problem: None });
+                out.send(Frame { head: Head::plain(self.node, head.from), message });
+            }
+            Message::Control(Control::Restore { .. }) => {}
+            Message::Control(Control::ForgetLeases { set, ranges, shuffle, through, clock }) => {
+                let forgetting = Forgetting { order: Order { ranges, shuffle }, through: Place(through), clock };
+                self.forgetting.insert(set, forgetting);
+                self.forget_leases(out);
+            }
+            Message::Control(Control::Beat) => self.beat_answered(head.number, out),
+            _ => self.misdirected += 1,
+        }
+    }
+
+    /// A worker speaks of a shard that is not here: its ticket fails, and this server goes on.
+    fn unknown(&mut self, head: &Head, message: &Message, out: &mut Outbox) {
+        self.misdirected += 1;
+        let refusal = Refusal::UnknownTable;
+        let Some((table, shard)) = shard_of(message) else { return };
+        let reply = match message {
+            Message::Push(_) | Message::Marker(_) | Message::Tune(_) => {
+                let refused = vec![Refused { number: head.number, refusal }];
+                Message::Acked(Acked { table, shard, through: head.number, refused })
+            }
+            Message::Pull(pull) => Message::PullRefused(PullRefused { table, shard, request: pull.request, refusal }),
+            _ => return,
+        };
+        let mut to_sender = Head::plain(self.node, head.from);
+        to_sender.source = head.source;
+        out.send(Frame { head: to_sender, message: reply });
+    }
+}
+
+fn shard_of(message: &Message) -> Option<(TableId, ShardId)> {
+    match message {
+        Message::Push(push) => Some((push.table, push.shard)),
+        Message::Marker(marker) => Some((marker.table, marker.shard)),
+        Message::Tune(tune) => Some((tune.table, tune.shard)),
+        Message::Pull(pull) => Some((pull.table, pull.shard)),
+        Message::Refreshed(receipt) => Some((receipt.table, receipt.shard)),
+        Message::Replica(replica) => Some((replica.table, replica.shard)),
+        Message::Replicated(replicated) => Some((replicated.table, replicated.shard)),
+        _ => None,
+    }
+}

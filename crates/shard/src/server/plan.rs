@@ -1,0 +1,100 @@
+//! A server goes by plans: it holds what they say, in the part of each chain that they say, and answers for what is new to it only when
+//! every other server goes by the plan, too.
+
+use super::Server;
+use crate::follow::replica::peers::Role;
+use crate::shard::{Terms, make};
+use types::{Clock, NodeId, Placed, Plan, TableId, TableSpec};
+use wire::Outbox;
+use wire::{Control, Frame, Head, Message};
+
+impl Server {
+    /// Every server goes by the plan: nobody else answers for the slices that are this server's.
+    fn enact(&mut self, out: &mut Outbox) {
+        self.enacted = true;
+        let holds = self.lease.as_ref().is_none_or(|lease| lease.holds);
+        for name in std::mem::take(&mut self.waiting) {
+            self.touched.push(name);
+            if let Some(shard) = self.shards.get_mut(&name) {
+                shard.answer(holds, out);
+            }
+        }
+    }
+
+    /// Goes by another plan, unless it is an old one, and says how far its shards are.
+    pub(super) fn adopt(&mut self, head: &Head, plan: Plan, enacted: bool, out: &mut Outbox) {
+        let mut frontier = Clock(0);
+        let is_new = plan.number > self.plan.number;
+        if is_new {
+            self.enacted = false;
+        }
+        if plan.number == self.plan.number && enacted && !self.enacted {
+            self.enact(out);
+        }
+        if plan.number >= self.plan.number {
+            self.plan = plan;
+            for (table, spec) in self.tables.clone() {
+                // It was made once, so it can be.
+                self.place(table, &spec, out).ok();
+            }
+            self.shards.retain(|(_, shard), _| {
+                self.plan.chains.get(shard.0 as usize).is_some_and(|chain| Role::of(chain, self.node).is_some())
+            });
+            self.heads.retain(|name| self.shards.contains_key(name));
+            self.waiting.retain(|name| self.shards.contains_key(name));
+            self.touched.extend(self.shards.keys().copied());
+            for shard in self.shards.values_mut().filter(|shard| shard.is_head()) {
+                frontier = frontier.max(shard.adopt(&self.plan, self.now, out));
+            }
+        }
+        if is_new && enacted {
+            self.enact(out);
+        }
+        let adopted = Control::Adopted { plan: self.plan.number, enacted: self.enacted, frontier };
+        out.send(Frame { head: Head::plain(self.node, head.from), message: Message::Control(adopted) });
+    }
+
+    pub(super) fn add_table(&mut self, table: TableId, spec: &TableSpec, out: &mut Outbox) -> Result<(), String> {
+        codec::check_spec(spec).map_err(|error| error.to_string())?;
+        self.place(table, spec, out)?;
+        self.tables.insert(table, spec.clone());
+        Ok(())
+    }
+
+    /// Holds those shards of a table that the plan says, each in its part of the chain.
+    fn place(&mut self, table: TableId, spec: &TableSpec, out: &mut Outbox) -> Result<(), String> {
+        for (placed, chain) in self.plan.shards(spec.shape).into_iter().zip(&self.plan.chains) {
+            let Some(role) = Role::of(chain, self.node) else { continue };
+            let NodeId::Server(index) = self.node else { continue };
+            let name = (table, placed.shard);
+            if !self.shards.contains_key(&name) {
+                let (plan, registry, pool) = (&self.plan, &self.registry, &self.pool);
+                let (list_bytes, stopwatch) = (self.list_bytes, self.stopwatch);
+                let terms = Terms { plan, registry, pool, list_bytes, stopwatch };
+                let shard = make(Placed { owner: self.node, ..placed }, table, spec, &terms);
+                let mut shard = shard.map_err(|error| error.to_string())?;
+                shard.answer(self.lease.as_ref().is_none_or(|lease| lease.holds), out);
+                if let Some((number, clock, last)) = self.checkpoint {
+                    shard.checkpoint(number, clock, last);
+                }
+                self.shards.insert(name, shard);
+            }
+            if let Some(shard) = self.shards.get_mut(&name) {
+                let was_head = self.heads.contains(&name);
+                if role.from.is_none() && !was_head {
+                    // Whoever answered for it before may not have heard that it does no more.
+                    self.heads.insert(name);
+                    if !self.enacted {
+                        self.waiting.insert(name);
+                        shard.answer(false, out);
+                    }
+                } else if role.from.is_some() {
+                    self.heads.remove(&name);
+                    self.waiting.remove(&name);
+                }
+                shard.take_part(self.plan.number, role, chain.whole.contains(&index), self.now, out);
+            }
+        }
+        Ok(())
+    }
+}

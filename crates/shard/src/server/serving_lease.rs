@@ -1,0 +1,69 @@
+//! A server's lease: it answers for its slices only for so long after a beat that the coordinator has answered, by its own clock, so that
+//! nobody can take its place before it has stopped.
+
+use super::Server;
+use std::collections::VecDeque;
+use types::{NodeId, Span, Time};
+use wire::Outbox;
+use wire::{Control, Frame, Head, Message};
+
+/// Until when a server may answer for its slices.
+pub(super) struct Lease {
+    length: Span,
+    /// None before a beat was answered.
+    until: Option<Time>,
+    /// Beats that were not answered: their numbers, and when they were sent.
+    asked: VecDeque<(u64, Time)>,
+    pub holds: bool,
+}
+
+/// Beats that may be unanswered.
+const BEATS: usize = 64;
+
+impl Server {
+    /// Answering for its slices only for so long after it last asked to, and was answered. It begins without: how long ago it was told to
+    /// begin, it cannot know.
+    #[must_use]
+    pub fn leased(mut self, length: Option<Span>) -> Self {
+        self.lease = length.map(|length| Lease { length, until: None, asked: VecDeque::new(), holds: false });
+        self
+    }
+
+    /// Says that it lives, and asks to answer for its slices from now on.
+    pub fn beat(&mut self, now: Time, out: &mut Outbox) {
+        self.now = now;
+        let mut head = Head::plain(self.node, NodeId::Coordinator);
+        head.clock = self.furthest();
+        if let Some(lease) = &mut self.lease {
+            self.beats += 1;
+            head.number = self.beats;
+            lease.asked.push_back((self.beats, now));
+            if lease.asked.len() > BEATS {
+                lease.asked.pop_front();
+            }
+        }
+        out.send(Frame { head, message: Message::Control(Control::Beat) });
+        self.mind_lease(out);
+    }
+
+    /// Stops answering when its lease has ended, and goes on when it has another.
+    pub(super) fn mind_lease(&mut self, out: &mut Outbox) {
+        let Some(lease) = &mut self.lease else { return };
+        let holds = lease.until.is_some_and(|until| self.now <= until);
+        if std::mem::replace(&mut lease.holds, holds) != holds {
+            self.touched.extend(self.shards.keys().copied());
+            let answers = self.shards.iter_mut().filter(|(name, _)| !self.waiting.contains(name));
+            answers.for_each(|(_, shard)| shard.answer(holds, out));
+        }
+    }
+
+    /// A beat of this number was answered: the lease lasts from when it was sent.
+    pub(super) fn beat_answered(&mut self, answered: u64, out: &mut Outbox) {
+        if let Some(lease) = &mut self.lease {
+            let asked = lease.asked.iter().find(|(number, _)| *number == answered);
+            lease.until = lease.until.max(asked.map(|(_, sent)| *sent + lease.length));
+            lease.asked.retain(|(number, _)| *number > answered);
+        }
+        self.mind_lease(out);
+    }
+}

@@ -1,0 +1,169 @@
+//! A worker's inputs as data: a recording keeps them, and replaying it feeds them back.
+
+mod format;
+mod key_lists;
+
+use crate::{Batch, PullTarget, TableFailure, Ticket, Values, Worker};
+pub use key_lists::Lists;
+use lease::{LeaseId, Work};
+use std::ops::Range;
+use types::{Bandwidth, NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
+use wire::{Frame, Keys, LeaseTerms, Outbox, Payload};
+
+/// One input of a worker: what arrived, or what its program asked for.
+#[derive(Clone, Debug)]
+pub enum WorkerInput {
+    /// A frame arrived.
+    Frame(Time, Box<Frame>),
+    /// Time has passed.
+    Tick(Time),
+    /// A connection is there again.
+    Reconnected(Time, NodeId),
+    /// It is time for a sign of life.
+    Beat,
+    /// The program asks for a table.
+    MakeTable(TableSpec),
+    /// The program pushes, after other tickets.
+    Push(Time, TableId, Batch, Vec<Ticket>),
+    /// The program pulls, after other tickets.
+    Pull(Time, TableId, Keys, Vec<Ticket>),
+    /// The program pushes and pulls the same rows, after other tickets.
+    PushPull(Time, TableId, Batch, Vec<Ticket>),
+    /// The program begins a push whose values it hands over part by part; computed from so many examples.
+    BeginPush(TableId, Keys, u64),
+    /// The program hands over one part.
+    PushRows(Time, RowsOfPush),
+    /// The program has handed over every part.
+    EndPush(Ticket),
+    /// The program scans.
+    Scan(Time, TableId, PositionRange, Vec<Ticket>),
+    /// The program sets rows, after other tickets.
+    SetRows(Time, TableId, Keys, Values, Vec<Ticket>),
+    /// The program pulls rows as they are kept, of these keys or all of them, after other tickets.
+    PullKept(Time, TableId, Option<Keys>, Vec<Ticket>),
+    /// The program asks which rows are active.
+    Ask(Time, TableId, Keys),
+    /// The program changes a setting.
+    Tune(Time, TableId, Setting),
+    /// The program bounds what is sent, or lifts the bound.
+    Limit(Time, Option<Bandwidth>),
+    /// The program ends its clock.
+    EndClock(Time),
+    /// The program leases a data set by name.
+    OpenLeases(String, LeaseTerms),
+    /// The program asks for so many leases of a data set.
+    AskLeases(u32, u64),
+    /// The program takes the leases of a data set that are there.
+    TakeLeases(u32),
+    /// The program learns no more of a data set, and nobody is to.
+    EndLeases(u32),
+    /// The program is done with a lease.
+    CommitLease(Time, LeaseId, Work),
+    /// The program stands at a barrier.
+    Barrier,
+    /// The program is about to leave: what its codecs owe is sent.
+    Pay(Time),
+    /// The program says goodbye.
+    Leave,
+    /// The program cannot go on.
+    Fail(String),
+}
+
+/// One part of a push that was begun.
+#[derive(Clone, Debug)]
+pub struct RowsOfPush {
+    /// The push.
+    pub ticket: Ticket,
+    /// To which table.
+    pub table: TableId,
+    /// All keys of the push.
+    pub keys: Keys,
+    /// Which of them.
+    pub rows: Range<usize>,
+    /// What for each of those.
+    pub values: Payload,
+}
+
+/// What a worker tells its program at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Nothing.
+    Nothing,
+    /// The ticket of a task.
+    Ticket(Ticket),
+    /// The number of a barrier.
+    Barrier(u64),
+}
+
+impl WorkerInput {
+    /// Hands it to the machine. What a program asks for may not fit its tables; the machine is then as before.
+    pub fn apply(self, worker: &mut Worker, out: &mut Outbox) -> Result<Answer, TableFailure> {
+        let ticket = match self {
+            Self::Push(now, table, batch, after) => worker.push(now, table, batch, &after, out)?,
+            Self::Pull(now, table, keys, after) => {
+                let target = target_for(worker, table, &keys);
+                worker.pull(now, table, keys, target, &after, out)?
+            }
+            Self::PushPull(now, table, batch, after) => {
+                let target = target_for(worker, table, &batch.keys);
+                worker.push_pull(now, table, batch, target, &after, out)?
+            }
+            Self::BeginPush(table, keys, examples) => match worker.begin_push(table, &keys, examples)? {
+                Some(ticket) => ticket,
+                None => return Ok(Answer::Nothing),
+            },
+            Self::Scan(now, table, range, after) => worker.scan(now, table, range, &after, out)?,
+            Self::SetRows(now, table, keys, values, after) => worker.set_rows(now, table, keys, values, &after, out)?,
+            Self::PullKept(now, table, keys, after) => worker.pull_kept(now, table, keys, &after, out)?,
+            Self::Ask(now, table, keys) => worker.active(now, table, keys, &[], out)?,
+            Self::Tune(now, table, setting) => worker.tune(now, table, setting, out)?,
+            Self::Barrier => return Ok(Answer::Barrier(worker.barrier(out))),
+            Self::CommitLease(now, lease, work) => {
+                worker.commit_lease(now, lease, work, out)?;
+                return Ok(Answer::Nothing);
+            }
+            other => {
+                other.apply_unanswered(worker, out);
+                return Ok(Answer::Nothing);
+            }
+        };
+        Ok(Answer::Ticket(ticket))
+    }
+
+    /// Those that are told and not asked.
+    fn apply_unanswered(self, worker: &mut Worker, out: &mut Outbox) {
+        match self {
+            Self::Frame(now, frame) => worker.handle(now, *frame, out),
+            Self::Tick(now) => worker.tick(now, out),
+            Self::Limit(now, bandwidth) => worker.limit(now, bandwidth, out),
+            Self::Reconnected(now, node) => worker.reconnected(now, node, out),
+            Self::Beat => worker.beat(out),
+            Self::MakeTable(spec) => worker.make_table(spec, out),
+            Self::PushRows(now, RowsOfPush { ticket, table, keys, rows, values }) => {
+                worker.push_rows(now, ticket, table, &keys, rows, values, out);
+            }
+            Self::OpenLeases(name, terms) => worker.open_leases(&name, terms, out),
+            Self::AskLeases(set, wanted) => worker.ask_leases(set, wanted, out),
+            Self::TakeLeases(set) => drop(worker.take_leases(set)),
+            Self::EndLeases(set) => worker.end_leases(set, out),
+            Self::EndPush(ticket) => worker.end_push(ticket),
+            Self::EndClock(now) => worker.end_clock(now, out),
+            Self::Pay(now) => drop(worker.pay(now, out)),
+            Self::Leave => worker.leave(out),
+            Self::Fail(reason) => worker.fail(reason, out),
+            _ => {}
+        }
+    }
+}
+
+/// Memory for the rows of `keys`; none where there is no such table or not so much, which the worker then refuses.
+fn target_for(worker: &Worker, table: TableId, keys: &Keys) -> PullTarget {
+    let (number, width) = worker.spec(table).map_or((NumberType::F32, 0), |spec| (spec.number, spec.width as usize));
+    let count = keys.len().saturating_mul(width);
+    let count = if Vec::<u64>::new().try_reserve_exact(count).is_ok() { count } else { 0 };
+    match number {
+        NumberType::F32 => PullTarget::F32(vec![0.0; count]),
+        NumberType::F64 => PullTarget::F64(vec![0.0; count]),
+        NumberType::I64 => PullTarget::I64(vec![0; count]),
+    }
+}

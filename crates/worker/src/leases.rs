@@ -1,0 +1,433 @@
+//! A worker's leases: asked for, learnt from, and committed when everything that was pushed of them is acknowledged.
+//!
+//! What is pushed of a lease is numbered from the lease alone: for each shard of each table its parts count from 0, in the order in
+//! which the program pushes. So a second run, by another worker, gives its parts the same names, and shards leave out what they
+//! hold. Examples go along with the parts, and those of minibatches that a shard has no part of with the next part for it, or with
+//! an empty one at the end; never with the end of a clock, which another run may have elsewhere.
+
+use super::stream::ItemKind;
+use super::ticket::Pending;
+use super::{Batch, Notice, PART_COST, TableFailure, Ticket, Worker};
+use codec::Formats;
+use lease::{LeaseId, Work};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use types::{Clock, TableId, Time};
+use wire::Outbox;
+use wire::{Control, Keys, LeaseTerms, LeasedPiece, Payload};
+
+/// Leases that a worker was given.
+///
+/// ```
+/// use worker::Grant;
+///
+/// let over = Grant { leases: Vec::new(), share: 8 };
+/// assert!(over.is_over());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Those that are new, in the order of granting; none when every lease of the data set is committed.
+    pub leases: Vec<u64>,
+    /// Minibatches to put into each clock from now on.
+    pub share: u32,
+}
+
+impl Grant {
+    /// Whether every lease of the data set is committed.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.leases.is_empty()
+    }
+}
+
+/// Where a worker stands with a data set.
+#[derive(Debug, Default)]
+struct Set {
+    /// How often it has asked, and for how many leases.
+    asked: u64,
+    wanted: u64,
+    asking: Asking,
+    /// Granted and not committed.
+    held: BTreeSet<u64>,
+    /// Those that it knew of when it asked last.
+    known: BTreeSet<u64>,
+    share: u32,
+    /// As far as this it ends clocks while it waits.
+    follow: Clock,
+    end: End,
+}
+
+/// Whether a data set is ended before all of it is committed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum End {
+    #[default]
+    No,
+    /// Some worker has ended it, and this one is to learn no more.
+    Told,
+    /// This worker learns no more.
+    Said,
+}
+
+#[derive(Debug, Default, PartialEq)]
+enum Asking {
+    #[default]
+    No,
+    /// And has not been answered.
+    Yes,
+    Answered(Vec<u64>),
+    Over,
+}
+
+/// A lease that is being learnt from.
+#[derive(Debug, Default)]
+struct Lesson {
+    /// By table and shard: parts so far, and examples that the shard will be told of with the next.
+    shards: BTreeMap<TableId, Vec<(u64, u64)>>,
+    /// Pushes that are not acknowledged.
+    unfinished: usize,
+    /// The last clock in which a piece of it counts that another worker, ahead of this one, had pushed.
+    counts_in: Clock,
+    /// When it is done.
+    commit: Option<Commit>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Commit {
+    clock: Clock,
+    work: Work,
+    sent: bool,
+}
+
+/// Everything about a worker's leases.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    asked: BTreeMap<String, LeaseTerms>,
+    opened: BTreeMap<String, Result<u32, String>>,
+    sets: BTreeMap<u32, Set>,
+    lessons: BTreeMap<LeaseId, Lesson>,
+    /// Whether some commit may be sent by now.
+    ready: bool,
+    /// Whether the program has said that a lease is done, and neither ended its clock nor looked for others since: that clock is the program's to
+    /// end, whatever comes meanwhile.
+    in_commit: bool,
+    problems: Vec<String>,
+}
+
+impl Leases {
+    /// Whether every lease that was done is committed.
+    pub fn is_idle(&self) -> bool {
+        self.lessons.values().all(|lesson| lesson.commit.is_none())
+    }
+
+    /// A push is finished.
+    pub fn finished(&mut self, lease: LeaseId) {
+        if let Some(lesson) = self.lessons.get_mut(&lease) {
+            lesson.unfinished -= 1;
+            self.ready |= lesson.unfinished == 0 && lesson.commit.is_some();
+        }
+    }
+
+    /// A push of a lease is to be finished before it is committed.
+    fn began(&mut self, lease: LeaseId) {
+        self.lessons.entry(lease).or_default().unfinished += 1;
+    }
+}
+
+/// One part of a push of a lease.
+pub(super) struct PiecePart {
+    pub rows: Range<usize>,
+    pub piece: LeasedPiece,
+    pub examples: u64,
+}
+
+impl Worker {
+    /// Leases a data set by name. [`Worker::leases`] tells when it is there.
+    pub fn open_leases(&mut self, name: &str, terms: LeaseTerms, out: &mut Outbox) {
+        self.leases.opened.remove(name);
+        self.control(Control::OpenLeases { name: name.to_owned(), terms: terms.clone() }, out);
+        self.leases.asked.insert(name.to_owned(), terms);
+    }
+
+    /// The number of a data set, or why it cannot be leased, once the coordinator has answered.
+    #[must_use]
+    pub fn leases(&self, name: &str) -> Option<&Result<u32, String>> {
+        self.leases.opened.get(name)
+    }
+
+    /// Asks for leases of a data set, unless that has been asked and not answered. [`Worker::take_leases`] brings them. Meanwhile the
+    /// worker ends clocks as the others do, where nothing is left for it, so that nobody waits for it.
+    pub fn ask_leases(&mut self, set: u32, wanted: u64, out: &mut Outbox) {
+        let Some(state) = self.leases.sets.get_mut(&set).filter(|state| state.asking == Asking::No) else { return };
+        state.asked += 1;
+        (state.wanted, state.asking, state.known) = (wanted, Asking::Yes, state.held.clone());
+        let number = state.asked;
+        self.control(Control::AskLeases { set, number, wanted }, out);
+    }
+
+    /// What the last question for leases brought, once it is answered.
+    pub fn take_leases(&mut self, set: u32) -> Option<Grant> {
+        self.leases.in_commit = false;
+        let state = self.leases.sets.get_mut(&set)?;
+        match std::mem::take(&mut state.asking) {
+            Asking::Answered(leases) => Some(Grant { leases, share: state.share }),
+            Asking::Over => {
+                state.asking = Asking::Over;
+                // Not before it is where everybody else will be.
+                (self.clock >= state.follow).then_some(Grant { leases: Vec::new(), share: state.share })
+            }
+            asking => {
+                state.asking = asking;
+                None
+            }
+        }
+    }
+
+    /// Whether [`Worker::take_leases`] would bring something.
+    #[must_use]
+    pub fn has_leases(&self, set: u32) -> bool {
+        self.leases.sets.get(&set).is_some_and(|state| match state.asking {
+            Asking::Answered(_) => true,
+            Asking::Over => self.clock >= state.follow,
+            Asking::No | Asking::Yes => false,
+        })
+    }
+
+    /// Learns no more of a data set, and neither is anybody else to: what this worker holds is given back, and not granted again. It has to be
+    /// said when nothing that was done is [uncommitted](Self::uncommitted). Ask for leases then: that nobody holds any is the answer.
+    pub fn end_leases(&mut self, set: u32, out: &mut Outbox) {
+        let Some(state) = self.leases.sets.get_mut(&set) else { return };
+        state.end = End::Said;
+        state.held.clear();
+        if matches!(state.asking, Asking::Answered(_)) {
+            state.asking = Asking::No;
+        }
+        self.control(Control::EndLeases { set }, out);
+    }
+
+    /// Whether some worker, this one or another, has ended a data set before all of it was committed.
+    #[must_use]
+    pub fn leases_ended(&self, set: u32) -> bool {
+        self.leases.sets.get(&set).is_some_and(|state| state.end != End::No)
+    }
+
+    /// A lease is done, in this clock: whatever there is to learn from it was pushed. It is committed when all of that is acknowledged.
+    /// `work` is what was done since the last commit.
+    pub fn commit_lease(
+        &mut self,
+        now: Time,
+        lease: LeaseId,
+        work: Work,
+        out: &mut Outbox,
+    ) -> Result<(), TableFailure> {
+        self.check_lease(lease)?;
+        let lesson = self.leases.lessons.entry(lease).or_default();
+        let mut last: Vec<(TableId, usize, LeasedPiece, u64)> = Vec::new();
+        for (table, shards) in &mut lesson.shards {
+            for (shard, (next, untold)) in shards.iter_mut().enumerate().filter(|(_, (_, untold))| *untold > 0) {
+                let piece = LeasedPiece { set: lease.set, lease: lease.number, piece: *next };
+                last.push((*table, shard, piece, std::mem::take(untold)));
+            }
+        }
+        lesson.commit = Some(Commit { clock: self.clock, work, sent: false });
+        for (table, shard, piece, examples) in last {
+            self.tickets += 1;
+            let ticket = Ticket(self.tickets);
+            let (failure, read, reads, place) = (None, None, false, None);
+            let pending = Pending { parts: 1, failure, read, table, reads, place, lease: Some(lease) };
+            self.pending.insert(ticket, pending);
+            self.detached.insert(ticket);
+            self.leases.began(lease);
+            let keys = Keys::run(0..0).slice(0..0);
+            let (values, formats) = (Payload::EMPTY, Formats::default());
+            let writes = wire::Writes::Gradients { lease: Some(piece) };
+            let item = ItemKind::Push { ticket, keys, values, formats, plain: None, writes };
+            self.unacknowledged_bytes += item.kept() + PART_COST;
+            self.send_item(now, table, shard, item, Some(examples), 0.0, out);
+        }
+        (self.leases.ready, self.leases.in_commit) = (true, true);
+        self.proceed(now, out);
+        Ok(())
+    }
+
+    /// Why commits were refused, since the last time.
+    pub fn take_lease_problems(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.leases.problems)
+    }
+
+    /// Leases of a data set that are done and not yet known to be committed.
+    #[must_use]
+    pub fn uncommitted(&self, set: u32) -> usize {
+        let lessons = self.leases.lessons.iter().filter(|(lease, _)| lease.set == set);
+        lessons.filter(|(_, lesson)| lesson.commit.is_some()).count()
+    }
+
+    /// Whether this worker may push of a lease, or commit it.
+    pub(super) fn check_lease(&self, lease: LeaseId) -> Result<(), TableFailure> {
+        let held = self.leases.sets.get(&lease.set).is_some_and(|state| state.held.contains(&lease.number));
+        let done = self.leases.lessons.get(&lease).is_some_and(|lesson| lesson.commit.is_some());
+        if held && !done { Ok(()) } else { Err(TableFailure::NotLeased { lease: lease.number }) }
+    }
+
+    /// Numbers the parts of a push of a lease, in the order in which pushes are asked for. They do not depend on how much may be sent.
+    pub(super) fn number_pieces(&mut self, table: TableId, batch: &Batch) -> Vec<PiecePart> {
+        let (Some(lease), Some(known)) = (batch.lease, self.tables.get(&table)) else { return Vec::new() };
+        let rows = batch.keys.rows_per_part(known.spec.number, known.spec.width);
+        let by_shard: Vec<Vec<Range<usize>>> =
+            known.links.iter().map(|link| batch.keys.parts(link.placed.range, rows)).collect();
+        self.leases.began(lease);
+        let Some(lesson) = self.leases.lessons.get_mut(&lease) else { return Vec::new() };
+        let counts = lesson.shards.entry(table).or_insert_with(|| vec![(0, 0); by_shard.len()]);
+        let mut parts = Vec::new();
+        for ((next, untold), ranges) in counts.iter_mut().zip(by_shard) {
+            *untold = untold.saturating_add(batch.examples);
+            for rows in ranges {
+                let piece = LeasedPiece { set: lease.set, lease: lease.number, piece: *next };
+                *next += 1;
+                parts.push(PiecePart { rows, piece, examples: std::mem::take(untold) });
+            }
+        }
+        parts
+    }
+
+    /// What the coordinator says of leases.
+    pub(super) fn leases_controlled(&mut self, control: Control) {
+        match control {
+            Control::LeasesOpened { name, set } if self.leases.asked.remove(&name).is_some() => {
+                if let Ok(set) = set {
+                    self.leases.sets.entry(set).or_default();
+                }
+                self.leases.opened.insert(name, set);
+            }
+            Control::Leased { set, number, leases, share } => {
+                // Whoever has ended it is told so again, and then gives back what it did not know that it had.
+                let answered = self.leases.answer(set, number).filter(|state| state.end != End::Said);
+                let Some(state) = answered else { return };
+                let fresh: Vec<u64> = leases.into_iter().filter(|lease| !state.known.contains(lease)).collect();
+                if fresh.is_empty() {
+                    return;
+                }
+                state.held.extend(&fresh);
+                (state.asking, state.share) = (Asking::Answered(fresh), share);
+            }
+            Control::LeasesOver { set, number, clock } => {
+                let Some(state) = self.leases.answer(set, number) else { return };
+                (state.asking, state.follow) = (Asking::Over, state.follow.max(clock));
+            }
+            Control::LeasesEnded { set, number, clock } => {
+                let Some(state) = self.leases.answer(set, number) else { return };
+                (state.asking, state.follow) = (Asking::Over, state.follow.max(clock));
+                state.end = state.end.told();
+            }
+            Control::EndLeases { set } => {
+                if let Some(state) = self.leases.sets.get_mut(&set) {
+                    state.end = state.end.told();
+                }
+            }
+            Control::LeasesAwaited { set, number, clock, on } => {
+                let Some(state) = self.leases.answer(set, number) else { return };
+                state.follow = state.follow.max(clock);
+                if !on.is_empty() {
+                    self.notices.push(Notice::Leases { on });
+                }
+            }
+            Control::LeaseCommitted { set, lease, problem } => {
+                let id = LeaseId { set, number: lease };
+                if self.leases.lessons.get(&id).and_then(|lesson| lesson.commit).is_some_and(|commit| commit.sent) {
+                    self.leases.lessons.remove(&id);
+                    self.leases.sets.get_mut(&set).map(|state| state.held.remove(&lease));
+                    self.leases.problems.extend(problem);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Commits what is acknowledged.
+    pub(super) fn send_commits(&mut self, out: &mut Outbox) {
+        if !std::mem::take(&mut self.leases.ready) {
+            return;
+        }
+        let mut commits = Vec::new();
+        for (lease, lesson) in self.leases.lessons.iter_mut().filter(|(_, lesson)| lesson.unfinished == 0) {
+            if let Some(commit) = lesson.commit.as_mut().filter(|commit| !commit.sent) {
+                // It is done when all of it is in the rows, and not before.
+                commit.clock = commit.clock.max(lesson.counts_in);
+                commit.sent = true;
+                commits.push((*lease, *commit));
+            }
+        }
+        commits.into_iter().for_each(|(lease, commit)| self.say_commit(lease, commit, out));
+    }
+
+    /// A piece of a lease was pushed before, in this clock.
+    pub(super) fn already_held(&mut self, ticket: Ticket, clock: Clock) {
+        let lease = self.pending.get(&ticket).and_then(|pending| pending.lease);
+        if let Some(lesson) = lease.and_then(|lease| self.leases.lessons.get_mut(&lease)) {
+            lesson.counts_in = lesson.counts_in.max(clock);
+        }
+    }
+
+    fn say_commit(&self, lease: LeaseId, Commit { clock, work, .. }: Commit, out: &mut Outbox) {
+        let Work { examples, busy } = work;
+        self.control(Control::CommitLease { set: lease.set, lease: lease.number, clock, examples, busy }, out);
+    }
+
+    /// A clock has ended, and with it what was done in it.
+    pub(super) fn clock_ended(&mut self, out: &mut Outbox) {
+        self.leases.in_commit = false;
+        self.say_learning(out);
+    }
+
+    /// Those who wait for leases follow this worker's clock.
+    fn say_learning(&self, out: &mut Outbox) {
+        let learning = self.leases.sets.iter().filter(|(_, state)| !state.held.is_empty());
+        learning.for_each(|(set, _)| self.control(Control::Learning { set: *set }, out));
+    }
+
+    /// Ends clocks as far as the others have come, if there is nothing to do until others are done.
+    pub(super) fn follow(&mut self, now: Time, out: &mut Outbox) {
+        if self.leases.in_commit || self.leases.sets.values().any(|state| !state.held.is_empty()) {
+            return;
+        }
+        let waits = |state: &&Set| matches!(state.asking, Asking::Yes | Asking::Over);
+        let Some(furthest) = self.leases.sets.values().filter(waits).map(|state| state.follow).max() else { return };
+        while self.clock < furthest && self.is_flushed() && !self.left {
+            self.close_clock(now, out);
+        }
+    }
+
+    /// Says again what the coordinator has not answered.
+    pub(super) fn ask_leases_again(&self, out: &mut Outbox) {
+        for (name, terms) in &self.leases.asked {
+            self.control(Control::OpenLeases { name: name.clone(), terms: terms.clone() }, out);
+        }
+        for (set, state) in self.leases.sets.iter().filter(|(_, state)| state.asking == Asking::Yes) {
+            if state.end == End::Said {
+                self.control(Control::EndLeases { set: *set }, out);
+            }
+            self.control(Control::AskLeases { set: *set, number: state.asked, wanted: state.wanted }, out);
+        }
+        for (lease, lesson) in &self.leases.lessons {
+            if let Some(commit) = lesson.commit.filter(|commit| commit.sent) {
+                self.say_commit(*lease, commit, out);
+            }
+        }
+        self.say_learning(out);
+    }
+}
+
+impl End {
+    fn told(self) -> Self {
+        if self == Self::No { Self::Told } else { self }
+    }
+}
+
+impl Leases {
+    /// The data set that an answer is about, if it answers the last question.
+    fn answer(&mut self, set: u32, number: u64) -> Option<&mut Set> {
+        self.sets.get_mut(&set).filter(|state| state.asking == Asking::Yes && state.asked == number)
+    }
+}
+
+#[cfg(test)]
+mod tests;
