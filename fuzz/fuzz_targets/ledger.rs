@@ -32,21 +32,21 @@ fn hears(server: &mut Server, input: &mut Unstructured, most: usize) -> Result<(
     Ok(())
 }
 
-fn copy(server: &mut Server, number: u64) -> Vec<shard::Image> {
+fn copy(server: &mut Server, number: u64) -> Vec<shard::ShardImage> {
     let (clock, last, location, name) = (Clock(number), true, String::new(), String::new());
     told(server, Control::Checkpoint { number, clock, last, location, name });
     server.take_images()
 }
 
-fn go_on(spec: TableSpec, mut images: Vec<shard::Image>, input: &mut Unstructured) -> Result<()> {
+fn go_on(spec: TableSpec, mut images: Vec<shard::ShardImage>, input: &mut Unstructured) -> Result<()> {
     if let Some(image) = images.first_mut() {
         match input.int_in_range(0..=2)? {
             // Anything at all, or what was written with a few bytes changed.
-            0 => image.ledger = input.bytes(input.len() / 2)?.to_vec(),
+            0 => image.metadata = input.bytes(input.len() / 2)?.to_vec(),
             _ => {
                 for _ in 0..input.int_in_range(0..=3)? {
-                    let at = input.choose_index(image.ledger.len())?;
-                    image.ledger[at] = input.arbitrary()?;
+                    let at = input.choose_index(image.metadata.len())?;
+                    image.metadata[at] = input.arbitrary()?;
                 }
             }
         }

@@ -12,8 +12,8 @@ use types::{
     PositionRange, Reduce, Setting, ShardId, Source, TableId, TableSpec, UpdaterSpec, WorkerId,
 };
 use wire::{
-    Acked, Bits, Control, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, LeasedPiece, Marker, Message,
-    Payload, Piece, Pool, Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, Replica, Replicated,
+    Acked, Bits, Control, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, LeasedPart, Marker, Message,
+    Payload, ChunkContents, Pool, Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, ReplicaChunk, Replicated,
     Resend, ResendReason, Signature, Step, Tune, Waiting, Wants, WireError, Writes, decode, encode,
 };
 
@@ -30,7 +30,7 @@ pub fn plan() -> Plan {
 /// As [`plan`], with slices that others hold copies of, or fill, or that nobody holds.
 pub fn any_plan(input: &mut Unstructured) -> Result<Plan> {
     let server = |input: &mut Unstructured| input.int_in_range(0..=2u32);
-    let chain = |input: &mut Unstructured| Ok(Chain { whole: many(input, server)?, filling: many(input, server)? });
+    let chain = |input: &mut Unstructured| Ok(Chain { replicas: many(input, server)?, backfilling: many(input, server)? });
     let chains = if input.ratio(7, 8)? { vec![chain(input)?, chain(input)?] } else { many(input, chain)? };
     let source =
         |input: &mut Unstructured| Ok(if input.ratio(3, 4)? { Some(Source(input.int_in_range(0..=3)?)) } else { None });
@@ -224,18 +224,18 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
             let (positions, kind) = (positions(input)?, number_type(input)?);
             let count = positions.len() as u64 / 8 * input.int_in_range(1..=3)?;
             let values = values(input, count, kind)?;
-            let what = match input.int_in_range(0..=2)? {
-                0 => Piece::Rows,
-                1 => Piece::Held { clock: Clock(number(input)?) },
-                _ => Piece::Ledger { bytes: many(input, |input| input.arbitrary())? },
+            let contents = match input.int_in_range(0..=2)? {
+                0 => ChunkContents::Rows,
+                1 => ChunkContents::ClockSums { clock: Clock(number(input)?) },
+                _ => ChunkContents::Metadata { bytes: many(input, |input| input.arbitrary())? },
             };
-            let filling = if input.arbitrary()? { Some(number(input)?) } else { None };
-            let (window, piece) = (number(input)?, number(input)? as u32);
-            Message::Replica(Replica { table, shard, window, piece, filling, what, positions, values })
+            let backfill = if input.arbitrary()? { Some(number(input)?) } else { None };
+            let (batch, chunk) = (number(input)?, number(input)? as u32);
+            Message::ReplicaChunk(ReplicaChunk { table, shard, batch, chunk, backfill, contents, positions, values })
         }
         18 => {
-            let filling = if input.arbitrary()? { Some((number(input)?, number(input)? as u32)) } else { None };
-            Message::Replicated(Replicated { table, shard, through: request, filling })
+            let backfill = if input.arbitrary()? { Some((number(input)?, number(input)? as u32)) } else { None };
+            Message::Replicated(Replicated { table, shard, through: request, backfill })
         }
         14 => {
             let (chain, keys) = (input.int_in_range(0..=2)?, keys(input)?);
@@ -247,7 +247,7 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
             let (keys, kind) = (keys(input)?, number_type(input)?);
             let values = values(input, keys.count().unwrap_or(1), kind)?;
             let lease = if input.arbitrary()? {
-                Some(LeasedPiece { set: input.int_in_range(0..=1)?, lease: number(input)?, piece: number(input)? })
+                Some(LeasedPart { set: input.int_in_range(0..=1)?, lease: number(input)?, part: number(input)? })
             } else {
                 None
             };

@@ -31,7 +31,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 
 fn slices_of(status: &Status, node: NodeId) -> Option<(usize, usize)> {
     let NodeId::Server(index) = node else { return None };
-    let heads = status.plan.chains.iter().filter(|chain| chain.whole.first() == Some(&index)).count();
+    let heads = status.plan.chains.iter().filter(|chain| chain.replicas.first() == Some(&index)).count();
     Some((heads, status.plan.chains.iter().filter(|chain| chain.holds(index)).count()))
 }
 
@@ -46,7 +46,7 @@ fn bytes_of(status: &Status, node: NodeId) -> Option<u64> {
     let NodeId::Server(index) = node else { return None };
     let slices = status.members.iter().flat_map(|member| &member.report.slices);
     let held = slices.filter(|(slice, _)| {
-        status.plan.chains.get(slice.0 as usize).is_some_and(|chain| chain.whole.contains(&index))
+        status.plan.chains.get(slice.0 as usize).is_some_and(|chain| chain.replicas.contains(&index))
     });
     Some(held.map(|(_, bytes)| bytes).sum())
 }
@@ -116,7 +116,7 @@ fn as_text(status: &Status) -> String {
         let names: Vec<String> = status.adopting.iter().map(ToString::to_string).collect();
         line(format!("  not adopted yet by {}", names.join(", ")));
     }
-    let short = status.plan.chains.iter().filter(|chain| chain.whole.len() < status.copies as usize).count();
+    let short = status.plan.chains.iter().filter(|chain| chain.replicas.len() < status.copies as usize).count();
     if short > 0 {
         line(format!(
             "  {short} slices have fewer copies than they should; start more servers, or wait until they are filled"
@@ -191,7 +191,7 @@ fn as_json(status: &Status) -> Value {
         "plan": status.plan.number.0,
         "slices": status.plan.chains.len(),
         "copies": status.copies,
-        "chains": status.plan.chains.iter().map(|chain| json!({"whole": chain.whole, "filling": chain.filling})).collect::<Vec<_>>(),
+        "chains": status.plan.chains.iter().map(|chain| json!({"replicas": chain.replicas, "backfilling": chain.backfilling})).collect::<Vec<_>>(),
         "adopting": status.adopting.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "members": status.members.iter().map(member).collect::<Vec<_>>(),
         "awaited_at_the_barrier": names(&status.awaited),

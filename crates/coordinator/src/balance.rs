@@ -42,14 +42,14 @@ impl Layout<'_> {
     pub fn loads(&self) -> BTreeMap<u32, u64> {
         let mut loads: BTreeMap<u32, u64> = self.servers.iter().map(|server| (*server, 0)).collect();
         for (slice, chain) in self.chains.iter().enumerate() {
-            for server in chain.whole.iter().chain(&chain.filling) {
+            for server in chain.replicas.iter().chain(&chain.backfilling) {
                 loads.entry(*server).and_modify(|load| *load += self.weight(slice));
             }
         }
-        for (slice, chain) in self.chains.iter().enumerate().filter(|(_, chain)| !chain.filling.is_empty()) {
-            let stay = chain.whole.iter().chain(&chain.filling).filter(|server| self.stays(**server)).count();
+        for (slice, chain) in self.chains.iter().enumerate().filter(|(_, chain)| !chain.backfilling.is_empty()) {
+            let stay = chain.replicas.iter().chain(&chain.backfilling).filter(|server| self.stays(**server)).count();
             for _ in self.copies..stay {
-                let Some(loaded) = most_loaded(chain.whole.iter(), &loads) else { break };
+                let Some(loaded) = most_loaded(chain.replicas.iter(), &loads) else { break };
                 loads.entry(loaded).and_modify(|load| *load = load.saturating_sub(self.weight(slice)));
             }
         }
@@ -65,7 +65,8 @@ impl Layout<'_> {
         for slice in slices {
             loop {
                 let chain = &self.chains[slice];
-                let held = chain.whole.iter().chain(&chain.filling).filter(|server| self.stays(**server)).count();
+                let held =
+                    chain.replicas.iter().chain(&chain.backfilling).filter(|server| self.stays(**server)).count();
                 if held >= self.wanted() {
                     break;
                 }
@@ -74,7 +75,7 @@ impl Layout<'_> {
                 let Some(server) = least.map(|(server, _)| *server) else { break };
                 let weight = self.weight(slice);
                 loads.entry(server).and_modify(|load| *load += weight);
-                self.chains[slice].filling.push(server);
+                self.chains[slice].backfilling.push(server);
                 changed = true;
             }
             changed |= self.let_go(slice);
@@ -85,29 +86,29 @@ impl Layout<'_> {
     /// Servers that leave let go of a slice that enough others hold all of.
     fn let_go(&mut self, slice: usize) -> bool {
         let wanted = self.wanted();
-        let staying = self.chains[slice].whole.iter().filter(|server| self.stays(**server)).count();
-        if staying < wanted || wanted == 0 || staying == self.chains[slice].whole.len() {
+        let staying = self.chains[slice].replicas.iter().filter(|server| self.stays(**server)).count();
+        if staying < wanted || wanted == 0 || staying == self.chains[slice].replicas.len() {
             return false;
         }
         let servers = self.servers;
-        self.chains[slice].whole.retain(|server| servers.binary_search(server).is_ok());
+        self.chains[slice].replicas.retain(|server| servers.binary_search(server).is_ok());
         true
     }
 
     /// A copy is whole: it stands behind the tail, which it was filled from, for whoever comes before has whatever those after it have.
     /// Whoever is to be replaced by it lets go.
     pub fn complete(&mut self, slice: usize, server: u32) {
-        self.chains[slice].filling.retain(|member| *member != server);
-        self.chains[slice].whole.push(server);
+        self.chains[slice].backfilling.retain(|member| *member != server);
+        self.chains[slice].replicas.push(server);
         self.let_go(slice);
-        if self.chains[slice].whole.len() <= self.copies {
+        if self.chains[slice].replicas.len() <= self.copies {
             return;
         }
         let loads = self.loads();
-        while self.chains[slice].whole.len() > self.copies {
-            let others = self.chains[slice].whole.iter().filter(|member| **member != server);
+        while self.chains[slice].replicas.len() > self.copies {
+            let others = self.chains[slice].replicas.iter().filter(|member| **member != server);
             let Some(loaded) = most_loaded(others, &loads) else { break };
-            self.chains[slice].whole.retain(|member| *member != loaded);
+            self.chains[slice].replicas.retain(|member| *member != loaded);
         }
     }
 
@@ -128,15 +129,15 @@ impl Layout<'_> {
                 if own >= share {
                     break;
                 }
-                if own + weight > share + share / TOLERANCE || chain.holds(*server) || !chain.filling.is_empty() {
+                if own + weight > share + share / TOLERANCE || chain.holds(*server) || !chain.backfilling.is_empty() {
                     continue;
                 }
                 // From whoever has the most, if that makes both more alike.
                 let rich = |member: &&u32| loads.get(member).is_some_and(|load| *load > share && *load > own + weight);
-                let Some(from) = most_loaded(chain.whole.iter().filter(rich), &loads) else { continue };
+                let Some(from) = most_loaded(chain.replicas.iter().filter(rich), &loads) else { continue };
                 loads.entry(*server).and_modify(|load| *load += weight);
                 loads.entry(from).and_modify(|load| *load -= weight);
-                self.chains[slice].filling.push(*server);
+                self.chains[slice].backfilling.push(*server);
                 changed = true;
             }
         }

@@ -22,9 +22,9 @@ impl Coordinator {
             self.news.push(News { node, what: "was told to leave: what it holds goes to others".to_owned() });
         }
         for chain in &mut self.chains {
-            let before = chain.filling.len();
-            chain.filling.retain(|member| *member != index);
-            self.changed |= chain.filling.len() < before;
+            let before = chain.backfilling.len();
+            chain.backfilling.retain(|member| *member != index);
+            self.changed |= chain.backfilling.len() < before;
         }
         self.repair();
     }

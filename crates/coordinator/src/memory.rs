@@ -183,7 +183,8 @@ impl Coordinator {
             NodeId::Server(index) | NodeId::Worker(index) => Some(*index),
         };
         let is_name = |node: &NodeId| index(node).is_some_and(|index| index < MOST_NODES);
-        let is_small = |chain: &Chain| chain.whole.iter().chain(&chain.filling).all(|server| *server < MOST_NODES);
+        let is_small =
+            |chain: &Chain| chain.replicas.iter().chain(&chain.backfilling).all(|server| *server < MOST_NODES);
         let is_kept = |node: &NodeId| self.seats.contains_key(node);
         let sources: BTreeSet<Source> = self.seats.values().map(|seat| seat.source).collect();
         let demands: [(bool, &str); 9] = [

@@ -22,7 +22,7 @@ impl Coordinator {
         let copies = (self.copies() as u32).min(servers);
         let chain = |slice: u32| {
             let head = (u64::from(slice) * u64::from(servers) / u64::from(slices)) as u32;
-            Chain { whole: (0..copies).map(|copy| (head + copy) % servers).collect(), filling: Vec::new() }
+            Chain { replicas: (0..copies).map(|copy| (head + copy) % servers).collect(), backfilling: Vec::new() }
         };
         (0..slices).map(chain).collect()
     }
@@ -50,14 +50,14 @@ impl Coordinator {
 
     /// Whether there is another whole copy of everything that a server holds.
     pub(super) fn has_copies(&self, server: u32) -> bool {
-        self.chains.iter().all(|chain| chain.whole.iter().any(|member| *member != server))
+        self.chains.iter().all(|chain| chain.replicas.iter().any(|member| *member != server))
     }
 
     /// A server is gone: its slices are their other copies'.
     pub(super) fn remove_server(&mut self, server: u32) {
         for chain in &mut self.chains {
-            chain.whole.retain(|member| *member != server);
-            chain.filling.retain(|member| *member != server);
+            chain.replicas.retain(|member| *member != server);
+            chain.backfilling.retain(|member| *member != server);
         }
         self.untold.remove(&NodeId::Server(server));
         // Whatever plan was on its way names somebody who is not there to adopt it.
@@ -69,7 +69,7 @@ impl Coordinator {
     /// Says so when everything has as many copies as it should, and had not.
     fn note_copies(&mut self) {
         let copies = self.copies();
-        let whole = self.chains.iter().all(|chain| chain.whole.len() >= copies && chain.filling.is_empty());
+        let whole = self.chains.iter().all(|chain| chain.replicas.len() >= copies && chain.backfilling.is_empty());
         if whole && !std::mem::replace(&mut self.is_whole, true) {
             let what = format!("has its copies: every slice is held by {copies} servers");
             self.news.push(News { node: NodeId::Coordinator, what });
@@ -110,14 +110,14 @@ impl Coordinator {
 
     /// Whether nothing is being filled, and nobody is about to leave.
     fn is_settled(&self) -> bool {
-        self.chains.iter().all(|chain| chain.filling.is_empty())
+        self.chains.iter().all(|chain| chain.backfilling.is_empty())
             && !self.seats.values().any(|seat| seat.leaving && !seat.gone)
     }
 
     /// A copy holds all of a table's slice. When it does of every table, it is part of the chain.
     pub(super) fn filled(&mut self, table: TableId, shard: ShardId, server: u32, plan: PlanNumber) {
         let slices = self.chains.len();
-        let fills = self.chains.get(shard.0 as usize).is_some_and(|chain| chain.filling.contains(&server));
+        let fills = self.chains.get(shard.0 as usize).is_some_and(|chain| chain.backfilling.contains(&server));
         if plan != self.plan.number || self.adoption.is_some() || !fills {
             return;
         }
@@ -142,7 +142,7 @@ impl Coordinator {
         let slices = self.chains.len();
         let first = self.tables.values().map(|table| table.slices(slices).1).max().unwrap_or(0);
         for slice in first..slices {
-            for server in self.chains[slice].filling.clone() {
+            for server in self.chains[slice].backfilling.clone() {
                 self.complete(slice, server);
             }
         }

@@ -304,7 +304,7 @@ fn what_servers_hold_unevenly_is_moved_when_it_is_worth_it_and_not_all_the_time(
         let (node, source) = members[server as usize];
         let now = Time(0) + Span::from_secs(seconds);
         said(coordinator, now, node, source, Control::Report { report: Box::new(report) });
-        coordinator.plan().chains.iter().filter(|chain| !chain.filling.is_empty()).count()
+        coordinator.plan().chains.iter().filter(|chain| !chain.backfilling.is_empty()).count()
     };
     // (when, who, bytes of each of its slices; slices that are on their way then)
     let cases = [
@@ -316,6 +316,6 @@ fn what_servers_hold_unevenly_is_moved_when_it_is_worth_it_and_not_all_the_time(
     for (seconds, server, bytes, moving) in cases {
         assert_eq!(report(&mut coordinator, seconds, server, bytes), moving, "second {seconds}");
     }
-    let moved = coordinator.plan().chains.iter().filter(|chain| chain.filling == [1]).count();
+    let moved = coordinator.plan().chains.iter().filter(|chain| chain.backfilling == [1]).count();
     assert_eq!(moved, 2, "from the first server to the second: {:?}", coordinator.plan().chains);
 }

@@ -8,7 +8,7 @@
 use crate::intake::frontier::Frontier;
 use crate::intake::stream::Stream;
 use crate::residual_rows::OwedRows;
-use crate::rows::pending_rows::Unborn;
+use crate::rows::pending_rows::PendingRows;
 use crate::shard::{AnyShard, Shard};
 use types::{Clock, NumberType, Position, ShardId, TableId, WorkerId};
 use update::Number;
@@ -16,7 +16,7 @@ use wire::{Field, Head, Keys, Payload, Push, Reader, WireError, Writes};
 
 /// One slice of one table, as it was when the slice's frontier reached a clock.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Image {
+pub struct ShardImage {
     /// Which checkpoint of the run it is for.
     pub checkpoint: u64,
     /// The clock.
@@ -32,16 +32,16 @@ pub struct Image {
     /// Numbers of one row: its weights and its updater's state.
     pub stride: usize,
     /// Where the rows stand.
-    pub places: Places,
+    pub places: ImagePositions,
     /// Row after row.
     pub rows: Payload,
     /// What else the shard knew: bytes of its own.
-    pub ledger: Vec<u8>,
+    pub metadata: Vec<u8>,
 }
 
 /// Where the rows of an image stand in their table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Places {
+pub enum ImagePositions {
     /// One after the other, as in a dense table.
     Run {
         /// Where the first stands.
@@ -53,7 +53,7 @@ pub enum Places {
     List(Vec<u64>),
 }
 
-impl Places {
+impl ImagePositions {
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -64,7 +64,7 @@ impl Places {
     }
 }
 
-impl Field for Image {
+impl Field for ShardImage {
     fn put(&self, out: &mut Vec<u8>) {
         (self.checkpoint, self.clock).put(out);
         (self.table, self.shard).put(out);
@@ -72,11 +72,11 @@ impl Field for Image {
         self.number.put(out);
         (self.stride as u64).put(out);
         match &self.places {
-            Places::Run { first, count } => (Some(*first), vec![*count]).put(out),
-            Places::List(list) => (None::<u64>, list.clone()).put(out),
+            ImagePositions::Run { first, count } => (Some(*first), vec![*count]).put(out),
+            ImagePositions::List(list) => (None::<u64>, list.clone()).put(out),
         }
         self.rows.bytes().to_vec().put(out);
-        self.ledger.put(out);
+        self.metadata.put(out);
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -87,8 +87,8 @@ impl Field for Image {
         let stride = u64::get(input)? as usize;
         let places: (Option<u64>, Vec<u64>) = Field::get(input)?;
         let places = match (places.0, &places.1[..]) {
-            (Some(first), [count]) => Places::Run { first, count: *count },
-            (None, _) => Places::List(places.1),
+            (Some(first), [count]) => ImagePositions::Run { first, count: *count },
+            (None, _) => ImagePositions::List(places.1),
             _ => return Err(WireError::Malformed("an image whose rows stand nowhere")),
         };
         let rows: Vec<u8> = Field::get(input)?;
@@ -96,12 +96,12 @@ impl Field for Image {
         let mut aligned = vec![0u64; rows.len().div_ceil(8)];
         bytemuck::cast_slice_mut(&mut aligned)[..rows.len()].copy_from_slice(&rows);
         let rows = Payload::new(aligned).slice(0..rows.len());
-        Ok(Self { checkpoint, clock, table, name, shard, number, stride, places, rows, ledger: Field::get(input)? })
+        Ok(Self { checkpoint, clock, table, name, shard, number, stride, places, rows, metadata: Field::get(input)? })
     }
 }
 
 /// The checkpoint that a shard was last asked for.
-pub(crate) struct Asked {
+pub(crate) struct RequestedCheckpoint {
     number: u64,
     clock: Clock,
     /// Whether every worker has left.
@@ -115,7 +115,7 @@ enum Copy {
     /// It cannot be made: the clock had passed.
     Missed,
     /// Made, and not taken.
-    Made(Box<Image>),
+    Made(Box<ShardImage>),
     /// Made, and taken.
     Taken,
 }
@@ -127,7 +127,7 @@ impl<T: Number> Shard<T> {
         if !self.spec.is_kept() || self.asked.as_ref().is_some_and(|asked| asked.number >= number) {
             return;
         }
-        self.asked = Some(Asked { number, clock, last, copy: Copy::Awaited });
+        self.asked = Some(RequestedCheckpoint { number, clock, last, copy: Copy::Awaited });
         if last && AnyShard::is_head(self) {
             for worker in (0..self.sources.len() as u32).map(WorkerId) {
                 self.frontier.leave(worker);
@@ -154,19 +154,19 @@ impl<T: Number> Shard<T> {
 
     /// The clock to copy at, if the frontier has come to it.
     pub(crate) fn copies_at(&self, frontier: Clock) -> Option<Clock> {
-        let awaited = |asked: &&Asked| asked.clock <= frontier && matches!(asked.copy, Copy::Awaited);
+        let awaited = |asked: &&RequestedCheckpoint| asked.clock <= frontier && matches!(asked.copy, Copy::Awaited);
         self.asked.as_ref().filter(awaited).map(|asked| asked.clock)
     }
 
     /// Copies everything, as it is now.
     pub(crate) fn copy(&mut self) {
-        let Some(Asked { number, clock, last, .. }) = self.asked else { return };
+        let Some(RequestedCheckpoint { number, clock, last, .. }) = self.asked else { return };
         let places = if self.rows.is_dense() {
-            Places::Run { first: self.placed.range.first.0, count: self.rows.len() as u64 }
+            ImagePositions::Run { first: self.placed.range.first.0, count: self.rows.len() as u64 }
         } else {
-            Places::List(self.rows.positions())
+            ImagePositions::List(self.rows.positions())
         };
-        let image = Image {
+        let image = ShardImage {
             checkpoint: number,
             clock,
             table: self.table,
@@ -176,21 +176,22 @@ impl<T: Number> Shard<T> {
             stride: self.rows.kept_width(),
             places,
             rows: Payload::new(self.rows.all_kept().to_vec()),
-            ledger: self.ledger(),
+            metadata: self.metadata(),
         };
-        self.asked = Some(Asked { number, clock, last, copy: Copy::Made(Box::new(image)) });
+        self.asked = Some(RequestedCheckpoint { number, clock, last, copy: Copy::Made(Box::new(image)) });
     }
 
     /// The copy, once, if it is this shard's to answer for: one whose lease has ended may lack what another was told. And not before
     /// the tail is as far: whoever took over earlier would answer for clocks before the checkpoint's, and have workers push in them
     /// what the copy lacks.
-    pub(crate) fn take_image(&mut self) -> Option<Image> {
+    pub(crate) fn take_image(&mut self) -> Option<ShardImage> {
         if !self.may_answer || !AnyShard::is_head(self) {
             return None;
         }
         let announced = self.announced();
-        let is_due =
-            |asked: &&mut Asked| matches!(asked.copy, Copy::Made(_)) && (asked.last || announced >= asked.clock);
+        let is_due = |asked: &&mut RequestedCheckpoint| {
+            matches!(asked.copy, Copy::Made(_)) && (asked.last || announced >= asked.clock)
+        };
         let asked = self.asked.as_mut().filter(is_due)?;
         match std::mem::replace(&mut asked.copy, Copy::Taken) {
             Copy::Made(image) => Some(*image),
@@ -209,8 +210,8 @@ impl<T: Number> Shard<T> {
     /// included: the plan's workers begin with that clock, and do it again.
     ///
     /// What workers had still to send is pushed once, as a contribution to that clock: so it arrives whoever takes part now.
-    pub(crate) fn restore(&mut self, clock: Clock, image: &Image, owed: &[OwedRows]) -> Result<(), String> {
-        let Image { number, stride, places, rows, ledger, .. } = image;
+    pub(crate) fn restore(&mut self, clock: Clock, image: &ShardImage, owed: &[OwedRows]) -> Result<(), String> {
+        let ShardImage { number, stride, places, rows, metadata, .. } = image;
         if *number != T::TYPE || *stride != self.rows.kept_width() {
             let (ours, width) = (T::TYPE, self.rows.kept_width());
             return Err(format!("its rows are {stride} numbers of type {number}, and the table's {width} of {ours}"));
@@ -219,7 +220,7 @@ impl<T: Number> Shard<T> {
         let values = values.ok_or("it has not as many rows as positions")?;
         self.put_image(places, values)?;
         let (sources, ranks) = (self.sources.clone(), self.ranks.clone());
-        self.take_ledger(ledger).map_err(|error| format!("its ledger is not one: {error}"))?;
+        self.take_metadata(metadata).map_err(|error| format!("its metadata is not one: {error}"))?;
         (self.sources, self.ranks) = (sources, ranks);
         self.streams = self.sources.iter().map(|_| Stream::default()).collect();
         self.frontier = Frontier::starting(clock, self.sources.iter().map(Option::is_some));
@@ -228,13 +229,13 @@ impl<T: Number> Shard<T> {
         self.held_examples.clear();
         self.leases.lose_open();
         self.failed.clear();
-        let (unborn, _) = self.unborn.parts();
-        self.unborn = Unborn::from_parts(&self.spec, (unborn, Vec::new()));
-        self.published.iter_mut().for_each(|published| published.start_over_at(self.plan));
+        let (pending_rows, _) = self.pending_rows.parts();
+        self.pending_rows = PendingRows::from_parts(&self.spec, (pending_rows, Vec::new()));
+        self.delta_log.iter_mut().for_each(|delta_log| delta_log.start_over_at(self.plan));
         self.receive(clock, owed)?;
         (self.told, self.told_exact) = (clock, true);
-        self.links.iter_mut().for_each(|links| links.announced = clock);
-        self.windows_begin();
+        self.peers.iter_mut().for_each(|peers| peers.announced = clock);
+        self.start_batches();
         Ok(())
     }
 
@@ -273,16 +274,16 @@ impl<T: Number> Shard<T> {
     }
 
     /// Rows as they are kept, from an image.
-    fn put_image(&mut self, places: &Places, values: &[T]) -> Result<(), String> {
+    fn put_image(&mut self, places: &ImagePositions, values: &[T]) -> Result<(), String> {
         let stride = self.rows.kept_width();
         let refused = |refusal: wire::Refusal| format!("its rows do not fit the table: {refusal:?}");
         let unequal = "its rows are not as many as its positions".to_owned();
         match places {
-            Places::Run { first, count } => {
+            ImagePositions::Run { first, count } => {
                 let resolved = self.rows.resolve_run(Position(*first), *count, true).map_err(refused)?;
                 self.rows.put_kept(&resolved, values).ok_or(unequal)
             }
-            Places::List(list) => {
+            ImagePositions::List(list) => {
                 let mut order: Vec<usize> = (0..list.len()).collect();
                 order.sort_unstable_by_key(|at| list[*at]);
                 let positions: Vec<u64> = order.iter().map(|at| list[*at]).collect();
@@ -297,6 +298,6 @@ impl<T: Number> Shard<T> {
     }
 }
 
-fn count_of(places: &Places, stride: usize) -> Option<usize> {
+fn count_of(places: &ImagePositions, stride: usize) -> Option<usize> {
     usize::try_from(places.count()).ok()?.checked_mul(stride)
 }

@@ -16,7 +16,7 @@ pub mod rows;
 mod server;
 mod shard;
 
-pub use checkpoint::{Image, Places};
+pub use checkpoint::{ImagePositions, ShardImage};
 pub use input::ServerInput;
 pub use residual_rows::OwedRows;
 pub use rows::key_lists::LIST_BYTES;

@@ -1,10 +1,11 @@
-//! A shard as data: everything that it knows beside its rows, and rows as they are kept. Copies, checkpoints and moves are made of these.
+//! A shard's metadata as bytes: everything it knows beside its rows, the once-only gate included.
+//! Replication batches and checkpoints carry it.
 
 use crate::intake::combine::{Combination, Held};
 use crate::intake::frontier::Frontier;
 use crate::intake::stream::Stream;
-use crate::leases::Pieces;
-use crate::rows::pending_rows::Unborn;
+use crate::leases::LeasedParts;
+use crate::rows::pending_rows::PendingRows;
 use crate::shard::Shard;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, Source, WorkerId};
@@ -12,7 +13,7 @@ use update::Number;
 use wire::{FailedClock, Field, Reader, WireError};
 
 /// Everything that a shard knows beside its rows and the sums that it holds.
-struct Ledger {
+struct ShardMetadata {
     sources: Vec<Option<Source>>,
     streams: Vec<Stream>,
     frontier: Frontier,
@@ -25,11 +26,11 @@ struct Ledger {
     rates: Vec<(Clock, f64)>,
     examples: u64,
     failed: Vec<FailedClock>,
-    unborn: (Vec<u64>, Vec<(Clock, Vec<u64>)>),
-    leases: Pieces,
+    pending_rows: (Vec<u64>, Vec<(Clock, Vec<u64>)>),
+    leases: LeasedParts,
 }
 
-impl Field for Ledger {
+impl Field for ShardMetadata {
     fn put(&self, out: &mut Vec<u8>) {
         self.sources.put(out);
         self.streams.put(out);
@@ -41,12 +42,12 @@ impl Field for Ledger {
         self.rates.put(out);
         self.examples.put(out);
         self.failed.put(out);
-        self.unborn.put(out);
+        self.pending_rows.put(out);
         self.leases.put(out);
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let ledger = Self {
+        let metadata = Self {
             sources: Field::get(input)?,
             streams: Field::get(input)?,
             frontier: Field::get(input)?,
@@ -57,25 +58,25 @@ impl Field for Ledger {
             rates: Field::get(input)?,
             examples: Field::get(input)?,
             failed: Field::get(input)?,
-            unborn: Field::get(input)?,
+            pending_rows: Field::get(input)?,
             leases: Field::get(input)?,
         };
-        if ledger.sources.len() != ledger.streams.len() {
-            return Err(WireError::Malformed("a ledger with as many streams as it has no workers"));
+        if metadata.sources.len() != metadata.streams.len() {
+            return Err(WireError::Malformed("a metadata with as many streams as it has no workers"));
         }
-        Ok(ledger)
+        Ok(metadata)
     }
 }
 
 impl<T: Number> Shard<T> {
     /// What the shard knows beside its rows and sums, as bytes.
-    pub(crate) fn ledger(&self) -> Vec<u8> {
+    pub(crate) fn metadata(&self) -> Vec<u8> {
         let failing = self.held.values().filter_map(|held| match held {
             Held::Failed(failed) => Some(failed.clone()),
             Held::Sum(_) => None,
         });
         let is_sum = |(clock, held): (&Clock, &Held<T>)| matches!(held, Held::Sum(_)).then_some(*clock);
-        let ledger = Ledger {
+        let metadata = ShardMetadata {
             sources: self.sources.clone(),
             streams: self.streams.clone(),
             frontier: self.frontier.clone(),
@@ -86,35 +87,35 @@ impl<T: Number> Shard<T> {
             rates: self.rows.rates().iter().map(|(clock, rate)| (*clock, *rate)).collect(),
             examples: self.rows.examples(),
             failed: self.failed.iter().cloned().collect(),
-            unborn: self.unborn.parts(),
+            pending_rows: self.pending_rows.parts(),
             leases: self.leases.clone(),
         };
         let mut bytes = Vec::new();
-        ledger.put(&mut bytes);
+        metadata.put(&mut bytes);
         bytes
     }
 
     /// Knows what these bytes tell, and nothing else.
-    pub(crate) fn take_ledger(&mut self, bytes: &[u8]) -> Result<(), WireError> {
-        let ledger = Ledger::get(&mut Reader(bytes))?;
-        let seated = (0..).map(WorkerId).zip(&ledger.sources);
+    pub(crate) fn take_metadata(&mut self, bytes: &[u8]) -> Result<(), WireError> {
+        let metadata = ShardMetadata::get(&mut Reader(bytes))?;
+        let seated = (0..).map(WorkerId).zip(&metadata.sources);
         self.ranks = seated.filter_map(|(worker, source)| source.map(|source| (source, worker))).collect();
-        self.sources = ledger.sources;
-        self.streams = ledger.streams;
-        self.frontier = ledger.frontier;
-        let sums: BTreeSet<Clock> = ledger.held.into_iter().collect();
+        self.sources = metadata.sources;
+        self.streams = metadata.streams;
+        self.frontier = metadata.frontier;
+        let sums: BTreeSet<Clock> = metadata.held.into_iter().collect();
         self.held.retain(|clock, held| sums.contains(clock) && matches!(held, Held::Sum(_)));
         for clock in sums {
             self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new(Vec::new())));
         }
-        self.held.extend(ledger.failing.into_iter().map(|failed| (failed.clock, Held::Failed(failed))));
+        self.held.extend(metadata.failing.into_iter().map(|failed| (failed.clock, Held::Failed(failed))));
         self.held_changes.retain(|clock, _| self.held.contains_key(clock));
-        self.held_examples = ledger.held_examples.into_iter().collect();
-        self.settings = ledger.settings.into_iter().collect();
-        self.rows.restore(ledger.examples, ledger.rates.into_iter().collect::<BTreeMap<_, _>>());
-        self.failed = ledger.failed.into_iter().collect::<VecDeque<_>>();
-        self.unborn = Unborn::from_parts(&self.spec, ledger.unborn);
-        self.leases = ledger.leases;
+        self.held_examples = metadata.held_examples.into_iter().collect();
+        self.settings = metadata.settings.into_iter().collect();
+        self.rows.restore(metadata.examples, metadata.rates.into_iter().collect::<BTreeMap<_, _>>());
+        self.failed = metadata.failed.into_iter().collect::<VecDeque<_>>();
+        self.pending_rows = PendingRows::from_parts(&self.spec, metadata.pending_rows);
+        self.leases = metadata.leases;
         Ok(())
     }
 
@@ -145,7 +146,7 @@ impl<T: Number> Shard<T> {
         if let Held::Sum(sum) = held {
             sum.set(width, rows, &resolved, values);
         }
-        // Known by position, too, for the time when this copy is the head.
+        // Known by position, too, for the time when this replica is the head.
         self.held_changes.entry(clock).or_default().extend(positions.iter().copied().zip(resolved.each()));
         Some(())
     }

@@ -4,7 +4,7 @@ pub(crate) mod active;
 pub(crate) mod parked;
 
 use crate::reads::parked::{ParkedRead, Parking};
-use crate::rows::resolve::{Stop, rows_of};
+use crate::rows::resolve::{NotApplied, rows_of};
 use crate::shard::Shard;
 use std::sync::Arc;
 use types::PARKED_READS;
@@ -22,7 +22,7 @@ impl<T: Number> Shard<T> {
         let admitted = exact && admits(self.announced()) && (self.may_answer || !bounded);
         if !admitted && admits(self.frontier.value()) {
             // It is only the copies that it waits for.
-            self.links.iter_mut().for_each(|links| links.gathered.needed = true);
+            self.peers.iter_mut().for_each(|peers| peers.open_batch.needed = true);
         }
         let has_own = self.streams[read.worker.0 as usize].finished() >= read.pull.after;
         if admitted && has_own {
@@ -38,7 +38,7 @@ impl<T: Number> Shard<T> {
                 self.counts.parked += 1;
                 self.counts.most_parked = self.counts.most_parked.max(self.parked.len() as u64);
             }
-            Parking::Known => {}
+            Parking::KnownList => {}
             Parking::Full => {
                 let refusal = Refusal::TooManyReads { most: PARKED_READS as u64 };
                 let (table, shard) = (self.table, self.placed.shard);
@@ -59,8 +59,8 @@ impl<T: Number> Shard<T> {
             }
             Err(stop) => {
                 let refusal = match stop {
-                    Stop::Refuse(refusal) => refusal,
-                    Stop::UnknownKeys(signature) => Refusal::UnknownKeys { signature },
+                    NotApplied::Refuse(refusal) => refusal,
+                    NotApplied::UnknownKeys(signature) => Refusal::UnknownKeys { signature },
                 };
                 let request = read.pull.request;
                 Message::PullRefused(PullRefused { table: self.table, shard: self.placed.shard, request, refusal })
@@ -82,7 +82,7 @@ impl<T: Number> Shard<T> {
         })
     }
 
-    fn collect(&mut self, read: &ParkedRead, released_by: Option<WorkerId>) -> Result<Pulled, Stop> {
+    fn collect(&mut self, read: &ParkedRead, released_by: Option<WorkerId>) -> Result<Pulled, NotApplied> {
         let pull = &read.pull;
         match pull.wants {
             Wants::Values => {}
@@ -93,7 +93,7 @@ impl<T: Number> Shard<T> {
         let mut positions = Payload::EMPTY;
         let mut more = None;
         let subscribes = pull.subscribe && self.spec.consistency.is_eager() && pull.keys.count().is_some();
-        let joins = pull.steps.is_some() && self.published.is_some() && pull.keys.count().is_some();
+        let joins = pull.steps.is_some() && self.delta_log.is_some() && pull.keys.count().is_some();
         let mut read_rows = Vec::new();
         let (resolved, count) = match &pull.keys {
             KeyPart::Scan { range } => {
@@ -107,7 +107,7 @@ impl<T: Number> Shard<T> {
                 let create = self.rows.reads_create();
                 let (resolved, list) = self.resolve(keys, create)?;
                 if create {
-                    self.unborn.read(rows_of(keys, list.as_ref(), &resolved).map(|(position, _)| position));
+                    self.pending_rows.read(rows_of(keys, list.as_ref(), &resolved).map(|(position, _)| position));
                 }
                 if subscribes || joins {
                     read_rows = rows_of(keys, list.as_ref(), &resolved).collect();
@@ -121,11 +121,11 @@ impl<T: Number> Shard<T> {
         let mut values = self.pool.take(count * row_bytes);
         self.rows.read(self.frontier.value(), resolved.slots(), values.numbers_mut::<T>());
         let chain = match self.spec.cache {
-            _ if joins => self.published.as_mut().and_then(|published| {
+            _ if joins => self.delta_log.as_mut().and_then(|delta_log| {
                 let positions: Vec<u64> = read_rows.iter().map(|(position, _)| *position).collect();
                 let begun = self.held.last_key_value().map_or(Clock(0), |(clock, _)| clock.next());
-                // Only tables of f32 are published.
-                published.join(begun, &positions, bytemuck::cast_slice_mut(values.numbers_mut::<T>()))
+                // Only tables of f32 are delta_log.
+                delta_log.join(begun, &positions, bytemuck::cast_slice_mut(values.numbers_mut::<T>()))
             }),
             CacheSpec::Rows { max_rows } if subscribes => {
                 let announced = self.announced();

@@ -7,7 +7,7 @@ mod serving_lease;
 #[cfg(test)]
 mod tests;
 
-use crate::checkpoint::Image;
+use crate::checkpoint::ShardImage;
 use crate::rows::key_lists::LIST_BYTES;
 use crate::shard::{AnyShard, ShardCounts};
 pub use checkpoints::Restored;
@@ -65,7 +65,7 @@ pub struct Server {
     /// The checkpoint that was last asked for: its number and its clock.
     checkpoint: Option<(u64, Clock, bool)>,
     /// Copies made for it that nobody has taken.
-    images: Vec<Image>,
+    images: Vec<ShardImage>,
     /// By data set: leases that are over, which shards may forget when they come to a clock.
     forgetting: BTreeMap<u32, Forgetting>,
 }
@@ -177,7 +177,7 @@ impl Server {
         };
         self.touched.push(name);
         match message {
-            Message::Replica(replica) => return shard.replica(now, &head, replica, out),
+            Message::ReplicaChunk(replica) => return shard.replica(now, &head, replica, out),
             Message::Replicated(replicated) => return shard.replicated(now, &head, &replicated, out),
             // The worker goes by a plan that is older than this server's. It asks again when it has the new one.
             _ if !shard.is_head() => return,
@@ -298,7 +298,7 @@ fn shard_of(message: &Message) -> Option<(TableId, ShardId)> {
         Message::Tune(tune) => Some((tune.table, tune.shard)),
         Message::Pull(pull) => Some((pull.table, pull.shard)),
         Message::Refreshed(receipt) => Some((receipt.table, receipt.shard)),
-        Message::Replica(replica) => Some((replica.table, replica.shard)),
+        Message::ReplicaChunk(replica) => Some((replica.table, replica.shard)),
         Message::Replicated(replicated) => Some((replicated.table, replicated.shard)),
         _ => None,
     }

@@ -1,9 +1,9 @@
 //! One shard: the once-only gate, the combine rule, the updater, the frontier, and the reads that wait for it.
 
-use crate::checkpoint::Asked;
-use crate::checkpoint::Image;
-use crate::follow::replica::peers::Links;
-use crate::follow::replica::peers::Role;
+use crate::checkpoint::RequestedCheckpoint;
+use crate::checkpoint::ShardImage;
+use crate::follow::replica::peers::ChainRole;
+use crate::follow::replica::peers::Peers;
 use crate::intake::combine::Held;
 use crate::intake::decode::unpacked;
 use crate::intake::frontier::Frontier;
@@ -14,18 +14,18 @@ use crate::rows::{Rows, RowsError};
 use codec::{Meter, PayloadDecoder, PayloadEncoder, Stopwatch, TableCodecs};
 use wire::Outbox;
 
-use crate::follow::deltas::Published;
+use crate::follow::deltas::DeltaLog;
 use crate::follow::subscribers::Subscribers;
 use crate::intake::stream::Stream;
-use crate::leases::Pieces;
+use crate::leases::LeasedParts;
 use crate::reads::parked::{Parked, ParkedRead};
-use crate::rows::pending_rows::Unborn;
-use crate::rows::resolve::Stop;
+use crate::rows::pending_rows::PendingRows;
+use crate::rows::resolve::NotApplied;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, Combine, Measured, Placed, Plan, PlanNumber, Source, Span, TableId, TableSpec, Time, WorkerId};
 use update::{Number, Registry};
 use wire::{
-    Acked, FailedClock, Frame, Head, Marker, Message, Pool, Pull, PullRefused, Push, Refreshed, Refusal, Replica,
+    Acked, FailedClock, Frame, Head, Marker, Message, Pool, Pull, PullRefused, Push, Refreshed, Refusal, ReplicaChunk,
     Replicated, ResendReason, Tune, Waiting, Writes,
 };
 
@@ -81,7 +81,7 @@ pub trait AnyShard: Send {
     /// A setting changes.
     fn tune(&mut self, head: &Head, tune: &Tune, out: &mut Outbox);
     /// Takes this part in the chain of its slice by a plan; `whole` where the plan says that it holds everything.
-    fn take_part(&mut self, plan: PlanNumber, role: Role, whole: bool, now: Time, out: &mut Outbox);
+    fn take_part(&mut self, plan: PlanNumber, role: ChainRole, whole: bool, now: Time, out: &mut Outbox);
     /// Goes by another plan: the frontier waits for those who count in it. Returns where it stands.
     fn adopt(&mut self, plan: &Plan, now: Time, out: &mut Outbox) -> Clock;
     /// Whether it answers for its slice.
@@ -89,7 +89,7 @@ pub trait AnyShard: Send {
     /// Whether it may acknowledge and answer, as the head.
     fn answer(&mut self, may: bool, out: &mut Outbox);
     /// What has changed at the head of the chain.
-    fn replica(&mut self, now: Time, head: &Head, replica: Replica, out: &mut Outbox);
+    fn replica(&mut self, now: Time, head: &Head, replica: ReplicaChunk, out: &mut Outbox);
     /// What copies hold.
     fn replicated(&mut self, now: Time, head: &Head, replicated: &Replicated, out: &mut Outbox);
     /// Forgets leases of a data set that are over, if the frontier is at `clock`. Says whether it is.
@@ -99,12 +99,12 @@ pub trait AnyShard: Send {
     /// A checkpoint of this number is to hold the shard as of this clock; the last one, as it is when every worker has left.
     fn checkpoint(&mut self, number: u64, clock: Clock, last: bool);
     /// The copy that was made for it, once, if this is for the shard to say.
-    fn take_image(&mut self) -> Option<Image>;
+    fn take_image(&mut self) -> Option<ShardImage>;
     /// The checkpoint whose clock has passed without a copy, and where the frontier stands.
     fn missed(&self) -> Option<(u64, Clock)>;
     /// Is as it was at the clock of a checkpoint, with the plan's workers about to begin that clock. Says in words why it cannot be.
     /// What workers owed its rows is pushed to them, as one contribution to that clock.
-    fn restore(&mut self, clock: Clock, image: &Image, owed: &[OwedRows]) -> Result<(), String>;
+    fn restore(&mut self, clock: Clock, image: &ShardImage, owed: &[OwedRows]) -> Result<(), String>;
     /// The frontier.
     fn frontier(&self) -> Clock;
     /// One part of a read.
@@ -117,7 +117,7 @@ pub trait AnyShard: Send {
     fn tick(&mut self, now: Time, out: &mut Outbox);
     /// Workers that reads wait for here.
     fn waited_for(&self) -> Vec<WorkerId>;
-    /// Where it sends windows: after how long one is sent again, and how long they take.
+    /// Where it sends batches: after how long one is sent again, and how long they take.
     fn resends(&self) -> Option<(Span, Measured)>;
     /// What it has done so far.
     fn counts(&self) -> ShardCounts;
@@ -171,16 +171,16 @@ pub(crate) struct Shard<T: Number> {
     pub(crate) held_examples: BTreeMap<Clock, u64>,
     /// For eager tables: positions and slots of the rows that each held clock will change.
     pub(crate) held_changes: BTreeMap<Clock, BTreeMap<u64, u32>>,
-    pub(crate) unborn: Unborn,
+    pub(crate) pending_rows: PendingRows,
     /// What is held of leases.
-    pub(crate) leases: Pieces,
+    pub(crate) leases: LeasedParts,
     /// Clocks from the frontier on for which a setting is kept.
     pub(crate) settings: BTreeSet<Clock>,
     pub(crate) failed: VecDeque<FailedClock>,
     pub(crate) lists: KeyLists,
     pub(crate) subscribers: Subscribers,
     /// Where a lossy codec shrinks what is read.
-    pub(crate) published: Option<Published>,
+    pub(crate) delta_log: Option<DeltaLog>,
     /// Where an exact one does.
     pub(crate) encoder: Option<PayloadEncoder>,
     pub(crate) decoder: PayloadDecoder,
@@ -192,9 +192,9 @@ pub(crate) struct Shard<T: Number> {
     pub(crate) pool: Pool,
     pub(crate) counts: ShardCounts,
     /// Its place in a chain, where it is not alone.
-    pub(crate) links: Option<Links>,
-    /// The last window that it holds all of.
-    pub(crate) window: u64,
+    pub(crate) peers: Option<Peers>,
+    /// The last replication batch that it holds all of.
+    pub(crate) batch: u64,
     /// Whether the plan counts this copy as whole.
     pub(crate) whole: bool,
     /// The frontier that workers were last told of, and whether rows were exactly those of it.
@@ -203,7 +203,7 @@ pub(crate) struct Shard<T: Number> {
     /// Whether it may acknowledge and answer, as the head.
     pub(crate) may_answer: bool,
     /// The checkpoint that it was last asked for.
-    pub(crate) asked: Option<Asked>,
+    pub(crate) asked: Option<RequestedCheckpoint>,
     pub(crate) now: Time,
 }
 
@@ -231,13 +231,13 @@ impl<T: Number> Shard<T> {
             held: BTreeMap::new(),
             held_examples: BTreeMap::new(),
             held_changes: BTreeMap::new(),
-            unborn: Unborn::new(spec),
-            leases: Pieces::default(),
+            pending_rows: PendingRows::new(spec),
+            leases: LeasedParts::default(),
             settings: BTreeSet::new(),
             failed: VecDeque::new(),
             lists: KeyLists::new(terms.list_bytes),
             subscribers: Subscribers::default(),
-            published: Published::new(spec, &codecs, workers, seed, terms.stopwatch),
+            delta_log: DeltaLog::new(spec, &codecs, workers, seed, terms.stopwatch),
             encoder: exact.map(|chain| PayloadEncoder::new(chain, spec.number, width, seed, terms.stopwatch)),
             decoder: PayloadDecoder::default(),
             stopwatch: terms.stopwatch,
@@ -245,8 +245,8 @@ impl<T: Number> Shard<T> {
             active: ActiveSet::of(spec),
             pool: terms.pool.clone(),
             counts: ShardCounts::default(),
-            links: None,
-            window: 0,
+            peers: None,
+            batch: 0,
             whole: true,
             told: Clock(0),
             told_exact: true,
@@ -290,7 +290,7 @@ impl<T: Number> Shard<T> {
 
     /// Whether it has to be known which rows a clock changes.
     pub(crate) fn tracks_changes(&self) -> bool {
-        self.spec.consistency.is_eager() || self.published.is_some() || self.links.is_some()
+        self.spec.consistency.is_eager() || self.delta_log.is_some() || self.peers.is_some()
     }
 
     pub(crate) fn say(&self, to: WorkerId, message: Message, out: &mut Outbox) {
@@ -303,10 +303,10 @@ impl<T: Number> Shard<T> {
         self.lists.renumber(&moves);
         self.subscribers.renumber(&moves);
         self.active.iter_mut().for_each(|active| active.renumber(&moves));
-        if let Some(links) = &mut self.links {
-            links.gathered.renumber(&moves);
-            let fillings = links.children.iter_mut().filter_map(|child| child.filling.as_mut());
-            fillings.for_each(|filling| filling.renumber(&moves));
+        if let Some(peers) = &mut self.peers {
+            peers.open_batch.renumber(&moves);
+            let backfills = peers.receivers.iter_mut().filter_map(|receiver| receiver.backfill.as_mut());
+            backfills.for_each(|backfill| backfill.renumber(&moves));
         }
         for held in self.held.values_mut() {
             if let Held::Sum(sum) = held {
@@ -323,32 +323,32 @@ impl<T: Number> AnyShard for Shard<T> {
     fn push(&mut self, now: Time, head: &Head, push: Push, out: &mut Outbox) {
         self.now = now;
         let Some(worker) = self.gate(head, push.settled, out) else { return };
-        let (piece, writes) = (push.writes.lease(), push.writes);
-        if let Some(clock) = piece.and_then(|piece| self.leases.held_in(piece)) {
+        let (part, writes) = (push.writes.lease(), push.writes);
+        if let Some(clock) = part.and_then(|part| self.leases.held_in(part)) {
             // It counts once, and its examples with it.
             self.counts.held_already += 1;
             return self.finish(worker, Some(Refusal::AlreadyHeld { clock }), out);
         }
-        let in_time = self.check_clock(worker, head.clock).and_then(|()| self.check_lease(piece.is_some()));
+        let in_time = self.check_clock(worker, head.clock).and_then(|()| self.check_lease(part.is_some()));
         let decoded = in_time.and_then(|()| self.check_writes(writes)).and_then(|()| self.decode(head.codecs, push));
         let done = decoded.and_then(|push| match writes {
             Writes::Gradients { .. } => self.contribute(head, &push),
             Writes::Rows => self.put_in_place(head, &push),
         });
-        if !matches!(done, Err(Stop::UnknownKeys(_) | Stop::Refuse(Refusal::TooManyLeases { .. }))) {
+        if !matches!(done, Err(NotApplied::UnknownKeys(_) | NotApplied::Refuse(Refusal::TooManyLeases { .. }))) {
             // A refusal is for good, too: a second run of the lease would hear the same.
             let is_open = matches!(self.spec.combine, Combine::Clock(_)) && head.clock >= self.frontier.value();
-            piece.into_iter().for_each(|piece| self.leases.hold(piece, is_open.then_some(head.clock)));
+            part.into_iter().for_each(|part| self.leases.hold(part, is_open.then_some(head.clock)));
         }
         match done {
             Ok(()) => {
                 self.counts.parts += 1;
                 self.finish(worker, None, out);
             }
-            Err(Stop::UnknownKeys(signature)) => {
+            Err(NotApplied::UnknownKeys(signature)) => {
                 self.ask_again(worker, ResendReason::UnknownKeys { signature }, out);
             }
-            Err(Stop::Refuse(refusal)) => {
+            Err(NotApplied::Refuse(refusal)) => {
                 self.counts.refused += 1;
                 // They were seen, and other shards count them: pushes before this one may have left them to it.
                 match self.spec.combine {
@@ -390,9 +390,9 @@ impl<T: Number> AnyShard for Shard<T> {
         self.finish(worker, refusal, out);
     }
 
-    fn take_part(&mut self, plan: PlanNumber, role: Role, whole: bool, now: Time, out: &mut Outbox) {
+    fn take_part(&mut self, plan: PlanNumber, role: ChainRole, whole: bool, now: Time, out: &mut Outbox) {
         (self.plan, self.whole, self.now) = (plan, whole, now);
-        if self.links.is_none() && !role.is_alone() {
+        if self.peers.is_none() && !role.is_alone() {
             // From now on it has to be known by position which rows change.
             self.lists.clear();
         }
@@ -409,10 +409,10 @@ impl<T: Number> AnyShard for Shard<T> {
     }
 
     fn is_head(&self) -> bool {
-        self.links.as_ref().is_none_or(Links::is_head)
+        self.peers.as_ref().is_none_or(Peers::is_head)
     }
 
-    fn replica(&mut self, now: Time, head: &Head, replica: Replica, out: &mut Outbox) {
+    fn replica(&mut self, now: Time, head: &Head, replica: ReplicaChunk, out: &mut Outbox) {
         self.now = now;
         Shard::replica(self, head.from, replica, out);
     }
@@ -431,14 +431,14 @@ impl<T: Number> AnyShard for Shard<T> {
     }
 
     fn hurries(&self) -> bool {
-        self.links.as_ref().is_some_and(Links::hurries)
+        self.peers.as_ref().is_some_and(Peers::hurries)
     }
 
     fn checkpoint(&mut self, number: u64, clock: Clock, last: bool) {
         Shard::checkpoint(self, number, clock, last);
     }
 
-    fn take_image(&mut self) -> Option<Image> {
+    fn take_image(&mut self) -> Option<ShardImage> {
         Shard::take_image(self)
     }
 
@@ -446,7 +446,7 @@ impl<T: Number> AnyShard for Shard<T> {
         Shard::missed(self)
     }
 
-    fn restore(&mut self, clock: Clock, image: &Image, owed: &[OwedRows]) -> Result<(), String> {
+    fn restore(&mut self, clock: Clock, image: &ShardImage, owed: &[OwedRows]) -> Result<(), String> {
         Shard::restore(self, clock, image, owed)
     }
 
@@ -473,7 +473,7 @@ impl<T: Number> AnyShard for Shard<T> {
             }
         }
         self.note_progress();
-        self.close_window(out);
+        self.close_batch(out);
         self.frontier.value()
     }
 
@@ -506,7 +506,7 @@ impl<T: Number> AnyShard for Shard<T> {
 
     fn settle(&mut self, now: Time, out: &mut Outbox) {
         self.now = now;
-        self.close_window(out);
+        self.close_batch(out);
         if !self.may_answer || !AnyShard::is_head(self) {
             return;
         }
@@ -536,12 +536,12 @@ impl<T: Number> AnyShard for Shard<T> {
     }
 
     fn resends(&self) -> Option<(Span, Measured)> {
-        self.links.as_ref().and_then(Links::resends)
+        self.peers.as_ref().and_then(Peers::resends)
     }
 
     fn meters(&self) -> [Meter; 2] {
         let mut downward = Meter::default();
-        self.published.iter().for_each(|published| downward.add(published.meter()));
+        self.delta_log.iter().for_each(|delta_log| downward.add(delta_log.meter()));
         self.encoder.iter().for_each(|encoder| downward.add(encoder.meter()));
         [self.decoded, downward]
     }

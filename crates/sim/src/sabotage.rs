@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use types::{Clock, Combine, NumberType, ShardId, TableId};
-use wire::{Acked, Control, Frame, Head, Message, Payload, Piece, Push, Refusal, Replicated, Writes};
+use wire::{Acked, ChunkContents, Control, Frame, Head, Message, Payload, Push, Refusal, Replicated, Writes};
 
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,22 +120,22 @@ impl Sabotage {
                 pulled.positions = Payload::new(vec![0u8; pulled.positions.len()]);
             }
             (Self::TuneLate, Message::Tune(tune)) => tune.at = tune.at.next(),
-            (Self::AcknowledgeForTheTail, Message::Replica(replica)) if replica.filling.is_none() => {
-                sent = replica.window % 3 != 0;
-                if let Piece::Ledger { .. } = replica.what {
-                    let (table, shard, through) = (replica.table, replica.shard, replica.window);
-                    let replicated = Replicated { table, shard, through, filling: None };
+            (Self::AcknowledgeForTheTail, Message::ReplicaChunk(replica)) if replica.backfill.is_none() => {
+                sent = replica.batch % 3 != 0;
+                if let ChunkContents::Metadata { .. } = replica.contents {
+                    let (table, shard, through) = (replica.table, replica.shard, replica.batch);
+                    let replicated = Replicated { table, shard, through, backfill: None };
                     let reply = Head { plan: head.plan, ..Head::plain(head.to, head.from) };
                     heard = Some(Frame { head: reply, message: Message::Replicated(replicated) });
                 }
             }
-            (Self::ForgetTheWindow, Message::Replica(replica)) => {
-                if let Piece::Ledger { bytes } = &mut replica.what {
+            (Self::ForgetTheWindow, Message::ReplicaChunk(replica)) => {
+                if let ChunkContents::Metadata { bytes } = &mut replica.contents {
                     forget_last(bytes);
                 }
             }
-            (Self::JoinUnequalWindows, Message::Replica(replica)) if replica.filling.is_some() => {
-                if let Piece::Ledger { bytes } = &mut replica.what {
+            (Self::JoinUnequalWindows, Message::ReplicaChunk(replica)) if replica.backfill.is_some() => {
+                if let ChunkContents::Metadata { bytes } = &mut replica.contents {
                     let known = streams.ledgers.entry(replica.table).or_default();
                     known.insert(replica.shard, bytes.clone());
                     let other = known.iter().find(|(shard, _)| **shard != replica.shard);

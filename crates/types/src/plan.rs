@@ -26,22 +26,22 @@ pub struct Plan {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     /// Those that hold all of it: the head, which answers, first, and the tail, which acknowledges, last.
-    pub whole: Vec<u32>,
+    pub replicas: Vec<u32>,
     /// Those that are being filled, from the head.
-    pub filling: Vec<u32>,
+    pub backfilling: Vec<u32>,
 }
 
 impl Chain {
     /// The server that answers for the slice.
     #[must_use]
     pub fn head(&self) -> Option<NodeId> {
-        self.whole.first().copied().map(NodeId::Server)
+        self.replicas.first().copied().map(NodeId::Server)
     }
 
     /// Whether a server has anything of the slice.
     #[must_use]
     pub fn holds(&self, server: u32) -> bool {
-        self.whole.contains(&server) || self.filling.contains(&server)
+        self.replicas.contains(&server) || self.backfilling.contains(&server)
     }
 }
 
@@ -60,13 +60,13 @@ impl Plan {
     /// Whether any slice is held by more than one server.
     #[must_use]
     pub fn has_copies(&self) -> bool {
-        self.chains.iter().any(|chain| chain.whole.len() > 1)
+        self.chains.iter().any(|chain| chain.replicas.len() > 1)
     }
 
     /// The plan of a run in which each server holds one slice, alone.
     #[must_use]
     pub fn first(servers: u32, workers: Vec<Source>) -> Self {
-        let chains = (0..servers).map(|server| Chain { whole: vec![server], filling: Vec::new() }).collect();
+        let chains = (0..servers).map(|server| Chain { replicas: vec![server], backfilling: Vec::new() }).collect();
         Self { number: PlanNumber(1), chains, workers: workers.into_iter().map(Some).collect() }
     }
 
@@ -97,7 +97,7 @@ impl Plan {
     /// Every server that holds something, in order, once.
     #[must_use]
     pub fn servers(&self) -> Vec<u32> {
-        let held = self.chains.iter().flat_map(|chain| chain.whole.iter().chain(&chain.filling));
+        let held = self.chains.iter().flat_map(|chain| chain.replicas.iter().chain(&chain.backfilling));
         let mut servers: Vec<u32> = held.copied().collect();
         servers.sort_unstable();
         servers.dedup();

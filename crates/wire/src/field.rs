@@ -222,7 +222,7 @@ variants!(UpdaterSpec {
 });
 fields!(TableSpec { name, number, shape, width, initial, consistency, combine, updater, cache, codecs });
 fields!(Codecs { up, down });
-fields!(Chain { whole, filling });
+fields!(Chain { replicas, backfilling });
 fields!(Measured { mean, deviation, count });
 fields!(Plan { number, chains, workers });
 

@@ -268,7 +268,7 @@ mod tests {
             shard: ShardId(1),
             settled: 2,
             number: NumberType::F32,
-            writes: Writes::Gradients { lease: Some(crate::LeasedPiece { set: 1, lease: 12, piece: 3 }) },
+            writes: Writes::Gradients { lease: Some(crate::LeasedPart { set: 1, lease: 12, part: 3 }) },
             keys: keys.in_full(),
             values,
         };

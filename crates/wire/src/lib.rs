@@ -29,8 +29,8 @@ pub use keys::{KeyError, KeyPart, Keys, Signature, Slice};
 pub use leader::Leader;
 pub use loan::lend;
 pub use message::{
-    Acked, Control, FailedClock, LeaseTerms, LeasedPiece, Marker, Member, MemberStatus, Message, Piece, Pull,
-    PullRefused, Pulled, Push, READ_WHOLE, Refresh, Refreshed, Refusal, Refused, Replica, Replicated, Report, Resend,
-    ResendReason, Role, Standing, Status, Step, Timeout, Tune, Waiting, Wants, Writes,
+    Acked, ChunkContents, Control, FailedClock, LeaseTerms, LeasedPart, Marker, Member, MemberStatus, Message, Pull,
+    PullRefused, Pulled, Push, READ_WHOLE, Refresh, Refreshed, Refusal, Refused, ReplicaChunk, Replicated, Report,
+    Resend, ResendReason, Role, Standing, Status, Step, Timeout, Tune, Waiting, Wants, Writes,
 };
 pub use outbox::Outbox;

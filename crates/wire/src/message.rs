@@ -10,9 +10,9 @@ mod stream;
 pub use control::{Control, LeaseTerms, Member, Role};
 pub use read::{FailedClock, Pull, PullRefused, Pulled, READ_WHOLE, Refresh, Refreshed, Step, Waiting, Wants};
 pub use refusal::Refusal;
-pub use replica::{Piece, Replica, Replicated};
+pub use replica::{ChunkContents, ReplicaChunk, Replicated};
 pub use status::{MemberStatus, Report, Standing, Status, Timeout};
-pub use stream::{Acked, LeasedPiece, Marker, Push, Refused, Resend, ResendReason, Tune, Writes};
+pub use stream::{Acked, LeasedPart, Marker, Push, Refused, Resend, ResendReason, Tune, Writes};
 
 use crate::Payload;
 use crate::field::{Field, Reader};
@@ -46,7 +46,7 @@ pub enum Message {
     /// Shard to worker: what published rows change by.
     Step(Step),
     /// Head to the next of its chain, and on: what changed.
-    Replica(Replica),
+    ReplicaChunk(ReplicaChunk),
     /// And back: it is held.
     Replicated(Replicated),
     /// Everything about membership, tables and barriers.
@@ -70,7 +70,7 @@ impl Message {
             Self::Refreshed(_) => 10,
             Self::Control(_) => 11,
             Self::Step(_) => 12,
-            Self::Replica(_) => 13,
+            Self::ReplicaChunk(_) => 13,
             Self::Replicated(_) => 14,
         }
     }
@@ -84,7 +84,7 @@ impl Message {
             Self::Pull(pull) => [pull.keys.payload().unwrap_or(NONE), NONE],
             Self::Pulled(pulled) => [&pulled.positions, &pulled.values],
             Self::Refresh(refresh) => [&refresh.positions, &refresh.values],
-            Self::Replica(replica) => [&replica.positions, &replica.values],
+            Self::ReplicaChunk(replica) => [&replica.positions, &replica.values],
             Self::Step(step) => [step.keys.payload().unwrap_or(NONE), &step.values],
             _ => [NONE, NONE],
         }
@@ -105,7 +105,7 @@ impl Message {
             Self::Refreshed(refreshed) => refreshed.put(out),
             Self::Control(control) => control.put(out),
             Self::Step(step) => step.put(out),
-            Self::Replica(replica) => replica.put(out),
+            Self::ReplicaChunk(replica) => replica.put(out),
             Self::Replicated(replicated) => replicated.put(out),
         }
     }
@@ -127,7 +127,7 @@ impl Message {
             10 => Self::Refreshed(Field::get(input)?),
             11 => Self::Control(Field::get(input)?),
             12 => Self::Step(Step::get(input, payloads)?),
-            13 => Self::Replica(Replica::get(input, payloads)?),
+            13 => Self::ReplicaChunk(ReplicaChunk::get(input, payloads)?),
             14 => Self::Replicated(Field::get(input)?),
             _ => return Err(WireError::Malformed("an unknown kind of message")),
         };

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use types::{Clock, TableId, Time};
 use wire::Outbox;
-use wire::{Control, Keys, LeaseTerms, LeasedPiece, Payload};
+use wire::{Control, Keys, LeaseTerms, LeasedPart, Payload};
 
 /// Leases that a worker was given.
 ///
@@ -136,7 +136,7 @@ impl Leases {
 /// One part of a push of a lease.
 pub(super) struct PiecePart {
     pub rows: Range<usize>,
-    pub piece: LeasedPiece,
+    pub piece: LeasedPart,
     pub examples: u64,
 }
 
@@ -221,10 +221,10 @@ impl Worker {
     ) -> Result<(), TableFailure> {
         self.check_lease(lease)?;
         let lesson = self.leases.lessons.entry(lease).or_default();
-        let mut last: Vec<(TableId, usize, LeasedPiece, u64)> = Vec::new();
+        let mut last: Vec<(TableId, usize, LeasedPart, u64)> = Vec::new();
         for (table, shards) in &mut lesson.shards {
             for (shard, (next, untold)) in shards.iter_mut().enumerate().filter(|(_, (_, untold))| *untold > 0) {
-                let piece = LeasedPiece { set: lease.set, lease: lease.number, piece: *next };
+                let piece = LeasedPart { set: lease.set, lease: lease.number, part: *next };
                 last.push((*table, shard, piece, std::mem::take(untold)));
             }
         }
@@ -281,7 +281,7 @@ impl Worker {
         for ((next, untold), ranges) in counts.iter_mut().zip(by_shard) {
             *untold = untold.saturating_add(batch.examples);
             for rows in ranges {
-                let piece = LeasedPiece { set: lease.set, lease: lease.number, piece: *next };
+                let piece = LeasedPart { set: lease.set, lease: lease.number, part: *next };
                 *next += 1;
                 parts.push(PiecePart { rows, piece, examples: std::mem::take(untold) });
             }

@@ -11,7 +11,7 @@ use codec::Formats;
 use std::ops::Range;
 use types::{Combine, Consistency, TableId, Time};
 use wire::Outbox;
-use wire::{Keys, LeasedPiece, Payload, Slice, Writes};
+use wire::{Keys, LeasedPart, Payload, Slice, Writes};
 
 /// Rows of one shard, as they are to be sent.
 pub(super) struct PushedPart {
@@ -118,7 +118,7 @@ impl Worker {
         id: TableId,
         keys: Slice,
         values: Payload,
-        leased: Option<(LeasedPiece, u64)>,
+        leased: Option<(LeasedPart, u64)>,
         out: &mut Outbox,
     ) {
         let Some(table) = self.tables.get_mut(&id) else { return };

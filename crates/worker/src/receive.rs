@@ -88,7 +88,7 @@ impl Worker {
             | Message::Tune(_)
             | Message::Pull(_)
             | Message::Refreshed(_)
-            | Message::Replica(_)
+            | Message::ReplicaChunk(_)
             | Message::Replicated(_) => {}
         }
         self.proceed(now, out);

@@ -17,14 +17,14 @@ fn settle(
     change: impl FnOnce(&mut Layout<'_>) -> bool,
 ) -> u64 {
     let mut moved = 0;
-    let before: Vec<usize> = chains.iter().map(|chain| chain.whole.len().min(copies).min(servers.len())).collect();
+    let before: Vec<usize> = chains.iter().map(|chain| chain.replicas.len().min(copies).min(servers.len())).collect();
     change(&mut Layout { chains: &mut *chains, bytes, servers, copies });
     for slice in 0..chains.len() {
-        assert!(chains[slice].whole.len() >= before[slice], "slice {slice} has fewer copies than it had");
-        for server in chains[slice].filling.clone() {
+        assert!(chains[slice].replicas.len() >= before[slice], "slice {slice} has fewer copies than it had");
+        for server in chains[slice].backfilling.clone() {
             moved += bytes[slice];
             Layout { chains: &mut *chains, bytes, servers, copies }.complete(slice, server);
-            assert!(chains[slice].whole.len() >= before[slice], "slice {slice} has fewer copies than it had");
+            assert!(chains[slice].replicas.len() >= before[slice], "slice {slice} has fewer copies than it had");
         }
     }
     moved
@@ -56,11 +56,11 @@ proptest! {
         let all = indices(servers);
         let mut chains = spread(&bytes, &all, copies);
         for chain in &chains {
-            let mut distinct = chain.whole.clone();
+            let mut distinct = chain.replicas.clone();
             distinct.sort_unstable();
             distinct.dedup();
             prop_assert_eq!(distinct.len(), copies.min(servers as usize));
-            prop_assert_eq!(chain.whole.len(), distinct.len());
+            prop_assert_eq!(chain.replicas.len(), distinct.len());
         }
         let loads = loads(&mut chains, &bytes, &all, copies);
         let share = loads.iter().sum::<u64>() / u64::from(servers);
@@ -78,7 +78,7 @@ proptest! {
         prop_assert!(moved * 10 <= share * 12, "{} of {}", moved, share);
         prop_assert!(moved * 10 >= share * 7, "{} of {}", moved, share);
         let only_to_the_new = before.iter().zip(&chains).all(|(before, after)| {
-            after.whole.iter().all(|server| *server == servers || before.whole.contains(server))
+            after.replicas.iter().all(|server| *server == servers || before.replicas.contains(server))
         });
         prop_assert!(only_to_the_new);
         let loads = loads(&mut chains, &bytes, &all, copies);
@@ -106,7 +106,7 @@ proptest! {
         let mut chains = spread(&vec![1; bytes.len()], &all, 1);
         // Everything that the first server holds has grown.
         let grown: Vec<u64> =
-            bytes.iter().zip(&chains).map(|(bytes, chain)| if chain.whole == [0] { bytes * hot } else { *bytes }).collect();
+            bytes.iter().zip(&chains).map(|(bytes, chain)| if chain.replicas == [0] { bytes * hot } else { *bytes }).collect();
         let largest = loads(&mut chains, &grown, &all, 1)[0];
         let uneven = Layout { chains: &mut chains, bytes: &grown, servers: &all, copies: 1 }.is_uneven();
         settle(&mut chains, &grown, &all, 1, |layout| layout.share_out());
@@ -121,19 +121,19 @@ proptest! {
 #[test]
 fn one_slice_that_is_larger_than_all_others_together_stays_where_it_is() {
     let bytes = [1_000_000, 10, 10, 10];
-    let mut chains = vec![Chain { whole: vec![0], filling: vec![] }; 4];
+    let mut chains = vec![Chain { replicas: vec![0], backfilling: vec![] }; 4];
     let moved = settle(&mut chains, &bytes, &[0, 1], 1, |layout| layout.share_out());
-    assert_eq!((moved, chains[0].whole.as_slice()), (30, &[0][..]));
+    assert_eq!((moved, chains[0].replicas.as_slice()), (30, &[0][..]));
 }
 
 #[test]
 fn where_fewer_servers_stay_than_there_are_copies_each_holds_everything() {
-    let mut chains = vec![Chain { whole: vec![0, 1], filling: vec![] }; 3];
+    let mut chains = vec![Chain { replicas: vec![0, 1], backfilling: vec![] }; 3];
     settle(&mut chains, &[5; 3], &[1], 2, |layout| layout.repair());
-    assert!(chains.iter().all(|chain| chain.whole == [1]));
-    let mut chains = vec![Chain { whole: vec![0], filling: vec![] }; 3];
+    assert!(chains.iter().all(|chain| chain.replicas == [1]));
+    let mut chains = vec![Chain { replicas: vec![0], backfilling: vec![] }; 3];
     settle(&mut chains, &[5; 3], &[], 2, |layout| layout.repair());
-    assert!(chains.iter().all(|chain| chain.whole == [0]), "nobody else is there");
+    assert!(chains.iter().all(|chain| chain.replicas == [0]), "nobody else is there");
 }
 
 /// How long it takes to place slices, and to make room for one server more: `cargo test --release -p slackwater-coordinator -- --ignored
@@ -150,7 +150,7 @@ fn how_placing_grows() {
             let mut chains = vec![Chain::default(); bytes.len()];
             Layout { chains: &mut chains, bytes: &bytes, servers: &all[1..], copies: 2 }.repair();
             let placed = begin.elapsed();
-            chains.iter_mut().for_each(|chain| std::mem::swap(&mut chain.whole, &mut chain.filling));
+            chains.iter_mut().for_each(|chain| std::mem::swap(&mut chain.replicas, &mut chain.backfilling));
             let begin = std::time::Instant::now();
             Layout { chains: &mut chains, bytes: &bytes, servers: &all, copies: 2 }.share_out();
             println!(

@@ -13,7 +13,7 @@ pub(crate) use scribe::{Finished, Scribe};
 use crate::NodeError;
 use coordinator::Resume;
 use lease::{Done, KeptLeases};
-use shard::{Image, Places};
+use shard::{ImagePositions, ShardImage};
 use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -205,33 +205,33 @@ fn from_digits<F: Field>(digits: &str) -> Option<F> {
 }
 
 /// A copy as the store writes it.
-fn slice_of(image: &Image) -> Option<Slice<'_>> {
+fn slice_of(image: &ShardImage) -> Option<Slice<'_>> {
     let rows = match image.number {
         NumberType::F32 => Rows::F32(image.rows.numbers()?.into()),
         NumberType::F64 => Rows::F64(image.rows.numbers()?.into()),
         NumberType::I64 => Rows::I64(image.rows.numbers()?.into()),
     };
     let positions = match &image.places {
-        Places::Run { first, count } => Positions::Run { first: *first, count: *count },
-        Places::List(list) => Positions::List(list[..].into()),
+        ImagePositions::Run { first, count } => Positions::Run { first: *first, count: *count },
+        ImagePositions::List(list) => Positions::List(list[..].into()),
     };
-    let (table, ledger) = (image.name[..].into(), image.ledger[..].into());
+    let (table, ledger) = (image.name[..].into(), image.metadata[..].into());
     Some(Slice { table, slice: image.shard.0, positions, stride: image.stride, rows, ledger })
 }
 
 /// And back, of a table of this run.
-fn image_of(slice: Slice<'static>, table: types::TableId, clock: Clock) -> Image {
+fn image_of(slice: Slice<'static>, table: types::TableId, clock: Clock) -> ShardImage {
     let number = slice.rows.number();
     let places = match slice.positions {
-        Positions::Run { first, count } => Places::Run { first, count },
-        Positions::List(list) => Places::List(list.into_owned()),
+        Positions::Run { first, count } => ImagePositions::Run { first, count },
+        Positions::List(list) => ImagePositions::List(list.into_owned()),
     };
     let rows = match slice.rows {
         Rows::F32(numbers) => Payload::new(numbers.into_owned()),
         Rows::F64(numbers) => Payload::new(numbers.into_owned()),
         Rows::I64(numbers) => Payload::new(numbers.into_owned()),
     };
-    Image {
+    ShardImage {
         checkpoint: 0,
         clock,
         table,
@@ -241,7 +241,7 @@ fn image_of(slice: Slice<'static>, table: types::TableId, clock: Clock) -> Image
         stride: slice.stride,
         places,
         rows,
-        ledger: slice.ledger.into_owned(),
+        metadata: slice.ledger.into_owned(),
     }
 }
 

@@ -2,7 +2,7 @@
 //! what its codecs have still to send.
 
 use super::{image_of, slice_of};
-use shard::{Image, OwedRows, Restored};
+use shard::{OwedRows, Restored, ShardImage};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ enum Work {
         location: String,
         name: String,
     },
-    Write(Box<Image>),
+    Write(Box<ShardImage>),
     WriteOwed(Box<Owed>),
     Read(Box<Wanted>),
 }
@@ -107,7 +107,7 @@ impl Scribe {
     }
 
     /// Writes copies.
-    pub fn write(&mut self, images: Vec<Image>) {
+    pub fn write(&mut self, images: Vec<ShardImage>) {
         images.into_iter().for_each(|image| self.give(Work::Write(Box::new(image))));
     }
 
@@ -188,7 +188,7 @@ fn work_off(to_do: &Receiver<Work>, newest: &AtomicU64, finish: &Sender<Finished
 }
 
 /// What is to be said of a copy: that it is written, or why not.
-fn write(number: u64, joined: &Result<Writing, String>, image: &Image) -> Control {
+fn write(number: u64, joined: &Result<Writing, String>, image: &ShardImage) -> Control {
     let unwritten = |reason: String| Control::Unwritten { number, reason };
     let writing = match joined {
         Ok(writing) => writing,

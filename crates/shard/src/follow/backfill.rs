@@ -1,47 +1,47 @@
-//! How a copy that is new comes to hold everything: row by row while the slice is in use, then whatever has changed meanwhile, until
-//! little enough is left to send it at once, and the ledger with it.
+//! Backfill: brings a new replica up to date while the shard is in use. The tail sends every row, then
+//! in rounds what changed meanwhile, until little is left; it sends the rest and the metadata at once.
 
-use crate::follow::replica::dirty_rows::Dirty;
-use crate::follow::replica::peers::Post;
+use crate::follow::replica::dirty_rows::DirtyRows;
+use crate::follow::replica::peers::Outgoing;
 use crate::intake::combine::Held;
 use crate::shard::Shard;
 use std::collections::VecDeque;
 use types::{NodeId, PART_BYTES, Position, PositionRange};
 use update::Number;
-use wire::{Payload, Piece, Replica};
+use wire::{ChunkContents, Payload, ReplicaChunk};
 
-/// Pieces under way: enough to keep a link busy, and few enough that what is pushed meanwhile does not stand behind them, for every slice
-/// of a server may be filled at once.
+/// Chunks under way: enough to keep a link busy, and few enough that what is pushed meanwhile does not stand behind them, for every slice
+/// of a server may be backfilled at once.
 const UNDER_WAY: usize = 2;
 /// Rounds over what has changed meanwhile, before the rest is sent at once, however much it is.
 const ROUNDS: u32 = 8;
 
-/// How far somebody has been filled.
-pub struct Filling {
+/// The state of one backfill.
+pub struct Backfill {
     id: u64,
     /// Where the first round is.
     next: Option<Position>,
     /// What a later round has yet to send, and what has changed since it began.
     round: VecDeque<(u64, u32)>,
-    changed: Dirty,
+    changed: DirtyRows,
     rounds: u32,
     /// Sent and not answered.
-    sent: VecDeque<Replica>,
-    pieces: u32,
+    sent: VecDeque<ReplicaChunk>,
+    chunks: u32,
     ends_at: Option<u64>,
 }
 
-impl Filling {
+impl Backfill {
     /// From the beginning.
     pub fn new(id: u64) -> Self {
         Self {
             id,
             next: Some(Position(0)),
             round: VecDeque::new(),
-            changed: Dirty::default(),
+            changed: DirtyRows::default(),
             rounds: 0,
             sent: VecDeque::new(),
-            pieces: 0,
+            chunks: 0,
             ends_at: None,
         }
     }
@@ -51,28 +51,28 @@ impl Filling {
         self.id
     }
 
-    /// The window up to which the copy holds everything, once the last piece has been sent.
+    /// The batch up to which the copy holds everything, once the last chunk has been sent.
     pub fn ends_at(&self) -> Option<u64> {
         self.ends_at
     }
 
-    /// That window, once every piece has arrived.
+    /// That batch, once every chunk has arrived.
     pub fn is_over(&self) -> Option<u64> {
         self.ends_at.filter(|_| self.sent.is_empty())
     }
 
     /// What has not been answered.
-    pub fn unanswered(&self) -> impl Iterator<Item = &Replica> {
+    pub fn unanswered(&self) -> impl Iterator<Item = &ReplicaChunk> {
         self.sent.iter()
     }
 
-    /// So many pieces of a filling have arrived. Says whether that is news of this one.
-    pub fn answered(&mut self, pieces: Option<(u64, u32)>) -> bool {
-        let Some((_, arrived)) = pieces.filter(|(id, arrived)| *id == self.id && *arrived <= self.pieces) else {
+    /// So many chunks of a backfill have arrived. Says whether that is news of this one.
+    pub fn answered(&mut self, chunks: Option<(u64, u32)>) -> bool {
+        let Some((_, arrived)) = chunks.filter(|(id, arrived)| *id == self.id && *arrived <= self.chunks) else {
             return false;
         };
         let before = self.sent.len();
-        while self.sent.front().is_some_and(|piece| piece.piece < arrived) {
+        while self.sent.front().is_some_and(|chunk| chunk.chunk < arrived) {
             self.sent.pop_front();
         }
         self.sent.len() < before
@@ -93,45 +93,45 @@ impl Filling {
 }
 
 impl<T: Number> Shard<T> {
-    /// Goes on filling whoever is being filled.
-    pub(crate) fn fill(&mut self, post: &mut Post) {
-        let Some(mut links) = self.links.take() else { return };
-        let was_solitary = links.is_solitary();
-        for child in &mut links.children {
-            let Some(filling) = &mut child.filling else { continue };
-            while filling.ends_at.is_none() && filling.sent.len() < UNDER_WAY {
-                self.fill_on(child.node, filling, post);
+    /// Sends the next chunks to the replicas that are being backfilled.
+    pub(crate) fn continue_backfills(&mut self, outgoing: &mut Outgoing) {
+        let Some(mut peers) = self.peers.take() else { return };
+        let was_solitary = peers.is_solitary();
+        for receiver in &mut peers.receivers {
+            let Some(backfill) = &mut receiver.backfill else { continue };
+            while backfill.ends_at.is_none() && backfill.sent.len() < UNDER_WAY {
+                self.backfill_on(receiver.node, backfill, outgoing);
             }
         }
-        let begin = was_solitary && !links.is_solitary();
-        self.links = Some(links);
+        let begin = was_solitary && !peers.is_solitary();
+        self.peers = Some(peers);
         if begin {
-            self.windows_begin();
+            self.start_batches();
         }
     }
 
-    /// The next pieces.
-    fn fill_on(&self, node: NodeId, filling: &mut Filling, post: &mut Post) {
+    /// The next chunks.
+    fn backfill_on(&self, node: NodeId, backfill: &mut Backfill, outgoing: &mut Outgoing) {
         let row_bytes = self.rows.kept_width() * size_of::<T>();
         let most = (PART_BYTES / row_bytes.max(8)).max(1);
-        if let Some(first) = filling.next {
+        if let Some(first) = backfill.next {
             let first = first.max(self.placed.range.first);
             let (positions, resolved, more) = self.rows.scan(PositionRange { first, ..self.placed.range }, most);
-            filling.next = more;
+            backfill.next = more;
             let rows: Vec<(u64, u32)> = positions.into_iter().zip(resolved.each()).collect();
-            return self.put_rows(node, filling, &rows, post);
+            return self.put_rows(node, backfill, &rows, outgoing);
         }
-        if filling.round.is_empty() && filling.changed.len() > most && filling.rounds < ROUNDS {
-            filling.rounds += 1;
-            filling.round = filling.changed.take().into();
+        if backfill.round.is_empty() && backfill.changed.len() > most && backfill.rounds < ROUNDS {
+            backfill.rounds += 1;
+            backfill.round = backfill.changed.take().into();
         }
-        if !filling.round.is_empty() {
-            let rows: Vec<(u64, u32)> = filling.round.drain(..filling.round.len().min(most)).collect();
-            return self.put_rows(node, filling, &rows, post);
+        if !backfill.round.is_empty() {
+            let rows: Vec<(u64, u32)> = backfill.round.drain(..backfill.round.len().min(most)).collect();
+            return self.put_rows(node, backfill, &rows, outgoing);
         }
         // The rest at once, so that it is all of one moment.
-        let rest = filling.changed.take();
-        rest.chunks(most).for_each(|rows| self.put_rows(node, filling, rows, post));
+        let rest = backfill.changed.take();
+        rest.chunks(most).for_each(|rows| self.put_rows(node, backfill, rows, outgoing));
         let width = self.rows.width();
         let positions = if self.held.is_empty() { Vec::new() } else { self.rows.positions() };
         for (clock, held) in &self.held {
@@ -141,33 +141,40 @@ impl<T: Number> Shard<T> {
             for rows in rows.chunks((PART_BYTES / (width * size_of::<T>()).max(8)).max(1)) {
                 let sums = rows.iter().filter_map(|(_, slot)| sum.get(width, *slot)).flatten().copied();
                 let values = Payload::new(sums.collect::<Vec<T>>());
-                self.put_piece(node, filling, Piece::Held { clock: *clock }, (positions_of(rows), values), post);
+                self.put_chunk(
+                    node,
+                    backfill,
+                    ChunkContents::ClockSums { clock: *clock },
+                    (positions_of(rows), values),
+                    outgoing,
+                );
             }
         }
-        filling.ends_at = Some(self.window);
-        let ledger = Piece::Ledger { bytes: self.ledger() };
-        self.put_piece(node, filling, ledger, (Payload::EMPTY, Payload::EMPTY), post);
+        backfill.ends_at = Some(self.batch);
+        let metadata = ChunkContents::Metadata { bytes: self.metadata() };
+        self.put_chunk(node, backfill, metadata, (Payload::EMPTY, Payload::EMPTY), outgoing);
     }
 
-    fn put_rows(&self, node: NodeId, filling: &mut Filling, rows: &[(u64, u32)], post: &mut Post) {
+    fn put_rows(&self, node: NodeId, backfill: &mut Backfill, rows: &[(u64, u32)], outgoing: &mut Outgoing) {
         if !rows.is_empty() {
-            self.put_piece(node, filling, Piece::Rows, (positions_of(rows), self.kept_rows(rows)), post);
+            self.put_chunk(node, backfill, ChunkContents::Rows, (positions_of(rows), self.kept_rows(rows)), outgoing);
         }
     }
 
-    fn put_piece(
+    fn put_chunk(
         &self,
         node: NodeId,
-        filling: &mut Filling,
-        what: Piece,
+        backfill: &mut Backfill,
+        contents: ChunkContents,
         (positions, values): (Payload, Payload),
-        post: &mut Post,
+        outgoing: &mut Outgoing,
     ) {
-        let (table, shard, window, piece) = (self.table, self.placed.shard, self.window, filling.pieces);
-        let replica = Replica { table, shard, window, piece, filling: Some(filling.id), what, positions, values };
-        filling.pieces += 1;
-        filling.sent.push_back(replica.clone());
-        post.push((node, replica));
+        let (table, shard, batch, chunk) = (self.table, self.placed.shard, self.batch, backfill.chunks);
+        let replica =
+            ReplicaChunk { table, shard, batch, chunk, backfill: Some(backfill.id), contents, positions, values };
+        backfill.chunks += 1;
+        backfill.sent.push_back(replica.clone());
+        outgoing.push((node, replica));
     }
 
     /// Rows as they are kept.

@@ -1,9 +1,10 @@
-//! What readers hold of a shard's rows where a lossy codec shrinks what is sent down.
+//! The delta log: numbered, lossily encoded differences that readers add to their copies of rows.
 //!
-//! Weights are never encoded. When the frontier moves, what each published row has changed by since readers were last told is
-//! encoded once for all of them; what that leaves out stays the difference between the row and what is published of it, and
-//! is part of the next step. Readers add the steps in order and hold what is published, bit for bit. One that is further
-//! behind than the history goes reads the published rows whole.
+//! Used where a lossy codec shrinks what is read. Weights themselves are never encoded. When the
+//! frontier moves, the change of each published row since the last delta is encoded once for all
+//! readers. What the codec leaves out (the residual) stays the difference between the row and its
+//! published value, and is part of the next delta. Readers add deltas in order and hold the published
+//! values bit for bit. A reader that is behind the log's history reads the published rows whole.
 
 use crate::rows::Index;
 use crate::shard::Shard;
@@ -16,7 +17,7 @@ use update::{ABSENT, Number, add_into, first_not_finite};
 use wire::Outbox;
 use wire::{CodecChain, Frame, KeyPart, Message, Payload, READ_WHOLE, Signature, Step};
 
-/// A history never shorter than this, however few rows are published.
+/// A history never shorter than this, however few rows are delta_log.
 const HISTORY_BYTES: usize = 64 << 10;
 /// What a step costs beside its bytes.
 const STEP_COST: usize = 128;
@@ -25,9 +26,9 @@ const OWED_ROWS: usize = 64;
 /// A row is owed something where readers lack more than this share of its largest number.
 const OWED_SHARE: f32 = 1.0 / 512.0;
 
-/// One step, as it is sent to whoever asks for it.
+/// One delta, as it is sent to every reader that asks for it.
 #[derive(Clone)]
-struct Link {
+struct NumberedDelta {
     number: u64,
     /// On the last piece of a move of the frontier: where to.
     reaches: Option<Clock>,
@@ -36,15 +37,15 @@ struct Link {
     formats: Formats,
 }
 
-impl Link {
+impl NumberedDelta {
     fn cost(&self) -> usize {
         let keys = if let KeyPart::Packed { packed, .. } = &self.keys { packed.len() } else { 0 };
         keys + self.values.len() + STEP_COST
     }
 }
 
-/// Rows as readers hold them, and the steps that led there.
-pub struct Published {
+/// The published rows, as readers hold them, and the deltas that led there.
+pub struct DeltaLog {
     width: usize,
     max_rows: usize,
     encoder: PayloadEncoder,
@@ -55,7 +56,7 @@ pub struct Published {
     shape: Shape,
     index: Index,
     rows: Vec<f32>,
-    /// Of the rows, in the order in which they were published.
+    /// Of the rows, in the order in which they were delta_log.
     positions: Vec<u64>,
     /// Rows that clocks have changed since the last step.
     changed: BTreeSet<u64>,
@@ -63,13 +64,13 @@ pub struct Published {
     unnoted: Clock,
     /// Rows of which readers lack more than codecs round anyway, though nothing has changed them since.
     owed: BTreeSet<u64>,
-    history: VecDeque<Link>,
+    history: VecDeque<NumberedDelta>,
     history_bytes: usize,
     /// The last step so far.
     number: u64,
 }
 
-impl Published {
+impl DeltaLog {
     /// Where the table's codecs ask for it.
     pub fn new(
         spec: &TableSpec,
@@ -138,7 +139,7 @@ impl Published {
         places
     }
 
-    /// How many rows are published.
+    /// How many rows are delta_log.
     fn len(&self) -> usize {
         self.rows.len() / self.width
     }
@@ -150,7 +151,7 @@ impl Published {
 
     /// A reader reads these rows while clocks below `begun` may have contributions. Puts what is published of each in place of
     /// its value; of the others, the value is published from now on. Returns the chain and the last step, or nothing where these
-    /// are more rows than are ever published.
+    /// are more rows than are ever delta_log.
     pub fn join(&mut self, begun: Clock, positions: &[u64], values: &mut [f32]) -> Option<(u64, u64)> {
         if positions.len() > self.max_rows {
             return None;
@@ -265,7 +266,7 @@ impl Published {
             KeyPart::Packed { signature, start, count, packed: Payload::new(packed) }
         };
         self.number += 1;
-        let link = Link { number: self.number, reaches: None, keys, values: payload, formats };
+        let link = NumberedDelta { number: self.number, reaches: None, keys, values: payload, formats };
         self.history_bytes += link.cost();
         self.history.push_back(link);
         // Whoever lacks more than all rows would take reads them instead.
@@ -284,7 +285,7 @@ impl Published {
     }
 
     /// The steps after `step`, if they are all there.
-    fn after(&self, step: u64) -> Option<impl Iterator<Item = &Link>> {
+    fn after(&self, step: u64) -> Option<impl Iterator<Item = &NumberedDelta>> {
         let first = self.history.front().map_or(self.number + 1, |link| link.number);
         (step <= self.number && step + 1 >= first)
             .then(|| self.history.iter().skip((step + 1).saturating_sub(first) as usize))
@@ -295,34 +296,34 @@ impl<T: Number> Shard<T> {
     /// The frontier has moved: what rows have changed by is encoded, once for all readers.
     pub(crate) fn publish(&mut self) {
         let frontier = self.announced();
-        let Some(published) = &mut self.published else { return };
-        if !published.is_followed() {
+        let Some(delta_log) = &mut self.delta_log else { return };
+        if !delta_log.is_followed() {
             return;
         }
-        let changed = published.take_changed();
+        let changed = delta_log.take_changed();
         let rows_per_part = (PART_BYTES / (self.spec.row_bytes() + 8)).max(1);
         for positions in changed.chunks(rows_per_part) {
             // They were read once, so they are this shard's.
             let Ok(resolved) = self.rows.resolve_list(positions, false) else { continue };
             let mut values = vec![T::ZERO; positions.len() * self.rows.width()];
             self.rows.read(frontier, resolved.slots(), &mut values);
-            // Only tables of f32 are published.
+            // Only tables of f32 are delta_log.
             let values: &mut [f32] = bytemuck::cast_slice_mut(&mut values);
-            published.step(positions, values);
+            delta_log.step(positions, values);
         }
-        published.reach(frontier);
+        delta_log.reach(frontier);
     }
 
     /// Sends a reader the steps after the last one that it has, to bring so many rows up to date. Says what the reader has
     /// then: `None` where the steps are no longer there, and [`READ_WHOLE`] where they would take more than those rows.
     pub(crate) fn send_steps(&self, to: WorkerId, (step, rows): (u64, u64), out: &mut Outbox) -> Option<(u64, u64)> {
-        let published = self.published.as_ref()?;
-        let (chain, _) = published.last();
-        let bytes: usize = published.after(step)?.map(Link::cost).sum();
+        let delta_log = self.delta_log.as_ref()?;
+        let (chain, _) = delta_log.last();
+        let bytes: usize = delta_log.after(step)?.map(NumberedDelta::cost).sum();
         if bytes as u64 > rows.saturating_mul(self.spec.row_bytes() as u64).saturating_add(STEP_COST as u64) {
             return Some(READ_WHOLE);
         }
-        for link in published.after(step)? {
+        for link in delta_log.after(step)? {
             let mut head = self.head(to);
             head.codecs = CodecChain(link.formats.0);
             let (keys, values) = (link.keys.clone(), link.values.clone());
@@ -330,7 +331,7 @@ impl<T: Number> Shard<T> {
             let step = Step { table, shard, chain, number, reaches, keys, values };
             out.send(Frame { head, message: Message::Step(step) });
         }
-        Some(published.last())
+        Some(delta_log.last())
     }
 }
 
@@ -340,19 +341,19 @@ mod tests {
     use std::collections::BTreeMap;
     use types::{Codecs, Combine, Reduce};
 
-    fn published(chain: &[&str], max_rows: u64) -> Published {
+    fn delta_log(chain: &[&str], max_rows: u64) -> DeltaLog {
         let spec = TableSpec::dense("t", 1000, 64)
             .combine(Combine::Clock(Reduce::Sum))
             .cached(max_rows)
             .codecs(Codecs::both(chain.iter().copied()));
         let codecs = TableCodecs::of(&spec).expect("they go together");
-        Published::new(&spec, &codecs, 1, 7, Stopwatch::default()).expect("lossy")
+        DeltaLog::new(&spec, &codecs, 1, 7, Stopwatch::default()).expect("lossy")
     }
 
     /// Steps are decoded as a reader does.
-    fn replay(published: &Published, from: u64, copy: &mut BTreeMap<u64, Vec<f32>>) -> bool {
-        let Some(links) = published.after(from) else { return false };
-        for link in links {
+    fn replay(delta_log: &DeltaLog, from: u64, copy: &mut BTreeMap<u64, Vec<f32>>) -> bool {
+        let Some(peers) = delta_log.after(from) else { return false };
+        for link in peers {
             let positions: Vec<u64> = match &link.keys {
                 KeyPart::Run { first, count } => (first.0..first.0 + count).collect(),
                 KeyPart::Packed { count, packed, .. } => {
@@ -379,10 +380,10 @@ mod tests {
     #[test]
     fn copies_are_what_is_published_bit_for_bit_and_come_ever_nearer() {
         for chain in [&["1bit"][..], &["topk=20%", "zstd"], &["fixed4"], &["bf16"]] {
-            let mut published = published(chain, 1000);
+            let mut delta_log = delta_log(chain, 1000);
             let mut rows: BTreeMap<u64, Vec<f32>> = (0..20).map(|row| (row * 3, vec![row as f32; 64])).collect();
             let mut first: Vec<f32> = rows.values().flatten().copied().collect();
-            published.join(Clock(0), &rows.keys().copied().collect::<Vec<_>>(), &mut first);
+            delta_log.join(Clock(0), &rows.keys().copied().collect::<Vec<_>>(), &mut first);
             let mut copy = rows.clone();
             let (mut seen, mut errors) = (0, Vec::new());
             for clock in 0..60u32 {
@@ -395,12 +396,12 @@ mod tests {
                     positions.push(*position);
                 }
                 let mut values: Vec<f32> = positions.iter().flat_map(|position| rows[position].clone()).collect();
-                published.step(&positions, &mut values);
-                assert!(replay(&published, seen, &mut copy));
-                seen = published.last().1;
+                delta_log.step(&positions, &mut values);
+                assert!(replay(&delta_log, seen, &mut copy));
+                seen = delta_log.last().1;
                 for (position, row) in &copy {
-                    let place = published.places(&[*position])[0] as usize;
-                    assert_eq!(row[..], published.rows[place * 64..][..64], "{chain:?} at {clock}");
+                    let place = delta_log.places(&[*position])[0] as usize;
+                    assert_eq!(row[..], delta_log.rows[place * 64..][..64], "{chain:?} at {clock}");
                 }
                 let apart = |(position, row): (&u64, &Vec<f32>)| -> f32 {
                     row.iter().zip(&rows[position]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
@@ -413,59 +414,59 @@ mod tests {
 
     #[test]
     fn a_reader_beyond_the_history_is_told_so_and_the_history_is_bounded() {
-        let mut published = published(&["1bit"], 1000);
+        let mut delta_log = delta_log(&["1bit"], 1000);
         let positions: Vec<u64> = (0..100).collect();
-        published.join(Clock(0), &positions, &mut vec![0.0; 6400]);
+        delta_log.join(Clock(0), &positions, &mut vec![0.0; 6400]);
         for clock in 1..200u32 {
-            published.step(&positions, &mut vec![(clock * clock) as f32; 6400]);
-            assert!(published.history_bytes <= HISTORY_BYTES.max(6400 * 4));
+            delta_log.step(&positions, &mut vec![(clock * clock) as f32; 6400]);
+            assert!(delta_log.history_bytes <= HISTORY_BYTES.max(6400 * 4));
         }
-        assert_eq!(published.last(), (1, 199));
-        assert!(published.after(199).is_some_and(|links| links.count() == 0));
-        assert!(published.after(195).is_some_and(|links| links.count() == 4));
-        assert!(published.after(0).is_none() && published.after(200).is_none());
+        assert_eq!(delta_log.last(), (1, 199));
+        assert!(delta_log.after(199).is_some_and(|peers| peers.count() == 0));
+        assert!(delta_log.after(195).is_some_and(|peers| peers.count() == 4));
+        assert!(delta_log.after(0).is_none() && delta_log.after(200).is_none());
     }
 
     #[test]
     fn what_is_owed_to_rows_that_stop_changing_is_sent_with_time() {
-        let mut published = published(&["1bit"], 1000);
+        let mut delta_log = delta_log(&["1bit"], 1000);
         let rows: Vec<Vec<f32>> = (0..4).map(|row| (0..64).map(|column| (row * column) as f32).collect()).collect();
-        published.join(Clock(0), &[0, 1, 2, 3], &mut [0.0; 4 * 64]);
-        published.changed(Clock(0), 0..4);
-        let apart = |published: &Published| -> f32 {
+        delta_log.join(Clock(0), &[0, 1, 2, 3], &mut [0.0; 4 * 64]);
+        delta_log.changed(Clock(0), 0..4);
+        let apart = |delta_log: &DeltaLog| -> f32 {
             let flat: Vec<f32> = rows.concat();
-            published.rows.iter().zip(&flat).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+            delta_log.rows.iter().zip(&flat).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
         };
         for _ in 0..40 {
-            let positions = published.take_changed();
+            let positions = delta_log.take_changed();
             let mut values: Vec<f32> = positions.iter().flat_map(|position| rows[*position as usize].clone()).collect();
-            published.step(&positions, &mut values);
+            delta_log.step(&positions, &mut values);
         }
-        assert!(apart(&published) < 1.0, "{}", apart(&published));
+        assert!(apart(&delta_log) < 1.0, "{}", apart(&delta_log));
     }
 
     #[test]
     fn a_clock_that_was_begun_before_anybody_followed_may_have_changed_any_row() {
-        let mut published = published(&["1bit"], 1000);
-        published.join(Clock(5), &[3, 8], &mut [0.0; 2 * 64]);
-        published.changed(Clock(4), std::iter::empty());
-        assert_eq!(published.take_changed(), [3, 8]);
-        published.changed(Clock(5), [8, 9].into_iter());
-        assert_eq!(published.take_changed(), [8], "noted since");
+        let mut delta_log = delta_log(&["1bit"], 1000);
+        delta_log.join(Clock(5), &[3, 8], &mut [0.0; 2 * 64]);
+        delta_log.changed(Clock(4), std::iter::empty());
+        assert_eq!(delta_log.take_changed(), [3, 8]);
+        delta_log.changed(Clock(5), [8, 9].into_iter());
+        assert_eq!(delta_log.take_changed(), [8], "noted since");
     }
 
     #[test]
     fn too_many_rows_and_overflows_start_a_new_chain() {
-        let mut published = published(&["1bit"], 10);
-        published.join(Clock(0), &[0, 1, 2, 3, 4, 5, 6, 7], &mut [0.0; 8 * 64]);
-        published.join(Clock(0), &[5, 6, 7, 8, 9, 10], &mut [0.0; 6 * 64]);
-        assert_eq!(published.join(Clock(0), &(0..11).collect::<Vec<_>>(), &mut [0.0; 11 * 64]), None, "never");
-        assert_eq!((published.chain, published.len()), (2, 6));
+        let mut delta_log = delta_log(&["1bit"], 10);
+        delta_log.join(Clock(0), &[0, 1, 2, 3, 4, 5, 6, 7], &mut [0.0; 8 * 64]);
+        delta_log.join(Clock(0), &[5, 6, 7, 8, 9, 10], &mut [0.0; 6 * 64]);
+        assert_eq!(delta_log.join(Clock(0), &(0..11).collect::<Vec<_>>(), &mut [0.0; 11 * 64]), None, "never");
+        assert_eq!((delta_log.chain, delta_log.len()), (2, 6));
         let mut extreme = vec![f32::MAX; 64];
-        published.join(Clock(0), &[5], &mut extreme.clone());
-        published.rows[..64].fill(-f32::MAX);
-        published.step(&[5], &mut extreme);
-        assert_eq!((published.chain, published.len()), (3, 0));
-        assert!(published.after(0).is_none_or(|links| links.count() == 0));
+        delta_log.join(Clock(0), &[5], &mut extreme.clone());
+        delta_log.rows[..64].fill(-f32::MAX);
+        delta_log.step(&[5], &mut extreme);
+        assert_eq!((delta_log.chain, delta_log.len()), (3, 0));
+        assert!(delta_log.after(0).is_none_or(|peers| peers.count() == 0));
     }
 }

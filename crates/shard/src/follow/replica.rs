@@ -1,31 +1,33 @@
-//! Replication: the head sends what has changed down the chain, window by window, and tells its workers only what the tail holds.
+//! Chain replication: the head sends what changed down the chain in numbered batches, and
+//! acknowledges to its workers only what the tail holds.
 //!
-//! A window is everything that changed since the one before: each row once, however many workers pushed to it, with its updater's
-//! state; the sums that are held; and the ledger, in which the once-only gate stands. A copy takes a window whole or not at all.
+//! A batch is everything that changed since the one before: each row once, however many workers
+//! pushed to it, with its updater's state; the sums held for clocks; and the shard's metadata, which
+//! includes the once-only gate. A replica applies a batch whole or not at all.
 
 pub(crate) mod batch;
 pub(crate) mod dirty_rows;
 pub(crate) mod peers;
 
 use crate::follow::backfill::positions_of;
-use crate::follow::replica::batch::Gathered;
-use crate::follow::replica::peers::{Links, Post, Role, Window};
+use crate::follow::replica::batch::OpenBatch;
+use crate::follow::replica::peers::{ChainRole, Outgoing, Peers, ReplicationBatch};
 use crate::intake::combine::Held;
 use crate::reads::parked::Parked;
 use crate::shard::{AnyShard, Shard};
 use types::{Clock, Combine, NodeId, PART_BYTES, Time, WorkerId};
 use update::Number;
 use wire::Outbox;
-use wire::{Control, Frame, Head, Message, Payload, Piece, Replica, Replicated};
+use wire::{ChunkContents, Control, Frame, Head, Message, Payload, ReplicaChunk, Replicated};
 
 impl<T: Number> Shard<T> {
-    fn chained(&self) -> Option<&Links> {
-        self.links.as_ref().filter(|links| !links.is_solitary())
+    fn chained(&self) -> Option<&Peers> {
+        self.peers.as_ref().filter(|peers| !peers.is_solitary())
     }
 
     /// The frontier that workers are told of: what the tail holds. Rows may hold more.
     pub(crate) fn announced(&self) -> Clock {
-        self.chained().map_or_else(|| self.frontier.value(), |links| links.announced)
+        self.chained().map_or_else(|| self.frontier.value(), |peers| peers.announced)
     }
 
     /// Whether rows are those of the announced frontier and of no later one, where the table promises that.
@@ -35,31 +37,31 @@ impl<T: Number> Shard<T> {
 
     /// How much of a worker's stream may be acknowledged.
     pub(crate) fn durable(&self, worker: WorkerId) -> u64 {
-        self.chained().map_or(u64::MAX, |links| links.durable.get(&worker).copied().unwrap_or(0))
+        self.chained().map_or(u64::MAX, |peers| peers.durable.get(&worker).copied().unwrap_or(0))
     }
 
-    /// Takes its part in another chain.
-    pub(crate) fn take_part(&mut self, role: Role, now: Time, out: &mut Outbox) {
-        if self.links.is_none() && role.is_alone() {
+    /// Takes the role that a new plan gives it in its chain.
+    pub(crate) fn take_part(&mut self, role: ChainRole, now: Time, out: &mut Outbox) {
+        if self.peers.is_none() && role.is_alone() {
             return;
         }
         let was_head = AnyShard::is_head(self);
         let was_chained = self.chained().is_some();
         let (alone, is_head) = (role.is_alone(), role.from.is_none());
         let announced = self.announced();
-        let mut links = self.links.take().unwrap_or_else(|| Links::new(role.clone(), announced));
+        let mut peers = self.peers.take().unwrap_or_else(|| Peers::new(role.clone(), announced));
         if self.whole {
-            links.filled_by = None;
+            peers.backfilled_by = None;
         }
-        links.take_part(role, self.window, self.plan.0, now);
-        links.settle(self.window);
-        self.links = (!alone).then_some(links);
+        peers.take_part(role, self.batch, self.plan.0, now);
+        peers.settle(self.batch);
+        self.peers = (!alone).then_some(peers);
         if is_head && !was_chained && self.chained().is_some() {
-            self.windows_begin();
+            self.start_batches();
         }
         if is_head && !was_head {
             self.subscribers.start_over(self.plan);
-            self.published.iter_mut().for_each(|published| published.start_over_at(self.plan));
+            self.delta_log.iter_mut().for_each(|delta_log| delta_log.start_over_at(self.plan));
         }
         if !is_head {
             // Whoever waits here asks the head.
@@ -67,21 +69,22 @@ impl<T: Number> Shard<T> {
             self.parked = Parked::default();
         }
         if is_head {
-            // Everybody has to hear what this copy knows.
+            // Every worker has to hear what this replica knows.
             self.streams.iter_mut().for_each(crate::intake::stream::Stream::remind);
             self.unacknowledged = self.ranks.values().copied().collect();
         }
         self.announce(out);
     }
 
-    /// Whatever was done while nobody took windows was acknowledged; what is done from now on is sent first.
-    pub(crate) fn windows_begin(&mut self) {
+    /// Begins to replicate. What was done while there was no receiver is acknowledged already; from
+    /// now on a change is acknowledged once the tail holds it.
+    pub(crate) fn start_batches(&mut self) {
         let frontier = self.frontier.value();
         let streams = (0..).map(WorkerId).zip(&self.streams);
         let finished = streams.map(|(worker, stream)| (worker, stream.finished())).collect();
-        if let Some(links) = self.links.as_mut().filter(|links| links.is_head()) {
-            (links.durable, links.announced) = (finished, frontier);
-            links.gathered = Gathered::default();
+        if let Some(peers) = self.peers.as_mut().filter(|peers| peers.is_head()) {
+            (peers.durable, peers.announced) = (finished, frontier);
+            peers.open_batch = OpenBatch::default();
         }
         if self.held.is_empty() {
             return;
@@ -98,105 +101,105 @@ impl<T: Number> Shard<T> {
 
     /// Rows have changed.
     pub(crate) fn note_rows(&mut self, rows: impl Iterator<Item = (u64, u32)> + Clone) {
-        let Some(links) = &mut self.links else { return };
-        for filling in links.children.iter_mut().filter_map(|child| child.filling.as_mut()) {
-            filling.changed(rows.clone());
+        let Some(peers) = &mut self.peers else { return };
+        for backfill in peers.receivers.iter_mut().filter_map(|receiver| receiver.backfill.as_mut()) {
+            backfill.changed(rows.clone());
         }
-        if links.is_head() && links.has_receivers() {
-            links.gathered.rows.extend(rows);
+        if peers.is_head() && peers.has_receivers() {
+            peers.open_batch.rows.extend(rows);
         }
     }
 
     /// Sums have changed.
     pub(crate) fn note_sums(&mut self, clock: Clock, rows: impl Iterator<Item = (u64, u32)>) {
-        if let Some(links) = self.links.as_mut().filter(|links| links.is_head() && links.has_receivers()) {
-            links.gathered.held.entry(clock).or_default().extend(rows);
+        if let Some(peers) = self.peers.as_mut().filter(|peers| peers.is_head() && peers.has_receivers()) {
+            peers.open_batch.held.entry(clock).or_default().extend(rows);
         }
     }
 
     /// Something of a stream is finished, or the frontier has moved.
     pub(crate) fn note_progress(&mut self) {
-        if let Some(links) = self.links.as_mut().filter(|links| links.is_head() && links.has_receivers()) {
-            links.gathered.note(self.now);
+        if let Some(peers) = self.peers.as_mut().filter(|peers| peers.is_head() && peers.has_receivers()) {
+            peers.open_batch.note(self.now);
         }
     }
 
-    /// Closes the window that is open, if it is time.
-    pub(crate) fn close_window(&mut self, out: &mut Outbox) {
-        while let Some(links) = self.links.as_mut().filter(|links| links.is_head() && links.has_receivers()) {
+    /// Closes the open batch, if it is due.
+    pub(crate) fn close_batch(&mut self, out: &mut Outbox) {
+        while let Some(peers) = self.peers.as_mut().filter(|peers| peers.is_head() && peers.has_receivers()) {
             let row_bytes = self.rows.kept_width() * size_of::<T>() + 8;
-            if !links.gathered.is_due(self.now, row_bytes, links.under_way()) {
+            if !peers.open_batch.is_due(self.now, row_bytes, peers.under_way()) {
                 break;
             }
-            let (rows, sums) = links.gathered.close();
-            self.window = self.window.saturating_add(1);
-            let pieces = self.pieces(&rows, &sums);
-            self.send_window(pieces, out);
+            let (rows, sums) = peers.open_batch.close();
+            self.batch = self.batch.saturating_add(1);
+            let chunks = self.chunks(&rows, &sums);
+            self.send_batch(chunks, out);
         }
         self.announce(out);
     }
 
-    /// A window in pieces, the ledger last.
-    fn pieces(&self, rows: &[(u64, u32)], sums: &[(Clock, Vec<(u64, u32)>)]) -> Vec<Replica> {
+    /// A batch cut into chunks, the metadata last.
+    fn chunks(&self, rows: &[(u64, u32)], sums: &[(Clock, Vec<(u64, u32)>)]) -> Vec<ReplicaChunk> {
         let width = self.rows.width();
-        let per_piece = |numbers: usize| (PART_BYTES / (numbers * size_of::<T>()).max(8)).max(1);
-        let mut whats: Vec<(Piece, Payload, Payload)> = Vec::new();
-        for rows in rows.chunks(per_piece(self.rows.kept_width())) {
-            whats.push((Piece::Rows, positions_of(rows), self.kept_rows(rows)));
+        let per_chunk = |numbers: usize| (PART_BYTES / (numbers * size_of::<T>()).max(8)).max(1);
+        let mut all: Vec<(ChunkContents, Payload, Payload)> = Vec::new();
+        for rows in rows.chunks(per_chunk(self.rows.kept_width())) {
+            all.push((ChunkContents::Rows, positions_of(rows), self.kept_rows(rows)));
         }
         for (clock, rows) in sums {
             let Some(Held::Sum(sum)) = self.held.get(clock) else { continue };
-            for rows in rows.chunks(per_piece(width)) {
+            for rows in rows.chunks(per_chunk(width)) {
                 let sums = rows.iter().filter_map(|(_, slot)| sum.get(width, *slot)).flatten().copied();
                 let values = Payload::new(sums.collect::<Vec<T>>());
-                whats.push((Piece::Held { clock: *clock }, positions_of(rows), values));
+                all.push((ChunkContents::ClockSums { clock: *clock }, positions_of(rows), values));
             }
         }
-        whats.push((Piece::Ledger { bytes: self.ledger() }, Payload::EMPTY, Payload::EMPTY));
-        let (table, shard, window) = (self.table, self.placed.shard, self.window);
-        let piece = |(piece, (what, positions, values))| Replica {
+        all.push((ChunkContents::Metadata { bytes: self.metadata() }, Payload::EMPTY, Payload::EMPTY));
+        let (table, shard, batch) = (self.table, self.placed.shard, self.batch);
+        let chunk = |(chunk, (contents, positions, values))| ReplicaChunk {
             table,
             shard,
-            window,
-            piece,
-            filling: None,
-            what,
+            batch,
+            chunk,
+            backfill: None,
+            contents,
             positions,
             values,
         };
-        (0u32..).zip(whats).map(piece).collect()
+        (0u32..).zip(all).map(chunk).collect()
     }
 
-    /// The window that is whole here goes on to whoever is to have it.
-    fn send_window(&mut self, pieces: Vec<Replica>, out: &mut Outbox) {
+    /// Sends a batch that is complete here to every receiver.
+    fn send_batch(&mut self, chunks: Vec<ReplicaChunk>, out: &mut Outbox) {
         let streams = (0..).map(WorkerId).zip(&self.streams);
         let finished = streams.map(|(worker, stream)| (worker, stream.finished())).collect();
-        let window = Window { number: self.window, pieces, finished, frontier: self.frontier.value() };
-        let mut post = Post::new();
-        if let Some(links) = &mut self.links {
-            links.send(window, self.now, &mut post);
+        let batch = ReplicationBatch { number: self.batch, chunks, finished, frontier: self.frontier.value() };
+        let mut outgoing = Outgoing::new();
+        if let Some(peers) = &mut self.peers {
+            peers.send(batch, self.now, &mut outgoing);
         }
-        self.post(post, out);
-        self.settle_links(out);
+        self.send_chunks(outgoing, out);
+        self.settle_peers(out);
     }
 
-    fn post(&self, post: Post, out: &mut Outbox) {
-        for (to, replica) in post {
+    fn send_chunks(&self, outgoing: Outgoing, out: &mut Outbox) {
+        for (to, replica) in outgoing {
             let head = Head { plan: self.plan, ..Head::plain(self.placed.owner, to) };
-            out.send(Frame { head, message: Message::Replica(replica) });
+            out.send(Frame { head, message: Message::ReplicaChunk(replica) });
         }
     }
 
-    /// Somebody may hold more than before: whoever waits for that is told.
-    fn settle_links(&mut self, out: &mut Outbox) {
-        let Some(links) = &mut self.links else { return };
-        let before = links.under_way();
-        links.settle(self.window);
-        if !links.is_head() {
+    /// A receiver may hold more than before: acknowledges what the tail holds now.
+    fn settle_peers(&mut self, out: &mut Outbox) {
+        let Some(peers) = &mut self.peers else { return };
+        let before = peers.under_way();
+        peers.settle(self.batch);
+        if !peers.is_head() {
             return self.answer_chain(out);
         }
-        if before > 0 && links.under_way() == 0 {
-            links.gathered.arrived(self.now);
+        if before > 0 && peers.under_way() == 0 {
+            peers.open_batch.arrived(self.now);
         }
         let ranks = self.ranks.values().copied();
         for worker in ranks.collect::<Vec<_>>() {
@@ -207,113 +210,113 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// Tells whoever sends windows how many are held from here on.
+    /// Acknowledges to the predecessor what every replica from here to the tail holds.
     fn answer_chain(&mut self, out: &mut Outbox) {
-        let Some(links) = &self.links else { return };
-        let Some(from) = links.role.from else { return };
+        let Some(peers) = &self.peers else { return };
+        let Some(from) = peers.role.from else { return };
         let (table, shard) = (self.table, self.placed.shard);
-        let replicated = Replicated { table, shard, through: links.through(self.window), filling: links.filled_by };
+        let replicated = Replicated { table, shard, through: peers.through(self.batch), backfill: peers.backfilled_by };
         let head = Head { plan: self.plan, ..Head::plain(self.placed.owner, from) };
         out.send(Frame { head, message: Message::Replicated(replicated) });
     }
 
-    /// A piece of a window arrives. With the last of them the window is taken, if it is the next.
-    pub(crate) fn replica(&mut self, from: NodeId, replica: Replica, out: &mut Outbox) {
-        let Some(links) = self.links.as_mut().filter(|links| links.role.from == Some(from)) else { return };
-        if let Some(filling) = replica.filling {
+    /// A chunk of a batch arrives. With the last of them the batch is taken, if it is the next.
+    pub(crate) fn replica(&mut self, from: NodeId, replica: ReplicaChunk, out: &mut Outbox) {
+        let Some(peers) = self.peers.as_mut().filter(|peers| peers.role.from == Some(from)) else { return };
+        if let Some(backfill) = replica.backfill {
             if !self.whole {
-                self.take_piece(filling, &replica);
+                self.take_chunk(backfill, &replica);
             }
             return self.answer_chain(out);
         }
-        if !self.whole && !links.complete {
-            // Its filling will tell, or later windows.
+        if !self.whole && !peers.complete {
+            // Its backfill will tell, or later batches.
             return;
         }
-        let ends = matches!(replica.what, Piece::Ledger { .. });
-        if replica.window != self.window.saturating_add(1) || replica.piece as usize > links.arriving.len() {
-            links.arriving.clear();
-            // Said once for each window: what is sent again, or what shows that something is missing.
+        let ends = matches!(replica.contents, ChunkContents::Metadata { .. });
+        if replica.batch != self.batch.saturating_add(1) || replica.chunk as usize > peers.arriving.len() {
+            peers.arriving.clear();
+            // Said once for each batch: what is sent again, or what shows that something is missing.
             if ends {
                 self.answer_chain(out);
             }
             return;
         }
-        links.arriving.truncate(replica.piece as usize);
-        links.arriving.push(replica);
+        peers.arriving.truncate(replica.chunk as usize);
+        peers.arriving.push(replica);
         if ends {
-            let pieces = std::mem::take(&mut links.arriving);
+            let chunks = std::mem::take(&mut peers.arriving);
             // One that cannot be taken is sent again, and was damaged on its way, or is of another release.
-            if pieces.iter().all(|piece| self.take(piece).is_some()) {
-                self.window = self.window.saturating_add(1);
-                self.send_window(pieces, out);
+            if chunks.iter().all(|chunk| self.take(chunk).is_some()) {
+                self.batch = self.batch.saturating_add(1);
+                self.send_batch(chunks, out);
             }
         }
     }
 
-    /// A piece of a filling is taken as it comes, if it is the next.
-    fn take_piece(&mut self, filling: u64, replica: &Replica) {
-        let Some(links) = &mut self.links else { return };
-        let arrived = match links.filled_by {
-            Some((known, arrived)) if known == filling => arrived,
-            Some((known, _)) if known > filling => return,
+    /// A chunk of a backfill is taken as it comes, if it is the next.
+    fn take_chunk(&mut self, backfill: u64, replica: &ReplicaChunk) {
+        let Some(peers) = &mut self.peers else { return };
+        let arrived = match peers.backfilled_by {
+            Some((known, arrived)) if known == backfill => arrived,
+            Some((known, _)) if known > backfill => return,
             _ => {
                 // From the beginning: sums of an earlier one may be of clocks that are over.
                 self.held.clear();
                 self.held_changes.clear();
-                (self.window, links.complete) = (0, false);
+                (self.batch, peers.complete) = (0, false);
                 0
             }
         };
-        links.filled_by = Some((filling, arrived));
-        if replica.piece == arrived && self.take(replica).is_some() {
-            let is_last = matches!(replica.what, Piece::Ledger { .. });
-            if let Some(links) = &mut self.links {
-                (links.filled_by, links.complete) = (Some((filling, arrived.saturating_add(1))), is_last);
+        peers.backfilled_by = Some((backfill, arrived));
+        if replica.chunk == arrived && self.take(replica).is_some() {
+            let is_last = matches!(replica.contents, ChunkContents::Metadata { .. });
+            if let Some(peers) = &mut self.peers {
+                (peers.backfilled_by, peers.complete) = (Some((backfill, arrived.saturating_add(1))), is_last);
             }
             if is_last {
-                self.window = replica.window;
+                self.batch = replica.batch;
             }
         }
     }
 
-    fn take(&mut self, Replica { what, positions, values, .. }: &Replica) -> Option<()> {
-        match what {
-            Piece::Rows => self.take_rows(positions.numbers()?, values.numbers()?),
-            Piece::Held { clock } => self.take_held(*clock, positions.numbers()?, values.numbers()?),
-            Piece::Ledger { bytes } => self.take_ledger(bytes).ok(),
+    fn take(&mut self, ReplicaChunk { contents, positions, values, .. }: &ReplicaChunk) -> Option<()> {
+        match contents {
+            ChunkContents::Rows => self.take_rows(positions.numbers()?, values.numbers()?),
+            ChunkContents::ClockSums { clock } => self.take_held(*clock, positions.numbers()?, values.numbers()?),
+            ChunkContents::Metadata { bytes } => self.take_metadata(bytes).ok(),
         }
     }
 
-    /// A copy holds windows.
+    /// A copy holds batches.
     pub(crate) fn replicated(&mut self, from: NodeId, replicated: &Replicated, out: &mut Outbox) {
-        let mut post = Post::new();
-        if let Some(links) = &mut self.links {
-            links.answered(from, replicated.through, replicated.filling, self.now, &mut post);
+        let mut outgoing = Outgoing::new();
+        if let Some(peers) = &mut self.peers {
+            peers.answered(from, replicated.through, replicated.backfill, self.now, &mut outgoing);
         }
-        self.fill(&mut post);
-        self.post(post, out);
-        self.settle_links(out);
-        self.close_window(out);
+        self.continue_backfills(&mut outgoing);
+        self.send_chunks(outgoing, out);
+        self.settle_peers(out);
+        self.close_batch(out);
     }
 
-    /// Time has passed: what was not answered is sent again, and who is filled is told.
+    /// Time has passed: what was not answered is sent again, and who is backfilled is told.
     pub(crate) fn tick_chain(&mut self, out: &mut Outbox) {
-        let mut post = Post::new();
-        let mut filled = Vec::new();
-        if let Some(links) = &mut self.links {
-            links.send_again(self.now, &mut post);
-            filled.extend(links.filled());
+        let mut outgoing = Outgoing::new();
+        let mut backfilled = Vec::new();
+        if let Some(peers) = &mut self.peers {
+            peers.send_again(self.now, &mut outgoing);
+            backfilled.extend(peers.backfilled());
         }
-        self.fill(&mut post);
-        self.post(post, out);
-        for node in filled {
+        self.continue_backfills(&mut outgoing);
+        self.send_chunks(outgoing, out);
+        for node in backfilled {
             let NodeId::Server(server) = node else { continue };
             let (table, shard, plan) = (self.table, self.placed.shard, self.plan);
             let head = Head::plain(self.placed.owner, NodeId::Coordinator);
             out.send(Frame { head, message: Message::Control(Control::Filled { table, shard, server, plan }) });
         }
-        self.close_window(out);
+        self.close_batch(out);
     }
 
     /// Workers are told of the frontier that the tail holds, if it is a new one.
@@ -325,7 +328,7 @@ impl<T: Number> Shard<T> {
             return;
         }
         (self.told, self.told_exact) = (self.announced(), self.is_exact());
-        let by = self.links.as_ref().map(|links| links.moved_by);
+        let by = self.peers.as_ref().map(|peers| peers.moved_by);
         self.tell(by, out);
     }
 }

@@ -1,10 +1,10 @@
 //! What becomes of a part: checked whole, then applied or held for its clock; and of a clock that everybody has ended.
 
-use crate::follow::deltas::Published;
+use crate::follow::deltas::DeltaLog;
 use crate::intake::combine::{Combination, Held, as_slots};
 use crate::leases::applied::RUNS;
 use crate::rows::Resolved;
-use crate::rows::resolve::{Stop, rows_of};
+use crate::rows::resolve::{NotApplied, rows_of};
 use crate::shard::Shard;
 use types::HELD_CLOCKS;
 use types::{Clock, Combine, Setting, WorkerId};
@@ -20,7 +20,7 @@ const FAILED_CLOCKS: usize = 64;
 impl<T: Number> Shard<T> {
     /// Whether contributions of this clock are held. First of all, for any other refusal fails the clock that the part says it
     /// belongs to.
-    pub(crate) fn check_clock(&self, worker: WorkerId, clock: Clock) -> Result<(), Stop> {
+    pub(crate) fn check_clock(&self, worker: WorkerId, clock: Clock) -> Result<(), NotApplied> {
         if matches!(self.spec.combine, Combine::Clock(_)) {
             if self.frontier.clock(worker) != Some(clock) {
                 return Err(Refusal::PastClock.into());
@@ -32,8 +32,8 @@ impl<T: Number> Shard<T> {
         Ok(())
     }
 
-    /// Whether there is room to remember one more piece of a lease.
-    pub(crate) fn check_lease(&self, leased: bool) -> Result<(), Stop> {
+    /// Whether there is room to remember one more part of a lease.
+    pub(crate) fn check_lease(&self, leased: bool) -> Result<(), NotApplied> {
         if leased && self.leases.is_full() {
             return Err(Refusal::TooManyLeases { most: RUNS as u64 }.into());
         }
@@ -41,7 +41,7 @@ impl<T: Number> Shard<T> {
     }
 
     /// Checks a part whole, then applies it or holds it for its clock.
-    pub(crate) fn contribute(&mut self, head: &Head, push: &Push) -> Result<(), Stop> {
+    pub(crate) fn contribute(&mut self, head: &Head, push: &Push) -> Result<(), NotApplied> {
         let clock = head.clock;
         let values = self.checked(push, self.rows.width())?;
         if values.is_empty() {
@@ -62,18 +62,18 @@ impl<T: Number> Shard<T> {
             }
             Combine::Clock(_) => {
                 self.hold_examples(clock, head.examples);
-                self.unborn.conceive(clock, &unseen);
+                self.pending_rows.add(clock, &unseen);
                 let held =
                     self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new(self.rows.take_spare())));
                 if let Held::Sum(sum) = held {
                     sum.add(self.rows.width(), self.rows.len(), &resolved, values);
-                    let followed = self.published.as_ref().is_some_and(Published::is_followed);
-                    if self.spec.consistency.is_eager() || followed || self.links.is_some() {
+                    let followed = self.delta_log.as_ref().is_some_and(DeltaLog::is_followed);
+                    if self.spec.consistency.is_eager() || followed || self.peers.is_some() {
                         // They change when the clock is applied, which may be several moves of the frontier away.
                         let changes = self.held_changes.entry(clock).or_default();
                         changes.extend(rows_of(&push.keys, positions.as_ref(), &resolved));
                     }
-                    if self.links.is_some() {
+                    if self.peers.is_some() {
                         self.note_sums(clock, rows_of(&push.keys, positions.as_ref(), &resolved));
                     }
                 }
@@ -83,7 +83,7 @@ impl<T: Number> Shard<T> {
     }
 
     /// The values of a part of rows of so many numbers, if they are those: of the right type, as many as its keys ask for, and finite.
-    pub(crate) fn checked<'p>(&mut self, push: &'p Push, width: usize) -> Result<&'p [T], Stop> {
+    pub(crate) fn checked<'p>(&mut self, push: &'p Push, width: usize) -> Result<&'p [T], NotApplied> {
         if push.number != T::TYPE {
             return Err(Refusal::WrongNumber { expected: T::TYPE, found: push.number }.into());
         }
@@ -100,9 +100,9 @@ impl<T: Number> Shard<T> {
             (Some(position), _) => Err(Refusal::NotFinite { position }.into()),
             // Its keys are not kept; spelt out again, they tell which row it is.
             (None, KeyPart::Known { signature, .. } | KeyPart::Chosen { signature, .. }) => {
-                Err(Stop::UnknownKeys(signature.0))
+                Err(NotApplied::UnknownKeys(signature.0))
             }
-            (None, _) => Err(self.resolve(&push.keys, false).err().unwrap_or(Stop::Refuse(wrong_length))),
+            (None, _) => Err(self.resolve(&push.keys, false).err().unwrap_or(NotApplied::Refuse(wrong_length))),
         }
     }
 
@@ -111,7 +111,7 @@ impl<T: Number> Shard<T> {
         if self.spec.consistency.is_eager() {
             self.subscribers.changed(rows_of(keys, positions, resolved));
         }
-        if self.links.is_some() {
+        if self.peers.is_some() {
             let rows: Vec<(u64, u32)> = rows_of(keys, positions, resolved).collect();
             self.note_rows(rows.iter().copied());
         }
@@ -153,9 +153,9 @@ impl<T: Number> Shard<T> {
         self.settings = self.settings.split_off(&frontier);
         self.rows.forget_settings(frontier);
         self.note_progress();
-        match self.links.as_mut().filter(|links| !links.is_solitary()) {
+        match self.peers.as_mut().filter(|peers| !peers.is_solitary()) {
             // Workers hear of it when the tail has it.
-            Some(links) => links.moved_by = by,
+            Some(peers) => peers.moved_by = by,
             None => {
                 self.told = frontier;
                 self.tell(Some(by), out);
@@ -198,7 +198,7 @@ impl<T: Number> Shard<T> {
 
     fn apply_held(&mut self, clock: Clock, held: Held<T>, examples: u64) {
         let changes = self.held_changes.remove(&clock).unwrap_or_default();
-        self.unborn.finish(clock, matches!(held, Held::Sum(_)));
+        self.pending_rows.finish(clock, matches!(held, Held::Sum(_)));
         match (held, self.spec.combine) {
             (Held::Sum(sum), Combine::Clock(reduce)) => {
                 self.rows.count_examples(examples);
@@ -206,11 +206,11 @@ impl<T: Number> Shard<T> {
                 let (slots, sums) = sum.finish(reduce, self.frontier.ended(clock).max(1));
                 self.step(clock, &slots, &sums);
                 self.rows.keep_applied(as_slots(&slots), sums);
-                if self.links.is_some() {
+                if self.peers.is_some() {
                     self.note_rows(changes.iter().map(|(position, slot)| (*position, *slot)));
                 }
-                if let Some(published) = &mut self.published {
-                    published.changed(clock, changes.keys().copied());
+                if let Some(delta_log) = &mut self.delta_log {
+                    delta_log.changed(clock, changes.keys().copied());
                 }
                 self.subscribers.changed(changes.into_iter());
             }

@@ -1,6 +1,6 @@
 //! What codecs did to a message on its way here is undone before anything else looks at it.
 
-use crate::rows::resolve::Stop;
+use crate::rows::resolve::NotApplied;
 use crate::shard::Shard;
 use codec::Formats;
 use types::PART_BYTES;
@@ -21,7 +21,7 @@ pub(crate) fn unpacked(keys: KeyPart) -> Result<KeyPart, Refusal> {
 
 impl<T: Number> Shard<T> {
     /// A push with its keys and values as they were before they were encoded.
-    pub(crate) fn decode(&mut self, codecs: CodecChain, push: Push) -> Result<Push, Stop> {
+    pub(crate) fn decode(&mut self, codecs: CodecChain, push: Push) -> Result<Push, NotApplied> {
         let (formats, keys) = (Formats(codecs.0), unpacked(push.keys)?);
         if formats.leaves_values() {
             return Ok(Push { keys, ..push });

@@ -6,7 +6,7 @@ use wire::{Field, Reader, WireError};
 
 /// Where a worker stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct WorkerProgress {
     /// The clock it is at.
     pub clock: Clock,
     /// The first clock it took part in.
@@ -18,11 +18,11 @@ pub struct Standing {
 #[derive(Clone, Debug)]
 pub struct Frontier {
     /// By rank; `None` where nobody sits.
-    workers: Vec<Option<Standing>>,
+    workers: Vec<Option<WorkerProgress>>,
     /// How many live workers are at each clock.
     counts: BTreeMap<Clock, u32>,
     /// Where those stood who have left, as long as they were ahead.
-    left: Vec<Standing>,
+    left: Vec<WorkerProgress>,
     furthest: Clock,
     value: Clock,
 }
@@ -30,7 +30,7 @@ pub struct Frontier {
 impl Frontier {
     /// All of these at clock 0; nobody sits where it says `false`.
     pub fn new(seated: impl Iterator<Item = bool>) -> Self {
-        let standing = Standing { clock: Clock(0), since: Clock(0) };
+        let standing = WorkerProgress { clock: Clock(0), since: Clock(0) };
         let workers: Vec<_> = seated.map(|seated| seated.then_some(standing)).collect();
         let live = workers.iter().flatten().count() as u32;
         let counts = if live == 0 { BTreeMap::new() } else { BTreeMap::from([(Clock(0), live)]) };
@@ -40,7 +40,7 @@ impl Frontier {
     /// All of these at `clock`, which is the first that they take part in.
     pub fn starting(clock: Clock, seated: impl Iterator<Item = bool>) -> Self {
         let mut frontier = Self::new(seated);
-        frontier.workers.iter_mut().flatten().for_each(|standing| *standing = Standing { clock, since: clock });
+        frontier.workers.iter_mut().flatten().for_each(|standing| *standing = WorkerProgress { clock, since: clock });
         let live = frontier.workers.iter().flatten().count() as u32;
         frontier.counts = if live == 0 { BTreeMap::new() } else { BTreeMap::from([(clock, live)]) };
         (frontier.furthest, frontier.value) = (clock, clock);
@@ -85,7 +85,7 @@ impl Frontier {
         if self.workers.len() <= rank {
             self.workers.resize(rank + 1, None);
         }
-        let standing = Standing { clock: self.value, since: self.value };
+        let standing = WorkerProgress { clock: self.value, since: self.value };
         if let Some(before) = self.workers[rank].replace(standing) {
             self.left.push(before);
             self.uncount(before.clock);
@@ -122,7 +122,7 @@ impl Frontier {
 
     /// The live workers that the frontier waits for, at most `most` of them.
     pub fn slowest(&self, most: usize) -> Vec<WorkerId> {
-        let at_frontier = |(rank, standing): (usize, &Option<Standing>)| {
+        let at_frontier = |(rank, standing): (usize, &Option<WorkerProgress>)| {
             standing.is_some_and(|standing| standing.clock <= self.value).then_some(WorkerId(rank as u32))
         };
         self.workers.iter().enumerate().filter_map(at_frontier).take(most).collect()
@@ -131,14 +131,14 @@ impl Frontier {
 
 impl Field for Frontier {
     fn put(&self, out: &mut Vec<u8>) {
-        let pair = |standing: &Standing| (standing.clock, standing.since);
+        let pair = |standing: &WorkerProgress| (standing.clock, standing.since);
         self.workers.iter().map(|standing| standing.as_ref().map(pair)).collect::<Vec<_>>().put(out);
         self.left.iter().map(pair).collect::<Vec<_>>().put(out);
         (self.furthest, self.value).put(out);
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let standing = |(clock, since)| Standing { clock, since };
+        let standing = |(clock, since)| WorkerProgress { clock, since };
         let workers: Vec<Option<(Clock, Clock)>> = Field::get(input)?;
         let workers: Vec<_> = workers.into_iter().map(|worker| worker.map(standing)).collect();
         let left: Vec<(Clock, Clock)> = Field::get(input)?;

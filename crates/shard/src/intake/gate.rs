@@ -48,7 +48,7 @@ impl<T: Number> Shard<T> {
     pub(crate) fn finish(&mut self, worker: WorkerId, refusal: Option<Refusal>, out: &mut Outbox) {
         self.streams[worker.0 as usize].finish(refusal);
         self.note_progress();
-        self.links.iter_mut().for_each(|links| links.gathered.pushed(worker));
+        self.peers.iter_mut().for_each(|peers| peers.open_batch.pushed(worker));
         self.unacknowledged.push(worker);
         let finished = self.streams[worker.0 as usize].finished();
         for read in self.parked.take_own(worker, finished) {

@@ -1,59 +1,60 @@
-//! What a shard holds of leases: the pieces that were pushed of each, whoever pushed them. A second run of a lease, after its first
-//! worker was lost, is cut like the first, and what is held of it is not applied again.
+//! The set of parts of data leases that a shard has applied. When a lease is run a second time, after
+//! its first worker was lost, it is cut into the same parts, and the shard skips those it holds.
 //!
-//! **A dead worker's clock.** In a table whose contributions meet by clock, a piece is held as soon as its contribution is held for its
-//! clock. That contribution is applied with the clock even if its worker never ended it: the frontier goes on without whoever is
-//! gone, and the sum stays. So a half-done clock counts for as much as came of it, and the second run, in clocks of its own, brings
-//! the rest. A clock that fails, for somebody's contribution was refused, is lost for everybody alike, and with it the pieces in
-//! it: leases do not bring it back, for those who hold the other contributions to it do not push them again either.
+//! **A lost worker's clock.** In a table that combines by clock, a part is held as soon as its
+//! contribution is in its clock's sum. That sum is applied even if its worker never ended the clock:
+//! the frontier goes on without a lost worker. So a half-done clock counts for the parts that came,
+//! and the second run brings the rest in clocks of its own. A clock that fails, because a contribution
+//! was refused, is lost for all workers alike, and with it the parts in it: leases do not bring it
+//! back, because the workers that hold its other contributions do not push them again either.
 
 use std::collections::BTreeMap;
-use wire::{Field, LeasedPiece, Reader, WireError};
+use wire::{Field, LeasedPart, Reader, WireError};
 
-/// Runs of pieces that a shard keeps. Leases are forgotten soon after they are committed, so a run has far fewer.
+/// Runs of parts that a shard keeps. Leases are forgotten soon after they are committed, so a run has far fewer.
 pub const RUNS: usize = 1 << 20;
 
-/// Pieces from the first to before the second.
+/// Parts from the first to before the second.
 type Run = (u64, u64);
 
-/// The pieces that a shard holds, of leases that are not over.
+/// The parts that a shard holds, of leases that are not over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LeaseWindow {
+pub struct AppliedParts {
     /// By data set and lease: in rising order, with gaps between them.
     leases: BTreeMap<(u32, u64), Vec<Run>>,
     runs: usize,
 }
 
-impl LeaseWindow {
-    /// Whether this piece was pushed before.
-    pub fn holds(&self, LeasedPiece { set, lease, piece }: LeasedPiece) -> bool {
+impl AppliedParts {
+    /// Whether this part was pushed before.
+    pub fn holds(&self, LeasedPart { set, lease, part }: LeasedPart) -> bool {
         let runs = self.leases.get(&(set, lease)).map_or(&[][..], Vec::as_slice);
-        runs.get(runs.partition_point(|(_, end)| *end <= piece)).is_some_and(|(start, _)| *start <= piece)
+        runs.get(runs.partition_point(|(_, end)| *end <= part)).is_some_and(|(start, _)| *start <= part)
     }
 
-    /// Whether there is room for any piece.
+    /// Whether there is room for any part.
     pub fn is_full(&self) -> bool {
         self.runs >= RUNS
     }
 
-    /// This piece is held from now on.
-    pub fn hold(&mut self, LeasedPiece { set, lease, piece }: LeasedPiece) {
+    /// This part is held from now on.
+    pub fn hold(&mut self, LeasedPart { set, lease, part }: LeasedPart) {
         // So that another one follows it.
-        let piece = piece.min(u64::MAX - 1);
+        let part = part.min(u64::MAX - 1);
         let runs = self.leases.entry((set, lease)).or_default();
-        let at = runs.partition_point(|(_, end)| *end < piece);
+        let at = runs.partition_point(|(_, end)| *end < part);
         let before = runs.len();
         match runs.get_mut(at) {
-            Some((start, end)) if *start <= piece && piece < *end => {}
-            Some((_, end)) if *end == piece => {
-                *end = piece + 1;
-                if let Some((_, end)) = runs.get(at + 1).copied().filter(|(start, _)| *start == piece + 1) {
+            Some((start, end)) if *start <= part && part < *end => {}
+            Some((_, end)) if *end == part => {
+                *end = part + 1;
+                if let Some((_, end)) = runs.get(at + 1).copied().filter(|(start, _)| *start == part + 1) {
                     runs[at].1 = end;
                     runs.remove(at + 1);
                 }
             }
-            Some((start, _)) if *start == piece + 1 => *start = piece,
-            _ => runs.insert(at, (piece, piece + 1)),
+            Some((start, _)) if *start == part + 1 => *start = part,
+            _ => runs.insert(at, (part, part + 1)),
         }
         self.runs = self.runs + runs.len() - before;
     }
@@ -90,7 +91,7 @@ impl LeaseWindow {
     }
 }
 
-impl Field for LeaseWindow {
+impl Field for AppliedParts {
     fn put(&self, out: &mut Vec<u8>) {
         let leases = self.leases.iter().map(|((set, lease), runs)| ((*set, *lease), runs.clone()));
         leases.collect::<Vec<_>>().put(out);
@@ -101,7 +102,7 @@ impl Field for LeaseWindow {
         for runs in leases.values() {
             let rising = runs.windows(2).all(|pair| pair[0].1 < pair[1].0);
             if !rising || runs.iter().any(|(start, end)| start >= end) {
-                return Err(WireError::Malformed("pieces of a lease out of order"));
+                return Err(WireError::Malformed("parts of a lease out of order"));
             }
         }
         let runs = leases.values().map(Vec::len).sum();
@@ -115,63 +116,63 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    fn piece(lease: u64, piece: u64) -> LeasedPiece {
-        LeasedPiece { set: 0, lease, piece }
+    fn part(lease: u64, part: u64) -> LeasedPart {
+        LeasedPart { set: 0, lease, part }
     }
 
     #[test]
     fn pieces_in_order_are_one_run() {
-        let mut window = LeaseWindow::default();
-        (0..1000).for_each(|number| window.hold(piece(7, number)));
-        assert_eq!((window.runs, window.leases()), (1, 1));
-        assert!(window.holds(piece(7, 999)) && !window.holds(piece(7, 1000)) && !window.holds(piece(8, 0)));
+        let mut applied = AppliedParts::default();
+        (0..1000).for_each(|number| applied.hold(part(7, number)));
+        assert_eq!((applied.runs, applied.leases()), (1, 1));
+        assert!(applied.holds(part(7, 999)) && !applied.holds(part(7, 1000)) && !applied.holds(part(8, 0)));
     }
 
     #[test]
     fn what_is_over_is_forgotten_and_nothing_else() {
-        let mut window = LeaseWindow::default();
-        (0..10).for_each(|lease| window.hold(piece(lease, 3)));
-        window.hold(LeasedPiece { set: 1, lease: 2, piece: 0 });
-        window.forget(0, |lease| lease < 6);
-        assert_eq!((window.runs, window.leases()), (5, 5));
-        assert!(!window.holds(piece(5, 3)) && window.holds(piece(6, 3)));
-        assert!(window.holds(LeasedPiece { set: 1, lease: 2, piece: 0 }), "of another data set");
+        let mut applied = AppliedParts::default();
+        (0..10).for_each(|lease| applied.hold(part(lease, 3)));
+        applied.hold(LeasedPart { set: 1, lease: 2, part: 0 });
+        applied.forget(0, |lease| lease < 6);
+        assert_eq!((applied.runs, applied.leases()), (5, 5));
+        assert!(!applied.holds(part(5, 3)) && applied.holds(part(6, 3)));
+        assert!(applied.holds(LeasedPart { set: 1, lease: 2, part: 0 }), "of another data set");
     }
 
     #[test]
     fn the_last_number_does_no_harm() {
-        let mut window = LeaseWindow::default();
-        [u64::MAX, u64::MAX - 1, 0].into_iter().for_each(|number| window.hold(piece(u64::MAX, number)));
-        assert!(window.holds(piece(u64::MAX, u64::MAX - 1)));
+        let mut applied = AppliedParts::default();
+        [u64::MAX, u64::MAX - 1, 0].into_iter().for_each(|number| applied.hold(part(u64::MAX, number)));
+        assert!(applied.holds(part(u64::MAX, u64::MAX - 1)));
     }
 
     proptest! {
         #[test]
-        fn it_holds_what_was_pushed_in_any_order(pieces in prop::collection::vec((0u64..3, 0u64..40), 0..200)) {
-            let mut window = LeaseWindow::default();
+        fn it_holds_what_was_pushed_in_any_order(parts in prop::collection::vec((0u64..3, 0u64..40), 0..200)) {
+            let mut applied = AppliedParts::default();
             let mut expected = BTreeSet::new();
-            for (lease, number) in pieces {
-                window.hold(piece(lease, number));
+            for (lease, number) in parts {
+                applied.hold(part(lease, number));
                 expected.insert((lease, number));
                 let mut bytes = Vec::new();
-                window.put(&mut bytes);
-                prop_assert_eq!(&LeaseWindow::get(&mut Reader(&bytes)).expect("as written"), &window);
+                applied.put(&mut bytes);
+                prop_assert_eq!(&AppliedParts::get(&mut Reader(&bytes)).expect("as written"), &applied);
             }
-            let (mut joined, mut odd) = (LeaseWindow::default(), LeaseWindow::default());
+            let (mut joined, mut odd) = (AppliedParts::default(), AppliedParts::default());
             for (at, (lease, number)) in expected.iter().enumerate() {
-                if at % 3 == 1 { &mut odd } else { &mut joined }.hold(piece(*lease, *number));
+                if at % 3 == 1 { &mut odd } else { &mut joined }.hold(part(*lease, *number));
             }
             joined.join(&odd);
             joined.join(&odd);
-            prop_assert_eq!(&joined, &window);
+            prop_assert_eq!(&joined, &applied);
             for lease in 0..3 {
                 for number in 0..40 {
-                    prop_assert_eq!(window.holds(piece(lease, number)), expected.contains(&(lease, number)));
+                    prop_assert_eq!(applied.holds(part(lease, number)), expected.contains(&(lease, number)));
                 }
                 let starts = (0..40).filter(|number| {
                     expected.contains(&(lease, *number)) && (*number == 0 || !expected.contains(&(lease, number - 1)))
                 });
-                prop_assert_eq!(window.leases.get(&(0, lease)).map_or(0, Vec::len), starts.count());
+                prop_assert_eq!(applied.leases.get(&(0, lease)).map_or(0, Vec::len), starts.count());
             }
         }
     }

@@ -10,7 +10,7 @@
 
 use crate::intake::combine::as_slots;
 use crate::reads::parked::ParkedRead;
-use crate::rows::resolve::Stop;
+use crate::rows::resolve::NotApplied;
 use crate::rows::slot_set::SlotSet;
 use crate::shard::Shard;
 use types::{Clock, TableSpec, UpdaterSpec, WorkerId};
@@ -110,7 +110,11 @@ impl<T: Number> Shard<T> {
     }
 
     /// The answer to the question which rows are active: all are, in a table whose shards do not judge.
-    pub(crate) fn collect_active(&mut self, read: &ParkedRead, released_by: Option<WorkerId>) -> Result<Pulled, Stop> {
+    pub(crate) fn collect_active(
+        &mut self,
+        read: &ParkedRead,
+        released_by: Option<WorkerId>,
+    ) -> Result<Pulled, NotApplied> {
         self.check_count(&read.pull.keys)?;
         let (resolved, _) = self.resolve(&read.pull.keys, false)?;
         let slots: Vec<u32> = resolved.each().collect();

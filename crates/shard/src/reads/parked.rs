@@ -35,7 +35,7 @@ pub enum Parking {
     /// It waits.
     Parked,
     /// It was waiting already.
-    Known,
+    KnownList,
     /// Its worker has as many waiting as it may.
     Full,
 }
@@ -45,7 +45,7 @@ impl Parked {
     pub fn park(&mut self, read: ParkedRead, needed: Option<Clock>) -> Parking {
         let name = (read.worker, read.pull.request);
         if self.known.contains_key(&name) {
-            return Parking::Known;
+            return Parking::KnownList;
         }
         let count = self.counts.entry(read.worker).or_default();
         if *count == PARKED_READS {

@@ -13,7 +13,7 @@ pub type ListName = (Signature, u64, u32);
 
 /// A list and where its rows lie.
 #[derive(Clone)]
-pub struct Known {
+pub struct KnownList {
     /// u64 each, sorted, unique, within the shard's range: checked when it was first seen. Kept only where they are needed
     /// again: some key has no row yet, or changed rows must be named.
     pub positions: Option<Payload>,
@@ -24,7 +24,7 @@ pub struct Known {
 }
 
 struct Entry {
-    known: Known,
+    known: KnownList,
     used: u64,
     /// It came back after it had been forgotten once.
     returned: bool,
@@ -108,7 +108,7 @@ impl KeyLists {
     }
 
     /// The list of that name, if it is remembered.
-    pub fn get(&mut self, name: ListName) -> Option<Known> {
+    pub fn get(&mut self, name: ListName) -> Option<KnownList> {
         let entry = self.entries.get_mut(&name)?;
         if entry.returned {
             self.returned.by_use.remove(&entry.used);
@@ -120,7 +120,7 @@ impl KeyLists {
     }
 
     /// Remembers a list, or what is newly known of it.
-    pub fn put(&mut self, name: ListName, known: Known) {
+    pub fn put(&mut self, name: ListName, known: KnownList) {
         let (used, returned) = match self.forget(name) {
             Some(before) => (before.used, before.returned),
             None => {
@@ -157,7 +157,7 @@ impl KeyLists {
     }
 }
 
-fn cost(known: &Known) -> usize {
+fn cost(known: &KnownList) -> usize {
     let slots = match &*known.resolved {
         Resolved::Run { .. } => 0,
         Resolved::List(slots) => slots.len() * 4,
@@ -169,8 +169,8 @@ fn cost(known: &Known) -> usize {
 mod tests {
     use super::*;
 
-    fn known() -> Known {
-        Known {
+    fn known() -> KnownList {
+        KnownList {
             positions: Some(Payload::new(vec![0u64; 100])),
             resolved: Arc::new(Resolved::List(vec![0; 100])),
             incomplete_at: None,

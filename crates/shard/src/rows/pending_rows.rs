@@ -8,7 +8,7 @@ use types::{Clock, Combine, Placement, Shape, TableSpec};
 
 /// The rows of a shard that are not there yet for a scan.
 #[derive(Debug)]
-pub struct Unborn {
+pub struct PendingRows {
     /// Whether there can be any.
     kept: bool,
     positions: BTreeSet<u64>,
@@ -16,7 +16,7 @@ pub struct Unborn {
     by_clock: BTreeMap<Clock, BTreeSet<u64>>,
 }
 
-impl Unborn {
+impl PendingRows {
     /// None yet, in a table of this kind.
     pub fn new(spec: &TableSpec) -> Self {
         let scanned = matches!(spec.shape, Shape::Sparse { placement: Placement::Ordered, .. });
@@ -47,7 +47,7 @@ impl Unborn {
     }
 
     /// A contribution to `clock`, which is held, has made rows, or touched some of these.
-    pub fn conceive(&mut self, clock: Clock, positions: &[u64]) {
+    pub fn add(&mut self, clock: Clock, positions: &[u64]) {
         if !positions.is_empty() {
             self.positions.extend(positions);
             self.by_clock.entry(clock).or_default().extend(positions);
@@ -80,15 +80,15 @@ mod tests {
     #[test]
     fn a_row_is_there_once_a_clock_that_made_it_is_applied() {
         let spec = TableSpec::sparse("t", 1).ordered().combine(Combine::Clock(Reduce::Sum));
-        let mut unborn = Unborn::new(&spec);
-        unborn.conceive(Clock(0), &[1, 2]);
-        unborn.conceive(Clock(1), &[2, 3]);
-        unborn.finish(Clock(0), false);
-        assert!([1, 2, 3].into_iter().all(|position| unborn.contains(position)), "the clock failed");
-        unborn.finish(Clock(1), true);
-        assert_eq!([1, 2, 3].map(|position| unborn.contains(position)), [true, false, false]);
-        unborn.read([1].into_iter());
-        assert!(!unborn.contains(1), "a read made it");
+        let mut pending_rows = PendingRows::new(&spec);
+        pending_rows.add(Clock(0), &[1, 2]);
+        pending_rows.add(Clock(1), &[2, 3]);
+        pending_rows.finish(Clock(0), false);
+        assert!([1, 2, 3].into_iter().all(|position| pending_rows.contains(position)), "the clock failed");
+        pending_rows.finish(Clock(1), true);
+        assert_eq!([1, 2, 3].map(|position| pending_rows.contains(position)), [true, false, false]);
+        pending_rows.read([1].into_iter());
+        assert!(!pending_rows.contains(1), "a read made it");
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
             (TableSpec::dense("t", 9, 1).combine(clock), false),
         ];
         for (spec, expected) in cases {
-            assert_eq!(Unborn::new(&spec).are_kept(), expected, "{spec:?}");
+            assert_eq!(PendingRows::new(&spec).are_kept(), expected, "{spec:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! From a part's keys to slots: spelt out, by signature, or as a run.
 
 use crate::rows::Resolved;
-use crate::rows::key_lists::Known;
+use crate::rows::key_lists::KnownList;
 use crate::shard::Shard;
 use std::sync::Arc;
 use types::Position;
@@ -9,14 +9,14 @@ use update::{ABSENT, Number};
 use wire::{KeyPart, Payload, Refusal};
 
 /// Why a part is not applied now.
-pub(crate) enum Stop {
+pub(crate) enum NotApplied {
     /// It never will be.
     Refuse(Refusal),
     /// It will be once its keys are spelt out. Leaves no trace in the stream.
     UnknownKeys(u128),
 }
 
-impl From<Refusal> for Stop {
+impl From<Refusal> for NotApplied {
     fn from(refusal: Refusal) -> Self {
         Self::Refuse(refusal)
     }
@@ -42,7 +42,11 @@ pub(crate) fn rows_of<'a>(
 
 impl<T: Number> Shard<T> {
     /// Positions and slots of a part's keys; lists are remembered.
-    pub(crate) fn resolve(&mut self, keys: &KeyPart, create: bool) -> Result<(Arc<Resolved>, Option<Payload>), Stop> {
+    pub(crate) fn resolve(
+        &mut self,
+        keys: &KeyPart,
+        create: bool,
+    ) -> Result<(Arc<Resolved>, Option<Payload>), NotApplied> {
         let (name, positions, known) = match keys {
             KeyPart::Run { first, count } => {
                 return Ok((Arc::new(self.rows.resolve_run(*first, *count, create)?), None));
@@ -51,12 +55,12 @@ impl<T: Number> Shard<T> {
             // Undone before it comes here.
             KeyPart::Packed { .. } => return Err(Refusal::Undecodable.into()),
             KeyPart::Chosen { signature, start, count, .. } => {
-                let known = self.lists.get((*signature, *start, *count)).ok_or(Stop::UnknownKeys(signature.0))?;
+                let known = self.lists.get((*signature, *start, *count)).ok_or(NotApplied::UnknownKeys(signature.0))?;
                 return self.resolve_chosen(keys, &known, create);
             }
             KeyPart::Known { signature, start, count } => {
                 let name = (*signature, *start, *count);
-                let known = self.lists.get(name).ok_or(Stop::UnknownKeys(signature.0))?;
+                let known = self.lists.get(name).ok_or(NotApplied::UnknownKeys(signature.0))?;
                 match &known.positions {
                     // Complete: its slots are all there is to know.
                     None => return Ok((known.resolved, None)),
@@ -93,9 +97,9 @@ impl<T: Number> Shard<T> {
         let resolved = Arc::new(resolved);
         let absent = matches!(&*resolved, Resolved::List(slots) if slots.contains(&ABSENT));
         let incomplete_at = absent.then(|| self.rows.len());
-        let needed_again = absent || self.tracks_changes() || self.unborn.are_kept();
+        let needed_again = absent || self.tracks_changes() || self.pending_rows.are_kept();
         let kept = needed_again.then(|| positions.clone());
-        self.lists.put(name, Known { positions: kept, resolved: resolved.clone(), incomplete_at });
+        self.lists.put(name, KnownList { positions: kept, resolved: resolved.clone(), incomplete_at });
         Ok((resolved, Some(positions)))
     }
 
@@ -103,9 +107,9 @@ impl<T: Number> Shard<T> {
     fn resolve_chosen(
         &mut self,
         keys: &KeyPart,
-        known: &Known,
+        known: &KnownList,
         create: bool,
-    ) -> Result<(Arc<Resolved>, Option<Payload>), Stop> {
+    ) -> Result<(Arc<Resolved>, Option<Payload>), NotApplied> {
         let list = known.positions.as_ref().and_then(Payload::numbers::<u64>);
         let positions: Option<Vec<u64>> = list.map(|list| keys.chosen().map(|index| list[index]).collect());
         let outdated = known.incomplete_at.is_some_and(|rows| create || rows != self.rows.len());
@@ -120,12 +124,12 @@ impl<T: Number> Shard<T> {
     }
 
     /// Those of a part's keys that a scan would not show now, where the table's rows can be held back from scans.
-    pub(crate) fn unseen(&mut self, keys: &KeyPart) -> Result<Vec<u64>, Stop> {
-        if !self.unborn.are_kept() {
+    pub(crate) fn unseen(&mut self, keys: &KeyPart) -> Result<Vec<u64>, NotApplied> {
+        if !self.pending_rows.are_kept() {
             return Ok(Vec::new());
         }
         let (resolved, positions) = self.resolve(keys, false)?;
-        let unseen = |(position, slot): &(u64, u32)| *slot == ABSENT || self.unborn.contains(*position);
+        let unseen = |(position, slot): &(u64, u32)| *slot == ABSENT || self.pending_rows.contains(*position);
         Ok(rows_of(keys, positions.as_ref(), &resolved).filter(unseen).map(|(position, _)| position).collect())
     }
 

@@ -2,7 +2,7 @@
 
 use crate::reads::parked::ParkedRead;
 use crate::rows::Resolved;
-use crate::rows::resolve::{Stop, rows_of};
+use crate::rows::resolve::{NotApplied, rows_of};
 use crate::shard::Shard;
 use types::{Combine, PART_BYTES, Position, PositionRange, WorkerId};
 use update::{ABSENT, Number};
@@ -10,7 +10,7 @@ use wire::{Head, KeyPart, Pulled, Push, Refusal, Writes};
 
 impl<T: Number> Shard<T> {
     /// Whether a push may write what it says. Where contributions are held apart by clock, no moment is a row's own.
-    pub(crate) fn check_writes(&self, writes: Writes) -> Result<(), Stop> {
+    pub(crate) fn check_writes(&self, writes: Writes) -> Result<(), NotApplied> {
         match (writes, self.spec.combine) {
             (Writes::Rows, Combine::Clock(_)) => Err(Refusal::SetByClock.into()),
             _ => Ok(()),
@@ -18,7 +18,7 @@ impl<T: Number> Shard<T> {
     }
 
     /// Checks rows whole, then puts them in place of those that are there.
-    pub(crate) fn put_in_place(&mut self, head: &Head, push: &Push) -> Result<(), Stop> {
+    pub(crate) fn put_in_place(&mut self, head: &Head, push: &Push) -> Result<(), NotApplied> {
         let values = self.checked(push, self.rows.kept_width())?;
         let (resolved, positions) = self.resolve(&push.keys, true)?;
         self.rows.count_examples(head.examples);
@@ -30,7 +30,11 @@ impl<T: Number> Shard<T> {
     }
 
     /// The rows of a read as they are kept: the first of those that it asks for, as many as are a part.
-    pub(crate) fn collect_kept(&mut self, read: &ParkedRead, released_by: Option<WorkerId>) -> Result<Pulled, Stop> {
+    pub(crate) fn collect_kept(
+        &mut self,
+        read: &ParkedRead,
+        released_by: Option<WorkerId>,
+    ) -> Result<Pulled, NotApplied> {
         let (width, keys) = (self.rows.kept_width(), &read.pull.keys);
         let row_bytes = width * size_of::<T>();
         if row_bytes > PART_BYTES {
@@ -49,14 +53,14 @@ impl<T: Number> Shard<T> {
                 let create = self.rows.reads_create();
                 let (resolved, list) = self.resolve(keys, create)?;
                 if create {
-                    self.unborn.read(rows_of(keys, list.as_ref(), &resolved).map(|(position, _)| position));
+                    self.pending_rows.read(rows_of(keys, list.as_ref(), &resolved).map(|(position, _)| position));
                 }
                 let rows: (Vec<u64>, Vec<u32>) = rows_of(keys, list.as_ref(), &resolved).take(most).unzip();
                 if let KeyPart::Known { signature, .. } | KeyPart::Chosen { signature, .. } = keys
                     && rows.0.len() < most.min(count as usize)
                 {
                     // Only its slots are remembered; spelt out again, it tells which rows they are of.
-                    return Err(Stop::UnknownKeys(signature.0));
+                    return Err(NotApplied::UnknownKeys(signature.0));
                 }
                 rows
             }
@@ -76,9 +80,9 @@ impl<T: Number> Shard<T> {
     pub(crate) fn scan_shown(&self, range: PositionRange, limit: usize) -> (Vec<u64>, Resolved, Option<Position>) {
         let (mut found, mut resolved, next) = self.rows.scan(range, limit);
         if let Resolved::List(slots) = &mut resolved
-            && self.unborn.are_kept()
+            && self.pending_rows.are_kept()
         {
-            let shown: Vec<bool> = found.iter().map(|position| !self.unborn.contains(*position)).collect();
+            let shown: Vec<bool> = found.iter().map(|position| !self.pending_rows.contains(*position)).collect();
             let mut each = shown.iter();
             slots.retain(|_| each.next().is_none_or(|shown| *shown));
             let mut each = shown.iter();

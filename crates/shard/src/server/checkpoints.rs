@@ -1,8 +1,8 @@
 //! Checkpoints of a server: its shards are copied when their frontiers reach a clock, and made from such copies when a run is resumed.
 
 use super::Server;
-use crate::checkpoint::Image;
-use crate::follow::replica::peers::Role;
+use crate::checkpoint::ShardImage;
+use crate::follow::replica::peers::ChainRole;
 use crate::residual_rows::OwedRows;
 use types::{Clock, NodeId, ShardId, TableId, TableSpec, Time};
 use wire::Outbox;
@@ -18,7 +18,7 @@ pub struct Restored {
     /// The clock of the checkpoint.
     pub clock: Clock,
     /// Those slices that the server has a part in.
-    pub images: Vec<Image>,
+    pub images: Vec<ShardImage>,
     /// What workers had still to send to its rows.
     pub owed: Vec<OwedRows>,
 }
@@ -48,7 +48,7 @@ impl Field for Restored {
 
 impl Server {
     /// Copies that were made for a checkpoint since this was last asked. Whoever drives the server writes them, beside it.
-    pub fn take_images(&mut self) -> Vec<Image> {
+    pub fn take_images(&mut self) -> Vec<ShardImage> {
         std::mem::take(&mut self.images)
     }
 
@@ -56,7 +56,7 @@ impl Server {
     #[must_use]
     pub fn slices_of(&self, spec: &TableSpec) -> Vec<ShardId> {
         let chains = self.plan.shards(spec.shape).into_iter().zip(&self.plan.chains);
-        chains.filter(|(_, chain)| Role::of(chain, self.node).is_some()).map(|(placed, _)| placed.shard).collect()
+        chains.filter(|(_, chain)| ChainRole::of(chain, self.node).is_some()).map(|(placed, _)| placed.shard).collect()
     }
 
     /// Whether it holds a table already.
@@ -245,7 +245,7 @@ mod tests {
     fn a_copy_is_handed_over_when_the_last_of_the_chain_is_as_far() {
         let mut run = Run::new(&[1]);
         let mut plan = run.server.plan.clone();
-        plan.chains = vec![types::Chain { whole: vec![0, 1], filling: Vec::new() }];
+        plan.chains = vec![types::Chain { replicas: vec![0, 1], backfilling: Vec::new() }];
         run.server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
         run.server.add_table(TABLE, &spec(Combine::Each), &mut run.out).expect("made");
         run.asked(1, 1);
@@ -253,8 +253,8 @@ mod tests {
         run.end(0, 1, 0);
         run.server.tick(Time(1_000_000_000), &mut run.out);
         assert_eq!(run.rows().len(), 0, "whoever took over now would be at clock 0");
-        for window in 1..=2 {
-            let replicated = wire::Replicated { table: TABLE, shard: ShardId(0), through: window, filling: None };
+        for batch in 1..=2 {
+            let replicated = wire::Replicated { table: TABLE, shard: ShardId(0), through: batch, backfill: None };
             let head = Head { plan: run.server.plan.number, ..Head::plain(NodeId::Server(1), NODE) };
             let frame = Frame { head, message: Message::Replicated(replicated) };
             run.server.handle(Time(1_000_000_000), frame, &mut run.out);

@@ -2,7 +2,7 @@
 //! every other server goes by the plan, too.
 
 use super::Server;
-use crate::follow::replica::peers::Role;
+use crate::follow::replica::peers::ChainRole;
 use crate::shard::{Terms, make};
 use types::{Clock, NodeId, Placed, Plan, TableId, TableSpec};
 use wire::Outbox;
@@ -38,7 +38,7 @@ impl Server {
                 self.place(table, &spec, out).ok();
             }
             self.shards.retain(|(_, shard), _| {
-                self.plan.chains.get(shard.0 as usize).is_some_and(|chain| Role::of(chain, self.node).is_some())
+                self.plan.chains.get(shard.0 as usize).is_some_and(|chain| ChainRole::of(chain, self.node).is_some())
             });
             self.heads.retain(|name| self.shards.contains_key(name));
             self.waiting.retain(|name| self.shards.contains_key(name));
@@ -64,7 +64,7 @@ impl Server {
     /// Holds those shards of a table that the plan says, each in its part of the chain.
     fn place(&mut self, table: TableId, spec: &TableSpec, out: &mut Outbox) -> Result<(), String> {
         for (placed, chain) in self.plan.shards(spec.shape).into_iter().zip(&self.plan.chains) {
-            let Some(role) = Role::of(chain, self.node) else { continue };
+            let Some(role) = ChainRole::of(chain, self.node) else { continue };
             let NodeId::Server(index) = self.node else { continue };
             let name = (table, placed.shard);
             if !self.shards.contains_key(&name) {
@@ -92,7 +92,7 @@ impl Server {
                     self.heads.remove(&name);
                     self.waiting.remove(&name);
                 }
-                shard.take_part(self.plan.number, role, chain.whole.contains(&index), self.now, out);
+                shard.take_part(self.plan.number, role, chain.replicas.contains(&index), self.now, out);
             }
         }
         Ok(())

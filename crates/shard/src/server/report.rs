@@ -21,8 +21,8 @@ impl Server {
         let slowest =
             self.shards.values().filter_map(|shard| shard.resends()).max_by_key(|(late, trip)| (*late, trip.mean));
         let resend = slowest.map(|(late, trip)| {
-            let why = "mean and four deviations of the time in which windows are answered, 0.1 s at least, twice as long each time";
-            Timeout::new("a window is sent down the chain again", late, why, Some(trip))
+            let why = "mean and four deviations of the time in which batches are acknowledged, 0.1 s at least, twice as long each time";
+            Timeout::new("a replication batch is resent down the chain", late, why, Some(trip))
         });
         Report {
             slices: slices.into_iter().collect(),

@@ -6,7 +6,7 @@ use crate::check::Violation;
 use crate::faults::Faults;
 use crate::history::Event;
 use coordinator::{CheckpointEnd, Gathered, Membership, Resume};
-use shard::{Image, Restored, ServerInput};
+use shard::{Restored, ServerInput, ShardImage};
 use std::collections::BTreeMap;
 use types::{Clock, NodeId, Span, TableId, TableSpec};
 use wire::{Control, Frame};
@@ -19,7 +19,7 @@ const LOOK: Span = Span::from_millis(5);
 #[derive(Clone, Debug)]
 pub struct Kept {
     gathered: Gathered,
-    images: Vec<Image>,
+    images: Vec<ShardImage>,
     owed: Vec<Owed>,
 }
 
@@ -52,7 +52,7 @@ impl Kept {
 /// Checkpoints of a run.
 #[derive(Default)]
 pub(super) struct Checkpoints {
-    images: Vec<Image>,
+    images: Vec<ShardImage>,
     owed: Vec<Owed>,
     /// How long after one is whole another is wanted.
     every: Option<Span>,
@@ -210,7 +210,7 @@ impl Cluster {
             let mut held: BTreeMap<(u64, u32), f64> = BTreeMap::new();
             for image in images {
                 let placement = self.history.specs[0].shape.placement();
-                let shard::Places::List(positions) = &image.places else { continue };
+                let shard::ImagePositions::List(positions) = &image.places else { continue };
                 let rows = image.rows.numbers::<f64>().expect("f64").chunks_exact(image.stride);
                 for (position, row) in positions.iter().zip(rows) {
                     let key = placement.key(types::Position(*position)).0;

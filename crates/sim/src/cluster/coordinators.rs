@@ -115,7 +115,7 @@ impl Cluster {
         let plan = self.coordinator.plan();
         // When every worker has left, so may servers.
         if plan.live_workers().count() > 0 {
-            let copies = plan.chains.iter().map(|chain| chain.whole.len()).min();
+            let copies = plan.chains.iter().map(|chain| chain.replicas.len()).min();
             self.fewest_copies = self.fewest_copies.min(copies.unwrap_or(usize::MAX));
         }
         let mut frames: Vec<Frame> = out.drain().collect();

@@ -35,7 +35,7 @@ impl Moment {
         match (self, &frame.message) {
             (Self::Checkpoint, Message::Control(Control::Checkpoint { .. }))
             | (Self::Commit, Message::Control(Control::CommitLease { .. })) => true,
-            (Self::Migration, Message::Replica(replica)) => replica.filling.is_some(),
+            (Self::Migration, Message::ReplicaChunk(replica)) => replica.backfill.is_some(),
             (Self::Failover, Message::Control(Control::Adopt { plan, .. })) => {
                 crashed > 0 && plan.number > PlanNumber(1)
             }

@@ -1,64 +1,66 @@
-//! What a head sends down its chain, and what the chain says to that.
+//! Chain replication: the chunks that a head sends down its chain, and the acknowledgements that
+//! come back up.
 
 use crate::Payload;
 use crate::field::{fields, fields_and_payloads, variants};
 use types::{Clock, ShardId, TableId};
 
-/// One piece of a window: what has changed at the head since the window before; or of a filling: what a copy that is new has to have.
-/// The last piece is the ledger.
+/// One chunk of a replication batch (what changed at the head since the batch before) or of a
+/// backfill (what a new replica has to hold). The last chunk is the shard's metadata.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Replica {
+pub struct ReplicaChunk {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The window's number; in a filling, the one up to which the copy holds everything with the last piece.
-    pub window: u64,
-    /// The piece's place, from 0.
-    pub piece: u32,
-    /// Which filling this is of; none for a window.
-    pub filling: Option<u64>,
-    /// What the payloads are.
-    pub what: Piece,
+    /// The batch's number. In a backfill: the batch up to which the new replica holds everything
+    /// once it has the last chunk.
+    pub batch: u64,
+    /// The chunk's number within its batch or backfill, from 0.
+    pub chunk: u32,
+    /// The backfill that this chunk belongs to; none for a batch.
+    pub backfill: Option<u64>,
+    /// What the payloads hold.
+    pub contents: ChunkContents,
     /// Which rows.
     pub positions: Payload,
     /// Row after row.
     pub values: Payload,
 }
 
-/// What a piece of a window holds.
+/// What a chunk holds.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Piece {
+pub enum ChunkContents {
     /// Rows with their updater's state.
     Rows,
     /// Sums of contributions that are held for a clock.
-    Held {
-        /// Which.
+    ClockSums {
+        /// The clock.
         clock: Clock,
     },
-    /// Everything else that a shard knows, and the end of the window.
-    Ledger {
-        /// As the core writes it.
+    /// Everything else that a shard knows, and the end of the batch.
+    Metadata {
+        /// As the shard encodes it.
         bytes: Vec<u8>,
     },
 }
 
-/// Every copy from here to the tail holds every window up to this one.
+/// Acknowledgement: every replica from the sender to the tail holds every batch up to this one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replicated {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The last such window.
+    /// The last such batch.
     pub through: u64,
-    /// If the sender is being filled: by which filling, and how many pieces of it have come.
-    pub filling: Option<(u64, u32)>,
+    /// If the sender is being backfilled: by which backfill, and how many of its chunks arrived.
+    pub backfill: Option<(u64, u32)>,
 }
 
-variants!(Piece { 0 => Rows, 1 => Held { clock }, 2 => Ledger { bytes } });
-fields!(Replicated { table, shard, through, filling });
-fields_and_payloads!(Replica { table, shard, window, piece, filling, what }, |input, [positions, values]| {
+variants!(ChunkContents { 0 => Rows, 1 => ClockSums { clock }, 2 => Metadata { bytes } });
+fields!(Replicated { table, shard, through, backfill });
+fields_and_payloads!(ReplicaChunk { table, shard, batch, chunk, backfill, contents }, |input, [positions, values]| {
     positions,
     values,
 });

@@ -32,7 +32,7 @@ pub enum Writes {
     /// Its values are gradients: the updater makes of them what it does.
     Gradients {
         /// What they are in a lease of the input, so that they are applied once, whoever pushes them.
-        lease: Option<LeasedPiece>,
+        lease: Option<LeasedPart>,
     },
     /// Its values are rows as they are kept, weights followed by the updater's state, and take the place of those that are there. They
     /// are never encoded.
@@ -51,7 +51,7 @@ impl Writes {
 
     /// What they are in a lease. Rows that are set are in none.
     #[must_use]
-    pub fn lease(self) -> Option<LeasedPiece> {
+    pub fn lease(self) -> Option<LeasedPart> {
         match self {
             Self::Gradients { lease } => lease,
             Self::Rows => None,
@@ -62,13 +62,13 @@ impl Writes {
 /// A part of what is learnt from a lease, by a name that every run of the lease gives it: its place among the parts of that lease
 /// for one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LeasedPiece {
+pub struct LeasedPart {
     /// Which data set.
     pub set: u32,
     /// Which lease of it.
     pub lease: u64,
     /// Which part, from 0.
-    pub piece: u64,
+    pub part: u64,
 }
 
 /// Ends the head's clock for one shard. It follows everything before it in the stream.
@@ -148,7 +148,7 @@ pub enum ResendReason {
 
 variants!(Writes { 0 => Gradients { lease }, 1 => Rows });
 variants!(ResendReason { 0 => Gap, 1 => UnknownKeys { signature } });
-fields!(LeasedPiece { set, lease, piece });
+fields!(LeasedPart { set, lease, part });
 fields!(Refused { number, refusal });
 fields!(Marker { table, shard, settled, since });
 fields!(Tune { table, shard, settled, at, setting });

@@ -72,7 +72,7 @@ impl Bench {
     fn pieces(&mut self) -> Vec<(u32, u64, u64, u64)> {
         let name = |frame: Frame| match frame.message {
             Message::Push(Push { shard, writes, .. }) => {
-                let LeasedPiece { lease, piece, .. } = writes.lease()?;
+                let LeasedPart { lease, part: piece, .. } = writes.lease()?;
                 Some((shard.0, lease, piece, frame.head.examples))
             }
             _ => None,

@@ -193,7 +193,7 @@ impl Cluster {
         };
         let plan = slackwater::status(&self.connect()).context("how does the run stand?")?.plan;
         ensure!(plan.chains.len() == SLICES, "{} slices, and {SLICES} were meant", plan.chains.len());
-        let its: Vec<usize> = (0..SLICES).filter(|slice| plan.chains[*slice].whole.contains(&number)).collect();
+        let its: Vec<usize> = (0..SLICES).filter(|slice| plan.chains[*slice].replicas.contains(&number)).collect();
         Ok(if its.is_empty() { (0..SLICES).collect() } else { its })
     }
 

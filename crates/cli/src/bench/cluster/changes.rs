@@ -39,7 +39,7 @@ fn server(meet: &str, more: &[String]) -> anyhow::Result<Process> {
 /// Which server holds which slice.
 fn held(status: &Status) -> BTreeSet<(usize, u32)> {
     let chains = status.plan.chains.iter().enumerate();
-    chains.flat_map(|(slice, chain)| chain.whole.iter().map(move |server| (slice, *server))).collect()
+    chains.flat_map(|(slice, chain)| chain.replicas.iter().map(move |server| (slice, *server))).collect()
 }
 
 /// Waits until `is_there` in a plan that everybody goes by, with every copy whole.
@@ -47,7 +47,7 @@ fn wait_until(connect: &Connect, is_there: impl Fn(&Status) -> bool) -> anyhow::
     let begin = Instant::now();
     loop {
         let now = status(connect)?;
-        let is_whole = now.plan.chains.iter().all(|chain| chain.filling.is_empty() && chain.whole.len() == 2);
+        let is_whole = now.plan.chains.iter().all(|chain| chain.backfilling.is_empty() && chain.replicas.len() == 2);
         if is_whole && now.adopting.is_empty() && is_there(&now) {
             return Ok(now);
         }

@@ -1,16 +1,16 @@
-//! Rows that have changed since the last window, each once.
+//! The rows that changed since the last batch, each once.
 
 use crate::rows::slot_set::SlotSet;
 
 /// Some rows by position and slot, in the order in which they changed first.
 #[derive(Debug, Default)]
-pub struct Dirty {
+pub struct DirtyRows {
     known: SlotSet,
     rows: Vec<(u64, u32)>,
     times: usize,
 }
 
-impl Dirty {
+impl DirtyRows {
     /// These have changed.
     pub fn extend(&mut self, rows: impl Iterator<Item = (u64, u32)>) {
         for (position, slot) in rows {
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_row_is_in_it_once_until_it_is_taken() {
-        let mut dirty = Dirty::default();
+        let mut dirty = DirtyRows::default();
         dirty.extend([(9, 0), (4, 1), (9, 0)].into_iter());
         dirty.renumber(&[5, 6]);
         dirty.extend([(9, 5)].into_iter());

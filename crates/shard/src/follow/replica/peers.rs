@@ -1,136 +1,135 @@
-//! A shard's place in its chain: whom its changes come from, whom they go to, and what of them is held there.
+//! Chain replication, one shard: the predecessor it receives batches from, the receivers it sends
+//! them to, and which batches those have acknowledged.
 //!
-//! Whoever stands in a chain has whatever those after it have. So the next one can take the head's place at any time, and a new copy
-//! is filled from the tail, and stands behind it.
+//! Invariant: every replica holds everything its successors hold. So any successor can become head,
+//! and a new replica is backfilled by the tail and joins behind it.
 
-use crate::follow::backfill::Filling;
-use crate::follow::replica::batch::Gathered;
+use crate::follow::backfill::Backfill;
+use crate::follow::replica::batch::OpenBatch;
 use std::collections::{BTreeMap, VecDeque};
 use types::{Chain, Clock, Measured, NodeId, Span, Time, WorkerId};
-use wire::Replica;
+use wire::ReplicaChunk;
 
-/// What was not answered for as long as answers take, by what was measured, is sent again, and each time after twice as long. But never before
-/// this: a thread that was not run for a moment has lost nothing.
-const AGAIN: Span = Span::from_millis(100);
-/// But never after longer than this.
-const LONGEST: Span = Span::from_secs(5);
+/// Resend timeout: the measured round-trip limit, doubled after each resend, clamped to these bounds.
+const RESEND_MIN: Span = Span::from_millis(100);
+const RESEND_MAX: Span = Span::from_secs(5);
 
-/// A server's part in the chain of a slice.
+/// A server's role in the chain of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Role {
-    /// Whom changes come from; nobody, at the head.
+pub struct ChainRole {
+    /// The predecessor, which changes come from; none at the head.
     pub from: Option<NodeId>,
-    /// Whom they go to next, if this is not the tail.
+    /// The successor, which they go to; none at the tail.
     pub next: Option<NodeId>,
-    /// Whom the tail fills.
-    pub filling: Vec<NodeId>,
+    /// New replicas that the tail backfills.
+    pub backfilling: Vec<NodeId>,
 }
 
-impl Role {
-    /// What a server is to a slice, if it is anything.
+impl ChainRole {
+    /// A server's role in this chain, if it has one.
     pub fn of(chain: &Chain, server: NodeId) -> Option<Self> {
         let NodeId::Server(index) = server else { return None };
         let node = |index: &u32| NodeId::Server(*index);
-        if let Some(place) = chain.whole.iter().position(|member| *member == index) {
-            let from = place.checked_sub(1).and_then(|before| chain.whole.get(before)).map(node);
-            let next = chain.whole.get(place + 1).map(node);
-            let filling = if next.is_none() { chain.filling.iter().map(node).collect() } else { Vec::new() };
-            return Some(Self { from, next, filling });
+        if let Some(place) = chain.replicas.iter().position(|member| *member == index) {
+            let from = place.checked_sub(1).and_then(|before| chain.replicas.get(before)).map(node);
+            let next = chain.replicas.get(place + 1).map(node);
+            let backfilling = if next.is_none() { chain.backfilling.iter().map(node).collect() } else { Vec::new() };
+            return Some(Self { from, next, backfilling });
         }
-        let from = chain.whole.last().map(node).filter(|_| chain.filling.contains(&index));
-        from.map(|from| Self { from: Some(from), next: None, filling: Vec::new() })
+        let from = chain.replicas.last().map(node).filter(|_| chain.backfilling.contains(&index));
+        from.map(|from| Self { from: Some(from), next: None, backfilling: Vec::new() })
     }
 
-    /// Whether nobody else has anything to do with the slice.
+    /// Whether no other server holds the shard.
     pub fn is_alone(&self) -> bool {
-        self.from.is_none() && self.next.is_none() && self.filling.is_empty()
+        self.from.is_none() && self.next.is_none() && self.backfilling.is_empty()
     }
 }
 
-/// Somebody whom changes are sent to.
-pub struct Child {
+/// A server that changes are sent to: the successor, or a new replica.
+pub struct Receiver {
     pub node: NodeId,
-    /// Until it has everything that it was too late for.
-    pub filling: Option<Filling>,
-    /// Which filling it has had of this copy: what it held before that it holds no more.
-    filled: Option<u64>,
-    /// The last window that it, and whoever comes after it, holds.
+    /// Until it holds everything from before it joined.
+    pub backfill: Option<Backfill>,
+    /// The backfill it had from this replica. What it held before that is gone.
+    backfilled: Option<u64>,
+    /// The last batch that it and its successors hold.
     pub through: u64,
     moved: Time,
     again: Span,
-    /// How long windows take to be answered, and the one that is being timed: none that was sent twice.
+    /// Measured round trip of batches, and the batch being timed. A resent batch is not timed.
     trip: Measured,
     timed: Option<(u64, Time)>,
 }
 
-impl Child {
-    fn new(node: NodeId, filling: Option<Filling>, through: u64, now: Time) -> Self {
-        let filled = filling.as_ref().map(Filling::id);
-        let (again, trip, timed) = (AGAIN, Measured::default(), None);
-        Self { node, filling, filled, through, moved: now, again, trip, timed }
+impl Receiver {
+    fn new(node: NodeId, backfill: Option<Backfill>, through: u64, now: Time) -> Self {
+        let backfilled = backfill.as_ref().map(Backfill::id);
+        let (again, trip, timed) = (RESEND_MIN, Measured::default(), None);
+        Self { node, backfill, backfilled, through, moved: now, again, trip, timed }
     }
 
-    /// After how long something that it was sent is late.
+    /// How long to wait before a resend.
     fn late_after(&self) -> Span {
-        if self.trip.count == 0 { AGAIN } else { self.trip.limit(AGAIN, LONGEST) }
+        if self.trip.count == 0 { RESEND_MIN } else { self.trip.limit(RESEND_MIN, RESEND_MAX) }
     }
 
-    /// Whether windows are sent to it: all but those that its filling will hold.
-    fn takes_windows(&self) -> bool {
-        self.filling.as_ref().is_none_or(|filling| filling.ends_at().is_some())
+    /// Whether batches are sent to it. Its backfill brings the earlier ones.
+    fn takes_batches(&self) -> bool {
+        self.backfill.as_ref().is_none_or(|backfill| backfill.ends_at().is_some())
     }
 }
 
-/// A window that has been closed.
-pub struct Window {
+/// A closed batch.
+pub struct ReplicationBatch {
     pub number: u64,
-    pub pieces: Vec<Replica>,
+    pub chunks: Vec<ReplicaChunk>,
     /// How much of each worker's stream it holds.
     pub finished: Vec<(WorkerId, u64)>,
     /// The frontier that it reaches.
     pub frontier: Clock,
 }
 
-/// Pieces to be sent, and whom to.
-pub type Post = Vec<(NodeId, Replica)>;
+/// Chunks to send, and to which server.
+pub type Outgoing = Vec<(NodeId, ReplicaChunk)>;
 
-/// Everything about a shard's place in its chain.
-pub struct Links {
-    pub role: Role,
+/// A shard's neighbours in its chain.
+pub struct Peers {
+    pub role: ChainRole,
     /// The plan that says so.
     plan: u64,
-    pub children: Vec<Child>,
-    /// Closed, and not held by everybody yet.
-    kept: VecDeque<Window>,
+    pub receivers: Vec<Receiver>,
+    /// Closed batches that not every receiver holds yet.
+    unacknowledged: VecDeque<ReplicationBatch>,
     /// How much of each worker's stream the tail holds.
     pub durable: BTreeMap<WorkerId, u64>,
     /// The frontier that the tail holds.
     pub announced: Clock,
     /// Who moved the frontier last.
     pub moved_by: WorkerId,
-    /// What the next window will hold, at the head.
-    pub gathered: Gathered,
-    /// Pieces of the next window that have arrived, at all but the head.
-    pub arriving: Vec<Replica>,
-    /// While this copy is being filled: by which filling, and how many pieces have come.
-    pub filled_by: Option<(u64, u32)>,
+    /// At the head: what the next batch will hold.
+    pub open_batch: OpenBatch,
+    /// At all but the head: chunks of the next batch that have arrived.
+    pub arriving: Vec<ReplicaChunk>,
+    /// While this replica is being backfilled: by which backfill, and how many chunks arrived.
+    pub backfilled_by: Option<(u64, u32)>,
     /// And whether that is all of it.
     pub complete: bool,
 }
 
-impl Links {
-    pub fn new(role: Role, announced: Clock) -> Self {
+impl Peers {
+    pub fn new(role: ChainRole, announced: Clock) -> Self {
         Self {
             role,
             plan: 0,
-            children: Vec::new(),
-            kept: VecDeque::new(),
+            receivers: Vec::new(),
+            unacknowledged: VecDeque::new(),
             durable: BTreeMap::new(),
             announced,
             moved_by: WorkerId(0),
-            gathered: Gathered::default(),
+            open_batch: OpenBatch::default(),
             arriving: Vec::new(),
-            filled_by: None,
+            backfilled_by: None,
             complete: false,
         }
     }
@@ -139,145 +138,153 @@ impl Links {
         self.role.from.is_none()
     }
 
-    /// Whether it is the head and nobody takes windows, so that whatever is done is done.
+    /// Whether it is the head and has no receiver of batches, so that a change counts at once.
     pub fn is_solitary(&self) -> bool {
-        self.is_head() && !self.children.iter().any(Child::takes_windows)
+        self.is_head() && !self.receivers.iter().any(Receiver::takes_batches)
     }
 
-    /// Takes another part, as the holder of every window up to `window`, in the plan of this number.
-    pub fn take_part(&mut self, role: Role, window: u64, plan: u64, now: Time) {
-        // Whoever is new here and is said to be whole has whatever everybody has.
-        let held = self.kept.front().map_or(window, |first| first.number.saturating_sub(1));
-        let mut known: BTreeMap<NodeId, Child> =
-            std::mem::take(&mut self.children).into_iter().map(|child| (child.node, child)).collect();
+    /// Takes the role of the plan of this number, holding every batch up to `batch`.
+    pub fn take_part(&mut self, role: ChainRole, batch: u64, plan: u64, now: Time) {
+        // A successor that is new here, and complete by the plan, holds what every replica holds.
+        let held = self.unacknowledged.front().map_or(batch, |first| first.number.saturating_sub(1));
+        let mut known: BTreeMap<NodeId, Receiver> =
+            std::mem::take(&mut self.receivers).into_iter().map(|receiver| (receiver.node, receiver)).collect();
         if let Some(node) = role.next {
-            let child = known.remove(&node).filter(|child| child.filling.is_none());
-            // What it may lack is due at once.
-            let new = || Child { again: Span(0), ..Child::new(node, None, held, now) };
-            self.children.push(child.unwrap_or_else(new));
+            let receiver = known.remove(&node).filter(|receiver| receiver.backfill.is_none());
+            // What it may lack is resent at once.
+            let new = || Receiver { again: Span(0), ..Receiver::new(node, None, held, now) };
+            self.receivers.push(receiver.unwrap_or_else(new));
         }
-        // Whoever stood in the chain and is to be filled now was sent away in between, and has nothing left. So may whoever was being filled, if
+        // Whoever stood in the chain and is to be backfilled now was sent away in between, and has nothing left. So may whoever was being backfilled, if
         // a plan never came here.
         let has_missed_one = plan > self.plan.saturating_add(1);
-        for node in &role.filling {
-            let begin = || Child::new(*node, Some(Filling::new(plan)), 0, now);
-            let stays = !has_missed_one && self.role.filling.contains(node);
-            self.children.push(known.remove(node).filter(|_| stays).unwrap_or_else(begin));
+        for node in &role.backfilling {
+            let begin = || Receiver::new(*node, Some(Backfill::new(plan)), 0, now);
+            let stays = !has_missed_one && self.role.backfilling.contains(node);
+            self.receivers.push(known.remove(node).filter(|_| stays).unwrap_or_else(begin));
         }
         (self.role, self.plan) = (role, plan);
         self.arriving.clear();
     }
 
-    /// The last window that everybody from here to the tail holds, of those that this copy holds.
-    pub fn through(&self, window: u64) -> u64 {
-        let receivers = self.children.iter().filter(|child| child.takes_windows());
-        receivers.map(|child| child.through).min().map_or(window, |least| least.min(window))
+    /// The last batch that every replica from here to the tail holds.
+    pub fn through(&self, batch: u64) -> u64 {
+        let receivers = self.receivers.iter().filter(|receiver| receiver.takes_batches());
+        receivers.map(|receiver| receiver.through).min().map_or(batch, |least| least.min(batch))
     }
 
-    /// What the windows held by the tail amount to. They are let go.
-    pub fn settle(&mut self, window: u64) {
-        let through = self.through(window);
-        let done = self.kept.partition_point(|window| window.number <= through);
-        for window in self.kept.drain(..done) {
-            self.announced = self.announced.max(window.frontier);
-            for (worker, finished) in window.finished {
+    /// Counts the batches that the tail holds as durable, and forgets them.
+    pub fn settle(&mut self, batch: u64) {
+        let through = self.through(batch);
+        let done = self.unacknowledged.partition_point(|batch| batch.number <= through);
+        for batch in self.unacknowledged.drain(..done) {
+            self.announced = self.announced.max(batch.frontier);
+            for (worker, finished) in batch.finished {
                 let durable = self.durable.entry(worker).or_default();
                 *durable = (*durable).max(finished);
             }
         }
     }
 
-    /// A window is closed, or has been taken over: it goes to everybody who is to have it.
-    pub fn send(&mut self, window: Window, now: Time, post: &mut Post) {
-        for child in self.children.iter_mut().filter(|child| child.takes_windows()) {
-            if self.kept.back().is_none_or(|last| last.number <= child.through) {
-                (child.moved, child.again) = (now, child.late_after());
+    /// Sends a closed or received batch to every receiver.
+    pub fn send(&mut self, batch: ReplicationBatch, now: Time, outgoing: &mut Outgoing) {
+        for receiver in self.receivers.iter_mut().filter(|receiver| receiver.takes_batches()) {
+            if self.unacknowledged.back().is_none_or(|last| last.number <= receiver.through) {
+                (receiver.moved, receiver.again) = (now, receiver.late_after());
             }
-            child.timed.get_or_insert((window.number, now));
-            post.extend(window.pieces.iter().map(|piece| (child.node, piece.clone())));
+            receiver.timed.get_or_insert((batch.number, now));
+            outgoing.extend(batch.chunks.iter().map(|chunk| (receiver.node, chunk.clone())));
         }
-        self.kept.push_back(window);
+        self.unacknowledged.push_back(batch);
     }
 
-    /// What children have not answered for long, once more: all of it, for whoever lacks one window has let those after it go. One at a time
-    /// would bring one each time that is waited for, while as many new ones come too early again.
-    pub fn send_again(&mut self, now: Time, post: &mut Post) {
-        for child in self.children.iter_mut().filter(|child| now.since(child.moved) >= child.again) {
-            let before = post.len();
-            match &child.filling {
-                Some(filling) => post.extend(filling.unanswered().map(|piece| (child.node, piece.clone()))),
+    /// Resends what receivers have not acknowledged in time: go-back-N, because a receiver that lacks
+    /// one batch has dropped those after it.
+    pub fn send_again(&mut self, now: Time, outgoing: &mut Outgoing) {
+        for receiver in self.receivers.iter_mut().filter(|receiver| now.since(receiver.moved) >= receiver.again) {
+            let before = outgoing.len();
+            match &receiver.backfill {
+                Some(backfill) => outgoing.extend(backfill.unanswered().map(|chunk| (receiver.node, chunk.clone()))),
                 None => {
-                    let lacking = self.kept.iter().filter(|window| window.number > child.through);
-                    post.extend(lacking.flat_map(|window| &window.pieces).map(|piece| (child.node, piece.clone())));
+                    let lacking = self.unacknowledged.iter().filter(|batch| batch.number > receiver.through);
+                    outgoing
+                        .extend(lacking.flat_map(|batch| &batch.chunks).map(|chunk| (receiver.node, chunk.clone())));
                 }
             }
-            if post.len() > before {
-                (child.moved, child.timed) = (now, None);
-                child.again = Span((child.again.0 * 2).min(LONGEST.0));
+            if outgoing.len() > before {
+                (receiver.moved, receiver.timed) = (now, None);
+                receiver.again = Span((receiver.again.0 * 2).min(RESEND_MAX.0));
             }
         }
     }
 
-    /// A child holds every window up to `through`, and so much of its filling. Whatever it lacks of later windows is sent again, for they
-    /// came out of order.
-    pub fn answered(&mut self, node: NodeId, through: u64, pieces: Option<(u64, u32)>, now: Time, post: &mut Post) {
-        let Some(child) = self.children.iter_mut().find(|child| child.node == node) else { return };
-        if let (Some(filled), Some((number, _))) = (child.filled, pieces)
-            && filled != number
+    /// A receiver acknowledges every batch up to `through`, and the chunks of its backfill. Later
+    /// batches that it lacks are resent, because they arrived out of order.
+    pub fn answered(
+        &mut self,
+        node: NodeId,
+        through: u64,
+        chunks: Option<(u64, u32)>,
+        now: Time,
+        outgoing: &mut Outgoing,
+    ) {
+        let Some(receiver) = self.receivers.iter_mut().find(|receiver| receiver.node == node) else { return };
+        if let (Some(backfilled), Some((number, _))) = (receiver.backfilled, chunks)
+            && backfilled != number
         {
-            // It was said before this filling began, and is heard late.
+            // It was said before this backfill began, and is heard late.
             return;
         }
-        let late_after = child.late_after();
-        if let Some(filling) = &mut child.filling {
-            if !filling.answered(pieces) {
+        let late_after = receiver.late_after();
+        if let Some(backfill) = &mut receiver.backfill {
+            if !backfill.answered(chunks) {
                 return;
             }
-            (child.moved, child.again) = (now, late_after);
-            let Some(end) = filling.is_over() else { return };
-            child.filling = None;
-            child.through = end;
-            let later = self.kept.iter().filter(|window| window.number > end);
-            post.extend(later.flat_map(|window| &window.pieces).map(|piece| (node, piece.clone())));
+            (receiver.moved, receiver.again) = (now, late_after);
+            let Some(end) = backfill.is_over() else { return };
+            receiver.backfill = None;
+            receiver.through = end;
+            let later = self.unacknowledged.iter().filter(|batch| batch.number > end);
+            outgoing.extend(later.flat_map(|batch| &batch.chunks).map(|chunk| (node, chunk.clone())));
         }
-        if through > child.through {
-            if let Some((_, sent)) = child.timed.take_if(|(number, _)| *number <= through) {
-                child.trip.observe(now.since(sent));
+        if through > receiver.through {
+            if let Some((_, sent)) = receiver.timed.take_if(|(number, _)| *number <= through) {
+                receiver.trip.observe(now.since(sent));
             }
-            (child.through, child.moved, child.again) = (through, now, child.late_after());
-        } else if through == child.through && now.since(child.moved) >= child.late_after() {
-            (child.moved, child.timed) = (now, None);
-            let lacking = self.kept.iter().filter(|window| window.number > through);
-            post.extend(lacking.flat_map(|window| &window.pieces).map(|piece| (node, piece.clone())));
+            (receiver.through, receiver.moved, receiver.again) = (through, now, receiver.late_after());
+        } else if through == receiver.through && now.since(receiver.moved) >= receiver.late_after() {
+            (receiver.moved, receiver.timed) = (now, None);
+            let lacking = self.unacknowledged.iter().filter(|batch| batch.number > through);
+            outgoing.extend(lacking.flat_map(|batch| &batch.chunks).map(|chunk| (node, chunk.clone())));
         }
     }
 
-    /// Windows that are closed, and not held by everybody yet.
+    /// How many closed batches some receiver does not hold yet.
     pub fn under_way(&self) -> usize {
-        self.kept.len()
+        self.unacknowledged.len()
     }
 
-    /// After how long a window is sent again to whoever takes longest, and how long windows take there.
+    /// The resend timeout of the slowest receiver, and its measured round trip.
     pub fn resends(&self) -> Option<(Span, Measured)> {
-        let measured = self.children.iter().filter(|child| child.trip.count > 0);
-        measured.map(|child| (child.late_after(), child.trip)).max_by_key(|(late, trip)| (*late, trip.mean))
+        let measured = self.receivers.iter().filter(|receiver| receiver.trip.count > 0);
+        measured.map(|receiver| (receiver.late_after(), receiver.trip)).max_by_key(|(late, trip)| (*late, trip.mean))
     }
 
     /// Whether time alone will bring something about.
     pub fn hurries(&self) -> bool {
-        let fills = self.children.iter().any(|child| child.filling.is_some());
-        fills || self.is_head() && self.gathered.is_open()
+        let fills = self.receivers.iter().any(|receiver| receiver.backfill.is_some());
+        fills || self.is_head() && self.open_batch.is_open()
     }
 
-    /// Those whom the plan has filled, and who hold everything that anybody was told of.
-    pub fn filled(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let filled = |child: &&Child| child.filling.is_none() && self.role.next != Some(child.node);
-        self.children.iter().filter(filled).map(|child| child.node)
+    /// New replicas whose backfill is complete.
+    pub fn backfilled(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let backfilled = |receiver: &&Receiver| receiver.backfill.is_none() && self.role.next != Some(receiver.node);
+        self.receivers.iter().filter(backfilled).map(|receiver| receiver.node)
     }
 
-    /// Whether there is anybody to send windows to.
+    /// Whether any receiver takes batches.
     pub fn has_receivers(&self) -> bool {
-        self.children.iter().any(Child::takes_windows)
+        self.receivers.iter().any(Receiver::takes_batches)
     }
 }
 
@@ -285,57 +292,57 @@ impl Links {
 mod tests {
     use super::*;
     use types::{ShardId, TableId};
-    use wire::{Payload, Piece};
+    use wire::{ChunkContents, Payload};
 
-    const CHILD: NodeId = NodeId::Server(1);
+    const RECEIVER: NodeId = NodeId::Server(1);
 
-    fn window(number: u64) -> Window {
+    fn batch(number: u64) -> ReplicationBatch {
         let (positions, values) = (Payload::EMPTY, Payload::EMPTY);
-        let what = Piece::Ledger { bytes: Vec::new() };
-        let (table, shard, piece, filling) = (TableId(0), ShardId(0), 0, None);
-        let piece = Replica { table, shard, window: number, piece, filling, what, positions, values };
-        Window { number, pieces: vec![piece], finished: Vec::new(), frontier: Clock(number) }
+        let contents = ChunkContents::Metadata { bytes: Vec::new() };
+        let (table, shard, chunk, backfill) = (TableId(0), ShardId(0), 0, None);
+        let chunk = ReplicaChunk { table, shard, batch: number, chunk, backfill, contents, positions, values };
+        ReplicationBatch { number, chunks: vec![chunk], finished: Vec::new(), frontier: Clock(number) }
     }
 
     #[test]
-    fn a_child_that_lacks_a_window_gets_all_of_the_later_ones_again_at_once() {
-        let role = Role { from: None, next: Some(CHILD), filling: Vec::new() };
-        let mut links = Links::new(role.clone(), Clock(0));
-        links.take_part(role, 0, 1, Time(0));
-        let mut post = Post::new();
-        // The first is lost on its way, so the child lets go of those that follow.
-        (1..=4).for_each(|number| links.send(window(number), Time(0), &mut post));
-        post.clear();
-        links.send_again(Time(0) + AGAIN, &mut post);
-        let numbers = |post: &Post| post.iter().map(|(_, piece)| piece.window).collect::<Vec<_>>();
-        assert_eq!(numbers(&post), [1, 2, 3, 4]);
-        post.clear();
-        links.answered(CHILD, 4, None, Time(0) + AGAIN, &mut post);
-        links.settle(4);
-        assert_eq!((links.announced, post.len()), (Clock(4), 0));
+    fn replication_resends_every_later_batch_after_a_gap() {
+        let role = ChainRole { from: None, next: Some(RECEIVER), backfilling: Vec::new() };
+        let mut peers = Peers::new(role.clone(), Clock(0));
+        peers.take_part(role, 0, 1, Time(0));
+        let mut outgoing = Outgoing::new();
+        // The first is lost on its way, so the receiver lets go of those that follow.
+        (1..=4).for_each(|number| peers.send(batch(number), Time(0), &mut outgoing));
+        outgoing.clear();
+        peers.send_again(Time(0) + RESEND_MIN, &mut outgoing);
+        let numbers = |outgoing: &Outgoing| outgoing.iter().map(|(_, chunk)| chunk.batch).collect::<Vec<_>>();
+        assert_eq!(numbers(&outgoing), [1, 2, 3, 4]);
+        outgoing.clear();
+        peers.answered(RECEIVER, 4, None, Time(0) + RESEND_MIN, &mut outgoing);
+        peers.settle(4);
+        assert_eq!((peers.announced, outgoing.len()), (Clock(4), 0));
     }
 
-    /// Whether a child is being filled from the beginning, after these plans: in each of them it stands next, or is filled, or neither.
-    fn is_filled_anew(plans: &[(u64, Option<NodeId>, &[NodeId])]) -> bool {
-        let role = |next, filling: &[NodeId]| Role { from: None, next, filling: filling.to_vec() };
-        let mut links = Links::new(role(None, &[]), Clock(0));
-        for (plan, next, filling) in plans {
-            links.take_part(role(*next, filling), 3, *plan, Time(0));
+    /// Whether a receiver is being backfilled from the beginning, after these plans: in each of them it stands next, or is backfilled, or neither.
+    fn is_backfilled_anew(plans: &[(u64, Option<NodeId>, &[NodeId])]) -> bool {
+        let role = |next, backfilling: &[NodeId]| ChainRole { from: None, next, backfilling: backfilling.to_vec() };
+        let mut peers = Peers::new(role(None, &[]), Clock(0));
+        for (plan, next, backfill) in plans {
+            peers.take_part(role(*next, backfill), 3, *plan, Time(0));
         }
         let last = plans.last().map_or(0, |(plan, ..)| *plan);
-        links.children.iter().any(|child| child.filling.as_ref().is_some_and(|filling| filling.id() == last))
+        peers.receivers.iter().any(|receiver| receiver.backfill.as_ref().is_some_and(|backfill| backfill.id() == last))
     }
 
     #[test]
-    fn who_was_sent_away_in_between_is_filled_from_the_beginning() {
-        let (next, fills): (_, &[NodeId]) = (Some(CHILD), &[CHILD]);
+    fn backfill_restarts_for_a_replica_that_was_removed_in_between() {
+        let (next, fills): (_, &[NodeId]) = (Some(RECEIVER), &[RECEIVER]);
         assert!(
-            is_filled_anew(&[(1, next, &[]), (3, None, fills)]),
+            is_backfilled_anew(&[(1, next, &[]), (3, None, fills)]),
             "the plan between, which did not come here, sent it away"
         );
-        assert!(is_filled_anew(&[(1, None, fills), (3, None, fills)]), "or may have");
-        assert!(is_filled_anew(&[(1, None, fills), (2, None, &[]), (3, None, fills)]));
-        assert!(!is_filled_anew(&[(1, None, fills), (2, None, fills)]), "it is filled already");
-        assert!(!is_filled_anew(&[(1, None, &[]), (2, None, fills), (3, next, &[])]));
+        assert!(is_backfilled_anew(&[(1, None, fills), (3, None, fills)]), "or may have");
+        assert!(is_backfilled_anew(&[(1, None, fills), (2, None, &[]), (3, None, fills)]));
+        assert!(!is_backfilled_anew(&[(1, None, fills), (2, None, fills)]), "it is backfilled already");
+        assert!(!is_backfilled_anew(&[(1, None, &[]), (2, None, fills), (3, next, &[])]));
     }
 }
