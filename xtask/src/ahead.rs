@@ -1,6 +1,8 @@
-//! Builds what later steps need while one runs that mostly waits, as tests of processes and time-outs do.
+//! Builds what later steps need while one runs that mostly waits, as tests of processes and
+//! time-outs do.
 //!
-//! At the lowest priority, so that those tests hardly notice, and without a word: the step that needs it says what is wrong with it.
+//! At the lowest priority, so that those tests hardly notice, and without a word: the step that
+//! needs it says what is wrong with it.
 
 use std::{
     path::Path,
@@ -50,7 +52,8 @@ impl Ahead {
         Self { enough, stop, thread: Some(thread) }
     }
 
-    /// The step that left room is over: the build that is under way is the next thing to be done anyway.
+    /// The step that left room is over: the build that is under way is the next thing to be done
+    /// anyway.
     pub fn finish(mut self) {
         self.enough.store(true, Ordering::Relaxed);
         self.join();
@@ -108,7 +111,8 @@ impl Build {
     }
 }
 
-/// What can be built ahead of these steps: what the Python package needs, which is mostly waited for, then all fuzz targets at once, and what clippy looks at.
+/// What can be built ahead of these steps: what the Python package needs, which is mostly waited
+/// for, then all fuzz targets at once, and what clippy looks at.
 fn arguments(later: &[Step]) -> Vec<Build> {
     let is_python = |step: &&Step| matches!(step.work, Work::Python(_));
     let mut builds: Vec<Build> = later.iter().filter(is_python).map(|_| Build::Python).collect();

@@ -13,6 +13,9 @@ pub enum Command {
     Test,
     Ci,
     Graph,
+    House,
+    /// Prints the list of files with wide prose, as it would be now.
+    ListWideProse,
     /// `target` None means every target.
     Fuzz {
         runs: u64,
@@ -30,6 +33,7 @@ pub enum Topic {
     Test,
     Ci,
     Graph,
+    House,
     Fuzz,
     Python,
     Nightly,
@@ -63,6 +67,13 @@ impl Command {
             Topic::Ci => Self::Ci,
             Topic::Graph => Self::Graph,
             Topic::Nightly => Self::Nightly,
+            Topic::House => {
+                let (command, rest) = match rest.split_first() {
+                    Some((word, rest)) if word == "--list-wide-prose" => (Self::ListWideProse, rest),
+                    _ => (Self::House, rest),
+                };
+                return no_more(command, rest);
+            }
             Topic::Fuzz => return parse_fuzz(rest),
             Topic::Python => {
                 let (part, rest) = match rest.split_first() {
@@ -81,6 +92,7 @@ impl Command {
             Self::Test => "test",
             Self::Ci => "ci",
             Self::Graph => "graph",
+            Self::House | Self::ListWideProse => "house",
             Self::Fuzz { .. } => "fuzz",
             Self::Python(_) => "python",
             Self::Nightly => "nightly",
@@ -124,6 +136,7 @@ impl Topic {
             "test" => Ok(Self::Test),
             "ci" => Ok(Self::Ci),
             "graph" => Ok(Self::Graph),
+            "house" => Ok(Self::House),
             "fuzz" => Ok(Self::Fuzz),
             "python" => Ok(Self::Python),
             "nightly" => Ok(Self::Nightly),
@@ -139,6 +152,7 @@ impl Topic {
             Self::Test => TEST,
             Self::Ci => CI,
             Self::Graph => GRAPH,
+            Self::House => HOUSE,
             Self::Fuzz => FUZZ,
             Self::Python => PYTHON,
             Self::Nightly => NIGHTLY,
@@ -170,9 +184,10 @@ The chores of Slackwater. Every command prints its steps with their durations, s
 that fails, and says how to run just that step again.
 
     cargo xtask test       all tests: what to run before and after a change
-    cargo xtask ci         test, then formatting, lints, documentation and the crate graph:
-                           what a change must pass
+    cargo xtask ci         test, then formatting, lints, documentation, the crate graph and the
+                           house rules: what a change must pass
     cargo xtask graph      the crate graph alone: who may depend on whom
+    cargo xtask house      the house rules alone: words, names, line widths, file lengths
     cargo xtask fuzz       feeds made-up bytes to every decoder of outside bytes
                            [--runs N] [--target NAME]
     cargo xtask python     the Python package: installed from its wheel, tested with PyTorch, and measured
@@ -206,7 +221,7 @@ What a change must pass. Everything in `cargo xtask test`, then:
     lints            cargo clippy, where a warning is an error
     documentation    cargo doc, where a broken link is an error
     crate graph      see `cargo xtask help graph`
-    file lengths     names files of more than 500 lines; a notice, which fails nothing
+    house rules      see `cargo xtask help house`
 
 .ci/run does the same, from any folder.
 ";
@@ -226,6 +241,28 @@ Checks who depends on whom:
 Dependencies of tests alone ([dev-dependencies]) are free.
 
 A new crate is added to ORDER in xtask/src/graph.rs, at the lowest place where it can stand.
+";
+
+const HOUSE: &str = "\
+cargo xtask house [--list-wide-prose]
+
+Checks every text that git knows or would add, and prints each violation as
+`path:line: what is wrong; what to do`:
+    line width        comments and Markdown prose have at most 100 columns. Tables, code blocks, links
+                      and words that cannot be broken are exempt. Files that wait to be rewritten are
+                      in xtask/house/wide_prose.txt; that list only shrinks
+    retired words     names and phrases that gave way to the words of docs/GLOSSARY.md; each with its
+                      successor in xtask/house/retired_words.txt, whose head explains the rules
+    public types      no public type of a library crate is called like one of another crate, except
+                      Error and Result
+    file length       no .rs or .py file has more than 600 lines
+    module style      foo.rs beside foo/; no mod.rs outside folders called tests
+    exhaustive lists  files that match on operations, messages or settings deny
+                      clippy::wildcard_enum_match_arm; the list of them is in xtask/src/house/layout.rs
+    glossary          docs/GLOSSARY.md has at most 60 words, and none twice
+
+    --list-wide-prose   checks nothing, and prints xtask/house/wide_prose.txt as it would be now:
+                        `cargo xtask house --list-wide-prose > xtask/house/wide_prose.txt`
 ";
 
 const FUZZ: &str = "\
@@ -288,6 +325,9 @@ mod tests {
             ("test", Ok(Command::Test)),
             ("ci", Ok(Command::Ci)),
             ("graph", Ok(Command::Graph)),
+            ("house", Ok(Command::House)),
+            ("house --list-wide-prose", Ok(Command::ListWideProse)),
+            ("house --all", Err(UsageError::UnknownArgument { command: "house", argument: "--all".into() })),
             ("nightly", Ok(Command::Nightly)),
             ("python", Ok(Command::Python(Part::Whole))),
             ("python --core", Ok(Command::Python(Part::Core))),

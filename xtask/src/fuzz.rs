@@ -1,7 +1,8 @@
 //! Builds and runs one libFuzzer target on the stable toolchain.
 //!
-//! cargo-fuzz asks for a nightly compiler because of its sanitizers. Coverage, which is what steers the fuzzer, is an LLVM
-//! pass that stable can be told to run; a decoder in safe Rust shows its faults as panics, without a sanitizer.
+//! cargo-fuzz asks for a nightly compiler because of its sanitizers. Coverage, which is what steers
+//! the fuzzer, is an LLVM pass that stable can be told to run; a decoder in safe Rust shows its
+//! faults as panics, without a sanitizer.
 
 use std::{
     env, fs,
@@ -14,8 +15,8 @@ use crate::run::{Failure, cargo, succeed};
 /// One input's length: beyond the largest header, short enough to try many.
 const MAX_INPUT_BYTES: u32 = 4096;
 
-/// Counters per edge and a table of their places guide the fuzzer; traced comparisons let it guess magic numbers.
-/// One codegen unit, or the pass sees the code in pieces.
+/// Counters per edge and a table of their places guide the fuzzer; traced comparisons let it guess
+/// magic numbers. One codegen unit, or the pass sees the code in pieces.
 const FLAGS: [&str; 8] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -27,10 +28,12 @@ const FLAGS: [&str; 8] = [
     "fuzzing",
 ];
 
-/// What cargo puts between flags in CARGO_ENCODED_RUSTFLAGS, which goes before any RUSTFLAGS of the caller's.
+/// What cargo puts between flags in CARGO_ENCODED_RUSTFLAGS, which goes before any RUSTFLAGS of the
+/// caller's.
 const FLAG_SEPARATOR: &str = "\u{1f}";
 
-/// Exit statuses with which libFuzzer says that it wrote an input: too slow, too much memory, crash.
+/// Exit statuses with which libFuzzer says that it wrote an input: too slow, too much memory,
+/// crash.
 const BAD_INPUT: [i32; 3] = [70, 71, 77];
 
 /// Tries `runs` inputs, after those kept from earlier runs.
@@ -47,8 +50,8 @@ pub fn run(root: &Path, target: &str, runs: u64) -> Result<(), Failure> {
         .arg("--")
         .args([format!("-runs={runs}"), "-seed=1".to_owned(), format!("-max_len={MAX_INPUT_BYTES}")])
         .arg(format!("-artifact_prefix={artifacts}/"))
-        // New inputs go to the first folder; the others are read only: what broke once is tried again, and a format that nobody
-        // guesses begins with a file of it.
+        // New inputs go to the first folder; the others are read only: what broke once is tried
+        // again, and a format that nobody guesses begins with a file of it.
         .args([&corpus, &artifacts]);
     let seeds = format!("fuzz/seeds/{target}");
     if root.join(&seeds).is_dir() {

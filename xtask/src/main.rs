@@ -1,13 +1,13 @@
 //! The chores of the repository: `cargo xtask help` lists them.
 //!
-//! A command becomes a list of steps ([`steps`]), which are data; [`run`] does them in order, times them and stops at the
-//! first that fails, saying how to do just that one again.
+//! A command becomes a list of steps ([`steps`]), which are data; [`run`] does them in order, times
+//! them and stops at the first that fails, saying how to do just that one again.
 
 mod ahead;
 mod command;
 mod fuzz;
 mod graph;
-mod lengths;
+mod house;
 mod metadata;
 mod python;
 mod run;
@@ -31,6 +31,7 @@ fn main() -> ExitCode {
             print!("{}", topic.text());
             return ExitCode::SUCCESS;
         }
+        Ok(Command::ListWideProse) => return list_wide_prose(&repository_root()),
         Ok(command) => command,
         Err(error) => {
             eprintln!("xtask: {error}");
@@ -50,6 +51,20 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("xtask: {error}");
             ExitCode::from(USAGE)
+        }
+    }
+}
+
+/// Prints the list alone, so that it can be written to its file.
+fn list_wide_prose(root: &Path) -> ExitCode {
+    match house::read(root) {
+        Ok(files) => {
+            print!("{}", house::list_wide_prose(&files));
+            ExitCode::SUCCESS
+        }
+        Err((path, error)) => {
+            eprintln!("xtask: {path}: {error}");
+            ExitCode::FAILURE
         }
     }
 }

@@ -8,10 +8,12 @@ use crate::run::{Failure, cargo, succeed};
 /// How much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Built as the other crates are, and tested with NumPy and PyTorch, which includes equality with DistributedDataParallel. Where those cannot be
-    /// fetched, tested without. Two minutes once all is there.
+    /// Built as the other crates are, and tested with NumPy and PyTorch, which includes equality
+    /// with DistributedDataParallel. Where those cannot be fetched, tested without. Two minutes
+    /// once all is there.
     Core,
-    /// Installed from its wheel, also where there is nothing but Python; every test there is, the examples to their end, and the figures.
+    /// Installed from its wheel, also where there is nothing but Python; every test there is, the
+    /// examples to their end, and the figures.
     Whole,
 }
 
@@ -27,8 +29,8 @@ assert out.tolist() == [1, 2], out
 assert not {'numpy', 'torch'} & set(sys.modules)
 ";
 
-/// What builds the module beside the examples, which `xtask ci` has built by then: with the features of all crates together, so that
-/// nothing is built a second time.
+/// What builds the module beside the examples, which `xtask ci` has built by then: with the
+/// features of all crates together, so that nothing is built a second time.
 const BUILD: &str = "build --workspace --lib --examples";
 
 /// What tests need.
@@ -38,7 +40,8 @@ const TORCH: &str = "torch";
 /// Where tests run.
 const ENVIRONMENT: &str = "target/python";
 
-/// Fetches what the tests need into their environment, unless it is there: a minute or two, most of which it waits.
+/// Fetches what the tests need into their environment, unless it is there: a minute or two, most of
+/// which it waits.
 pub fn fetch(root: &Path) -> Command {
     let needs = [&BASE[..], &[TORCH]].concat();
     let (imports, packages) = (needs.join(", "), needs.join(" "));
@@ -131,7 +134,8 @@ fn build_wheel(root: &Path, python: &Path, folder: &Path) -> Result<String, Fail
     Ok(wheel.path().display().to_string())
 }
 
-/// Installs the wheel in a new environment, with no compiler and no other command in its path, and uses it there.
+/// Installs the wheel in a new environment, with no compiler and no other command in its path, and
+/// uses it there.
 fn install_bare(root: &Path, folder: &Path, wheel: &str) -> Result<(), Failure> {
     let mut make = Command::new("python3");
     make.args(["-m", "venv", "--clear"]).arg(folder).current_dir(root);
@@ -153,7 +157,8 @@ fn pip(python: &Path, root: &Path, what: &[&str]) -> Command {
     install
 }
 
-/// The package as a wheel would have it, around the module that cargo has just built. Returns the folder to import it from.
+/// The package as a wheel would have it, around the module that cargo has just built. Returns the
+/// folder to import it from.
 fn lay_out(root: &Path, folder: &Path) -> Result<PathBuf, Failure> {
     let package = folder.join("package");
     let at = |path: &Path, error| Failure::File { path: path.display().to_string(), error };

@@ -1,4 +1,5 @@
-//! Does the steps in order, times each, and stops at the first that fails. Beside one that leaves room, later ones are built.
+//! Does the steps in order, times each, and stops at the first that fails. Beside one that leaves
+//! room, later ones are built.
 
 use std::{
     fmt, io,
@@ -11,7 +12,7 @@ use crate::{
     ahead::Ahead,
     fuzz,
     graph::{self, Violation},
-    lengths,
+    house,
     metadata::{self, MetadataError},
     python,
     steps::{Step, Work},
@@ -34,6 +35,8 @@ pub enum Failure {
     Metadata(MetadataError),
     /// The crate graph is not the one that was drawn.
     Graph(Vec<Violation>),
+    /// Some texts break the house rules.
+    House(Vec<house::Violation>),
 }
 
 #[derive(Clone, Copy)]
@@ -97,13 +100,10 @@ fn perform(root: &Path, work: &Work) -> Result<(), Failure> {
         }
         Work::Fuzz { target, runs } => fuzz::run(root, target, *runs),
         Work::Python(part) => python::run(root, *part),
-        Work::Lengths => {
-            let long = lengths::long_files(root).map_err(|(path, error)| Failure::File { path, error })?;
-            for (path, lines) in &long {
-                println!("    {path} has {lines} lines: look again whether it does one thing");
-            }
-            println!("    {} over {} lines", count(long.len(), "file"), lengths::COMFORTABLE_LINES);
-            Ok(())
+        Work::House => {
+            let files = house::read(root).map_err(|(path, error)| Failure::File { path, error })?;
+            let violations = house::check(&files);
+            if violations.is_empty() { Ok(()) } else { Err(Failure::House(violations)) }
         }
     }
 }
@@ -161,6 +161,11 @@ impl fmt::Display for Failure {
             Self::Graph(violations) => {
                 writeln!(f, "the crate graph is not the one drawn (`cargo xtask help graph`):")?;
                 violations.iter().try_for_each(|violation| writeln!(f, "  - {violation}"))
+            }
+            Self::House(violations) => {
+                writeln!(f, "the house rules are broken (`cargo xtask help house`):")?;
+                violations.iter().try_for_each(|violation| writeln!(f, "{violation}"))?;
+                writeln!(f, "{}: {}", count(violations.len(), "violation"), house::summary(violations))
             }
         }
     }

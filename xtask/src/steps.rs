@@ -5,7 +5,8 @@ use std::fmt;
 use crate::command::Command;
 use crate::python::Part;
 
-/// Inputs per fuzz target in `test`: a second or two, enough to notice a decoder that is broken outright.
+/// Inputs per fuzz target in `test`: a second or two, enough to notice a decoder that is broken
+/// outright.
 const TEST_FUZZ_RUNS: u64 = 5_000;
 /// Inputs per fuzz target in `nightly`.
 const NIGHTLY_FUZZ_RUNS: u64 = 2_000_000;
@@ -36,8 +37,8 @@ pub enum Work {
     Fuzz { target: String, runs: u64 },
     /// The Python package and its tests.
     Python(Part),
-    /// The notice of long files.
-    Lengths,
+    /// The house rules.
+    House,
 }
 
 /// A fuzz target was named that does not exist.
@@ -55,6 +56,7 @@ pub fn steps(command: &Command, targets: &[String]) -> Result<Vec<Step>, Unknown
             [tests(Profile::Dev), fuzz(targets, TEST_FUZZ_RUNS), vec![python(Part::Core)], checks()].concat()
         }
         Command::Graph => vec![graph()],
+        Command::House => vec![house()],
         Command::Python(part) => vec![python(*part)],
         Command::Fuzz { runs, target: None } => fuzz(targets, *runs),
         Command::Fuzz { runs, target: Some(name) } if targets.contains(name) => fuzz(std::slice::from_ref(name), *runs),
@@ -69,7 +71,7 @@ pub fn steps(command: &Command, targets: &[String]) -> Result<Vec<Step>, Unknown
             benchmarks(),
         ]
         .concat(),
-        Command::Help(_) => Vec::new(),
+        Command::ListWideProse | Command::Help(_) => Vec::new(),
     })
 }
 
@@ -113,7 +115,7 @@ fn checks() -> Vec<Step> {
         cargo("lints", "clippy --workspace --all-targets -- -D warnings"),
         cargo_with("documentation", ("RUSTDOCFLAGS", "-D warnings"), "doc --workspace --no-deps"),
         graph(),
-        Step::new("file lengths", Work::Lengths),
+        house(),
     ]
 }
 
@@ -123,6 +125,10 @@ fn python(part: Part) -> Step {
 
 fn graph() -> Step {
     Step::new("crate graph", Work::Graph)
+}
+
+fn house() -> Step {
+    Step::new("house rules", Work::House)
 }
 
 fn fuzz(targets: &[String], runs: u64) -> Vec<Step> {
@@ -174,7 +180,7 @@ impl fmt::Display for Work {
             Self::Fuzz { target, runs } => write!(f, "cargo xtask fuzz --target {target} --runs {runs}"),
             Self::Python(Part::Core) => write!(f, "cargo xtask python --core"),
             Self::Python(Part::Whole) => write!(f, "cargo xtask python"),
-            Self::Lengths => write!(f, "cargo xtask ci"),
+            Self::House => write!(f, "cargo xtask house"),
         }
     }
 }
@@ -208,7 +214,7 @@ mod tests {
                 "cargo clippy --workspace --all-targets -- -D warnings",
                 "RUSTDOCFLAGS=\"-D warnings\" cargo doc --workspace --no-deps",
                 "cargo xtask graph",
-                "cargo xtask ci",
+                "cargo xtask house",
             ]
         );
     }
