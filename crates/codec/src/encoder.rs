@@ -7,11 +7,11 @@ use crate::{
     fixed::{Bits, Draw},
     format::ValueFormat,
     group::group_values,
-    one_bit,
+    grouped_sign,
     residuals::{Residuals, Rows},
     threshold::{self, Least},
     top_k::{self, Share},
-    two_bit, zeros,
+    zeros,
 };
 
 /// Encodes the values of one table, batch after batch.
@@ -108,8 +108,8 @@ impl ValueEncoder {
                 columns::encode(values, *width, *bits, Draw { seed: *seed, sequence }, column, out);
             }
             Kind::Zeros => zeros::encode(values, places, out),
-            Kind::OneBit(residuals) => residuals.with(rows, |kept| one_bit::encode(values, kept, group, out)),
-            Kind::TwoBit(residuals) => residuals.with(rows, |kept| two_bit::encode(values, kept, group, out)),
+            Kind::OneBit(residuals) => residuals.with(rows, |kept| grouped_sign::encode::<1>(values, kept, group, out)),
+            Kind::TwoBit(residuals) => residuals.with(rows, |kept| grouped_sign::encode::<2>(values, kept, group, out)),
             Kind::TopK(share, residuals) => {
                 residuals.with(rows, |kept| top_k::encode(values, kept, *share, scratch, out));
             }

@@ -1,7 +1,7 @@
 //! How encoded bytes are to be read: what a receiver must know of the codecs that made them.
 
 use crate::{
-    DecodeError, bf16, codec::ValueCodec, columns, f16, fixed::Bits, group::group_values, one_bit, sparse, two_bit,
+    DecodeError, bf16, codec::ValueCodec, columns, f16, fixed::Bits, group::group_values, grouped_sign, sparse,
 };
 
 /// The form of one payload. Several codecs may share one.
@@ -24,9 +24,9 @@ pub enum ValueFormat {
     F16,
     /// [`crate::fixed`].
     Fixed(Bits),
-    /// [`crate::one_bit`].
+    /// [`crate::grouped_sign`] with one bit.
     OneBit,
-    /// [`crate::two_bit`].
+    /// [`crate::grouped_sign`] with two.
     TwoBit,
     /// [`crate::sparse`]: top-k, threshold and zero elision.
     Sparse,
@@ -88,8 +88,8 @@ impl ValueFormat {
             Self::Bf16 => bf16::decode(bytes, out),
             Self::F16 => f16::decode(bytes, out),
             Self::Fixed(bits) => columns::decode(bytes, width, bits, out),
-            Self::OneBit => one_bit::decode(bytes, group_values(width), out),
-            Self::TwoBit => two_bit::decode(bytes, group_values(width), out),
+            Self::OneBit => grouped_sign::decode::<1>(bytes, group_values(width), out),
+            Self::TwoBit => grouped_sign::decode::<2>(bytes, group_values(width), out),
             Self::Sparse => sparse::decode(bytes, out),
         }
     }

@@ -1,9 +1,10 @@
-//! A table's chain at work on whole payloads: raw numbers in, encoded bytes and their formats out, and back.
+//! A table's pipeline at work on whole payloads: raw numbers in, encoded bytes and their formats
+//! out, and back.
 
 use types::NumberType;
 
 use crate::{
-    ByteCodec, BytesDecoder, BytesEncoder, Chain, DecodeError, Format, Meter, Rows, ValueCodec, ValueEncoder,
+    ByteCodec, BytesDecoder, BytesEncoder, DecodeError, Format, Meter, Pipeline, Rows, ValueCodec, ValueEncoder,
     ValueFormat, sparse, zeros,
 };
 
@@ -59,9 +60,9 @@ impl Formats {
 /// Encodes the values of one table in one direction, batch after batch.
 ///
 /// ```
-/// use codec::{Chain, PayloadDecoder, PayloadEncoder, Rows, Stopwatch};
+/// use codec::{Pipeline, PayloadDecoder, PayloadEncoder, Rows, Stopwatch};
 /// use types::NumberType;
-/// let mut encoder = PayloadEncoder::new(&Chain::parse(["bf16"]).unwrap(), NumberType::F32, 2, 7, Stopwatch::default());
+/// let mut encoder = PayloadEncoder::new(&Pipeline::parse(["bf16"]).unwrap(), NumberType::F32, 2, 7, Stopwatch::default());
 /// let values = [1.0f32, 0.5, -2.0, 4.0];
 /// let (bytes, formats) = encoder.encode(Rows::List(&[3, 9]), bytemuck::cast_slice(&values)).expect("shrinks");
 /// assert_eq!(bytes.len(), 8);
@@ -97,22 +98,22 @@ const RESIDUAL_ROWS: usize = 1 << 24;
 impl PayloadEncoder {
     /// For rows that are `width` wide. Random numbers are drawn from `seed`.
     #[must_use]
-    pub fn new(chain: &Chain, number: NumberType, width: usize, seed: u64, stopwatch: Stopwatch) -> Self {
-        let values = chain.values().map(|codec| match codec {
+    pub fn new(pipeline: &Pipeline, number: NumberType, width: usize, seed: u64, stopwatch: Stopwatch) -> Self {
+        let values = pipeline.values().map(|codec| match codec {
             ValueCodec::Zeros => Values::Zeros,
-            codec if chain.drops_residuals() => Values::Forgetful(codec, seed),
+            codec if pipeline.drops_residuals() => Values::Forgetful(codec, seed),
             codec => Values::Encoder(Box::new(ValueEncoder::new(codec, width, RESIDUAL_ROWS, seed))),
         });
-        let bytes = chain.bytes().map(|codec: ByteCodec| BytesEncoder::new(codec));
+        let bytes = pipeline.bytes().map(|codec: ByteCodec| BytesEncoder::new(codec));
         let (scratch, places) = (Vec::new(), Vec::new());
         Self { number, width, values, bytes, sequence: 0, meter: Meter::default(), stopwatch, scratch, places }
     }
 
     /// As [`PayloadEncoder::new`], and nothing is remembered: whoever uses it knows what was left out.
     #[must_use]
-    pub fn forgetful(chain: &Chain, number: NumberType, width: usize, seed: u64, stopwatch: Stopwatch) -> Self {
-        let mut encoder = Self::new(chain, number, width, seed, stopwatch);
-        if let Some(codec) = chain.values().filter(|codec| *codec != ValueCodec::Zeros) {
+    pub fn forgetful(pipeline: &Pipeline, number: NumberType, width: usize, seed: u64, stopwatch: Stopwatch) -> Self {
+        let mut encoder = Self::new(pipeline, number, width, seed, stopwatch);
+        if let Some(codec) = pipeline.values().filter(|codec| *codec != ValueCodec::Zeros) {
             encoder.values = Some(Values::Forgetful(codec, seed));
         }
         encoder
@@ -146,9 +147,9 @@ impl PayloadEncoder {
         }
     }
 
-    /// Encodes `values`, the raw numbers of `rows`. `None` where they had better go as they are: the chain leaves values alone, or
-    /// makes them no shorter. Where error feedback owes something of these rows, it is then added: see
-    /// [`PayloadEncoder::with_owed`].
+    /// Encodes `values`, the raw numbers of `rows`. `None` where they had better go as they are:
+    /// the pipeline leaves values alone, or makes them no shorter. Where error feedback owes
+    /// something of these rows, it is then added: see [`PayloadEncoder::with_owed`].
     pub fn encode(&mut self, rows: Rows<'_>, values: &[u8]) -> Option<(Vec<u8>, Formats)> {
         let before = self.meter;
         let values = placed(values);
@@ -288,15 +289,15 @@ mod tests {
     use crate::testing::noise;
 
     fn encoder(names: &[&str], number: NumberType, width: usize) -> PayloadEncoder {
-        let chain = Chain::parse(names.iter().copied()).expect("a chain");
-        PayloadEncoder::new(&chain, number, width, 1, Stopwatch::default())
+        let pipeline = Pipeline::parse(names.iter().copied()).expect("a pipeline");
+        PayloadEncoder::new(&pipeline, number, width, 1, Stopwatch::default())
     }
 
     #[test]
-    fn every_chain_comes_back_as_its_codec_declares() {
+    fn every_pipeline_comes_back_as_its_codec_declares() {
         let values = noise(6 * 70, 3);
         let rows = [2, 3, 5, 8, 9, 40];
-        // (chain, the largest error that is expected)
+        // (pipeline, the largest error that is expected)
         let cases: [(&[&str], f32); 5] = [
             (&["bf16", "lz4"], 0.02),
             (&["keys", "f16"], 0.01),
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_that_no_chain_has_are_refused() {
+    fn formats_that_no_pipeline_has_are_refused() {
         let mut out = [0f32; 2];
         let (keys, bf16, bytes) = (1, 2, 7);
         for ids in [[bytes, bf16, 0], [bf16, bf16, 0], [bytes, bytes, 0], [bf16, keys, 0], [99, 0, 0]] {

@@ -240,8 +240,8 @@ impl<T: Number> Shard<T> {
         let workers = plan.workers.len();
         let codecs = TableCodecs::of(spec).map_err(|error| RowsError::Codecs(error.to_string()))?;
         let seed = (u64::from(table.0) << 32) | u64::from(placed.shard.0);
-        let exact = codecs.down.chain().filter(|chain| !chain.is_lossy());
-        let exact = exact.filter(|chain| chain.values().is_some() || chain.bytes().is_some());
+        let exact = codecs.down.pipeline().filter(|pipeline| !pipeline.is_lossy());
+        let exact = exact.filter(|pipeline| pipeline.values().is_some() || pipeline.bytes().is_some());
         let width = spec.width as usize;
         Ok(Self {
             placed,
@@ -265,7 +265,7 @@ impl<T: Number> Shard<T> {
             lists: KeyLists::new(terms.list_bytes),
             subscribers: Subscribers::default(),
             published: Published::new(spec, &codecs, workers, seed, terms.stopwatch),
-            encoder: exact.map(|chain| PayloadEncoder::new(chain, spec.number, width, seed, terms.stopwatch)),
+            encoder: exact.map(|pipeline| PayloadEncoder::new(pipeline, spec.number, width, seed, terms.stopwatch)),
             decoder: PayloadDecoder::default(),
             stopwatch: terms.stopwatch,
             decoded: Meter::default(),

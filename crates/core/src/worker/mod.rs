@@ -365,7 +365,7 @@ impl Worker {
         let with_codecs = self.tables.values().filter(|table| table.spec.codecs != types::Codecs::default());
         let used = with_codecs.map(|table| CodecUse {
             table: table.spec.name.clone(),
-            up: table.upward.chain().to_string(),
+            up: table.upward.pipeline().to_string(),
             upward: table.upward.meter(),
             downward: table.decoded,
             dropped_rows: table.upward.dropped_rows(),
@@ -390,11 +390,11 @@ impl Worker {
             table.upward.follow(rate);
             let key_form = table.upward.key_form();
             table.links.iter_mut().for_each(|link| link.key_form = key_form);
-            let chain = table.upward.chain();
+            let pipeline = table.upward.pipeline();
             let may_warn = !table.upward.is_auto() && !table.upward.warned;
-            if may_warn && Cost::does_not_pay(chain, &table.upward.meter(), rate) {
-                let (name, chain) = (table.spec.name.clone(), chain.to_string());
-                self.notices.push(Notice::Codec { table: name, chain, bytes_per_second: rate as u64 });
+            if may_warn && Cost::does_not_pay(pipeline, &table.upward.meter(), rate) {
+                let (name, pipeline) = (table.spec.name.clone(), pipeline.to_string());
+                self.notices.push(Notice::Codec { table: name, pipeline, bytes_per_second: rate as u64 });
                 table.upward.warned = true;
             }
         }
@@ -492,7 +492,7 @@ impl Table {
         let upward = Upward::new(&spec, &codecs, source.0 ^ (u64::from(id.0) << 48), stopwatch);
         links.iter_mut().for_each(|link| link.key_form = upward.key_form());
         Self {
-            skips: codecs.up.chain().and_then(codec::Chain::skips),
+            skips: codecs.up.pipeline().and_then(codec::Pipeline::skips),
             steps: codecs.down,
             spec,
             links,
@@ -515,7 +515,7 @@ impl Table {
         let shards = self.links.len();
         self.cache.get_or_insert_with(|| cache::make(&self.spec, max_rows, shards));
         let lossy = match &self.steps {
-            Choice::Chain(chain) => chain.is_lossy(),
+            Choice::Pipeline(pipeline) => pipeline.is_lossy(),
             Choice::Auto => TableCodecs::can_step(&self.spec),
         };
         if lossy {
@@ -527,7 +527,7 @@ impl Table {
     fn follows_steps(&self) -> bool {
         self.copies.is_some()
             && self.pulls >= self.whole_until
-            && (self.steps != Choice::Auto || self.upward.chain().is_lossy())
+            && (self.steps != Choice::Auto || self.upward.pipeline().is_lossy())
     }
 
     /// Steps took more than the rows that were wanted, or did not. Where they do again and again, as with few rows of many, they

@@ -1,8 +1,9 @@
-//! What a worker pushes to one table, encoded: by the chain that its spec names, or by whatever the link makes worth while.
+//! What a worker pushes to one table, encoded: by the pipeline that its spec names, or by whatever
+//! the link makes worth while.
 
 use super::cache::positions;
 use super::link_rate::Cost;
-use codec::{Chain, Choice, Formats, Meter, PayloadDecoder, PayloadEncoder, Rows, Stopwatch, TableCodecs};
+use codec::{Choice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Rows, Stopwatch, TableCodecs};
 use types::{Position, TableSpec};
 use update::first_not_finite;
 use wire::{KeyPart, Payload, Slice};
@@ -54,7 +55,7 @@ pub struct Upward {
     seed: u64,
     stopwatch: Stopwatch,
     /// What is in use now.
-    chain: Chain,
+    pipeline: Pipeline,
     encoder: Option<PayloadEncoder>,
     /// What was in use before: it may owe something.
     owing: Option<PayloadEncoder>,
@@ -69,13 +70,13 @@ pub struct Upward {
 
 impl Upward {
     pub fn new(spec: &TableSpec, codecs: &TableCodecs, seed: u64, stopwatch: Stopwatch) -> Self {
-        let chain = codecs.up.chain().cloned().unwrap_or_default();
+        let pipeline = codecs.up.pipeline().cloned().unwrap_or_default();
         let mut upward = Self {
             spec: spec.clone(),
             choice: codecs.up.clone(),
             seed,
             stopwatch,
-            chain: Chain::default(),
+            pipeline: Pipeline::default(),
             encoder: None,
             owing: None,
             spent: Meter::default(),
@@ -83,13 +84,13 @@ impl Upward {
             parts: 0,
             warned: false,
         };
-        upward.use_chain(chain);
+        upward.use_pipeline(pipeline);
         upward
     }
 
     /// What is in use now.
-    pub fn chain(&self) -> &Chain {
-        &self.chain
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
     }
 
     /// Whether the link decides.
@@ -98,7 +99,7 @@ impl Upward {
     }
 
     pub fn key_form(&self) -> KeyForm {
-        match (self.chain.spells_keys(), self.chain.shortens_keys()) {
+        match (self.pipeline.spells_keys(), self.pipeline.shortens_keys()) {
             (true, _) => KeyForm::Spelt,
             (_, true) => KeyForm::Packed,
             _ => KeyForm::Plain,
@@ -127,8 +128,8 @@ impl Upward {
     /// Encodes nothing from now on. Returns what has still to be sent, as [`owed`](Self::owed) does.
     pub fn stop(&mut self) -> Vec<codec::ResidualRun> {
         let owed = self.owed();
-        self.choice = Choice::Chain(Chain::default());
-        self.chain = Chain::default();
+        self.choice = Choice::Pipeline(Pipeline::default());
+        self.pipeline = Pipeline::default();
         let encoders = self.encoder.take().into_iter().chain(self.owing.take());
         encoders.for_each(|encoder| self.spent.add(encoder.meter()));
         owed
@@ -139,20 +140,20 @@ impl Upward {
         if !self.is_auto() {
             return;
         }
-        let best = Cost::best(bytes_per_second, &self.spec, &self.chain);
-        if best != self.chain {
-            self.use_chain(best);
+        let best = Cost::best(bytes_per_second, &self.spec, &self.pipeline);
+        if best != self.pipeline {
+            self.use_pipeline(best);
         }
     }
 
-    fn use_chain(&mut self, chain: Chain) {
-        let works = chain.values().is_some() || chain.bytes().is_some();
+    fn use_pipeline(&mut self, pipeline: Pipeline) {
+        let works = pipeline.values().is_some() || pipeline.bytes().is_some();
         let (number, width) = (self.spec.number, self.spec.width as usize);
-        let new = works.then(|| PayloadEncoder::new(&chain, number, width, self.seed, self.stopwatch));
+        let new = works.then(|| PayloadEncoder::new(&pipeline, number, width, self.seed, self.stopwatch));
         if let Some(old) = std::mem::replace(&mut self.encoder, new) {
             if self.owing.is_some() && !keeps_residuals(&old) {
                 self.spent.add(old.meter());
-                self.chain = chain;
+                self.pipeline = pipeline;
                 return;
             }
             // Two changes in a row: what the first one owes goes along with the second.
@@ -166,14 +167,14 @@ impl Upward {
                 }
             }
         }
-        self.chain = chain;
+        self.pipeline = pipeline;
     }
 
     /// Encodes one part. What is not finite goes as it is, for the shard to refuse and to name.
     pub fn encode(&mut self, keys: &Slice, values: Payload) -> Encoded {
         let plain = |values| Encoded { values, formats: Formats::default() };
         let is_finite = match values.numbers::<f32>() {
-            Some(numbers) if self.chain.is_lossy() || self.owing.is_some() => first_not_finite(numbers).is_none(),
+            Some(numbers) if self.pipeline.is_lossy() || self.owing.is_some() => first_not_finite(numbers).is_none(),
             _ => true,
         };
         if !is_finite || (self.encoder.is_none() && self.owing.is_none()) {
