@@ -8,7 +8,7 @@ use crate::input::{Input, failure, files};
 use crate::lines::{Lines, Next};
 use crate::parquet::{self, ParquetPass, Schema};
 use crate::part::Part;
-use crate::share::{Share, mix};
+use crate::share::Share;
 use crate::shuffle::{Shuffle, Window};
 use crate::source::{Pass, Source};
 use crate::text::TextPass;
@@ -16,6 +16,7 @@ use crate::{Columns, DataError, FeatureHash, Format, Labels, Minibatch, TextPars
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use types::mix;
 
 /// How long the beginning of a file is that is looked at before reading.
 const HEAD_BYTES: usize = 1 << 20;

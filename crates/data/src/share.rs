@@ -3,6 +3,8 @@
 //! A file is cut into blocks; a row belongs to the block that it starts in, and a block to one worker. A plain file is not
 //! even read where it is another worker's; a compressed one is decompressed throughout, but only its own lines are parsed.
 
+use types::mix;
+
 use crate::DataError;
 
 /// Text is cut into blocks of at least this many bytes: few enough that small files reach every worker.
@@ -55,14 +57,6 @@ impl Share {
         let turn = mix(self.seed ^ mix(block / self.of));
         (block % self.of + file as u64 % self.of + turn % self.of) % self.of == self.rank
     }
-}
-
-/// SplitMix64's finishing step: every bit of the number touches every bit of the result.
-pub fn mix(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

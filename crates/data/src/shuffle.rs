@@ -1,7 +1,8 @@
 //! Rows in another order: a window of some minibatches is filled, and given out as the seed says.
 
+use types::{SplitMix64, mix};
+
 use crate::Minibatch;
-use crate::share::mix;
 
 /// How rows are put in another order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +36,12 @@ impl Window {
         self.order.clear();
         self.order.extend(0..self.rows.rows());
         // Fisher and Yates, with a stream of numbers for this window alone.
-        let mut state = mix(self.seed ^ mix(self.windows));
+        let mut stream = SplitMix64::new(mix(self.seed ^ mix(self.windows)));
+        // The stream's first number is left out: the order of a seed never changes.
+        stream.draw();
         self.windows += 1;
         for last in (1..self.order.len()).rev() {
-            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let chosen = (u128::from(mix(state)) * (last as u128 + 1)) >> 64;
+            let chosen = (u128::from(stream.draw()) * (last as u128 + 1)) >> 64;
             self.order.swap(last, chosen as usize);
         }
         Ok(())
