@@ -1,7 +1,7 @@
 //! IDX images (MNIST and its like): a row an image, a feature each pixel that is not black, its value from 0 to 1. Labels stand
 //! in a file of their own, found by its name.
 
-use crate::bad::BadRows;
+use crate::bad_rows::BadRows;
 use crate::cuts::Layout;
 use crate::format::end_row;
 use crate::input::Input;

@@ -5,7 +5,7 @@
 //! that memory does not grow with the input. [`Cuts`] are the same files in ranges, to be leased. Names become keys by a [`FeatureHash`]. What a line must look like, and what
 //! is refused, stands in docs/formats.md.
 
-mod bad;
+mod bad_rows;
 mod bag_of_words;
 mod batches;
 mod cuts;

@@ -1,6 +1,6 @@
 //! What is to be read, by whom, and how.
 
-use crate::bad::BadRows;
+use crate::bad_rows::BadRows;
 use crate::batches::Batches;
 use crate::cuts::Layout;
 use crate::idx::{self, IdxPass};

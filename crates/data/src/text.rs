@@ -1,6 +1,6 @@
 //! Rows from files of text, one file after another.
 
-use crate::bad::BadRows;
+use crate::bad_rows::BadRows;
 use crate::input::Input;
 use crate::lines::{Lines, Next};
 use crate::part::Part;

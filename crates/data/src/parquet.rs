@@ -4,7 +4,7 @@ mod column;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::bad::BadRows;
+use crate::bad_rows::BadRows;
 use crate::format::{Role, Roles, end_row};
 use crate::input::{PARQUET, failure};
 use crate::part::Part;
