@@ -7,13 +7,13 @@ use libfuzzer_sys::fuzz_target;
 use machine::leases::KeptLeases;
 use machine::{Outbox, OwedRows, Restored, Server};
 use types::{Clock, NodeId, TableId, TableSpec, Time};
-use update::Registry;
+use update::Updaters;
 use wire::{Control, Field, Frame, Head, Message, Pool, Reader};
 
 const TABLE: TableId = TableId(0);
 
 fn server() -> Server {
-    Server::new(SERVER, plan(), Registry::builtin(), Pool::new())
+    Server::new(SERVER, plan(), Updaters::builtin(), Pool::new())
 }
 
 fn told(server: &mut Server, control: Control) {

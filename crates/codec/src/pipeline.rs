@@ -8,7 +8,7 @@ use crate::{
     bytes::ByteCodec,
     codec::{Codec, ErrorBound, ValueCodec},
     name::NameError,
-    top_k::Share,
+    top_k::Percentage,
 };
 
 /// Codecs that go together: keys first, then what is left out, then at most one for values, then at most one for bytes. Any
@@ -111,7 +111,7 @@ impl Pipeline {
 
     /// The share of pulls that may be answered by older copies.
     #[must_use]
-    pub fn skips(&self) -> Option<Share> {
+    pub fn skips(&self) -> Option<Percentage> {
         self.codecs.iter().find_map(|codec| if let Codec::Skip(share) = codec { Some(*share) } else { None })
     }
 

@@ -8,14 +8,14 @@ use crate::pipeline::{Pipeline, PipelineError, PipelineWarning};
 
 /// What shrinks messages in one direction.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Choice {
+pub enum CodecChoice {
     /// These codecs.
     Pipeline(Pipeline),
     /// Whatever the measured link makes worth while.
     Auto,
 }
 
-impl Choice {
+impl CodecChoice {
     /// The pipeline, where one was named.
     #[must_use]
     pub fn pipeline(&self) -> Option<&Pipeline> {
@@ -26,7 +26,7 @@ impl Choice {
     }
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for CodecChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pipeline(pipeline) if pipeline.codecs().is_empty() => f.write_str("none"),
@@ -40,9 +40,9 @@ impl fmt::Display for Choice {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableCodecs {
     /// From workers to shards.
-    pub up: Choice,
+    pub up: CodecChoice,
     /// From shards to workers.
-    pub down: Choice,
+    pub down: CodecChoice,
     /// What the table can do but had better not.
     pub warning: Option<PipelineWarning>,
 }
@@ -60,8 +60,8 @@ impl TableCodecs {
     pub fn of(spec: &TableSpec) -> Result<Self, SpecError> {
         let refuse = |problem: String, remedy: &'static str| SpecError { table: spec.name.clone(), problem, remedy };
         let read = |names: &[String]| match names {
-            [name] if name == Codecs::AUTO => Ok(Choice::Auto),
-            names => Pipeline::parse(names.iter().map(String::as_str)).map(Choice::Pipeline),
+            [name] if name == Codecs::AUTO => Ok(CodecChoice::Auto),
+            names => Pipeline::parse(names.iter().map(String::as_str)).map(CodecChoice::Pipeline),
         };
         let wrong = |error: PipelineError| refuse(error.to_string(), "name other codecs, or none");
         let (up, down) = (read(&spec.codecs.up).map_err(wrong)?, read(&spec.codecs.down).map_err(wrong)?);
@@ -98,7 +98,11 @@ impl TableCodecs {
     /// None, in both directions.
     #[must_use]
     pub fn none() -> Self {
-        Self { up: Choice::Pipeline(Pipeline::default()), down: Choice::Pipeline(Pipeline::default()), warning: None }
+        Self {
+            up: CodecChoice::Pipeline(Pipeline::default()),
+            down: CodecChoice::Pipeline(Pipeline::default()),
+            warning: None,
+        }
     }
 
     /// Whether shards can tell workers what a clock has changed, instead of rows: where rows change by clock, and workers keep

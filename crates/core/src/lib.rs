@@ -18,7 +18,7 @@ mod worker;
 
 pub use bounds::{HELD_CLOCKS, OPEN_READS, READS_AT_ONCE, given_up_after, server_lease};
 pub use check::check;
-pub use codec::{Choice, Meter, Pipeline, PipelineWarning, Stopwatch, TableCodecs};
+pub use codec::{CodecChoice, Meter, Pipeline, PipelineWarning, Stopwatch, TableCodecs};
 pub use coordinator::{CheckpointEnd, Coordinator, Gathered, Membership, News, RecallError, Resume, Size};
 pub use inputs::{Answer, CoordinatorInput, Lists, RowsOfPush, ServerInput, WorkerInput};
 pub use leader::Leader;

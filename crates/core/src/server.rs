@@ -15,7 +15,7 @@ use codec::{Meter, Stopwatch};
 use lease::Lease;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, NodeId, Plan, ShardId, TableId, TableSpec, Time};
-use update::Registry;
+use update::Updaters;
 use wire::{Acked, Control, Frame, Head, Message, Pool, PullRefused, Refusal, Refused};
 
 /// What a server has done so far.
@@ -41,7 +41,7 @@ pub struct ServerCounts {
 pub struct Server {
     node: NodeId,
     plan: Plan,
-    registry: Registry,
+    registry: Updaters,
     pool: Pool,
     list_bytes: usize,
     stopwatch: Stopwatch,
@@ -78,7 +78,7 @@ struct Forgetting {
 impl Server {
     /// A server without shards; tables come from the coordinator.
     #[must_use]
-    pub fn new(node: NodeId, plan: Plan, registry: Registry, pool: Pool) -> Self {
+    pub fn new(node: NodeId, plan: Plan, registry: Updaters, pool: Pool) -> Self {
         Self {
             node,
             plan,

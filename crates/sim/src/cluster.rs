@@ -36,7 +36,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt;
 use types::{Clock, NodeId, Source, Span, TableSpec, Time};
-use update::Registry;
+use update::Updaters;
 use wire::{Control, Frame, Head, Message, Pool, Role};
 
 /// Servers and the coordinator are told this often that time has passed.
@@ -169,7 +169,7 @@ impl Cluster {
         let settings = WorkerSettings { resend_after: loses.then_some(RESEND_AFTER), ..WorkerSettings::default() };
         let lease = (membership != Membership::Fixed).then_some(server_lease(patience));
         let server =
-            |index| Server::new(NodeId::Server(index), plan.clone(), Registry::builtin(), Pool::new()).leased(lease);
+            |index| Server::new(NodeId::Server(index), plan.clone(), Updaters::builtin(), Pool::new()).leased(lease);
         Self {
             network: Network::new(seed, faults),
             shape,

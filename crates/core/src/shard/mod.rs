@@ -50,7 +50,7 @@ use stream::Stream;
 use subscribers::Subscribers;
 use types::{Clock, Combine, Measured, Placed, Plan, PlanNumber, Source, Span, TableId, TableSpec, Time, WorkerId};
 use unborn::Unborn;
-use update::{Number, Registry};
+use update::{Number, Updaters};
 use wire::{
     Acked, FailedClock, Frame, Head, Marker, Message, Pool, Pull, PullRefused, Push, Refreshed, Refusal, Replica,
     Replicated, ResendReason, Tune, Waiting, Writes,
@@ -157,7 +157,7 @@ pub struct Terms<'a> {
     /// Who takes part.
     pub plan: &'a Plan,
     /// The updaters there are.
-    pub registry: &'a Registry,
+    pub registry: &'a Updaters,
     /// Where answers are put.
     pub pool: &'a Pool,
     /// What a shard remembers of key lists.

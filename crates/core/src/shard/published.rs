@@ -8,7 +8,7 @@
 use super::Shard;
 use crate::Outbox;
 use crate::rows::Index;
-use codec::{Choice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Rows, Stopwatch, TableCodecs};
+use codec::{BatchRows, CodecChoice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Stopwatch, TableCodecs};
 use std::collections::{BTreeSet, VecDeque};
 use types::{
     CacheSpec, Clock, NumberType, PART_BYTES, PlanNumber, Position, PositionRange, Shape, TableSpec, WorkerId,
@@ -80,8 +80,8 @@ impl Published {
     ) -> Option<Self> {
         let CacheSpec::Rows { max_rows } = spec.cache else { return None };
         let pipeline = match &codecs.down {
-            Choice::Pipeline(pipeline) => pipeline.is_lossy().then(|| pipeline.clone())?,
-            Choice::Auto => {
+            CodecChoice::Pipeline(pipeline) => pipeline.is_lossy().then(|| pipeline.clone())?,
+            CodecChoice::Auto => {
                 TableCodecs::can_step(spec).then(|| Pipeline::parse(["keys", "1bit"]).unwrap_or_default())?
             }
         };
@@ -232,7 +232,11 @@ impl Published {
             return;
         }
         let run = moved[moved.len() - 1] - moved[0] == moved.len() as u64 - 1;
-        let list = if run { Rows::Run { first: Position(moved[0]), count: moved.len() } } else { Rows::List(&moved) };
+        let list = if run {
+            BatchRows::Run { first: Position(moved[0]), count: moved.len() }
+        } else {
+            BatchRows::List(&moved)
+        };
         let (payload, formats) = match encoder.encode(list, bytemuck::cast_slice(changes)) {
             Some((bytes, formats)) => (Payload::new(bytes), formats),
             None => (Payload::new(changes.to_vec()), Formats::default()),

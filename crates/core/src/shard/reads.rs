@@ -72,7 +72,7 @@ impl<T: Number> Shard<T> {
             return CodecPipeline::default();
         };
         // Exact codecs remember nothing, so it does not matter which rows these are.
-        let encoded = encoder.encode(codec::Rows::List(&[]), pulled.values.bytes());
+        let encoded = encoder.encode(codec::BatchRows::List(&[]), pulled.values.bytes());
         encoded.map_or_else(CodecPipeline::default, |(bytes, formats)| {
             pulled.values = Payload::new(bytes);
             CodecPipeline(formats.0)

@@ -21,7 +21,7 @@ mod upward;
 use crate::leases::LeaseId;
 use crate::{Leader, Outbox};
 use cache::AnyCache;
-use codec::{Choice, Meter, PayloadDecoder, Share, Stopwatch, TableCodecs};
+use codec::{CodecChoice, Meter, PayloadDecoder, Percentage, Stopwatch, TableCodecs};
 use copies::Copies;
 pub use leases::Grant;
 use leases::Leases;
@@ -175,9 +175,9 @@ struct Table {
     /// Where shards send steps instead of rows.
     copies: Option<Copies>,
     /// Whether they are asked to: where the link decides, only if it is slow.
-    steps: Choice,
+    steps: CodecChoice,
     /// The share of pulls that older copies may answer, and how many pulls there were.
-    skips: Option<Share>,
+    skips: Option<Percentage>,
     pulls: u64,
     /// How often in a row steps would have taken more than the rows, and until which pull whole rows are asked for at once.
     declined: u32,
@@ -515,8 +515,8 @@ impl Table {
         let shards = self.links.len();
         self.cache.get_or_insert_with(|| cache::make(&self.spec, max_rows, shards));
         let lossy = match &self.steps {
-            Choice::Pipeline(pipeline) => pipeline.is_lossy(),
-            Choice::Auto => TableCodecs::can_step(&self.spec),
+            CodecChoice::Pipeline(pipeline) => pipeline.is_lossy(),
+            CodecChoice::Auto => TableCodecs::can_step(&self.spec),
         };
         if lossy {
             self.copies.get_or_insert_with(|| Copies::new(&self.spec, max_rows, shards));
@@ -527,7 +527,7 @@ impl Table {
     fn follows_steps(&self) -> bool {
         self.copies.is_some()
             && self.pulls >= self.whole_until
-            && (self.steps != Choice::Auto || self.upward.pipeline().is_lossy())
+            && (self.steps != CodecChoice::Auto || self.upward.pipeline().is_lossy())
     }
 
     /// Steps took more than the rows that were wanted, or did not. Where they do again and again, as with few rows of many, they

@@ -3,7 +3,7 @@
 use super::Ticket;
 use super::upward::KeyForm;
 use crate::bounds::READS_AT_ONCE;
-use codec::{Format, Formats, Signatures};
+use codec::{Formats, PayloadFormat, Signatures};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, NodeId, NumberType, Placed, Setting, TableId};
 use wire::{
@@ -400,10 +400,13 @@ impl ShardLink {
 
 /// What the head says that payloads went through.
 fn pipeline_of(keys: &KeyPart, values: Formats) -> CodecPipeline {
-    let mut pipeline =
-        if let KeyPart::Packed { .. } = keys { Formats::default().then(Format::Keys) } else { Formats::default() };
+    let mut pipeline = if let KeyPart::Packed { .. } = keys {
+        Formats::default().then(PayloadFormat::Keys)
+    } else {
+        Formats::default()
+    };
     for id in values.0.into_iter().take_while(|id| *id != 0) {
-        if let Some(format) = Format::from_id(id) {
+        if let Some(format) = PayloadFormat::from_id(id) {
             pipeline = pipeline.then(format);
         }
     }

@@ -3,7 +3,7 @@
 
 use super::cache::positions;
 use super::link_rate::Cost;
-use codec::{Choice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Rows, Stopwatch, TableCodecs};
+use codec::{BatchRows, CodecChoice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Stopwatch, TableCodecs};
 use types::{Position, TableSpec};
 use update::first_not_finite;
 use wire::{KeyPart, Payload, Slice};
@@ -51,7 +51,7 @@ const PROBE: u64 = 1024;
 /// A table's codecs on their way up.
 pub struct Upward {
     spec: TableSpec,
-    choice: Choice,
+    choice: CodecChoice,
     seed: u64,
     stopwatch: Stopwatch,
     /// What is in use now.
@@ -95,7 +95,7 @@ impl Upward {
 
     /// Whether the link decides.
     pub fn is_auto(&self) -> bool {
-        self.choice == Choice::Auto
+        self.choice == CodecChoice::Auto
     }
 
     pub fn key_form(&self) -> KeyForm {
@@ -122,13 +122,13 @@ impl Upward {
     /// What has still to be sent, in runs that may name a row more than once.
     pub fn owed(&self) -> Vec<codec::ResidualRun> {
         let encoders = self.encoder.iter().chain(&self.owing).filter_map(PayloadEncoder::value_encoder);
-        encoders.filter_map(codec::ValueEncoder::residuals).flat_map(codec::Residuals::export).collect()
+        encoders.filter_map(codec::ValueEncoder::residuals).flat_map(codec::RowResiduals::export).collect()
     }
 
     /// Encodes nothing from now on. Returns what has still to be sent, as [`owed`](Self::owed) does.
     pub fn stop(&mut self) -> Vec<codec::ResidualRun> {
         let owed = self.owed();
-        self.choice = Choice::Pipeline(Pipeline::default());
+        self.choice = CodecChoice::Pipeline(Pipeline::default());
         self.pipeline = Pipeline::default();
         let encoders = self.encoder.take().into_iter().chain(self.owing.take());
         encoders.for_each(|encoder| self.spent.add(encoder.meter()));
@@ -159,7 +159,8 @@ impl Upward {
             // Two changes in a row: what the first one owes goes along with the second.
             if let Some(older) = self.owing.replace(old) {
                 self.spent.add(older.meter());
-                let owed = older.value_encoder().and_then(|encoder| encoder.residuals()).map(codec::Residuals::export);
+                let owed =
+                    older.value_encoder().and_then(|encoder| encoder.residuals()).map(codec::RowResiduals::export);
                 let residuals = self.owing.as_mut().and_then(PayloadEncoder::value_encoder_mut);
                 if let (Some(owed), Some(residuals)) = (owed, residuals.and_then(|encoder| encoder.residuals_mut())) {
                     // Exported by a residual of the same width: it fits.
@@ -184,7 +185,7 @@ impl Upward {
         let owed = self.owing.as_mut().and_then(|owing| owing.with_owed(rows, values.bytes()));
         let values = owed.map_or(values, Payload::new);
         self.parts += 1;
-        let probes = self.choice == Choice::Auto && self.parts.is_multiple_of(PROBE);
+        let probes = self.choice == CodecChoice::Auto && self.parts.is_multiple_of(PROBE);
         let Some(encoder) = &mut self.encoder else { return plain(values) };
         if probes {
             return plain(encoder.with_owed(rows, values.bytes()).map_or(values, Payload::new));
@@ -199,7 +200,7 @@ impl Upward {
     pub fn forget(&mut self, keys: &Slice) {
         let encoders = self.encoder.iter_mut().chain(&mut self.owing).filter_map(PayloadEncoder::value_encoder_mut);
         for residuals in encoders.filter_map(codec::ValueEncoder::residuals_mut).filter(|owed| owed.rows() > 0) {
-            residuals.with(Rows::List(&positions(keys)), |owed| owed.fill(0.0));
+            residuals.with(BatchRows::List(&positions(keys)), |owed| owed.fill(0.0));
         }
     }
 
@@ -218,10 +219,10 @@ fn keeps_residuals(encoder: &PayloadEncoder) -> bool {
 }
 
 /// The rows of a part, as residuals are kept by.
-fn rows_of(keys: &Slice) -> Rows<'_> {
+fn rows_of(keys: &Slice) -> BatchRows<'_> {
     match keys.sorted() {
-        Some(positions) => Rows::List(positions),
-        None if keys.is_empty() => Rows::Run { first: Position(0), count: 0 },
-        None => Rows::Run { first: keys.position(0), count: keys.len() },
+        Some(positions) => BatchRows::List(positions),
+        None if keys.is_empty() => BatchRows::Run { first: Position(0), count: 0 },
+        None => BatchRows::Run { first: keys.position(0), count: keys.len() },
     }
 }

@@ -1,7 +1,7 @@
 //! One pipeline at work: what it encodes, and what it remembers.
 
 use anyhow::{Context, ensure};
-use codec::{BytesDecoder, BytesEncoder, Meter, Pipeline, Rows, ValueCodec, ValueEncoder, ValueFormat, keys};
+use codec::{BatchRows, BytesDecoder, BytesEncoder, Meter, Pipeline, ValueCodec, ValueEncoder, ValueFormat, keys};
 use slackwater::Position;
 
 use crate::demo::random::Random;
@@ -171,7 +171,7 @@ impl Work {
     }
 
     /// What loses nothing but repeated bytes is given some; everything else is given gradients.
-    fn values<'a>(&self, input: &'a Input) -> (&'a [f32], Rows<'static>) {
+    fn values<'a>(&self, input: &'a Input) -> (&'a [f32], BatchRows<'static>) {
         let values = match &self.kind {
             Kind::Bytes(_) => &input.mostly_zeros,
             Kind::Values(encoder) | Kind::Both(encoder, _) if encoder.codec() == ValueCodec::Zeros => {
@@ -179,6 +179,6 @@ impl Work {
             }
             Kind::Keys | Kind::Values(_) | Kind::Both(..) => &input.gradients,
         };
-        (values, Rows::Run { first: Position(0), count: values.len() / WIDTH })
+        (values, BatchRows::Run { first: Position(0), count: values.len() / WIDTH })
     }
 }
