@@ -18,13 +18,13 @@ pub const BLOCK_ROWS: u64 = 256;
 
 /// One worker's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct WorkerShare {
     rank: u64,
     of: u64,
     seed: u64,
 }
 
-impl Share {
+impl WorkerShare {
     pub fn new(rank: u32, of: u32, seed: u64) -> Result<Self, DataError> {
         if rank >= of {
             let problem = format!("worker {rank} of {of} has no share: workers count from 0");
@@ -67,7 +67,7 @@ mod tests {
     fn every_block_is_one_workers_and_none_has_more_than_one_more() {
         for of in 1..6 {
             for seed in 0..3 {
-                let shares: Vec<Share> = (0..of).map(|rank| Share::new(rank, of, seed).unwrap()).collect();
+                let shares: Vec<WorkerShare> = (0..of).map(|rank| WorkerShare::new(rank, of, seed).unwrap()).collect();
                 for file in 0..7 {
                     let mut counts = vec![0u64; of as usize];
                     for block in 0..40 {
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_is_not_there_has_no_share() {
-        let problem = Share::new(3, 3, 0).unwrap_err().to_string();
+        let problem = WorkerShare::new(3, 3, 0).unwrap_err().to_string();
         assert_eq!(problem, "worker 3 of 3 has no share: workers count from 0");
     }
 }
