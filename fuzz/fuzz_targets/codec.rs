@@ -2,7 +2,7 @@
 //! again from what is written of it, where the codec is exact.
 #![no_main]
 
-use codec::{BytesDecoder, Format, ValueFormat, keys, sparse, zeros};
+use codec::{BytesDecoder, PayloadFormat, ValueFormat, keys, sparse, zeros};
 use libfuzzer_sys::fuzz_target;
 
 /// The longest that a receiver asks for here: beyond the blocks of every format.
@@ -12,17 +12,17 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((&[id, width, low, high], rest)) = bytes.split_first_chunk() else { return };
     let count = usize::from(u16::from_le_bytes([low, high])) % MOST;
     // Any number names some format, so that no input is wasted.
-    let format = Format::from_id(id % 33).unwrap_or(Format::Keys);
+    let format = PayloadFormat::from_id(id % 33).unwrap_or(PayloadFormat::Keys);
     match format {
-        Format::Keys => keys_rise(rest, count),
-        Format::Bytes => {
+        PayloadFormat::Keys => keys_rise(rest, count),
+        PayloadFormat::Bytes => {
             let mut out = Vec::new();
             if BytesDecoder::default().decode(rest, count, &mut out).is_ok() {
                 assert!(out.len() <= count);
             }
             assert!(out.capacity() <= count.max(64));
         }
-        Format::Values(format) => values(format, rest, usize::from(width), count),
+        PayloadFormat::Values(format) => values(format, rest, usize::from(width), count),
     }
 });
 

@@ -1,7 +1,7 @@
 //! Any two files, of images and of their labels, are rows or an error: never a panic, nor more memory than an image may take.
 #![no_main]
 
-use data::{Format, Labels, Settings};
+use data::{Format, Labels, ReaderSettings};
 use libfuzzer_sys::fuzz_target;
 
 /// The most rows that are looked at.
@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
     inputs::within(MOST_BYTES, || {
         let shape = data::image_shape(&path);
         for kind in [Labels::Classes { first: 0, count: 10 }, Labels::Ignored] {
-            let settings = Settings { minibatch_rows: 7, ..Settings::new(Format::Idx, kind) };
+            let settings = ReaderSettings { minibatch_rows: 7, ..ReaderSettings::new(Format::Idx, kind) };
             if let (Ok(shape), Ok(rows)) = (&shape, inputs::rows_of(&path, settings, ROWS)) {
                 assert!(rows.keys().iter().all(|key| *key < shape.pixels));
                 assert!(

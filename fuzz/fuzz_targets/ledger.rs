@@ -8,13 +8,13 @@ use lease::KeptLeases;
 use shard::{OwedRows, Restored, Server};
 use wire::Outbox;
 use types::{Clock, NodeId, TableId, TableSpec, Time};
-use update::Registry;
+use update::Updaters;
 use wire::{Control, Field, Frame, Head, Message, Pool, Reader};
 
 const TABLE: TableId = TableId(0);
 
 fn server() -> Server {
-    Server::new(SERVER, plan(), Registry::builtin(), Pool::new())
+    Server::new(SERVER, plan(), Updaters::builtin(), Pool::new())
 }
 
 fn told(server: &mut Server, control: Control) {

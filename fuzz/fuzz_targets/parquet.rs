@@ -1,7 +1,7 @@
 //! Any bytes as a Parquet file are rows or an error: never a panic that leaves the reader, nor memory beyond reason.
 #![no_main]
 
-use data::{Columns, Format, Labels, Settings};
+use data::{ColumnRules, Format, Labels, ReaderSettings};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Once;
 
@@ -32,7 +32,8 @@ fuzz_target!(|bytes: &[u8]| {
     std::fs::write(&path, bytes).expect("a file can be written");
     inputs::within(MOST_BYTES, || {
         for labels in [Labels::Binary, Labels::Ignored] {
-            let settings = Settings { skip_bad: 10, ..Settings::new(Format::Parquet(Columns::new("y")), labels) };
+            let settings =
+                ReaderSettings { skip_bad: 10, ..ReaderSettings::new(Format::Parquet(ColumnRules::new("y")), labels) };
             inputs::rows_of(&path, settings, ROWS).ok();
         }
     });

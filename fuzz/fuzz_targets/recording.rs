@@ -11,7 +11,7 @@ use node::replay_from;
 use types::{
     Bandwidth, NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, TableId, Time, WorkerId,
 };
-use update::Registry;
+use update::Updaters;
 use wire::{Bits, Control, Field, Frame, Head, Keys, Message, Pool};
 
 /// An entry with the right check.
@@ -162,11 +162,11 @@ fn run(input: &mut Unstructured) -> Result<()> {
         };
         put(&mut file, kind, &body);
     }
-    replay_from(&file[..], &Registry::builtin()).ok();
+    replay_from(&file[..], &Updaters::builtin()).ok();
     Ok(())
 }
 
 fuzz_target!(|bytes: &[u8]| {
     run(&mut Unstructured::new(bytes)).ok();
-    replay_from(bytes, &Registry::builtin()).ok();
+    replay_from(bytes, &Updaters::builtin()).ok();
 });

@@ -8,14 +8,14 @@ use shard::Server;
 use wire::Outbox;
 use std::collections::BTreeMap;
 use types::{NodeId, Source, Span, TableId, Time};
-use update::Registry;
+use update::Updaters;
 use wire::{Control, Frame, Head, Message, Pool};
 
 fn run(input: &mut Unstructured) -> Result<()> {
     // Alone, or the head of a chain, or a copy, or one that is filled.
     let plan = if input.arbitrary()? { plan() } else { any_plan(input)? };
     let lease = if input.arbitrary()? { Some(Span::from_secs(5)) } else { None };
-    let mut server = Server::new(SERVER, plan, Registry::builtin(), Pool::new()).leased(lease);
+    let mut server = Server::new(SERVER, plan, Updaters::builtin(), Pool::new()).leased(lease);
     let mut out = Outbox::new();
     for (table, spec) in (0..).map(TableId).zip(specs()) {
         let message = Message::Control(Control::AddTable { table, spec });

@@ -5,7 +5,7 @@ mod memory;
 
 pub use memory::within;
 
-use data::{Cuts, DataError, Minibatch, Reader, Settings, TextParser};
+use data::{Cuts, DataError, DataReader, Minibatch, ReaderSettings, TextParser};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use types::{
     CacheSpec, Chain, Clock, Codecs, Combine, Consistency, Initial, NodeId, NumberType, Plan, PlanNumber, Position,
@@ -361,8 +361,12 @@ pub fn folder() -> std::path::PathBuf {
 }
 
 /// Reads a file to its end, or to the fault that ends it, or to so many rows: a file may say that it has any number of rows of nothing.
-pub fn rows_of(path: &std::path::Path, settings: Settings, most: usize) -> std::result::Result<Minibatch, DataError> {
-    let reader = Reader::open(&[path.to_str().unwrap_or_default()], settings)?;
+pub fn rows_of(
+    path: &std::path::Path,
+    settings: ReaderSettings,
+    most: usize,
+) -> std::result::Result<Minibatch, DataError> {
+    let reader = DataReader::open(&[path.to_str().unwrap_or_default()], settings)?;
     let (mut all, mut batch, mut source) = (Minibatch::new(), Minibatch::new(), reader.source());
     while all.rows() < most && source.fill(&mut batch)? {
         for row in batch.iter() {
@@ -378,7 +382,7 @@ pub fn rows_of(path: &std::path::Path, settings: Settings, most: usize) -> std::
 }
 
 /// What was read to its end is read alike in ranges, where those are few.
-fn say_the_same_in_ranges(reader: &Reader, all: &Minibatch) {
+fn say_the_same_in_ranges(reader: &DataReader, all: &Minibatch) {
     let cuts = Cuts::of(reader, 64).expect("it was read");
     if cuts.ranges() > 4 {
         return;

@@ -86,7 +86,7 @@ impl Examples<'_> {
 }
 
 /// What a minibatch needs of the tables, found ahead of time.
-pub struct Gathered {
+pub struct GatheredKeys {
     /// The distinct keys, in the order of the table.
     pub keys: Keys,
     places: Vec<u32>,
@@ -96,13 +96,13 @@ pub struct Gathered {
     bias: Option<u32>,
 }
 
-impl Default for Gathered {
+impl Default for GatheredKeys {
     fn default() -> Self {
         Self { keys: Keys::run(0..0), places: Vec::new(), scaled: None, label: Scale::NONE, bias: None }
     }
 }
 
-impl Gathered {
+impl GatheredKeys {
     /// The examples of the minibatch that this was gathered from.
     #[must_use]
     pub fn examples<'a>(&'a self, batch: &'a Minibatch) -> Examples<'a> {
@@ -130,9 +130,9 @@ impl Gather {
     }
 
     /// Gathers a minibatch.
-    pub fn gather(&mut self, batch: &Minibatch, gathered: &mut Gathered) {
+    pub fn gather(&mut self, batch: &Minibatch, gathered: &mut GatheredKeys) {
         let Self { placement, with_bias, scaling, seen, order } = self;
-        let Gathered { keys, places, scaled, label, bias } = gathered;
+        let GatheredKeys { keys, places, scaled, label, bias } = gathered;
         seen.begin();
         places.clear();
         seen.places(batch.keys(), places);
@@ -321,7 +321,7 @@ mod tests {
         // Some small, some hashed.
         let many: Vec<u64> = (0..5_000).map(|key| key * key).collect();
         let mut gathers = [false, true].map(|with_bias| Gather::new(Placement::Spread, with_bias, None));
-        let mut gathered = Gathered::default();
+        let mut gathered = GatheredKeys::default();
         for rows in [&[&[7, 3, 7][..], &[], &[3, 900]][..], &[&many, &many[..9]], &[], &[&[900][..], &[u64::MAX - 1]]] {
             for gather in &mut gathers {
                 let (batch, with_bias) = (batch(rows), gather.with_bias);

@@ -1,9 +1,9 @@
 //! Rounds over data that workers lease range by range, rather than have a share of: they may come and go, and every example counts
 //! once. Nobody is special, and nobody meets anybody: what is left of a worker that is lost, others learn.
 
-use crate::rounds::{Ended, Go, Learnt, Lesson, TrainError, weight_of};
+use crate::rounds::{Go, Learnt, Lesson, RoundsEnd, TrainError, weight_of};
 use crate::tally::{Counted, Tally};
-use data::{Batches, Cuts, DataError, Format, Loan, Minibatch, Progress, Reader};
+use data::{Batches, Cuts, DataError, DataReader, Format, Loan, Minibatch, ReadProgress};
 use slackwater::{Consistency, Input, Lease, Leases, NumberType, Offer, Session, TableSpec};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Files that are leased: every worker that opens them alike learns from what the others do not.
 #[derive(Clone, Debug)]
 pub struct Leased {
-    reader: Reader,
+    reader: DataReader,
     cuts: Cuts,
     /// The same for all who were told to do the same.
     told: u64,
@@ -33,7 +33,7 @@ pub struct Leased {
 impl Leased {
     /// Cuts the files of `reader`. Where they are cut depends on them and the size of minibatches alone. `told` is a number that is the same for
     /// all who were told to do the same: a worker with another is turned away.
-    pub fn of(reader: &Reader, told: u64) -> Result<Self, DataError> {
+    pub fn of(reader: &DataReader, told: u64) -> Result<Self, DataError> {
         let settings = reader.settings();
         let row_bytes = match (&settings.format, reader.files().first()) {
             (Format::Idx, Some(images)) => data::image_shape(images)?.pixels,
@@ -58,7 +58,7 @@ impl Leased {
 
     /// How the files are read.
     #[must_use]
-    pub fn settings(&self) -> &data::Settings {
+    pub fn settings(&self) -> &data::ReaderSettings {
         self.reader.settings()
     }
 
@@ -81,7 +81,7 @@ impl Leased {
         session.leases(name, &input.named(&self.to_string(), fingerprint))
     }
 
-    pub(crate) fn range(&self, lease: &Lease) -> Result<Reader, DataError> {
+    pub(crate) fn range(&self, lease: &Lease) -> Result<DataReader, DataError> {
         self.cuts.open(lease.number())
     }
 }
@@ -101,12 +101,12 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
     prepare: impl FnMut(&Minibatch, &mut P) + Send + 'static,
     mut learn: impl FnMut(&Loan<P>, Option<&Lease>) -> Result<Lesson, TrainError>,
     mut watch: impl FnMut(Learnt) -> Go,
-) -> Result<Ended, TrainError> {
+) -> Result<RoundsEnd, TrainError> {
     let turn = session.turn();
     let tally = Tally::open(session, turn, leased.leases())?;
     let mut leases = leased.open(session, &format!("train {turn}"))?;
     let mut reading =
-        Reading { leased, prepare: Arc::new(Mutex::new(prepare)), ahead: None, done: Progress::default() };
+        Reading { leased, prepare: Arc::new(Mutex::new(prepare)), ahead: None, done: ReadProgress::default() };
     // Minibatches in the clock that has not ended.
     let mut in_clock = 0;
     let mut told = false;
@@ -157,7 +157,7 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
         }
         leases.end()?;
     }
-    Ok(Ended { stopped: leases.is_ended(), progress: reading.done, tally: Some(tally) })
+    Ok(RoundsEnd { stopped: leases.is_ended(), progress: reading.done, tally: Some(tally) })
 }
 
 /// Whether a worker may leave: somebody has to give the result. All may have been told to leave at once, so each says that it is about to
@@ -191,7 +191,7 @@ struct Reading<'a, P, F> {
     prepare: Arc<Mutex<F>>,
     ahead: Option<(Lease, Batches<P>)>,
     /// How far those readers have come that are done with.
-    done: Progress,
+    done: ReadProgress,
 }
 
 impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static> Reading<'_, P, F> {
@@ -230,9 +230,9 @@ impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static>
     }
 
     /// How far it has come, with what is being read.
-    fn progress(&self, batches: &Batches<P>) -> Progress {
+    fn progress(&self, batches: &Batches<P>) -> ReadProgress {
         let (done, now) = (self.done, batches.progress());
-        Progress {
+        ReadProgress {
             bytes: done.bytes + now.bytes,
             bytes_total: self.leased.reader.bytes().saturating_mul(self.leased.settings().epochs.into()),
             rows_read: done.rows_read + now.rows_read,
@@ -245,15 +245,16 @@ impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use data::{Labels, Settings};
+    use data::{Labels, ReaderSettings};
     use slackwater::Shape;
 
     #[test]
     fn what_a_worker_has_counted_that_is_lost_before_its_commit_counts_once() {
         let path = std::env::temp_dir().join(format!("slackwater-counted-{}.libsvm", std::process::id()));
         std::fs::write(&path, "1 7:1\n".repeat(300)).expect("a file can be written");
-        let settings = Settings { minibatch_rows: 1, epochs: 2, ..Settings::new(Format::LibSvm, Labels::Real) };
-        let reader = Reader::open(&[path.to_str().expect("a path in UTF-8")], settings).expect("it is there");
+        let settings =
+            ReaderSettings { minibatch_rows: 1, epochs: 2, ..ReaderSettings::new(Format::LibSvm, Labels::Real) };
+        let reader = DataReader::open(&[path.to_str().expect("a path in UTF-8")], settings).expect("it is there");
         let leased = Leased::of(&reader, 0).expect("it can be cut");
         let mut sessions = Session::embedded(Shape { servers: 2, workers: 2 }).expect("a cluster");
         let (other, lost) = (sessions.remove(1), sessions.remove(0));

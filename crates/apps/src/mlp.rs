@@ -11,7 +11,7 @@ use crate::model::{Model, ModelError, ModelTable};
 use crate::predict::{Predict, table_of};
 use crate::product::{View, multiply};
 use crate::program::Task;
-use crate::rounds::{Ended, Go, Learnt, Lesson, TrainError, make_rounds};
+use crate::rounds::{Go, Learnt, Lesson, RoundsEnd, TrainError, make_rounds};
 use crate::shrink::shrunk;
 use crate::softmax::normalise;
 use crate::train::{Data, Pace, Trained, Training, push, to_mean};
@@ -166,7 +166,8 @@ pub fn train<'d>(
         pace.reach(batch.epoch())?;
         learner.learn(batch, lease)
     };
-    let Ended { stopped, progress, tally } = make_rounds(session, training.consistency, data, prepare, learn, watch)?;
+    let RoundsEnd { stopped, progress, tally } =
+        make_rounds(session, training.consistency, data, prepare, learn, watch)?;
     Ok(Trained { tables, stopped, progress, tally })
 }
 

@@ -1,10 +1,10 @@
 //! What a model predicts, and how well.
 
 use crate::figures::{Fit, Quality};
-use crate::gather::{BIAS, Gather, Gathered};
+use crate::gather::{BIAS, Gather, GatheredKeys};
 use crate::model::{Model, ModelError, ModelTable};
 use crate::program::{Program, Task, Weights};
-use data::{DataError, Minibatch, Reader};
+use data::{DataError, DataReader, Minibatch};
 use slackwater::Placement;
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ pub trait Predict {
     fn known_features(&self) -> u64;
 
     /// How well the model predicts the first `limit` rows of some data; nothing if there are none.
-    fn evaluate(&mut self, reader: &Reader, limit: u64) -> Result<Option<Quality>, DataError> {
+    fn evaluate(&mut self, reader: &DataReader, limit: u64) -> Result<Option<Quality>, DataError> {
         let task = self.task();
         let mut fit = Fit::new(task);
         let (mut predictions, mut rows) = (Vec::new(), 0);
@@ -56,7 +56,7 @@ pub struct Predictor<'a> {
     program: &'a dyn Program,
     tables: Vec<(&'a ModelTable, HashMap<u64, u32>)>,
     gather: Gather,
-    gathered: Gathered,
+    gathered: GatheredKeys,
     weights: Vec<Vec<f32>>,
     known_features: u64,
 }
@@ -71,7 +71,7 @@ impl<'a> Predictor<'a> {
         let tables: Vec<_> = program.tables().iter().map(table).collect::<Result<_, _>>()?;
         let weights = vec![Vec::new(); tables.len()];
         let gather = Gather::new(Placement::Ordered, bias, None);
-        Ok(Self { program, tables, gather, gathered: Gathered::default(), weights, known_features: 0 })
+        Ok(Self { program, tables, gather, gathered: GatheredKeys::default(), weights, known_features: 0 })
     }
 }
 

@@ -64,7 +64,7 @@ pub trait Program: Send + Sync {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
-    use crate::gather::{Gather, Gathered};
+    use crate::gather::{Gather, GatheredKeys};
     use data::Minibatch;
     use slackwater::Placement;
 
@@ -76,7 +76,7 @@ pub(crate) mod testing {
             batch.end_row(*label);
         }
         batch.set_importance(2.0);
-        let mut gathered = Gathered::default();
+        let mut gathered = GatheredKeys::default();
         Gather::new(Placement::Spread, true, None).gather(&batch, &mut gathered);
         let examples = gathered.examples(&batch);
         let mut seed = 1u64;

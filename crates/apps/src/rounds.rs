@@ -3,7 +3,7 @@
 
 use crate::leased::{Leased, make_leased_rounds};
 use crate::tally::Tally;
-use data::{DataError, Loan, Minibatch, Reader};
+use data::{DataError, DataReader, Loan, Minibatch};
 use slackwater::{Consistency, Lease, Session, Table, TableSpec};
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ pub struct Learnt {
     /// Reads of weights that were held back until another worker had ended its clock.
     pub parked: u64,
     /// How far the reading of the data has come.
-    pub progress: data::Progress,
+    pub progress: data::ReadProgress,
     /// Which share of the whole training was begun before this, where data is leased: by all workers together.
     pub share: Option<f64>,
 }
@@ -57,13 +57,13 @@ pub struct Learnt {
 #[derive(Clone, Copy)]
 pub enum Data<'a> {
     /// A share that is its own. All workers must be there from the beginning to the end.
-    Share(&'a Reader),
+    Share(&'a DataReader),
     /// What it is granted, range by range. Workers may come and go.
     Leased(&'a Leased),
 }
 
-impl<'a> From<&'a Reader> for Data<'a> {
-    fn from(reader: &'a Reader) -> Self {
+impl<'a> From<&'a DataReader> for Data<'a> {
+    fn from(reader: &'a DataReader) -> Self {
         Self::Share(reader)
     }
 }
@@ -77,7 +77,7 @@ impl<'a> From<&'a Leased> for Data<'a> {
 impl Data<'_> {
     /// How it is read.
     #[must_use]
-    pub fn settings(&self) -> &data::Settings {
+    pub fn settings(&self) -> &data::ReaderSettings {
         match self {
             Self::Share(reader) => reader.settings(),
             Self::Leased(leased) => leased.settings(),
@@ -109,11 +109,11 @@ pub struct Lesson {
 }
 
 /// How the rounds have ended.
-pub struct Ended {
+pub struct RoundsEnd {
     /// Whether some worker was told to stop before it had learnt from all its minibatches.
     pub stopped: bool,
     /// How far this worker's reading has come.
-    pub progress: data::Progress,
+    pub progress: data::ReadProgress,
     /// What all workers have learnt from, where data is leased.
     pub tally: Option<Tally>,
 }
@@ -128,7 +128,7 @@ pub fn make_rounds<P: Default + Send + 'static>(
     prepare: impl FnMut(&Minibatch, &mut P) + Send + 'static,
     mut learn: impl FnMut(&Loan<P>, Option<&Lease>) -> Result<Lesson, TrainError>,
     mut watch: impl FnMut(Learnt) -> Go,
-) -> Result<Ended, TrainError> {
+) -> Result<RoundsEnd, TrainError> {
     let reader = match data {
         Data::Share(reader) => reader,
         Data::Leased(leased) => return make_leased_rounds(session, leased, prepare, learn, watch),
@@ -171,7 +171,7 @@ pub fn make_rounds<P: Default + Send + 'static>(
     meet(session)?;
     match stop.heard()? {
         [_, failed] if failed > 0 => Err(TrainError::Other),
-        [told, _] => Ok(Ended { stopped: told > 0, progress, tally: None }),
+        [told, _] => Ok(RoundsEnd { stopped: told > 0, progress, tally: None }),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::gather::BIAS;
 use crate::model::ModelTable;
 use crate::program::Task;
 use crate::train::{Data, TrainError};
-use data::Reader;
+use data::DataReader;
 use slackwater::{Consistency, Keys, NumberType, Session, Table, TableSpec};
 use std::collections::HashMap;
 
@@ -118,7 +118,7 @@ impl Scaling {
 }
 
 /// Count, sum and sum of squares of each feature; the labels count the rows.
-fn moments(table: &Table<f64>, reader: &Reader) -> Result<(Keys, Vec<f64>), TrainError> {
+fn moments(table: &Table<f64>, reader: &DataReader) -> Result<(Keys, Vec<f64>), TrainError> {
     let mut own: HashMap<u64, [f64; 3]> = HashMap::from([(LABEL, [0.0; 3])]);
     let mut add = |key: u64, x: f32| {
         let moments = own.entry(key).or_default();

@@ -1,9 +1,9 @@
 //! How programs of sparse examples learn from a minibatch: pull the weights of its features, compute gradients, push them.
 
-use crate::gather::{Gather, Gathered};
+use crate::gather::{Gather, GatheredKeys};
 use crate::program::{Program, Weights};
 pub use crate::rounds::{Data, Go, Learnt, TrainError};
-use crate::rounds::{Ended, Lesson, make_rounds};
+use crate::rounds::{Lesson, RoundsEnd, make_rounds};
 use crate::scaling::Scaling;
 use crate::shrink::shrunk;
 use crate::tally::Tally;
@@ -113,7 +113,7 @@ pub struct Trained {
     /// Whether some worker was told to stop before it had learnt from all its minibatches.
     pub stopped: bool,
     /// How far this worker's reading has come.
-    pub progress: data::Progress,
+    pub progress: data::ReadProgress,
     /// What all workers have learnt from, where data is leased.
     pub tally: Option<Tally>,
 }
@@ -132,14 +132,15 @@ pub fn train<'d>(
     let data = data.into();
     let tables = training.tables(session, program)?;
     let mut gather = Gather::new(tables[0].spec().shape.placement(), training.bias, scaling);
-    let prepare = move |batch: &Minibatch, gathered: &mut Gathered| gather.gather(batch, gathered);
+    let prepare = move |batch: &Minibatch, gathered: &mut GatheredKeys| gather.gather(batch, gathered);
     let mut learner = Learner::new(program, &tables);
     let mut pace = Pace::new(session, training.rule, &tables, data)?;
-    let learn = |batch: &Loan<Gathered>, lease: Option<&Lease>| {
+    let learn = |batch: &Loan<GatheredKeys>, lease: Option<&Lease>| {
         pace.reach(batch.epoch())?;
         Ok(learner.learn(batch, lease)?)
     };
-    let Ended { stopped, progress, tally } = make_rounds(session, training.consistency, data, prepare, learn, watch)?;
+    let RoundsEnd { stopped, progress, tally } =
+        make_rounds(session, training.consistency, data, prepare, learn, watch)?;
     Ok(Trained { tables, stopped, progress, tally })
 }
 
@@ -257,7 +258,7 @@ impl<'a> Learner<'a> {
         Self { program, tables, shapes: program.tables(), largest: 0, weights: none(), gradients: none() }
     }
 
-    fn learn(&mut self, batch: &Loan<Gathered>, lease: Option<&Lease>) -> Result<Lesson, slackwater::Error> {
+    fn learn(&mut self, batch: &Loan<GatheredKeys>, lease: Option<&Lease>) -> Result<Lesson, slackwater::Error> {
         let Self { program, tables, shapes, largest, weights, gradients } = self;
         let examples = batch.prepared().examples(batch);
         *largest = examples.len().max(*largest);
@@ -302,7 +303,7 @@ pub(crate) fn to_mean(gradients: &mut [f32], weights: &[f32], l2: f64, examples:
 mod tests {
     use super::*;
     use crate::linear::Linear;
-    use data::{Format, Labels, Reader, Settings};
+    use data::{DataReader, Format, Labels, ReaderSettings};
     use slackwater::Shape;
 
     #[test]
@@ -334,8 +335,8 @@ mod tests {
     fn each_epoch_steps_at_its_own_rate() {
         let path = std::env::temp_dir().join(format!("slackwater-rates-{}.libsvm", std::process::id()));
         std::fs::write(&path, "1 7:1\n").expect("a file can be written");
-        let settings = Settings { epochs: 2, ..Settings::new(Format::LibSvm, Labels::Real) };
-        let reader = Reader::open(&[path.to_str().expect("a path in UTF-8")], settings).expect("it is there");
+        let settings = ReaderSettings { epochs: 2, ..ReaderSettings::new(Format::LibSvm, Labels::Real) };
+        let reader = DataReader::open(&[path.to_str().expect("a path in UTF-8")], settings).expect("it is there");
         for (rate, expected) in [(Rate::Constant(0.5), 0.75), (Rate::Falling(0.5), 0.625)] {
             let session = Session::embedded(Shape { servers: 2, workers: 1 }).expect("a cluster").remove(0);
             let consistency = Consistency::LOCK_STEP;

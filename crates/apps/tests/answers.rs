@@ -17,7 +17,7 @@ use apps::proximal::Proximal;
 use apps::softmax::Softmax;
 use apps::train::{Go, Rate, Rule, Training};
 use common::{Scratch, Way, folder, learn, lib_svm, on_workers, open};
-use data::{Csv, Format, Labels, Reader, Settings, Shuffle, Weighting, bag_of_words};
+use data::{Csv, DataReader, Format, Labels, ReaderSettings, Shuffle, Weighting, bag_of_words};
 use slackwater::{Codecs, Consistency};
 use std::io::Write;
 use std::path::Path;
@@ -30,13 +30,13 @@ const WAYS: [Way; 6] = [(1, LOCK_STEP), (1, SLACK), (1, ASYNCHRONOUS), (4, LOCK_
 /// The one that gives the same figures every time.
 const ALONE: Way = (1, LOCK_STEP);
 
-fn quality(program: &dyn Program, model: &Model, test: &Reader) -> Quality {
+fn quality(program: &dyn Program, model: &Model, test: &DataReader) -> Quality {
     let mut predictor = Predictor::new(program, model, true).expect("a model of this program");
     predictor.evaluate(test, u64::MAX).expect("the data set is sound").expect("it has rows")
 }
 
-fn shuffled(settings: Settings, epochs: u32, minibatch_rows: usize) -> Settings {
-    Settings { epochs, minibatch_rows, shuffle: Some(Shuffle { minibatches: 64 }), ..settings }
+fn shuffled(settings: ReaderSettings, epochs: u32, minibatch_rows: usize) -> ReaderSettings {
+    ReaderSettings { epochs, minibatch_rows, shuffle: Some(Shuffle { minibatches: 64 }), ..settings }
 }
 
 fn a9a_with_l2(ways: &[Way]) {
@@ -135,7 +135,7 @@ impl Known {
 }
 
 /// |w|₁ + C Σ loss, and how many weights are not zero.
-fn objective(model: &Model, once: &Reader) -> (f64, usize) {
+fn objective(model: &Model, once: &DataReader) -> (f64, usize) {
     let table = &model.tables["weights"];
     let index = table.index();
     let weight = |key: &u64| index.get(key).map_or(0.0, |place| f64::from(table.values[*place as usize]));
@@ -258,7 +258,7 @@ fn housing(ways: &[Way]) {
     let Some(folder) = folder("cal-housing") else { return };
     let scratch = Scratch::new("housing");
     let (train, test) = halves(&folder.join("cal_housing_full.data.gz"), &scratch);
-    let settings = Settings::new(Format::Csv(Csv::new("medianHouseValue")), Labels::Real);
+    let settings = ReaderSettings::new(Format::Csv(Csv::new("medianHouseValue")), Labels::Real);
     let train = open(&train, shuffled(settings.clone(), 400, 250));
     let test = open(&test, settings);
     let program = Linear { l2: 0.0 };
@@ -340,7 +340,7 @@ fn fashion_by_a_perceptron_of_two_hidden_layers_is_as_good_as_others() {
 fn fashion(ways: &[Way], epochs: u32, least: f64) {
     let Some(folder) = folder("fashion-mnist") else { return };
     let part = |name: &str| folder.join(format!("{name}-images-idx3-ubyte.gz"));
-    let settings = Settings::new(Format::Idx, Labels::Classes { first: 0, count: 10 });
+    let settings = ReaderSettings::new(Format::Idx, Labels::Classes { first: 0, count: 10 });
     let train = open(&part("train"), shuffled(settings.clone(), epochs, 128));
     let test = open(&part("t10k"), settings);
     let mlp = Mlp { inputs: 784, hidden: vec![256, 128], classes: 10, seed: 1, l2: 0.0 };

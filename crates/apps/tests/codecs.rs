@@ -11,11 +11,11 @@ use apps::model::{Model, ModelTable};
 use apps::predict::Predict;
 use apps::train::{Go, Rate, Rule, Training};
 use common::{folder, on_workers, open};
-use data::{Format, Labels, Reader, Settings, Shuffle};
+use data::{DataReader, Format, Labels, ReaderSettings, Shuffle};
 use slackwater::{Codecs, Consistency};
 
 /// Test accuracy in percent after learning from the smaller of the two files, by plain steps in lock-step, two workers.
-fn accuracy(train: &Reader, test: &Reader, codecs: Codecs, seed: u64) -> f64 {
+fn accuracy(train: &DataReader, test: &DataReader, codecs: Codecs, seed: u64) -> f64 {
     let mlp = Mlp { inputs: 784, hidden: vec![64, 32], classes: 10, seed, l2: 0.0 };
     let rule = Rule::Sgd { rate: Rate::Constant(0.1) };
     let training = Training { rule, l1: 0.0, consistency: Consistency::LOCK_STEP, bias: true, codecs };
@@ -31,11 +31,11 @@ fn accuracy(train: &Reader, test: &Reader, codecs: Codecs, seed: u64) -> f64 {
 }
 
 /// Both files are images of the same kind: the small one is learnt from here, and ten thousand of the large one test it.
-fn fashion(epochs: u32) -> Option<(Reader, Reader)> {
+fn fashion(epochs: u32) -> Option<(DataReader, DataReader)> {
     let folder = folder("fashion-mnist")?;
-    let settings = Settings::new(Format::Idx, Labels::Classes { first: 0, count: 10 });
+    let settings = ReaderSettings::new(Format::Idx, Labels::Classes { first: 0, count: 10 });
     let shuffled =
-        Settings { epochs, minibatch_rows: 50, shuffle: Some(Shuffle { minibatches: 64 }), ..settings.clone() };
+        ReaderSettings { epochs, minibatch_rows: 50, shuffle: Some(Shuffle { minibatches: 64 }), ..settings.clone() };
     let part = |name: &str| folder.join(format!("{name}-images-idx3-ubyte.gz"));
     Some((open(&part("t10k"), shuffled), open(&part("train"), settings)))
 }

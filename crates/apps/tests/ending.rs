@@ -6,7 +6,7 @@ use apps::leased::Leased;
 use apps::logistic::Logistic;
 use apps::proximal::Proximal;
 use apps::train::{Go, Rule, TrainError, Trained, Training, train};
-use data::{Format, Labels, Reader, Settings};
+use data::{DataReader, Format, Labels, ReaderSettings};
 use slackwater::{Connect, Consistency, Leave, Membership, Serve, Session, Shape};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -28,8 +28,9 @@ fn run(
     consistency: Consistency,
     watch: impl Fn(u32, u64) -> Go + Sync,
 ) -> Vec<(Result<Trained, TrainError>, u64)> {
-    let settings = Settings { epochs, minibatch_rows: 100, ..Settings::new(Format::LibSvm, Labels::Binary) };
-    let reader = Reader::open(&[path.to_str().unwrap()], settings).unwrap();
+    let settings =
+        ReaderSettings { epochs, minibatch_rows: 100, ..ReaderSettings::new(Format::LibSvm, Labels::Binary) };
+    let reader = DataReader::open(&[path.to_str().unwrap()], settings).unwrap();
     let training = Training {
         rule: Rule::Ftrl { rate: 0.1, beta: 1.0 },
         l1: 0.0,
@@ -97,8 +98,8 @@ fn when_one_worker_cannot_read_its_part_none_takes_the_model_for_whole() {
 #[test]
 fn a_session_can_train_again_and_goes_on_with_what_it_has_learnt() {
     let path = rows("again", "");
-    let settings = Settings { minibatch_rows: 1000, ..Settings::new(Format::LibSvm, Labels::Binary) };
-    let reader = Reader::open(&[path.to_str().unwrap()], settings).unwrap();
+    let settings = ReaderSettings { minibatch_rows: 1000, ..ReaderSettings::new(Format::LibSvm, Labels::Binary) };
+    let reader = DataReader::open(&[path.to_str().unwrap()], settings).unwrap();
     for consistency in MODES {
         let training = Training {
             rule: Rule::Ftrl { rate: 0.1, beta: 1.0 },
@@ -139,7 +140,8 @@ fn a_session_can_train_again_and_goes_on_with_what_it_has_learnt() {
 /// Three workers make proximal steps, in eight blocks, for ever. Returns whether each stopped, and after how many clocks.
 fn proximal_steps(name: &str, consistency: Consistency, watch: impl Fn(u32, u64) -> Go + Sync) -> Vec<(bool, u64)> {
     let path = rows(name, "");
-    let reader = Reader::open(&[path.to_str().unwrap()], Settings::new(Format::LibSvm, Labels::Binary)).unwrap();
+    let reader =
+        DataReader::open(&[path.to_str().unwrap()], ReaderSettings::new(Format::LibSvm, Labels::Binary)).unwrap();
     // No gap is less than nothing.
     let proximal = Proximal {
         l1: 1e-4,
@@ -187,8 +189,8 @@ fn when_one_worker_is_told_to_stop_proximal_steps_end_for_all_after_the_same_clo
 #[test]
 fn a_worker_that_waits_for_leases_leaves_when_it_is_told_to() {
     let path = rows("waits", "");
-    let settings = Settings { minibatch_rows: 30_000, ..Settings::new(Format::LibSvm, Labels::Binary) };
-    let leased = Leased::of(&Reader::open(&[path.to_str().unwrap()], settings).unwrap(), 0).unwrap();
+    let settings = ReaderSettings { minibatch_rows: 30_000, ..ReaderSettings::new(Format::LibSvm, Labels::Binary) };
+    let leased = Leased::of(&DataReader::open(&[path.to_str().unwrap()], settings).unwrap(), 0).unwrap();
     assert_eq!(leased.ranges(), 1);
     let meet = slackwater::free_address().unwrap().to_string();
     let connect = || Connect { join_limit: Duration::from_secs(50), leave: Leave::default(), ..Connect::to(&meet) };

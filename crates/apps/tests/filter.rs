@@ -3,15 +3,15 @@
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod common;
 
-use apps::proximal::{Gap, Proximal, State};
+use apps::proximal::{Gap, Proximal, ProximalState};
 use apps::train::{Go, TrainError};
 use common::{Scratch, folder, lib_svm, on_workers, open};
-use data::{Labels, Reader};
+use data::{DataReader, Labels};
 use slackwater::{Codecs, Consistency};
 use std::fmt::Write;
 
 /// Eight features of four thousand have a say in a row's label, which is not sure even so.
-fn rows(scratch: &Scratch) -> Reader {
+fn rows(scratch: &Scratch) -> DataReader {
     let mut state = 7u64;
     let mut below = |bound: u64| {
         state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
@@ -42,10 +42,10 @@ struct Run {
     late_bytes: u64,
 }
 
-fn run(reader: &Reader, workers: u32, proximal: &Proximal) -> Run {
+fn run(reader: &DataReader, workers: u32, proximal: &Proximal) -> Run {
     let runs = on_workers(reader, workers, |session, share| {
         let (mut clocks, mut bytes) = (0, Vec::new());
-        let watch = |state: Option<State>| {
+        let watch = |state: Option<ProximalState>| {
             if state.is_none() {
                 clocks += 1;
                 if clocks % proximal.blocks == 0 {
@@ -71,7 +71,7 @@ fn proximal(l1: f64, blocks: usize, slack: u64, tolerance: f64) -> Proximal {
 }
 
 /// The same objective to a ten-thousandth, the same weights at zero, and a fraction of the bytes.
-fn is_the_same(reader: &Reader, workers: u32, proximal: &Proximal, most_bytes: f64) {
+fn is_the_same(reader: &DataReader, workers: u32, proximal: &Proximal, most_bytes: f64) {
     let filtered = run(reader, workers, proximal);
     let plain = run(reader, workers, &Proximal { codecs: Codecs::default(), ..proximal.clone() });
     let off = (filtered.gap.objective / plain.gap.objective - 1.0).abs();

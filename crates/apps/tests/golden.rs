@@ -14,7 +14,7 @@ use apps::proximal::Proximal;
 use apps::softmax::Softmax;
 use apps::train::{Go, Rate, Rule, Training, train};
 use common::{Scratch, lib_svm, on_workers, open};
-use data::{Labels, Reader};
+use data::{DataReader, Labels};
 use slackwater::Consistency;
 use std::fmt::Write;
 
@@ -32,7 +32,7 @@ impl Random {
 }
 
 /// Rows of five features among fifty, whose label follows from two of them.
-fn rows(scratch: &Scratch, labels: Labels) -> Reader {
+fn rows(scratch: &Scratch, labels: Labels) -> DataReader {
     let (mut random, mut text) = (Random(7), String::new());
     for _ in 0..600 {
         let keys: Vec<u64> = (0..5).map(|field| field * 10 + random.below(10)).collect();

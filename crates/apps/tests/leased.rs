@@ -15,7 +15,7 @@ use apps::scaling::Scaling;
 use apps::tally::Counted;
 use apps::train::{Go, Learnt, Rate, Rule, TrainError, Trained, Training, train};
 use common::{Scratch, open};
-use data::{Format, Labels, Reader, Settings, Shuffle};
+use data::{DataReader, Format, Labels, ReaderSettings, Shuffle};
 use slackwater::{Codecs, Connect, Consistency, Error, Initial, Membership, Serve, Session, Shape, Table};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -52,12 +52,13 @@ impl Program for Counter {
     fn predict(&self, _: &Examples<'_>, _: &[&[f32]], _: &mut Vec<f32>) {}
 }
 
-fn rows(scratch: &Scratch) -> Reader {
+fn rows(scratch: &Scratch) -> DataReader {
     let path = scratch.path("rows.libsvm");
     let row = |row: u64| format!("{} {}:1 {}:{}\n", row % 2, row % FEATURES, 100 + row % 2, row % 5);
     std::fs::write(&path, (0..ROWS).map(row).collect::<String>()).unwrap();
     let shuffle = Some(Shuffle { minibatches: 8 });
-    let settings = Settings { epochs: EPOCHS, minibatch_rows: MINIBATCH, shuffle, ..common::lib_svm(Labels::Binary) };
+    let settings =
+        ReaderSettings { epochs: EPOCHS, minibatch_rows: MINIBATCH, shuffle, ..common::lib_svm(Labels::Binary) };
     open(&path, settings)
 }
 
@@ -295,7 +296,7 @@ fn rates_fall_with_the_epochs_of_leases() {
         let scratch = Scratch::new("leased-rates");
         let path = scratch.path("one.libsvm");
         std::fs::write(&path, "1 7:1\n").unwrap();
-        let settings = Settings { epochs: 4, ..Settings::new(Format::LibSvm, Labels::Real) };
+        let settings = ReaderSettings { epochs: 4, ..ReaderSettings::new(Format::LibSvm, Labels::Real) };
         let leased = Leased::of(&open(&path, settings), 0).unwrap();
         let session = Session::embedded(Shape { servers: 2, workers: 1 }).unwrap().remove(0);
         let training = training(Rate::Falling(1.0), Consistency::LOCK_STEP);

@@ -6,14 +6,14 @@ mod common;
 use apps::proximal::{Gap, Proximal};
 use apps::train::Go;
 use common::{Scratch, lib_svm, on_workers, open};
-use data::{Labels, Reader};
+use data::{DataReader, Labels};
 use slackwater::{Codecs, Consistency};
 use std::fmt::Write;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 /// Two of five features have a say in each row's label, and all rows share one.
-fn rows(scratch: &Scratch) -> Reader {
+fn rows(scratch: &Scratch) -> DataReader {
     let mut text = String::new();
     for row in 0..3_000u64 {
         let (a, b) = (row * 37 % 11, row * 53 % 13);

@@ -10,7 +10,7 @@ use apps::leased::Leased;
 use apps::program::{Program, Task, Weights};
 use apps::train::{Go, Rate, Rule, Training, train};
 use common::{Scratch, open};
-use data::{Labels, Reader, Settings};
+use data::{DataReader, Labels, ReaderSettings};
 use slackwater::{Codecs, Consistency, Initial, Session, Shape};
 use std::time::Duration;
 
@@ -44,11 +44,11 @@ impl Program for Idle {
 }
 
 /// Rows of about 128 bytes, so that a lease has few minibatches.
-fn rows(scratch: &Scratch) -> Reader {
+fn rows(scratch: &Scratch) -> DataReader {
     let path = scratch.path("rows.libsvm");
     let features: String = (100..120).map(|key| format!(" {key}:1")).collect();
     std::fs::write(&path, format!("1{features}\n").repeat(ROWS as usize)).unwrap();
-    open(&path, Settings { minibatch_rows: MINIBATCH, ..common::lib_svm(Labels::Binary) })
+    open(&path, ReaderSettings { minibatch_rows: MINIBATCH, ..common::lib_svm(Labels::Binary) })
 }
 
 /// What a worker came to: rows that it learnt from, reads of weights, and how many of them had to wait for another worker.

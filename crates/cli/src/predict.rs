@@ -6,7 +6,7 @@ use apps::figures::Fit;
 use apps::logistic::sigmoid;
 use apps::model::Model;
 use apps::program::Task;
-use data::{DataError, Labels, Minibatch, Reader};
+use data::{DataError, DataReader, Labels, Minibatch};
 use serde_json::json;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -107,15 +107,15 @@ fn write_prediction(out: &mut impl Write, task: Task, first_class: u64, predicti
 }
 
 /// Opens the files, with labels if their first row has one.
-fn open(settings: &Settings, options: &Options) -> anyhow::Result<(Reader, bool)> {
+fn open(settings: &Settings, options: &Options) -> anyhow::Result<(DataReader, bool)> {
     let labels = train::labels(settings)?;
     let without = || train::open_alike(settings, &options.data, Labels::Ignored);
     if options.no_labels {
         return Ok((without()?, false));
     }
-    let first_row = |reader: &Reader| {
-        let settings = data::Settings { minibatch_rows: 1, ..reader.settings().clone() };
-        Reader::open(&options.data, settings).and_then(|one| one.source().fill(&mut Minibatch::new()))
+    let first_row = |reader: &DataReader| {
+        let settings = data::ReaderSettings { minibatch_rows: 1, ..reader.settings().clone() };
+        DataReader::open(&options.data, settings).and_then(|one| one.source().fill(&mut Minibatch::new()))
     };
     let with = train::open_alike(settings, &options.data, labels);
     match with.and_then(|reader| Ok(first_row(&reader).map(|_| reader)?)) {

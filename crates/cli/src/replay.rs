@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use slackwater::{Registry, Replayed, replay_file};
+use slackwater::{Replayed, Updaters, replay_file};
 
 /// How the name of a recording ends.
 const EXTENSION: &str = "recording";
@@ -36,7 +36,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     let (mut differing, mut unread, mut out) = (0, 0, std::io::stdout().lock());
     for file in &files {
-        let outcome = replay_file(file, &Registry::builtin()).map_err(|error| error.to_string());
+        let outcome = replay_file(file, &Updaters::builtin()).map_err(|error| error.to_string());
         match &outcome {
             Ok(replayed) => differing += usize::from(replayed.first_difference.is_some()),
             Err(_) => unread += 1,

@@ -1,6 +1,6 @@
 //! What a program may want to know of codecs before it makes a table.
 
-use codec::Chain;
+use codec::Pipeline;
 use types::Codecs;
 
 /// Whether codecs of these names change values. `auto` may. Names that are no codecs do not: making the table says so.
@@ -12,5 +12,5 @@ use types::Codecs;
 #[must_use]
 pub fn is_lossy<S: AsRef<str>>(names: &[S]) -> bool {
     let is_auto = names.iter().any(|name| name.as_ref() == Codecs::AUTO);
-    is_auto || Chain::parse(names.iter().map(AsRef::as_ref)).is_ok_and(|chain| chain.is_lossy())
+    is_auto || Pipeline::parse(names.iter().map(AsRef::as_ref)).is_ok_and(|pipeline| pipeline.is_lossy())
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use types::NodeId;
-use update::Registry;
+use update::Updaters;
 use wire::{Pool, Role};
 
 /// A thread that is silent for this long in one process has fallen over.
@@ -35,7 +35,7 @@ impl Drop for Threads {
 
 pub(crate) fn start(
     shape: Shape,
-    registry: Registry,
+    registry: Updaters,
     wait: Wait,
     record: Option<&Path>,
 ) -> Result<Vec<Session>, Error> {

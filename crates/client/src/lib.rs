@@ -64,7 +64,7 @@ pub use types::{
     NumberType, Placement, Position, Reduce, Setting, Shape as TableShape, Span, SpecError, TableSpec, UpdaterSpec,
     WorkerId,
 };
-pub use update::{Number, Registry, Step, Updater};
+pub use update::{Number, UpdateStep, Updater, Updaters};
 pub use wire::{
     Backing, Bits, FailedClock, KeyError, Keys, MemberStatus, Payload, Refusal, Report, Standing, Status, Timeout,
 };

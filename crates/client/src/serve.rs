@@ -9,7 +9,7 @@ use node::{
     CheckpointSettings, CoordinatorSettings, Recorder, ServerReport, ServerSettings, Watch, open_resume, run_candidate,
     run_coordinator, run_server,
 };
-use update::Registry;
+use update::Updaters;
 use wire::Pool;
 
 /// A process that serves a run of several: servers, and the coordinator if it is told to be.
@@ -39,7 +39,7 @@ pub struct Serve {
     /// Whether the coordinator that is here is one of several, and where they find out which of them leads.
     pub election: Option<Election>,
     /// The updaters the servers know.
-    pub registry: Registry,
+    pub registry: Updaters,
     /// What each shard remembers of key lists, in bytes.
     pub list_bytes: usize,
     /// Is told now and then, and in the end, how each server is doing.
@@ -104,7 +104,7 @@ impl Serve {
     /// ```
     #[must_use]
     pub fn new(connect: Connect) -> Self {
-        let (registry, list_bytes) = (Registry::builtin(), shard::LIST_BYTES);
+        let (registry, list_bytes) = (Updaters::builtin(), shard::LIST_BYTES);
         let (membership, election) = (Membership::Fixed, None);
         let (watch, checkpoints, resume) = (None, None, None);
         let (threads, coordinate) = (1, None);

@@ -48,22 +48,22 @@ fn auto_picks_nothing_on_this_machine() {
 /// What arrives by each codec, in both directions, is what was pushed, where the codec sends such numbers exactly.
 #[test]
 fn every_codec_goes_all_the_way() {
-    for chain in ["keys,bf16", "f16,lz4", "fixed8", "fixed12,zstd", "1bit", "2bit", "threshold=0.1", "zeros,zstd"] {
+    for pipeline in ["keys,bf16", "f16,lz4", "fixed8", "fixed12,zstd", "1bit", "2bit", "threshold=0.1", "zeros,zstd"] {
         let (session, server) = pair(SameHost::Tcp);
-        let table = session.table::<f32>(layer(Codecs::both(chain.split(',')))).expect("a table");
+        let table = session.table::<f32>(layer(Codecs::both(pipeline.split(',')))).expect("a table");
         for clock in 1..=5 {
             drop(table.push_range(0..64, vec![-1.0; 64 * 1024]).expect("sent"));
             session.clock().expect("ended");
             let rows = table.pull_range(0..64).expect("asked").wait().expect("read");
             let worst = rows.values().iter().map(|value| (value - clock as f32).abs()).fold(0.0, f32::max);
-            assert!(worst < 0.02, "{chain} at {clock}: {worst} off");
+            assert!(worst < 0.02, "{pipeline} at {clock}: {worst} off");
         }
         let used = &session.codecs()[0];
         // Numbers that are all large, or not zero, do not shrink by leaving others out; equal ones do compress.
-        if !chain.starts_with("threshold") {
-            assert!(used.upward.ratio().is_some_and(|ratio| ratio > 1.5), "{chain}: {used:?}");
+        if !pipeline.starts_with("threshold") {
+            assert!(used.upward.ratio().is_some_and(|ratio| ratio > 1.5), "{pipeline}: {used:?}");
         }
-        assert!(used.upward.encode_ns > 0, "{chain}: time is counted");
+        assert!(used.upward.encode_ns > 0, "{pipeline}: time is counted");
         session.close().expect("a good end");
         server.join().expect("a good end");
     }
@@ -167,7 +167,7 @@ fn bandwidth_is_honoured_by_keys_and_by_reads() {
 /// What a codec keeps back is not lost with the worker that kept it: whoever leaves in good order sends it first.
 #[test]
 fn a_worker_that_leaves_sends_what_its_codecs_owe() {
-    for (chain, combine) in [
+    for (pipeline, combine) in [
         ("topk=10%", Combine::Each),
         ("1bit", Combine::Each),
         ("topk=10%", Combine::Clock(Reduce::Sum)),
@@ -176,7 +176,7 @@ fn a_worker_that_leaves_sends_what_its_codecs_owe() {
         let mut sessions = Session::embedded(Shape { servers: 2, workers: 2 }).expect("sessions");
         let dense = TableSpec::dense("layer", 8, 16).updater(UpdaterSpec::Sum).combine(combine);
         let sparse = TableSpec::sparse("words", 4).updater(UpdaterSpec::Sum).combine(combine);
-        let specs = [dense, sparse].map(|spec| spec.consistency(Consistency::Unbounded).codecs(Codecs::up([chain])));
+        let specs = [dense, sparse].map(|spec| spec.consistency(Consistency::Unbounded).codecs(Codecs::up([pipeline])));
         let (leaves, stays) = (sessions.remove(0), sessions.remove(0));
         let tables = specs.clone().map(|spec| leaves.table::<f32>(spec).expect("a table"));
         let read = specs.map(|spec| stays.table::<f32>(spec).expect("a table"));
@@ -198,7 +198,7 @@ fn a_worker_that_leaves_sends_what_its_codecs_owe() {
         let sparse = read[1].pull(&keys).expect("asked").wait().expect("read");
         for (name, rows) in [("dense", dense.values()), ("sparse", sparse.values())] {
             let worst = rows.iter().zip(&wanted).map(|(found, wanted)| (found - wanted).abs()).fold(0.0, f32::max);
-            assert!(worst < 1e-3, "{chain}, {combine:?}: {name} is {worst} off");
+            assert!(worst < 1e-3, "{pipeline}, {combine:?}: {name} is {worst} off");
         }
         stays.close().expect("a good end");
     }

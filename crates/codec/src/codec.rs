@@ -1,6 +1,6 @@
 //! Which codecs there are, and what each declares: its error, its state, and what sums of its encoded values mean.
 
-use crate::{bytes::ByteCodec, columns, fixed::Bits, group::group_values, threshold::Least, top_k::Share};
+use crate::{bytes::ByteCodec, columns, fixed::FixedBits, group::group_values, threshold::Least, top_k::Percentage};
 
 /// One step that shrinks a message. As text it is a name of the [list](crate#names), by `to_string` and `parse`.
 ///
@@ -18,7 +18,7 @@ pub enum Codec {
     /// Coordinates of an ℓ1 problem that stay at zero for now are left out, as the shard says.
     Kkt,
     /// A share of the pulls, drawn at random, is answered by the copies that the last ones left.
-    Skip(Share),
+    Skip(Percentage),
     /// What happens to the values.
     Values(ValueCodec),
     /// Error feedback is left out: what is not sent is lost. For experiments.
@@ -35,13 +35,13 @@ pub enum ValueCodec {
     /// IEEE half precision.
     F16,
     /// So many bits a value and a step a block, rounded at random without bias.
-    Fixed(Bits),
+    Fixed(FixedBits),
     /// The side of zero, two means a row, error feedback.
     OneBit,
     /// The side of zero and of its mean, four means a row, error feedback.
     TwoBit,
     /// A share of the values, the largest, error feedback.
-    TopK(Share),
+    TopK(Percentage),
     /// Values of at least this magnitude, error feedback.
     Threshold(Least),
     /// Values that are not zero.

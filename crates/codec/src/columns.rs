@@ -7,7 +7,7 @@
 use crate::{
     DecodeError,
     error::expect_length,
-    fixed::{self, BLOCK, Bits, Draw},
+    fixed::{self, BLOCK, Draw, FixedBits},
     group::WIDE_ROW,
 };
 
@@ -17,7 +17,7 @@ fn columns(count: usize, width: usize) -> usize {
 }
 
 /// The bytes that `count` values take.
-fn encoded_bytes(count: usize, width: usize, bits: Bits) -> usize {
+fn encoded_bytes(count: usize, width: usize, bits: FixedBits) -> usize {
     let columns = columns(count, width);
     columns * fixed::encoded_bytes(count / columns, bits)
 }
@@ -28,7 +28,14 @@ pub(crate) fn block_values(width: usize) -> usize {
 }
 
 /// Replaces `out` by the encoded `values` of rows that are `width` wide. What is in `scratch` does not matter.
-pub(crate) fn encode(values: &[f32], width: usize, bits: Bits, draw: Draw, scratch: &mut Vec<f32>, out: &mut Vec<u8>) {
+pub(crate) fn encode(
+    values: &[f32],
+    width: usize,
+    bits: FixedBits,
+    draw: Draw,
+    scratch: &mut Vec<f32>,
+    out: &mut Vec<u8>,
+) {
     let columns = columns(values.len(), width);
     if columns == 1 {
         return fixed::encode(values, bits, draw, out);
@@ -45,7 +52,7 @@ pub(crate) fn encode(values: &[f32], width: usize, bits: Bits, draw: Draw, scrat
 }
 
 /// Decodes as many values as `out` is long, of rows that are `width` wide.
-pub(crate) fn decode(bytes: &[u8], width: usize, bits: Bits, out: &mut [f32]) -> Result<(), DecodeError> {
+pub(crate) fn decode(bytes: &[u8], width: usize, bits: FixedBits, out: &mut [f32]) -> Result<(), DecodeError> {
     let columns = columns(out.len(), width);
     if columns == 1 {
         return fixed::decode(bytes, bits, out);
@@ -70,7 +77,7 @@ mod tests {
 
     const DRAW: Draw = Draw { seed: 11, sequence: 5 };
 
-    fn round(values: &[f32], width: usize, bits: Bits) -> Vec<f32> {
+    fn round(values: &[f32], width: usize, bits: FixedBits) -> Vec<f32> {
         let (mut bytes, mut out) = (vec![1; 3], vec![f32::NAN; values.len()]);
         encode(values, width, bits, DRAW, &mut Vec::new(), &mut bytes);
         assert_eq!(bytes.len(), encoded_bytes(values.len(), width, bits));
@@ -83,7 +90,7 @@ mod tests {
 
     #[test]
     fn each_column_has_steps_of_its_own() {
-        let bits = Bits::new(8).unwrap();
+        let bits = FixedBits::new(8).unwrap();
         for (rows, width) in [(1, 2), (2, 63), (511, 2), (512, 3), (513, 2), (1500, 5)] {
             let mut values = noise(rows * width, 1);
             // Each column a thousand times as large as the one before it, up to a point.
@@ -100,7 +107,7 @@ mod tests {
 
     #[test]
     fn wide_rows_and_what_is_not_whole_rows_go_as_they_are() {
-        let bits = Bits::new(5).unwrap();
+        let bits = FixedBits::new(5).unwrap();
         for (count, width) in [(0, 2), (7, 2), (640, 64), (600, 1), (1000, 0)] {
             let values = noise(count, 2);
             let (mut plain, mut out) = (Vec::new(), vec![0.0; count]);

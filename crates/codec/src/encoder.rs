@@ -4,26 +4,26 @@ use crate::{
     DecodeError, Meter, bf16,
     codec::ValueCodec,
     columns, f16,
-    fixed::{Bits, Draw},
+    fixed::{Draw, FixedBits},
     format::ValueFormat,
     group::group_values,
-    one_bit,
-    residuals::{Residuals, Rows},
+    grouped_sign,
+    residuals::{BatchRows, RowResiduals},
     threshold::{self, Least},
-    top_k::{self, Share},
-    two_bit, zeros,
+    top_k::{self, Percentage},
+    zeros,
 };
 
 /// Encodes the values of one table, batch after batch.
 ///
 /// ```
-/// use codec::{Residuals, Rows, ValueCodec, ValueEncoder, ValueFormat};
+/// use codec::{RowResiduals, BatchRows, ValueCodec, ValueEncoder, ValueFormat};
 /// let mut encoder = ValueEncoder::new(ValueCodec::OneBit, 2, 1000, 7);
 /// let (mut bytes, mut sent) = (Vec::new(), [0.0; 4]);
-/// encoder.encode(Rows::List(&[3, 9]), &[1.0, 3.0, -2.0, -2.0], 0, &mut bytes);
+/// encoder.encode(BatchRows::List(&[3, 9]), &[1.0, 3.0, -2.0, -2.0], 0, &mut bytes);
 /// ValueFormat::OneBit.decode(&bytes, 2, &mut sent)?;
 /// assert_eq!(sent, [2.0, 2.0, -2.0, -2.0]);
-/// assert_eq!(encoder.residuals().map(Residuals::rows), Some(1));
+/// assert_eq!(encoder.residuals().map(RowResiduals::rows), Some(1));
 /// # Ok::<(), codec::DecodeError>(())
 /// ```
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct ValueEncoder {
     width: usize,
     kind: Kind,
     places: Vec<u64>,
-    scratch: top_k::Scratch,
+    scratch: top_k::TopKScratch,
     column: Vec<f32>,
 }
 
@@ -41,12 +41,12 @@ pub struct ValueEncoder {
 enum Kind {
     Bf16,
     F16,
-    Fixed(Bits, u64),
+    Fixed(FixedBits, u64),
     Zeros,
-    OneBit(Residuals),
-    TwoBit(Residuals),
-    TopK(Share, Residuals),
-    Threshold(Least, Residuals),
+    OneBit(RowResiduals),
+    TwoBit(RowResiduals),
+    TopK(Percentage, RowResiduals),
+    Threshold(Least, RowResiduals),
 }
 
 impl ValueEncoder {
@@ -54,7 +54,7 @@ impl ValueEncoder {
     /// numbers, from `seed`.
     #[must_use]
     pub fn new(codec: ValueCodec, width: usize, max_rows: usize, seed: u64) -> Self {
-        let residuals = || Residuals::new(width, max_rows);
+        let residuals = || RowResiduals::new(width, max_rows);
         let kind = match codec {
             ValueCodec::Bf16 => Kind::Bf16,
             ValueCodec::F16 => Kind::F16,
@@ -65,7 +65,7 @@ impl ValueEncoder {
             ValueCodec::TopK(share) => Kind::TopK(share, residuals()),
             ValueCodec::Threshold(least) => Kind::Threshold(least, residuals()),
         };
-        Self { codec, width, kind, places: Vec::new(), scratch: top_k::Scratch::default(), column: Vec::new() }
+        Self { codec, width, kind, places: Vec::new(), scratch: top_k::TopKScratch::default(), column: Vec::new() }
     }
 
     /// The codec.
@@ -76,7 +76,7 @@ impl ValueEncoder {
 
     /// What is not sent yet, where the codec keeps it.
     #[must_use]
-    pub fn residuals(&self) -> Option<&Residuals> {
+    pub fn residuals(&self) -> Option<&RowResiduals> {
         match &self.kind {
             Kind::Bf16 | Kind::F16 | Kind::Fixed(..) | Kind::Zeros => None,
             Kind::OneBit(residuals) | Kind::TwoBit(residuals) => Some(residuals),
@@ -85,7 +85,7 @@ impl ValueEncoder {
     }
 
     /// The same, to add what a checkpoint held.
-    pub fn residuals_mut(&mut self) -> Option<&mut Residuals> {
+    pub fn residuals_mut(&mut self) -> Option<&mut RowResiduals> {
         match &mut self.kind {
             Kind::Bf16 | Kind::F16 | Kind::Fixed(..) | Kind::Zeros => None,
             Kind::OneBit(residuals) | Kind::TwoBit(residuals) => Some(residuals),
@@ -98,7 +98,7 @@ impl ValueEncoder {
     ///
     /// # Panics
     /// With feedback, if there are not `width` values for every row, or more than 2³² in all.
-    pub fn encode(&mut self, rows: Rows<'_>, values: &[f32], sequence: u64, out: &mut Vec<u8>) {
+    pub fn encode(&mut self, rows: BatchRows<'_>, values: &[f32], sequence: u64, out: &mut Vec<u8>) {
         let Self { width, kind, places, scratch, column, .. } = self;
         let group = group_values(*width);
         match kind {
@@ -108,8 +108,8 @@ impl ValueEncoder {
                 columns::encode(values, *width, *bits, Draw { seed: *seed, sequence }, column, out);
             }
             Kind::Zeros => zeros::encode(values, places, out),
-            Kind::OneBit(residuals) => residuals.with(rows, |kept| one_bit::encode(values, kept, group, out)),
-            Kind::TwoBit(residuals) => residuals.with(rows, |kept| two_bit::encode(values, kept, group, out)),
+            Kind::OneBit(residuals) => residuals.with(rows, |kept| grouped_sign::encode::<1>(values, kept, group, out)),
+            Kind::TwoBit(residuals) => residuals.with(rows, |kept| grouped_sign::encode::<2>(values, kept, group, out)),
             Kind::TopK(share, residuals) => {
                 residuals.with(rows, |kept| top_k::encode(values, kept, *share, scratch, out));
             }
@@ -123,7 +123,7 @@ impl ValueEncoder {
     /// values, or with feedback x = g + e, which is what was sent and what is left. Costs a decoding; a sample will do.
     pub fn measure(
         &mut self,
-        rows: Rows<'_>,
+        rows: BatchRows<'_>,
         values: &[f32],
         encoded: &[u8],
         meter: &mut Meter,
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn only_feedback_remembers_and_it_gets_everything_through() {
-        let (rows, values) = (Rows::List(&[2, 5, 9]), noise(3 * 70, 1));
+        let (rows, values) = (BatchRows::List(&[2, 5, 9]), noise(3 * 70, 1));
         for name in ["bf16", "f16", "fixed8", "1bit", "2bit", "topk=10%", "threshold=0.7", "zeros"] {
             let mut encoder = ValueEncoder::new(codec(name), 70, 10, 1);
             let (mut bytes, mut sent, mut total) = (Vec::new(), vec![0.0; values.len()], vec![0f64; values.len()]);
@@ -166,7 +166,7 @@ mod tests {
                 total.iter_mut().zip(&sent).for_each(|(total, sent)| *total += f64::from(*sent));
             }
             assert_eq!(
-                encoder.residuals().map(Residuals::rows),
+                encoder.residuals().map(RowResiduals::rows),
                 encoder.codec().keeps_residual().then_some(3),
                 "{name}"
             );
@@ -184,7 +184,7 @@ mod tests {
         for (name, from, to) in [("zeros", 0.0, 0.0), ("bf16", 1e-4, 4e-3), ("1bit", 0.3, 0.7), ("topk=10%", 0.7, 0.95)]
         {
             let (mut encoder, mut meter) = (ValueEncoder::new(codec(name), 100, 100, 1), Meter::default());
-            let (mut bytes, rows) = (Vec::new(), Rows::List(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]));
+            let (mut bytes, rows) = (Vec::new(), BatchRows::List(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]));
             encoder.encode(rows, &values, 0, &mut bytes);
             encoder.measure(rows, &values, &bytes, &mut meter).unwrap();
             let error = meter.relative_error().unwrap();

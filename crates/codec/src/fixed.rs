@@ -23,9 +23,9 @@ const WHOLE: f32 = 12_582_912.0;
 
 /// How many bits a value takes: 1 to 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Bits(u8);
+pub struct FixedBits(u8);
 
-impl Bits {
+impl FixedBits {
     /// `None` outside 1 to 16.
     #[must_use]
     pub fn new(bits: u8) -> Option<Self> {
@@ -57,27 +57,27 @@ pub struct Draw {
 
 /// The bytes that `count` values take.
 #[must_use]
-pub fn encoded_bytes(count: usize, bits: Bits) -> usize {
+pub fn encoded_bytes(count: usize, bits: FixedBits) -> usize {
     let (blocks, rest) = (count / BLOCK, count % BLOCK);
     let tail = if rest == 0 { 0 } else { 4 + stream_bytes(rest, bits.0.into()) };
     blocks * (4 + stream_bytes(BLOCK, bits.0.into())) + tail
 }
 
 /// Replaces `out` by the encoded `values`. A block with a value that is not finite decodes to NaNs.
-pub fn encode(values: &[f32], bits: Bits, draw: Draw, out: &mut Vec<u8>) {
+pub fn encode(values: &[f32], bits: FixedBits, draw: Draw, out: &mut Vec<u8>) {
     out.resize(encoded_bytes(values.len(), bits), 0);
     encode_blocks(values, bits, draw, out);
 }
 
 /// Decodes as many values as `out` is long.
-pub fn decode(bytes: &[u8], bits: Bits, out: &mut [f32]) -> Result<(), DecodeError> {
+pub fn decode(bytes: &[u8], bits: FixedBits, out: &mut [f32]) -> Result<(), DecodeError> {
     expect_length(encoded_bytes(out.len(), bits), bytes.len())?;
     decode_blocks(bytes, bits, out);
     Ok(())
 }
 
 twin! {
-pub(crate) fn encode_blocks, encode_blocks_plain(values: &[f32], bits: Bits, draw: Draw, out: &mut [u8]) {
+pub(crate) fn encode_blocks, encode_blocks_plain(values: &[f32], bits: FixedBits, draw: Draw, out: &mut [u8]) {
     let block_bytes = 4 + stream_bytes(BLOCK, bits.0.into());
     for (block, (values, out)) in values.chunks(BLOCK).zip(out.chunks_mut(block_bytes)).enumerate() {
         let (head, body) = out.split_at_mut(4);
@@ -88,7 +88,7 @@ pub(crate) fn encode_blocks, encode_blocks_plain(values: &[f32], bits: Bits, dra
             let key = BlockKey::new(draw.seed, draw.sequence, block as u64);
             let levels = &mut levels[..values.len()];
             match bits {
-                Bits(1) => draw_signs(values, step, key, levels),
+                FixedBits(1) => draw_signs(values, step, key, levels),
                 _ => draw_levels(values, step, f32::from(bits.highest()), key, levels),
             }
             pack(levels, bits.0.into(), body);
@@ -101,7 +101,7 @@ pub(crate) fn encode_blocks, encode_blocks_plain(values: &[f32], bits: Bits, dra
 
 /// The step of a block: 0 where all values are, NaN where one is not finite.
 #[inline(always)]
-fn step_of(values: &[f32], bits: Bits) -> f32 {
+fn step_of(values: &[f32], bits: FixedBits) -> f32 {
     // As whole numbers, magnitudes keep their order, with NaNs on top.
     let magnitudes = values.iter().map(|value| value.to_bits() & 0x7FFF_FFFF);
     let largest = f32::from_bits(magnitudes.fold(0, u32::max));
@@ -171,7 +171,7 @@ fn squeeze(four: [u16; 4], width: u32) -> u64 {
 }
 
 twin! {
-fn decode_blocks, decode_blocks_plain(bytes: &[u8], bits: Bits, out: &mut [f32]) {
+fn decode_blocks, decode_blocks_plain(bytes: &[u8], bits: FixedBits, out: &mut [f32]) {
     let width = u32::from(bits.0);
     let block_bytes = 4 + stream_bytes(BLOCK, width);
     for (bytes, out) in bytes.chunks(block_bytes).zip(out.chunks_mut(BLOCK)) {
@@ -213,7 +213,7 @@ mod tests {
 
     const DRAW: Draw = Draw { seed: 11, sequence: 5 };
 
-    fn decoded(values: &[f32], bits: Bits, draw: Draw) -> Vec<f32> {
+    fn decoded(values: &[f32], bits: FixedBits, draw: Draw) -> Vec<f32> {
         let (mut bytes, mut out) = (Vec::new(), vec![f32::NAN; values.len()]);
         encode(values, bits, draw, &mut bytes);
         assert_eq!(bytes.len(), encoded_bytes(values.len(), bits));
@@ -225,7 +225,7 @@ mod tests {
     fn the_mean_of_many_draws_is_the_value() {
         let values: Vec<f32> = [0.0, 1.0, -1.0, 0.3, -0.3, 1e-3, -1e-3, 0.999_9, 1e-20].to_vec();
         for bits in 1..=16 {
-            let bits = Bits::new(bits).unwrap();
+            let bits = FixedBits::new(bits).unwrap();
             let draws = 20_000;
             let mut sums = vec![0f64; values.len()];
             for sequence in 0..draws {
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn with_two_bits_or_more_zero_and_the_largest_are_exact() {
         for bits in 2..=16 {
-            let round = decoded(&[0.0, 3.0, -3.0, -0.0], Bits::new(bits).unwrap(), DRAW);
+            let round = decoded(&[0.0, 3.0, -3.0, -0.0], FixedBits::new(bits).unwrap(), DRAW);
             assert_eq!(round[0], 0.0);
             assert!((round[1] - 3.0).abs() < 1e-6 && (round[2] + 3.0).abs() < 1e-6, "{bits}: {round:?}");
         }
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn another_sequence_or_seed_draws_otherwise_and_the_same_draws_the_same() {
         let values = noise(2000, 1);
-        let bits = Bits::new(4).unwrap();
+        let bits = FixedBits::new(4).unwrap();
         let first = decoded(&values, bits, DRAW);
         assert_eq!(first, decoded(&values, bits, DRAW));
         assert_ne!(first, decoded(&values, bits, Draw { sequence: 6, ..DRAW }));
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn both_twins_agree() {
-        for bits in (1..=16).filter_map(Bits::new) {
+        for bits in (1..=16).filter_map(FixedBits::new) {
             for length in [0, 1, 3, 511, 512, 513, 1500] {
                 for values in [noise(length, 1), awkward(length, 2)] {
                     let (mut bytes, mut plain) = (Vec::new(), vec![0; encoded_bytes(length, bits)]);
@@ -284,7 +284,7 @@ mod tests {
     fn a_block_that_is_not_finite_says_so_and_its_neighbours_do_not() {
         let mut values = noise(3 * BLOCK, 4);
         values[BLOCK + 7] = f32::INFINITY;
-        let round = decoded(&values, Bits::new(8).unwrap(), DRAW);
+        let round = decoded(&values, FixedBits::new(8).unwrap(), DRAW);
         let (good, bad): (Vec<usize>, Vec<usize>) = (0..3 * BLOCK).partition(|&index| round[index].is_finite());
         assert_eq!(bad, (BLOCK..2 * BLOCK).collect::<Vec<_>>());
         assert_eq!(good.len(), 2 * BLOCK);
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_wrong_length_is_refused() {
-        let bits = Bits::new(3).unwrap();
+        let bits = FixedBits::new(3).unwrap();
         assert_eq!(decode(&[0; 5], bits, &mut [0.0; 4]), Err(DecodeError::Length { expected: 6, found: 5 }));
     }
 }

@@ -1,12 +1,12 @@
 //! How encoded bytes are to be read: what a receiver must know of the codecs that made them.
 
 use crate::{
-    DecodeError, bf16, codec::ValueCodec, columns, f16, fixed::Bits, group::group_values, one_bit, sparse, two_bit,
+    DecodeError, bf16, codec::ValueCodec, columns, f16, fixed::FixedBits, group::group_values, grouped_sign, sparse,
 };
 
 /// The form of one payload. Several codecs may share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum PayloadFormat {
     /// [`crate::keys`].
     Keys,
     /// Encoded values.
@@ -23,10 +23,10 @@ pub enum ValueFormat {
     /// [`crate::f16`].
     F16,
     /// [`crate::fixed`].
-    Fixed(Bits),
-    /// [`crate::one_bit`].
+    Fixed(FixedBits),
+    /// [`crate::grouped_sign`] with one bit.
     OneBit,
-    /// [`crate::two_bit`].
+    /// [`crate::grouped_sign`] with two.
     TwoBit,
     /// [`crate::sparse`]: top-k, threshold and zero elision.
     Sparse,
@@ -35,7 +35,7 @@ pub enum ValueFormat {
 /// Fixed point of b bits has this plus b.
 const FIXED: u8 = 16;
 
-impl Format {
+impl PayloadFormat {
     /// Its number in a frame; never 0.
     #[must_use]
     pub fn id(self) -> u8 {
@@ -62,7 +62,7 @@ impl Format {
             5 => Some(Self::Values(ValueFormat::TwoBit)),
             6 => Some(Self::Values(ValueFormat::Sparse)),
             7 => Some(Self::Bytes),
-            _ => Bits::new(id.checked_sub(FIXED)?).map(|bits| Self::Values(ValueFormat::Fixed(bits))),
+            _ => FixedBits::new(id.checked_sub(FIXED)?).map(|bits| Self::Values(ValueFormat::Fixed(bits))),
         }
     }
 }
@@ -88,8 +88,8 @@ impl ValueFormat {
             Self::Bf16 => bf16::decode(bytes, out),
             Self::F16 => f16::decode(bytes, out),
             Self::Fixed(bits) => columns::decode(bytes, width, bits, out),
-            Self::OneBit => one_bit::decode(bytes, group_values(width), out),
-            Self::TwoBit => two_bit::decode(bytes, group_values(width), out),
+            Self::OneBit => grouped_sign::decode::<1>(bytes, group_values(width), out),
+            Self::TwoBit => grouped_sign::decode::<2>(bytes, group_values(width), out),
             Self::Sparse => sparse::decode(bytes, out),
         }
     }
@@ -101,8 +101,8 @@ mod tests {
 
     #[test]
     fn every_number_is_that_of_what_it_names() {
-        let known: Vec<u8> = (0..=u8::MAX).filter(|&id| Format::from_id(id).is_some()).collect();
+        let known: Vec<u8> = (0..=u8::MAX).filter(|&id| PayloadFormat::from_id(id).is_some()).collect();
         assert_eq!(known, (1..=7).chain(17..=32).collect::<Vec<_>>());
-        assert!(known.iter().all(|&id| Format::from_id(id).map(Format::id) == Some(id)));
+        assert!(known.iter().all(|&id| PayloadFormat::from_id(id).map(PayloadFormat::id) == Some(id)));
     }
 }

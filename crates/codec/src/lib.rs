@@ -1,9 +1,11 @@
 //! What shrinks a message.
 //!
-//! A [`Codec`] is one step: for keys, for values or for bytes. A [`Chain`] is the steps of a table in one direction, in order,
-//! checked to go together. Each step has a module of pure functions, `encode` and `decode`, and says there what its bytes are; a
-//! [`ValueEncoder`] holds what a value codec remembers, a [`Meter`] what it costs. A decoder never panics and allocates no more
-//! than the encoded bytes warrant: how many values there are is told from outside, as the length of its output.
+//! A [`Codec`] is one step: for keys, for values or for bytes. A [`Pipeline`] is the steps of a
+//! table in one direction, in order, checked to go together. Each step has a module of pure
+//! functions, `encode` and `decode`, and says there what its bytes are; a [`ValueEncoder`] holds
+//! what a value codec remembers, a [`Meter`] what it costs. A decoder never panics and allocates no
+//! more than the encoded bytes warrant: how many values there are is told from outside, as the
+//! length of its output.
 //!
 //! # Names
 //! | name | what is sent | bytes for n values | error feedback |
@@ -28,7 +30,6 @@
 pub mod bf16;
 mod bits;
 pub mod bytes;
-mod chain;
 mod check;
 mod codec;
 mod columns;
@@ -38,11 +39,12 @@ pub mod f16;
 pub mod fixed;
 mod format;
 mod group;
+pub mod grouped_sign;
 pub mod keys;
 mod meter;
 mod name;
-pub mod one_bit;
 mod payload;
+mod pipeline;
 mod places;
 mod random;
 mod residuals;
@@ -56,22 +58,21 @@ mod testing;
 pub mod threshold;
 pub mod top_k;
 mod twin;
-pub mod two_bit;
 pub mod zeros;
 
 pub use bytes::{ByteCodec, BytesDecoder, BytesEncoder};
-pub use chain::{Chain, ChainError, ChainWarning};
 pub use check::check_spec;
 pub use codec::{Codec, ErrorBound, Sums, ValueCodec};
 pub use encoder::ValueEncoder;
 pub use error::DecodeError;
-pub use format::{Format, ValueFormat};
+pub use format::{PayloadFormat, ValueFormat};
 pub use group::group_values;
 pub use meter::Meter;
 pub use name::NameError;
 pub use payload::{Formats, PayloadDecoder, PayloadEncoder, Stopwatch};
-pub use places::Word;
-pub use residuals::{AbsorbError, Dropped, ResidualRun, Residuals, Rows};
+pub use pipeline::{Pipeline, PipelineError, PipelineWarning};
+pub use places::ZeroElide;
+pub use residuals::{AbsorbError, BatchRows, Dropped, ResidualRun, RowResiduals};
 pub use signatures::Signatures;
-pub use table::{Choice, TableCodecs};
-pub use top_k::Share;
+pub use table::{CodecChoice, TableCodecs};
+pub use top_k::Percentage;

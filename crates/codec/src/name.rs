@@ -5,9 +5,9 @@ use std::{fmt, str::FromStr};
 use crate::{
     bytes::{ByteCodec, ZstdLevel},
     codec::{Codec, ValueCodec},
-    fixed::Bits,
+    fixed::FixedBits,
     threshold::Least,
-    top_k::Share,
+    top_k::Percentage,
 };
 
 /// Why a text is not the name of a codec.
@@ -66,15 +66,15 @@ impl FromStr for Codec {
 
 fn with_number(name: &str) -> Result<Codec, NameError> {
     let (codec, wanted) = if let Some(bits) = name.strip_prefix("fixed") {
-        let bits = number(bits).and_then(Bits::new);
+        let bits = number(bits).and_then(FixedBits::new);
         (bits.map(|bits| Codec::Values(ValueCodec::Fixed(bits))), "a number of bits from fixed1 to fixed16")
     } else if let Some(share) = name.strip_prefix("topk") {
         let share = share.strip_prefix('=').and_then(|share| share.strip_suffix('%'));
-        let share = share.and_then(number).and_then(Share::from_percent);
+        let share = share.and_then(number).and_then(Percentage::from_percent);
         (share.map(|share| Codec::Values(ValueCodec::TopK(share))), "a share above 0% and up to 100%, as in topk=1.5%")
     } else if let Some(share) = name.strip_prefix("skip") {
         let share = share.strip_prefix('=').and_then(|share| share.strip_suffix('%'));
-        let share = share.and_then(number).and_then(Share::from_percent).filter(|share| share.percent() < 100.0);
+        let share = share.and_then(number).and_then(Percentage::from_percent).filter(|share| share.percent() < 100.0);
         (share.map(Codec::Skip), "a share above 0% and below 100%, as in skip=50%")
     } else if let Some(least) = name.strip_prefix("threshold") {
         let least = least.strip_prefix('=').and_then(number).and_then(Least::new);

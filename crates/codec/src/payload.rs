@@ -1,10 +1,11 @@
-//! A table's chain at work on whole payloads: raw numbers in, encoded bytes and their formats out, and back.
+//! A table's pipeline at work on whole payloads: raw numbers in, encoded bytes and their formats
+//! out, and back.
 
 use types::NumberType;
 
 use crate::{
-    ByteCodec, BytesDecoder, BytesEncoder, Chain, DecodeError, Format, Meter, Rows, ValueCodec, ValueEncoder,
-    ValueFormat, sparse, zeros,
+    BatchRows, ByteCodec, BytesDecoder, BytesEncoder, DecodeError, Meter, PayloadFormat, Pipeline, ValueCodec,
+    ValueEncoder, ValueFormat, sparse, zeros,
 };
 
 /// Batches between two whose error is measured: measuring costs a decoding.
@@ -28,7 +29,7 @@ pub struct Formats(pub [u8; 8]);
 impl Formats {
     /// With one more at the end.
     #[must_use]
-    pub fn then(mut self, format: Format) -> Self {
+    pub fn then(mut self, format: PayloadFormat) -> Self {
         if let Some(free) = self.0.iter_mut().find(|id| **id == 0) {
             *free = format.id();
         }
@@ -39,10 +40,10 @@ impl Formats {
     fn of_values(self) -> Result<(Option<ValueFormat>, bool), DecodeError> {
         let mut found = (None, false);
         for id in self.0.into_iter().take_while(|id| *id != 0) {
-            match (Format::from_id(id).ok_or(DecodeError::Tag(id))?, found) {
-                (Format::Keys, (None, false)) => {}
-                (Format::Values(format), (None, false)) => found.0 = Some(format),
-                (Format::Bytes, (_, false)) => found.1 = true,
+            match (PayloadFormat::from_id(id).ok_or(DecodeError::Tag(id))?, found) {
+                (PayloadFormat::Keys, (None, false)) => {}
+                (PayloadFormat::Values(format), (None, false)) => found.0 = Some(format),
+                (PayloadFormat::Bytes, (_, false)) => found.1 = true,
                 _ => return Err(DecodeError::Tag(id)),
             }
         }
@@ -59,11 +60,11 @@ impl Formats {
 /// Encodes the values of one table in one direction, batch after batch.
 ///
 /// ```
-/// use codec::{Chain, PayloadDecoder, PayloadEncoder, Rows, Stopwatch};
+/// use codec::{Pipeline, PayloadDecoder, PayloadEncoder, BatchRows, Stopwatch};
 /// use types::NumberType;
-/// let mut encoder = PayloadEncoder::new(&Chain::parse(["bf16"]).unwrap(), NumberType::F32, 2, 7, Stopwatch::default());
+/// let mut encoder = PayloadEncoder::new(&Pipeline::parse(["bf16"]).unwrap(), NumberType::F32, 2, 7, Stopwatch::default());
 /// let values = [1.0f32, 0.5, -2.0, 4.0];
-/// let (bytes, formats) = encoder.encode(Rows::List(&[3, 9]), bytemuck::cast_slice(&values)).expect("shrinks");
+/// let (bytes, formats) = encoder.encode(BatchRows::List(&[3, 9]), bytemuck::cast_slice(&values)).expect("shrinks");
 /// assert_eq!(bytes.len(), 8);
 /// let mut again = [0f32; 4];
 /// PayloadDecoder::default().decode(formats, &bytes, NumberType::F32, 2, bytemuck::cast_slice_mut(&mut again)).unwrap();
@@ -97,22 +98,22 @@ const RESIDUAL_ROWS: usize = 1 << 24;
 impl PayloadEncoder {
     /// For rows that are `width` wide. Random numbers are drawn from `seed`.
     #[must_use]
-    pub fn new(chain: &Chain, number: NumberType, width: usize, seed: u64, stopwatch: Stopwatch) -> Self {
-        let values = chain.values().map(|codec| match codec {
+    pub fn new(pipeline: &Pipeline, number: NumberType, width: usize, seed: u64, stopwatch: Stopwatch) -> Self {
+        let values = pipeline.values().map(|codec| match codec {
             ValueCodec::Zeros => Values::Zeros,
-            codec if chain.drops_residuals() => Values::Forgetful(codec, seed),
+            codec if pipeline.drops_residuals() => Values::Forgetful(codec, seed),
             codec => Values::Encoder(Box::new(ValueEncoder::new(codec, width, RESIDUAL_ROWS, seed))),
         });
-        let bytes = chain.bytes().map(|codec: ByteCodec| BytesEncoder::new(codec));
+        let bytes = pipeline.bytes().map(|codec: ByteCodec| BytesEncoder::new(codec));
         let (scratch, places) = (Vec::new(), Vec::new());
         Self { number, width, values, bytes, sequence: 0, meter: Meter::default(), stopwatch, scratch, places }
     }
 
     /// As [`PayloadEncoder::new`], and nothing is remembered: whoever uses it knows what was left out.
     #[must_use]
-    pub fn forgetful(chain: &Chain, number: NumberType, width: usize, seed: u64, stopwatch: Stopwatch) -> Self {
-        let mut encoder = Self::new(chain, number, width, seed, stopwatch);
-        if let Some(codec) = chain.values().filter(|codec| *codec != ValueCodec::Zeros) {
+    pub fn forgetful(pipeline: &Pipeline, number: NumberType, width: usize, seed: u64, stopwatch: Stopwatch) -> Self {
+        let mut encoder = Self::new(pipeline, number, width, seed, stopwatch);
+        if let Some(codec) = pipeline.values().filter(|codec| *codec != ValueCodec::Zeros) {
             encoder.values = Some(Values::Forgetful(codec, seed));
         }
         encoder
@@ -146,10 +147,10 @@ impl PayloadEncoder {
         }
     }
 
-    /// Encodes `values`, the raw numbers of `rows`. `None` where they had better go as they are: the chain leaves values alone, or
-    /// makes them no shorter. Where error feedback owes something of these rows, it is then added: see
-    /// [`PayloadEncoder::with_owed`].
-    pub fn encode(&mut self, rows: Rows<'_>, values: &[u8]) -> Option<(Vec<u8>, Formats)> {
+    /// Encodes `values`, the raw numbers of `rows`. `None` where they had better go as they are:
+    /// the pipeline leaves values alone, or makes them no shorter. Where error feedback owes
+    /// something of these rows, it is then added: see [`PayloadEncoder::with_owed`].
+    pub fn encode(&mut self, rows: BatchRows<'_>, values: &[u8]) -> Option<(Vec<u8>, Formats)> {
         let before = self.meter;
         let values = placed(values);
         let (bytes, formats) = self.encode_any(rows, values)?;
@@ -175,7 +176,7 @@ impl PayloadEncoder {
         None
     }
 
-    fn encode_any(&mut self, rows: Rows<'_>, values: &[u8]) -> Option<(Vec<u8>, Formats)> {
+    fn encode_any(&mut self, rows: BatchRows<'_>, values: &[u8]) -> Option<(Vec<u8>, Formats)> {
         let Self { number, width, values: codec, bytes, sequence, meter, stopwatch, scratch, places } = self;
         if codec.is_none() && bytes.is_none() {
             return None;
@@ -184,7 +185,7 @@ impl PayloadEncoder {
         let began = (stopwatch.0)();
         let (mut out, mut formats) = (Vec::new(), Formats::default());
         if let Some(codec) = codec {
-            formats = formats.then(Format::Values(match codec {
+            formats = formats.then(PayloadFormat::Values(match codec {
                 Values::Zeros => {
                     match number {
                         NumberType::F32 => zeros::encode::<f32>(bytemuck::cast_slice(values), places, &mut out),
@@ -215,14 +216,14 @@ impl PayloadEncoder {
             let before = if formats == Formats::default() { values } else { &out };
             bytes.encode(before, scratch);
             std::mem::swap(&mut out, scratch);
-            formats = formats.then(Format::Bytes);
+            formats = formats.then(PayloadFormat::Bytes);
         }
         meter.encoded(values.len(), out.len(), (stopwatch.0)().saturating_sub(began));
         Some((out, formats))
     }
 
     /// `values` with what error feedback has kept back of these rows, which is then no longer owed. `None` where nothing is.
-    pub fn with_owed(&mut self, rows: Rows<'_>, values: &[u8]) -> Option<Vec<f32>> {
+    pub fn with_owed(&mut self, rows: BatchRows<'_>, values: &[u8]) -> Option<Vec<f32>> {
         let residuals = self.value_encoder_mut()?.residuals_mut().filter(|residuals| residuals.rows() > 0)?;
         let mut sums: Vec<f32> = bytemuck::cast_slice(placed(values)).to_vec();
         residuals.with(rows, |kept| {
@@ -263,7 +264,7 @@ impl PayloadDecoder {
             (Some(format), NumberType::F32) => format.decode(bytes, width, numbers(out)?)?,
             (Some(ValueFormat::Sparse), NumberType::F64) => sparse::decode::<f64>(bytes, numbers(out)?)?,
             (Some(ValueFormat::Sparse), NumberType::I64) => sparse::decode::<i64>(bytes, numbers(out)?)?,
-            (Some(format), _) => return Err(DecodeError::Tag(Format::Values(format).id())),
+            (Some(format), _) => return Err(DecodeError::Tag(PayloadFormat::Values(format).id())),
         }
         Ok(())
     }
@@ -288,15 +289,15 @@ mod tests {
     use crate::testing::noise;
 
     fn encoder(names: &[&str], number: NumberType, width: usize) -> PayloadEncoder {
-        let chain = Chain::parse(names.iter().copied()).expect("a chain");
-        PayloadEncoder::new(&chain, number, width, 1, Stopwatch::default())
+        let pipeline = Pipeline::parse(names.iter().copied()).expect("a pipeline");
+        PayloadEncoder::new(&pipeline, number, width, 1, Stopwatch::default())
     }
 
     #[test]
-    fn every_chain_comes_back_as_its_codec_declares() {
+    fn every_pipeline_comes_back_as_its_codec_declares() {
         let values = noise(6 * 70, 3);
         let rows = [2, 3, 5, 8, 9, 40];
-        // (chain, the largest error that is expected)
+        // (pipeline, the largest error that is expected)
         let cases: [(&[&str], f32); 5] = [
             (&["bf16", "lz4"], 0.02),
             (&["keys", "f16"], 0.01),
@@ -306,7 +307,7 @@ mod tests {
         ];
         for (names, most) in cases {
             let (bytes, formats) = encoder(names, NumberType::F32, 70)
-                .encode(Rows::List(&rows), bytemuck::cast_slice(&values))
+                .encode(BatchRows::List(&rows), bytemuck::cast_slice(&values))
                 .expect("on");
             let mut again = vec![0f32; values.len()];
             assert!(bytes.len() < 4 * values.len());
@@ -317,7 +318,7 @@ mod tests {
         }
         for names in [&["keys"][..], &["zeros"], &["lz4"], &["topk=100%"]] {
             let mut encoder = encoder(names, NumberType::F32, 70);
-            assert!(encoder.encode(Rows::List(&rows), bytemuck::cast_slice(&values)).is_none(), "{names:?}");
+            assert!(encoder.encode(BatchRows::List(&rows), bytemuck::cast_slice(&values)).is_none(), "{names:?}");
         }
     }
 
@@ -330,7 +331,7 @@ mod tests {
                 (NumberType::I64, bytemuck::cast_slice::<i64, u8>(&integers)),
                 (NumberType::F64, bytemuck::cast_slice::<f64, u8>(&doubles)),
             ] {
-                let (bytes, formats) = encoder(names, number, 1).encode(Rows::List(&[0; 160]), raw).expect("on");
+                let (bytes, formats) = encoder(names, number, 1).encode(BatchRows::List(&[0; 160]), raw).expect("on");
                 let mut again = [0u64; 160];
                 let out = bytemuck::cast_slice_mut(&mut again);
                 PayloadDecoder::default().decode(formats, &bytes, number, 1, out).expect("readable");
@@ -347,7 +348,7 @@ mod tests {
                 [(&["zeros"][..], NumberType::F64), (&["zeros", "lz4"], NumberType::I64), (&["bf16"], NumberType::F32)]
             {
                 let mut encoder = encoder(names, number, 1);
-                let (encoded, formats) = encoder.encode(Rows::List(&[]), &bytes[at..at]).expect("on");
+                let (encoded, formats) = encoder.encode(BatchRows::List(&[]), &bytes[at..at]).expect("on");
                 let out = &mut bytes[at..at];
                 PayloadDecoder::default().decode(formats, &encoded, number, 1, out).expect("readable");
             }
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_that_no_chain_has_are_refused() {
+    fn formats_that_no_pipeline_has_are_refused() {
         let mut out = [0f32; 2];
         let (keys, bf16, bytes) = (1, 2, 7);
         for ids in [[bytes, bf16, 0], [bf16, bf16, 0], [bytes, bytes, 0], [bf16, keys, 0], [99, 0, 0]] {
@@ -366,7 +367,7 @@ mod tests {
             assert!(matches!(error, Err(DecodeError::Tag(_))), "{ids:?}: {error:?}");
         }
         let f64s = bytemuck::cast_slice_mut(&mut out);
-        let formats = Formats::default().then(Format::Values(ValueFormat::Bf16));
+        let formats = Formats::default().then(PayloadFormat::Values(ValueFormat::Bf16));
         assert!(PayloadDecoder::default().decode(formats, &[0; 8], NumberType::F64, 1, f64s).is_err());
     }
 
@@ -375,12 +376,12 @@ mod tests {
         let mut encoder = encoder(&["1bit"], NumberType::F32, 1);
         let many: Vec<u64> = (0..100).collect();
         let first = noise(100, 1);
-        let (bytes, formats) = encoder.encode(Rows::List(&many), bytemuck::cast_slice(&first)).expect("shorter");
+        let (bytes, formats) = encoder.encode(BatchRows::List(&many), bytemuck::cast_slice(&first)).expect("shorter");
         let mut sent = vec![0f32; 100];
         let out = bytemuck::cast_slice_mut(&mut sent);
         PayloadDecoder::default().decode(formats, &bytes, NumberType::F32, 1, out).expect("readable");
         // One row alone is no shorter in one bit: it goes in full, and everything of it has then arrived.
-        let one = Rows::List(&[7]);
+        let one = BatchRows::List(&[7]);
         assert_eq!(encoder.encode(one, bytemuck::cast_slice(&[2.0f32])), None);
         let paid = encoder.with_owed(one, bytemuck::cast_slice(&[2.0f32])).expect("owed");
         assert!((sent[7] + paid[0] - (first[7] + 2.0)).abs() < 1e-5, "{sent:?} {paid:?}");
@@ -390,7 +391,7 @@ mod tests {
     #[test]
     fn what_is_owed_can_be_paid_at_once_and_without_a_residual_nothing_is() {
         let values = [[1.0f32; 32], [3.0; 32], [-2.0; 32], [-4.0; 32]].concat();
-        let rows = Rows::List(&[4, 7]);
+        let rows = BatchRows::List(&[4, 7]);
         let mut feedback = encoder(&["1bit"], NumberType::F32, 64);
         feedback.encode(rows, bytemuck::cast_slice(&values)).expect("on");
         let owed = [[-1.0f32; 32], [1.0; 32], [1.0; 32], [-1.0; 32]].concat();

@@ -8,24 +8,24 @@ use crate::twin::twin;
 const LOOK: usize = 32;
 
 /// A number that a table holds, as far as zero elision needs to know it.
-pub trait Word: Pod {
+pub trait ZeroElide: Pod {
     /// Appends the places of those whose bits are not all zero. −0 is not zero here: it comes back as it was.
     fn append_occupied(values: &[Self], places: &mut Vec<u64>);
 }
 
-impl Word for f32 {
+impl ZeroElide for f32 {
     fn append_occupied(values: &[Self], places: &mut Vec<u64>) {
         occupied_short(bytemuck::must_cast_slice(values), places);
     }
 }
 
-impl Word for f64 {
+impl ZeroElide for f64 {
     fn append_occupied(values: &[Self], places: &mut Vec<u64>) {
         occupied_long(bytemuck::must_cast_slice(values), places);
     }
 }
 
-impl Word for i64 {
+impl ZeroElide for i64 {
     fn append_occupied(values: &[Self], places: &mut Vec<u64>) {
         occupied_long(bytemuck::must_cast_slice(values), places);
     }

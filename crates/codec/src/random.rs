@@ -1,12 +1,14 @@
 //! Random numbers by counting: the same (seed, sequence, block, index) gives the same number, whatever was drawn before.
 
+use types::mix;
+
 /// The two keys of a block of values, from which each value's number is mixed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockKey(u32, u32);
 
 impl BlockKey {
     pub(crate) fn new(seed: u64, sequence: u64, block: u64) -> Self {
-        let key = mixed(mixed(mixed(seed).wrapping_add(sequence)).wrapping_add(block));
+        let key = mix(mix(mix(seed).wrapping_add(sequence)).wrapping_add(block));
         Self(key as u32, (key >> 32) as u32)
     }
 
@@ -18,14 +20,6 @@ impl BlockKey {
         x = (x ^ (x >> 13)).wrapping_mul(0xC2B2_AE35);
         ((x ^ (x >> 16)) >> 8) as i32 as f32 * (1.0 / 16_777_216.0)
     }
-}
-
-/// A bijection of u64 that spreads every bit over all others.
-fn mixed(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::single_rows::SingleRows;
 
 /// The rows of a batch, by position, in order.
 #[derive(Clone, Copy, Debug)]
-pub enum Rows<'a> {
+pub enum BatchRows<'a> {
     /// Rows that follow on each other.
     Run {
         /// The first.
@@ -61,7 +61,7 @@ const SHORTEST_RUN: usize = 16;
 
 /// The residuals of one table on its encoding side.
 #[derive(Debug)]
-pub struct Residuals {
+pub struct RowResiduals {
     width: usize,
     max_rows: usize,
     /// Ranges by their first row; none overlap.
@@ -72,7 +72,7 @@ pub struct Residuals {
     scratch: Vec<f32>,
 }
 
-impl Residuals {
+impl RowResiduals {
     /// None yet, of rows that are `width` wide, and never more than `max_rows`.
     #[must_use]
     pub fn new(width: usize, max_rows: usize) -> Self {
@@ -100,9 +100,9 @@ impl Residuals {
     }
 
     /// Hands the residual of `rows`, zeros where there is none, to `work`, and keeps what it leaves there.
-    pub fn with<R>(&mut self, rows: Rows<'_>, work: impl FnOnce(&mut [f32]) -> R) -> R {
+    pub fn with<R>(&mut self, rows: BatchRows<'_>, work: impl FnOnce(&mut [f32]) -> R) -> R {
         match rows {
-            Rows::Run { first, count } => {
+            BatchRows::Run { first, count } => {
                 if self.has_run(first.0, count)
                     && let Some(residual) = self.run_mut(first.0, count)
                 {
@@ -111,7 +111,7 @@ impl Residuals {
                     self.with_rows((0..count as u64).map(|row| first.0.wrapping_add(row)), count, work)
                 }
             }
-            Rows::List(positions) => self.with_rows(positions.iter().copied(), positions.len(), work),
+            BatchRows::List(positions) => self.with_rows(positions.iter().copied(), positions.len(), work),
         }
     }
 
@@ -147,7 +147,7 @@ impl Residuals {
             }
         }
         for ResidualRun { first, values } in runs {
-            let rows = Rows::Run { first: *first, count: values.len() / self.width };
+            let rows = BatchRows::Run { first: *first, count: values.len() / self.width };
             self.with(rows, |residual| {
                 residual.iter_mut().zip(values).for_each(|(residual, value)| *residual += value)
             });
@@ -272,11 +272,11 @@ mod tests {
 
     const WIDTH: usize = 2;
 
-    fn run(first: u64, count: usize) -> Rows<'static> {
-        Rows::Run { first: Position(first), count }
+    fn run(first: u64, count: usize) -> BatchRows<'static> {
+        BatchRows::Run { first: Position(first), count }
     }
 
-    fn read(residuals: &mut Residuals, rows: Rows<'_>) -> Vec<f32> {
+    fn read(residuals: &mut RowResiduals, rows: BatchRows<'_>) -> Vec<f32> {
         residuals.with(rows, |residual| residual.to_vec())
     }
 
@@ -296,7 +296,7 @@ mod tests {
         /// However rows are asked for, each has the residual that was last left for it, as long as there is room.
         #[test]
         fn every_row_keeps_its_own(asks in prop::collection::vec(ask(), 1..30)) {
-            let mut residuals = Residuals::new(WIDTH, 300);
+            let mut residuals = RowResiduals::new(WIDTH, 300);
             let mut model: BTreeMap<u64, [f32; WIDTH]> = BTreeMap::new();
             for (step, ask) in asks.iter().enumerate() {
                 let positions: Vec<u64> = match ask {
@@ -305,7 +305,7 @@ mod tests {
                 };
                 let rows = match ask {
                     Ask::Run(first, count) => run(*first, *count),
-                    Ask::List(list) => Rows::List(list),
+                    Ask::List(list) => BatchRows::List(list),
                 };
                 residuals.with(rows, |residual| {
                     prop_assert_eq!(residual.len(), positions.len() * WIDTH);
@@ -325,7 +325,7 @@ mod tests {
                 run.values.chunks(WIDTH).enumerate().map(|(row, values)| (run.first.0 + row as u64, values.to_vec()))
             });
             prop_assert!(rows.eq(model.iter().map(|(&position, values)| (position, values.to_vec()))));
-            let mut other = Residuals::new(WIDTH, 300);
+            let mut other = RowResiduals::new(WIDTH, 300);
             other.absorb(&exported).unwrap();
             prop_assert_eq!(other.export(), exported);
         }
@@ -333,12 +333,12 @@ mod tests {
         /// With too little room the bound holds, and what is kept and what was dropped make up all there was.
         #[test]
         fn the_bound_holds_and_what_is_dropped_is_counted(asks in prop::collection::vec(ask(), 1..30), room in 0usize..80) {
-            let mut residuals = Residuals::new(1, room);
+            let mut residuals = RowResiduals::new(1, room);
             let mut made = 0.0;
             for ask in &asks {
                 let rows = match ask {
                     Ask::Run(first, count) => run(*first, *count),
-                    Ask::List(list) => Rows::List(list),
+                    Ask::List(list) => BatchRows::List(list),
                 };
                 // Each row's residual is 1 once it was asked for, whatever was kept.
                 residuals.with(rows, |residual| {
@@ -356,21 +356,21 @@ mod tests {
 
     #[test]
     fn a_row_that_is_used_stays_and_one_that_is_not_makes_way() {
-        let mut residuals = Residuals::new(1, 4);
+        let mut residuals = RowResiduals::new(1, 4);
         for new in 10..100 {
-            residuals.with(Rows::List(&[1, 2, new]), |residual| residual.fill(5.0));
+            residuals.with(BatchRows::List(&[1, 2, new]), |residual| residual.fill(5.0));
         }
-        assert_eq!(read(&mut residuals, Rows::List(&[1, 2])), [5.0, 5.0]);
+        assert_eq!(read(&mut residuals, BatchRows::List(&[1, 2])), [5.0, 5.0]);
         assert_eq!(residuals.dropped().rows, 88);
     }
 
     #[test]
     fn a_range_may_end_at_the_last_position() {
-        let mut residuals = Residuals::new(1, 100);
+        let mut residuals = RowResiduals::new(1, 100);
         for (first, count) in [(u64::MAX - 31, 32), (u64::MAX - 31, 32), (u64::MAX - 40, 41)] {
             residuals.with(run(first, count), |residual| residual.iter_mut().for_each(|value| *value += 1.0));
         }
-        assert_eq!(read(&mut residuals, Rows::List(&[u64::MAX - 40, u64::MAX])), [1.0, 3.0]);
+        assert_eq!(read(&mut residuals, BatchRows::List(&[u64::MAX - 40, u64::MAX])), [1.0, 3.0]);
         let exported = residuals.export();
         assert_eq!((exported.len(), exported[0].values.len()), (1, 41));
         residuals.absorb(&exported).unwrap();
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn absorbing_adds_and_refuses_what_no_export_holds() {
-        let mut residuals = Residuals::new(2, 100);
+        let mut residuals = RowResiduals::new(2, 100);
         let whole = ResidualRun { first: Position(3), values: vec![1.0, 2.0, 3.0, 4.0] };
         residuals.absorb(&[whole.clone(), whole.clone()]).unwrap();
         assert_eq!(read(&mut residuals, run(3, 2)), [2.0, 4.0, 6.0, 8.0]);
@@ -394,6 +394,6 @@ mod tests {
         }
         assert_eq!(read(&mut residuals, run(3, 2)), [2.0, 4.0, 6.0, 8.0], "a refusal changes nothing");
         residuals.absorb(&[ResidualRun { first, values: vec![1.0; 2] }]).unwrap();
-        assert_eq!(read(&mut residuals, Rows::List(&[u64::MAX])), [1.0, 1.0]);
+        assert_eq!(read(&mut residuals, BatchRows::List(&[u64::MAX])), [1.0, 1.0]);
     }
 }

@@ -5,7 +5,7 @@
 
 use bytemuck::Pod;
 
-use crate::{DecodeError, error::expect_length, keys, places::Word};
+use crate::{DecodeError, error::expect_length, keys, places::ZeroElide};
 
 const NONE: u8 = 0;
 const MAP: u8 = 1;
@@ -56,7 +56,7 @@ fn append_map(places: &[u64], count: usize, out: &mut Vec<u8>) {
 }
 
 /// Decodes as many values as `out` is long.
-pub fn decode<T: Word>(bytes: &[u8], out: &mut [T]) -> Result<(), DecodeError> {
+pub fn decode<T: ZeroElide>(bytes: &[u8], out: &mut [T]) -> Result<(), DecodeError> {
     let (&tag, rest) = bytes.split_first().ok_or(DecodeError::Truncated)?;
     match tag {
         NONE => {
@@ -75,7 +75,7 @@ pub fn decode<T: Word>(bytes: &[u8], out: &mut [T]) -> Result<(), DecodeError> {
     }
 }
 
-fn decode_map<T: Word>(bytes: &[u8], out: &mut [T]) -> Result<(), DecodeError> {
+fn decode_map<T: ZeroElide>(bytes: &[u8], out: &mut [T]) -> Result<(), DecodeError> {
     let (map, values) = bytes.split_at_checked(out.len().div_ceil(8)).ok_or(DecodeError::Truncated)?;
     let set: usize = map.iter().map(|byte| byte.count_ones() as usize).sum();
     expect_length(set * size_of::<T>(), values.len())?;
@@ -97,7 +97,7 @@ fn decode_map<T: Word>(bytes: &[u8], out: &mut [T]) -> Result<(), DecodeError> {
     Ok(())
 }
 
-fn decode_list<T: Word>(bytes: &[u8], out: &mut [T]) -> Result<(), DecodeError> {
+fn decode_list<T: ZeroElide>(bytes: &[u8], out: &mut [T]) -> Result<(), DecodeError> {
     let (count, rest) = bytes.split_first_chunk().ok_or(DecodeError::Truncated)?;
     let count = u32::from_le_bytes(*count) as usize;
     // Every place has its value behind it: no list is made that is longer than the bytes warrant.

@@ -4,33 +4,33 @@ use std::fmt;
 
 use types::{CacheSpec, Codecs, Combine, Consistency, NumberType, SpecError, TableSpec, UpdaterSpec};
 
-use crate::chain::{Chain, ChainError, ChainWarning};
+use crate::pipeline::{Pipeline, PipelineError, PipelineWarning};
 
 /// What shrinks messages in one direction.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Choice {
+pub enum CodecChoice {
     /// These codecs.
-    Chain(Chain),
+    Pipeline(Pipeline),
     /// Whatever the measured link makes worth while.
     Auto,
 }
 
-impl Choice {
-    /// The chain, where one was named.
+impl CodecChoice {
+    /// The pipeline, where one was named.
     #[must_use]
-    pub fn chain(&self) -> Option<&Chain> {
+    pub fn pipeline(&self) -> Option<&Pipeline> {
         match self {
-            Self::Chain(chain) => Some(chain),
+            Self::Pipeline(pipeline) => Some(pipeline),
             Self::Auto => None,
         }
     }
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for CodecChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Chain(chain) if chain.codecs().is_empty() => f.write_str("none"),
-            Self::Chain(chain) => chain.fmt(f),
+            Self::Pipeline(pipeline) if pipeline.codecs().is_empty() => f.write_str("none"),
+            Self::Pipeline(pipeline) => pipeline.fmt(f),
             Self::Auto => f.write_str(Codecs::AUTO),
         }
     }
@@ -40,11 +40,11 @@ impl fmt::Display for Choice {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableCodecs {
     /// From workers to shards.
-    pub up: Choice,
+    pub up: CodecChoice,
     /// From shards to workers.
-    pub down: Choice,
+    pub down: CodecChoice,
     /// What the table can do but had better not.
-    pub warning: Option<ChainWarning>,
+    pub warning: Option<PipelineWarning>,
 }
 
 impl TableCodecs {
@@ -60,31 +60,31 @@ impl TableCodecs {
     pub fn of(spec: &TableSpec) -> Result<Self, SpecError> {
         let refuse = |problem: String, remedy: &'static str| SpecError { table: spec.name.clone(), problem, remedy };
         let read = |names: &[String]| match names {
-            [name] if name == Codecs::AUTO => Ok(Choice::Auto),
-            names => Chain::parse(names.iter().map(String::as_str)).map(Choice::Chain),
+            [name] if name == Codecs::AUTO => Ok(CodecChoice::Auto),
+            names => Pipeline::parse(names.iter().map(String::as_str)).map(CodecChoice::Pipeline),
         };
-        let wrong = |error: ChainError| refuse(error.to_string(), "name other codecs, or none");
+        let wrong = |error: PipelineError| refuse(error.to_string(), "name other codecs, or none");
         let (up, down) = (read(&spec.codecs.up).map_err(wrong)?, read(&spec.codecs.down).map_err(wrong)?);
         let mut warning = None;
-        if let Some(chain) = up.chain() {
-            warning = chain.check(spec.number, &spec.updater).map_err(wrong)?;
-            if chain.filters_by_kkt() && !matches!(spec.updater, UpdaterSpec::Proximal { .. }) {
+        if let Some(pipeline) = up.pipeline() {
+            warning = pipeline.check(spec.number, &spec.updater).map_err(wrong)?;
+            if pipeline.filters_by_kkt() && !matches!(spec.updater, UpdaterSpec::Proximal { .. }) {
                 let problem =
                     format!("kkt knows when a coordinate of {} stays at zero for no other updater", "proximal");
                 return Err(refuse(problem, "leave kkt out, or use the updater proximal"));
             }
-            if chain.skips().is_some() && (spec.consistency.bound().is_some() || spec.cache == CacheSpec::Off) {
+            if pipeline.skips().is_some() && (spec.consistency.bound().is_some() || spec.cache == CacheSpec::Off) {
                 let problem = "skip answers pulls by older copies: a bound on slack uses all that it admits already, and \
                                without a cache there are none";
                 return Err(refuse(problem.into(), "use skip on an unbounded table with a cache"));
             }
         }
-        if let Some(chain) = down.chain() {
-            chain.check(spec.number, &UpdaterSpec::Sum).map_err(wrong)?;
-            if chain.skips().is_some() {
+        if let Some(pipeline) = down.pipeline() {
+            pipeline.check(spec.number, &UpdaterSpec::Sum).map_err(wrong)?;
+            if pipeline.skips().is_some() {
                 return Err(refuse("skip leaves out pulls, which go up".into(), "name it among the codecs upward"));
             }
-            if chain.is_lossy() && !Self::can_step(spec) {
+            if pipeline.is_lossy() && !Self::can_step(spec) {
                 let problem = "downward, a lossy codec sends the changes of each clock, for caches to add up".into();
                 return Err(refuse(
                     problem,
@@ -98,7 +98,11 @@ impl TableCodecs {
     /// None, in both directions.
     #[must_use]
     pub fn none() -> Self {
-        Self { up: Choice::Chain(Chain::default()), down: Choice::Chain(Chain::default()), warning: None }
+        Self {
+            up: CodecChoice::Pipeline(Pipeline::default()),
+            down: CodecChoice::Pipeline(Pipeline::default()),
+            warning: None,
+        }
     }
 
     /// Whether shards can tell workers what a clock has changed, instead of rows: where rows change by clock, and workers keep

@@ -11,11 +11,11 @@ use crate::{
 
 /// The share of the values that is sent, in (0, 1].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Share {
+pub struct Percentage {
     percent: f64,
 }
 
-impl Share {
+impl Percentage {
     /// `None` unless above 0 and at most 100.
     #[must_use]
     pub fn from_percent(percent: f64) -> Option<Self> {
@@ -46,7 +46,7 @@ const NEAR: usize = 1024;
 
 /// What an encoder needs besides its output, worth keeping from batch to batch.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct TopKScratch {
     places: Vec<u64>,
     contenders: Vec<u64>,
 }
@@ -56,14 +56,14 @@ pub struct Scratch {
 ///
 /// # Panics
 /// If `values` and `residual` differ in length or are more than 2³².
-pub fn encode(values: &[f32], residual: &mut [f32], share: Share, scratch: &mut Scratch, out: &mut Vec<u8>) {
+pub fn encode(values: &[f32], residual: &mut [f32], share: Percentage, scratch: &mut TopKScratch, out: &mut Vec<u8>) {
     assert_eq!(values.len(), residual.len(), "a residual for every value");
     assert!(u32::try_from(values.len()).is_ok(), "a batch of fewer than 2^32 values");
     let wanted = share.of(values.len());
     let mut counts = vec![[0; 2]; BUCKETS];
     add_and_count(values, residual, &mut counts);
     let (bucket, above) = bucket_of(&counts, wanted);
-    let Scratch { places, contenders } = scratch;
+    let TopKScratch { places, contenders } = scratch;
     places.clear();
     // At least 1: what is zero is never sent.
     append_large(residual, ((bucket as u32) << BUCKET_SHIFT).max(1), places);
@@ -136,7 +136,7 @@ mod tests {
 
     fn sent(values: &[f32], residual: &mut [f32], percent: f64) -> Vec<f32> {
         let (mut bytes, mut out) = (Vec::new(), vec![f32::NAN; values.len()]);
-        encode(values, residual, Share::from_percent(percent).unwrap(), &mut Scratch::default(), &mut bytes);
+        encode(values, residual, Percentage::from_percent(percent).unwrap(), &mut TopKScratch::default(), &mut bytes);
         sparse::decode(&bytes, &mut out).unwrap();
         out
     }
@@ -149,7 +149,7 @@ mod tests {
                 let sums: Vec<f32> = values.iter().zip(&kept).map(|(value, kept)| value + kept).collect();
                 let mut residual = kept;
                 let sent = sent(&values, &mut residual, percent);
-                let count = Share::from_percent(percent).unwrap().of(length);
+                let count = Percentage::from_percent(percent).unwrap().of(length);
                 let mut order: Vec<usize> = (0..length).collect();
                 order.sort_by(|&a, &b| sums[b].abs().total_cmp(&sums[a].abs()).then(a.cmp(&b)));
                 for (rank, &place) in order.iter().enumerate() {
@@ -167,8 +167,8 @@ mod tests {
         let mut residual = [0.0; 4];
         assert_eq!(sent(&[0.0, 1e-45, -0.0, 0.0], &mut residual, 100.0), [0.0, 1e-45, 0.0, 0.0]);
         let mut bytes = Vec::new();
-        let share = Share::from_percent(50.0).unwrap();
-        encode(&[0.0; 100], &mut [0.0; 100], share, &mut Scratch::default(), &mut bytes);
+        let share = Percentage::from_percent(50.0).unwrap();
+        encode(&[0.0; 100], &mut [0.0; 100], share, &mut TopKScratch::default(), &mut bytes);
         assert_eq!(bytes.len(), 1);
     }
 
@@ -184,13 +184,13 @@ mod tests {
 
     #[test]
     fn a_share_is_rounded_up() {
-        let of = |percent, count| Share::from_percent(percent).unwrap().of(count);
+        let of = |percent, count| Percentage::from_percent(percent).unwrap().of(count);
         assert_eq!((of(1.0, 300), of(1.0, 301), of(0.001, 5), of(1.5, 0), of(100.0, 7)), (3, 4, 1, 0, 7));
         assert_eq!(
             (1..=100).map(|percent| of(f64::from(percent), 100)).collect::<Vec<_>>(),
             (1..=100).collect::<Vec<_>>()
         );
-        assert!([0.0, -1.0, 100.1, f64::NAN].iter().all(|&percent| Share::from_percent(percent).is_none()));
+        assert!([0.0, -1.0, 100.1, f64::NAN].iter().all(|&percent| Percentage::from_percent(percent).is_none()));
     }
 
     #[test]

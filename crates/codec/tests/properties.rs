@@ -2,8 +2,8 @@
 //! feedback loses nothing.
 
 use codec::{
-    BytesDecoder, BytesEncoder, Codec, ErrorBound, Format, Residuals, Rows, ValueCodec, ValueEncoder, ValueFormat,
-    fixed, keys, sparse, zeros,
+    BatchRows, BytesDecoder, BytesEncoder, Codec, ErrorBound, PayloadFormat, RowResiduals, ValueCodec, ValueEncoder,
+    ValueFormat, fixed, keys, sparse, zeros,
 };
 use proptest::prelude::*;
 
@@ -72,7 +72,7 @@ fn decoded(encoder: &ValueEncoder, bytes: &[u8], width: usize, count: usize) -> 
     out
 }
 
-fn residual(encoder: &mut ValueEncoder, rows: Rows<'_>, count: usize) -> Vec<f32> {
+fn residual(encoder: &mut ValueEncoder, rows: BatchRows<'_>, count: usize) -> Vec<f32> {
     let residuals = encoder.residuals_mut();
     residuals.map_or_else(|| vec![0.0; count], |residuals| residuals.with(rows, |residual| residual.to_vec()))
 }
@@ -135,7 +135,7 @@ proptest! {
         let mut bytes = Vec::new();
         for values in batches {
             let (positions, values) = rows_of(values, width);
-            let rows = Rows::List(&positions);
+            let rows = BatchRows::List(&positions);
             let before = residual(&mut encoder, rows, values.len());
             let x: Vec<f32> = values.iter().zip(&before).map(|(g, e)| if *e == 0.0 { *g } else { g + e }).collect();
             encoder.encode(rows, &values, sequence, &mut bytes);
@@ -161,9 +161,9 @@ proptest! {
 
     #[test]
     fn topk_sends_exactly_its_share_of_what_is_not_zero(values in lists(), percent in 0.1f64..100.0) {
-        let share = codec::top_k::Share::from_percent(percent).expect("a share");
+        let share = codec::top_k::Percentage::from_percent(percent).expect("a share");
         let (mut residual, mut bytes) = (vec![0.0; values.len()], Vec::new());
-        codec::top_k::encode(&values, &mut residual, share, &mut codec::top_k::Scratch::default(), &mut bytes);
+        codec::top_k::encode(&values, &mut residual, share, &mut codec::top_k::TopKScratch::default(), &mut bytes);
         let mut sent = vec![0f32; values.len()];
         sparse::decode(&bytes, &mut sent).expect("as encoded");
         let occupied = values.iter().filter(|&&value| value != 0.0).count();
@@ -211,20 +211,20 @@ proptest! {
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..5),
         count in 0usize..400,
     ) {
-        let Some(format) = Format::from_id(id) else { return Ok(()) };
+        let Some(format) = PayloadFormat::from_id(id) else { return Ok(()) };
         let mut bytes = Vec::new();
         match format {
-            Format::Keys => keys::encode(&(0..values.len() as u64).map(|i| i * i).collect::<Vec<_>>(), &mut bytes),
-            Format::Bytes => {
+            PayloadFormat::Keys => keys::encode(&(0..values.len() as u64).map(|i| i * i).collect::<Vec<_>>(), &mut bytes),
+            PayloadFormat::Bytes => {
                 let name = if count % 2 == 0 { "lz4" } else { "zstd" };
                 let Ok(Codec::Bytes(codec)) = name.parse() else { panic!("{name} is one for bytes") };
                 BytesEncoder::new(codec).encode(&vec![1; values.len()], &mut bytes);
             }
-            Format::Values(format) => {
+            PayloadFormat::Values(format) => {
                 let fitting = VALUE_CODECS.map(codec).into_iter().find(|codec| ValueFormat::of(*codec) == format);
                 let positions: Vec<u64> = (0..values.len() as u64).collect();
                 ValueEncoder::new(fitting.unwrap_or(ValueCodec::Zeros), 1, 1000, 1)
-                    .encode(Rows::List(&positions), &values, 1, &mut bytes);
+                    .encode(BatchRows::List(&positions), &values, 1, &mut bytes);
             }
         }
         bytes.truncate(cut);
@@ -235,20 +235,20 @@ proptest! {
             }
         }
         match format {
-            Format::Keys => {
+            PayloadFormat::Keys => {
                 let mut out = vec![0; count];
                 if keys::decode(&bytes, &mut out).is_ok() {
                     prop_assert!(out.is_sorted_by(|a, b| a < b));
                 }
             }
-            Format::Bytes => {
+            PayloadFormat::Bytes => {
                 let mut out = Vec::new();
                 if BytesDecoder::default().decode(&bytes, count, &mut out).is_ok() {
                     prop_assert!(out.len() <= count);
                 }
                 prop_assert!(out.capacity() <= count.max(8).max(bytes.len()));
             }
-            Format::Values(format) => {
+            PayloadFormat::Values(format) => {
                 let _ = format.decode(&bytes, 1 + count % 5, &mut vec![0.0; count]);
             }
         }
@@ -259,7 +259,7 @@ proptest! {
 #[test]
 fn fixed_point_is_unbiased() {
     let values: Vec<f32> = (0..100).map(|i| (i as f32 * 0.37).sin() * 10f32.powi(-(i % 5))).collect();
-    for bits in [1, 2, 4, 8].into_iter().filter_map(fixed::Bits::new) {
+    for bits in [1, 2, 4, 8].into_iter().filter_map(fixed::FixedBits::new) {
         let draws = 50_000;
         let (mut sums, mut bytes, mut sent) = (vec![0f64; 100], Vec::new(), vec![0.0; 100]);
         for sequence in 0..draws {
@@ -284,7 +284,7 @@ fn feedback_brings_small_values_through() {
     let mut encoder = ValueEncoder::new(codec("topk=25%"), 4, 1, 1);
     let (mut bytes, mut total) = (Vec::new(), [0f64; 4]);
     for _ in 0..1000 {
-        encoder.encode(Rows::List(&[0]), &values, 0, &mut bytes);
+        encoder.encode(BatchRows::List(&[0]), &values, 0, &mut bytes);
         let sent = decoded(&encoder, &bytes, 4, 4);
         total.iter_mut().zip(sent).for_each(|(total, sent)| *total += f64::from(sent));
     }
@@ -292,5 +292,5 @@ fn feedback_brings_small_values_through() {
         // At most about what the largest gathers in the few rounds that the others take.
         assert!((total - 1000.0 * f64::from(value)).abs() <= 3.0, "{value} arrives as {total} in a thousand");
     }
-    assert_eq!(encoder.residuals().map(Residuals::dropped), Some(codec::Dropped::default()));
+    assert_eq!(encoder.residuals().map(RowResiduals::dropped), Some(codec::Dropped::default()));
 }

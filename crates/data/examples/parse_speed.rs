@@ -84,7 +84,7 @@ struct Best {
 }
 
 /// Goes over all pieces again and again, and adds up the best time of each: what else the machine does falls out.
-fn best(pieces: &[&[u8]], mut work: impl FnMut(&[u8]) -> Result<(), data::Fault>) -> Result<Best, data::Fault> {
+fn best(pieces: &[&[u8]], mut work: impl FnMut(&[u8]) -> Result<(), data::RowFault>) -> Result<Best, data::RowFault> {
     let started = Instant::now();
     let mut times = vec![Duration::MAX; pieces.len()];
     let mut passes = 0;

@@ -1,10 +1,10 @@
 //! UCI bags of words as LibSVM text: `docword` has three heading lines (documents, words, entries) and then `doc word count`,
 //! in the order of documents, both from 1; the labels are lines `doc TAB part TAB class …`, one for each document in order.
 
-use crate::input::Input;
-use crate::lines::{Lines, Next};
+use crate::input::InputFile;
+use crate::lines::{Next, TextLines};
 use crate::number::unsigned;
-use crate::{DataError, Fault};
+use crate::{DataError, RowFault};
 use std::io::Write;
 use std::path::Path;
 
@@ -79,13 +79,13 @@ struct Document {
 }
 
 struct Documents {
-    lines: Lines,
+    lines: TextLines,
     number: u64,
 }
 
 impl Documents {
     fn open(path: &Path) -> Result<Self, DataError> {
-        Ok(Self { lines: Lines::new(Input::open(path)?, LINE_LIMIT_BYTES), number: 0 })
+        Ok(Self { lines: TextLines::new(InputFile::open(path)?, LINE_LIMIT_BYTES), number: 0 })
     }
 
     fn next(&mut self) -> Result<Option<Document>, DataError> {
@@ -107,7 +107,7 @@ impl Documents {
 }
 
 struct Entries {
-    lines: Lines,
+    lines: TextLines,
     words: u64,
     documents: u64,
     /// One that was read and is of a later document.
@@ -116,8 +116,12 @@ struct Entries {
 
 impl Entries {
     fn open(path: &Path) -> Result<Self, DataError> {
-        let mut entries =
-            Self { lines: Lines::new(Input::open(path)?, LINE_LIMIT_BYTES), words: 0, documents: 0, waiting: None };
+        let mut entries = Self {
+            lines: TextLines::new(InputFile::open(path)?, LINE_LIMIT_BYTES),
+            words: 0,
+            documents: 0,
+            waiting: None,
+        };
         for place in 0..3 {
             let line = entries.line()?.unwrap_or_default();
             let number = unsigned(&line, 0).filter(|(number, end)| *end == line.len() && *number < COUNT_LIMIT);
@@ -176,8 +180,8 @@ impl Entries {
     }
 }
 
-fn malformed(lines: &Lines, line: &[u8], expected: impl Into<std::borrow::Cow<'static, str>>) -> DataError {
-    let fault = Fault::text(line, 0, expected);
+fn malformed(lines: &TextLines, line: &[u8], expected: impl Into<std::borrow::Cow<'static, str>>) -> DataError {
+    let fault = RowFault::text(line, 0, expected);
     match lines.number_of_last() {
         Ok(number) => {
             DataError::Malformed { file: lines.path().display().to_string(), line: number, fault, skipped: 0 }

@@ -1,7 +1,7 @@
 //! Minibatches from a thread of its own: it reads ahead by a bounded number, into memory that is handed back.
 
 use crate::source::Counters;
-use crate::{DataError, Minibatch, Progress, Source};
+use crate::{BatchSource, DataError, Minibatch, ReadProgress};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -31,7 +31,7 @@ pub struct Loan<P: Default = ()> {
 
 impl<P: Default + Send + 'static> Batches<P> {
     pub(crate) fn start(
-        source: Source,
+        source: BatchSource,
         prepare: impl FnMut(&Minibatch, &mut P) + Send + 'static,
     ) -> Result<Self, DataError> {
         let (full_sender, full) = sync_channel(AHEAD);
@@ -46,13 +46,13 @@ impl<P: Default + Send + 'static> Batches<P> {
 
     /// How far the thread has come; it is ahead of what was received.
     #[must_use]
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> ReadProgress {
         self.progress.read()
     }
 }
 
 fn fill<P: Default>(
-    mut source: Source,
+    mut source: BatchSource,
     mut prepare: impl FnMut(&Minibatch, &mut P),
     full: &SyncSender<Result<Filled<P>, DataError>>,
     empty: &Receiver<Filled<P>>,
@@ -133,15 +133,15 @@ impl<P: Default> Drop for Loan<P> {
 mod tests {
     use super::*;
     use crate::testing::Folder;
-    use crate::{Format, Labels, Reader, Settings};
+    use crate::{DataReader, Format, Labels, ReaderSettings};
 
     #[test]
     fn a_minibatch_that_was_lent_goes_home_and_its_memory_is_filled_again() {
         let folder = Folder::new("batches");
         let path = folder.path("rows");
         std::fs::write(&path, "1 3:1\n0 4:1\n").unwrap();
-        let settings = Settings::new(Format::LibSvm, Labels::Binary);
-        let source = Reader::open(&[path.to_str().unwrap()], settings).unwrap().source();
+        let settings = ReaderSettings::new(Format::LibSvm, Labels::Binary);
+        let source = DataReader::open(&[path.to_str().unwrap()], settings).unwrap().source();
 
         let mut batch = Minibatch::new();
         (0..100_000).for_each(|key| batch.push(key, 1.0));

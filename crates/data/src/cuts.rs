@@ -9,8 +9,8 @@ mod tests;
 
 use crate::input::failure;
 use crate::parquet::bytes_behind;
-use crate::part::Part;
-use crate::{DataError, Format, Reader};
+use crate::selection::Selection;
+use crate::{DataError, DataReader, Format};
 use std::fmt;
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128;
@@ -21,12 +21,12 @@ use xxhash_rust::xxh3::xxh3_128;
 /// [fingerprint](Self::fingerprint) says so.
 ///
 /// ```
-/// use data::{Cuts, Format, Labels, Reader, Settings};
+/// use data::{Cuts, Format, Labels, DataReader, ReaderSettings};
 ///
 /// # let path = std::env::temp_dir().join(format!("slackwater-cuts-{}.libsvm", std::process::id()));
 /// # std::fs::write(&path, "+1 3:1 7:0.5\n-1 7:2\n+1 9:1\n").unwrap();
 /// # let name = path.to_str().unwrap();
-/// let reader = Reader::open(&[name], Settings::new(Format::LibSvm, Labels::Binary))?;
+/// let reader = DataReader::open(&[name], ReaderSettings::new(Format::LibSvm, Labels::Binary))?;
 /// let cuts = Cuts::of(&reader, 10)?;
 /// assert_eq!(cuts.ranges(), 3);
 /// for range in 0..cuts.ranges() {
@@ -39,7 +39,7 @@ use xxhash_rust::xxh3::xxh3_128;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Cuts {
-    reader: Reader,
+    reader: DataReader,
     files: Vec<File>,
     ranges: u64,
     target_bytes: u64,
@@ -99,22 +99,22 @@ impl Layout {
 
 impl File {
     /// Range `index` of this file: its part, and about which bytes of the file it is.
-    fn range(&self, index: u64) -> (Part, Range<u64>) {
+    fn range(&self, index: u64) -> (Selection, Range<u64>) {
         let even = |length: u64, index: u64| (u128::from(length) * u128::from(index) / u128::from(self.pieces)) as u64;
         match &self.layout {
             Layout::Text => {
                 let (from, to) = (even(self.size, index), even(self.size, index + 1));
-                (Part::Cut { from, to }, from..to)
+                (Selection::Cut { from, to }, from..to)
             }
             Layout::Images { count, image_bytes, head_bytes } => {
                 let (from, to) = (even(*count, index), even(*count, index + 1));
-                (Part::Cut { from, to }, head_bytes + from * image_bytes..head_bytes + to * image_bytes)
+                (Selection::Cut { from, to }, head_bytes + from * image_bytes..head_bytes + to * image_bytes)
             }
             Layout::Groups(cuts) => {
                 let (from, to, rows) = (cuts[index as usize], cuts[index as usize + 1], cuts[cuts.len() - 1]);
-                (Part::Cut { from, to }, bytes_behind(self.size, from, rows)..bytes_behind(self.size, to, rows))
+                (Selection::Cut { from, to }, bytes_behind(self.size, from, rows)..bytes_behind(self.size, to, rows))
             }
-            Layout::Whole => (Part::WHOLE, 0..self.size),
+            Layout::Whole => (Selection::WHOLE, 0..self.size),
         }
     }
 }
@@ -122,7 +122,7 @@ impl File {
 impl Cuts {
     /// Cuts the files of `reader` into ranges of at most `target_bytes`; what cannot be cut so small, a compressed file or a
     /// group of Parquet's rows, stays whole. A file without bytes has no range.
-    pub fn of(reader: &Reader, target_bytes: u64) -> Result<Self, DataError> {
+    pub fn of(reader: &DataReader, target_bytes: u64) -> Result<Self, DataError> {
         if target_bytes == 0 {
             return Err(DataError::Setting { problem: "a range's bytes cannot be 0".to_owned() });
         }
@@ -154,8 +154,9 @@ impl Cuts {
     /// What to read for lease `epoch × ranges + index`: range `index`, once, as minibatches of that epoch. They are cut from the
     /// range alone and come in the same order every time, so that a second run of a lease is cut like the first.
     ///
-    /// Malformed lines are counted in each range by itself: [`Reader::allowing`] hands on how many may yet be skipped.
-    pub fn open(&self, lease: u64) -> Result<Reader, DataError> {
+    /// Malformed lines are counted in each range by itself: [`DataReader::allowing`] hands on how
+    /// many may yet be skipped.
+    pub fn open(&self, lease: u64) -> Result<DataReader, DataError> {
         let unknown = || DataError::Setting { problem: format!("there is no lease {lease} of {self}") };
         let index = lease.checked_rem(self.ranges).ok_or_else(unknown)?;
         let epoch = u32::try_from(lease / self.ranges).map_err(|_| unknown())?;
@@ -171,7 +172,7 @@ impl Cuts {
     }
 }
 
-fn fingerprint(reader: &Reader, files: &[File], target_bytes: u64) -> Result<u128, DataError> {
+fn fingerprint(reader: &DataReader, files: &[File], target_bytes: u64) -> Result<u128, DataError> {
     let settings = reader.settings();
     let format = match settings.format {
         Format::LibSvm => 0,

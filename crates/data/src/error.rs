@@ -1,6 +1,6 @@
 //! Why data could not be read, by what the caller can do about it.
 
-use crate::{ColumnError, Fault};
+use crate::{ColumnError, RowFault};
 use std::io;
 
 /// Why data could not be read. Every message says which file, where in it, and what is wrong.
@@ -70,7 +70,7 @@ pub enum DataError {
         /// From 1.
         line: u64,
         /// What is wrong with it; its column counts bytes (of Parquet, columns) from 1.
-        fault: Fault,
+        fault: RowFault,
         /// How many were skipped before it.
         skipped: u64,
     },

@@ -8,7 +8,7 @@ const SHOWN_BYTES: usize = 40;
 
 /// A line that is no row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct RowFault {
     /// Counted in bytes, from 1.
     pub column: u64,
     /// In words.
@@ -17,7 +17,7 @@ pub struct Fault {
     pub found: String,
 }
 
-impl Fault {
+impl RowFault {
     /// At `at` stands something else: what is shown of it goes to the next blank.
     #[cold]
     pub(crate) fn word(line: &[u8], at: usize, expected: impl Into<Cow<'static, str>>) -> Self {
@@ -38,10 +38,10 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for RowFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "expected {}, found {}", self.expected, self.found)
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for RowFault {}

@@ -1,13 +1,13 @@
 //! IDX images (MNIST and its like): a row an image, a feature each pixel that is not black, its value from 0 to 1. Labels stand
 //! in a file of their own, found by its name.
 
-use crate::bad::BadRows;
+use crate::bad_rows::BadRows;
 use crate::cuts::Layout;
 use crate::format::end_row;
-use crate::input::Input;
-use crate::part::Part;
+use crate::input::InputFile;
+use crate::selection::Selection;
 use crate::share::BLOCK_ROWS;
-use crate::{DataError, Fault, Labels, Minibatch};
+use crate::{DataError, Labels, Minibatch, RowFault};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const BYTES: u8 = 0x08;
 pub struct IdxPass {
     files: Arc<[PathBuf]>,
     labels: Labels,
-    part: Part,
+    part: Selection,
     bad: BadRows,
     /// The number of the file to be opened next.
     next_file: usize,
@@ -31,7 +31,7 @@ pub struct IdxPass {
 }
 
 impl IdxPass {
-    pub fn new(files: Arc<[PathBuf]>, labels: Labels, part: Part, bad: BadRows) -> Self {
+    pub fn new(files: Arc<[PathBuf]>, labels: Labels, part: Selection, bad: BadRows) -> Self {
         Self { files, labels, part, bad, next_file: 0, open: None, bytes_before: 0 }
     }
 
@@ -119,7 +119,13 @@ impl Images {
     }
 
     /// Adds rows until there are `limit`; false when the file has no more.
-    fn fill(&mut self, rows: &mut Minibatch, limit: usize, part: Part, bad: &mut BadRows) -> Result<bool, DataError> {
+    fn fill(
+        &mut self,
+        rows: &mut Minibatch,
+        limit: usize,
+        part: Selection,
+        bad: &mut BadRows,
+    ) -> Result<bool, DataError> {
         while rows.rows() < limit {
             if self.row == self.images.count {
                 return Ok(false);
@@ -140,7 +146,7 @@ impl Images {
             let Some(value) = self.kind.read(f32::from(label[0])) else {
                 let path = self.labels.as_ref().map_or(self.images.input.path(), |labels| labels.input.path());
                 let fault =
-                    Fault { column: 1, expected: self.kind.expected().into(), found: format!("`{}`", label[0]) };
+                    RowFault { column: 1, expected: self.kind.expected().into(), found: format!("`{}`", label[0]) };
                 bad.skip(path, || Ok(self.row), fault)?;
                 continue;
             };
@@ -192,7 +198,7 @@ fn open_labels(images: &Path, count: u64) -> Result<Items, DataError> {
 
 /// A file of so many items of so many bytes each.
 struct Items {
-    input: Input,
+    input: InputFile,
     count: u64,
     item_bytes: u64,
     /// Items that are behind us.
@@ -202,7 +208,7 @@ struct Items {
 impl Items {
     fn open(path: &Path) -> Result<Self, DataError> {
         let wrong = |problem: String| DataError::Kind { file: path.display().to_string(), problem };
-        let mut input = Input::open(path)?;
+        let mut input = InputFile::open(path)?;
         let mut magic = [0; 4];
         if read_up_to(&mut input, &mut magic)? < 4 || magic[..2] != [0, 0] {
             return Err(wrong("is no IDX file: those begin with two zero bytes".to_owned()));
@@ -255,7 +261,7 @@ impl Items {
 }
 
 /// Reads until `into` is full or the file is over, and says how much that was.
-fn read_up_to(input: &mut Input, into: &mut [u8]) -> Result<usize, DataError> {
+fn read_up_to(input: &mut InputFile, into: &mut [u8]) -> Result<usize, DataError> {
     let mut filled = 0;
     while filled < into.len() {
         match input.read(&mut into[filled..])? {
@@ -270,7 +276,7 @@ fn read_up_to(input: &mut Input, into: &mut [u8]) -> Result<usize, DataError> {
 mod tests {
     use super::*;
     use crate::testing::Folder;
-    use crate::{Format, Reader, Settings};
+    use crate::{DataReader, Format, ReaderSettings};
     use std::io::Write;
 
     /// Images of 2 × 2 pixels, number i of them i in its first pixel and 255 in its last.
@@ -293,7 +299,7 @@ mod tests {
     type Image = (Vec<u64>, Vec<f32>, Option<f32>);
 
     fn read(images: &Path, labels: Labels) -> Result<Vec<Image>, DataError> {
-        let reader = Reader::open(&[images.to_str().unwrap()], Settings::new(Format::Idx, labels))?;
+        let reader = DataReader::open(&[images.to_str().unwrap()], ReaderSettings::new(Format::Idx, labels))?;
         let mut rows = Vec::new();
         for batch in reader.batches()? {
             rows.extend(batch?.iter().map(|row| (row.keys.to_vec(), row.values.to_vec(), row.label)));
@@ -326,11 +332,13 @@ mod tests {
         let head = [&[0, 0, 8, 2][..], &2000u32.to_be_bytes(), &2u32.to_be_bytes()].concat();
         let image = |image: u32| [1 + (image / 250) as u8, 1 + (image % 250) as u8];
         std::fs::write(&path, (0..2000).fold(head, |file, number| [&file[..], &image(number)].concat())).unwrap();
-        let whole = Reader::open(&[path.to_str().unwrap()], Settings::new(Format::Idx, Labels::Ignored)).unwrap();
+        let whole =
+            DataReader::open(&[path.to_str().unwrap()], ReaderSettings::new(Format::Idx, Labels::Ignored)).unwrap();
         let mut seen: Vec<[u32; 2]> = Vec::new();
         for rank in 0..3 {
             for batch in whole.for_worker(rank, 3).unwrap().batches().unwrap() {
-                let bytes = |row: crate::Row<'_>| [0, 1].map(|pixel| (row.values[pixel] * 255.0).round() as u32);
+                let bytes =
+                    |row: crate::MinibatchRow<'_>| [0, 1].map(|pixel| (row.values[pixel] * 255.0).round() as u32);
                 seen.extend(batch.unwrap().iter().map(bytes));
             }
         }

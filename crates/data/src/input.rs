@@ -16,7 +16,7 @@ const ZSTD_SKIPPABLE: &[u8] = &[0x2A, 0x4D, 0x18];
 pub const PARQUET: &[u8] = b"PAR1";
 
 /// A file that is read from front to back.
-pub struct Input {
+pub struct InputFile {
     path: PathBuf,
     size: u64,
     bytes: Bytes,
@@ -28,7 +28,7 @@ enum Bytes {
     Zstd(Box<zstd::Decoder<'static, BufReader<File>>>),
 }
 
-impl Input {
+impl InputFile {
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let failed = |error| failure(path, 0, error);
         let mut file = File::open(path).map_err(failed)?;
@@ -147,7 +147,7 @@ pub fn files(patterns: &[impl AsRef<str>]) -> Result<Vec<PathBuf>, DataError> {
 
 /// The whole of a small text file, such as a list of names; it may be compressed. What is not UTF-8 becomes a mark.
 pub fn read_text(path: &Path) -> Result<String, DataError> {
-    let mut input = Input::open(path)?;
+    let mut input = InputFile::open(path)?;
     let (mut text, mut piece) = (Vec::new(), vec![0; PACKED_BYTES]);
     loop {
         match input.read(&mut piece)? {

@@ -1,11 +1,12 @@
 //! Readers of training data: files in, minibatches out.
 //!
-//! A [`Reader`] knows which files to read, in which [`Format`] and with which [`Labels`]. It gives [`Batches`], which a
-//! thread of its own fills while the program learns: [`Minibatch`]es of labels, keys and values, lent and handed back, so
-//! that memory does not grow with the input. [`Cuts`] are the same files in ranges, to be leased. Names become keys by a [`FeatureHash`]. What a line must look like, and what
-//! is refused, stands in docs/formats.md.
+//! A [`DataReader`] knows which files to read, in which [`Format`] and with which [`Labels`]. It
+//! gives [`Batches`], which a thread of its own fills while the program learns: [`Minibatch`]es of
+//! labels, keys and values, lent and handed back, so that memory does not grow with the input.
+//! [`Cuts`] are the same files in ranges, to be leased. Names become keys by a [`FeatureHash`].
+//! What a line must look like, and what is refused, stands in docs/formats.md.
 
-mod bad;
+mod bad_rows;
 mod bag_of_words;
 mod batches;
 mod cuts;
@@ -20,8 +21,8 @@ mod lines;
 mod minibatch;
 mod number;
 mod parquet;
-mod part;
 mod reader;
+mod selection;
 mod share;
 mod shuffle;
 mod source;
@@ -33,13 +34,13 @@ pub use bag_of_words::{Weighting, bag_of_words};
 pub use batches::{AHEAD, Batches, Loan};
 pub use cuts::Cuts;
 pub use error::DataError;
-pub use fault::Fault;
-pub use format::{ColumnError, ColumnRule, Columns, Csv, Format, Header, TextParser};
+pub use fault::RowFault;
+pub use format::{ColumnError, ColumnRule, ColumnRules, Csv, CsvHeader, Format, TextParser};
 pub use hash::{FeatureHash, Space};
 pub use idx::{ImageShape, image_shape};
 pub use input::{files, read_text};
 pub use label::Labels;
-pub use minibatch::{Minibatch, Row};
-pub use reader::{Reader, Settings};
+pub use minibatch::{Minibatch, MinibatchRow};
+pub use reader::{DataReader, ReaderSettings};
 pub use shuffle::Shuffle;
-pub use source::{Progress, Source};
+pub use source::{BatchSource, ReadProgress};

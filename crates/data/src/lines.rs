@@ -1,7 +1,7 @@
 //! A file cut into lines, through a buffer that is as long as the longest line needs, and no longer than the limit.
 
 use crate::DataError;
-use crate::input::Input;
+use crate::input::InputFile;
 use std::path::Path;
 
 /// How much is read at a time.
@@ -10,8 +10,8 @@ const READ_BYTES: usize = 256 * 1024;
 const TAIL_BYTES: usize = 4 * 1024;
 
 /// The lines of a file, one after another.
-pub struct Lines {
-    input: Input,
+pub struct TextLines {
+    input: InputFile,
     buffer: Vec<u8>,
     /// What of the buffer is read and not yet given out.
     start: usize,
@@ -40,8 +40,8 @@ pub enum Next<'a> {
     End,
 }
 
-impl Lines {
-    pub fn new(input: Input, limit_bytes: usize) -> Self {
+impl TextLines {
+    pub fn new(input: InputFile, limit_bytes: usize) -> Self {
         let buffer = vec![0; READ_BYTES];
         Self {
             input,
@@ -89,7 +89,7 @@ impl Lines {
             return Ok(self.ended_lines);
         }
         // Only a plain file can be leapt in. It is read again from its start: this is wanted once, for an error.
-        let mut lines = Self::new(Input::open(self.path())?, self.limit_bytes);
+        let mut lines = Self::new(InputFile::open(self.path())?, self.limit_bytes);
         lines.drop_until(self.last_start)?;
         Ok(lines.ended_lines + 1)
     }

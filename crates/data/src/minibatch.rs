@@ -35,7 +35,7 @@ pub struct Minibatch {
 
 /// One example of a minibatch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Row<'a> {
+pub struct MinibatchRow<'a> {
     /// As [`Labels`](crate::Labels) made it; none where labels are ignored.
     pub label: Option<f32>,
     /// How many ordinary examples this one counts for.
@@ -122,9 +122,9 @@ impl Minibatch {
     /// # Panics
     /// If there are not as many rows.
     #[must_use]
-    pub fn row(&self, index: usize) -> Row<'_> {
+    pub fn row(&self, index: usize) -> MinibatchRow<'_> {
         let span = self.offsets[index]..self.offsets[index + 1];
-        Row {
+        MinibatchRow {
             label: self.labels.get(index).copied(),
             importance: self.importances.get(index).copied().unwrap_or(1.0),
             keys: &self.keys[span.clone()],
@@ -134,7 +134,7 @@ impl Minibatch {
     }
 
     /// The rows, first to last.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Row<'_>> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = MinibatchRow<'_>> {
         (0..self.rows()).map(|index| self.row(index))
     }
 
@@ -198,7 +198,7 @@ impl Minibatch {
     }
 
     /// Adds a row of another minibatch.
-    pub(crate) fn copy_row(&mut self, row: Row<'_>) {
+    pub(crate) fn copy_row(&mut self, row: MinibatchRow<'_>) {
         self.keys.extend_from_slice(row.keys);
         self.values.extend_from_slice(row.values);
         self.fields.extend_from_slice(row.fields);

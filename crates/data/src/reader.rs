@@ -1,28 +1,29 @@
 //! What is to be read, by whom, and how.
 
-use crate::bad::BadRows;
+use crate::bad_rows::BadRows;
 use crate::batches::Batches;
 use crate::cuts::Layout;
 use crate::idx::{self, IdxPass};
-use crate::input::{Input, failure, files};
-use crate::lines::{Lines, Next};
+use crate::input::{InputFile, failure, files};
+use crate::lines::{Next, TextLines};
 use crate::parquet::{self, ParquetPass, Schema};
-use crate::part::Part;
-use crate::share::{Share, mix};
-use crate::shuffle::{Shuffle, Window};
-use crate::source::{Pass, Source};
+use crate::selection::Selection;
+use crate::share::WorkerShare;
+use crate::shuffle::{Shuffle, ShuffleBuffer};
+use crate::source::{BatchSource, Pass};
 use crate::text::TextPass;
-use crate::{Columns, DataError, FeatureHash, Format, Labels, Minibatch, TextParser};
+use crate::{ColumnRules, DataError, FeatureHash, Format, Labels, Minibatch, TextParser};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use types::mix;
 
 /// How long the beginning of a file is that is looked at before reading.
 const HEAD_BYTES: usize = 1 << 20;
 
 /// How data is to be read.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ReaderSettings {
     /// What the files are.
     pub format: Format,
     /// What their labels are.
@@ -43,7 +44,7 @@ pub struct Settings {
     pub line_limit_bytes: usize,
 }
 
-impl Settings {
+impl ReaderSettings {
     /// One epoch in the files' order, minibatches of 1,000 rows, lines of at most 16 MiB, and nothing skipped.
     #[must_use]
     pub fn new(format: Format, labels: Labels) -> Self {
@@ -64,12 +65,12 @@ impl Settings {
 /// Some files and how to read them. It can be read more than once, and by several workers.
 ///
 /// ```
-/// use data::{Format, Labels, Reader, Settings};
+/// use data::{Format, Labels, DataReader, ReaderSettings};
 ///
 /// # let path = std::env::temp_dir().join(format!("slackwater-doc-{}.libsvm", std::process::id()));
 /// # std::fs::write(&path, "+1 3:1 7:0.5\n-1 7:2\n").unwrap();
 /// # let name = path.to_str().unwrap();
-/// let reader = Reader::open(&[name], Settings::new(Format::LibSvm, Labels::Binary))?;
+/// let reader = DataReader::open(&[name], ReaderSettings::new(Format::LibSvm, Labels::Binary))?;
 /// let mut total = 0.0;
 /// for batch in reader.batches()? {
 ///     for row in batch?.iter() {
@@ -81,12 +82,12 @@ impl Settings {
 /// # Ok::<(), data::DataError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Reader {
+pub struct DataReader {
     files: Arc<[PathBuf]>,
     bytes: u64,
-    settings: Settings,
+    settings: ReaderSettings,
     rows: Rows,
-    part: Part,
+    part: Selection,
     /// Which bytes of its one file a range is, for the progress made in it.
     span: Range<u64>,
     /// The number of the first epoch.
@@ -103,9 +104,9 @@ enum Rows {
     Idx,
 }
 
-impl Reader {
+impl DataReader {
     /// Looks the files up, each named or matched by a pattern (`*`, `**`, `?`, `[a-z]`), and at the columns of the first.
-    pub fn open(patterns: &[impl AsRef<str>], settings: Settings) -> Result<Self, DataError> {
+    pub fn open(patterns: &[impl AsRef<str>], settings: ReaderSettings) -> Result<Self, DataError> {
         for (number, name) in [
             (settings.minibatch_rows, "a minibatch's rows"),
             (settings.line_limit_bytes, "a line's bytes"),
@@ -120,7 +121,7 @@ impl Reader {
         for path in &files {
             bytes += std::fs::metadata(path).map_err(|error| failure(path, 0, error))?.len();
         }
-        let Settings { labels, hash, .. } = settings;
+        let ReaderSettings { labels, hash, .. } = settings;
         let rows = match &settings.format {
             Format::LibSvm => Rows::Text(TextParser::libsvm(labels)),
             Format::LibFfm => Rows::Text(TextParser::libffm(labels)),
@@ -146,7 +147,7 @@ impl Reader {
             bytes,
             settings,
             rows,
-            part: Part::WHOLE,
+            part: Selection::WHOLE,
             span: 0..u64::MAX,
             first_epoch: 0,
             stream: 0,
@@ -155,13 +156,13 @@ impl Reader {
 
     /// The part of worker `rank` of `of`: every row is in exactly one part, the same one for the same seed.
     pub fn for_worker(&self, rank: u32, of: u32) -> Result<Self, DataError> {
-        let part = Part::Dealt(Share::new(rank, of, self.settings.seed)?);
+        let part = Selection::Dealt(WorkerShare::new(rank, of, self.settings.seed)?);
         Ok(Self { part, stream: rank.into(), ..self.clone() })
     }
 
     /// One range of one file, once, as epoch `epoch`. Its order, where rows are shuffled, is that of `stream`.
-    pub(crate) fn for_range(&self, file: usize, part: Part, span: Range<u64>, epoch: u32, stream: u64) -> Self {
-        let settings = Settings { epochs: 1, ..self.settings.clone() };
+    pub(crate) fn for_range(&self, file: usize, part: Selection, span: Range<u64>, epoch: u32, stream: u64) -> Self {
+        let settings = ReaderSettings { epochs: 1, ..self.settings.clone() };
         let (files, bytes) = (Arc::from([self.files[file].clone()]), span.end - span.start);
         Self { files, bytes, settings, rows: self.rows.clone(), part, span, first_epoch: epoch, stream }
     }
@@ -169,12 +170,12 @@ impl Reader {
     /// The same rows; in an epoch, so many malformed lines are skipped before the next is an error.
     ///
     /// ```
-    /// use data::{Format, Labels, Reader, Settings};
+    /// use data::{Format, Labels, DataReader, ReaderSettings};
     ///
     /// # let path = std::env::temp_dir().join(format!("slackwater-allowing-{}.libsvm", std::process::id()));
     /// # std::fs::write(&path, "+1 3:1\nwhat\n-1 7:2\n").unwrap();
     /// # let name = path.to_str().unwrap();
-    /// let reader = Reader::open(&[name], Settings::new(Format::LibSvm, Labels::Binary))?;
+    /// let reader = DataReader::open(&[name], ReaderSettings::new(Format::LibSvm, Labels::Binary))?;
     /// assert!(reader.batches()?.any(|batch| batch.is_err()));
     /// assert!(reader.allowing(1).batches()?.all(|batch| batch.is_ok()));
     /// # std::fs::remove_file(&path).unwrap();
@@ -182,14 +183,14 @@ impl Reader {
     /// ```
     #[must_use]
     pub fn allowing(&self, skip_bad: u64) -> Self {
-        let settings = Settings { skip_bad, ..self.settings.clone() };
+        let settings = ReaderSettings { skip_bad, ..self.settings.clone() };
         Self { settings, ..self.clone() }
     }
 
     /// The same rows once, in the files' order.
     #[must_use]
     pub fn once(&self) -> Self {
-        let settings = Settings { epochs: 1, shuffle: None, ..self.settings.clone() };
+        let settings = ReaderSettings { epochs: 1, shuffle: None, ..self.settings.clone() };
         Self { settings, ..self.clone() }
     }
 
@@ -207,7 +208,7 @@ impl Reader {
 
     /// What each column is, nothing left to be guessed, for files that have columns. Whoever reads other files with these
     /// reads them alike.
-    pub fn columns(&self) -> Result<Option<Columns>, DataError> {
+    pub fn columns(&self) -> Result<Option<ColumnRules>, DataError> {
         let roles = match &self.rows {
             Rows::Text(parser) => parser.columns().cloned(),
             Rows::Parquet(schema) => Some(parquet::check(&self.files[0], schema)?),
@@ -223,7 +224,7 @@ impl Reader {
 
     /// As given.
     #[must_use]
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &ReaderSettings {
         &self.settings
     }
 
@@ -243,8 +244,8 @@ impl Reader {
 
     /// Reads in the caller's thread.
     #[must_use]
-    pub fn source(&self) -> Source {
-        Source::new(self.clone())
+    pub fn source(&self) -> BatchSource {
+        BatchSource::new(self.clone())
     }
 
     pub(crate) fn pass(&self) -> Pass {
@@ -273,7 +274,7 @@ impl Reader {
     pub(crate) fn layout(&self, file: usize, target_bytes: u64) -> Result<Layout, DataError> {
         let path = &self.files[file];
         match &self.rows {
-            Rows::Text(_) if Input::open(path)?.can_leap() => Ok(Layout::Text),
+            Rows::Text(_) if InputFile::open(path)?.can_leap() => Ok(Layout::Text),
             Rows::Text(_) => Ok(Layout::Whole),
             Rows::Parquet(schema) => Ok(Layout::of_groups(parquet::groups(path, schema)?, target_bytes)),
             Rows::Idx => idx::layout(path),
@@ -288,15 +289,15 @@ impl Reader {
         }
     }
 
-    /// The window of rows to shuffle in, another one for each worker and each lease.
-    pub(crate) fn window(&self) -> Option<Window> {
-        self.settings.shuffle.map(|_| Window::new(mix(self.settings.seed ^ mix(self.stream))))
+    /// The buffer that rows are shuffled in, another one for each worker and each lease.
+    pub(crate) fn shuffle_buffer(&self) -> Option<ShuffleBuffer> {
+        self.settings.shuffle.map(|_| ShuffleBuffer::new(mix(self.settings.seed ^ mix(self.stream))))
     }
 }
 
 /// The first lines of a file.
 fn head(path: &Path, line_limit_bytes: usize) -> Result<Vec<u8>, DataError> {
-    let mut lines = Lines::new(Input::open(path)?, line_limit_bytes);
+    let mut lines = TextLines::new(InputFile::open(path)?, line_limit_bytes);
     let mut head = Vec::new();
     while head.len() < HEAD_BYTES {
         match lines.next()? {

@@ -3,6 +3,8 @@
 //! A file is cut into blocks; a row belongs to the block that it starts in, and a block to one worker. A plain file is not
 //! even read where it is another worker's; a compressed one is decompressed throughout, but only its own lines are parsed.
 
+use types::mix;
+
 use crate::DataError;
 
 /// Text is cut into blocks of at least this many bytes: few enough that small files reach every worker.
@@ -16,13 +18,13 @@ pub const BLOCK_ROWS: u64 = 256;
 
 /// One worker's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct WorkerShare {
     rank: u64,
     of: u64,
     seed: u64,
 }
 
-impl Share {
+impl WorkerShare {
     pub fn new(rank: u32, of: u32, seed: u64) -> Result<Self, DataError> {
         if rank >= of {
             let problem = format!("worker {rank} of {of} has no share: workers count from 0");
@@ -57,14 +59,6 @@ impl Share {
     }
 }
 
-/// SplitMix64's finishing step: every bit of the number touches every bit of the result.
-pub fn mix(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,7 +67,7 @@ mod tests {
     fn every_block_is_one_workers_and_none_has_more_than_one_more() {
         for of in 1..6 {
             for seed in 0..3 {
-                let shares: Vec<Share> = (0..of).map(|rank| Share::new(rank, of, seed).unwrap()).collect();
+                let shares: Vec<WorkerShare> = (0..of).map(|rank| WorkerShare::new(rank, of, seed).unwrap()).collect();
                 for file in 0..7 {
                     let mut counts = vec![0u64; of as usize];
                     for block in 0..40 {
@@ -96,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_is_not_there_has_no_share() {
-        let problem = Share::new(3, 3, 0).unwrap_err().to_string();
+        let problem = WorkerShare::new(3, 3, 0).unwrap_err().to_string();
         assert_eq!(problem, "worker 3 of 3 has no share: workers count from 0");
     }
 }

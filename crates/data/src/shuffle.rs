@@ -1,7 +1,9 @@
-//! Rows in another order: a window of some minibatches is filled, and given out as the seed says.
+//! A shuffle buffer: it is filled with the rows of some minibatches, and gives them out in the
+//! order that the seed says.
+
+use types::{SplitMix64, mix};
 
 use crate::Minibatch;
-use crate::share::mix;
 
 /// How rows are put in another order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,36 +12,37 @@ pub struct Shuffle {
     pub minibatches: usize,
 }
 
-/// Rows that wait to be given out.
-pub struct Window {
+/// Rows that wait to be given out in another order.
+pub struct ShuffleBuffer {
     rows: Minibatch,
     /// What has not been given out yet, last first.
     order: Vec<usize>,
     seed: u64,
-    windows: u64,
+    fills: u64,
 }
 
-impl Window {
+impl ShuffleBuffer {
     pub fn new(seed: u64) -> Self {
-        Self { rows: Minibatch::new(), order: Vec::new(), seed, windows: 0 }
+        Self { rows: Minibatch::new(), order: Vec::new(), seed, fills: 0 }
     }
 
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
-    /// Fills the empty window again, in a new order.
+    /// Fills the empty buffer again, in a new order.
     pub fn refill<E>(&mut self, fill: impl FnOnce(&mut Minibatch) -> Result<(), E>) -> Result<(), E> {
         self.rows.clear();
         fill(&mut self.rows)?;
         self.order.clear();
         self.order.extend(0..self.rows.rows());
-        // Fisher and Yates, with a stream of numbers for this window alone.
-        let mut state = mix(self.seed ^ mix(self.windows));
-        self.windows += 1;
+        // Fisher and Yates, with a stream of numbers for this filling alone.
+        let mut stream = SplitMix64::new(mix(self.seed ^ mix(self.fills)));
+        // The stream's first number is left out: the order of a seed never changes.
+        stream.draw();
+        self.fills += 1;
         for last in (1..self.order.len()).rev() {
-            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let chosen = (u128::from(mix(state)) * (last as u128 + 1)) >> 64;
+            let chosen = (u128::from(stream.draw()) * (last as u128 + 1)) >> 64;
             self.order.swap(last, chosen as usize);
         }
         Ok(())

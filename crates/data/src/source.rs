@@ -2,17 +2,17 @@
 
 use crate::idx::IdxPass;
 use crate::parquet::ParquetPass;
-use crate::shuffle::Window;
+use crate::shuffle::ShuffleBuffer;
 use crate::text::TextPass;
-use crate::{DataError, Minibatch, Reader};
+use crate::{DataError, DataReader, Minibatch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Fills minibatches. For a thread that does so by itself, see [`Reader::batches`].
-pub struct Source {
-    reader: Reader,
+/// Fills minibatches. For a thread that does so by itself, see [`DataReader::batches`].
+pub struct BatchSource {
+    reader: DataReader,
     pass: Pass,
-    window: Option<Window>,
+    buffer: Option<ShuffleBuffer>,
     epoch: u32,
     progress: Arc<Counters>,
     /// The last error ended the reading.
@@ -28,7 +28,7 @@ pub(crate) enum Pass {
 
 /// How far a reader has come, all epochs together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct ReadProgress {
     /// Bytes of the files that are behind it, compressed as they are.
     pub bytes: u64,
     /// Bytes of the files, times the epochs.
@@ -51,8 +51,8 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub fn read(&self) -> Progress {
-        Progress {
+    pub fn read(&self) -> ReadProgress {
+        ReadProgress {
             bytes: self.bytes.load(Relaxed),
             bytes_total: self.bytes_total.load(Relaxed),
             rows_read: self.rows_read.load(Relaxed),
@@ -88,13 +88,13 @@ impl Pass {
     }
 }
 
-impl Source {
-    pub(crate) fn new(reader: Reader) -> Self {
+impl BatchSource {
+    pub(crate) fn new(reader: DataReader) -> Self {
         let progress = Counters::default();
         progress.bytes_total.store(reader.bytes() * u64::from(reader.settings().epochs), Relaxed);
         Self {
             pass: reader.pass(),
-            window: reader.window(),
+            buffer: reader.shuffle_buffer(),
             epoch: reader.epochs().start,
             reader,
             progress: Arc::new(progress),
@@ -104,7 +104,7 @@ impl Source {
 
     /// How far the reading has come.
     #[must_use]
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> ReadProgress {
         self.progress.read()
     }
 
@@ -121,14 +121,14 @@ impl Source {
         let limit = self.reader.settings().minibatch_rows;
         while !self.failed && epochs.contains(&self.epoch) {
             let (bytes, bad_rows) = (position(&mut self.pass), self.pass.bad_rows());
-            let filled = match &mut self.window {
+            let filled = match &mut self.buffer {
                 None => self.pass.fill(batch, limit).inspect(|()| {
                     self.progress.rows_read.fetch_add(batch.rows() as u64, Relaxed);
                 }),
-                Some(window) => {
+                Some(buffer) => {
                     let held = self.reader.settings().shuffle.map_or(1, |shuffle| shuffle.minibatches.max(1));
-                    let refilled = if window.is_empty() {
-                        window.refill(|rows| {
+                    let refilled = if buffer.is_empty() {
+                        buffer.refill(|rows| {
                             self.pass.fill(rows, limit.saturating_mul(held))?;
                             self.progress.rows_read.fetch_add(rows.rows() as u64, Relaxed);
                             Ok(())
@@ -136,7 +136,7 @@ impl Source {
                     } else {
                         Ok(())
                     };
-                    window.give(batch, limit);
+                    buffer.give(batch, limit);
                     refilled
                 }
             };

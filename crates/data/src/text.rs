@@ -1,10 +1,10 @@
 //! Rows from files of text, one file after another.
 
-use crate::bad::BadRows;
-use crate::input::Input;
-use crate::lines::{Lines, Next};
-use crate::part::Part;
-use crate::{DataError, Fault, Minibatch, TextParser};
+use crate::bad_rows::BadRows;
+use crate::input::InputFile;
+use crate::lines::{Next, TextLines};
+use crate::selection::Selection;
+use crate::{DataError, Minibatch, RowFault, TextParser};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct TextPass {
     files: Arc<[PathBuf]>,
     parser: TextParser,
-    part: Part,
+    part: Selection,
     line_limit_bytes: usize,
     bad: BadRows,
     /// The number of the file to be opened next.
@@ -24,7 +24,7 @@ pub struct TextPass {
 }
 
 struct OpenFile {
-    lines: Lines,
+    lines: TextLines,
     number: usize,
     block_bytes: u64,
     /// Lines that start here are ours.
@@ -32,7 +32,13 @@ struct OpenFile {
 }
 
 impl TextPass {
-    pub fn new(files: Arc<[PathBuf]>, parser: TextParser, part: Part, line_limit_bytes: usize, bad: BadRows) -> Self {
+    pub fn new(
+        files: Arc<[PathBuf]>,
+        parser: TextParser,
+        part: Selection,
+        line_limit_bytes: usize,
+        bad: BadRows,
+    ) -> Self {
         Self { files, parser, part, line_limit_bytes, bad, next_file: 0, open: None, bytes_before: 0 }
     }
 
@@ -63,9 +69,10 @@ impl TextPass {
     fn open_next(&mut self) -> Result<bool, DataError> {
         let number = self.next_file;
         let Some(path) = self.files.get(number) else { return Ok(false) };
-        let input = Input::open(path)?;
+        let input = InputFile::open(path)?;
         let block_bytes = self.part.block_bytes(input.size());
-        self.open = Some(OpenFile { lines: Lines::new(input, self.line_limit_bytes), number, block_bytes, ours: 0..0 });
+        self.open =
+            Some(OpenFile { lines: TextLines::new(input, self.line_limit_bytes), number, block_bytes, ours: 0..0 });
         self.next_file += 1;
         Ok(true)
     }
@@ -78,7 +85,7 @@ impl OpenFile {
         rows: &mut Minibatch,
         limit: usize,
         parser: &mut TextParser,
-        part: Part,
+        part: Selection,
         bad: &mut BadRows,
         line_limit_bytes: usize,
     ) -> Result<bool, DataError> {
@@ -103,7 +110,7 @@ impl OpenFile {
                 Next::Line(line) => parser.line(line, rows),
                 Next::TooLong => {
                     let expected = format!("a line of at most {line_limit_bytes} bytes");
-                    Err(Fault { column: 1, expected: expected.into(), found: "a longer one".to_owned() })
+                    Err(RowFault { column: 1, expected: expected.into(), found: "a longer one".to_owned() })
                 }
             };
             if let Err(fault) = fault {
@@ -116,7 +123,7 @@ impl OpenFile {
 }
 
 /// A file's first line may be a heading, and may have a mark before it.
-fn first_line(parser: &mut TextParser, line: &[u8], rows: &mut Minibatch) -> Result<(), Fault> {
+fn first_line(parser: &mut TextParser, line: &[u8], rows: &mut Minibatch) -> Result<(), RowFault> {
     let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
     if parser.is_heading(line)? { Ok(()) } else { parser.line(line, rows) }
 }

@@ -1,7 +1,9 @@
 //! Files as a program reads them: compressed, cut, shared among workers, shuffled, malformed.
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
-use data::{AHEAD, ColumnRule, Csv, DataError, FeatureHash, Format, Labels, Minibatch, Reader, Settings, Shuffle};
+use data::{
+    AHEAD, ColumnRule, Csv, DataError, DataReader, FeatureHash, Format, Labels, Minibatch, ReaderSettings, Shuffle,
+};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fmt::Write as _;
@@ -58,14 +60,14 @@ fn text(rows: std::ops::Range<u64>) -> String {
     text
 }
 
-fn settings() -> Settings {
-    let mut settings = Settings::new(Format::LibSvm, Labels::Binary);
+fn settings() -> ReaderSettings {
+    let mut settings = ReaderSettings::new(Format::LibSvm, Labels::Binary);
     settings.minibatch_rows = 64;
     settings
 }
 
 /// The first key of every row, and how many rows each minibatch had.
-fn read(reader: &Reader) -> Result<(Vec<u64>, Vec<usize>), DataError> {
+fn read(reader: &DataReader) -> Result<(Vec<u64>, Vec<usize>), DataError> {
     let (mut names, mut sizes) = (Vec::new(), Vec::new());
     for batch in reader.batches()? {
         let batch = batch?;
@@ -75,8 +77,11 @@ fn read(reader: &Reader) -> Result<(Vec<u64>, Vec<usize>), DataError> {
     Ok((names, sizes))
 }
 
-fn names(file: &str, settings: Settings) -> Result<Vec<u64>, String> {
-    Reader::open(&[file], settings).and_then(|reader| read(&reader)).map(|(names, _)| names).map_err(|e| e.to_string())
+fn names(file: &str, settings: ReaderSettings) -> Result<Vec<u64>, String> {
+    DataReader::open(&[file], settings)
+        .and_then(|reader| read(&reader))
+        .map(|(names, _)| names)
+        .map_err(|e| e.to_string())
 }
 
 #[test]
@@ -98,7 +103,7 @@ fn a_file_is_what_its_first_bytes_say() {
         ("skippable.zst", skippable),
     ] {
         let file = folder.write(name, bytes);
-        let (names, sizes) = read(&Reader::open(&[&file], settings()).unwrap()).unwrap();
+        let (names, sizes) = read(&DataReader::open(&[&file], settings()).unwrap()).unwrap();
         assert_eq!(names, (0..5000).collect::<Vec<_>>(), "{name}");
         assert_eq!(sizes, [vec![64; 78], vec![8]].concat(), "{name}");
     }
@@ -114,7 +119,7 @@ fn files_are_read_in_the_order_given_and_patterns_in_alphabetical_order() {
     std::fs::create_dir(folder.0.join("a-folder")).unwrap();
     let read = |patterns: &[&str]| {
         let patterns: Vec<String> = patterns.iter().map(|pattern| folder.pattern(pattern)).collect();
-        Reader::open(&patterns, settings()).and_then(|reader| read(&reader)).map(|(names, _)| names)
+        DataReader::open(&patterns, settings()).and_then(|reader| read(&reader)).map(|(names, _)| names)
     };
     assert_eq!(read(&["*"]).unwrap(), (0..10).chain(20..40).collect::<Vec<_>>());
     assert_eq!(read(&["c[1]", "[ab]"]).unwrap(), (30..40).chain(0..10).chain(20..30).collect::<Vec<_>>());
@@ -123,7 +128,7 @@ fn files_are_read_in_the_order_given_and_patterns_in_alphabetical_order() {
     let wrong = folder.pattern("a***");
     assert!(read(&["a***"]).unwrap_err().to_string().starts_with(&format!("`{wrong}` is no pattern of files: ")));
     let none: [&str; 0] = [];
-    assert_eq!(Reader::open(&none, settings()).unwrap_err().to_string(), "the number of files cannot be 0");
+    assert_eq!(DataReader::open(&none, settings()).unwrap_err().to_string(), "the number of files cannot be 0");
 }
 
 #[test]
@@ -163,14 +168,16 @@ fn a_malformed_line_is_named_with_file_line_and_column() {
     let text = lines.join("\n");
     for (name, bytes) in [("rows", text.clone().into_bytes()), ("rows.gz", gzip(text.as_bytes()))] {
         let file = folder.write(name, bytes);
-        let allowing = |skip_bad| names(&file, Settings { skip_bad, ..settings() });
+        let allowing = |skip_bad| names(&file, ReaderSettings { skip_bad, ..settings() });
         assert_eq!(allowing(0), Err(format!("{file}:17:12: expected `index:value`, found `abc`")));
         let last = "expected a label of -1, 0 or 1, found `what` (after 2 bad lines that were skipped)";
         assert_eq!(allowing(2), Err(format!("{file}:5000:1: {last}")));
         assert_eq!(allowing(3).unwrap().len(), 4997);
         // A worker that reads only its part of a plain file knows the number of a line, all the same.
         let problems: Vec<String> = (0..8)
-            .filter_map(|rank| read(&Reader::open(&[&file], settings()).unwrap().for_worker(rank, 8).unwrap()).err())
+            .filter_map(|rank| {
+                read(&DataReader::open(&[&file], settings()).unwrap().for_worker(rank, 8).unwrap()).err()
+            })
             .map(|error| error.to_string())
             .collect();
         assert!(problems.iter().all(|problem| problem.contains(": expected ")), "{problems:?}");
@@ -179,7 +186,7 @@ fn a_malformed_line_is_named_with_file_line_and_column() {
         assert!(all.iter().all(|place| [":17:12:", ":4001:6:", ":5000:1:"].contains(place)), "{all:?}");
     }
     let file = folder.write("rows", &text);
-    let reader = Reader::open(&[&file], Settings { skip_bad: 3, epochs: 2, ..settings() }).unwrap();
+    let reader = DataReader::open(&[&file], ReaderSettings { skip_bad: 3, epochs: 2, ..settings() }).unwrap();
     let mut batches = reader.batches().unwrap();
     assert_eq!(batches.by_ref().map(|batch| batch.unwrap().rows()).sum::<usize>(), 2 * 4997);
     let progress = batches.progress();
@@ -200,10 +207,10 @@ fn a_line_past_the_limit_is_malformed_wherever_it_stands() {
             let file = folder.write(name, bytes);
             // Shorter than what is read at a time, and longer.
             for line_limit_bytes in [5_000, 700_000] {
-                let limited = Settings { line_limit_bytes, ..settings() };
+                let limited = ReaderSettings { line_limit_bytes, ..settings() };
                 let expected = format!("expected a line of at most {line_limit_bytes} bytes, found a longer one");
                 assert_eq!(names(&file, limited.clone()), Err(format!("{file}:{place}:1: {expected}")));
-                let skipping = Settings { skip_bad: 1, ..limited };
+                let skipping = ReaderSettings { skip_bad: 1, ..limited };
                 assert_eq!(names(&file, skipping), Ok((0..100).collect()));
             }
             assert_eq!(names(&file, settings()).unwrap().len(), 101);
@@ -229,7 +236,7 @@ fn every_row_is_one_workers_and_the_same_ones_for_the_same_seed() {
         for of in [1, 2, 3, 7] {
             let mut shares = Vec::new();
             for seed in [1, 1, 2] {
-                let reader = Reader::open(&files, Settings { seed, ..settings() }).unwrap();
+                let reader = DataReader::open(&files, ReaderSettings { seed, ..settings() }).unwrap();
                 let parts: Vec<Vec<u64>> =
                     (0..of).map(|rank| read(&reader.for_worker(rank, of).unwrap()).unwrap().0).collect();
                 let mut all = parts.concat();
@@ -250,11 +257,11 @@ fn every_row_is_one_workers_and_the_same_ones_for_the_same_seed() {
 fn epochs_follow_each_other_and_share_no_minibatch() {
     let folder = Folder::new("epochs");
     let file = folder.write("rows", text(0..100));
-    let reader = Reader::open(&[&file], Settings { epochs: 3, ..settings() }).unwrap();
+    let reader = DataReader::open(&[&file], ReaderSettings { epochs: 3, ..settings() }).unwrap();
     let seen: Vec<(u32, usize)> =
         reader.batches().unwrap().map(|batch| batch.map(|batch| (batch.epoch(), batch.rows())).unwrap()).collect();
     assert_eq!(seen, [(0, 64), (0, 36), (1, 64), (1, 36), (2, 64), (2, 36)]);
-    let none = Reader::open(&[&file], Settings { epochs: 0, ..settings() }).unwrap();
+    let none = DataReader::open(&[&file], ReaderSettings { epochs: 0, ..settings() }).unwrap();
     assert_eq!(none.batches().unwrap().count(), 0);
 }
 
@@ -264,7 +271,7 @@ fn a_shuffle_moves_rows_within_its_window_and_loses_none() {
     let file = folder.write("rows", text(0..1000));
     let shuffled = |seed| {
         let shuffle = Some(Shuffle { minibatches: 4 });
-        let reader = Reader::open(&[&file], Settings { seed, shuffle, epochs: 2, ..settings() }).unwrap();
+        let reader = DataReader::open(&[&file], ReaderSettings { seed, shuffle, epochs: 2, ..settings() }).unwrap();
         read(&reader).unwrap()
     };
     let (names, sizes) = shuffled(5);
@@ -282,7 +289,7 @@ fn a_shuffle_moves_rows_within_its_window_and_loses_none() {
     assert_eq!(shuffled(5).0, names);
     assert_ne!(shuffled(6).0, names);
     let shuffle = Some(Shuffle { minibatches: 4 });
-    let mut source = Reader::open(&[&file], Settings { shuffle, ..settings() }).unwrap().source();
+    let mut source = DataReader::open(&[&file], ReaderSettings { shuffle, ..settings() }).unwrap().source();
     source.fill(&mut Minibatch::new()).unwrap();
     assert_eq!((source.progress().rows, source.progress().rows_read), (64, 256));
 }
@@ -291,7 +298,7 @@ fn a_shuffle_moves_rows_within_its_window_and_loses_none() {
 fn reading_ahead_is_bounded() {
     let folder = Folder::new("ahead");
     let file = folder.write("rows", text(0..64 * 200));
-    let mut batches = Reader::open(&[&file], settings()).unwrap().batches().unwrap();
+    let mut batches = DataReader::open(&[&file], settings()).unwrap().batches().unwrap();
     let first = batches.next().unwrap().unwrap();
     // One is received, some wait, and the thread holds one more.
     assert!(batches.progress().rows <= 64 * (AHEAD as u64 + 2));
@@ -307,7 +314,7 @@ fn a_line_that_starts_where_a_block_does_is_nobody_elses() {
     let text: String = (0..8 * 1024).map(|n| format!("+1 {n:08}:1.0\n")).collect();
     assert_eq!(text.len(), 8 * 16 * 1024);
     for bytes in [text.clone().into_bytes(), zstd(text.as_bytes())] {
-        let reader = Reader::open(&[&folder.write("rows", bytes)], settings()).unwrap();
+        let reader = DataReader::open(&[&folder.write("rows", bytes)], settings()).unwrap();
         let parts: Vec<Vec<u64>> = (0..4).map(|rank| read(&reader.for_worker(rank, 4).unwrap()).unwrap().0).collect();
         assert!(parts.iter().all(|part| part.len() == 2 * 1024));
         let mut all = parts.concat();
@@ -320,7 +327,7 @@ fn a_line_that_starts_where_a_block_does_is_nobody_elses() {
 fn a_source_fills_what_it_is_given_in_the_callers_thread() {
     let folder = Folder::new("source");
     let file = folder.write("rows", format!("{}bad\n", text(0..100)));
-    let (mut source, mut batch) = (Reader::open(&[&file], settings()).unwrap().source(), Minibatch::new());
+    let (mut source, mut batch) = (DataReader::open(&[&file], settings()).unwrap().source(), Minibatch::new());
     assert!(source.fill(&mut batch).unwrap());
     assert_eq!(batch.rows(), 64);
     let problem = source.fill(&mut batch).unwrap_err().to_string();
@@ -335,21 +342,21 @@ fn a_heading_is_expected_in_every_file() {
     let first = folder.write("1.csv", "\u{FEFF}y,a\n1,2\n0,3\n");
     let second = folder.write("2.csv", gzip(b"y,a\r\n1,4\r\n"));
     let third = folder.write("3.csv", "a,y\n1,4\n");
-    let settings = Settings::new(Format::Csv(data::Csv::new("y")), Labels::Binary);
-    let mut source = Reader::open(&[&first, &second], settings.clone()).unwrap().source();
+    let settings = ReaderSettings::new(Format::Csv(data::Csv::new("y")), Labels::Binary);
+    let mut source = DataReader::open(&[&first, &second], settings.clone()).unwrap().source();
     let mut batch = Minibatch::new();
     assert!(source.fill(&mut batch).unwrap());
     assert_eq!((batch.labels(), batch.values()), (&[1.0, 0.0, 1.0][..], &[2.0, 3.0, 4.0][..]));
     let problem = names_of_error(&[&first, &third], settings.clone());
     assert_eq!(problem, format!("{third}:1:1: expected the heading `y,a`, as in the first file, found `a,y`"));
-    let wrong = Settings { format: Format::Csv(data::Csv::new("z")), ..settings };
-    let problem = Reader::open(&[&first], wrong).unwrap_err().to_string();
+    let wrong = ReaderSettings { format: Format::Csv(data::Csv::new("z")), ..settings };
+    let problem = DataReader::open(&[&first], wrong).unwrap_err().to_string();
     assert_eq!(problem, format!("{first}: there is no column `z`; there are y, a"));
     assert!(Path::new(&first).exists());
 }
 
-fn names_of_error(files: &[&String], settings: Settings) -> String {
-    read(&Reader::open(files, settings).unwrap()).unwrap_err().to_string()
+fn names_of_error(files: &[&String], settings: ReaderSettings) -> String {
+    read(&DataReader::open(files, settings).unwrap()).unwrap_err().to_string()
 }
 
 #[test]
@@ -361,7 +368,7 @@ fn what_columns_are_is_settled_once_for_other_files_too() {
     let mut csv = Csv::new("y");
     csv.columns.named = vec![("id".to_owned(), ColumnRule::Ignored)];
     let open = |file: &str, csv: &Csv| {
-        Reader::open(&[file], Settings::new(Format::Csv(csv.clone()), Labels::Binary)).expect("it is there")
+        DataReader::open(&[file], ReaderSettings::new(Format::Csv(csv.clone()), Labels::Binary)).expect("it is there")
     };
     let settled = open(&train, &csv).columns().expect("it can be read").expect("CSV has columns");
     let rules: Vec<(&str, ColumnRule)> = settled.named.iter().map(|(name, rule)| (name.as_str(), *rule)).collect();

@@ -4,7 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
 use data::{
-    ColumnRule, Csv, FeatureHash, Format, Header, Labels, Minibatch, Reader, Settings, Weighting, bag_of_words,
+    ColumnRule, Csv, CsvHeader, DataReader, FeatureHash, Format, Labels, Minibatch, ReaderSettings, Weighting,
+    bag_of_words,
 };
 use std::collections::HashSet;
 use std::fs::File;
@@ -32,9 +33,9 @@ struct Counts {
     different: usize,
 }
 
-fn count(files: &[PathBuf], settings: Settings) -> Counts {
+fn count(files: &[PathBuf], settings: ReaderSettings) -> Counts {
     let names: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
-    let reader = Reader::open(&names, settings).unwrap();
+    let reader = DataReader::open(&names, settings).unwrap();
     let mut counts = Counts::default();
     let mut keys = HashSet::new();
     for batch in reader.batches().unwrap() {
@@ -76,7 +77,7 @@ fn libsvm_sets_have_the_rows_and_features_they_are_known_for() {
         ("ipinyou-sample", "test.fm.txt.gz", 21_150, 16 * 21_150, 50, 0),
     ] {
         let Some(folder) = folder(set) else { continue };
-        let counts = count(&[folder.join(file)], Settings::new(Format::LibSvm, Labels::Binary));
+        let counts = count(&[folder.join(file)], ReaderSettings::new(Format::LibSvm, Labels::Binary));
         assert_eq!((counts.rows, counts.positive), (rows, positive), "{file}");
         assert!(features == 0 || counts.features == features, "{file}: {counts:?}");
         assert!(largest == 0 || counts.largest == largest, "{file}: {counts:?}");
@@ -87,7 +88,7 @@ fn libsvm_sets_have_the_rows_and_features_they_are_known_for() {
 fn criteo_has_39_features_a_row() {
     let Some(folder) = folder("criteo-sample") else { return };
     for (file, rows, positive) in [("train.tsv.gz", 7_200, 1_549), ("dev.tsv.gz", 409, 93), ("test.tsv.gz", 391, 86)] {
-        let mut settings = Settings::new(Format::Criteo, Labels::Binary);
+        let mut settings = ReaderSettings::new(Format::Criteo, Labels::Binary);
         settings.hash = FeatureHash::new(0, 18).unwrap();
         let counts = count(&[folder.join(file)], settings);
         assert_eq!((counts.rows, counts.features, counts.positive), (rows, 39 * rows, positive), "{file}");
@@ -101,16 +102,16 @@ fn avazu_has_22_features_a_row_with_and_without_a_heading() {
     let names = "id click hour C1 banner_pos site_id site_domain site_category app_id app_domain app_category device_id \
                  device_ip device_model device_type device_conn_type C14 C15 C16 C17 C18 C19 C20 C21";
     let mut csv = Csv::new("click");
-    csv.header = Header::Names(names.split_whitespace().map(str::to_owned).collect());
+    csv.header = CsvHeader::Names(names.split_whitespace().map(str::to_owned).collect());
     csv.columns.others = ColumnRule::Categorical;
     csv.columns.named = vec![("id".to_owned(), ColumnRule::Ignored)];
-    let settings = Settings::new(Format::Csv(csv.clone()), Labels::Binary);
+    let settings = ReaderSettings::new(Format::Csv(csv.clone()), Labels::Binary);
     let files = ["train.csv.gz", "dev.csv.gz", "test.csv.gz"].map(|file| folder.join(file));
     let counts = count(&files, settings);
     let rows = 8_087 + 480 + 432;
     assert_eq!((counts.rows, counts.features, counts.positive), (rows, 22 * rows, 1_397 + 86 + 80));
-    csv.header = Header::FirstLine;
-    let counts = count(&files[..1], Settings::new(Format::Csv(csv), Labels::Binary));
+    csv.header = CsvHeader::FirstLine;
+    let counts = count(&files[..1], ReaderSettings::new(Format::Csv(csv), Labels::Binary));
     assert_eq!((counts.rows, counts.features, counts.positive), (8_087, 22 * 8_087, 1_397));
 }
 
@@ -119,7 +120,7 @@ fn housing_has_eight_numbers_a_row() {
     let Some(folder) = folder("cal-housing") else { return };
     for (file, features) in [("cal_housing_full.data.gz", 8), ("cal_housing.data.gz", 5)] {
         let csv = Csv::new("medianHouseValue");
-        let counts = count(&[folder.join(file)], Settings::new(Format::Csv(csv), Labels::Real));
+        let counts = count(&[folder.join(file)], ReaderSettings::new(Format::Csv(csv), Labels::Real));
         assert_eq!((counts.rows, counts.features, counts.different), (20_640, features * 20_640, features), "{file}");
     }
 }
@@ -134,9 +135,9 @@ fn newsgroups_are_rows_of_twenty_classes() {
         let mut file = BufWriter::new(File::create(&path).unwrap());
         bag_of_words(&docword, &labels, part, Weighting::Counts, &mut file).unwrap();
         file.flush().unwrap();
-        let mut source = Reader::open(
+        let mut source = DataReader::open(
             &[path.to_str().unwrap()],
-            Settings::new(Format::LibSvm, Labels::Classes { first: 0, count: 20 }),
+            ReaderSettings::new(Format::LibSvm, Labels::Classes { first: 0, count: 20 }),
         )
         .unwrap()
         .source();

@@ -3,6 +3,8 @@
 //! A shuffled order is computed and not stored, forwards and backwards, so that ten million ranges cost nothing. It is part of
 //! what a checkpoint means and never changes.
 
+use types::mix;
+
 /// Rounds of the mix, each of both halves: enough that neighbours land anywhere.
 const ROUNDS: u64 = 4;
 
@@ -122,14 +124,6 @@ impl EpochOrder {
     fn bits(&self, half: u64, step: u64) -> u64 {
         mix(half ^ mix(self.key.wrapping_add(step)))
     }
-}
-
-/// SplitMix64's finishing step: every bit of the number touches every bit of the result.
-fn mix(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

@@ -607,12 +607,12 @@ impl State {
                 Notice::Push { table, on } => {
                     tracing::warn!(table, on = names(&on), "a push waits for workers that are many clocks behind");
                 }
-                Notice::Codec { table, chain, bytes_per_second } => {
+                Notice::Codec { table, pipeline, bytes_per_second } => {
                     let megabytes_per_second = bytes_per_second / 1_000_000;
                     tracing::warn!(
                         table,
                         megabytes_per_second,
-                        "{chain} costs more time than it saves on this link; leave it out, or let auto choose"
+                        "{pipeline} costs more time than it saves on this link; leave it out, or let auto choose"
                     );
                 }
                 Notice::Barrier { on } => tracing::warn!(on = names(&on), "the barrier waits"),

@@ -12,7 +12,7 @@ use shard::{Server, ServerCounts, ServerInput};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::{NodeId, Time};
-use update::Registry;
+use update::Updaters;
 use wire::Outbox;
 use wire::{Control, Frame, Head, Message, Pool, Role};
 
@@ -43,7 +43,7 @@ pub struct ServerSettings {
     /// How it waits.
     pub wait: Wait,
     /// The updaters it knows.
-    pub registry: Registry,
+    pub registry: Updaters,
     /// Where payloads are put.
     pub pool: Pool,
     /// What each shard remembers of key lists, in bytes.
@@ -70,7 +70,7 @@ impl ServerSettings {
             patience: Duration::from_secs(30),
             of_several: false,
             wait: Wait::BLOCKING,
-            registry: Registry::builtin(),
+            registry: Updaters::builtin(),
             pool: Pool::new(),
             list_bytes: shard::LIST_BYTES,
             watch: None,

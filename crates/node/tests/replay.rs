@@ -14,7 +14,7 @@ use types::{
     Bandwidth, Codecs, Combine, Consistency, NodeId, NumberType, PositionRange, Reduce, Setting, TableId, TableSpec,
     UpdaterSpec,
 };
-use update::Registry;
+use update::Updaters;
 use wire::{Keys, Member, Payload, Pool, Role};
 use worker::{Batch, Outcome, PullTarget, RowsOfPush, Values};
 
@@ -207,7 +207,7 @@ where
     };
     run(list_bytes, recorder, place);
     let all: Vec<_> =
-        recordings.into_iter().map(|(node, recording)| (node, replay(recording, &Registry::builtin()))).collect();
+        recordings.into_iter().map(|(node, recording)| (node, replay(recording, &Updaters::builtin()))).collect();
     for (node, replayed) in &all {
         assert_eq!(replayed.first_difference, None, "{node}: {replayed:?}");
     }
@@ -295,7 +295,7 @@ fn nodes() -> impl Iterator<Item = NodeId> {
 }
 
 fn fed_back(path: &Path) -> Result<Replayed, RecordingError> {
-    replay_file(path, &Registry::builtin())
+    replay_file(path, &Updaters::builtin())
 }
 
 #[test]

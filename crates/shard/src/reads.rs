@@ -11,7 +11,7 @@ use types::PARKED_READS;
 use types::{CacheSpec, Clock, PART_BYTES, WorkerId};
 use update::Number;
 use wire::Outbox;
-use wire::{CodecChain, FailedClock, Frame, KeyPart, Message, Payload, PullRefused, Pulled, Refusal, Wants};
+use wire::{CodecPipeline, FailedClock, Frame, KeyPart, Message, Payload, PullRefused, Pulled, Refusal, Wants};
 
 impl<T: Number> Shard<T> {
     /// Answers a read, or parks it until the frontier and the reader's own pushes allow an answer.
@@ -70,15 +70,15 @@ impl<T: Number> Shard<T> {
     }
 
     /// Encodes what is read, where the table has an exact codec for that. What a scan finds goes as it is.
-    fn encode(&mut self, pulled: &mut Pulled) -> CodecChain {
+    fn encode(&mut self, pulled: &mut Pulled) -> CodecPipeline {
         let Some(encoder) = self.encoder.as_mut().filter(|_| pulled.positions.is_empty()) else {
-            return CodecChain::default();
+            return CodecPipeline::default();
         };
         // Exact codecs remember nothing, so it does not matter which rows these are.
-        let encoded = encoder.encode(codec::Rows::List(&[]), pulled.values.bytes());
-        encoded.map_or_else(CodecChain::default, |(bytes, formats)| {
+        let encoded = encoder.encode(codec::BatchRows::List(&[]), pulled.values.bytes());
+        encoded.map_or_else(CodecPipeline::default, |(bytes, formats)| {
             pulled.values = Payload::new(bytes);
-            CodecChain(formats.0)
+            CodecPipeline(formats.0)
         })
     }
 

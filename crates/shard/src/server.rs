@@ -16,7 +16,7 @@ use lease::{Order, Place};
 use serving_lease::Lease;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, NodeId, Plan, ShardId, TableId, TableSpec, Time};
-use update::Registry;
+use update::Updaters;
 use wire::{Acked, Control, Frame, Head, Message, Pool, PullRefused, Refusal, Refused};
 use wire::{Leader, Outbox};
 
@@ -43,7 +43,7 @@ pub struct ServerCounts {
 pub struct Server {
     node: NodeId,
     plan: Plan,
-    registry: Registry,
+    registry: Updaters,
     pool: Pool,
     list_bytes: usize,
     stopwatch: Stopwatch,
@@ -80,7 +80,7 @@ struct Forgetting {
 impl Server {
     /// A server without shards; tables come from the coordinator.
     #[must_use]
-    pub fn new(node: NodeId, plan: Plan, registry: Registry, pool: Pool) -> Self {
+    pub fn new(node: NodeId, plan: Plan, registry: Updaters, pool: Pool) -> Self {
         Self {
             node,
             plan,

@@ -23,7 +23,7 @@ use crate::rows::pending_rows::PendingRows;
 use crate::rows::resolve::NotApplied;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, Combine, Measured, Placed, Plan, PlanNumber, Source, Span, TableId, TableSpec, Time, WorkerId};
-use update::{Number, Registry};
+use update::{Number, Updaters};
 use wire::{
     Acked, FailedClock, Frame, Head, Marker, Message, Pool, Pull, PullRefused, Push, Refreshed, Refusal, ReplicaChunk,
     Replicated, ResendReason, Tune, Waiting, Writes,
@@ -130,7 +130,7 @@ pub struct Terms<'a> {
     /// Who takes part.
     pub plan: &'a Plan,
     /// The updaters there are.
-    pub registry: &'a Registry,
+    pub registry: &'a Updaters,
     /// Where answers are put.
     pub pool: &'a Pool,
     /// What a shard remembers of key lists.
@@ -213,8 +213,8 @@ impl<T: Number> Shard<T> {
         let workers = plan.workers.len();
         let codecs = TableCodecs::of(spec).map_err(|error| RowsError::Codecs(error.to_string()))?;
         let seed = (u64::from(table.0) << 32) | u64::from(placed.shard.0);
-        let exact = codecs.down.chain().filter(|chain| !chain.is_lossy());
-        let exact = exact.filter(|chain| chain.values().is_some() || chain.bytes().is_some());
+        let exact = codecs.down.pipeline().filter(|pipeline| !pipeline.is_lossy());
+        let exact = exact.filter(|pipeline| pipeline.values().is_some() || pipeline.bytes().is_some());
         let width = spec.width as usize;
         Ok(Self {
             placed,
@@ -238,7 +238,7 @@ impl<T: Number> Shard<T> {
             lists: KeyLists::new(terms.list_bytes),
             subscribers: Subscribers::default(),
             delta_log: DeltaLog::new(spec, &codecs, workers, seed, terms.stopwatch),
-            encoder: exact.map(|chain| PayloadEncoder::new(chain, spec.number, width, seed, terms.stopwatch)),
+            encoder: exact.map(|pipeline| PayloadEncoder::new(pipeline, spec.number, width, seed, terms.stopwatch)),
             decoder: PayloadDecoder::default(),
             stopwatch: terms.stopwatch,
             decoded: Meter::default(),

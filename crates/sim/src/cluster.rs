@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt;
 use types::server_lease;
 use types::{Clock, NodeId, Source, Span, TableSpec, Time};
-use update::Registry;
+use update::Updaters;
 use wire::Outbox;
 use wire::{Control, Frame, Head, Message, Pool, Role};
 use worker::{Answer, Worker, WorkerInput, WorkerSettings};
@@ -170,7 +170,7 @@ impl Cluster {
         let settings = WorkerSettings { resend_after: loses.then_some(RESEND_AFTER), ..WorkerSettings::default() };
         let lease = (membership != Membership::Fixed).then_some(server_lease(patience));
         let server =
-            |index| Server::new(NodeId::Server(index), plan.clone(), Registry::builtin(), Pool::new()).leased(lease);
+            |index| Server::new(NodeId::Server(index), plan.clone(), Updaters::builtin(), Pool::new()).leased(lease);
         Self {
             network: Network::new(seed, faults),
             shape,

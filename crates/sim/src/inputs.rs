@@ -3,7 +3,7 @@
 use crate::network::Packed;
 use shard::{Server, ServerInput};
 use types::{NodeId, Plan, WorkerId};
-use update::Registry;
+use update::Updaters;
 use wire::Outbox;
 use wire::{Frame, Pool};
 use worker::{Worker, WorkerInput, WorkerSettings};
@@ -22,7 +22,7 @@ fn drained(out: &mut Outbox) -> Output {
 /// What a fresh server says to these inputs.
 #[must_use]
 pub fn replay_server(node: NodeId, plan: &Plan, inputs: impl IntoIterator<Item = ServerInput>) -> Vec<Output> {
-    let mut server = Server::new(node, plan.clone(), Registry::builtin(), Pool::new());
+    let mut server = Server::new(node, plan.clone(), Updaters::builtin(), Pool::new());
     let mut out = Outbox::new();
     let say = |input: ServerInput| {
         input.apply(&mut server, &mut out);

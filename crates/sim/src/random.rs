@@ -1,5 +1,7 @@
 //! Randomness from a seed alone: xoshiro256** (Blackman and Vigna), its state filled by SplitMix64.
 
+use types::SplitMix64;
+
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub struct Random {
@@ -10,15 +12,8 @@ impl Random {
     /// The stream of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let mut x = seed;
-        let state = std::array::from_fn(|_| {
-            x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mut z = x;
-            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            z ^ (z >> 31)
-        });
-        Self { state }
+        let mut seeds = SplitMix64::new(seed);
+        Self { state: std::array::from_fn(|_| seeds.draw()) }
     }
 
     /// Any number.

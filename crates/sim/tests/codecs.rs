@@ -38,24 +38,25 @@ fn stepping(spec: TableSpec) -> TableSpec {
     spec.combine(Combine::Clock(Reduce::Sum)).cached(50)
 }
 
-fn names(chain: &str) -> Vec<String> {
-    chain.split('+').map(str::to_owned).collect()
+fn names(pipeline: &str) -> Vec<String> {
+    pipeline.split('+').map(str::to_owned).collect()
 }
 
 /// What marks survive exactly, so that a row tells which pushes it holds: every checker applies.
 #[test]
 fn exact_codecs_keep_every_promise() {
-    for (number, chain) in [
+    for (number, pipeline) in [
         (NumberType::I64, "keys"),
         (NumberType::I64, "spelt"),
         (NumberType::I64, "zeros"),
         (NumberType::F64, "keys+zeros+zstd"),
         (NumberType::I64, "lz4"),
     ] {
-        let spec = marked(number).codecs(Codecs::both(names(chain))).cached(50);
+        let spec = marked(number).codecs(Codecs::both(names(pipeline))).cached(50);
         // Lists that are spelt out every time are not known to be forgotten.
-        let faults = Faults { forgetting: if chain == "spelt" { 0.0 } else { Faults::ALL.forgetting }, ..Faults::ALL };
-        for_seeds(&format!("{chain} both ways, {number}"), |seed| {
+        let faults =
+            Faults { forgetting: if pipeline == "spelt" { 0.0 } else { Faults::ALL.forgetting }, ..Faults::ALL };
+        for_seeds(&format!("{pipeline} both ways, {number}"), |seed| {
             let cluster =
                 run(seed, faults, &spec, &Work { nan: if number == NumberType::F64 { 0.1 } else { 0.0 }, ..marks() });
             cluster.check(no_acknowledged_push_lost_or_doubled());
@@ -71,9 +72,9 @@ fn exact_codecs_keep_every_promise() {
 /// Powers of four, one in a row, are sent as they are by these, feedback and all.
 #[test]
 fn lossy_codecs_upward_keep_every_promise() {
-    for chain in ["bf16", "keys+topk=50%", "threshold=0.5+lz4"] {
-        let spec = marked(NumberType::F32).codecs(Codecs::up(names(chain)));
-        for_seeds(&format!("{chain} upward"), |seed| {
+    for pipeline in ["bf16", "keys+topk=50%", "threshold=0.5+lz4"] {
+        let spec = marked(NumberType::F32).codecs(Codecs::up(names(pipeline)));
+        for_seeds(&format!("{pipeline} upward"), |seed| {
             let cluster = run(seed, Faults::ALL, &spec, &Work { nan: 0.1, ..marks() });
             cluster.check(no_acknowledged_push_lost_or_doubled());
             cluster.check(staleness_at_most(1));
@@ -89,10 +90,10 @@ fn lossy_codecs_upward_keep_every_promise() {
 #[test]
 fn rounding_codecs_count_every_push_once() {
     let wide = |consistency| TableSpec::sparse("t", 64).consistency(consistency);
-    for chain in ["f16", "fixed1", "fixed8", "fixed12+zstd", "1bit", "keys+2bit"] {
+    for pipeline in ["f16", "fixed1", "fixed8", "fixed12+zstd", "1bit", "keys+2bit"] {
         for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
-            let spec = wide(Consistency::slack(1)).combine(combine).codecs(Codecs::up(names(chain)));
-            for_seeds(&format!("{chain} upward, {combine:?}"), |seed| {
+            let spec = wide(Consistency::slack(1)).combine(combine).codecs(Codecs::up(names(pipeline)));
+            for_seeds(&format!("{pipeline} upward, {combine:?}"), |seed| {
                 let cluster = run(seed, Faults::ALL, &spec, &ones());
                 cluster.check(pushes_are_counted_once());
                 cluster
@@ -104,10 +105,10 @@ fn rounding_codecs_count_every_push_once() {
 /// Downward, copies grow by steps: they hold exactly the clocks below the one that is reported.
 #[test]
 fn steps_keep_every_promise() {
-    for (chain, slack) in [("bf16", 0), ("keys+bf16+lz4", 1), ("threshold=0.5+zstd", 2)] {
+    for (pipeline, slack) in [("bf16", 0), ("keys+bf16+lz4", 1), ("threshold=0.5+zstd", 2)] {
         let spec = stepping(marked(NumberType::F32).consistency(Consistency::slack(slack)));
-        let spec = spec.codecs(Codecs::both(["keys"]).down(names(chain)));
-        for_seeds(&format!("{chain} downward, slack {slack}"), |seed| {
+        let spec = spec.codecs(Codecs::both(["keys"]).down(names(pipeline)));
+        for_seeds(&format!("{pipeline} downward, slack {slack}"), |seed| {
             let cluster = run(seed, Faults::ALL, &spec, &Work { waits: 0.5, ..marks() });
             cluster.check(no_acknowledged_push_lost_or_doubled());
             cluster.check(staleness_at_most(slack));
@@ -133,19 +134,19 @@ fn steps_survive_small_caches_and_connections_that_break() {
 
 #[test]
 fn rounded_steps_count_every_push_once() {
-    for chain in ["1bit", "2bit", "fixed16"] {
+    for pipeline in ["1bit", "2bit", "fixed16"] {
         let spec = stepping(TableSpec::sparse("t", 64).consistency(Consistency::slack(1)));
-        let spec = spec.codecs(Codecs::both(names(chain)));
+        let spec = spec.codecs(Codecs::both(names(pipeline)));
         // Where few rows are wanted they come whole.
         let steps = std::cell::Cell::new(0);
-        for_seeds(&format!("{chain} both ways"), |seed| {
+        for_seeds(&format!("{pipeline} both ways"), |seed| {
             let cluster = run(seed, Faults::ALL, &spec, &ones());
             cluster.check(pushes_are_counted_once());
             let of = |worker| cluster.worker_counts(worker).steps;
             steps.set(steps.get() + (0..SHAPE.workers).map(of).sum::<u64>());
             cluster
         });
-        assert!(steps.get() > 50, "{chain}: {} steps", steps.get());
+        assert!(steps.get() > 50, "{pipeline}: {} steps", steps.get());
     }
 }
 

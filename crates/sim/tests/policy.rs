@@ -194,7 +194,7 @@ fn frame(from: Source, number: u64, clock: u64) -> Frame {
 #[test]
 fn an_incarnation_that_the_plan_does_not_count_is_refused() {
     let plan = Plan::first(1, vec![Source(1)]);
-    let mut server = Server::new(NodeId::Server(0), plan, update::Registry::builtin(), wire::Pool::new());
+    let mut server = Server::new(NodeId::Server(0), plan, update::Updaters::builtin(), wire::Pool::new());
     let mut out = Outbox::new();
     let add = Control::AddTable { table: TableId(0), spec: TableSpec::dense("t", 2, 1) };
     let head = Head::plain(NodeId::Coordinator, NodeId::Server(0));

@@ -2,7 +2,7 @@
 
 use crate::number::{Real, ratio, store};
 use crate::rows::copy_rows;
-use crate::{Slots, Step, Updater};
+use crate::{Slots, UpdateStep, Updater};
 
 /// n += g², w −= η g / (√n + ε). A row is (w, n).
 pub(crate) struct Adagrad {
@@ -15,7 +15,7 @@ impl<T: Real> Updater<T> for Adagrad {
         width
     }
 
-    fn update(&self, step: &Step, width: usize, row: &mut [T], gradient: &[T]) {
+    fn update(&self, step: &UpdateStep, width: usize, row: &mut [T], gradient: &[T]) {
         let rate = step.rate.unwrap_or(self.rate);
         let (weights, squares) = row.split_at_mut(width);
         for ((weight, squares), gradient) in weights.iter_mut().zip(squares).zip(gradient) {
@@ -27,18 +27,18 @@ impl<T: Real> Updater<T> for Adagrad {
         }
     }
 
-    fn read_rows(&self, _: &Step, width: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
+    fn read_rows(&self, _: &UpdateStep, width: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
         copy_rows(width, 2 * width, slab, slots, out);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::Step;
+    use crate::UpdateStep;
     use crate::testing::{assert_near, trace};
     use types::UpdaterSpec;
 
-    const STEP: Step = Step { rate: None, examples: 1 };
+    const STEP: UpdateStep = UpdateStep { rate: None, examples: 1 };
 
     #[test]
     fn adagrad_follows_the_steps_worked_out_by_hand() {
@@ -52,7 +52,7 @@ mod tests {
             assert_near(&trace(&spec, STEP, 1.0f64, &[3.0, 4.0, 0.0, -12.0]), &expected, 1e-15);
             assert_near(&trace(&spec, STEP, 1.0f32, &[3.0, 4.0, 0.0, -12.0]), &expected, 1e-6);
         }
-        let raised = Step { rate: Some(1.0), ..STEP };
+        let raised = UpdateStep { rate: Some(1.0), ..STEP };
         let spec = UpdaterSpec::Adagrad { rate: 0.5, epsilon: 0.0 };
         assert_near(&trace(&spec, raised, 1.0f64, &[3.0, 4.0]), &[0.0, -0.8], 1e-15);
     }

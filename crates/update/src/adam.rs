@@ -2,7 +2,7 @@
 
 use crate::number::{Real, ratio, store};
 use crate::rows::copy_rows;
-use crate::{Slots, Step, Updater};
+use crate::{Slots, UpdateStep, Updater};
 
 /// m = β₁ m + (1 − β₁) g, v = β₂ v + (1 − β₂) g², w −= η m̂ / (√v̂ + ε). A row is (w, m, v, k).
 ///
@@ -21,7 +21,7 @@ impl<T: Real> Updater<T> for Adam {
         2 * width + 1
     }
 
-    fn update(&self, step: &Step, width: usize, row: &mut [T], gradient: &[T]) {
+    fn update(&self, step: &UpdateStep, width: usize, row: &mut [T], gradient: &[T]) {
         let rate = step.rate.unwrap_or(self.rate);
         let (weights, state) = row.split_at_mut(width);
         let (means, state) = state.split_at_mut(width);
@@ -45,7 +45,7 @@ impl<T: Real> Updater<T> for Adam {
         }
     }
 
-    fn read_rows(&self, _: &Step, width: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
+    fn read_rows(&self, _: &UpdateStep, width: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
         copy_rows(width, 3 * width + 1, slab, slots, out);
     }
 }
@@ -70,7 +70,7 @@ mod tests {
     use crate::testing::{assert_near, trace};
     use types::UpdaterSpec;
 
-    const STEP: Step = Step { rate: None, examples: 1 };
+    const STEP: UpdateStep = UpdateStep { rate: None, examples: 1 };
     const SPEC: UpdaterSpec = UpdaterSpec::Adam { rate: 0.1, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
 
     /// The paper's Algorithm 1 as it is printed.
@@ -101,7 +101,7 @@ mod tests {
             let moved = trace(&SPEC, STEP, 0.0f64, &[gradient])[0];
             assert_near(&[moved], &[-0.1 * gradient.signum()], 1e-5);
         }
-        let raised = Step { rate: Some(0.3), ..STEP };
+        let raised = UpdateStep { rate: Some(0.3), ..STEP };
         assert_near(&trace(&SPEC, raised, 0.0f64, &[5.0]), &[-0.3], 1e-5);
     }
 

@@ -1,7 +1,7 @@
 //! FTRL-proximal: sparse weights computed from sums of gradients (McMahan 2011).
 
 use crate::number::{Real, ratio, store};
-use crate::{Step, Updater};
+use crate::{UpdateStep, Updater};
 
 /// z += g − σ w and n += g², where σ = (√(n + g²) − √n) / α. A row is (z, n): the weights are computed from it.
 ///
@@ -44,7 +44,7 @@ impl Penalties {
 }
 
 impl Ftrl {
-    fn at(&self, step: &Step) -> Penalties {
+    fn at(&self, step: &UpdateStep) -> Penalties {
         let rate = step.rate.unwrap_or(self.rate);
         let t = step.examples as f64;
         Penalties { rate, threshold: t * self.l1, base: self.beta + rate * t * self.l2 }
@@ -56,7 +56,7 @@ impl<T: Real> Updater<T> for Ftrl {
         width
     }
 
-    fn update(&self, step: &Step, width: usize, row: &mut [T], gradient: &[T]) {
+    fn update(&self, step: &UpdateStep, width: usize, row: &mut [T], gradient: &[T]) {
         let penalties = self.at(step);
         let (sums, squares) = row.split_at_mut(width);
         for ((sum, squares), gradient) in sums.iter_mut().zip(squares).zip(gradient) {
@@ -70,7 +70,7 @@ impl<T: Real> Updater<T> for Ftrl {
         }
     }
 
-    fn read(&self, step: &Step, row: &[T], out: &mut [T]) {
+    fn read(&self, step: &UpdateStep, row: &[T], out: &mut [T]) {
         let penalties = self.at(step);
         let (sums, squares) = row.split_at(out.len());
         for ((out, sum), squares) in out.iter_mut().zip(sums).zip(squares) {
@@ -84,8 +84,8 @@ mod tests {
     use super::*;
     use crate::testing::{Random, assert_near};
 
-    fn step(examples: u64) -> Step {
-        Step { rate: None, examples }
+    fn step(examples: u64) -> UpdateStep {
+        UpdateStep { rate: None, examples }
     }
 
     /// The weights after each gradient, one example each, by the updater.
@@ -143,7 +143,7 @@ mod tests {
     fn a_rate_of_zero_reads_as_zero_and_loses_no_gradient() {
         let ftrl = Ftrl { rate: 0.5, beta: 0.0, l1: 0.0, l2: 0.0 };
         let (mut row, mut out) = ([0.0f32; 2], [1.0f32]);
-        let halted = Step { rate: Some(0.0), examples: 1 };
+        let halted = UpdateStep { rate: Some(0.0), examples: 1 };
         ftrl.read(&halted, &row, &mut out);
         assert_eq!(out, [0.0]);
         ftrl.update(&halted, 1, &mut row, &[2.0]);

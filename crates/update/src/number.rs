@@ -1,7 +1,7 @@
 //! The numbers a table can hold, and how formulas in f64 are stored in them.
 
-use crate::registry::{Makers, exact_builtin, real_builtin};
-use crate::{Registry, Updater};
+use crate::updaters::{Makers, exact_builtin, real_builtin};
+use crate::{Updater, Updaters};
 use std::fmt::Debug;
 use types::{NumberType, UpdaterSpec};
 
@@ -37,10 +37,10 @@ pub trait Number: bytemuck::Pod + Send + Sync + PartialEq + PartialOrd + Default
 pub trait Sealed: Sized {
     /// Whether any number of a block is not finite, without saying which.
     fn any_not_finite(block: &[Self]) -> bool;
-    /// The part of the registry that makes updaters of this number.
-    fn makers(registry: &Registry) -> &Makers<Self>;
+    /// The part of the updaters that makes updaters of this number.
+    fn makers(updaters: &Updaters) -> &Makers<Self>;
     /// The same, to add to.
-    fn makers_mut(registry: &mut Registry) -> &mut Makers<Self>;
+    fn makers_mut(updaters: &mut Updaters) -> &mut Makers<Self>;
     /// The built-in updater of this spec, where there is one for this number.
     fn builtin(spec: &UpdaterSpec) -> Option<Box<dyn Updater<Self>>>
     where
@@ -93,11 +93,11 @@ macro_rules! real_number {
                 let carried = block.iter().fold(0, |seen, x| seen | ((x.to_bits() & MAGNITUDE) + EXPONENT_ONE));
                 carried > MAGNITUDE
             }
-            fn makers(registry: &Registry) -> &Makers<Self> {
-                &registry.$makers
+            fn makers(updaters: &Updaters) -> &Makers<Self> {
+                &updaters.$makers
             }
-            fn makers_mut(registry: &mut Registry) -> &mut Makers<Self> {
-                &mut registry.$makers
+            fn makers_mut(updaters: &mut Updaters) -> &mut Makers<Self> {
+                &mut updaters.$makers
             }
             fn builtin(spec: &UpdaterSpec) -> Option<Box<dyn Updater<Self>>> {
                 real_builtin(spec)
@@ -132,11 +132,11 @@ impl Sealed for i64 {
     fn any_not_finite(_: &[Self]) -> bool {
         false
     }
-    fn makers(registry: &Registry) -> &Makers<Self> {
-        &registry.i64
+    fn makers(updaters: &Updaters) -> &Makers<Self> {
+        &updaters.i64
     }
-    fn makers_mut(registry: &mut Registry) -> &mut Makers<Self> {
-        &mut registry.i64
+    fn makers_mut(updaters: &mut Updaters) -> &mut Makers<Self> {
+        &mut updaters.i64
     }
     fn builtin(spec: &UpdaterSpec) -> Option<Box<dyn Updater<Self>>> {
         exact_builtin(spec)

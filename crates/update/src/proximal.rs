@@ -1,7 +1,7 @@
 //! The proximal step for ℓ1: a gradient step scaled by curvature, then a pull towards zero (Li et al., OSDI'14, algorithm 3).
 
 use crate::number::{Real, store};
-use crate::{Step, Updater};
+use crate::{UpdateStep, Updater};
 
 /// A row's first half is weights, its second half stays as it is: it makes room for what is pushed, gradients g of the whole
 /// loss and then as many curvatures u. Each weight becomes
@@ -20,7 +20,7 @@ impl<T: Real> Updater<T> for Proximal {
         0
     }
 
-    fn update(&self, step: &Step, width: usize, row: &mut [T], gradient: &[T]) {
+    fn update(&self, step: &UpdateStep, width: usize, row: &mut [T], gradient: &[T]) {
         let rate = step.rate.unwrap_or(self.rate);
         let weights = &mut row[..width / 2];
         let (gradients, curvatures) = gradient.split_at(width / 2);
@@ -40,7 +40,7 @@ impl<T: Real> Updater<T> for Proximal {
 mod tests {
     use super::*;
 
-    const STEP: Step = Step { rate: None, examples: 0 };
+    const STEP: UpdateStep = UpdateStep { rate: None, examples: 0 };
 
     fn step(row: [f64; 2], g: f64, u: f64) -> [f64; 2] {
         let mut row = row;

@@ -2,7 +2,7 @@
 
 use crate::number::{Real, store};
 use crate::rows::{change_rows, copy_rows};
-use crate::{Number, Slots, Step, Updater, add_into};
+use crate::{Number, Slots, UpdateStep, Updater, add_into};
 
 /// w += g, in the table's own numbers.
 pub(crate) struct Sum;
@@ -12,15 +12,15 @@ impl<T: Number> Updater<T> for Sum {
         0
     }
 
-    fn update(&self, _: &Step, _: usize, row: &mut [T], gradient: &[T]) {
+    fn update(&self, _: &UpdateStep, _: usize, row: &mut [T], gradient: &[T]) {
         add_into(row, gradient);
     }
 
-    fn update_rows(&self, _: &Step, width: usize, slab: &mut [T], slots: Slots<'_>, gradients: &[T]) {
+    fn update_rows(&self, _: &UpdateStep, width: usize, slab: &mut [T], slots: Slots<'_>, gradients: &[T]) {
         change_rows(width, slab, slots, gradients, T::plus);
     }
 
-    fn read_rows(&self, _: &Step, width: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
+    fn read_rows(&self, _: &UpdateStep, width: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
         copy_rows(width, width, slab, slots, out);
     }
 }
@@ -33,15 +33,15 @@ impl<T: Number> Updater<T> for Assign {
         0
     }
 
-    fn update(&self, _: &Step, _: usize, row: &mut [T], gradient: &[T]) {
+    fn update(&self, _: &UpdateStep, _: usize, row: &mut [T], gradient: &[T]) {
         row.copy_from_slice(gradient);
     }
 
-    fn update_rows(&self, _: &Step, width: usize, slab: &mut [T], slots: Slots<'_>, gradients: &[T]) {
+    fn update_rows(&self, _: &UpdateStep, width: usize, slab: &mut [T], slots: Slots<'_>, gradients: &[T]) {
         change_rows(width, slab, slots, gradients, |_, gradient| gradient);
     }
 
-    fn read_rows(&self, _: &Step, width: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
+    fn read_rows(&self, _: &UpdateStep, width: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
         copy_rows(width, width, slab, slots, out);
     }
 }
@@ -53,7 +53,7 @@ pub(crate) struct Sgd {
 
 impl Sgd {
     /// w − η g
-    fn change<T: Real>(&self, step: &Step) -> impl Fn(T, T) -> T {
+    fn change<T: Real>(&self, step: &UpdateStep) -> impl Fn(T, T) -> T {
         let rate = step.rate.unwrap_or(self.rate);
         move |weight, gradient| store(weight.to_f64() - rate * gradient.to_f64())
     }
@@ -64,26 +64,26 @@ impl<T: Real> Updater<T> for Sgd {
         0
     }
 
-    fn update(&self, step: &Step, width: usize, row: &mut [T], gradient: &[T]) {
+    fn update(&self, step: &UpdateStep, width: usize, row: &mut [T], gradient: &[T]) {
         self.update_rows(step, width, row, Slots::Run { first: 0, count: 1 }, gradient);
     }
 
-    fn update_rows(&self, step: &Step, width: usize, slab: &mut [T], slots: Slots<'_>, gradients: &[T]) {
+    fn update_rows(&self, step: &UpdateStep, width: usize, slab: &mut [T], slots: Slots<'_>, gradients: &[T]) {
         change_rows(width, slab, slots, gradients, self.change(step));
     }
 
-    fn read_rows(&self, _: &Step, width: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
+    fn read_rows(&self, _: &UpdateStep, width: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
         copy_rows(width, width, slab, slots, out);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::Step;
+    use crate::UpdateStep;
     use crate::testing::{assert_near, trace};
     use types::UpdaterSpec;
 
-    const STEP: Step = Step { rate: None, examples: 1 };
+    const STEP: UpdateStep = UpdateStep { rate: None, examples: 1 };
 
     #[test]
     fn sum_adds_and_assign_replaces() {
@@ -98,9 +98,9 @@ mod tests {
         let spec = UpdaterSpec::Sgd { rate: 0.1 };
         assert_near(&trace(&spec, STEP, 1.0f64, &[2.0, -4.0]), &[0.8, 1.2], 1e-15);
         assert_near(&trace(&spec, STEP, 1.0f32, &[2.0, -4.0]), &[0.8, 1.2], 1e-7);
-        let halted = Step { rate: Some(0.0), ..STEP };
+        let halted = UpdateStep { rate: Some(0.0), ..STEP };
         assert_eq!(trace(&spec, halted, 1.0f32, &[2.0, -4.0]), [1.0, 1.0]);
-        let raised = Step { rate: Some(1.0), ..STEP };
+        let raised = UpdateStep { rate: Some(1.0), ..STEP };
         assert_eq!(trace(&spec, raised, 1.0f32, &[2.0, -4.0]), [-1.0, 3.0]);
     }
 }

@@ -1,12 +1,12 @@
 //! What the tests of several updaters share, and what all updaters owe alike.
 
-use crate::{ABSENT, Number, Registry, Slots, Step, Updater};
+use crate::{ABSENT, Number, Slots, UpdateStep, Updater, Updaters};
 use proptest::prelude::*;
 use types::UpdaterSpec;
 
 /// What a reader sees of a row of one number that starts as `start`, after each gradient.
-pub(crate) fn trace<T: Number>(spec: &UpdaterSpec, step: Step, start: T, gradients: &[T]) -> Vec<T> {
-    let updater = Registry::builtin().make::<T>(spec).unwrap();
+pub(crate) fn trace<T: Number>(spec: &UpdaterSpec, step: UpdateStep, start: T, gradients: &[T]) -> Vec<T> {
+    let updater = Updaters::builtin().make::<T>(spec).unwrap();
     let mut row = vec![T::ZERO; 1 + updater.state(1)];
     row[0] = start;
     let mut out = [T::ZERO];
@@ -48,7 +48,7 @@ fn real_specs() -> [UpdaterSpec; 7] {
 
 /// Batch calls against a loop over single rows, bit for bit: a run, and a list of every other row backwards.
 fn batches_equal_single_rows<T: Number>(updater: &dyn Updater<T>, width: usize, rows: usize, seed: u64) {
-    let step = Step { rate: None, examples: 5 };
+    let step = UpdateStep { rate: None, examples: 5 };
     let stride = width + updater.state(width);
     let mut random = Random(seed);
     let mut numbers = |count: usize| -> Vec<T> { (0..count).map(|_| T::from_f64(100.0 * random.uniform())).collect() };
@@ -90,19 +90,19 @@ fn batches_equal_single_rows<T: Number>(updater: &dyn Updater<T>, width: usize, 
 proptest! {
     #[test]
     fn every_updater_treats_a_batch_as_its_rows_one_by_one(width in 1usize..9, rows in 0usize..200, seed: u64) {
-        let registry = Registry::builtin();
+        let updaters = Updaters::builtin();
         for spec in real_specs() {
-            batches_equal_single_rows(registry.make::<f32>(&spec).unwrap().as_ref(), width, rows, seed);
-            batches_equal_single_rows(registry.make::<f64>(&spec).unwrap().as_ref(), width, rows, seed);
+            batches_equal_single_rows(updaters.make::<f32>(&spec).unwrap().as_ref(), width, rows, seed);
+            batches_equal_single_rows(updaters.make::<f64>(&spec).unwrap().as_ref(), width, rows, seed);
         }
         for spec in [UpdaterSpec::Sum, UpdaterSpec::Assign] {
-            batches_equal_single_rows(registry.make::<i64>(&spec).unwrap().as_ref(), width, rows, seed);
+            batches_equal_single_rows(updaters.make::<i64>(&spec).unwrap().as_ref(), width, rows, seed);
         }
     }
 
     #[test]
     fn sum_changes_a_row_by_exactly_the_sum_of_what_is_pushed(pushed in prop::collection::vec(any::<i64>(), 1..20)) {
-        let step = Step::default();
+        let step = UpdateStep::default();
         let total = pushed.iter().fold(0i64, |total, &x| total.wrapping_add(x));
         assert_eq!(trace(&UpdaterSpec::Sum, step, 0, &pushed).last(), Some(&total));
         assert_eq!(trace(&UpdaterSpec::Sum, step, 0, &[total]), [total]);
@@ -117,7 +117,7 @@ fn huge_and_zero_gradients_leave_rows_finite<T: Number>() {
     let gradients = [zero, tiny, largest, largest, zero, opposite, opposite, opposite, tiny, zero];
     for spec in &real_specs()[2..] {
         for rate in [None, Some(0.0), Some(10.0)] {
-            let seen = trace(spec, Step { rate, examples: 3 }, zero, &gradients);
+            let seen = trace(spec, UpdateStep { rate, examples: 3 }, zero, &gradients);
             assert_eq!(crate::first_not_finite(&seen), None, "{spec} with rate {rate:?} gave {seen:?}");
         }
     }
@@ -132,6 +132,6 @@ fn huge_and_zero_gradients_leave_every_formula_finite() {
 #[test]
 #[should_panic(expected = "one row of 2 numbers for each slot")]
 fn a_batch_that_does_not_fit_its_slots_is_not_half_applied() {
-    let sum = Registry::builtin().make::<f32>(&UpdaterSpec::Sum).unwrap();
-    sum.update_rows(&Step::default(), 2, &mut [0.0; 8], Slots::List(&[0, 1]), &[1.0; 3]);
+    let sum = Updaters::builtin().make::<f32>(&UpdaterSpec::Sum).unwrap();
+    sum.update_rows(&UpdateStep::default(), 2, &mut [0.0; 8], Slots::List(&[0, 1]), &[1.0; 3]);
 }

@@ -7,15 +7,15 @@ use crate::{ABSENT, Number, Slots};
 ///
 /// ```
 /// use types::UpdaterSpec;
-/// use update::{Registry, Step};
+/// use update::{Updaters, UpdateStep};
 ///
-/// let sgd = Registry::builtin().make::<f32>(&UpdaterSpec::Sgd { rate: 0.5 }).expect("a built-in one");
+/// let sgd = Updaters::builtin().make::<f32>(&UpdaterSpec::Sgd { rate: 0.5 }).expect("a built-in one");
 /// let mut row = [0.0];
-/// sgd.update(&Step { rate: Some(0.1), examples: 32 }, 1, &mut row, &[1.0]);
+/// sgd.update(&UpdateStep { rate: Some(0.1), examples: 32 }, 1, &mut row, &[1.0]);
 /// assert_eq!(row, [-0.1]);                               // the rate that is in force, not the spec's
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Step {
+pub struct UpdateStep {
     /// The learning rate in force, if it was changed since the spec. Finite and not negative.
     pub rate: Option<f64>,
     /// t: all examples this shard has seen, the present ones included.
@@ -26,16 +26,16 @@ pub struct Step {
 ///
 /// A table's rows lie one after another in a slab, each `width` weights followed by the updater's state. An updater
 /// holds settings only: the same rows, step and gradients give the same bits, on every replica and in every replay.
-/// [`Registry`](crate::Registry) shows how to add one.
+/// [`Updaters`](crate::Updaters) shows how to add one.
 ///
 /// ```
-/// use update::{Step, Updater};
+/// use update::{UpdateStep, Updater};
 ///
 /// /// The mean of everything pushed: the state beside a weight counts.
 /// struct Mean;
 /// impl Updater<f64> for Mean {
 ///     fn state(&self, width: usize) -> usize { width }
-///     fn update(&self, _: &Step, width: usize, row: &mut [f64], gradient: &[f64]) {
+///     fn update(&self, _: &UpdateStep, width: usize, row: &mut [f64], gradient: &[f64]) {
 ///         let (weights, counts) = row.split_at_mut(width);
 ///         for ((weight, count), value) in weights.iter_mut().zip(counts).zip(gradient) {
 ///             *count += 1.0;
@@ -46,7 +46,7 @@ pub struct Step {
 ///
 /// let mut row = [0.0, 0.0];
 /// for value in [2.0, 4.0, 6.0] {
-///     Mean.update(&Step::default(), 1, &mut row, &[value]);
+///     Mean.update(&UpdateStep::default(), 1, &mut row, &[value]);
 /// }
 /// assert_eq!(row[0], 4.0);
 /// ```
@@ -55,10 +55,10 @@ pub trait Updater<T: Number>: Send + Sync {
     fn state(&self, width: usize) -> usize;
 
     /// One row: `row` is `width` weights followed by state, `gradient` is `width` finite numbers.
-    fn update(&self, step: &Step, width: usize, row: &mut [T], gradient: &[T]);
+    fn update(&self, step: &UpdateStep, width: usize, row: &mut [T], gradient: &[T]);
 
     /// What a reader sees of a row, weights and state; `out` is as wide as the table.
-    fn read(&self, step: &Step, row: &[T], out: &mut [T]) {
+    fn read(&self, step: &UpdateStep, row: &[T], out: &mut [T]) {
         let _ = step;
         out.copy_from_slice(&row[..out.len()]);
     }
@@ -67,7 +67,7 @@ pub trait Updater<T: Number>: Send + Sync {
     ///
     /// # Panics
     /// If `gradients` is not one row for each slot, or a slot lies outside the slab.
-    fn update_rows(&self, step: &Step, width: usize, slab: &mut [T], slots: Slots<'_>, gradients: &[T]) {
+    fn update_rows(&self, step: &UpdateStep, width: usize, slab: &mut [T], slots: Slots<'_>, gradients: &[T]) {
         check_length(slots, width, gradients.len());
         let stride = width + self.state(width);
         match slots {
@@ -93,7 +93,7 @@ pub trait Updater<T: Number>: Send + Sync {
     ///
     /// # Panics
     /// If `out` is not one row for each slot, or a slot that is not absent lies outside the slab.
-    fn read_rows(&self, step: &Step, width: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
+    fn read_rows(&self, step: &UpdateStep, width: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
         check_length(slots, width, out.len());
         let stride = width + self.state(width);
         match slots {

@@ -14,7 +14,7 @@
 //! | 40–47, 48–55 | identity: source, number |
 //! | 56–63 | clock |
 //! | 64–71 | number of examples |
-//! | 72–79 | codec chain |
+//! | 72–79 | codec pipeline |
 //! | 80–87 | check over the 80 bytes above and the body |
 //!
 //! Integers are little-endian. The body is at most [`MAX_BODY_BYTES`] long, a payload at most one part.
@@ -35,7 +35,7 @@ const CHECKED: usize = 80;
 
 /// The codecs a payload went through, in order; zero means none follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CodecChain(pub [u8; 8]);
+pub struct CodecPipeline(pub [u8; 8]);
 
 /// Which stage of its route a frame is in: 0 is the way from a worker to a shard and back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct Head {
     /// How many examples the shard has not yet been told of.
     pub examples: u64,
     /// What the payloads went through.
-    pub codecs: CodecChain,
+    pub codecs: CodecPipeline,
     /// The stage of the route.
     pub stage: Stage,
 }
@@ -76,7 +76,7 @@ impl Head {
             number: 0,
             clock: Clock(0),
             examples: 0,
-            codecs: CodecChain::default(),
+            codecs: CodecPipeline::default(),
             stage: Stage::default(),
         }
     }
@@ -241,7 +241,7 @@ pub fn decode(header: &Header, body: &[u8], payloads: [Payload; 2]) -> Result<Fr
         number: header.word(48),
         clock: Clock(header.word(56)),
         examples: header.word(64),
-        codecs: CodecChain(codecs),
+        codecs: CodecPipeline(codecs),
         stage: Stage(header.bytes[7]),
     };
     let message = Message::get(header.bytes[6], body, payloads)?;

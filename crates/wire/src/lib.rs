@@ -23,7 +23,7 @@ pub use field::{Field, Reader};
 #[doc(hidden)]
 pub use frame::seal;
 pub use frame::{
-    CodecChain, Frame, HEADER_BYTES, Head, Header, MAX_BODY_BYTES, Stage, VERSION, WireError, decode, encode,
+    CodecPipeline, Frame, HEADER_BYTES, Head, Header, MAX_BODY_BYTES, Stage, VERSION, WireError, decode, encode,
 };
 pub use keys::{KeyError, KeyPart, Keys, Signature, Slice};
 pub use leader::Leader;

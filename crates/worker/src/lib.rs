@@ -20,7 +20,7 @@ mod tasks;
 mod ticket;
 
 use cache::AnyCache;
-use codec::{Choice, Meter, PayloadDecoder, Share, Stopwatch, TableCodecs};
+use codec::{CodecChoice, Meter, PayloadDecoder, Percentage, Stopwatch, TableCodecs};
 use delta_cache::Copies;
 pub use input::{Answer, Lists, RowsOfPush, WorkerInput};
 use lease::LeaseId;
@@ -178,9 +178,9 @@ struct Table {
     /// Where shards send steps instead of rows.
     copies: Option<Copies>,
     /// Whether they are asked to: where the link decides, only if it is slow.
-    steps: Choice,
+    steps: CodecChoice,
     /// The share of pulls that older copies may answer, and how many pulls there were.
-    skips: Option<Share>,
+    skips: Option<Percentage>,
     pulls: u64,
     /// How often in a row steps would have taken more than the rows, and until which pull whole rows are asked for at once.
     declined: u32,
@@ -368,7 +368,7 @@ impl Worker {
         let with_codecs = self.tables.values().filter(|table| table.spec.codecs != types::Codecs::default());
         let used = with_codecs.map(|table| CodecUse {
             table: table.spec.name.clone(),
-            up: table.upward.chain().to_string(),
+            up: table.upward.pipeline().to_string(),
             upward: table.upward.meter(),
             downward: table.decoded,
             dropped_rows: table.upward.dropped_rows(),
@@ -393,11 +393,11 @@ impl Worker {
             table.upward.follow(rate);
             let key_form = table.upward.key_form();
             table.links.iter_mut().for_each(|link| link.key_form = key_form);
-            let chain = table.upward.chain();
+            let pipeline = table.upward.pipeline();
             let may_warn = !table.upward.is_auto() && !table.upward.warned;
-            if may_warn && Cost::does_not_pay(chain, &table.upward.meter(), rate) {
-                let (name, chain) = (table.spec.name.clone(), chain.to_string());
-                self.notices.push(Notice::Codec { table: name, chain, bytes_per_second: rate as u64 });
+            if may_warn && Cost::does_not_pay(pipeline, &table.upward.meter(), rate) {
+                let (name, pipeline) = (table.spec.name.clone(), pipeline.to_string());
+                self.notices.push(Notice::Codec { table: name, pipeline, bytes_per_second: rate as u64 });
                 table.upward.warned = true;
             }
         }
@@ -495,7 +495,7 @@ impl Table {
         let upward = Upward::new(&spec, &codecs, source.0 ^ (u64::from(id.0) << 48), stopwatch);
         links.iter_mut().for_each(|link| link.key_form = upward.key_form());
         Self {
-            skips: codecs.up.chain().and_then(codec::Chain::skips),
+            skips: codecs.up.pipeline().and_then(codec::Pipeline::skips),
             steps: codecs.down,
             spec,
             links,
@@ -518,8 +518,8 @@ impl Table {
         let shards = self.links.len();
         self.cache.get_or_insert_with(|| cache::make(&self.spec, max_rows, shards));
         let lossy = match &self.steps {
-            Choice::Chain(chain) => chain.is_lossy(),
-            Choice::Auto => TableCodecs::can_step(&self.spec),
+            CodecChoice::Pipeline(pipeline) => pipeline.is_lossy(),
+            CodecChoice::Auto => TableCodecs::can_step(&self.spec),
         };
         if lossy {
             self.copies.get_or_insert_with(|| Copies::new(&self.spec, max_rows, shards));
@@ -530,7 +530,7 @@ impl Table {
     fn follows_steps(&self) -> bool {
         self.copies.is_some()
             && self.pulls >= self.whole_until
-            && (self.steps != Choice::Auto || self.upward.chain().is_lossy())
+            && (self.steps != CodecChoice::Auto || self.upward.pipeline().is_lossy())
     }
 
     /// Steps took more than the rows that were wanted, or did not. Where they do again and again, as with few rows of many, they

@@ -1,6 +1,6 @@
 //! How fast the way to the servers is, as acknowledgements show, and which codecs pay at that rate.
 
-use codec::{Chain, Meter, ValueCodec};
+use codec::{Meter, Pipeline, ValueCodec};
 use std::collections::VecDeque;
 use types::{NumberType, TableSpec, Time};
 
@@ -75,10 +75,10 @@ const MEASURED_BYTES: u64 = 4 << 20;
 const BETTER: f64 = 0.8;
 
 impl Cost {
-    /// Of `chain` at this rate. The processor times are those of decision 13; the factors for what is left out are
-    /// judgements, on the careful side.
-    pub fn of(chain: &Chain, bytes_per_second: f64) -> f64 {
-        let (share, processor, longer) = match chain.values() {
+    /// Of `pipeline` at this rate. The processor times are those of decision 13; the factors for
+    /// what is left out are judgements, on the careful side.
+    pub fn of(pipeline: &Pipeline, bytes_per_second: f64) -> f64 {
+        let (share, processor, longer) = match pipeline.values() {
             None => (1.0, 0.0, 1.0),
             Some(ValueCodec::Bf16 | ValueCodec::F16) => (0.5, 0.2e-3, 1.1),
             Some(ValueCodec::Fixed(bits)) => (f64::from(bits.get()) / 32.0 + 0.003, 0.5e-3, 1.2),
@@ -87,20 +87,21 @@ impl Cost {
             Some(ValueCodec::TopK(kept)) => (kept.percent() / 100.0 * 1.3, 0.6e-3, 1.5),
             Some(ValueCodec::Threshold(_) | ValueCodec::Zeros) => (0.5, 0.3e-3, 1.0),
         };
-        let compressing = if chain.bytes().is_some() { 2e-3 } else { 0.0 };
+        let compressing = if pipeline.bytes().is_some() { 2e-3 } else { 0.0 };
         (share * 1e6 / bytes_per_second + processor + compressing) * longer
     }
 
-    /// The best chain for a table at this rate; the one in use, unless another is clearly better.
-    pub fn best(bytes_per_second: f64, spec: &TableSpec, in_use: &Chain) -> Chain {
+    /// The best pipeline for a table at this rate; the one in use, unless another is clearly
+    /// better.
+    pub fn best(bytes_per_second: f64, spec: &TableSpec, in_use: &Pipeline) -> Pipeline {
         let mut candidates = vec![&[][..]];
         if spec.number == NumberType::F32 && bytes_per_second < FAST {
             // Feedback only where what comes late counts as if it had come in time.
             candidates.extend([&["keys", "bf16"][..], &["keys", "fixed8"], &["keys", "1bit"]]);
         }
-        let chains = candidates.into_iter().filter_map(|names| Chain::parse(names.iter().copied()).ok());
-        let fits = |chain: &Chain| matches!(chain.check(spec.number, &spec.updater), Ok(None));
-        let best = chains
+        let pipelines = candidates.into_iter().filter_map(|names| Pipeline::parse(names.iter().copied()).ok());
+        let fits = |pipeline: &Pipeline| matches!(pipeline.check(spec.number, &spec.updater), Ok(None));
+        let best = pipelines
             .filter(fits)
             .min_by(|a, b| Self::of(a, bytes_per_second).total_cmp(&Self::of(b, bytes_per_second)))
             .unwrap_or_default();
@@ -109,13 +110,15 @@ impl Cost {
         if clearly || !usable { best } else { in_use.clone() }
     }
 
-    /// Whether a chain that was asked for takes longer than sending everything as it is: by what it is known to cost, or by what it
-    /// has cost so far. For people alone: nothing that is sent depends on it.
-    pub fn does_not_pay(chain: &Chain, meter: &Meter, bytes_per_second: f64) -> bool {
+    /// Whether a pipeline that was asked for takes longer than sending everything as it is: by what
+    /// it is known to cost, or by what it has cost so far. For people alone: nothing that is sent
+    /// depends on it.
+    pub fn does_not_pay(pipeline: &Pipeline, meter: &Meter, bytes_per_second: f64) -> bool {
         let (saved, spent) = (meter.bytes_in.saturating_sub(meter.bytes_out), meter.encode_ns);
         let measured = meter.bytes_in > MEASURED_BYTES && spent as f64 / 1e9 > saved as f64 / bytes_per_second;
         measured
-            || chain.is_lossy() && Self::of(chain, bytes_per_second) > Self::of(&Chain::default(), bytes_per_second)
+            || pipeline.is_lossy()
+                && Self::of(pipeline, bytes_per_second) > Self::of(&Pipeline::default(), bytes_per_second)
     }
 }
 
@@ -177,7 +180,7 @@ mod tests {
     fn what_pays_by_rate_and_updater() {
         let sgd = TableSpec::dense("t", 10, 100).updater(UpdaterSpec::Sgd { rate: 0.1 });
         let adagrad = sgd.clone().updater(UpdaterSpec::Adagrad { rate: 0.1, epsilon: 1e-8 });
-        let none = Chain::default();
+        let none = Pipeline::default();
         // (bytes a second, with a linear updater, with another)
         for (rate, linear, other) in [
             (12.5e6, "keys, 1bit", "keys, fixed8"),
@@ -191,14 +194,14 @@ mod tests {
         }
         let i64s = TableSpec::dense("t", 10, 100).number(NumberType::I64);
         assert_eq!(Cost::best(1e6, &i64s, &none), none);
-        let one_bit = Chain::parse(["keys", "1bit"]).expect("a chain");
+        let one_bit = Pipeline::parse(["keys", "1bit"]).expect("a pipeline");
         assert_eq!(Cost::best(12.5e6, &sgd, &one_bit), one_bit, "what is in use stays");
         assert_eq!(Cost::best(5e9, &sgd, &one_bit), none, "a link that turns out fast");
     }
 
     #[test]
     fn what_does_not_pay_is_known() {
-        let chain = |name| Chain::parse([name]).expect("a chain");
+        let pipeline = |name| Pipeline::parse([name]).expect("a pipeline");
         for (name, rate, expected) in [
             ("1bit", 12.5e6, false),
             ("1bit", 5e9, true),
@@ -206,13 +209,13 @@ mod tests {
             ("lz4", 5e9, false),
             ("bf16", 1e8, false),
         ] {
-            assert_eq!(Cost::does_not_pay(&chain(name), &Meter::default(), rate), expected, "{name} at {rate}");
+            assert_eq!(Cost::does_not_pay(&pipeline(name), &Meter::default(), rate), expected, "{name} at {rate}");
         }
         // Half the bytes at 10 MB/s: five megabytes in half a second.
         for (seconds, expected) in [(0.1, false), (1.0, true)] {
             let mut meter = Meter::default();
             meter.encoded(10_000_000, 5_000_000, (seconds * 1e9) as u64);
-            assert_eq!(Cost::does_not_pay(&chain("zstd=19"), &meter, 10e6), expected, "{seconds} s");
+            assert_eq!(Cost::does_not_pay(&pipeline("zstd=19"), &meter, 10e6), expected, "{seconds} s");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! What a worker pushes to one table, encoded: by the chain that its spec names, or by whatever the link makes worth while.
+//! What a worker pushes to one table, encoded: by the pipeline that its spec names, or by whatever
+//! the link makes worth while.
 
 use super::cache::positions;
 use super::link_rate::Cost;
-use codec::{Chain, Choice, Formats, Meter, PayloadDecoder, PayloadEncoder, Rows, Stopwatch, TableCodecs};
+use codec::{BatchRows, CodecChoice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Stopwatch, TableCodecs};
 use types::{Position, TableSpec};
 use update::first_not_finite;
 use wire::{KeyPart, Payload, Slice};
@@ -50,11 +51,11 @@ const PROBE: u64 = 1024;
 /// A table's codecs on their way up.
 pub struct Upward {
     spec: TableSpec,
-    choice: Choice,
+    choice: CodecChoice,
     seed: u64,
     stopwatch: Stopwatch,
     /// What is in use now.
-    chain: Chain,
+    pipeline: Pipeline,
     encoder: Option<PayloadEncoder>,
     /// What was in use before: it may owe something.
     owing: Option<PayloadEncoder>,
@@ -69,13 +70,13 @@ pub struct Upward {
 
 impl Upward {
     pub fn new(spec: &TableSpec, codecs: &TableCodecs, seed: u64, stopwatch: Stopwatch) -> Self {
-        let chain = codecs.up.chain().cloned().unwrap_or_default();
+        let pipeline = codecs.up.pipeline().cloned().unwrap_or_default();
         let mut upward = Self {
             spec: spec.clone(),
             choice: codecs.up.clone(),
             seed,
             stopwatch,
-            chain: Chain::default(),
+            pipeline: Pipeline::default(),
             encoder: None,
             owing: None,
             spent: Meter::default(),
@@ -83,22 +84,22 @@ impl Upward {
             parts: 0,
             warned: false,
         };
-        upward.use_chain(chain);
+        upward.use_pipeline(pipeline);
         upward
     }
 
     /// What is in use now.
-    pub fn chain(&self) -> &Chain {
-        &self.chain
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
     }
 
     /// Whether the link decides.
     pub fn is_auto(&self) -> bool {
-        self.choice == Choice::Auto
+        self.choice == CodecChoice::Auto
     }
 
     pub fn key_form(&self) -> KeyForm {
-        match (self.chain.spells_keys(), self.chain.shortens_keys()) {
+        match (self.pipeline.spells_keys(), self.pipeline.shortens_keys()) {
             (true, _) => KeyForm::Spelt,
             (_, true) => KeyForm::Packed,
             _ => KeyForm::Plain,
@@ -121,14 +122,14 @@ impl Upward {
     /// What has still to be sent, in runs that may name a row more than once.
     pub fn owed(&self) -> Vec<codec::ResidualRun> {
         let encoders = self.encoder.iter().chain(&self.owing).filter_map(PayloadEncoder::value_encoder);
-        encoders.filter_map(codec::ValueEncoder::residuals).flat_map(codec::Residuals::export).collect()
+        encoders.filter_map(codec::ValueEncoder::residuals).flat_map(codec::RowResiduals::export).collect()
     }
 
     /// Encodes nothing from now on. Returns what has still to be sent, as [`owed`](Self::owed) does.
     pub fn stop(&mut self) -> Vec<codec::ResidualRun> {
         let owed = self.owed();
-        self.choice = Choice::Chain(Chain::default());
-        self.chain = Chain::default();
+        self.choice = CodecChoice::Pipeline(Pipeline::default());
+        self.pipeline = Pipeline::default();
         let encoders = self.encoder.take().into_iter().chain(self.owing.take());
         encoders.for_each(|encoder| self.spent.add(encoder.meter()));
         owed
@@ -139,26 +140,27 @@ impl Upward {
         if !self.is_auto() {
             return;
         }
-        let best = Cost::best(bytes_per_second, &self.spec, &self.chain);
-        if best != self.chain {
-            self.use_chain(best);
+        let best = Cost::best(bytes_per_second, &self.spec, &self.pipeline);
+        if best != self.pipeline {
+            self.use_pipeline(best);
         }
     }
 
-    fn use_chain(&mut self, chain: Chain) {
-        let works = chain.values().is_some() || chain.bytes().is_some();
+    fn use_pipeline(&mut self, pipeline: Pipeline) {
+        let works = pipeline.values().is_some() || pipeline.bytes().is_some();
         let (number, width) = (self.spec.number, self.spec.width as usize);
-        let new = works.then(|| PayloadEncoder::new(&chain, number, width, self.seed, self.stopwatch));
+        let new = works.then(|| PayloadEncoder::new(&pipeline, number, width, self.seed, self.stopwatch));
         if let Some(old) = std::mem::replace(&mut self.encoder, new) {
             if self.owing.is_some() && !keeps_residuals(&old) {
                 self.spent.add(old.meter());
-                self.chain = chain;
+                self.pipeline = pipeline;
                 return;
             }
             // Two changes in a row: what the first one owes goes along with the second.
             if let Some(older) = self.owing.replace(old) {
                 self.spent.add(older.meter());
-                let owed = older.value_encoder().and_then(|encoder| encoder.residuals()).map(codec::Residuals::export);
+                let owed =
+                    older.value_encoder().and_then(|encoder| encoder.residuals()).map(codec::RowResiduals::export);
                 let residuals = self.owing.as_mut().and_then(PayloadEncoder::value_encoder_mut);
                 if let (Some(owed), Some(residuals)) = (owed, residuals.and_then(|encoder| encoder.residuals_mut())) {
                     // Exported by a residual of the same width: it fits.
@@ -166,14 +168,14 @@ impl Upward {
                 }
             }
         }
-        self.chain = chain;
+        self.pipeline = pipeline;
     }
 
     /// Encodes one part. What is not finite goes as it is, for the shard to refuse and to name.
     pub fn encode(&mut self, keys: &Slice, values: Payload) -> Encoded {
         let plain = |values| Encoded { values, formats: Formats::default() };
         let is_finite = match values.numbers::<f32>() {
-            Some(numbers) if self.chain.is_lossy() || self.owing.is_some() => first_not_finite(numbers).is_none(),
+            Some(numbers) if self.pipeline.is_lossy() || self.owing.is_some() => first_not_finite(numbers).is_none(),
             _ => true,
         };
         if !is_finite || (self.encoder.is_none() && self.owing.is_none()) {
@@ -183,7 +185,7 @@ impl Upward {
         let owed = self.owing.as_mut().and_then(|owing| owing.with_owed(rows, values.bytes()));
         let values = owed.map_or(values, Payload::new);
         self.parts += 1;
-        let probes = self.choice == Choice::Auto && self.parts.is_multiple_of(PROBE);
+        let probes = self.choice == CodecChoice::Auto && self.parts.is_multiple_of(PROBE);
         let Some(encoder) = &mut self.encoder else { return plain(values) };
         if probes {
             return plain(encoder.with_owed(rows, values.bytes()).map_or(values, Payload::new));
@@ -198,7 +200,7 @@ impl Upward {
     pub fn forget(&mut self, keys: &Slice) {
         let encoders = self.encoder.iter_mut().chain(&mut self.owing).filter_map(PayloadEncoder::value_encoder_mut);
         for residuals in encoders.filter_map(codec::ValueEncoder::residuals_mut).filter(|owed| owed.rows() > 0) {
-            residuals.with(Rows::List(&positions(keys)), |owed| owed.fill(0.0));
+            residuals.with(BatchRows::List(&positions(keys)), |owed| owed.fill(0.0));
         }
     }
 
@@ -217,10 +219,10 @@ fn keeps_residuals(encoder: &PayloadEncoder) -> bool {
 }
 
 /// The rows of a part, as residuals are kept by.
-fn rows_of(keys: &Slice) -> Rows<'_> {
+fn rows_of(keys: &Slice) -> BatchRows<'_> {
     match keys.sorted() {
-        Some(positions) => Rows::List(positions),
-        None if keys.is_empty() => Rows::Run { first: Position(0), count: 0 },
-        None => Rows::Run { first: keys.position(0), count: keys.len() },
+        Some(positions) => BatchRows::List(positions),
+        None if keys.is_empty() => BatchRows::Run { first: Position(0), count: 0 },
+        None => BatchRows::Run { first: keys.position(0), count: keys.len() },
     }
 }

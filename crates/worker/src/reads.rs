@@ -4,7 +4,7 @@ use super::delta_cache::Answer;
 use super::stream::{ReadKeys, Reading};
 use super::ticket::PendingRead;
 use super::{PullTarget, ShardLink, Table, Ticket, Worker, touch};
-use codec::Share;
+use codec::Percentage;
 use types::{Clock, Combine, Consistency, NumberType, PositionRange, Source, TableId, TableSpec, Time};
 use wire::Outbox;
 use wire::{Bits, Keys, Wants};
@@ -178,7 +178,7 @@ impl Table {
 }
 
 /// Whether this pull is one of the share that older copies may answer: a draw of its own for each.
-fn skips(source: Source, pull: u64, share: Share) -> bool {
+fn skips(source: Source, pull: u64, share: Percentage) -> bool {
     let mut bits = source.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ pull.wrapping_mul(0xD1B5_4A32_D192_ED03);
     bits = (bits ^ (bits >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
     bits ^= bits >> 32;

@@ -2,12 +2,12 @@
 
 use super::Ticket;
 use super::push_codec::KeyForm;
-use codec::{Format, Formats, Signatures};
+use codec::{Formats, PayloadFormat, Signatures};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::READS_AT_ONCE;
 use types::{Clock, NodeId, NumberType, Placed, Setting, TableId};
 use wire::{
-    CodecChain, Frame, HEADER_BYTES, Head, KeyPart, Marker, Message, Payload, Pull, Push, Signature, Slice, Tune,
+    CodecPipeline, Frame, HEADER_BYTES, Head, KeyPart, Marker, Message, Payload, Pull, Push, Signature, Slice, Tune,
     Wants, Writes,
 };
 
@@ -302,7 +302,7 @@ impl ShardLink {
             ItemKind::Push { keys, values, formats, writes, .. } => {
                 let none = KeyPart::Run { first: self.placed.range.first, count: 0 };
                 let keys = if keys.is_empty() { none } else { self.key_part(keys) };
-                head.codecs = chain_of(&keys, *formats);
+                head.codecs = pipeline_of(&keys, *formats);
                 let (number, writes, values) = (self.number, *writes, values.clone());
                 Message::Push(Push { table, shard, settled, number, writes, keys, values })
             }
@@ -356,7 +356,7 @@ impl ShardLink {
             // The shard is to name its rows, and may know no more of a list than where they lie.
             ReadKeys::Kept { keys, .. } => self.key_form.in_full(keys),
         };
-        head.codecs = chain_of(&keys, Formats::default());
+        head.codecs = pipeline_of(&keys, Formats::default());
         let pull = Pull {
             table: self.table,
             shard: self.placed.shard,
@@ -399,13 +399,16 @@ impl ShardLink {
 }
 
 /// What the head says that payloads went through.
-fn chain_of(keys: &KeyPart, values: Formats) -> CodecChain {
-    let mut chain =
-        if let KeyPart::Packed { .. } = keys { Formats::default().then(Format::Keys) } else { Formats::default() };
+fn pipeline_of(keys: &KeyPart, values: Formats) -> CodecPipeline {
+    let mut pipeline = if let KeyPart::Packed { .. } = keys {
+        Formats::default().then(PayloadFormat::Keys)
+    } else {
+        Formats::default()
+    };
     for id in values.0.into_iter().take_while(|id| *id != 0) {
-        if let Some(format) = Format::from_id(id) {
-            chain = chain.then(format);
+        if let Some(format) = PayloadFormat::from_id(id) {
+            pipeline = pipeline.then(format);
         }
     }
-    CodecChain(chain.0)
+    CodecPipeline(pipeline.0)
 }

@@ -175,7 +175,7 @@ pub enum Notice {
         /// The table's name.
         table: String,
         /// The codecs.
-        chain: String,
+        pipeline: String,
         /// What was measured of the link.
         bytes_per_second: u64,
     },

@@ -1,12 +1,12 @@
 //! What a worker pushes and pulls of each block of features: all of them, or those that the shards call active.
 
-use super::columns::Columns;
+use super::columns::ExampleColumns;
 use slackwater::{Active, Error, Keys, Table, Ticket};
 use std::sync::Arc;
 
 /// Features of a block, cheap to clone.
 #[derive(Clone)]
-pub struct Part {
+pub struct BlockFeatures {
     /// Their keys in the table's order.
     pub keys: Keys,
     /// The column of each key.
@@ -25,26 +25,26 @@ pub enum Take {
 /// The blocks of a table.
 pub struct Blocks<'a> {
     table: &'a Table<f32>,
-    all: Vec<Part>,
+    all: Vec<BlockFeatures>,
     /// Of each block, as far as it is known.
-    active: Vec<Part>,
+    active: Vec<BlockFeatures>,
 }
 
 impl<'a> Blocks<'a> {
-    pub fn new(table: &'a Table<f32>, columns: &Columns, blocks: usize) -> Self {
+    pub fn new(table: &'a Table<f32>, columns: &ExampleColumns, blocks: usize) -> Self {
         let part = |block: usize| {
             let span = columns.block(block);
             let keys = table.keys(&columns.keys[span.clone()]);
             let column = |key: u64| span.start + columns.keys[span.clone()].partition_point(|other| *other < key);
             let columns = keys.ids().map(column).collect();
-            Part { keys, columns }
+            BlockFeatures { keys, columns }
         };
-        let all: Vec<Part> = (0..blocks).map(part).collect();
+        let all: Vec<BlockFeatures> = (0..blocks).map(part).collect();
         Self { table, active: all.clone(), all }
     }
 
     /// What the next step of a block is made with.
-    pub fn part(&self, block: usize, take: Take) -> Part {
+    pub fn part(&self, block: usize, take: Take) -> BlockFeatures {
         match take {
             Take::All => self.all[block].clone(),
             Take::Active => self.active[block].clone(),
@@ -60,9 +60,9 @@ impl<'a> Blocks<'a> {
     /// Keeps the answer for the steps to come.
     pub fn keep(&mut self, block: usize, asked: Option<Ticket<Active>>) -> Result<(), Error> {
         let Some(active) = asked.map(Ticket::wait).transpose()? else { return Ok(()) };
-        let Part { keys, columns } = &self.all[block];
+        let BlockFeatures { keys, columns } = &self.all[block];
         let chosen = active.bits().indices().map(|index| columns[index]).collect();
-        self.active[block] = Part { keys: keys.choose(active.bits()), columns: chosen };
+        self.active[block] = BlockFeatures { keys: keys.choose(active.bits()), columns: chosen };
         Ok(())
     }
 }

@@ -1,10 +1,10 @@
 //! A worker's examples by column, in blocks of features: what a method needs that moves one block of weights at a time.
 
-use data::{DataError, Progress, Reader};
+use data::{DataError, DataReader, ReadProgress};
 use std::ops::Range;
 
 /// A worker's examples, all in memory.
-pub struct Columns {
+pub struct ExampleColumns {
     /// −1 or 1 for each row.
     pub labels: Vec<f32>,
     /// Rising within each block.
@@ -22,9 +22,9 @@ fn block_of(key: u64, blocks: usize) -> usize {
     ((u128::from(key.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15)) * blocks as u128) >> 64) as usize
 }
 
-impl Columns {
+impl ExampleColumns {
     /// Reads everything. Entries of one row and key are added up.
-    pub fn read(reader: &Reader, blocks: usize) -> Result<(Self, Progress), DataError> {
+    pub fn read(reader: &DataReader, blocks: usize) -> Result<(Self, ReadProgress), DataError> {
         let mut labels = Vec::new();
         let mut entries: Vec<(u32, u64, u32, f32)> = Vec::new();
         let mut batches = reader.batches()?;
@@ -89,16 +89,17 @@ impl Columns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use data::{Format, Labels, Settings};
+    use data::{Format, Labels, ReaderSettings};
 
     #[test]
     fn every_entry_is_in_the_column_of_its_key_once() {
         let path = std::env::temp_dir().join(format!("slackwater-columns-{}.libsvm", std::process::id()));
         std::fs::write(&path, "+1 1:1 2:2 70:3\n-1 2:4 2:1\n+1\n-1 1:5 900:6\n").expect("a file can be written");
         let name = path.to_str().expect("a path in UTF-8").to_owned();
-        let reader = Reader::open(&[name], Settings::new(Format::LibSvm, Labels::Binary)).expect("it is there");
+        let reader =
+            DataReader::open(&[name], ReaderSettings::new(Format::LibSvm, Labels::Binary)).expect("it is there");
         for blocks in [1, 2, 7] {
-            let (columns, _) = Columns::read(&reader, blocks).expect("it is sound");
+            let (columns, _) = ExampleColumns::read(&reader, blocks).expect("it is sound");
             assert_eq!(columns.labels, [1.0, -1.0, 1.0, -1.0]);
             let mut found: Vec<(u64, Vec<(usize, f32)>)> = (0..blocks)
                 .flat_map(|block| columns.block(block))

@@ -4,7 +4,7 @@
 //! than −Σ α ln α + (1 − α) ln(1 − α). At the optimum α_i = σ(−y_i z_i) attains it; elsewhere these, shrunk until the
 //! condition holds, give a bound that closes in as the weights do.
 
-use super::Columns;
+use super::ExampleColumns;
 use crate::logistic::{log_loss, sigmoid};
 use slackwater::{Error, NumberType, Session, Table, TableSpec, UpdaterSpec};
 
@@ -51,7 +51,13 @@ impl Certificate {
     }
 
     /// The gap at the weights under which `scores` are the rows' scores. Every worker calls it at once.
-    pub fn check(&mut self, session: &Session, columns: &Columns, scores: &[f64], examples: f64) -> Result<Gap, Error> {
+    pub fn check(
+        &mut self,
+        session: &Session,
+        columns: &ExampleColumns,
+        scores: &[f64],
+        examples: f64,
+    ) -> Result<Gap, Error> {
         let against: Vec<f64> = scores.iter().zip(&columns.labels).map(|(z, y)| sigmoid(-f64::from(*y) * z)).collect();
         let keys = self.gradient.keys(&columns.keys);
         let mut by_key: Vec<(u64, usize)> = columns.keys.iter().copied().zip(0..).collect();

@@ -1,7 +1,7 @@
 //! One worker's half of the method: gradients and curvatures of a block at its rows' scores, which follow the weights.
 
-use super::blocks::{Blocks, Part, Take};
-use super::columns::Columns;
+use super::blocks::{BlockFeatures, Blocks, Take};
+use super::columns::ExampleColumns;
 use slackwater::{Clock, Session, Table, Tickets};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,13 +22,13 @@ fn curvature(score: f64) -> f64 {
 struct Step {
     clock: Clock,
     block: usize,
-    part: Part,
+    part: BlockFeatures,
 }
 
 /// What a worker knows: its rows' scores under the weights as it last read them.
-pub struct Worker<'a> {
+pub struct ProximalWorker<'a> {
     session: &'a Session,
-    columns: &'a Columns,
+    columns: &'a ExampleColumns,
     table: &'a Table<f32>,
     blocks: Blocks<'a>,
     /// Of each column, as last read.
@@ -49,8 +49,8 @@ pub struct Worker<'a> {
     pub parked: u64,
 }
 
-impl<'a> Worker<'a> {
-    pub fn new(session: &'a Session, columns: &'a Columns, table: &'a Table<f32>, blocks: usize) -> Self {
+impl<'a> ProximalWorker<'a> {
+    pub fn new(session: &'a Session, columns: &'a ExampleColumns, table: &'a Table<f32>, blocks: usize) -> Self {
         let rows = columns.labels.len();
         let mut worker = Self {
             session,
@@ -158,19 +158,19 @@ impl<'a> Worker<'a> {
     }
 
     /// Puts a step under way.
-    fn begin(&mut self, block: usize, part: Part) {
+    fn begin(&mut self, block: usize, part: BlockFeatures) {
         self.under_way.push_back(Step { clock: self.session.now(), block, part: part.clone() });
         if block == 0 {
             // Anew once a pass: adding and taking away would let errors of rounding grow.
             self.loads.fill(0.0);
-            let all: Vec<Part> = self.under_way.iter().map(|step| step.part.clone()).collect();
+            let all: Vec<BlockFeatures> = self.under_way.iter().map(|step| step.part.clone()).collect();
             all.iter().for_each(|part| self.add_load(part, 1.0));
         } else {
             self.add_load(&part, 1.0);
         }
     }
 
-    fn add_load(&mut self, part: &Part, sign: f32) {
+    fn add_load(&mut self, part: &BlockFeatures, sign: f32) {
         for column in &*part.columns {
             for (row, value) in self.columns.column(*column) {
                 self.loads[row] += sign * value.abs();

@@ -4,7 +4,7 @@ use apps::model::{Model, ModelTable};
 use apps::program::{Program, Task};
 use apps::scaling::Scaling;
 use apps::train::{Go, Training, train};
-use data::{Format, Labels, Reader, Settings};
+use data::{DataReader, Format, Labels, ReaderSettings};
 use slackwater::{Consistency, Session, Shape};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,17 +24,21 @@ pub fn folder(name: &str) -> Option<PathBuf> {
 }
 
 /// LibSVM text with such labels, once, in order.
-pub fn lib_svm(labels: Labels) -> Settings {
-    Settings::new(Format::LibSvm, labels)
+pub fn lib_svm(labels: Labels) -> ReaderSettings {
+    ReaderSettings::new(Format::LibSvm, labels)
 }
 
 /// A file, to be read in this way.
-pub fn open(file: &Path, settings: Settings) -> Reader {
-    Reader::open(&[file.to_str().expect("a path in UTF-8")], settings).expect("the data set is there")
+pub fn open(file: &Path, settings: ReaderSettings) -> DataReader {
+    DataReader::open(&[file.to_str().expect("a path in UTF-8")], settings).expect("the data set is there")
 }
 
 /// Runs something on each worker of a cluster in this process, with its share of the data.
-pub fn on_workers<R: Send>(reader: &Reader, workers: u32, work: impl Fn(&Session, &Reader) -> R + Sync) -> Vec<R> {
+pub fn on_workers<R: Send>(
+    reader: &DataReader,
+    workers: u32,
+    work: impl Fn(&Session, &DataReader) -> R + Sync,
+) -> Vec<R> {
     let sessions = Session::embedded(Shape { servers: 2, workers }).expect("a cluster in this process");
     let run = |session: Session| {
         let share = reader.for_worker(session.rank(), workers).expect("a share of the data");
@@ -54,7 +58,7 @@ pub fn learn(
     program: &dyn Program,
     training: &Training,
     standardise: Option<Task>,
-    reader: &Reader,
+    reader: &DataReader,
     workers: u32,
 ) -> Model {
     let models = on_workers(reader, workers, |session, share| {

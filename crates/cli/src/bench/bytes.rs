@@ -168,13 +168,13 @@ fn means(options: &Options, images: &Path, up: &str, down: &str, progress: &Prog
 }
 
 /// (name, up, down) of what is compared.
-const CHAINS: [(&str, &str, &str); 3] =
+const PIPELINES: [(&str, &str, &str); 3] =
     [("f32", "none", "none"), ("1bit", "1bit", "1bit"), ("topk", "topk=1.5%", "none")];
 
 fn mlp(options: &Options, images: &Path, report: &mut Report) -> anyhow::Result<()> {
-    let progress = ProgressBar::new(u64::from(options.seeds) * CHAINS.len() as u64);
+    let progress = ProgressBar::new(u64::from(options.seeds) * PIPELINES.len() as u64);
     let mut found = Vec::new();
-    for (name, up, down) in CHAINS {
+    for (name, up, down) in PIPELINES {
         let means = means(options, images, up, down, &progress)?;
         report.number(&format!("mlp_{name}_up_bytes"), means.up);
         report.number(&format!("mlp_{name}_down_bytes"), means.down);
@@ -182,13 +182,13 @@ fn mlp(options: &Options, images: &Path, report: &mut Report) -> anyhow::Result<
         found.push(means);
     }
     progress.finish_and_clear();
-    let [plain, one_bit, top_k] = &found[..] else { unreachable!("three chains were run") };
+    let [plain, one_bit, top_k] = &found[..] else { unreachable!("three pipelines were run") };
     let mut judge = Judge(report);
     judge.at_least("mlp_1bit_times_fewer_bytes", (plain.up + plain.down) / (one_bit.up + one_bit.down), 25.0);
     judge.at_most("mlp_1bit_accuracy_points_lost", plain.accuracy - one_bit.accuracy, 0.5);
     judge.at_least("mlp_topk_times_fewer_bytes_up", plain.up / top_k.up, 30.0);
     judge.at_most("mlp_topk_accuracy_points_lost", plain.accuracy - top_k.accuracy, 1.0);
-    let curves = CHAINS.iter().zip(COLOURS).zip(&found).map(|(((name, ..), colour), means)| Curve {
+    let curves = PIPELINES.iter().zip(COLOURS).zip(&found).map(|(((name, ..), colour), means)| Curve {
         label: (*name).to_owned(),
         colour: colour.to_owned(),
         points: means.first.over_bytes(),
@@ -205,10 +205,10 @@ fn mlp(options: &Options, images: &Path, report: &mut Report) -> anyhow::Result<
 
 fn slow_link(options: &Options, images: &Path, hosts: &link::Hosts, report: &mut Report) -> anyhow::Result<()> {
     // One epoch is more than the target takes, and f32 is slow enough for that.
-    let chains = [("f32", "none"), ("1bit", "1bit"), ("bf16", "bf16"), ("2bit", "2bit"), ("auto", "auto")];
-    let progress = ProgressBar::new(chains.len() as u64);
+    let pipelines = [("f32", "none"), ("1bit", "1bit"), ("bf16", "bf16"), ("2bit", "2bit"), ("auto", "auto")];
+    let progress = ProgressBar::new(pipelines.len() as u64);
     let mut seconds = Vec::new();
-    for (name, codec) in chains {
+    for (name, codec) in pipelines {
         let trained = hosts.train(images, 2, codec, codec)?;
         let reached = trained.seconds_to(options.target).unwrap_or(f64::INFINITY);
         report.number(&format!("link_{name}_seconds_to_target"), reached);
@@ -216,9 +216,9 @@ fn slow_link(options: &Options, images: &Path, hosts: &link::Hosts, report: &mut
         progress.inc(1);
     }
     progress.finish_and_clear();
-    let best = seconds[..chains.len() - 1].iter().copied().fold(f64::INFINITY, f64::min);
+    let best = seconds[..pipelines.len() - 1].iter().copied().fold(f64::INFINITY, f64::min);
     let mut judge = Judge(report);
     judge.at_least("link_1bit_times_sooner", seconds[0] / seconds[1], 5.0);
-    judge.at_most("link_auto_over_best", seconds[chains.len() - 1] / best, 1.2);
+    judge.at_most("link_auto_over_best", seconds[pipelines.len() - 1] / best, 1.2);
     Ok(())
 }

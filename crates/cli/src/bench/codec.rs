@@ -37,9 +37,10 @@ pub struct Options {
     only: Vec<String>,
 }
 
-/// What is measured: codecs by name, a chain joined by `+`. Byte codecs alone, and `zeros`, work on values of which nine in ten are
-/// zero; the others on values of which most are small and a few large, as gradients are.
-const CHAINS: [&str; 22] = [
+/// What is measured: codecs by name, a pipeline joined by `+`. Byte codecs alone, and `zeros`, work
+/// on values of which nine in ten are zero; the others on values of which most are small and a few
+/// large, as gradients are.
+const PIPELINES: [&str; 22] = [
     "bf16",
     "f16",
     "fixed1",
@@ -72,7 +73,7 @@ enum Target {
     MillionKeysASecond(f64),
 }
 
-/// Of single codecs; a chain costs what its codecs cost together.
+/// Of single codecs; a pipeline costs what its codecs cost together.
 fn target(name: &str) -> Option<Target> {
     match name {
         "bf16" | "f16" => Some(Target::OverMemcpy(0.7)),
@@ -86,11 +87,11 @@ fn target(name: &str) -> Option<Target> {
 
 /// The command `bench codec`.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let chains: Vec<&str> =
-        if options.only.is_empty() { CHAINS.to_vec() } else { options.only.iter().map(String::as_str).collect() };
+    let pipelines: Vec<&str> =
+        if options.only.is_empty() { PIPELINES.to_vec() } else { options.only.iter().map(String::as_str).collect() };
     let input = Input::new(options.mib as usize);
     let mut output = Output::new(&input);
-    let mut measured = chains
+    let mut measured = pipelines
         .iter()
         .map(|name| Ok(Measured::new(name, Work::parse(name, &input)?)))
         .collect::<anyhow::Result<Vec<_>>>()?;
@@ -127,7 +128,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is measured of a chain, in seconds a round.
+/// What is measured of a pipeline, in seconds a round.
 struct Measured {
     name: String,
     work: Work,
@@ -156,7 +157,7 @@ impl Measured {
     }
 }
 
-/// What is reported of a chain.
+/// What is reported of a pipeline.
 #[derive(Clone, Debug, PartialEq)]
 struct Line {
     name: String,
@@ -269,7 +270,7 @@ mod tests {
     use super::*;
 
     fn line(name: &str, encode: f64, decode: f64, mkeys: Option<f64>) -> Line {
-        let work = Work::parse(name, &Input::new(1)).expect("a chain");
+        let work = Work::parse(name, &Input::new(1)).expect("a pipeline");
         let mut measured = Measured::new(name, work);
         let bytes = measured.work.bytes_in() as f64;
         let keys = measured.work.keys().unwrap_or_default() as f64;
@@ -299,10 +300,10 @@ mod tests {
     }
 
     #[test]
-    fn every_chain_that_is_measured_can_be() {
+    fn every_pipeline_that_is_measured_can_be() {
         let input = Input::new(1);
         let mut output = Output::new(&input);
-        for name in CHAINS {
+        for name in PIPELINES {
             let mut work = Work::parse(name, &input).expect(name);
             work.encode(&input, &mut output);
             work.decode(&mut output).expect(name);
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_chain_is_refused_with_the_reason() {
+    fn a_name_that_is_no_pipeline_is_refused_with_the_reason() {
         let refused =
             |name| Work::parse(name, &Input::new(1)).err().map(|error| format!("{error:#}")).unwrap_or_default();
         assert!(refused("bf61").contains("there is no codec 'bf61'"));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use apps::logistic::Logistic;
 use apps::train::{Go, Rule, Training, train};
-use data::{Format, Labels, Reader, Settings};
+use data::{DataReader, Format, Labels, ReaderSettings};
 use slackwater::{Codecs, Consistency, Session, Shape};
 
 /// α and β of ftrl.
@@ -36,9 +36,9 @@ impl Drop for Scratch {
 }
 
 /// LibSVM text of two classes, in minibatches of so many rows.
-pub fn open(file: &Path, minibatch_rows: usize) -> anyhow::Result<Reader> {
-    let settings = Settings { minibatch_rows, ..Settings::new(Format::LibSvm, Labels::Binary) };
-    Ok(Reader::open(&[file.to_str().context("a path in UTF-8")?], settings)?)
+pub fn open(file: &Path, minibatch_rows: usize) -> anyhow::Result<DataReader> {
+    let settings = ReaderSettings { minibatch_rows, ..ReaderSettings::new(Format::LibSvm, Labels::Binary) };
+    Ok(DataReader::open(&[file.to_str().context("a path in UTF-8")?], settings)?)
 }
 
 /// Ftrl without penalties, as fresh as slack 3 has it.
@@ -53,7 +53,7 @@ pub fn training(bias: bool) -> Training {
 }
 
 /// Learns from all rows through sessions and tables, in this process.
-pub fn embedded(reader: &Reader, workers: u32) -> anyhow::Result<()> {
+pub fn embedded(reader: &DataReader, workers: u32) -> anyhow::Result<()> {
     let sessions = Session::embedded(Shape { servers: 1, workers })?;
     let training = training(false);
     let work = |session: Session| -> anyhow::Result<()> {

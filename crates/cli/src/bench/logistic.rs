@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 use apps::logistic::sigmoid;
-use data::{Labels, Minibatch, Reader, TextParser};
+use data::{DataReader, Labels, Minibatch, TextParser};
 use indicatif::ProgressBar;
 
 use super::clicks::clicks;
@@ -152,7 +152,7 @@ fn parse(bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// What somebody might write by hand: one thread, weights in an array, ftrl once a minibatch.
-fn plain(reader: &Reader) -> anyhow::Result<()> {
+fn plain(reader: &DataReader) -> anyhow::Result<()> {
     let mut source = reader.source();
     let mut batch = Minibatch::new();
     let (mut weights, mut sums, mut squares, mut gradients) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -203,7 +203,7 @@ fn score(weights: &[f32], keys: &[u64], values: &[f32]) -> f64 {
 
 /// Two plain loops side by side, each with half of the rows and weights of its own: what two cores could do if nothing had to
 /// be shared.
-fn apart(reader: &Reader) -> anyhow::Result<()> {
+fn apart(reader: &DataReader) -> anyhow::Result<()> {
     let halves = [reader.for_worker(0, 2)?, reader.for_worker(1, 2)?];
     std::thread::scope(|scope| {
         let threads = halves.each_ref().map(|half| scope.spawn(|| plain(half)));

@@ -1,24 +1,22 @@
 //! A seeded stream of numbers that is the same on every platform: SplitMix64 (Steele, Lea and Flood, 2014).
 
+use types::SplitMix64;
+
 /// A stream of random numbers; equal seeds give equal streams.
 #[derive(Clone, Debug)]
 pub struct Random {
-    state: u64,
+    stream: SplitMix64,
 }
 
 impl Random {
     /// The stream that belongs to a seed.
     pub fn new(seed: u64) -> Self {
-        Self { state: seed }
+        Self { stream: SplitMix64::new(seed) }
     }
 
     /// The next 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.stream.draw()
     }
 
     /// A number in `0..bound`. Its bias is below bound / 2⁶⁴: nothing that a demonstration could notice.

@@ -14,7 +14,7 @@ use apps::program::{Program, Task};
 use apps::proximal::Proximal;
 use apps::softmax::Softmax;
 use apps::train::{Rate, Rule, Training};
-use data::Reader;
+use data::DataReader;
 use slackwater::{Bandwidth, Codecs, Consistency, Shape};
 
 /// What is to be done.
@@ -22,8 +22,8 @@ pub struct Job {
     pub settings: Settings,
     pub method: Method,
     pub training: Training,
-    pub data: Reader,
-    pub test: Option<Reader>,
+    pub data: DataReader,
+    pub test: Option<DataReader>,
     /// What each worker may send in a second.
     pub bandwidth: Option<Bandwidth>,
 }

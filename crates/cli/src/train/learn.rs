@@ -7,7 +7,7 @@ use apps::proximal::Gap;
 use apps::scaling::Scaling;
 use apps::tally::Tally;
 use apps::train::{Data, Learnt, TrainError, Trained};
-use data::{Progress, Reader};
+use data::{DataReader, ReadProgress};
 use slackwater::{Session, Table};
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub struct Learned {
     weights: Weights,
     pub stopped: bool,
-    pub progress: Progress,
+    pub progress: ReadProgress,
     /// How far from the optimum the weights are at most, where that is known.
     pub gap: Option<Gap>,
     /// What all workers have learnt from, where data is leased.
@@ -50,7 +50,7 @@ impl Learned {
 fn learn_proximal(
     session: &Session,
     proximal: &apps::proximal::Proximal,
-    reader: &Reader,
+    reader: &DataReader,
     watch: &mut Watch<'_>,
 ) -> Result<Learned, TrainError> {
     let solved = apps::proximal::train(session, proximal, &reader.once(), |state| match state {
@@ -61,7 +61,7 @@ fn learn_proximal(
             loss: state.loss,
             staleness: state.staleness,
             parked: state.parked,
-            progress: Progress::default(),
+            progress: ReadProgress::default(),
             share: None,
         }),
         None => watch.go(),

@@ -4,7 +4,7 @@ use super::setting::{FORMATS, Of};
 use super::settings::{Origin, Settings};
 use super::value::Value;
 use anyhow::{Context, bail};
-use data::{ColumnRule, Columns, Csv, FeatureHash, Format, Header, Labels, Reader, Shuffle};
+use data::{ColumnRule, ColumnRules, Csv, CsvHeader, DataReader, FeatureHash, Format, Labels, Shuffle};
 use std::path::Path;
 
 /// What a file of one of these endings is.
@@ -24,7 +24,7 @@ const ENDINGS: [(&str, &str); 11] = [
 
 /// Opens the files to learn from, and settles what was left to be guessed: the settings then say how any other file is to
 /// be read alike.
-pub fn open_training_data(settings: &mut Settings) -> anyhow::Result<Reader> {
+pub fn open_training_data(settings: &mut Settings) -> anyhow::Result<DataReader> {
     let files = settings.texts("data").to_vec();
     if files.is_empty() {
         bail!("there is nothing to learn from: name files with --data");
@@ -37,7 +37,8 @@ pub fn open_training_data(settings: &mut Settings) -> anyhow::Result<Reader> {
         Some(Value::Count(minibatches)) => Some(Shuffle { minibatches: *minibatches as usize }),
         _ => None,
     };
-    let reader = Reader::open(&files, data::Settings { epochs, shuffle, ..reading(settings, labels(settings)?)? })?;
+    let reader =
+        DataReader::open(&files, data::ReaderSettings { epochs, shuffle, ..reading(settings, labels(settings)?)? })?;
     if let Some(columns) = reader.columns()? {
         for (name, rule) in [
             ("numeric", ColumnRule::Numeric),
@@ -80,14 +81,14 @@ fn settle_images(settings: &mut Settings, files: &[String]) -> anyhow::Result<()
 }
 
 /// Opens other files, once through and in order, as the training data was read. Columns that it did not have are ignored.
-pub fn open_alike(settings: &Settings, files: &[String], labels: Labels) -> anyhow::Result<Reader> {
+pub fn open_alike(settings: &Settings, files: &[String], labels: Labels) -> anyhow::Result<DataReader> {
     let mut reading = reading(settings, labels)?;
     if let Format::Csv(Csv { columns, .. }) | Format::Parquet(columns) = &mut reading.format {
         columns.others = ColumnRule::Ignored;
         // They need not even be there.
         columns.named.retain(|(_, rule)| *rule != ColumnRule::Ignored);
     }
-    Ok(Reader::open(files, reading)?)
+    Ok(DataReader::open(files, reading)?)
 }
 
 /// What the program takes for labels.
@@ -149,7 +150,7 @@ fn guess(name: &str, with_columns: bool) -> anyhow::Result<&'static str> {
 }
 
 /// One epoch in the files' order.
-fn reading(settings: &Settings, labels: Labels) -> anyhow::Result<data::Settings> {
+fn reading(settings: &Settings, labels: Labels) -> anyhow::Result<data::ReaderSettings> {
     let bits = settings.count("hash-bits").unwrap_or(64) as u32;
     let format = match settings.text("format") {
         Some("libffm") => Format::LibFfm,
@@ -158,8 +159,8 @@ fn reading(settings: &Settings, labels: Labels) -> anyhow::Result<data::Settings
         Some("csv") => Format::Csv(Csv {
             separator: separator(settings)?,
             header: match settings.texts("names") {
-                [] => Header::FirstLine,
-                names => Header::Names(names.to_vec()),
+                [] => CsvHeader::FirstLine,
+                names => CsvHeader::Names(names.to_vec()),
             },
             columns: columns(settings)?,
         }),
@@ -167,12 +168,12 @@ fn reading(settings: &Settings, labels: Labels) -> anyhow::Result<data::Settings
         Some("idx") => Format::Idx,
         _ => Format::LibSvm,
     };
-    Ok(data::Settings {
+    Ok(data::ReaderSettings {
         hash: FeatureHash::new(0, bits).with_context(|| format!("a key cannot have {bits} bits"))?,
         minibatch_rows: settings.count("minibatch").unwrap_or(500) as usize,
         skip_bad: settings.count("skip-bad").unwrap_or(0),
         seed: settings.count("seed").unwrap_or(0),
-        ..data::Settings::new(format, labels)
+        ..data::ReaderSettings::new(format, labels)
     })
 }
 
@@ -185,9 +186,9 @@ fn separator(settings: &Settings) -> anyhow::Result<u8> {
     }
 }
 
-fn columns(settings: &Settings) -> anyhow::Result<Columns> {
+fn columns(settings: &Settings) -> anyhow::Result<ColumnRules> {
     let label = settings.text("label").context("name the column that has the labels with --label")?;
-    let mut columns = Columns::new(label);
+    let mut columns = ColumnRules::new(label);
     for (name, rule) in
         [("numeric", ColumnRule::Numeric), ("categorical", ColumnRule::Categorical), ("ignore", ColumnRule::Ignored)]
     {

@@ -31,7 +31,7 @@ pub struct Watch<'a> {
     rows: u64,
     minibatches: u64,
     /// How far the reading of the data had come.
-    progress: data::Progress,
+    progress: data::ReadProgress,
     told: bool,
     since: Since,
     refreshed: Instant,
@@ -143,7 +143,7 @@ impl<'a> Watch<'a> {
             curve: Curve::default(),
             rows: 0,
             minibatches: 0,
-            progress: data::Progress::default(),
+            progress: data::ReadProgress::default(),
             told: false,
             since,
             refreshed: begun,
@@ -233,7 +233,7 @@ impl<'a> Watch<'a> {
     }
 
     /// The training is over. Returns what it came to.
-    pub fn finish(mut self, progress: data::Progress) -> (Figures, Account, Curve) {
+    pub fn finish(mut self, progress: data::ReadProgress) -> (Figures, Account, Curve) {
         self.figures.account(
             self.begun.elapsed(),
             (&self.ledger, &self.session.ledger()),
@@ -307,7 +307,7 @@ mod tests {
             (1, 1800, 600, 1.0),
         ] {
             rows += 100;
-            let progress = data::Progress { bytes, bytes_total: 1800, rows_read, rows, bad_rows: 0 };
+            let progress = data::ReadProgress { bytes, bytes_total: 1800, rows_read, rows, bad_rows: 0 };
             let learnt = Learnt {
                 epoch,
                 examples: 100,

@@ -8,7 +8,7 @@ use node::{DriverSettings, Recorder, Wait, Wanted, join};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use update::Registry;
+use update::Updaters;
 use wire::{Pool, Role};
 
 /// How many servers and workers a run has. Both must be at least one.
@@ -57,23 +57,23 @@ impl Session {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn embedded(shape: Shape) -> Result<Vec<Self>, Error> {
-        Self::embedded_with(shape, Registry::builtin(), Wait::BLOCKING)
+        Self::embedded_with(shape, Updaters::builtin(), Wait::BLOCKING)
     }
 
     /// As [`Session::embedded`], with updaters of the program's own and another way of waiting.
     ///
     /// ```
-    /// use slackwater::{Wait, Registry, Session, Shape, Step, TableSpec, Updater, UpdaterSpec};
+    /// use slackwater::{Wait, Updaters, Session, Shape, UpdateStep, TableSpec, Updater, UpdaterSpec};
     ///
     /// struct Max;
     /// impl Updater<f32> for Max {
     ///     fn state(&self, _width: usize) -> usize { 0 }
-    ///     fn update(&self, _: &Step, _width: usize, row: &mut [f32], gradient: &[f32]) {
+    ///     fn update(&self, _: &UpdateStep, _width: usize, row: &mut [f32], gradient: &[f32]) {
     ///         row.iter_mut().zip(gradient).for_each(|(w, g)| *w = w.max(*g));
     ///     }
     /// }
     ///
-    /// let mut registry = Registry::builtin();
+    /// let mut registry = Updaters::builtin();
     /// registry.register::<f32>("max", |_settings| Box::new(Max));
     /// let shape = Shape { servers: 1, workers: 1 };
     /// let session = Session::embedded_with(shape, registry, Wait::BLOCKING)?.remove(0);
@@ -84,7 +84,7 @@ impl Session {
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn embedded_with(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<Self>, Error> {
+    pub fn embedded_with(shape: Shape, registry: Updaters, wait: Wait) -> Result<Vec<Self>, Error> {
         embedded::start(shape.check()?, registry, wait, None)
     }
 
@@ -94,21 +94,21 @@ impl Session {
     /// holds such recordings already ([`Error::Run`]).
     ///
     /// ```
-    /// use slackwater::{Registry, Session, Shape, TableSpec, Wait};
+    /// use slackwater::{Updaters, Session, Shape, TableSpec, Wait};
     ///
     /// let folder = std::env::temp_dir().join(format!("slackwater-recorded-{}", std::process::id()));
     /// let shape = Shape { servers: 1, workers: 1 };
-    /// let session = Session::embedded_recorded(shape, Registry::builtin(), Wait::BLOCKING, &folder)?.remove(0);
+    /// let session = Session::embedded_recorded(shape, Updaters::builtin(), Wait::BLOCKING, &folder)?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
     /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;
     /// session.close()?;
-    /// let replayed = slackwater::replay_file(&folder.join("worker-0.recording"), &Registry::builtin()).expect("a recording");
+    /// let replayed = slackwater::replay_file(&folder.join("worker-0.recording"), &Updaters::builtin()).expect("a recording");
     /// assert!(replayed.inputs > 0 && replayed.frames > 0);
     /// assert_eq!(replayed.first_difference, None);
     /// # std::fs::remove_dir_all(folder).expect("it is there");
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn embedded_recorded(shape: Shape, registry: Registry, wait: Wait, folder: &Path) -> Result<Vec<Self>, Error> {
+    pub fn embedded_recorded(shape: Shape, registry: Updaters, wait: Wait, folder: &Path) -> Result<Vec<Self>, Error> {
         embedded::start(shape.check()?, registry, wait, Some(folder))
     }
 

@@ -2,8 +2,8 @@
 
 use crate::{alone, done};
 use slackwater::{
-    Combine, Consistency, Keys, Number, Reduce, Registry, Session, Shape, Step, TableSpec, Tickets, Updater,
-    UpdaterSpec, Wait,
+    Combine, Consistency, Keys, Number, Reduce, Session, Shape, TableSpec, Tickets, UpdateStep, Updater, UpdaterSpec,
+    Updaters, Wait,
 };
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ impl<T: Number> Updater<T> for Gated {
     fn state(&self, _width: usize) -> usize {
         0
     }
-    fn update(&self, _: &Step, _width: usize, row: &mut [T], gradient: &[T]) {
+    fn update(&self, _: &UpdateStep, _width: usize, row: &mut [T], gradient: &[T]) {
         self.0.set(Gate::REACHED);
         self.0.wait(Gate::OPEN);
         row.iter_mut().zip(gradient).for_each(|(sum, value)| *sum = sum.plus(*value));
@@ -98,7 +98,7 @@ impl<T: Number> Updater<T> for Gated {
 #[test]
 fn kept_memory_comes_back_from_a_run_that_is_lost_in_the_middle_of_the_push() {
     let gate = Gate::default();
-    let mut registry = Registry::builtin();
+    let mut registry = Updaters::builtin();
     let gated = gate.clone();
     registry.register::<f32>("gated", move |_| Box::new(Gated(gated.clone())));
     let shape = Shape { servers: 1, workers: 2 };

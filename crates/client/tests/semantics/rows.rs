@@ -1,7 +1,7 @@
 //! What rows hold: ranges, scans, number types, initial rows and updaters.
 
 use crate::{alone, counts, done, run};
-use slackwater::{Initial, Keys, Number, NumberType, Registry, Rows, Session, Shape, TableSpec, UpdaterSpec};
+use slackwater::{Initial, Keys, Number, NumberType, Rows, Session, Shape, TableSpec, UpdaterSpec, Updaters};
 use std::sync::Arc;
 
 #[test]
@@ -99,11 +99,11 @@ fn an_updater_of_the_programs_own_runs_on_the_servers() {
         fn state(&self, _width: usize) -> usize {
             0
         }
-        fn update(&self, _: &slackwater::Step, _width: usize, row: &mut [f64], gradient: &[f64]) {
+        fn update(&self, _: &slackwater::UpdateStep, _width: usize, row: &mut [f64], gradient: &[f64]) {
             row.iter_mut().zip(gradient).for_each(|(highest, value)| *highest = highest.max(*value));
         }
     }
-    let mut registry = Registry::builtin();
+    let mut registry = Updaters::builtin();
     registry.register::<f64>("highest", |_| Box::new(Highest));
     let shape = Shape { servers: 2, workers: 1 };
     let session = Session::embedded_with(shape, registry, slackwater::Wait::BLOCKING).expect("a run").remove(0);

@@ -176,7 +176,7 @@ fn coordinators_of_one_job_have_the_same_settings() {
 #[test]
 fn what_a_leader_of_the_past_says_is_not_heeded() {
     let mut server =
-        shard::Server::new(NodeId::Server(0), begun().plan().clone(), update::Registry::builtin(), wire::Pool::new());
+        shard::Server::new(NodeId::Server(0), begun().plan().clone(), update::Updaters::builtin(), wire::Pool::new());
     let mut finish = |term: u64| {
         let head = Head { source: Source(term), ..Head::plain(NodeId::Coordinator, NodeId::Server(0)) };
         let control = if term == 2 { Control::Finish } else { Control::Beat };

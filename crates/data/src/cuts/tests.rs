@@ -1,7 +1,7 @@
 use super::*;
 use crate::parquet::tests::{columns, write};
 use crate::testing::Folder;
-use crate::{Csv, Labels, Minibatch, Settings, Shuffle};
+use crate::{Csv, Labels, Minibatch, ReaderSettings, Shuffle};
 use ::parquet::basic::Compression;
 use proptest::prelude::*;
 use std::io::{Seek, SeekFrom, Write as _};
@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 /// Rows of a minibatch in these tests.
 const BATCH: usize = 3;
 
-fn settings(format: Format, labels: Labels) -> Settings {
-    Settings { minibatch_rows: BATCH, ..Settings::new(format, labels) }
+fn settings(format: Format, labels: Labels) -> ReaderSettings {
+    ReaderSettings { minibatch_rows: BATCH, ..ReaderSettings::new(format, labels) }
 }
 
-fn open(files: &[PathBuf], settings: Settings) -> Reader {
+fn open(files: &[PathBuf], settings: ReaderSettings) -> DataReader {
     let names: Vec<&str> = files.iter().map(|path| path.to_str().unwrap()).collect();
-    Reader::open(&names, settings).unwrap()
+    DataReader::open(&names, settings).unwrap()
 }
 
 /// The minibatches. At the end all bytes are behind the reader, and none that are not its own.
-fn batches(reader: &Reader) -> Result<Vec<Minibatch>, String> {
+fn batches(reader: &DataReader) -> Result<Vec<Minibatch>, String> {
     let (mut batches, mut source, mut batch) = (Vec::new(), reader.source(), Minibatch::new());
     while source.fill(&mut batch).map_err(|error| error.to_string())? {
         batches.push(batch.clone());
@@ -39,7 +39,7 @@ fn together<'a>(batches: impl IntoIterator<Item = &'a Minibatch>) -> Minibatch {
 
 /// All ranges one after another say what the files say: the same rows in the same order, or the same fault. Each is cut into
 /// minibatches by itself, and alike when it is read again.
-fn check(reader: &Reader, target_bytes: u64) -> Cuts {
+fn check(reader: &DataReader, target_bytes: u64) -> Cuts {
     let whole = batches(reader).map(|batches| together(&batches));
     let cuts = Cuts::of(reader, target_bytes).unwrap();
     let (mut ranges, mut fault) = (Vec::new(), None);
@@ -185,7 +185,7 @@ fn a_fault_is_named_with_its_line_whichever_range_it_is_in() {
     lines[150] = "+1 1:1 2:1 abc".to_owned();
     lines[180] = format!("+1 {}", "7:1 ".repeat(60));
     std::fs::write(&path, lines.join("\n")).unwrap();
-    let limited = Settings { line_limit_bytes: 100, ..settings(Format::LibSvm, Labels::Binary) };
+    let limited = ReaderSettings { line_limit_bytes: 100, ..settings(Format::LibSvm, Labels::Binary) };
     let reader = open(std::slice::from_ref(&path), limited);
     let name = path.display();
     for target_bytes in [1, 7, 64, 1000, 10_000] {
@@ -219,9 +219,9 @@ fn ranges_of_parquet_are_groups_of_rows() {
     counts.dedup();
     assert!(counts.len() > 3 && counts.is_sorted_by(|one, next| one > next), "{counts:?}");
     // The label of row 2 is none.
-    let ids = open(&[few], settings(Format::Parquet(crate::Columns::new("id")), Labels::Binary));
+    let ids = open(&[few], settings(Format::Parquet(crate::ColumnRules::new("id")), Labels::Binary));
     check(&ids, 1);
-    let ids = open(&[many], settings(Format::Parquet(crate::Columns::new("id")), Labels::Binary)).allowing(200);
+    let ids = open(&[many], settings(Format::Parquet(crate::ColumnRules::new("id")), Labels::Binary)).allowing(200);
     let problem = batches(&Cuts::of(&ids, 1).unwrap().open(3).unwrap()).unwrap_err();
     assert!(problem.contains("many:901:4: expected a label of -1, 0 or 1 in column `id`, found `900`"), "{problem}");
 }
@@ -262,7 +262,8 @@ fn a_lease_of_a_later_epoch_is_the_same_range_in_another_order() {
     let folder = Folder::new("cuts-epochs");
     let path = folder.path("rows");
     std::fs::write(&path, (0..300).map(|n| format!("+1 {n}:1\n")).collect::<String>()).unwrap();
-    let shuffled = Settings { shuffle: Some(Shuffle { minibatches: 40 }), ..settings(Format::LibSvm, Labels::Binary) };
+    let shuffled =
+        ReaderSettings { shuffle: Some(Shuffle { minibatches: 40 }), ..settings(Format::LibSvm, Labels::Binary) };
     let cuts = Cuts::of(&open(std::slice::from_ref(&path), shuffled), 1000).unwrap();
     assert_eq!(cuts.ranges(), 3);
     let order = |lease: u64| {
@@ -310,9 +311,9 @@ fn other_files_settings_and_cuts_have_another_fingerprint() {
         of(&[rows(&there, "c", "1 1:1\n"), files[1].clone()], plain(), 8),
         of(&[rows(&there, "a", "1 1:10\n"), files[1].clone()], plain(), 8),
         of(&files, settings(Format::LibFfm, Labels::Binary), 8),
-        of(&files, Settings { minibatch_rows: 4, ..plain() }, 8),
-        of(&files, Settings { shuffle: Some(Shuffle { minibatches: 4 }), ..plain() }, 8),
-        of(&files, Settings { shuffle: Some(Shuffle { minibatches: 4 }), seed: 1, ..plain() }, 8),
+        of(&files, ReaderSettings { minibatch_rows: 4, ..plain() }, 8),
+        of(&files, ReaderSettings { shuffle: Some(Shuffle { minibatches: 4 }), ..plain() }, 8),
+        of(&files, ReaderSettings { shuffle: Some(Shuffle { minibatches: 4 }), seed: 1, ..plain() }, 8),
     ];
     let mut all = [&[fingerprint][..], &others].concat();
     all.sort_unstable();

@@ -8,7 +8,7 @@ use crate::hash::Space;
 /// A numeric column is one feature whose value is the cell; an empty cell is none. A cell of a categorical column is a
 /// feature of value 1, and an empty one is a value like any other. The field of a feature is its column's place, from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Columns {
+pub struct ColumnRules {
     /// The name of the column with the labels.
     pub label: String,
     /// What columns are that `named` does not name.
@@ -66,7 +66,7 @@ pub enum ColumnError {
     },
 }
 
-impl Columns {
+impl ColumnRules {
     /// Labels from the column `label`; all others are guessed.
     #[must_use]
     pub fn new(label: &str) -> Self {
@@ -76,7 +76,7 @@ impl Columns {
 
 /// What one column is, all settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum ColumnRole {
     Label,
     Ignored,
     Number { key: u64 },
@@ -85,17 +85,17 @@ pub enum Role {
 
 /// The columns of a file, all settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Roles {
+pub struct ColumnRoles {
     pub names: Vec<String>,
     /// One a column.
-    pub roles: Vec<Role>,
+    pub roles: Vec<ColumnRole>,
 }
 
-impl Roles {
+impl ColumnRoles {
     /// Settles what the columns of these names are. `guess` says whether a column, by its place, looks numeric.
     /// Without labels, their column may be missing.
     pub fn settle(
-        columns: &Columns,
+        columns: &ColumnRules,
         names: Vec<String>,
         hash: FeatureHash,
         labels_needed: bool,
@@ -115,16 +115,16 @@ impl Roles {
         }
         let role = |(place, name): (usize, &String)| {
             if *name == columns.label {
-                return Role::Label;
+                return ColumnRole::Label;
             }
             let rule = columns.named.iter().find(|(named, _)| named == name).map_or(columns.others, |(_, rule)| *rule);
             let space = hash.space(name.as_bytes());
             match rule {
-                ColumnRule::Ignored => Role::Ignored,
-                ColumnRule::Categorical => Role::Category { space },
-                ColumnRule::Numeric => Role::Number { key: hash.key_of_space(space) },
-                ColumnRule::Guessed if guess(place) => Role::Number { key: hash.key_of_space(space) },
-                ColumnRule::Guessed => Role::Category { space },
+                ColumnRule::Ignored => ColumnRole::Ignored,
+                ColumnRule::Categorical => ColumnRole::Category { space },
+                ColumnRule::Numeric => ColumnRole::Number { key: hash.key_of_space(space) },
+                ColumnRule::Guessed if guess(place) => ColumnRole::Number { key: hash.key_of_space(space) },
+                ColumnRule::Guessed => ColumnRole::Category { space },
             }
         };
         let roles = names.iter().enumerate().map(role).collect();
@@ -132,15 +132,15 @@ impl Roles {
     }
 
     /// What was settled, as what could have been asked for. A column that is not named was not there, and is ignored.
-    pub fn settled(&self, label: &str) -> Columns {
-        let rule = |role: &Role| match role {
-            Role::Label => None,
-            Role::Ignored => Some(ColumnRule::Ignored),
-            Role::Number { .. } => Some(ColumnRule::Numeric),
-            Role::Category { .. } => Some(ColumnRule::Categorical),
+    pub fn settled(&self, label: &str) -> ColumnRules {
+        let rule = |role: &ColumnRole| match role {
+            ColumnRole::Label => None,
+            ColumnRole::Ignored => Some(ColumnRule::Ignored),
+            ColumnRole::Number { .. } => Some(ColumnRule::Numeric),
+            ColumnRole::Category { .. } => Some(ColumnRule::Categorical),
         };
         let named = self.names.iter().zip(&self.roles).filter_map(|(name, role)| Some((name.clone(), rule(role)?)));
-        Columns { label: label.to_owned(), others: ColumnRule::Ignored, named: named.collect() }
+        ColumnRules { label: label.to_owned(), others: ColumnRule::Ignored, named: named.collect() }
     }
 }
 
@@ -148,28 +148,28 @@ impl Roles {
 mod tests {
     use super::*;
 
-    fn settle(columns: &Columns, names: &[&str]) -> Result<Roles, ColumnError> {
+    fn settle(columns: &ColumnRules, names: &[&str]) -> Result<ColumnRoles, ColumnError> {
         let names = names.iter().map(|&name| name.to_owned()).collect();
-        Roles::settle(columns, names, FeatureHash::default(), true, |place| place == 1)
+        ColumnRoles::settle(columns, names, FeatureHash::default(), true, |place| place == 1)
     }
 
     #[test]
     fn a_column_is_what_it_is_named_to_be_or_what_it_looks_like() {
         let hash = FeatureHash::default();
-        let number = |name: &str| Role::Number { key: hash.key_of_space(hash.space(name.as_bytes())) };
-        let category = |name: &str| Role::Category { space: hash.space(name.as_bytes()) };
-        let mut columns = Columns::new("y");
+        let number = |name: &str| ColumnRole::Number { key: hash.key_of_space(hash.space(name.as_bytes())) };
+        let category = |name: &str| ColumnRole::Category { space: hash.space(name.as_bytes()) };
+        let mut columns = ColumnRules::new("y");
         let roles = settle(&columns, &["y", "a", "b"]).unwrap().roles;
-        assert_eq!(roles, [Role::Label, number("a"), category("b")]);
+        assert_eq!(roles, [ColumnRole::Label, number("a"), category("b")]);
         columns.named = vec![("a".to_owned(), ColumnRule::Categorical), ("b".to_owned(), ColumnRule::Ignored)];
         let roles = settle(&columns, &["b", "a", "y"]).unwrap().roles;
-        assert_eq!(roles, [Role::Ignored, category("a"), Role::Label]);
+        assert_eq!(roles, [ColumnRole::Ignored, category("a"), ColumnRole::Label]);
     }
 
     #[test]
     fn columns_that_do_not_do_are_named() {
-        let mut columns = Columns::new("y");
-        let problem = |columns: &Columns, names: &[&str]| settle(columns, names).unwrap_err().to_string();
+        let mut columns = ColumnRules::new("y");
+        let problem = |columns: &ColumnRules, names: &[&str]| settle(columns, names).unwrap_err().to_string();
         assert_eq!(problem(&columns, &["a", "b"]), "there is no column `y`; there are a, b");
         assert_eq!(problem(&columns, &["a", "y", "a"]), "there are two columns `a`");
         columns.named = vec![("c".to_owned(), ColumnRule::Ignored)];

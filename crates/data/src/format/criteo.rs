@@ -3,7 +3,7 @@
 use super::end_row;
 use crate::hash::Space;
 use crate::number::finite;
-use crate::{Fault, FeatureHash, Labels, Minibatch};
+use crate::{FeatureHash, Labels, Minibatch, RowFault};
 
 const INTEGERS: usize = 13;
 const COLUMNS: usize = 39;
@@ -31,7 +31,7 @@ impl Criteo {
         Self { labels, hash, spaces: std::array::from_fn(|column| hash.space(name(column).as_bytes())) }
     }
 
-    pub fn row(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), Fault> {
+    pub fn row(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), RowFault> {
         if line.is_empty() {
             return Ok(());
         }
@@ -43,7 +43,7 @@ impl Criteo {
             (_, 40) => true,
             (_, found) => {
                 let found = format!("{found} columns");
-                return Err(Fault { column: 1, expected: "40 columns with tabs between them".into(), found });
+                return Err(RowFault { column: 1, expected: "40 columns with tabs between them".into(), found });
             }
         };
         let mut at = 0;
@@ -53,7 +53,7 @@ impl Criteo {
             if self.labels != Labels::Ignored {
                 label = finite(cell)
                     .and_then(|label| self.labels.read(label))
-                    .ok_or_else(|| Fault::text(cell, at, self.labels.expected()))?;
+                    .ok_or_else(|| RowFault::text(cell, at, self.labels.expected()))?;
             }
             at += cell.len() + 1;
         }
@@ -61,7 +61,7 @@ impl Criteo {
             let key = if column < INTEGERS && !cell.is_empty() {
                 let number = std::str::from_utf8(cell).ok().and_then(|cell| cell.parse::<i64>().ok());
                 let expected = || format!("a whole number or nothing in column {}", name(column));
-                let number = number.ok_or_else(|| Fault::text(cell, at, expected()))?;
+                let number = number.ok_or_else(|| RowFault::text(cell, at, expected()))?;
                 self.hash.key(space, &bucket(number).to_le_bytes())
             } else {
                 self.hash.key(space, cell)

@@ -1,8 +1,8 @@
 //! CSV: cells in columns that have names. A cell may be quoted (RFC 4180), but a line end always ends the row.
 
-use super::{ColumnError, Columns, Role, Roles, end_row, without_return};
+use super::{ColumnError, ColumnRole, ColumnRoles, ColumnRules, end_row, without_return};
 use crate::number::finite;
-use crate::{Fault, FeatureHash, Labels, Minibatch};
+use crate::{FeatureHash, Labels, Minibatch, RowFault};
 use std::borrow::Cow;
 
 /// How many lines are looked at to guess what a column is.
@@ -14,14 +14,14 @@ pub struct Csv {
     /// What stands between cells: a comma, a tab, …
     pub separator: u8,
     /// Where the columns' names are.
-    pub header: Header,
+    pub header: CsvHeader,
     /// What the columns are.
-    pub columns: Columns,
+    pub columns: ColumnRules,
 }
 
 /// Where the columns' names are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Header {
+pub enum CsvHeader {
     /// In the first line of every file, and the same in all of them.
     FirstLine,
     /// Here. A file's first line that spells exactly these names is a heading all the same.
@@ -32,7 +32,7 @@ impl Csv {
     /// Commas, a heading in the first line, labels from the column `label`, and all other columns guessed.
     #[must_use]
     pub fn new(label: &str) -> Self {
-        Self { separator: b',', header: Header::FirstLine, columns: Columns::new(label) }
+        Self { separator: b',', header: CsvHeader::FirstLine, columns: ColumnRules::new(label) }
     }
 }
 
@@ -42,7 +42,7 @@ pub struct CsvLines {
     separator: u8,
     labels: Labels,
     hash: FeatureHash,
-    columns: Roles,
+    columns: ColumnRoles,
     heading_in_each_file: bool,
 }
 
@@ -52,8 +52,8 @@ impl CsvLines {
             head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head).split(|&byte| byte == b'\n').map(without_return);
         let separator = csv.separator;
         let (names, heading_in_each_file) = match &csv.header {
-            Header::Names(names) => (names.clone(), false),
-            Header::FirstLine => (names(lines.next().unwrap_or_default(), separator)?, true),
+            CsvHeader::Names(names) => (names.clone(), false),
+            CsvHeader::FirstLine => (names(lines.next().unwrap_or_default(), separator)?, true),
         };
         let mut looks = vec![Look::Empty; names.len()];
         for line in lines.filter(|line| !line.is_empty()).take(SAMPLE_LINES) {
@@ -65,24 +65,24 @@ impl CsvLines {
             }
         }
         let guess = |place: usize| looks.get(place) == Some(&Look::Numbers);
-        let columns = Roles::settle(&csv.columns, names, hash, labels != Labels::Ignored, guess)?;
+        let columns = ColumnRoles::settle(&csv.columns, names, hash, labels != Labels::Ignored, guess)?;
         Ok(Self { separator, labels, hash, columns, heading_in_each_file })
     }
 
-    pub fn columns(&self) -> &Roles {
+    pub fn columns(&self) -> &ColumnRoles {
         &self.columns
     }
 
-    pub fn is_heading(&self, line: &[u8]) -> Result<bool, Fault> {
+    pub fn is_heading(&self, line: &[u8]) -> Result<bool, RowFault> {
         let same = spells(line, self.separator, &self.columns.names);
         if self.heading_in_each_file && !same {
             let expected = format!("the heading `{}`, as in the first file", self.columns.names.join(","));
-            return Err(Fault::text(line, 0, expected));
+            return Err(RowFault::text(line, 0, expected));
         }
         Ok(same)
     }
 
-    pub fn row(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), Fault> {
+    pub fn row(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), RowFault> {
         if line.is_empty() {
             return Ok(());
         }
@@ -92,20 +92,20 @@ impl CsvLines {
             let Some(cell) = cells.next() else { return Err(self.wrong_count(place)) };
             let Cell { at, text } = cell?;
             match *role {
-                Role::Ignored => {}
-                Role::Label if self.labels == Labels::Ignored => {}
-                Role::Label => {
+                ColumnRole::Ignored => {}
+                ColumnRole::Label if self.labels == Labels::Ignored => {}
+                ColumnRole::Label => {
                     label = finite(text.trim_ascii())
                         .and_then(|label| self.labels.read(label))
-                        .ok_or_else(|| Fault::text(&text, at, self.labels.expected()))?;
+                        .ok_or_else(|| RowFault::text(&text, at, self.labels.expected()))?;
                 }
-                Role::Number { .. } if text.trim_ascii().is_empty() => {}
-                Role::Number { key } => {
+                ColumnRole::Number { .. } if text.trim_ascii().is_empty() => {}
+                ColumnRole::Number { key } => {
                     let expected = || format!("a finite number in column `{}`", self.columns.names[place]);
-                    let value = finite(text.trim_ascii()).ok_or_else(|| Fault::text(&text, at, expected()))?;
+                    let value = finite(text.trim_ascii()).ok_or_else(|| RowFault::text(&text, at, expected()))?;
                     rows.push_in_field(place as u32, key, value);
                 }
-                Role::Category { space } => rows.push_in_field(place as u32, self.hash.key(space, &text), 1.0),
+                ColumnRole::Category { space } => rows.push_in_field(place as u32, self.hash.key(space, &text), 1.0),
             }
         }
         let more = cells.count();
@@ -116,9 +116,9 @@ impl CsvLines {
         Ok(())
     }
 
-    fn wrong_count(&self, found: usize) -> Fault {
+    fn wrong_count(&self, found: usize) -> RowFault {
         let expected = format!("{} columns", self.columns.roles.len());
-        Fault { column: 1, expected: expected.into(), found: found.to_string() }
+        RowFault { column: 1, expected: expected.into(), found: found.to_string() }
     }
 }
 
@@ -126,7 +126,7 @@ fn names(heading: &[u8], separator: u8) -> Result<Vec<String>, ColumnError> {
     if heading.is_empty() {
         return Err(ColumnError::Heading { problem: "it is empty".to_owned() });
     }
-    let name = |cell: Result<Cell<'_>, Fault>| match cell {
+    let name = |cell: Result<Cell<'_>, RowFault>| match cell {
         Ok(cell) => String::from_utf8(cell.text.into_owned())
             .map_err(|_| ColumnError::Heading { problem: "it is not UTF-8".to_owned() }),
         Err(fault) => Err(ColumnError::Heading { problem: fault.to_string() }),
@@ -176,7 +176,7 @@ struct Cells<'a> {
 }
 
 impl<'a> Iterator for Cells<'a> {
-    type Item = Result<Cell<'a>, Fault>;
+    type Item = Result<Cell<'a>, RowFault>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let at = self.at.take()?;
@@ -192,12 +192,12 @@ impl<'a> Iterator for Cells<'a> {
 
 impl<'a> Cells<'a> {
     /// The quoted cell at `at`: a quote in it is written twice.
-    fn quoted(&mut self, at: usize) -> Result<Cell<'a>, Fault> {
+    fn quoted(&mut self, at: usize) -> Result<Cell<'a>, RowFault> {
         let mut text: Cow<'a, [u8]> = Cow::Borrowed(&[]);
         let mut from = at + 1;
         loop {
             let Some(length) = memchr::memchr(b'"', &self.line[from..]) else {
-                return Err(Fault::text(b"", self.line.len(), "`\"` at the end of a quoted cell"));
+                return Err(RowFault::text(b"", self.line.len(), "`\"` at the end of a quoted cell"));
             };
             let piece = &self.line[from..from + length];
             match &mut text {
@@ -212,7 +212,9 @@ impl<'a> Cells<'a> {
                     return Ok(Cell { at, text });
                 }
                 Some(b'"') => text.to_mut().push(b'"'),
-                Some(_) => return Err(Fault::text(&self.line[end..=end], end, "the end of the cell after its `\"`")),
+                Some(_) => {
+                    return Err(RowFault::text(&self.line[end..=end], end, "the end of the cell after its `\"`"));
+                }
             }
             from = end + 1;
         }

@@ -2,7 +2,7 @@
 
 use super::{is_blank, row_of_words};
 use crate::number::{number, unsigned};
-use crate::{Fault, Labels, Minibatch};
+use crate::{Labels, Minibatch, RowFault};
 
 /// Indices are the keys, as they stand. A word that starts with `#` ends the line.
 #[derive(Clone, Debug)]
@@ -13,11 +13,11 @@ pub struct LibFfm {
 const FEATURE: &str = "`field:index:value`";
 
 impl LibFfm {
-    pub fn row(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), Fault> {
+    pub fn row(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), RowFault> {
         row_of_words(line, self.labels, rows, |at, rows| {
-            let (field, index, start) = names(line, at).ok_or_else(|| Fault::word(line, at, FEATURE))?;
+            let (field, index, start) = names(line, at).ok_or_else(|| RowFault::word(line, at, FEATURE))?;
             let (value, end) = number(line, start, is_blank)
-                .map_err(|_| Fault::word(line, start, "a finite number after `field:index:`"))?;
+                .map_err(|_| RowFault::word(line, start, "a finite number after `field:index:`"))?;
             rows.push_in_field(field, index, value);
             Ok(end)
         })

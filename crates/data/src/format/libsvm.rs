@@ -2,7 +2,7 @@
 
 use super::{RESERVED, is_blank, row_of_words};
 use crate::number::{number, unsigned};
-use crate::{Fault, Labels, Minibatch};
+use crate::{Labels, Minibatch, RowFault};
 
 /// `index` alone means `index:1`. A word that starts with `#` ends the line. Indices are the keys, as they stand.
 #[derive(Clone, Debug)]
@@ -11,16 +11,16 @@ pub struct LibSvm {
 }
 
 impl LibSvm {
-    pub fn row(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), Fault> {
+    pub fn row(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), RowFault> {
         row_of_words(line, self.labels, rows, |at, rows| {
             let Some((index, end)) = unsigned(line, at).filter(|(index, _)| *index < RESERVED) else {
-                return Err(Fault::word(line, at, "`index:value`"));
+                return Err(RowFault::word(line, at, "`index:value`"));
             };
             let (value, end) = match line.get(end).copied() {
                 Some(b':') => number(line, end + 1, is_blank)
-                    .map_err(|_| Fault::word(line, end + 1, "a finite number after `index:`"))?,
+                    .map_err(|_| RowFault::word(line, end + 1, "a finite number after `index:`"))?,
                 None | Some(b' ' | b'\t') => (1.0, end),
-                Some(_) => return Err(Fault::word(line, at, "`index:value`")),
+                Some(_) => return Err(RowFault::word(line, at, "`index:value`")),
             };
             rows.push(index, value);
             Ok(end)

@@ -2,7 +2,7 @@
 
 use super::{end_row, is_blank, skip_blanks};
 use crate::number::{finite, number};
-use crate::{Fault, FeatureHash, Labels, Minibatch};
+use crate::{FeatureHash, Labels, Minibatch, RowFault};
 
 /// A feature's key is the hash of its name in the space of its namespace; digits are a name like any other.
 #[derive(Clone, Debug)]
@@ -20,13 +20,13 @@ fn ends_value(byte: u8) -> bool {
 }
 
 impl VowpalWabbit {
-    pub fn row(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), Fault> {
+    pub fn row(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), RowFault> {
         let start = skip_blanks(line, 0);
         if start == line.len() {
             return Ok(());
         }
         let Some(bar) = memchr::memchr(b'|', line) else {
-            return Err(Fault::text(b"", line.len(), "`|` before the features"));
+            return Err(RowFault::text(b"", line.len(), "`|` before the features"));
         };
         let (label, importance) = self.head(&line[..bar])?;
         let mut at = bar;
@@ -39,7 +39,7 @@ impl VowpalWabbit {
     }
 
     /// Label and importance: the words before the first bar, without the tag.
-    fn head(&self, head: &[u8]) -> Result<(f32, f32), Fault> {
+    fn head(&self, head: &[u8]) -> Result<(f32, f32), RowFault> {
         if self.labels == Labels::Ignored {
             return Ok((0.0, 1.0));
         }
@@ -58,31 +58,31 @@ impl VowpalWabbit {
             numbers[match count {
                 0 => 0,
                 1 => 1,
-                _ => return Err(Fault::text(word, at, "no more than label, importance and tag before `|`")),
+                _ => return Err(RowFault::text(word, at, "no more than label, importance and tag before `|`")),
             }] = match (count, finite(word)) {
                 (0, number) => number
                     .and_then(|number| self.labels.read(number))
-                    .ok_or_else(|| Fault::text(word, at, self.labels.expected()))?,
+                    .ok_or_else(|| RowFault::text(word, at, self.labels.expected()))?,
                 (_, Some(importance)) if importance >= 0.0 => importance,
-                _ => return Err(Fault::text(word, at, "an importance of 0 or more")),
+                _ => return Err(RowFault::text(word, at, "an importance of 0 or more")),
             };
             count += 1;
             at += word.len();
         }
         if count == 0 {
-            return Err(Fault::text(b"", at, self.labels.expected()));
+            return Err(RowFault::text(b"", at, self.labels.expected()));
         }
         Ok((numbers[0], numbers[1]))
     }
 
     /// Adds the features of the namespace whose bar stands at `bar`; gives back where the next bar stands, or the end.
-    fn namespace(&self, line: &[u8], bar: usize, rows: &mut Minibatch) -> Result<usize, Fault> {
+    fn namespace(&self, line: &[u8], bar: usize, rows: &mut Minibatch) -> Result<usize, RowFault> {
         let (name, mut at) = name(line, bar + 1);
         let space = self.hash.space(name);
         let mut weight = 1.0;
         if line.get(at) == Some(&b':') {
             (weight, at) = number(line, at + 1, ends_value)
-                .map_err(|end| Fault::text(&line[at + 1..end], at + 1, "a finite weight after the namespace"))?;
+                .map_err(|end| RowFault::text(&line[at + 1..end], at + 1, "a finite weight after the namespace"))?;
         }
         loop {
             at = skip_blanks(line, at);
@@ -91,17 +91,17 @@ impl VowpalWabbit {
             }
             let (name, end) = self::name(line, at);
             if name.is_empty() {
-                return Err(Fault::word(line, at, "a feature's name"));
+                return Err(RowFault::word(line, at, "a feature's name"));
             }
             let mut value = 1.0;
             at = end;
             if line.get(end) == Some(&b':') {
                 (value, at) = number(line, end + 1, ends_value)
-                    .map_err(|stop| Fault::text(&line[end + 1..stop], end + 1, "a finite number after `name:`"))?;
+                    .map_err(|stop| RowFault::text(&line[end + 1..stop], end + 1, "a finite number after `name:`"))?;
             }
             value *= weight;
             if !value.is_finite() {
-                return Err(Fault::text(
+                return Err(RowFault::text(
                     &line[end + 1..at],
                     end + 1,
                     "a value that is finite with its namespace's weight",

@@ -11,7 +11,7 @@ use std::fmt;
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     Number {
         unsigned: bool,
     },
@@ -20,7 +20,7 @@ pub enum Kind {
     Other(&'static str),
 }
 
-impl Kind {
+impl ColumnKind {
     pub fn of(leaf: &ColumnDescriptor) -> Self {
         let unsigned = matches!(
             leaf.converted_type(),
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ColumnKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Number { .. } => "numbers",
@@ -105,8 +105,8 @@ impl fmt::Display for Cell<'_> {
 }
 
 impl Column {
-    pub fn new(reader: ColumnReader, kind: Kind) -> Self {
-        let unsigned = kind == Kind::Number { unsigned: true };
+    pub fn new(reader: ColumnReader, kind: ColumnKind) -> Self {
+        let unsigned = kind == ColumnKind::Number { unsigned: true };
         Self { reader, unsigned, levels: Vec::new(), cells: Cells::Real(Vec::new()), next_row: 0, next_cell: 0 }
     }
 

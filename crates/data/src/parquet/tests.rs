@@ -1,5 +1,5 @@
 use super::*;
-use crate::{ColumnRule, Format, Labels, Reader, Settings};
+use crate::{ColumnRule, DataReader, Format, Labels, ReaderSettings};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, FloatType, Int32Type, Int64Type};
 use parquet::file::properties::WriterProperties;
@@ -47,13 +47,13 @@ pub fn write(path: &Path, groups: &[std::ops::Range<i64>], compression: Compress
     writer.close().unwrap();
 }
 
-fn settings(columns: Columns) -> Settings {
-    let mut settings = Settings::new(Format::Parquet(columns), Labels::Binary);
+fn settings(columns: ColumnRules) -> ReaderSettings {
+    let mut settings = ReaderSettings::new(Format::Parquet(columns), Labels::Binary);
     settings.minibatch_rows = 100;
     settings
 }
 
-fn rows(reader: &Reader) -> Minibatch {
+fn rows(reader: &DataReader) -> Minibatch {
     let mut all = Minibatch::new();
     let mut source = reader.source();
     let mut batch = Minibatch::new();
@@ -77,8 +77,8 @@ fn expected(n: i64, hash: FeatureHash, into: &mut Minibatch) {
     into.end_row((n % 2) as f32);
 }
 
-pub fn columns() -> Columns {
-    let mut columns = Columns::new("y");
+pub fn columns() -> ColumnRules {
+    let mut columns = ColumnRules::new("y");
     columns.named = vec![("id".to_owned(), ColumnRule::Categorical)];
     columns
 }
@@ -94,7 +94,7 @@ fn rows_are_put_together_from_columns_of_every_type() {
     ] {
         let path = folder.path(name);
         write(&path, &[0..2500, 2500..2501, 2501..3300], compression);
-        let reader = Reader::open(&[path.to_str().unwrap()], settings(columns())).unwrap();
+        let reader = DataReader::open(&[path.to_str().unwrap()], settings(columns())).unwrap();
         let mut wanted = Minibatch::new();
         (0..3300).for_each(|n| expected(n, FeatureHash::default(), &mut wanted));
         assert_eq!(rows(&reader), wanted, "{name}");
@@ -106,7 +106,7 @@ fn every_row_is_one_workers() {
     let folder = crate::testing::Folder::new("parquet-shares");
     let path = folder.path("rows");
     write(&path, &[0..1000, 1000..1100, 1100..5000], Compression::UNCOMPRESSED);
-    let reader = Reader::open(&[path.to_str().unwrap()], settings(columns())).unwrap();
+    let reader = DataReader::open(&[path.to_str().unwrap()], settings(columns())).unwrap();
     let all = rows(&reader);
     let mut seen: Vec<u64> = Vec::new();
     for rank in 0..3 {
@@ -128,19 +128,20 @@ fn files_and_columns_that_do_not_do_are_named() {
     let path = folder.path("rows");
     write(&path, &[0..4, 4..10], Compression::UNCOMPRESSED);
     let name = path.to_str().unwrap().to_owned();
-    let open = |columns: Columns| Reader::open(&[&name], settings(columns)).map(|_| ()).unwrap_err().to_string();
+    let open =
+        |columns: ColumnRules| DataReader::open(&[&name], settings(columns)).map(|_| ()).unwrap_err().to_string();
     assert_eq!(
-        open(Columns::new("label")),
+        open(ColumnRules::new("label")),
         format!("{name}: there is no column `label`; there are y, age, city, id, old, size, count")
     );
     assert_eq!(
-        open(Columns::new("city")),
+        open(ColumnRules::new("city")),
         format!("{name}: column `city` is text and cannot be the label: leave it out by the rule `Ignored`")
     );
-    let mut bad = settings(Columns::new("id"));
-    let read = |settings: Settings| {
+    let mut bad = settings(ColumnRules::new("id"));
+    let read = |settings: ReaderSettings| {
         let mut batch = Minibatch::new();
-        let mut source = Reader::open(&[&name], settings).unwrap().source();
+        let mut source = DataReader::open(&[&name], settings).unwrap().source();
         source.fill(&mut batch).map(|_| batch.rows()).map_err(|error| error.to_string())
     };
     let malformed = "expected a label of -1, 0 or 1 in column `id`, found";
@@ -152,11 +153,11 @@ fn files_and_columns_that_do_not_do_are_named() {
     let whole = std::fs::read(&path).unwrap();
     for length in [4, 100, whole.len() - 1] {
         std::fs::write(&path, &whole[..length]).unwrap();
-        let problem = open(Columns::new("y"));
+        let problem = open(ColumnRules::new("y"));
         assert!(problem.starts_with(&format!("{name}: is no Parquet file that can be read: ")), "{problem}");
     }
     std::fs::write(&path, b"1 2:3\n").unwrap();
-    assert_eq!(open(Columns::new("y")), format!("{name}: is no Parquet file: it does not start with `PAR1`"));
+    assert_eq!(open(ColumnRules::new("y")), format!("{name}: is no Parquet file: it does not start with `PAR1`"));
 }
 
 #[test]
@@ -169,7 +170,7 @@ fn damaged_bytes_are_an_error_or_other_rows() {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x55;
         std::fs::write(&path, &damaged).unwrap();
-        let Ok(reader) = Reader::open(&[path.to_str().unwrap()], settings(columns())) else { continue };
+        let Ok(reader) = DataReader::open(&[path.to_str().unwrap()], settings(columns())) else { continue };
         let (mut source, mut batch) = (reader.source(), Minibatch::new());
         while let Ok(true) = source.fill(&mut batch) {}
     }

@@ -46,9 +46,9 @@ const END: u8 = 3;
 ///
 /// ```
 /// use node::{RecordingError, replay_from};
-/// use update::Registry;
+/// use update::Updaters;
 ///
-/// let error = replay_from(&b"something else"[..], &Registry::builtin()).expect_err("no recording");
+/// let error = replay_from(&b"something else"[..], &Updaters::builtin()).expect_err("no recording");
 /// assert!(matches!(error, RecordingError::NotARecording));
 /// ```
 #[derive(Debug, thiserror::Error)]

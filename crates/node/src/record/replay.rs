@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use types::TableId;
-use update::Registry;
+use update::Updaters;
 use wire::Outbox;
 use wire::Pool;
 use worker::{Answer, Worker, WorkerInput};
@@ -43,7 +43,7 @@ enum Machine {
 }
 
 impl Machine {
-    fn new(subject: Subject, registry: &Registry) -> Self {
+    fn new(subject: Subject, registry: &Updaters) -> Self {
         match subject {
             Subject::Server { node, plan, list_bytes, lease } => {
                 let server =
@@ -108,7 +108,7 @@ fn feed_worker(
 }
 
 struct Replay<'a> {
-    registry: &'a Registry,
+    registry: &'a Updaters,
     machine: Option<Machine>,
     /// Said again, and not yet found in the recording.
     said: VecDeque<Vec<u8>>,
@@ -117,7 +117,7 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn new(registry: &'a Registry) -> Self {
+    fn new(registry: &'a Updaters) -> Self {
         let replayed = Replayed { inputs: 0, frames: 0, first_difference: None, cut: false };
         Self { registry, machine: None, said: VecDeque::new(), out: Outbox::new(), replayed }
     }
@@ -153,7 +153,7 @@ impl<'a> Replay<'a> {
 /// Feeds a recording to a fresh machine of its kind, with the updaters of `registry`, and compares every byte it says. Takes
 /// what is recorded as it comes, and returns when the recorded node has ended.
 #[must_use]
-pub fn replay(recording: Recording, registry: &Registry) -> Replayed {
+pub fn replay(recording: Recording, registry: &Updaters) -> Replayed {
     let mut replay = Replay::new(registry);
     let Recording { entries, shared } = recording;
     for entry in entries {
@@ -168,12 +168,12 @@ pub fn replay(recording: Recording, registry: &Registry) -> Replayed {
 /// ```
 /// use node::{RecordingError, replay_file};
 /// use std::path::Path;
-/// use update::Registry;
+/// use update::Updaters;
 ///
-/// let error = replay_file(Path::new("there is no such file"), &Registry::builtin()).expect_err("nothing to read");
+/// let error = replay_file(Path::new("there is no such file"), &Updaters::builtin()).expect_err("nothing to read");
 /// assert!(matches!(error, RecordingError::Unreadable(_)));
 /// ```
-pub fn replay_file(path: &Path, registry: &Registry) -> Result<Replayed, RecordingError> {
+pub fn replay_file(path: &Path, registry: &Updaters) -> Result<Replayed, RecordingError> {
     replay_from(File::open(path)?, registry)
 }
 
@@ -181,12 +181,12 @@ pub fn replay_file(path: &Path, registry: &Registry) -> Result<Replayed, Recordi
 ///
 /// ```
 /// use node::{RecordingError, replay_from};
-/// use update::Registry;
+/// use update::Updaters;
 ///
-/// let error = replay_from(&b"GET / HTTP/1.1"[..], &Registry::builtin()).expect_err("no recording");
+/// let error = replay_from(&b"GET / HTTP/1.1"[..], &Updaters::builtin()).expect_err("no recording");
 /// assert!(matches!(error, RecordingError::NotARecording));
 /// ```
-pub fn replay_from(from: impl Read, registry: &Registry) -> Result<Replayed, RecordingError> {
+pub fn replay_from(from: impl Read, registry: &Updaters) -> Result<Replayed, RecordingError> {
     let mut entries = Entries::open(from)?;
     let mut replay = Replay::new(registry);
     while let Some(entry) = entries.next()? {

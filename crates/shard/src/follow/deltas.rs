@@ -8,14 +8,14 @@
 
 use crate::rows::Index;
 use crate::shard::Shard;
-use codec::{Chain, Choice, Formats, Meter, PayloadDecoder, PayloadEncoder, Rows, Stopwatch, TableCodecs};
+use codec::{BatchRows, CodecChoice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Stopwatch, TableCodecs};
 use std::collections::{BTreeSet, VecDeque};
 use types::{
     CacheSpec, Clock, NumberType, PART_BYTES, PlanNumber, Position, PositionRange, Shape, TableSpec, WorkerId,
 };
 use update::{ABSENT, Number, add_into, first_not_finite};
 use wire::Outbox;
-use wire::{CodecChain, Frame, KeyPart, Message, Payload, READ_WHOLE, Signature, Step};
+use wire::{CodecPipeline, Frame, KeyPart, Message, Payload, READ_WHOLE, Signature, Step};
 
 /// A history never shorter than this, however few rows are delta_log.
 const HISTORY_BYTES: usize = 64 << 10;
@@ -80,16 +80,18 @@ impl DeltaLog {
         stopwatch: Stopwatch,
     ) -> Option<Self> {
         let CacheSpec::Rows { max_rows } = spec.cache else { return None };
-        let chain = match &codecs.down {
-            Choice::Chain(chain) => chain.is_lossy().then(|| chain.clone())?,
-            Choice::Auto => TableCodecs::can_step(spec).then(|| Chain::parse(["keys", "1bit"]).unwrap_or_default())?,
+        let pipeline = match &codecs.down {
+            CodecChoice::Pipeline(pipeline) => pipeline.is_lossy().then(|| pipeline.clone())?,
+            CodecChoice::Auto => {
+                TableCodecs::can_step(spec).then(|| Pipeline::parse(["keys", "1bit"]).unwrap_or_default())?
+            }
         };
         let width = spec.width as usize;
         let shape = Shape::Sparse { placement: spec.shape.placement(), max_rows };
         Some(Self {
             width,
             max_rows: usize::try_from(max_rows).unwrap_or(usize::MAX).saturating_mul(workers.max(1)),
-            encoder: PayloadEncoder::forgetful(&chain, NumberType::F32, width, seed, stopwatch),
+            encoder: PayloadEncoder::forgetful(&pipeline, NumberType::F32, width, seed, stopwatch),
             decoder: PayloadDecoder::default(),
             chain: 1,
             shape,
@@ -231,7 +233,11 @@ impl DeltaLog {
             return;
         }
         let run = moved[moved.len() - 1] - moved[0] == moved.len() as u64 - 1;
-        let list = if run { Rows::Run { first: Position(moved[0]), count: moved.len() } } else { Rows::List(&moved) };
+        let list = if run {
+            BatchRows::Run { first: Position(moved[0]), count: moved.len() }
+        } else {
+            BatchRows::List(&moved)
+        };
         let (payload, formats) = match encoder.encode(list, bytemuck::cast_slice(changes)) {
             Some((bytes, formats)) => (Payload::new(bytes), formats),
             None => (Payload::new(changes.to_vec()), Formats::default()),
@@ -325,7 +331,7 @@ impl<T: Number> Shard<T> {
         }
         for link in delta_log.after(step)? {
             let mut head = self.head(to);
-            head.codecs = CodecChain(link.formats.0);
+            head.codecs = CodecPipeline(link.formats.0);
             let (keys, values) = (link.keys.clone(), link.values.clone());
             let (table, shard, number, reaches) = (self.table, self.placed.shard, link.number, link.reaches);
             let step = Step { table, shard, chain, number, reaches, keys, values };
@@ -341,11 +347,11 @@ mod tests {
     use std::collections::BTreeMap;
     use types::{Codecs, Combine, Reduce};
 
-    fn delta_log(chain: &[&str], max_rows: u64) -> DeltaLog {
+    fn delta_log(pipeline: &[&str], max_rows: u64) -> DeltaLog {
         let spec = TableSpec::dense("t", 1000, 64)
             .combine(Combine::Clock(Reduce::Sum))
             .cached(max_rows)
-            .codecs(Codecs::both(chain.iter().copied()));
+            .codecs(Codecs::both(pipeline.iter().copied()));
         let codecs = TableCodecs::of(&spec).expect("they go together");
         DeltaLog::new(&spec, &codecs, 1, 7, Stopwatch::default()).expect("lossy")
     }
@@ -379,8 +385,8 @@ mod tests {
 
     #[test]
     fn copies_are_what_is_published_bit_for_bit_and_come_ever_nearer() {
-        for chain in [&["1bit"][..], &["topk=20%", "zstd"], &["fixed4"], &["bf16"]] {
-            let mut delta_log = delta_log(chain, 1000);
+        for pipeline in [&["1bit"][..], &["topk=20%", "zstd"], &["fixed4"], &["bf16"]] {
+            let mut delta_log = delta_log(pipeline, 1000);
             let mut rows: BTreeMap<u64, Vec<f32>> = (0..20).map(|row| (row * 3, vec![row as f32; 64])).collect();
             let mut first: Vec<f32> = rows.values().flatten().copied().collect();
             delta_log.join(Clock(0), &rows.keys().copied().collect::<Vec<_>>(), &mut first);
@@ -401,14 +407,14 @@ mod tests {
                 seen = delta_log.last().1;
                 for (position, row) in &copy {
                     let place = delta_log.places(&[*position])[0] as usize;
-                    assert_eq!(row[..], delta_log.rows[place * 64..][..64], "{chain:?} at {clock}");
+                    assert_eq!(row[..], delta_log.rows[place * 64..][..64], "{pipeline:?} at {clock}");
                 }
                 let apart = |(position, row): (&u64, &Vec<f32>)| -> f32 {
                     row.iter().zip(&rows[position]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
                 };
                 errors.push(copy.iter().map(apart).fold(0.0, f32::max));
             }
-            assert!(errors[59] < 0.2 * errors[29].max(0.05), "{chain:?}: {errors:?}");
+            assert!(errors[59] < 0.2 * errors[29].max(0.05), "{pipeline:?}: {errors:?}");
         }
     }
 

@@ -5,7 +5,7 @@ use crate::shard::Shard;
 use codec::Formats;
 use types::PART_BYTES;
 use update::Number;
-use wire::{CodecChain, KeyPart, Payload, Push, Refusal, Writes};
+use wire::{CodecPipeline, KeyPart, Payload, Push, Refusal, Writes};
 
 /// Keys as they were before they were shortened.
 pub(crate) fn unpacked(keys: KeyPart) -> Result<KeyPart, Refusal> {
@@ -21,7 +21,7 @@ pub(crate) fn unpacked(keys: KeyPart) -> Result<KeyPart, Refusal> {
 
 impl<T: Number> Shard<T> {
     /// A push with its keys and values as they were before they were encoded.
-    pub(crate) fn decode(&mut self, codecs: CodecChain, push: Push) -> Result<Push, NotApplied> {
+    pub(crate) fn decode(&mut self, codecs: CodecPipeline, push: Push) -> Result<Push, NotApplied> {
         let (formats, keys) = (Formats(codecs.0), unpacked(push.keys)?);
         if formats.leaves_values() {
             return Ok(Push { keys, ..push });

@@ -5,7 +5,7 @@ use super::initial::initial;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::{Clock, Initial, Placement, Position, PositionRange, Setting, Shape, TableSpec, UpdaterSpec};
-use update::{ABSENT, Number, Registry, Slots, Step, UnknownUpdater, Updater};
+use update::{ABSENT, Number, Slots, UnknownUpdater, UpdateStep, Updater, Updaters};
 use wire::{Payload, Refusal};
 
 /// Rows that share a cache line with their neighbours are kept roughly in position order: a sorted batch then walks through
@@ -99,7 +99,7 @@ pub struct Rows<T: Number> {
 
 impl<T: Number> Rows<T> {
     /// The rows of `range` of a table.
-    pub fn new(spec: &TableSpec, range: PositionRange, registry: &Registry) -> Result<Self, RowsError> {
+    pub fn new(spec: &TableSpec, range: PositionRange, registry: &Updaters) -> Result<Self, RowsError> {
         let updater = registry.make::<T>(&spec.updater)?;
         let width = spec.width as usize;
         let stride = width + updater.state(width);
@@ -362,9 +362,9 @@ impl<T: Number> Rows<T> {
         }
     }
 
-    fn step(&self, clock: Clock) -> Step {
+    fn step(&self, clock: Clock) -> UpdateStep {
         let rate = self.rates.range(..=clock).next_back().map(|(_, rate)| *rate);
-        Step { rate, examples: self.examples }
+        UpdateStep { rate, examples: self.examples }
     }
 
     /// Applies gradients made in `clock`. The slots must all exist.
@@ -418,7 +418,7 @@ mod tests {
     fn rows(updater: UpdaterSpec) -> Rows<f32> {
         let spec = TableSpec::dense("t", 4, 2).updater(updater);
         let range = PositionRange { first: Position(0), last: Position(3) };
-        Rows::new(&spec, range, &Registry::builtin()).expect("they fit")
+        Rows::new(&spec, range, &Updaters::builtin()).expect("they fit")
     }
 
     fn set(rows: &mut Rows<f32>, slots: Slots<'_>, values: Vec<f32>) {

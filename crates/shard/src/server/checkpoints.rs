@@ -118,7 +118,7 @@ impl Server {
 mod tests {
     use super::*;
     use types::{Combine, NumberType, Plan, Position, Reduce, Source, UpdaterSpec};
-    use update::Registry;
+    use update::Updaters;
     use wire::{KeyPart, Marker, Payload, Pool, Push, Writes};
 
     const NODE: NodeId = NodeId::Server(0);
@@ -134,7 +134,7 @@ mod tests {
         /// One server, and workers whose incarnations have these numbers.
         fn new(workers: &[u64]) -> Self {
             let plan = Plan::first(1, workers.iter().map(|source| Source(*source)).collect());
-            let server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
+            let server = Server::new(NODE, plan, Updaters::builtin(), Pool::new());
             Self { server, out: Outbox::new(), sent: vec![0; workers.len()] }
         }
 
@@ -246,7 +246,7 @@ mod tests {
         let mut run = Run::new(&[1]);
         let mut plan = run.server.plan.clone();
         plan.chains = vec![types::Chain { replicas: vec![0, 1], backfilling: Vec::new() }];
-        run.server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
+        run.server = Server::new(NODE, plan, Updaters::builtin(), Pool::new());
         run.server.add_table(TABLE, &spec(Combine::Each), &mut run.out).expect("made");
         run.asked(1, 1);
         run.push(0, 1, 0, 0);

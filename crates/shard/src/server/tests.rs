@@ -8,7 +8,7 @@ const NODE: NodeId = NodeId::Server(0);
 /// What a server answers to a worker's messages, one after the other, each with its clock.
 fn answers(spec: &TableSpec, messages: impl IntoIterator<Item = (u64, Message)>) -> Vec<Message> {
     let plan = Plan::first(1, vec![Source(1), Source(2)]);
-    let mut server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
+    let mut server = Server::new(NODE, plan, Updaters::builtin(), Pool::new());
     let mut out = Outbox::new();
     server.add_table(TableId(0), spec, &mut out).expect("made");
     let mut number = 0;
@@ -76,7 +76,7 @@ fn what_cannot_be_decoded_fails_no_other_clock() {
     let spec = TableSpec::dense("t", 1, 1).combine(Combine::Clock(Reduce::Sum));
     let plan = Plan::first(1, vec![Source(1), Source(2)]);
     for (clock, refusal) in [(0, Refusal::Undecodable), (3, Refusal::PastClock), (u64::MAX, Refusal::PastClock)] {
-        let mut server = Server::new(NODE, plan.clone(), Registry::builtin(), Pool::new());
+        let mut server = Server::new(NODE, plan.clone(), Updaters::builtin(), Pool::new());
         let mut out = Outbox::new();
         server.add_table(TableId(0), &spec, &mut out).expect("made");
         let mut head = Head::plain(NodeId::Worker(0), NODE);
@@ -142,7 +142,7 @@ fn settings_that_make_no_sense_or_are_too_many_are_refused() {
 fn what_an_incarnation_sends_after_it_left_is_refused() {
     let plan = Plan::first(1, vec![Source(5), Source(6)]);
     let without = Plan { number: PlanNumber(2), workers: vec![None, Some(Source(6))], ..plan.clone() };
-    let mut server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
+    let mut server = Server::new(NODE, plan, Updaters::builtin(), Pool::new());
     let mut out = Outbox::new();
     server.add_table(TableId(0), &TableSpec::dense("t", 1, 1), &mut out).expect("made");
     let mut send = |from: NodeId, source: u64, number: u64, message: Message| {
@@ -173,7 +173,7 @@ fn what_an_incarnation_sends_after_it_left_is_refused() {
 fn numbers_at_the_end_of_their_range_do_no_harm() {
     let plan = Plan::first(1, vec![Source(1)]);
     for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
-        let mut server = Server::new(NODE, plan.clone(), Registry::builtin(), Pool::new());
+        let mut server = Server::new(NODE, plan.clone(), Updaters::builtin(), Pool::new());
         let mut out = Outbox::new();
         let spec = TableSpec::sparse("t", 1).ordered().combine(combine);
         server.add_table(TableId(0), &spec, &mut out).expect("made");
@@ -218,7 +218,7 @@ fn numbers_at_the_end_of_their_range_do_no_harm() {
 fn a_server_answers_nobody_before_its_first_beat_was_answered() {
     let plan = Plan::first(1, vec![Source(1)]);
     let length = types::Span::from_secs(1);
-    let mut server = Server::new(NODE, plan, Registry::builtin(), Pool::new()).leased(Some(length));
+    let mut server = Server::new(NODE, plan, Updaters::builtin(), Pool::new()).leased(Some(length));
     let mut out = Outbox::new();
     let spec = TableSpec::dense("t", 1, 1).consistency(types::Consistency::LOCK_STEP);
     server.add_table(TableId(0), &spec, &mut out).expect("made");
@@ -306,7 +306,7 @@ fn rows_that_are_no_rows_are_refused_whole_and_those_there_stay() {
 fn rows_are_set_once_however_often_they_arrive() {
     let spec = TableSpec::dense("t", 1, 1);
     let plan = Plan::first(1, vec![Source(1)]);
-    let mut server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
+    let mut server = Server::new(NODE, plan, Updaters::builtin(), Pool::new());
     let mut out = Outbox::new();
     server.add_table(TableId(0), &spec, &mut out).expect("made");
     // The set comes again behind the push that followed it.
@@ -328,13 +328,13 @@ fn rows_are_set_once_however_often_they_arrive() {
 fn rows_that_are_not_for_setting_are_refused_and_nothing_else_comes_of_it() {
     let spec = TableSpec::dense("t", 2, 1);
     let by_clock = spec.clone().combine(Combine::Clock(Reduce::Sum));
-    let halved = codec::Formats::default().then(codec::Format::Values(codec::ValueFormat::Bf16)).0;
+    let halved = codec::Formats::default().then(codec::PayloadFormat::Values(codec::ValueFormat::Bf16)).0;
     // Two rows, if each number is of two bytes.
     let Message::Push(two) = set(0, vec![5.0]) else { unreachable!("a push") };
     let two = Push { keys: KeyPart::Run { first: Position(0), count: 2 }, ..two };
     for (spec, codecs, refusal) in [(by_clock, [0; 8], Refusal::SetByClock), (spec, halved, Refusal::Undecodable)] {
         let plan = Plan::first(1, vec![Source(1)]);
-        let mut server = Server::new(NODE, plan, Registry::builtin(), Pool::new());
+        let mut server = Server::new(NODE, plan, Updaters::builtin(), Pool::new());
         let mut out = Outbox::new();
         server.add_table(TableId(0), &spec, &mut out).expect("made");
         let marker = Message::Marker(Marker { table: TableId(0), shard: ShardId(0), settled: 1, since: Clock(0) });

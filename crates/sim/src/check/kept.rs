@@ -5,7 +5,7 @@ use crate::history::Event;
 use crate::program::TableIndex;
 use std::collections::BTreeMap;
 use types::Combine;
-use update::{Registry, Slots, Step, Updater};
+use update::{Slots, UpdateStep, Updater, Updaters};
 
 /// A row that only one worker writes is, when that worker has waited for it, what its pushes and the rows that it set make of it in the order of
 /// its program: nothing is lost, done twice, or done after what came later. So it is for everybody who reads when all are done. For tables of
@@ -18,7 +18,7 @@ pub fn rows_are_as_their_writer_left_them() -> Checker {
             if spec.combine != Combine::Each {
                 continue;
             }
-            let Ok(updater) = Registry::builtin().make::<f64>(&spec.updater) else { continue };
+            let Ok(updater) = Updaters::builtin().make::<f64>(&spec.updater) else { continue };
             let width = spec.width as usize;
             let mut model = Model { updater, width, rows: BTreeMap::new() };
             let mut asked = BTreeMap::new();
@@ -78,7 +78,7 @@ impl Model {
 
     fn push(&mut self, by: u32, key: u64, gradient: &[f64]) {
         let mut row = self.row(by, key).to_vec();
-        self.updater.update_rows(&Step::default(), self.width, &mut row, Slots::List(&[0]), gradient);
+        self.updater.update_rows(&UpdateStep::default(), self.width, &mut row, Slots::List(&[0]), gradient);
         self.row(by, key).copy_from_slice(&row);
     }
 

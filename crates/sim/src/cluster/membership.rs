@@ -8,7 +8,7 @@ use crate::network::{Isolation, LinkFault};
 use crate::program::Step;
 use shard::{Server, ServerInput};
 use types::{NodeId, Plan, Source, Span, WorkerId};
-use update::Registry;
+use update::Updaters;
 use wire::{Control, Frame, Head, Message, Pool, Role};
 use worker::Worker;
 
@@ -173,7 +173,7 @@ impl Cluster {
                 self.network.counts.joined += 1;
                 self.serving.remove(&server);
                 let node = NodeId::Server(server as u32);
-                let machine = Server::new(node, plan, Registry::builtin(), Pool::new()).leased(lease);
+                let machine = Server::new(node, plan, Updaters::builtin(), Pool::new()).leased(lease);
                 self.servers[server] = Some(machine);
                 self.drive_server(server, ServerInput::Beat(self.now));
                 for happening in [Happening::Tick(node), Happening::Beat(node)] {

@@ -3,7 +3,7 @@ use crate::{Batch, Failure, Outcome, PullTarget, ReadRows, WorkerSettings};
 use shard::Server;
 use std::collections::VecDeque;
 use types::{Consistency, Key, NodeId, NumberType, Plan, Reduce, Source, UpdaterSpec, WorkerId};
-use update::{Number, Registry, Step, Updater};
+use update::{Number, UpdateStep, Updater, Updaters};
 use wire::{Control, Frame, Head, Message, Pool};
 
 const TABLE: TableId = TableId(0);
@@ -19,7 +19,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn of(spec: &TableSpec, registry: Registry) -> Self {
+    fn of(spec: &TableSpec, registry: Updaters) -> Self {
         let plan = Plan::first(1, vec![Source(1)]);
         let mut out = Outbox::new();
         let mut server = Server::new(SERVER, plan.clone(), registry, Pool::new());
@@ -35,7 +35,7 @@ impl Pair {
     }
 
     fn new(spec: &TableSpec) -> Self {
-        Self::of(spec, Registry::builtin())
+        Self::of(spec, Updaters::builtin())
     }
 
     /// What the worker has said is on its way.
@@ -233,7 +233,7 @@ impl Updater<f32> for Mean {
     fn state(&self, _: usize) -> usize {
         1
     }
-    fn update(&self, _: &Step, width: usize, row: &mut [f32], gradient: &[f32]) {
+    fn update(&self, _: &UpdateStep, width: usize, row: &mut [f32], gradient: &[f32]) {
         row[width] += 1.0;
         for index in 0..width {
             row[index] += (gradient[index] - row[index]) / row[width];
@@ -243,7 +243,7 @@ impl Updater<f32> for Mean {
 
 #[test]
 fn of_an_updater_that_only_servers_know_they_tell_how_long_rows_are() {
-    let mut registry = Registry::builtin();
+    let mut registry = Updaters::builtin();
     registry.register::<f32>("mean", |_| Box::new(Mean));
     let own = UpdaterSpec::Custom { name: "mean".into(), settings: Vec::new() };
     let mut pair = Pair::of(&TableSpec::dense("t", 2, 2).updater(own), registry);

@@ -1,7 +1,7 @@
 //! Workers in this process that learn from real data, and what they sent and received meanwhile.
 
 use anyhow::Context;
-use data::Reader;
+use data::DataReader;
 use slackwater::{Session, Shape};
 
 /// Two workers that add up their gradients, and one server.
@@ -42,8 +42,8 @@ impl std::ops::Add for Bytes {
 
 /// Lets workers learn from their shares of the data, and returns what each came to.
 pub fn on_workers<R: Send>(
-    reader: &Reader,
-    work: impl Fn(&Session, &Reader) -> anyhow::Result<R> + Sync,
+    reader: &DataReader,
+    work: impl Fn(&Session, &DataReader) -> anyhow::Result<R> + Sync,
 ) -> anyhow::Result<Vec<R>> {
     let sessions = Session::embedded(Shape { servers: 1, workers: WORKERS })?;
     let run = |session: Session| {

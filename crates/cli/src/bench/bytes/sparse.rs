@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use apps::proximal::{Proximal, State, train, weights};
+use apps::proximal::{Proximal, ProximalState, train, weights};
 use apps::train::Go;
-use data::Reader;
+use data::DataReader;
 use slackwater::{Codecs, Consistency};
 
 use super::runs::{Bytes, on_workers};
@@ -42,13 +42,13 @@ impl Solved {
 
 /// So many passes over a file.
 pub fn solve(file: &Path, codecs: Codecs, passes: u32) -> anyhow::Result<Solved> {
-    let reader: Reader = open(file, 1000)?;
+    let reader: DataReader = open(file, 1000)?;
     let consistency = Consistency::slack(0);
     let proximal = Proximal { l1: L1, blocks: BLOCKS, consistency, passes, tolerance: 0.0, codecs };
     let workers = on_workers(&reader, |session, share| {
         let (mut clocks, mut checks, mut curve, mut spent) = (Vec::new(), Bytes::default(), Vec::new(), 0.0);
         let mut before = Bytes::of(session);
-        let solved = train(session, &proximal, share, |state: Option<State>| {
+        let solved = train(session, &proximal, share, |state: Option<ProximalState>| {
             let now = Bytes::of(session);
             match state {
                 None => {

@@ -1,7 +1,7 @@
-//! One chain at work: what it encodes, and what it remembers.
+//! One pipeline at work: what it encodes, and what it remembers.
 
 use anyhow::{Context, ensure};
-use codec::{BytesDecoder, BytesEncoder, Chain, Meter, Rows, ValueCodec, ValueEncoder, ValueFormat, keys};
+use codec::{BatchRows, BytesDecoder, BytesEncoder, Meter, Pipeline, ValueCodec, ValueEncoder, ValueFormat, keys};
 use slackwater::Position;
 
 use crate::demo::random::Random;
@@ -33,11 +33,12 @@ impl Input {
     }
 }
 
-/// What all chains write to in turn.
+/// What all pipelines write to in turn.
 pub struct Output {
     /// What travels.
     encoded: Vec<u8>,
-    /// Where a chain has codecs for values and for bytes: what is between them. Where it has the latter alone: what is decoded.
+    /// Where a pipeline has codecs for values and for bytes: what is between them. Where it has the
+    /// latter alone: what is decoded.
     between: Vec<u8>,
     decoded: Vec<f32>,
     decoded_keys: Vec<u64>,
@@ -57,7 +58,7 @@ impl Output {
     }
 }
 
-/// A chain with what its codecs remember.
+/// A pipeline with what its codecs remember.
 pub struct Work {
     kind: Kind,
     bytes_in: usize,
@@ -78,12 +79,12 @@ struct Compression {
 }
 
 impl Work {
-    /// The chain of codecs whose names `+` joins.
+    /// The pipeline of codecs whose names `+` joins.
     pub fn parse(name: &str, input: &Input) -> anyhow::Result<Self> {
-        let chain = Chain::parse(name.split('+')).with_context(|| format!("'{name}' cannot be measured"))?;
+        let pipeline = Pipeline::parse(name.split('+')).with_context(|| format!("'{name}' cannot be measured"))?;
         let count = input.gradients.len();
-        let values = chain.values().map(|codec| Box::new(ValueEncoder::new(codec, WIDTH, count / WIDTH, 1)));
-        let compression = chain
+        let values = pipeline.values().map(|codec| Box::new(ValueEncoder::new(codec, WIDTH, count / WIDTH, 1)));
+        let compression = pipeline
             .bytes()
             .map(|codec| Compression { encoder: BytesEncoder::new(codec), decoder: BytesDecoder::default() });
         let kind = match (values, compression) {
@@ -94,7 +95,7 @@ impl Work {
         };
         let is_of_keys = matches!(kind, Kind::Keys);
         ensure!(
-            chain.shortens_keys() == is_of_keys,
+            pipeline.shortens_keys() == is_of_keys,
             "'{name}' cannot be measured: name codecs for values and bytes, or keys alone"
         );
         Ok(Self { kind, bytes_in: count * if is_of_keys { 8 } else { 4 }, bytes_out: 0, error: None })
@@ -170,7 +171,7 @@ impl Work {
     }
 
     /// What loses nothing but repeated bytes is given some; everything else is given gradients.
-    fn values<'a>(&self, input: &'a Input) -> (&'a [f32], Rows<'static>) {
+    fn values<'a>(&self, input: &'a Input) -> (&'a [f32], BatchRows<'static>) {
         let values = match &self.kind {
             Kind::Bytes(_) => &input.mostly_zeros,
             Kind::Values(encoder) | Kind::Both(encoder, _) if encoder.codec() == ValueCodec::Zeros => {
@@ -178,6 +179,6 @@ impl Work {
             }
             Kind::Keys | Kind::Values(_) | Kind::Both(..) => &input.gradients,
         };
-        (values, Rows::Run { first: Position(0), count: values.len() / WIDTH })
+        (values, BatchRows::Run { first: Position(0), count: values.len() / WIDTH })
     }
 }

@@ -1,4 +1,4 @@
-use super::{Csv, Header};
+use super::{Csv, CsvHeader};
 use crate::format::testing::{check, read};
 use crate::{ColumnRule, FeatureHash, Labels, Minibatch, TextParser};
 use proptest::prelude::*;
@@ -70,7 +70,7 @@ fn headings_are_told_from_rows() {
     assert_eq!(fault.to_string(), "expected the heading `age,y,city`, as in the first file, found `30,1,a`");
     let mut csv = Csv::new("y");
     csv.separator = b'\t';
-    csv.header = Header::Names(vec!["a".to_owned(), "y".to_owned()]);
+    csv.header = CsvHeader::Names(vec!["a".to_owned(), "y".to_owned()]);
     let mut without = TextParser::csv(&csv, Labels::Binary, hash(), b"a\ty\n3\t1\n").unwrap();
     assert_eq!(without.is_heading(b"a\ty"), Ok(true));
     assert_eq!(without.is_heading(b"3\t1"), Ok(false));

@@ -4,13 +4,13 @@ mod column;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::bad::BadRows;
-use crate::format::{Role, Roles, end_row};
+use crate::bad_rows::BadRows;
+use crate::format::{ColumnRole, ColumnRoles, end_row};
 use crate::input::{PARQUET, failure};
-use crate::part::Part;
+use crate::selection::Selection;
 use crate::share::BLOCK_ROWS;
-use crate::{ColumnError, Columns, DataError, Fault, FeatureHash, Labels, Minibatch};
-use column::{Column, Kind};
+use crate::{ColumnError, ColumnRules, DataError, FeatureHash, Labels, Minibatch, RowFault};
+use column::{Column, ColumnKind};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -27,7 +27,7 @@ const CHUNK_ROWS: u64 = 1024;
 pub struct ParquetPass {
     files: Arc<[PathBuf]>,
     schema: Schema,
-    part: Part,
+    part: Selection,
     bad: BadRows,
     next_file: usize,
     open: Option<OpenFile>,
@@ -37,13 +37,13 @@ pub struct ParquetPass {
 /// What the rows are to be.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    pub columns: Columns,
+    pub columns: ColumnRules,
     pub labels: Labels,
     pub hash: FeatureHash,
 }
 
 impl ParquetPass {
-    pub fn new(files: Arc<[PathBuf]>, schema: Schema, part: Part, bad: BadRows) -> Self {
+    pub fn new(files: Arc<[PathBuf]>, schema: Schema, part: Selection, bad: BadRows) -> Self {
         Self { files, schema, part, bad, next_file: 0, open: None, bytes_before: 0 }
     }
 
@@ -88,7 +88,7 @@ fn unreadable(path: &Path, error: &ParquetError) -> DataError {
 }
 
 /// Checks that a file is there and has the columns.
-pub fn check(path: &Path, schema: &Schema) -> Result<Roles, DataError> {
+pub fn check(path: &Path, schema: &Schema) -> Result<ColumnRoles, DataError> {
     OpenFile::open(path, 0, schema).map(|file| file.columns)
 }
 
@@ -97,8 +97,8 @@ struct OpenFile {
     number: usize,
     size: u64,
     reader: SerializedFileReader<File>,
-    columns: Roles,
-    kinds: Vec<Kind>,
+    columns: ColumnRoles,
+    kinds: Vec<ColumnKind>,
     next_group: usize,
     /// Rows before the next, in this file, and rows that are still to come in this group.
     row: u64,
@@ -121,11 +121,11 @@ impl OpenFile {
         }
         let reader = guarded(path, || SerializedFileReader::new(file).map_err(|error| unreadable(path, &error)))?;
         let leaves = reader.metadata().file_metadata().schema_descr_ptr();
-        let kinds: Vec<Kind> = leaves.columns().iter().map(|leaf| Kind::of(leaf)).collect();
+        let kinds: Vec<ColumnKind> = leaves.columns().iter().map(|leaf| ColumnKind::of(leaf)).collect();
         let names = leaves.columns().iter().map(|leaf| leaf.path().string()).collect();
-        let guess = |place: usize| kinds.get(place).is_some_and(Kind::is_number);
+        let guess = |place: usize| kinds.get(place).is_some_and(ColumnKind::is_number);
         let labels_needed = schema.labels != Labels::Ignored;
-        let columns = Roles::settle(&schema.columns, names, schema.hash, labels_needed, guess)
+        let columns = ColumnRoles::settle(&schema.columns, names, schema.hash, labels_needed, guess)
             .and_then(|columns| check_kinds(columns, &kinds))
             .map_err(|error| DataError::Columns { file: path.display().to_string(), error })?;
         Ok(Self {
@@ -154,7 +154,7 @@ impl OpenFile {
         rows: &mut Minibatch,
         limit: usize,
         schema: &Schema,
-        part: Part,
+        part: Selection,
         bad: &mut BadRows,
     ) -> Result<bool, DataError> {
         while rows.rows() < limit {
@@ -176,7 +176,7 @@ impl OpenFile {
     }
 
     /// Opens the next group that has rows to be read; those before it are not even opened. False if there is none.
-    fn next_group(&mut self, part: Part) -> Result<bool, ParquetError> {
+    fn next_group(&mut self, part: Selection) -> Result<bool, ParquetError> {
         let Some(ours) = part.next_run(self.number, self.row, BLOCK_ROWS) else { return Ok(false) };
         loop {
             let Some(group) = self.reader.metadata().row_groups().get(self.next_group) else { return Ok(false) };
@@ -191,7 +191,7 @@ impl OpenFile {
         let group = self.reader.get_row_group(self.next_group)?;
         self.open.clear();
         for (place, role) in self.columns.roles.iter().enumerate() {
-            let used = *role != Role::Ignored;
+            let used = *role != ColumnRole::Ignored;
             let column = used.then(|| group.get_column_reader(place)).transpose()?;
             self.open.push(column.map(|column| Column::new(column, self.kinds[place])));
         }
@@ -200,7 +200,7 @@ impl OpenFile {
     }
 
     /// Reads what comes next if it is ours, and leaps over it otherwise. False if nothing to come is ours.
-    fn next_chunk(&mut self, part: Part) -> Result<bool, ParquetError> {
+    fn next_chunk(&mut self, part: Selection) -> Result<bool, ParquetError> {
         let Some(ours) = part.next_run(self.number, self.row, BLOCK_ROWS) else { return Ok(false) };
         let count = if ours.start > self.row {
             let count = self.left_in_group.min(ours.start - self.row);
@@ -218,34 +218,34 @@ impl OpenFile {
     }
 
     /// Adds the next row of the chunk. Every column goes on by one row, whatever is wrong with it.
-    fn put_together(&mut self, schema: &Schema, rows: &mut Minibatch) -> Result<(), Fault> {
+    fn put_together(&mut self, schema: &Schema, rows: &mut Minibatch) -> Result<(), RowFault> {
         let mut label = None;
         let mut first_fault = None;
         for (place, (role, column)) in self.columns.roles.iter().zip(&mut self.open).enumerate() {
             let Some(column) = column else { continue };
             let cell = column.next();
-            let fault = |expected: String| Fault {
+            let fault = |expected: String| RowFault {
                 column: place as u64 + 1,
                 expected: format!("{expected} in column `{}`", self.columns.names[place]).into(),
                 found: cell.map_or_else(|| "nothing".to_owned(), |cell| format!("`{cell}`")),
             };
             match (*role, cell) {
-                (Role::Ignored, _) => {}
-                (Role::Label, cell) => {
+                (ColumnRole::Ignored, _) => {}
+                (ColumnRole::Label, cell) => {
                     label = cell.and_then(|cell| schema.labels.read(cell.number()));
                     if label.is_none() && schema.labels != Labels::Ignored {
                         first_fault.get_or_insert_with(|| fault(schema.labels.expected()));
                     }
                 }
-                (Role::Number { .. }, None) => {}
-                (Role::Number { key }, Some(cell)) => {
+                (ColumnRole::Number { .. }, None) => {}
+                (ColumnRole::Number { key }, Some(cell)) => {
                     let value = cell.number();
                     if !value.is_finite() {
                         first_fault.get_or_insert_with(|| fault("a finite number".to_owned()));
                     }
                     rows.push_in_field(place as u32, key, value);
                 }
-                (Role::Category { space }, cell) => {
+                (ColumnRole::Category { space }, cell) => {
                     let key = cell.map_or_else(|| schema.hash.key(space, b""), |cell| cell.key(schema.hash, space));
                     rows.push_in_field(place as u32, key, 1.0);
                 }
@@ -285,12 +285,12 @@ pub fn groups(path: &Path, schema: &Schema) -> Result<Vec<(u64, u64)>, DataError
 }
 
 /// Whether each column's type can be what the column is to be.
-fn check_kinds(columns: Roles, kinds: &[Kind]) -> Result<Roles, ColumnError> {
+fn check_kinds(columns: ColumnRoles, kinds: &[ColumnKind]) -> Result<ColumnRoles, ColumnError> {
     for ((name, role), kind) in columns.names.iter().zip(&columns.roles).zip(kinds) {
         let wanted = match role {
-            Role::Label if !kind.is_number() => "the label",
-            Role::Number { .. } if !kind.is_number() => "numeric",
-            Role::Category { .. } if matches!(kind, Kind::Other(_)) => "categorical",
+            ColumnRole::Label if !kind.is_number() => "the label",
+            ColumnRole::Number { .. } if !kind.is_number() => "numeric",
+            ColumnRole::Category { .. } if matches!(kind, ColumnKind::Other(_)) => "categorical",
             _ => continue,
         };
         return Err(ColumnError::Type { name: name.clone(), found: kind.to_string(), wanted });

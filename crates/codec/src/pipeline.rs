@@ -8,26 +8,26 @@ use crate::{
     bytes::ByteCodec,
     codec::{Codec, ErrorBound, ValueCodec},
     name::NameError,
-    top_k::Share,
+    top_k::Percentage,
 };
 
 /// Codecs that go together: keys first, then what is left out, then at most one for values, then at most one for bytes. Any
 /// may be missing.
 ///
 /// ```
-/// let chain = codec::Chain::parse(["keys", "bf16", "lz4"]).unwrap();
-/// assert_eq!(chain.to_string(), "keys, bf16, lz4");
-/// assert!(codec::Chain::parse(["lz4", "bf16"]).is_err());
+/// let pipeline = codec::Pipeline::parse(["keys", "bf16", "lz4"]).unwrap();
+/// assert_eq!(pipeline.to_string(), "keys, bf16, lz4");
+/// assert!(codec::Pipeline::parse(["lz4", "bf16"]).is_err());
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Chain {
-    /// In order; [`Chain::new`] saw to it.
+pub struct Pipeline {
+    /// In order; [`Pipeline::new`] saw to it.
     codecs: Vec<Codec>,
 }
 
 /// Why codecs do not go together, or not with a table.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ChainError {
+pub enum PipelineError {
     /// One has no codec's name.
     Name(NameError),
     /// Two do the same kind of thing.
@@ -55,7 +55,7 @@ pub enum ChainError {
 
 /// What a table can do but had better not.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ChainWarning {
+pub enum PipelineWarning {
     /// What error feedback sends late does not have the effect that it would have had in time.
     FeedbackIntoUpdater {
         /// The codec with the feedback.
@@ -65,23 +65,23 @@ pub enum ChainWarning {
     },
 }
 
-impl Chain {
+impl Pipeline {
     /// Checks that the codecs go together.
-    pub fn new(codecs: Vec<Codec>) -> Result<Self, ChainError> {
+    pub fn new(codecs: Vec<Codec>) -> Result<Self, PipelineError> {
         for pair in codecs.windows(2) {
             let (first, second) = (pair[0], pair[1]);
             match rank(first).cmp(&rank(second)) {
                 std::cmp::Ordering::Less => {}
-                std::cmp::Ordering::Equal => return Err(ChainError::Two { first, second }),
-                std::cmp::Ordering::Greater => return Err(ChainError::Order { first, second }),
+                std::cmp::Ordering::Equal => return Err(PipelineError::Two { first, second }),
+                std::cmp::Ordering::Greater => return Err(PipelineError::Order { first, second }),
             }
         }
         Ok(Self { codecs })
     }
 
-    /// The chain of these names.
-    pub fn parse<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, ChainError> {
-        let codecs = names.into_iter().map(|name| name.trim().parse().map_err(ChainError::Name));
+    /// The pipeline of these names.
+    pub fn parse<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, PipelineError> {
+        let codecs = names.into_iter().map(|name| name.trim().parse().map_err(PipelineError::Name));
         Self::new(codecs.collect::<Result<_, _>>()?)
     }
 
@@ -111,7 +111,7 @@ impl Chain {
 
     /// The share of pulls that may be answered by older copies.
     #[must_use]
-    pub fn skips(&self) -> Option<Share> {
+    pub fn skips(&self) -> Option<Percentage> {
         self.codecs.iter().find_map(|codec| if let Codec::Skip(share) = codec { Some(*share) } else { None })
     }
 
@@ -140,17 +140,17 @@ impl Chain {
     }
 
     /// Whether they go with a table that holds `number`s and applies gradients by `updater`.
-    pub fn check(&self, number: NumberType, updater: &UpdaterSpec) -> Result<Option<ChainWarning>, ChainError> {
+    pub fn check(&self, number: NumberType, updater: &UpdaterSpec) -> Result<Option<PipelineWarning>, PipelineError> {
         let Some(codec) = self.values() else { return Ok(None) };
         if number != NumberType::F32 && codec.error(1) != ErrorBound::Exact {
-            return Err(ChainError::Number { codec, number });
+            return Err(PipelineError::Number { codec, number });
         }
         let late = codec.keeps_residual() && !self.drops_residuals() && !follows_the_sum(updater);
-        Ok(late.then(|| ChainWarning::FeedbackIntoUpdater { codec, updater: updater.to_string() }))
+        Ok(late.then(|| PipelineWarning::FeedbackIntoUpdater { codec, updater: updater.to_string() }))
     }
 }
 
-/// Where a codec stands in a chain.
+/// Where a codec stands in a pipeline.
 fn rank(codec: Codec) -> u8 {
     match codec {
         Codec::Keys | Codec::Spelt => 0,
@@ -176,7 +176,7 @@ pub(crate) fn follows_the_sum(updater: &UpdaterSpec) -> bool {
     }
 }
 
-impl fmt::Display for Chain {
+impl fmt::Display for Pipeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, codec) in self.codecs.iter().enumerate() {
             write!(f, "{}{codec}", if place == 0 { "" } else { ", " })?;
@@ -185,7 +185,7 @@ impl fmt::Display for Chain {
     }
 }
 
-impl fmt::Display for ChainError {
+impl fmt::Display for PipelineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(error) => error.fmt(f),
@@ -200,9 +200,9 @@ impl fmt::Display for ChainError {
     }
 }
 
-impl std::error::Error for ChainError {}
+impl std::error::Error for PipelineError {}
 
-impl fmt::Display for ChainWarning {
+impl fmt::Display for PipelineWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FeedbackIntoUpdater { codec, updater } => write!(
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chains_are_checked_case_by_case() {
+    fn pipelines_are_checked_case_by_case() {
         let table: [(&[&str], &str); 19] = [
             (&[], "ok"),
             (&["keys"], "ok"),
@@ -242,12 +242,12 @@ mod tests {
             (&["keys", "lz5"], "there is no codec 'lz5'"),
         ];
         for (names, said) in table {
-            let result = Chain::parse(names.iter().copied());
+            let result = Pipeline::parse(names.iter().copied());
             let text = result.as_ref().map_or_else(ToString::to_string, |_| "ok".to_owned());
             assert!(text.starts_with(said), "{names:?}: {text}");
-            if let Ok(chain) = result {
-                let again = chain.to_string();
-                assert_eq!(Chain::parse(again.split(',').filter(|name| !name.is_empty())), Ok(chain));
+            if let Ok(pipeline) = result {
+                let again = pipeline.to_string();
+                assert_eq!(Pipeline::parse(again.split(',').filter(|name| !name.is_empty())), Ok(pipeline));
             }
         }
     }
@@ -275,7 +275,7 @@ mod tests {
             ("topk=1%", NumberType::I64, UpdaterSpec::Sum, "topk=1% is for tables of f32"),
         ];
         for (name, number, updater, said) in table {
-            let text = match Chain::parse([name]).unwrap().check(number, &updater) {
+            let text = match Pipeline::parse([name]).unwrap().check(number, &updater) {
                 Ok(None) => "ok".to_owned(),
                 Ok(Some(warning)) => warning.to_string(),
                 Err(error) => error.to_string(),

@@ -7,12 +7,12 @@ mod libffm;
 mod libsvm;
 mod vowpal;
 
-pub use columns::{ColumnError, ColumnRule, Columns};
-pub(crate) use columns::{Role, Roles};
-pub use csv::{Csv, Header};
+pub use columns::{ColumnError, ColumnRule, ColumnRules};
+pub(crate) use columns::{ColumnRole, ColumnRoles};
+pub use csv::{Csv, CsvHeader};
 
 use crate::number::number;
-use crate::{Fault, FeatureHash, Labels, Minibatch};
+use crate::{FeatureHash, Labels, Minibatch, RowFault};
 
 /// Keys from here on are no features': programs use them for what they learn besides, such as a constant term.
 pub const RESERVED: u64 = u64::MAX - 1;
@@ -31,7 +31,7 @@ pub enum Format {
     /// Cells in columns that have names.
     Csv(Csv),
     /// Columns that have names and types.
-    Parquet(Columns),
+    Parquet(ColumnRules),
     /// Images of bytes, with their labels in a file beside them.
     Idx,
 }
@@ -47,7 +47,7 @@ pub enum Format {
 /// assert_eq!((rows.keys(), rows.values(), rows.labels()), (&[3, 11][..], &[1.0, 0.5][..], &[0.0][..]));
 /// let fault = parser.line(b"-1 3:1 abc", &mut rows).unwrap_err();
 /// assert_eq!(fault.to_string(), "expected `index:value`, found `abc`");
-/// # Ok::<(), data::Fault>(())
+/// # Ok::<(), data::RowFault>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct TextParser(Kind);
@@ -94,7 +94,7 @@ impl TextParser {
 
     /// Adds the row that `line` spells, which has no line end but may have a carriage return. A line may be no row:
     /// empty, or a comment where the format has them. After a fault the rows are as before.
-    pub fn line(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), Fault> {
+    pub fn line(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), RowFault> {
         let line = without_return(line);
         let done = match &mut self.0 {
             Kind::LibSvm(format) => format.row(line, rows),
@@ -107,7 +107,7 @@ impl TextParser {
     }
 
     /// The columns, where the format has them.
-    pub(crate) fn columns(&self) -> Option<&Roles> {
+    pub(crate) fn columns(&self) -> Option<&ColumnRoles> {
         match &self.0 {
             Kind::Csv(format) => Some(format.columns()),
             _ => None,
@@ -115,7 +115,7 @@ impl TextParser {
     }
 
     /// Whether the first line of a file is a heading and no row.
-    pub(crate) fn is_heading(&self, line: &[u8]) -> Result<bool, Fault> {
+    pub(crate) fn is_heading(&self, line: &[u8]) -> Result<bool, RowFault> {
         match &self.0 {
             Kind::Csv(format) => format.is_heading(without_return(line)),
             _ => Ok(false),
@@ -149,8 +149,8 @@ fn row_of_words(
     line: &[u8],
     labels: Labels,
     rows: &mut Minibatch,
-    feature: impl Fn(usize, &mut Minibatch) -> Result<usize, Fault>,
-) -> Result<(), Fault> {
+    feature: impl Fn(usize, &mut Minibatch) -> Result<usize, RowFault>,
+) -> Result<(), RowFault> {
     let is_over = |at| matches!(line.get(at), None | Some(b'#'));
     let start = skip_blanks(line, 0);
     if is_over(start) {
@@ -166,7 +166,7 @@ fn row_of_words(
 }
 
 /// The label at the start of a line of words, and where it ends.
-fn leading_label(line: &[u8], at: usize, labels: Labels) -> Result<(f32, usize), Fault> {
+fn leading_label(line: &[u8], at: usize, labels: Labels) -> Result<(f32, usize), RowFault> {
     if labels == Labels::Ignored {
         let word = line[at..].split(|&byte| is_blank(byte)).next().unwrap_or_default();
         // A first word that can only be a feature is one.
@@ -174,7 +174,7 @@ fn leading_label(line: &[u8], at: usize, labels: Labels) -> Result<(f32, usize),
     }
     match number(line, at, is_blank).map(|(number, end)| (labels.read(number), end)) {
         Ok((Some(label), end)) => Ok((label, end)),
-        _ => Err(Fault::word(line, at, labels.expected())),
+        _ => Err(RowFault::word(line, at, labels.expected())),
     }
 }
 

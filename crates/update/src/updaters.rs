@@ -20,7 +20,7 @@ use types::{NumberType, TableSpec, UpdaterSpec};
 ///
 /// ```
 /// use types::UpdaterSpec;
-/// use update::{Registry, Slots, Step, Updater};
+/// use update::{Updaters, Slots, UpdateStep, Updater};
 ///
 /// /// w = max(w, g): the largest value anyone has pushed, never below a floor.
 /// struct Largest { floor: f32 }
@@ -29,26 +29,26 @@ use types::{NumberType, TableSpec, UpdaterSpec};
 ///     fn state(&self, _width: usize) -> usize {
 ///         0
 ///     }
-///     fn update(&self, _: &Step, _width: usize, row: &mut [f32], gradient: &[f32]) {
+///     fn update(&self, _: &UpdateStep, _width: usize, row: &mut [f32], gradient: &[f32]) {
 ///         for (weight, &value) in row.iter_mut().zip(gradient) {
 ///             *weight = weight.max(value).max(self.floor);
 ///         }
 ///     }
 /// }
 ///
-/// let mut registry = Registry::builtin();
-/// registry.register::<f32>("largest", |settings| {
+/// let mut updaters = Updaters::builtin();
+/// updaters.register::<f32>("largest", |settings| {
 ///     Box::new(Largest { floor: settings.first().map_or(0.0, |&floor| floor as f32) })
 /// });
 ///
 /// let spec = UpdaterSpec::Custom { name: "largest".into(), settings: vec![1.0] };
-/// let largest = registry.make::<f32>(&spec).expect("it was registered above");
+/// let largest = updaters.make::<f32>(&spec).expect("it was registered above");
 /// let mut slab = [0.0; 3];
-/// largest.update_rows(&Step::default(), 1, &mut slab, Slots::List(&[2, 0]), &[5.0, -5.0]);
+/// largest.update_rows(&UpdateStep::default(), 1, &mut slab, Slots::List(&[2, 0]), &[5.0, -5.0]);
 /// assert_eq!(slab, [1.0, 0.0, 5.0]);
 /// ```
 #[derive(Clone, Default)]
-pub struct Registry {
+pub struct Updaters {
     pub(crate) f32: Makers<f32>,
     pub(crate) f64: Makers<f64>,
     pub(crate) i64: Makers<i64>,
@@ -57,16 +57,16 @@ pub struct Registry {
 /// The registered ways to make an updater of one number, by name. Shared, so that every shard's thread may hold a copy.
 pub type Makers<T> = BTreeMap<String, Arc<dyn Fn(&[f64]) -> Box<dyn Updater<T>> + Send + Sync>>;
 
-impl Registry {
+impl Updaters {
     /// With the built-in updaters and nothing else.
     ///
     /// ```
     /// use types::UpdaterSpec;
-    /// use update::Registry;
+    /// use update::Updaters;
     ///
-    /// let registry = Registry::builtin();
-    /// assert!(registry.make::<f32>(&UpdaterSpec::Sum).is_ok());
-    /// assert!(registry.make::<i64>(&UpdaterSpec::Sgd { rate: 0.1 }).is_err());   // it needs real numbers
+    /// let updaters = Updaters::builtin();
+    /// assert!(updaters.make::<f32>(&UpdaterSpec::Sum).is_ok());
+    /// assert!(updaters.make::<i64>(&UpdaterSpec::Sgd { rate: 0.1 }).is_err());   // it needs real numbers
     /// ```
     #[must_use]
     pub fn builtin() -> Self {
@@ -77,20 +77,20 @@ impl Registry {
     ///
     /// ```
     /// use types::UpdaterSpec;
-    /// use update::{Registry, Step, Updater};
+    /// use update::{Updaters, UpdateStep, Updater};
     ///
     /// struct Sign;
     /// impl Updater<f32> for Sign {
     ///     fn state(&self, _width: usize) -> usize { 0 }
-    ///     fn update(&self, _: &Step, _width: usize, row: &mut [f32], gradient: &[f32]) {
+    ///     fn update(&self, _: &UpdateStep, _width: usize, row: &mut [f32], gradient: &[f32]) {
     ///         row.iter_mut().zip(gradient).for_each(|(weight, value)| *weight -= 0.1 * value.signum());
     ///     }
     /// }
     ///
-    /// let mut registry = Registry::builtin();
-    /// registry.register::<f32>("sign", |_settings| Box::new(Sign));
+    /// let mut updaters = Updaters::builtin();
+    /// updaters.register::<f32>("sign", |_settings| Box::new(Sign));
     /// let sign = UpdaterSpec::Custom { name: "sign".into(), settings: vec![] };
-    /// assert!(registry.make::<f32>(&sign).is_ok() && registry.make::<f64>(&sign).is_err());
+    /// assert!(updaters.make::<f32>(&sign).is_ok() && updaters.make::<f64>(&sign).is_err());
     /// ```
     pub fn register<T: Number>(
         &mut self,
@@ -104,11 +104,11 @@ impl Registry {
     ///
     /// ```
     /// use types::UpdaterSpec;
-    /// use update::{Registry, Slots, Step};
+    /// use update::{Updaters, Slots, UpdateStep};
     ///
-    /// let sgd = Registry::builtin().make::<f32>(&UpdaterSpec::Sgd { rate: 0.5 }).expect("a built-in one");
+    /// let sgd = Updaters::builtin().make::<f32>(&UpdaterSpec::Sgd { rate: 0.5 }).expect("a built-in one");
     /// let mut slab = [1.0];
-    /// sgd.update_rows(&Step::default(), 1, &mut slab, Slots::List(&[0]), &[1.0]);
+    /// sgd.update_rows(&UpdateStep::default(), 1, &mut slab, Slots::List(&[0]), &[1.0]);
     /// assert_eq!(slab, [0.5]);
     /// ```
     pub fn make<T: Number>(&self, spec: &UpdaterSpec) -> Result<Box<dyn Updater<T>>, UnknownUpdater> {
@@ -138,7 +138,7 @@ impl Registry {
 #[must_use]
 pub fn kept_width(spec: &TableSpec) -> Option<usize> {
     fn state<T: Number>(spec: &TableSpec) -> Option<usize> {
-        Some(Registry::builtin().make::<T>(&spec.updater).ok()?.state(spec.width as usize))
+        Some(Updaters::builtin().make::<T>(&spec.updater).ok()?.state(spec.width as usize))
     }
     let state = match spec.number {
         NumberType::F32 => state::<f32>(spec),
@@ -202,7 +202,7 @@ impl std::error::Error for UnknownUpdater {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Step;
+    use crate::UpdateStep;
 
     struct Scaled(f64);
 
@@ -210,7 +210,7 @@ mod tests {
         fn state(&self, _: usize) -> usize {
             0
         }
-        fn update(&self, _: &Step, _: usize, row: &mut [i64], gradient: &[i64]) {
+        fn update(&self, _: &UpdateStep, _: usize, row: &mut [i64], gradient: &[i64]) {
             row[0] += gradient[0] * self.0 as i64;
         }
     }
@@ -220,33 +220,33 @@ mod tests {
     }
 
     #[test]
-    fn a_registered_updater_gets_its_settings_and_works_in_copies_of_the_registry() {
-        let mut registry = Registry::builtin();
-        registry.register::<i64>("scaled", |settings| Box::new(Scaled(settings[0])));
-        let scaled = registry.clone().make::<i64>(&custom("scaled", &[3.0])).unwrap();
+    fn a_registered_updater_gets_its_settings_and_works_in_copies_of_the_list() {
+        let mut updaters = Updaters::builtin();
+        updaters.register::<i64>("scaled", |settings| Box::new(Scaled(settings[0])));
+        let scaled = updaters.clone().make::<i64>(&custom("scaled", &[3.0])).unwrap();
         let mut row = [1];
-        scaled.update(&Step::default(), 1, &mut row, &[4]);
+        scaled.update(&UpdateStep::default(), 1, &mut row, &[4]);
         assert_eq!(row, [13]);
     }
 
     #[test]
     fn an_unknown_updater_is_refused_with_its_name_the_known_ones_and_a_remedy() {
-        let mut registry = Registry::builtin();
-        let says = |registry: &Registry, spec: &UpdaterSpec, words: &[&str]| {
-            let error = registry.make::<i64>(spec).err().expect("it is unknown").to_string();
+        let mut updaters = Updaters::builtin();
+        let says = |updaters: &Updaters, spec: &UpdaterSpec, words: &[&str]| {
+            let error = updaters.make::<i64>(spec).err().expect("it is unknown").to_string();
             for word in words {
                 assert!(error.contains(word), "{error} lacks '{word}'");
             }
         };
         says(
-            &registry,
+            &updaters,
             &custom("scaled", &[]),
             &["'scaled'", "i64", "sum, assign;", "none is registered", "register it"],
         );
-        registry.register::<i64>("scaled", |_| Box::new(Scaled(1.0)));
-        says(&registry, &custom("scalded", &[]), &["'scalded'", "registered are scaled"]);
-        says(&registry, &UpdaterSpec::Sgd { rate: 0.1 }, &["sgd", "i64"]);
+        updaters.register::<i64>("scaled", |_| Box::new(Scaled(1.0)));
+        says(&updaters, &custom("scalded", &[]), &["'scalded'", "registered are scaled"]);
+        says(&updaters, &UpdaterSpec::Sgd { rate: 0.1 }, &["sgd", "i64"]);
         // Registered for one number is not registered for another.
-        assert!(registry.make::<f32>(&custom("scaled", &[])).is_err());
+        assert!(updaters.make::<f32>(&custom("scaled", &[])).is_err());
     }
 }

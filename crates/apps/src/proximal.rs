@@ -22,13 +22,13 @@ use crate::model::ModelTable;
 use crate::shrink::shrunk;
 use crate::train::{Go, TrainError};
 use blocks::Take;
-use columns::Columns;
-use data::{DataError, Reader};
+use columns::ExampleColumns;
+use data::{DataError, DataReader};
 use gap::Certificate;
 pub use gap::Gap;
 use halt::Halt;
 use slackwater::{Codecs, Combine, Consistency, NumberType, Reduce, Session, Table, TableSpec, UpdaterSpec};
-use worker::Worker;
+use worker::ProximalWorker;
 
 /// What the method has to be told.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,7 +73,7 @@ impl Proximal {
 
 /// How a worker stands after some passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct State {
+pub struct ProximalState {
     /// How many passes are behind it.
     pub pass: u32,
     /// How many of its examples it has gone through since the last time.
@@ -108,7 +108,7 @@ pub struct Solved {
     /// Whether some worker was told to stop before that was near enough.
     pub stopped: bool,
     /// How much this worker has read, in the one pass that it needs.
-    pub progress: data::Progress,
+    pub progress: data::ReadProgress,
 }
 
 /// One worker's part. `watch` is called after each clock, with how the worker stands where that was computed, and may end it
@@ -116,8 +116,8 @@ pub struct Solved {
 pub fn train(
     session: &Session,
     proximal: &Proximal,
-    reader: &Reader,
-    mut watch: impl FnMut(Option<State>) -> Go,
+    reader: &DataReader,
+    mut watch: impl FnMut(Option<ProximalState>) -> Go,
 ) -> Result<Solved, TrainError> {
     proximal.check()?;
     let mut watch = |state| {
@@ -125,7 +125,7 @@ pub fn train(
         if session.should_leave() { Go::Leave } else { go }
     };
     let blocks = proximal.blocks.max(1);
-    let (columns, progress) = Columns::read(reader, blocks)?;
+    let (columns, progress) = ExampleColumns::read(reader, blocks)?;
     let examples = count_examples(session, columns.labels.len())?;
     let l1 = proximal.l1 * examples;
     let spec = TableSpec::sparse("proximal", 2)
@@ -133,7 +133,7 @@ pub fn train(
         .combine(Combine::Clock(Reduce::Sum))
         .updater(UpdaterSpec::Proximal { rate: RATE, l1 });
     let table = session.table::<f32>(shrunk(spec, &proximal.codecs))?;
-    let mut worker = Worker::new(session, &columns, &table, blocks);
+    let mut worker = ProximalWorker::new(session, &columns, &table, blocks);
     let mut certificate = Certificate::new(session, &table, l1)?;
     let mut halt = Halt::new(session)?;
     let mut rate = RATE;
@@ -165,7 +165,7 @@ pub fn train(
         let rows = columns.labels.len() as u64;
         let seen = |clocks: u64| (u128::from(clocks) * u128::from(rows) / blocks as u128) as u64;
         let own: f64 = worker.scores.iter().zip(&columns.labels).map(|(z, y)| log_loss(*z, *y)).sum();
-        let state = State {
+        let state = ProximalState {
             pass: clock.div_ceil(blocks as u64) as u32,
             examples: seen(clock) - seen(checked),
             loss: own * (clock - checked) as f64 / blocks as f64,

@@ -1,9 +1,9 @@
-//! Rows that are none: how many may be skipped before it is an error.
+//! How many malformed rows may be skipped.
 
-use crate::{DataError, Fault};
+use crate::{DataError, RowFault};
 use std::path::Path;
 
-/// Counts bad rows of one pass.
+/// Counts the malformed rows of one pass.
 #[derive(Clone, Copy, Debug)]
 pub struct BadRows {
     allowed: u64,
@@ -24,7 +24,7 @@ impl BadRows {
         &mut self,
         path: &Path,
         line: impl FnOnce() -> Result<u64, DataError>,
-        fault: Fault,
+        fault: RowFault,
     ) -> Result<(), DataError> {
         if self.skipped == self.allowed {
             let file = path.display().to_string();

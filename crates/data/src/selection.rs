@@ -1,13 +1,13 @@
 //! What of its files a pass reads: everything, one worker's share, or one range that was cut.
 
-use crate::share::Share;
+use crate::share::WorkerShare;
 use std::ops::Range;
 
 /// What of its files a pass reads. Places are bytes of text, where a row is where its line starts; rows elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Selection {
     /// The blocks of every file that are one worker's.
-    Dealt(Share),
+    Dealt(WorkerShare),
     /// One stretch, of every file that there is.
     Cut {
         /// The first place of it.
@@ -17,7 +17,7 @@ pub enum Part {
     },
 }
 
-impl Part {
+impl Selection {
     pub const WHOLE: Self = Self::Cut { from: 0, to: u64::MAX };
 
     /// How many bytes a block of text is, in a file of this length.
