@@ -61,8 +61,7 @@ pub use table::{PushValues, Table, TargetNumber};
 pub use ticket::{After, FromOutcome, Rows, Ticket, Tickets};
 pub use types::{
     Bandwidth, BandwidthError, CacheSpec, Clock, Codecs, Combine, Consistency, Initial, Key, Measured, NodeId,
-    NumberType, Placement, Position, Reduce, Setting, Shape as TableShape, Span, SpecError, TableSpec, UpdaterSpec,
-    WorkerId,
+    NumberType, Placement, Position, Reduce, Setting, Span, SpecError, TableShape, TableSpec, UpdaterSpec, WorkerId,
 };
 pub use update::{Number, Registry, Step, Updater};
 pub use wire::{

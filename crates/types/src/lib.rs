@@ -25,5 +25,5 @@ pub use key::{Key, Placement, Position, PositionRange};
 pub use measured::Measured;
 pub use plan::{Chain, Placed, Plan};
 pub use policy::{Combine, Consistency, Reduce};
-pub use spec::{CacheSpec, Initial, NumberType, PART_BYTES, Shape, SpecError, TableSpec};
+pub use spec::{CacheSpec, Initial, NumberType, PART_BYTES, SpecError, TableShape, TableSpec};
 pub use updater::{Setting, UpdaterSpec};

@@ -129,7 +129,7 @@ impl<T: TargetNumber> Table<T> {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn pull_range_after(&self, ids: Range<u64>, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
-        if matches!(self.spec.shape, types::Shape::Dense { .. }) || ids.is_empty() {
+        if matches!(self.spec.shape, types::TableShape::Dense { .. }) || ids.is_empty() {
             let keys = Keys::run(ids);
             return self.pull_into(&keys, self.room_for(&keys)?, after);
         }

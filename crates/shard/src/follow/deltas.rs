@@ -10,7 +10,7 @@ use crate::shard::Shard;
 use codec::{Chain, Choice, Formats, Meter, PayloadDecoder, PayloadEncoder, Rows, Stopwatch, TableCodecs};
 use std::collections::{BTreeSet, VecDeque};
 use types::{
-    CacheSpec, Clock, NumberType, PART_BYTES, PlanNumber, Position, PositionRange, Shape, TableSpec, WorkerId,
+    CacheSpec, Clock, NumberType, PART_BYTES, PlanNumber, Position, PositionRange, TableShape, TableSpec, WorkerId,
 };
 use update::{ABSENT, Number, add_into, first_not_finite};
 use wire::Outbox;
@@ -52,7 +52,7 @@ pub struct Published {
     /// Which incarnation of the copies this is. A new one makes all of them worthless.
     chain: u64,
     /// Of rows that are published, whatever the table's shape.
-    shape: Shape,
+    shape: TableShape,
     index: Index,
     rows: Vec<f32>,
     /// Of the rows, in the order in which they were published.
@@ -84,7 +84,7 @@ impl Published {
             Choice::Auto => TableCodecs::can_step(spec).then(|| Chain::parse(["keys", "1bit"]).unwrap_or_default())?,
         };
         let width = spec.width as usize;
-        let shape = Shape::Sparse { placement: spec.shape.placement(), max_rows };
+        let shape = TableShape::Sparse { placement: spec.shape.placement(), max_rows };
         Some(Self {
             width,
             max_rows: usize::try_from(max_rows).unwrap_or(usize::MAX).saturating_mul(workers.max(1)),

@@ -169,7 +169,8 @@ fn reals(target: &PullTarget) -> Vec<f64> {
 
 /// Neighbouring rows of a dense table go as a run, all else as a list.
 fn keys_of(spec: &TableSpec, ids: &[u64]) -> Keys {
-    let run = matches!(spec.shape, types::Shape::Dense { .. }) && ids.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+    let run =
+        matches!(spec.shape, types::TableShape::Dense { .. }) && ids.windows(2).all(|pair| pair[0] + 1 == pair[1]);
     match ids {
         [first, .., last] if run => Keys::run(*first..last + 1),
         [only] if run => Keys::run(*only..only + 1),
