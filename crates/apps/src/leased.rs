@@ -246,7 +246,7 @@ impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static>
 mod tests {
     use super::*;
     use data::{Labels, Settings};
-    use slackwater::Shape;
+    use slackwater::RunSize;
 
     #[test]
     fn what_a_worker_has_counted_that_is_lost_before_its_commit_counts_once() {
@@ -255,7 +255,7 @@ mod tests {
         let settings = Settings { minibatch_rows: 1, epochs: 2, ..Settings::new(Format::LibSvm, Labels::Real) };
         let reader = Reader::open(&[path.to_str().expect("a path in UTF-8")], settings).expect("it is there");
         let leased = Leased::of(&reader, 0).expect("it can be cut");
-        let mut sessions = Session::embedded(Shape { servers: 2, workers: 2 }).expect("a cluster");
+        let mut sessions = Session::embedded(RunSize { servers: 2, workers: 2 }).expect("a cluster");
         let (other, lost) = (sessions.remove(1), sessions.remove(0));
         // It does all of a lease but to commit it.
         let turn = lost.turn();

@@ -254,7 +254,7 @@ impl Stop {
 
 /// Brings all workers to the clock of the one that is furthest: then whatever one of them reads next, it waits for none.
 fn meet(session: &Session) -> Result<(), slackwater::Error> {
-    let (own, workers) = (u64::from(session.rank()), u64::from(session.shape().workers));
+    let (own, workers) = (u64::from(session.rank()), u64::from(session.size().workers));
     let spec = TableSpec::dense(&format!(".clocks {}", session.turn()), workers, 1).number(slackwater::NumberType::I64);
     let clocks = session.table::<i64>(spec.consistency(Consistency::Unbounded))?;
     clocks.push_range(own..own + 1, vec![session.now().0 as i64])?.wait()?;
@@ -281,7 +281,7 @@ fn keep_time(session: &Session, finished: &Table<i64>) -> Result<(), slackwater:
     loop {
         session.clock()?;
         let rows = finished.pull_range(0..1)?.wait()?;
-        if rows.values()[0] >= i64::from(session.shape().workers) {
+        if rows.values()[0] >= i64::from(session.size().workers) {
             // Somebody may stand at a read that waits for the end of this clock, or of the next: its last read, a clock before or, if that
             // was of its last minibatch, two, was answered when everybody was at most as many clocks short of what this one needs.
             session.clock()?;

@@ -303,7 +303,7 @@ mod tests {
     use super::*;
     use crate::linear::Linear;
     use data::{Format, Labels, Reader, Settings};
-    use slackwater::Shape;
+    use slackwater::RunSize;
 
     #[test]
     fn however_rows_are_cut_into_minibatches_each_counts_alike() {
@@ -337,7 +337,7 @@ mod tests {
         let settings = Settings { epochs: 2, ..Settings::new(Format::LibSvm, Labels::Real) };
         let reader = Reader::open(&[path.to_str().expect("a path in UTF-8")], settings).expect("it is there");
         for (rate, expected) in [(Rate::Constant(0.5), 0.75), (Rate::Falling(0.5), 0.625)] {
-            let session = Session::embedded(Shape { servers: 2, workers: 1 }).expect("a cluster").remove(0);
+            let session = Session::embedded(RunSize { servers: 2, workers: 1 }).expect("a cluster").remove(0);
             let consistency = Consistency::LOCK_STEP;
             let training = Training {
                 rule: Rule::Sgd { rate },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::value_parser;
-use slackwater::{Connect, Election, Membership, SameHost, Serve, Shape};
+use slackwater::{Connect, Election, Membership, RunSize, SameHost, Serve};
 
 use crate::checkpoints;
 use crate::leaving;
@@ -63,7 +63,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     });
     let serve = Serve {
         threads: 0,
-        coordinate: Some(Shape { servers: *servers, workers: *workers }),
+        coordinate: Some(RunSize { servers: *servers, workers: *workers }),
         membership: copies.map_or(Membership::Fixed, |copies| Membership::Open { copies, slices: *slices }),
         election,
         checkpoints: checkpoints.settings(),

@@ -9,8 +9,8 @@ use worker::Outcome;
 /// Which rows are active, by the place of their keys in the list that was asked about: see [`Table::active`].
 ///
 /// ```
-/// # use slackwater::{Session, Shape, TableSpec};
-/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # use slackwater::{RunSize, Session, TableSpec};
+/// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
 /// let active = table.active(&table.keys(&[0, 2]))?.wait()?;
 /// assert_eq!(active.bits().ones(), 2);                   // nothing tells otherwise of such a table
@@ -28,8 +28,8 @@ impl Active {
     /// A bit for each key that was asked about, in order; made to [choose](Keys::choose) by.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
     /// let active = table.active(&table.keys(&[0, 2]))?.wait()?;
     /// assert!(active.bits().count() == 2 && active.bits().get(1));
@@ -44,8 +44,8 @@ impl Active {
     /// Every update of clocks below this one was taken into account.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
     /// let active = table.active(&table.keys(&[0, 2]))?.wait()?;
     /// assert_eq!(active.clock().0, 0);
@@ -76,8 +76,8 @@ impl<T: TargetNumber> Table<T> {
     /// pull of these rows would be; waits as that does.
     ///
     /// ```
-    /// # use slackwater::{Codecs, Combine, Reduce, Session, Shape, TableSpec, UpdaterSpec};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{Codecs, Combine, Reduce, RunSize, Session, TableSpec, UpdaterSpec};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let spec = TableSpec::sparse("weights", 2)                      // a weight; a gradient and its curvature
     ///     .updater(UpdaterSpec::Proximal { rate: 1.0, l1: 1.0 })
     ///     .combine(Combine::Clock(Reduce::Sum))

@@ -76,9 +76,9 @@ impl Input {
 /// nobody waits for it; when all is committed, every worker is at the same clock.
 ///
 /// ```
-/// use slackwater::{Input, Session, Shape, TableSpec};
+/// use slackwater::{Input, RunSize, Session, TableSpec};
 ///
-/// let sessions = Session::embedded(Shape { servers: 2, workers: 2 })?;
+/// let sessions = Session::embedded(RunSize { servers: 2, workers: 2 })?;
 /// std::thread::scope(|scope| {
 ///     for session in sessions {
 ///         scope.spawn(move || {
@@ -117,10 +117,10 @@ pub struct Leases {
 /// What there is for a worker that asks for a lease.
 ///
 /// ```
-/// use slackwater::{Input, Offer, Session, Shape};
+/// use slackwater::{Input, Offer, RunSize, Session};
 /// use std::time::Duration;
 ///
-/// let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let mut leases = session.leases("train", &Input::new(1))?;
 /// let Offer::Lease(lease) = leases.next_within(Duration::from_secs(9))? else { panic!("there is one") };
 /// // The only one, and this worker holds it itself.
@@ -190,8 +190,8 @@ impl Session {
     /// worker leases other input by that name, or by other terms ([`Error::Leases`]), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
-    /// # use slackwater::{Input, Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Input, RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let leases = session.leases("train", &Input::new(10).named("a9a (10 ranges)", 7))?;
     /// assert_eq!(leases.share(), 1);
     /// let other = session.leases("train", &Input::new(10).named("a1a (10 ranges)", 8));
@@ -215,8 +215,8 @@ impl Leases {
     /// the log says who. Fails if the run is lost ([`Error::Run`]) or a commit was refused ([`Error::Leases`]).
     ///
     /// ```
-    /// # use slackwater::{Input, Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Input, RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let mut leases = session.leases("train", &Input::new(2).epochs(2))?;
     /// let mut learnt = Vec::new();
     /// while let Some(lease) = leases.next_lease()? {
@@ -271,8 +271,8 @@ impl Leases {
     /// Does not block.
     ///
     /// ```
-    /// # use slackwater::{Input, Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Input, RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let mut leases = session.leases("train", &Input::new(100))?;
     /// let lease = leases.next_lease()?.expect("the first");
     /// leases.commit(lease)?;
@@ -324,8 +324,8 @@ impl Leases {
     /// How many minibatches to put into a clock, by how fast this worker has been: end the clock after so many.
     ///
     /// ```
-    /// # use slackwater::{Input, Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Input, RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// assert_eq!(session.leases("train", &Input::new(9).per_clock(8))?.share(), 8);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -339,8 +339,8 @@ impl Leases {
     /// acknowledged; this returns at once. To be said before the clock ends.
     ///
     /// ```
-    /// # use slackwater::{Input, Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Input, RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// # let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// let mut leases = session.leases("train", &Input::new(1))?;
     /// let lease = leases.next_lease()?.expect("one range");

@@ -5,10 +5,10 @@
 //! [`TableSpec`], and none of them changes the program.
 //!
 //! ```
-//! use slackwater::{Consistency, Session, Shape, TableSpec};
+//! use slackwater::{Consistency, RunSize, Session, TableSpec};
 //!
-//! let shape = Shape { servers: 2, workers: 1 };
-//! let session = Session::embedded(shape)?.remove(0);
+//! let size = RunSize { servers: 2, workers: 1 };
+//! let session = Session::embedded(size)?.remove(0);
 //! let spec = TableSpec::sparse("weights", 1).consistency(Consistency::slack(3));
 //! let weights = session.table::<f32>(spec)?;
 //!
@@ -54,14 +54,15 @@ pub use node::{
     describe_checkpoint, replay_file,
 };
 pub use serve::{Election, ResumeFrom, Serve};
-pub use session::{Session, Shape};
+pub use session::Session;
 pub use shard::{ServerCounts, ShardCounts};
 pub use status::status;
 pub use table::{PushValues, Table, TargetNumber};
 pub use ticket::{After, FromOutcome, Rows, Ticket, Tickets};
 pub use types::{
     Bandwidth, BandwidthError, CacheSpec, Clock, Codecs, Combine, Consistency, Initial, Key, Measured, NodeId,
-    NumberType, Placement, Position, Reduce, Setting, Span, SpecError, TableShape, TableSpec, UpdaterSpec, WorkerId,
+    NumberType, Placement, Position, Reduce, RunSize, Setting, Span, SpecError, TableShape, TableSpec, UpdaterSpec,
+    WorkerId,
 };
 pub use update::{Number, Registry, Step, Updater};
 pub use wire::{

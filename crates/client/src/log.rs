@@ -20,8 +20,8 @@ const UPDATE_BYTES: usize = 128;
 /// by [`crate::Table::log`]; what it holds when it is dropped is sent all the same.
 ///
 /// ```
-/// # use slackwater::{Session, Shape, TableSpec};
-/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # use slackwater::{RunSize, Session, TableSpec};
+/// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
 /// let mut log = table.log();
 /// log.add(&table.keys(&[0]), &[1.0], 1)?;
@@ -82,8 +82,8 @@ impl<T: Number> Log<T> {
     /// ([`Error::Batch`]) or if `new` is not one row for each key ([`Error::Table`]).
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
     /// let mut log = table.log();
     /// let (one, two) = (table.keys(&[0, 1]), table.keys(&[1, 2]));

@@ -1,26 +1,27 @@
 //! A process that holds shards, and the coordinator if it is told to.
 
 use crate::meeting::{Meeting, Place};
-use crate::session::token;
-use crate::{Connect, Error, Shape};
+use crate::session::{check_size, token};
+use crate::{Connect, Error};
 use coordinator::Membership;
 use node::registry::{Candidate, EtcdLocation};
 use node::{
     CheckpointSettings, CoordinatorSettings, Recorder, ServerReport, ServerSettings, Watch, open_resume, run_candidate,
     run_coordinator, run_server,
 };
+use types::RunSize;
 use update::Registry;
 use wire::Pool;
 
 /// A process that serves a run of several: servers, and the coordinator if it is told to be.
 ///
 /// ```no_run
-/// use slackwater::{Connect, Serve, Shape};
+/// use slackwater::{Connect, RunSize, Serve};
 ///
 /// // Two of the run's three servers, and its coordinator. The third is `Serve::new(Connect::to("head:7000"))` elsewhere.
 /// let mut serve = Serve::new(Connect::to("head:7000"));
 /// serve.threads = 2;
-/// serve.coordinate = Some(Shape { servers: 3, workers: 8 });
+/// serve.coordinate = Some(RunSize { servers: 3, workers: 8 });
 /// for report in serve.run()? {
 ///     println!("{} applied {} parts", report.node, report.counts.shards.parts);
 /// }
@@ -32,8 +33,8 @@ pub struct Serve {
     pub connect: Connect,
     /// Servers in this process, a thread each.
     pub threads: u32,
-    /// Given a shape, the coordinator of such a run is here too, at the meeting place.
-    pub coordinate: Option<Shape>,
+    /// Given a size, the coordinator of such a run is here too, at the meeting place.
+    pub coordinate: Option<RunSize>,
     /// Whether nodes may come and go in the run that is coordinated here, and how many copies there are of what servers hold.
     pub membership: Membership,
     /// Whether the coordinator that is here is one of several, and where they find out which of them leads.
@@ -53,12 +54,12 @@ pub struct Serve {
 /// The checkpoint that a run goes on from.
 ///
 /// ```
-/// use slackwater::{Connect, Error, ResumeFrom, Serve, Shape};
+/// use slackwater::{Connect, Error, ResumeFrom, RunSize, Serve};
 ///
 /// let meet = slackwater::free_address().expect("a free port");
 /// let resume = ResumeFrom { location: "no/such/folder".into(), job: "clicks".into() };
-/// let shape = Shape { servers: 1, workers: 1 };
-/// let serve = Serve { coordinate: Some(shape), resume: Some(resume), ..Serve::new(Connect::to(&meet.to_string())) };
+/// let size = RunSize { servers: 1, workers: 1 };
+/// let serve = Serve { coordinate: Some(size), resume: Some(resume), ..Serve::new(Connect::to(&meet.to_string())) };
 /// assert!(matches!(serve.run(), Err(Error::Run(_))), "there is none");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,13 +73,13 @@ pub struct ResumeFrom {
 /// How one of several coordinators comes to lead a run: by what etcd says.
 ///
 /// ```
-/// use slackwater::{Connect, Election, Membership, Serve, Shape};
+/// use slackwater::{Connect, Election, Membership, RunSize, Serve};
 ///
 /// // A process that is one of two coordinators, and nothing else.
 /// let election = Election { registry: "etcd://10.0.0.1:2379/slackwater/clicks-17".to_owned(), job: "clicks-17".to_owned() };
 /// let serve = Serve {
 ///     threads: 0,
-///     coordinate: Some(Shape { servers: 3, workers: 8 }),
+///     coordinate: Some(RunSize { servers: 3, workers: 8 }),
 ///     membership: Membership::Open { copies: 2, slices: 8 },
 ///     election: Some(election),
 ///     ..Serve::new(Connect::to("a:7000,b:7000"))
@@ -111,20 +112,20 @@ impl Serve {
         Self { connect, threads, coordinate, membership, election, registry, list_bytes, watch, checkpoints, resume }
     }
 
-    /// Serves until every worker has left, or until it is told to leave (`connect.leave`) and others hold what it held, and blocks for as long. Returns what each server did. Fails if the shape makes no
-    /// sense ([`Error::Shape`]), if an address cannot be used ([`Error::Address`]), if checkpoints cannot be written where they are to be
+    /// Serves until every worker has left, or until it is told to leave (`connect.leave`) and others hold what it held, and blocks for as long. Returns what each server did. Fails if a run of that size is
+    /// impossible ([`Error::RunSize`]), if an address cannot be used ([`Error::Address`]), if checkpoints cannot be written where they are to be
     /// kept or the one to go on from cannot be read, if the run does not begin in time, or if a node is lost ([`Error::Run`], which names
     /// it).
     ///
     /// ```
-    /// use slackwater::{Connect, Serve, Session, Shape};
+    /// use slackwater::{Connect, RunSize, Serve, Session};
     ///
     /// let meet = slackwater::free_address().expect("a free port");
     /// let connect = Connect::to(&meet.to_string());
-    /// let nobody = Serve { coordinate: Some(Shape { servers: 1, workers: 0 }), ..Serve::new(connect.clone()) };
+    /// let nobody = Serve { coordinate: Some(RunSize { servers: 1, workers: 0 }), ..Serve::new(connect.clone()) };
     /// assert!(nobody.run().is_err());
     ///
-    /// let serve = Serve { threads: 2, coordinate: Some(Shape { servers: 2, workers: 1 }), ..Serve::new(connect.clone()) };
+    /// let serve = Serve { threads: 2, coordinate: Some(RunSize { servers: 2, workers: 1 }), ..Serve::new(connect.clone()) };
     /// let server = std::thread::spawn(move || serve.run());
     /// Session::connect(&connect)?.close()?;
     /// assert_eq!(server.join().expect("no panic")?.len(), 2);
@@ -132,13 +133,12 @@ impl Serve {
     /// ```
     pub fn run(self) -> Result<Vec<ServerReport>, Error> {
         let connect = &self.connect;
-        self.coordinate.map(Shape::check).transpose()?;
+        self.coordinate.map(check_size).transpose()?;
         let (checkpoints, resume) = self.open_checkpoints()?;
         let meeting = if self.coordinate.is_some() { Meeting::hosted(connect)? } else { Meeting::of(connect)? };
-        let coordinator = self.coordinate.map(|shape| {
+        let coordinator = self.coordinate.map(|size| {
             let membership = self.membership;
-            let settings =
-                CoordinatorSettings { membership, checkpoints, resume, ..CoordinatorSettings::new(shape.into()) };
+            let settings = CoordinatorSettings { membership, checkpoints, resume, ..CoordinatorSettings::new(size) };
             self.coordinate_at(&meeting, settings)
         });
         let coordinator = coordinator.transpose()?;

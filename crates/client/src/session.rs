@@ -7,14 +7,13 @@ use crate::log::Logs;
 use crate::table::{Table, TargetNumber};
 use crate::{CodecUse, Error, Ledger, Loss, embedded};
 use net::{Traffic, lock};
-pub use open::Shape;
-pub(crate) use open::token;
+pub(crate) use open::{check_size, token};
 pub(crate) use shared::Shared;
 use shared::TableLogs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use types::{Bandwidth, Clock, NodeId, TableSpec};
+use types::{Bandwidth, Clock, NodeId, RunSize, TableSpec};
 use worker::WorkerCounts;
 
 /// A worker's place in a run. Threads of a program may share it.
@@ -23,9 +22,9 @@ use worker::WorkerCounts;
 /// so that the others notice and end.
 ///
 /// ```
-/// use slackwater::{Session, Shape, TableSpec};
+/// use slackwater::{RunSize, Session, TableSpec};
 ///
-/// let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("weights", 3, 1))?;
 /// for _ in 0..10 {
 ///     let weights = table.pull_range(0..3)?.wait()?;     // as fresh as the table asks
@@ -48,8 +47,8 @@ impl Session {
     /// This worker's rank: 0 to n − 1 for those of the beginning, and then on. Another worker of the run never has the same.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// assert_eq!(session.rank(), 0);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -62,23 +61,23 @@ impl Session {
     /// How many servers and workers the run had when this session began. In an open run some may have come or gone since.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
-    /// assert_eq!(session.shape(), Shape { servers: 1, workers: 1 });
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
+    /// assert_eq!(session.size(), RunSize { servers: 1, workers: 1 });
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn shape(&self) -> Shape {
-        self.shared.shape
+    pub fn size(&self) -> RunSize {
+        self.shared.size
     }
 
     /// Whether the run was under way when this worker came. A program that splits its work by rank, or meets the others at barriers, may not be
     /// made for that.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// assert!(!session.came_later());
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -95,8 +94,8 @@ impl Session {
     /// instead, and everybody is told why. Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// for _minibatch in 0..3 {
     ///     if session.should_leave() {
     ///         break;
@@ -116,9 +115,9 @@ impl Session {
     /// that was told may begin another run, and need not close this session. Does not block.
     ///
     /// ```
-    /// use slackwater::{Session, Shape};
+    /// use slackwater::{RunSize, Session};
     ///
-    /// let mut sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// let mut sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// assert_eq!(sessions[0].loss(), None);
     /// sessions.remove(1).abandon("its data is missing");
     /// let error = sessions[0].barrier().expect_err("nobody else will come to it");
@@ -134,8 +133,8 @@ impl Session {
     /// Whether nodes may come and go in this run while it lasts ([`Membership::Open`](crate::Membership)).
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// assert!(!session.is_open());
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -148,8 +147,8 @@ impl Session {
     /// The ranks of the workers that take part, by the plan that this one goes by: others may go by the next one already. Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let sessions = Session::embedded(Shape { servers: 1, workers: 3 })?;
+    /// # use slackwater::{RunSize, Session};
+    /// # let sessions = Session::embedded(RunSize { servers: 1, workers: 3 })?;
     /// assert_eq!(sessions[2].live_ranks(), [0, 1, 2]);
     /// # for session in sessions { session.close()?; }
     /// # Ok::<(), slackwater::Error>(())
@@ -162,8 +161,8 @@ impl Session {
     /// Every node of the run but the coordinator, and where it listens; addresses are empty in one process.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let nodes: Vec<String> = session.members().map(|(node, _)| node.to_string()).collect();
     /// assert_eq!(nodes, ["server 0", "worker 0"]);
     /// # session.close()?;
@@ -177,8 +176,8 @@ impl Session {
     /// others are.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// session.clock()?;
     /// session.clock()?;
     /// assert_eq!(session.now().0, 2);
@@ -194,9 +193,9 @@ impl Session {
     /// same numbers, with which they can name tables that nobody has used before. Never blocks.
     ///
     /// ```
-    /// use slackwater::{Session, Shape, TableSpec};
+    /// use slackwater::{RunSize, Session, TableSpec};
     ///
-    /// let sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// let sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// let specs: Vec<TableSpec> =
     ///     sessions.iter().map(|session| TableSpec::dense(&format!("votes {}", session.turn()), 1, 1)).collect();
     /// assert_eq!(specs[0], specs[1]);
@@ -213,8 +212,8 @@ impl Session {
     /// Does not block.
     ///
     /// ```
-    /// # use slackwater::{Codecs, Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Codecs, RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let layer = session.table::<f32>(TableSpec::dense("layer", 100, 64).codecs(Codecs::up(["bf16"])))?;
     /// layer.push_range(0..100, vec![0.5; 6400])?.wait()?;
     /// assert_eq!(session.codecs()[0].upward.ratio(), Some(2.0));
@@ -231,8 +230,8 @@ impl Session {
     /// must hold the worker's own pushes sends them at once, and what follows pays for it.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// session.limit("100mbit".parse().ok());
     /// session.limit(None);
     /// # session.close()?;
@@ -247,8 +246,8 @@ impl Session {
     /// number type ([`Error::Table`]), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let spec = TableSpec::dense("weights", 10, 2);
     /// let table = session.table::<f32>(spec.clone())?;
     /// assert_eq!(table.spec().name, "weights");
@@ -298,8 +297,8 @@ impl Session {
     /// counts the others; the clock has ended all the same), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// drop(table.push_range(0..1, vec![f32::NAN])?);
     /// table.push_range(0..1, vec![1.0])?.wait()?;
@@ -322,9 +321,9 @@ impl Session {
     /// missing, and again while it lasts. Fails if the run is lost.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
+    /// # use slackwater::{RunSize, Session};
     /// std::thread::scope(|scope| {
-    ///     for session in Session::embedded(Shape { servers: 1, workers: 3 })? {
+    ///     for session in Session::embedded(RunSize { servers: 1, workers: 3 })? {
     ///         scope.spawn(move || session.barrier().and_then(|()| session.close()));
     ///     }
     ///     Ok::<(), slackwater::Error>(())
@@ -343,8 +342,8 @@ impl Session {
     /// For those that must not keep others waiting meanwhile, by clocks that they do not end.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// # use slackwater::{RunSize, Session};
+    /// # let sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// let barrier = sessions[0].stand_at_barrier();
     /// assert!(!sessions[0].is_past_barrier(barrier));
     /// sessions[1].barrier()?;                             // the other comes
@@ -367,8 +366,8 @@ impl Session {
     /// Where this worker's time went so far. Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// session.barrier()?;
     /// let ledger = session.ledger();
     /// assert!(ledger.barrier <= ledger.total);
@@ -387,9 +386,9 @@ impl Session {
     /// ignored. Does not block.
     ///
     /// ```
-    /// use slackwater::{Error, NodeError, Session, Shape};
+    /// use slackwater::{Error, NodeError, RunSize, Session};
     ///
-    /// let sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// let sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// sessions[0].interrupt_by(|| true);
     /// let error = sessions[0].barrier().expect_err("the other does not come to it");
     /// assert!(matches!(error, Error::Run(NodeError::Interrupted)));
@@ -406,8 +405,8 @@ impl Session {
     /// What this worker's machine has done so far. Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// table.push_range(0..1, vec![1.0])?.wait()?;
     /// table.pull_range(0..1)?.wait()?;
@@ -423,8 +422,8 @@ impl Session {
     /// Bytes of pushes that are not acknowledged yet. Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// table.push_range(0..1, vec![1.0])?.wait()?;
     /// assert_eq!(session.unacknowledged_bytes(), 0);
@@ -439,8 +438,8 @@ impl Session {
     /// What this worker has sent and received so far; in one process, about what it would have been over TCP. Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1000, 1))?;
     /// table.push_range(0..1000, vec![1.0; 1000])?.wait()?;
     /// assert!(session.traffic().bytes_out > 4 * 1000);
@@ -456,9 +455,9 @@ impl Session {
     /// [`close`](Self::close) or by dropping its session is taken for one that has finished. Does not block.
     ///
     /// ```
-    /// use slackwater::{Session, Shape};
+    /// use slackwater::{RunSize, Session};
     ///
-    /// let mut sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// let mut sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// sessions.remove(1).abandon("its data is missing");
     /// let error = sessions[0].barrier().expect_err("nobody else will come to it");
     /// assert!(error.to_string().contains("lost worker 1: it could not go on: its data is missing"), "{error}");
@@ -474,8 +473,8 @@ impl Session {
     /// fail from then on.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// session.close()?;
     /// assert!(table.push_range(0..1, vec![1.0]).is_err());

@@ -16,11 +16,11 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// ([`Error::Address`]) or nobody answers there ([`Error::Run`]).
 ///
 /// ```
-/// use slackwater::{Connect, Serve, Session, Shape, status};
+/// use slackwater::{Connect, RunSize, Serve, Session, status};
 ///
 /// let meet = slackwater::free_address().expect("a free port");
 /// let connect = Connect::to(&meet.to_string());
-/// let serve = Serve { coordinate: Some(Shape { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
+/// let serve = Serve { coordinate: Some(RunSize { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
 /// let server = std::thread::spawn(move || serve.run());
 /// let session = Session::connect(&connect)?;
 /// let status = status(&connect)?;

@@ -20,8 +20,8 @@ use wire::Keys;
 /// sent) or if the run is over ([`Error::Run`]); what a shard refuses fails the ticket.
 ///
 /// ```
-/// # use slackwater::{Session, Shape, TableSpec};
-/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # use slackwater::{RunSize, Session, TableSpec};
+/// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::sparse("t", 2))?;
 /// let keys = table.keys(&[3, 8]);
 /// let push = table.push(&keys, vec![1.0; 4])?;           // a row of two for each key; under way
@@ -43,8 +43,8 @@ impl<T: TargetNumber> Table<T> {
     /// The spec it was made with.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 8))?;
     /// assert_eq!((table.spec().name.as_str(), table.spec().width), ("t", 8));
     /// # session.close()?;
@@ -60,8 +60,8 @@ impl<T: TargetNumber> Table<T> {
     /// table does not have are refused when they are pushed or pulled.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
     /// let keys = table.keys(&[9, 4, 9]);
     /// assert_eq!(keys.len(), 2);                             // each once, in the table's own order
@@ -80,8 +80,8 @@ impl<T: TargetNumber> Table<T> {
     /// Fails naming the first that is not ([`Error::Keys`]). Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 10, 1))?;
     /// assert!(table.keys_in_order(&[1, 4, 9]).is_ok());
     /// let error = table.keys_in_order(&[1, 9, 4]).err().expect("4 is not after 9");
@@ -98,8 +98,8 @@ impl<T: TargetNumber> Table<T> {
     /// is negative or not finite, or the updater has none ([`Error::Table`]).
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, UpdaterSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1).updater(UpdaterSpec::Sgd { rate: 0.5 }))?;
     /// table.push_range(0..1, vec![1.0])?.wait()?;           // w = −0.5
     /// session.clock()?;
@@ -128,8 +128,8 @@ impl<T: TargetNumber> Table<T> {
     /// A log for the calling thread, for many small updates; see [`Log::add`]. Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let counts = session.table::<i64>(TableSpec::dense("counts", 4, 1).number(slackwater::NumberType::I64))?;
     /// let hot = counts.keys(&[2]);
     /// std::thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! Data leases through the client: every example counts once, whoever leaves in the middle, and whoever reads something else is told.
 
-use slackwater::{Combine, Consistency, Error, Input, NumberType, Reduce, Session, Shape, Table, TableSpec};
+use slackwater::{Combine, Consistency, Error, Input, NumberType, Reduce, RunSize, Session, Table, TableSpec};
 
 const RANGES: u64 = 40;
 const MINIBATCHES: u64 = 5;
@@ -49,7 +49,7 @@ fn learn(session: &Session, counts: &Table<i64>, mut most: u64) -> Result<(), Er
 }
 
 fn learn_together(spec: &TableSpec, leavers: u64) {
-    let sessions = Session::embedded(Shape { servers: 2, workers: 4 }).expect("an embedded run");
+    let sessions = Session::embedded(RunSize { servers: 2, workers: 4 }).expect("an embedded run");
     std::thread::scope(|scope| {
         for session in sessions {
             scope.spawn(move || {
@@ -101,7 +101,7 @@ fn within_a_minute(test: impl FnOnce() + Send + 'static) {
 
 #[test]
 fn whoever_reads_something_else_is_told_what() {
-    let sessions = Session::embedded(Shape { servers: 1, workers: 2 }).expect("an embedded run");
+    let sessions = Session::embedded(RunSize { servers: 1, workers: 2 }).expect("an embedded run");
     sessions[0].leases("train", &input()).expect("the first");
     let cases = [
         (input().named("letters", 2), "others read numbers, and this worker reads letters"),
@@ -121,7 +121,7 @@ fn whoever_reads_something_else_is_told_what() {
 
 #[test]
 fn two_data_sets_are_leased_side_by_side() {
-    let session = Session::embedded(Shape { servers: 1, workers: 1 }).expect("an embedded run").remove(0);
+    let session = Session::embedded(RunSize { servers: 1, workers: 1 }).expect("an embedded run").remove(0);
     let counts = session.table::<i64>(spec()).expect("a table");
     let keys = counts.keys(&[1]);
     let mut one = session.leases("one", &Input::new(1)).expect("leases");
@@ -139,7 +139,7 @@ fn two_data_sets_are_leased_side_by_side() {
 #[test]
 fn a_data_set_that_one_worker_ends_is_over_for_all_of_them_at_one_clock() {
     within_a_minute(|| {
-        let sessions = Session::embedded(Shape { servers: 2, workers: 3 }).expect("an embedded run");
+        let sessions = Session::embedded(RunSize { servers: 2, workers: 3 }).expect("an embedded run");
         let clocks: Vec<u64> = std::thread::scope(|scope| {
             let work = |session: Session| {
                 scope.spawn(move || {

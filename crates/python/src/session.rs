@@ -5,7 +5,7 @@ use crate::leases::{Leases, Terms};
 use crate::table::{Spec, Table};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use slackwater::{Connect, Loss, SameHost, Shape};
+use slackwater::{Connect, Loss, RunSize, SameHost};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn interruptible<R: Send + 'static>(
 impl Session {
     fn new(session: slackwater::Session) -> Self {
         session.interrupt_by(error::is_interrupted);
-        let (rank, Shape { servers, workers }) = (session.rank(), session.shape());
+        let (rank, RunSize { servers, workers }) = (session.rank(), session.size());
         let process = std::process::id();
         Self { session: Mutex::new(Some(Arc::new(session))), rank, workers, servers, process }
     }
@@ -97,7 +97,7 @@ impl Session {
     /// A whole run in this process: a session for each worker.
     #[staticmethod]
     fn embedded(py: Python<'_>, servers: u32, workers: u32) -> PyResult<Vec<Self>> {
-        let begun = py.detach(|| slackwater::Session::embedded(Shape { servers, workers }));
+        let begun = py.detach(|| slackwater::Session::embedded(RunSize { servers, workers }));
         Ok(begun.map_err(|error| error::raise(py, error))?.into_iter().map(Self::new).collect())
     }
 

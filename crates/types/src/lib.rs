@@ -11,6 +11,7 @@ mod key;
 mod measured;
 mod plan;
 mod policy;
+mod run_size;
 mod spec;
 mod updater;
 
@@ -25,5 +26,6 @@ pub use key::{Key, Placement, Position, PositionRange};
 pub use measured::Measured;
 pub use plan::{Chain, Placed, Plan};
 pub use policy::{Combine, Consistency, Reduce};
+pub use run_size::RunSize;
 pub use spec::{CacheSpec, Initial, NumberType, PART_BYTES, SpecError, TableShape, TableSpec};
 pub use updater::{Setting, UpdaterSpec};

@@ -41,7 +41,7 @@ pub struct Certificate {
 
 impl Certificate {
     pub fn new(session: &Session, weights: &Table<f32>, l1: f64) -> Result<Self, Error> {
-        let workers = u64::from(session.shape().workers);
+        let workers = u64::from(session.size().workers);
         let turn = session.turn();
         let gradient = TableSpec::sparse(&format!(".proximal gradient {turn}"), 1).number(NumberType::F64);
         let gradient = session.table(gradient)?;
@@ -93,7 +93,7 @@ impl Certificate {
         self.found.push_range(own..own + 1, found.to_vec())?.wait()?;
         session.barrier()?;
         session.clock()?;
-        let rows = self.found.pull_range(0..u64::from(session.shape().workers))?.wait()?;
+        let rows = self.found.pull_range(0..u64::from(session.size().workers))?.wait()?;
         session.barrier()?;
         Ok(rows.values().chunks_exact(3).map(|row| [row[0], row[1], row[2]]).collect())
     }

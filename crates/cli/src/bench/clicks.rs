@@ -7,7 +7,7 @@ use std::path::Path;
 use apps::logistic::{Logistic, sigmoid};
 use apps::train::{Go, train};
 use indicatif::ProgressBar;
-use slackwater::{Session, Shape};
+use slackwater::{RunSize, Session};
 
 use super::learning::{Scratch, open, training};
 use super::measure::{Report, timed};
@@ -23,7 +23,7 @@ pub fn clicks(rows: u64, scratch: &Scratch, report: &mut Report) -> anyhow::Resu
     let features = write_clicks(&path, rows)?;
     report.number("clicks_file_bytes", std::fs::metadata(&path)?.len() as f64);
     let reader = open(&path, 2000)?;
-    let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     let progress = ProgressBar::new(rows);
     let (mut seen, mut at_marks) = (0, Vec::new());
     let (seconds, _) = timed(|| {

@@ -56,8 +56,8 @@ impl Batch {
 /// Trains from nothing, once in lock-step and once with slack, on the same rows with the same stragglers. Returns both runs
 /// to the first worker.
 pub fn train(session: &Session, training: &Training, clicks: &Clicks) -> Result<Option<Vec<Run>>, Error> {
-    let (worker, workers) = (session.rank() as usize, session.shape().workers as usize);
-    let schedule = training.schedule(session.shape().workers);
+    let (worker, workers) = (session.rank() as usize, session.size().workers as usize);
+    let schedule = training.schedule(session.size().workers);
     let slacks = [0, training.slack];
     let tables: Vec<Table<f32>> = slacks.iter().map(|slack| make_weights(session, *slack)).collect::<Result<_, _>>()?;
     let figures_table = session.table::<f64>(Figures::table(slacks.len(), workers))?;
@@ -133,7 +133,7 @@ impl Part<'_> {
     /// start: in each clock, while its duration is running, and once more when everybody has finished.
     fn run(&self, mut look: impl FnMut(usize, Duration) -> Result<(), Error>) -> Result<Figures, Error> {
         let session = self.session;
-        let mut figures = Figures::new(session.shape().workers as usize);
+        let mut figures = Figures::new(session.size().workers as usize);
         session.barrier()?;
         let (start, ledger, traffic) = (Instant::now(), session.ledger(), session.traffic());
         match self.minibatches {

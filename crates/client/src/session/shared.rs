@@ -1,6 +1,5 @@
 //! What a session shares with its tables and tickets.
 
-use super::Shape;
 use crate::{Error, Ledger};
 use net::lock;
 use node::{Calls, Driver, DriverSettings, NodeError, Recorder};
@@ -9,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use types::{NodeId, Placement, PlanNumber, TableId, TableSpec, WorkerId};
+use types::{NodeId, Placement, PlanNumber, RunSize, TableId, TableSpec, WorkerId};
 use wire::{Member, Pool};
 use worker::Failure;
 
@@ -20,7 +19,7 @@ pub(crate) struct Shared {
     pub driver: Arc<Driver>,
     /// Where values of the caller's are copied to.
     pub pool: Pool,
-    pub(super) shape: Shape,
+    pub(super) size: RunSize,
     pub(super) rank: WorkerId,
     pub(super) members: Vec<Member>,
     /// Whether the plan was not the run's first.
@@ -51,8 +50,8 @@ impl Shared {
         settings: DriverSettings,
         recorder: Option<Recorder>,
     ) -> Result<Self, NodeError> {
-        let shape =
-            Shape { servers: joined.plan.servers().len() as u32, workers: joined.plan.live_workers().count() as u32 };
+        let size =
+            RunSize { servers: joined.plan.servers().len() as u32, workers: joined.plan.live_workers().count() as u32 };
         let rank = match joined.node {
             NodeId::Worker(rank) => WorkerId(rank),
             _ => WorkerId(0),
@@ -63,7 +62,7 @@ impl Shared {
         Ok(Self {
             driver: Driver::start(joined, transport, waiter, settings, recorder)?,
             pool: Pool::new(),
-            shape,
+            size,
             rank,
             members,
             came_later,

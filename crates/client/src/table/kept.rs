@@ -11,8 +11,8 @@ impl<T: TargetNumber> Table<T> {
     /// [`Table::pull_all_kept`] tells it by what it brings.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, UpdaterSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let adagrad = UpdaterSpec::Adagrad { rate: 0.5, epsilon: 1e-8 };
     /// let table = session.table::<f32>(TableSpec::sparse("t", 8).updater(adagrad))?;
     /// assert_eq!(table.kept_width(), Some(16));              // a sum of squares beside each weight
@@ -29,8 +29,8 @@ impl<T: TargetNumber> Table<T> {
     /// was never written is all zeros, or its initial row where the table has an initialiser.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, UpdaterSpec};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let momentum = UpdaterSpec::Momentum { rate: 0.5, momentum: 0.5 };
     /// let table = session.table::<f64>(TableSpec::dense("t", 4, 1).number(slackwater::NumberType::F64).updater(momentum))?;
     /// table.push_range(0..1, vec![2.0])?.wait()?;
@@ -47,8 +47,8 @@ impl<T: TargetNumber> Table<T> {
     /// learning rate, if [`Table::set_rate`] has changed it, and the examples that an FTRL table has counted.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, UpdaterSpec};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Adagrad { rate: 0.5, epsilon: 1e-8 });
     /// let (table, other) = (session.table::<f32>(spec.clone())?, session.table::<f32>(TableSpec { name: "other".into(), ..spec })?);
     /// table.push(&table.keys(&[7, 900]), vec![1.0, 2.0])?.wait()?;
@@ -81,8 +81,8 @@ impl<T: TargetNumber> Table<T> {
     /// Fails if the values are not as many as are kept, or the table combines by clock ([`Error::Batch`]: nothing was sent).
     ///
     /// ```
-    /// # use slackwater::{Combine, NumberType, Reduce, Session, Shape, TableSpec, UpdaterSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Combine, NumberType, Reduce, RunSize, Session, TableSpec, UpdaterSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let adagrad = UpdaterSpec::Adagrad { rate: 0.5, epsilon: 1e-8 };
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1).updater(adagrad))?;
     /// let keys = table.keys(&[7]);

@@ -15,8 +15,8 @@ impl<T: TargetNumber> Table<T> {
     /// initial row where the table has an initialiser.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
     /// let rows = table.pull(&table.keys(&[1, 2, 3]))?.wait()?;
     /// assert_eq!(rows.values(), [0.0; 3]);
@@ -49,8 +49,8 @@ impl<T: TargetNumber> Table<T> {
     /// if `target` has not room for exactly the rows.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
     /// let keys = table.keys(&[0, 1]);
     /// let push = table.push(&keys, vec![1.0, 2.0])?;
@@ -70,8 +70,8 @@ impl<T: TargetNumber> Table<T> {
     /// [`Rows::values`] is empty. The room is let go of when the ticket is done, or when nobody can write to it any more.
     ///
     /// ```
-    /// # use slackwater::{Room, Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Room, RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// /// Memory that somebody else has made, and keeps.
     /// struct Foreign(&'static mut [u8]);
     /// impl Room for Foreign {
@@ -103,8 +103,8 @@ impl<T: TargetNumber> Table<T> {
     /// [`Table::pull`] does; fails for any other.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1).ordered())?;
     /// table.push(&table.keys(&[5, 900]), vec![1.0, 2.0])?.wait()?;
     /// let rows = table.pull_range(0..1000)?.wait()?;
@@ -119,8 +119,8 @@ impl<T: TargetNumber> Table<T> {
     /// As [`Table::pull_range`], after other tickets are done.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let (days, done) = (session.table::<f32>(TableSpec::sparse("days", 1).ordered())?, session.table::<f32>(TableSpec::dense("done", 1, 1))?);
     /// let push = done.push_range(0..1, vec![1.0])?;
     /// let rows = days.pull_range_after(0..1000, &Tickets::none().and(&push))?.wait()?;
@@ -142,8 +142,8 @@ impl<T: TargetNumber> Table<T> {
     /// held, with what a pull of them reads.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
     /// table.push(&table.keys(&[900]), vec![2.0])?.wait()?;
     /// let rows = table.pull_all()?.wait()?;
@@ -158,8 +158,8 @@ impl<T: TargetNumber> Table<T> {
     /// As [`Table::pull_all`], after other tickets are done.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let (words, done) = (session.table::<f32>(TableSpec::sparse("words", 1))?, session.table::<f32>(TableSpec::dense("done", 1, 1))?);
     /// let push = done.push_range(0..1, vec![1.0])?;
     /// let rows = words.pull_all_after(&Tickets::none().and(&push))?.wait()?;

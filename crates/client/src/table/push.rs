@@ -19,8 +19,8 @@ impl<T: TargetNumber> Table<T> {
     /// it blocks until some of it has been acknowledged; and so it does for much borrowed memory (see [`PushValues`]). Fails, before anything is sent, if the batch does not fit.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 2))?;
     /// let keys = table.keys(&[3, 1, 2]);
     /// let ticket = table.push(&keys, vec![0.5; 6])?;   // three rows of two
@@ -36,8 +36,8 @@ impl<T: TargetNumber> Table<T> {
     /// As [`Table::push`], computed from `examples` examples, after other tickets are done.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let (first, second) = (session.table::<f32>(TableSpec::dense("first", 1, 1))?, session.table::<f32>(TableSpec::dense("second", 1, 1))?);
     /// let ticket = first.push_range(0..1, vec![1.0])?;
     /// let after = Tickets::none().and(&ticket);
@@ -82,8 +82,8 @@ impl<T: TargetNumber> Table<T> {
     /// the same order, for each table: see [`Leases`](crate::Leases).
     ///
     /// ```
-    /// # use slackwater::{Input, Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Input, RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
     /// let mut leases = session.leases("train", &Input::new(1))?;
     /// let lease = leases.next_lease()?.expect("one range");
@@ -173,8 +173,8 @@ impl<T: TargetNumber> Table<T> {
     /// tickets to run after, use [`Table::push_after`] with [`Keys::run`].
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 4, 1))?;
     /// table.push_range(1..3, vec![1.0, 2.0])?.wait()?;
     /// assert_eq!(table.pull_range(0..4)?.wait()?.values(), [0.0, 1.0, 2.0, 0.0]);
@@ -191,8 +191,8 @@ impl<T: TargetNumber> Table<T> {
     /// applied), and the ticket fails if any part of the push is refused. One round trip.
     ///
     /// ```
-    /// # use slackwater::{Consistency, Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Consistency, RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1).consistency(Consistency::Unbounded))?;
     /// let rows = table.push_pull(&table.keys(&[9]), vec![2.5])?.wait()?;
     /// assert_eq!(rows.values(), [2.5]);
@@ -209,8 +209,8 @@ impl<T: TargetNumber> Table<T> {
     /// As [`Table::push_pull`], computed from `examples` examples, after other tickets are done.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// let keys = table.keys(&[0]);
     /// let first = table.push(&keys, vec![1.0])?;
@@ -241,8 +241,8 @@ impl<T: TargetNumber> Table<T> {
     /// As [`Table::push_pull`], into memory that is no vector: see [`Table::pull_to`].
     ///
     /// ```
-    /// # use slackwater::{Room, Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Room, RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// # struct Foreign(&'static mut [u8]);
     /// # impl Room for Foreign { fn bytes_mut(&mut self) -> &mut [u8] { self.0 } }
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
@@ -287,8 +287,8 @@ impl<T: TargetNumber> Table<T> {
     /// Pushes to neighbouring ids of a dense or ordered table, then pulls them, as [`Table::push_pull`] does; fails for any other.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 4, 1))?;
     /// assert_eq!(table.push_pull_range(0..2, vec![1.0, 2.0])?.wait()?.values(), [1.0, 2.0]);
     /// # session.close()?;

@@ -3,7 +3,7 @@
 
 use crate::support::{Folder, LIMIT, run, settings};
 use slackwater::{
-    Combine, Consistency, Error, Input, Membership, NumberType, Reduce, Serve, Session, Shape, Table, TableSpec,
+    Combine, Consistency, Error, Input, Membership, NumberType, Reduce, RunSize, Serve, Session, Table, TableSpec,
 };
 use std::time::{Duration, Instant};
 
@@ -94,7 +94,7 @@ fn newest(folder: &Folder) -> String {
 fn goes_on(membership: Membership) {
     let folder = Folder::new();
     let first = |serve: &mut Serve| (serve.checkpoints, serve.membership) = (Some(settings(&folder)), membership);
-    run(Shape { servers: 2, workers: 3 }, first, |session| {
+    run(RunSize { servers: 2, workers: 3 }, first, |session| {
         learn_for(session, &folder, 2, || folder.published().len() >= 3)
     })
     .expect("a run");
@@ -107,19 +107,20 @@ fn goes_on(membership: Membership) {
         first(serve);
         serve.resume = Some(folder.resume());
     };
-    run(Shape { servers: 3, workers: 2 }, second, |session| {
+    run(RunSize { servers: 3, workers: 2 }, second, |session| {
         learn_for(session, &folder, 2, || newest(&folder) != before)
     })
     .expect("a resumed run");
 
     // And from there to the end, of which there may be more than there was to be.
     let third = |serve: &mut Serve| (serve.resume, serve.membership) = (Some(folder.resume()), membership);
-    let found = run(Shape { servers: 1 + u32::from(membership != Membership::Fixed), workers: 4 }, third, |session| {
-        let tables = Tables::of(session)?;
-        let done = learn(session, &tables, 3, || false)?;
-        Ok((done, tables.counted(session)?))
-    })
-    .expect("a run that ends");
+    let found =
+        run(RunSize { servers: 1 + u32::from(membership != Membership::Fixed), workers: 4 }, third, |session| {
+            let tables = Tables::of(session)?;
+            let done = learn(session, &tables, 3, || false)?;
+            Ok((done, tables.counted(session)?))
+        })
+        .expect("a run that ends");
     let done: u64 = found.iter().map(|(done, _)| done).sum();
     assert!(done < 3 * RANGES, "{done} leases: what was done is not done again");
     for (_, [each, by_clock, seen]) in found {
@@ -144,7 +145,7 @@ fn so_it_does_with_copies() {
 fn a_run_that_reads_something_else_cannot_go_on() {
     let folder = Folder::new();
     let first = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
-    let one = Shape { servers: 1, workers: 1 };
+    let one = RunSize { servers: 1, workers: 1 };
     run(one, first, |session| learn_for(session, &folder, 2, || folder.published().len() >= 2)).expect("a run");
     let resumed = |serve: &mut Serve| serve.resume = Some(folder.resume());
     let refusals = run(one, resumed, |session| {
@@ -173,7 +174,7 @@ fn the_last_checkpoint_of_a_run_holds_all_of_it() {
                 (serve.checkpoints, serve.membership) = (checkpoints(), membership);
                 serve.resume = resume.then(|| folder.resume());
             };
-            let found = run(Shape { servers: 2, workers: 2 }, serve, |session| {
+            let found = run(RunSize { servers: 2, workers: 2 }, serve, |session| {
                 let tables = Tables::of(session)?;
                 let done = learn(session, &tables, epochs, || false)?;
                 Ok((done, tables.counted(session)?))
