@@ -102,9 +102,9 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
     mut learn: impl FnMut(&Loan<P>, Option<&Lease>) -> Result<Lesson, TrainError>,
     mut watch: impl FnMut(Learnt) -> Go,
 ) -> Result<Ended, TrainError> {
-    let turn = session.turn();
-    let tally = Tally::open(session, turn, leased.leases())?;
-    let mut leases = leased.open(session, &format!("train {turn}"))?;
+    let number = session.unique_number();
+    let tally = Tally::open(session, number, leased.leases())?;
+    let mut leases = leased.open(session, &format!("train {number}"))?;
     let mut reading =
         Reading { leased, prepare: Arc::new(Mutex::new(prepare)), ahead: None, done: Progress::default() };
     // Minibatches in the clock that has not ended.
@@ -132,7 +132,7 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
             let share = Some(place);
             let learnt = Learnt { epoch, examples, weight, loss, staleness, parked, progress, share };
             let go = watch(learnt);
-            told = match if session.should_leave() { Go::Leave } else { go } {
+            told = match if session.is_draining() { Go::Leave } else { go } {
                 Go::On => false,
                 Go::Leave if others_stay(session)? => return Err(TrainError::Left),
                 Go::Stop | Go::Leave => true,
@@ -203,7 +203,7 @@ impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static>
         loop {
             match leases.next_within(LOOK)? {
                 Offer::Lease(lease) => return self.open(lease).map(Some),
-                Offer::NoneYet if session.should_leave() && others_stay(session)? => return Err(TrainError::Left),
+                Offer::NoneYet if session.is_draining() && others_stay(session)? => return Err(TrainError::Left),
                 Offer::NoneYet if !leases.is_ended() => {}
                 Offer::NoneYet | Offer::Over => return Ok(None),
             }
@@ -258,9 +258,9 @@ mod tests {
         let mut sessions = Session::embedded(RunSize { servers: 2, workers: 2 }).expect("a cluster");
         let (other, lost) = (sessions.remove(1), sessions.remove(0));
         // It does all of a lease but to commit it.
-        let turn = lost.turn();
-        let tally = Tally::open(&lost, turn, leased.leases()).expect("tables");
-        let mut leases = leased.open(&lost, &format!("train {turn}")).expect("leases");
+        let number = lost.unique_number();
+        let tally = Tally::open(&lost, number, leased.leases()).expect("tables");
+        let mut leases = leased.open(&lost, &format!("train {number}")).expect("leases");
         let lease = leases.next_lease().expect("a run").expect("the first");
         let batches = leased.range(&lease).and_then(|range| range.batches()).expect("it can be read");
         let counted = batches.map(|batch| Counted::minibatch(batch.expect("a minibatch").rows() as u64, 1.0, 0.0));

@@ -11,7 +11,7 @@ pub fn once<R, E: From<slackwater::Error>>(
     session: &Session,
     mut work: impl FnMut() -> Result<R, E>,
 ) -> Result<Option<R>, E> {
-    let mut leases = session.leases(&format!(".once {}", session.turn()), &Input::new(1))?;
+    let mut leases = session.leases(&format!(".once {}", session.unique_number()), &Input::new(1))?;
     session.barrier()?;
     // Plans may differ for a moment: then two take themselves for the first, or none does, and the lease decides.
     let is_first = session.live_ranks().first() == Some(&session.rank());

@@ -133,9 +133,9 @@ pub fn make_rounds<P: Default + Send + 'static>(
         Data::Share(reader) => reader,
         Data::Leased(leased) => return make_leased_rounds(session, leased, prepare, learn, watch),
     };
-    let turn = session.turn();
-    let finished = session.table::<i64>(finished(turn, consistency))?;
-    let mut stop = Stop::new(session, turn)?;
+    let number = session.unique_number();
+    let finished = session.table::<i64>(finished(number, consistency))?;
+    let mut stop = Stop::new(session, number)?;
     let paced = consistency.bound().is_none();
     let mut passes =
         Passes { session, stop: stop.clone(), left: if paced { reader.settings().epochs } else { 0 }, ended: 0 };
@@ -150,7 +150,7 @@ pub fn make_rounds<P: Default + Send + 'static>(
             let (weight, share) = (weight_of(&batch), None);
             let learnt = Learnt { epoch, examples, weight, loss, staleness, parked, progress, share };
             let go = watch(learnt);
-            if stop.after(if session.should_leave() { Go::Leave } else { go })? != Go::On {
+            if stop.after(if session.is_draining() { Go::Leave } else { go })? != Go::On {
                 break;
             }
         }
@@ -225,8 +225,8 @@ const FAILED: [i64; 2] = [0, 1];
 const LOOK: Duration = Duration::from_millis(200);
 
 impl Stop {
-    fn new(session: &Session, turn: u64) -> Result<Self, slackwater::Error> {
-        let spec = TableSpec::dense(&format!(".stopped {turn}"), 1, 2).number(slackwater::NumberType::I64);
+    fn new(session: &Session, number: u64) -> Result<Self, slackwater::Error> {
+        let spec = TableSpec::dense(&format!(".stopped {number}"), 1, 2).number(slackwater::NumberType::I64);
         let table = session.table(spec.consistency(Consistency::Unbounded))?;
         Ok(Self { table, looked: Instant::now() })
     }
@@ -255,7 +255,8 @@ impl Stop {
 /// Brings all workers to the clock of the one that is furthest: then whatever one of them reads next, it waits for none.
 fn meet(session: &Session) -> Result<(), slackwater::Error> {
     let (own, workers) = (u64::from(session.rank()), u64::from(session.size().workers));
-    let spec = TableSpec::dense(&format!(".clocks {}", session.turn()), workers, 1).number(slackwater::NumberType::I64);
+    let spec = TableSpec::dense(&format!(".clocks {}", session.unique_number()), workers, 1)
+        .number(slackwater::NumberType::I64);
     let clocks = session.table::<i64>(spec.consistency(Consistency::Unbounded))?;
     clocks.push_range(own..own + 1, vec![session.now().0 as i64])?.wait()?;
     session.barrier()?;
@@ -267,8 +268,8 @@ fn meet(session: &Session) -> Result<(), slackwater::Error> {
 }
 
 /// How many workers have learnt from all their minibatches.
-fn finished(turn: u64, consistency: Consistency) -> TableSpec {
-    TableSpec::dense(&format!(".finished {turn}"), 1, 1).number(slackwater::NumberType::I64).consistency(consistency)
+fn finished(number: u64, consistency: Consistency) -> TableSpec {
+    TableSpec::dense(&format!(".finished {number}"), 1, 1).number(slackwater::NumberType::I64).consistency(consistency)
 }
 
 /// Ends clock after clock until everybody has finished: others may have more minibatches, and must not wait at the bound for

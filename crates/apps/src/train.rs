@@ -193,7 +193,8 @@ impl<'a> Pace<'a> {
         let setter = match data {
             Data::Share(_) if is_set && session.rank() == 0 => Setter::First,
             Data::Leased(_) if matches!(rate, Rate::Falling(_)) => {
-                let spec = TableSpec::sparse(&format!(".epochs {}", session.turn()), 1).number(NumberType::I64);
+                let spec =
+                    TableSpec::sparse(&format!(".epochs {}", session.unique_number()), 1).number(NumberType::I64);
                 Setter::Anyone(session.table(spec.consistency(Consistency::Unbounded))?)
             }
             _ => Setter::Other,

@@ -225,7 +225,7 @@ pub fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
         let session = Session::connect(&options.meeting.connect(job, leave)).with_context(in_run)?;
         let RunSize { servers, workers } = session.size();
         tracing::info!(node = format!("worker {}", session.rank()), servers, workers, "working");
-        if session.now().0 > 0 && !session.came_later() {
+        if session.now().0 > 0 && !session.joined_late() {
             say_resumed(session.now().0, leases_data && session.is_open());
         }
         Ok(session)
@@ -255,7 +255,7 @@ fn say_resumed(clock: u64, leased: bool) {
 
 /// Turns a worker away that came to a run under way, for a program that goes with the workers that it begins with.
 pub fn in_time(session: Session, program: &str) -> anyhow::Result<Session> {
-    if session.came_later() {
+    if session.joined_late() {
         // It leaves at once: what the others do is not touched.
         session.close()?;
         bail!("the run was under way, and {program} goes with the workers that it begins with; start a new run");

@@ -90,7 +90,7 @@ pub fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>) -> an
         }
         Err(error) => {
             // One that came later has done nothing yet: the others go on.
-            if session.came_later() {
+            if session.joined_late() {
                 session.close()?;
             } else {
                 session.abandon(&format!("{error:#}"));
@@ -191,7 +191,7 @@ fn give_up(session: Session, error: anyhow::Error) -> anyhow::Result<()> {
             eprintln!("{}", TrainError::Left);
             return Ok(());
         }
-        Some(TrainError::Cluster(Error::Leases { .. } | Error::Table { .. })) if session.came_later() => {
+        Some(TrainError::Cluster(Error::Leases { .. } | Error::Table { .. })) if session.joined_late() => {
             session.close()?
         }
         _ => session.abandon(&format!("{error:#}")),
@@ -303,7 +303,7 @@ fn work_on(
 ) -> anyhow::Result<Option<Outcome>> {
     let (rank, RunSize { workers, .. }) = (session.rank(), session.size());
     agree(session, job)?;
-    session.limit(job.bandwidth);
+    session.limit_bandwidth(job.bandwidth);
     let reader = job.data.for_worker(rank, workers)?;
     let display = (rank == 0).then(|| Display::start(job.method.name(), reader.settings().epochs));
     let mut watch = Watch::new(session, interrupt, learnt_here, metrics.map(|metrics| metrics.worker(rank)), display);

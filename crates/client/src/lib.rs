@@ -50,7 +50,7 @@ pub use ledger::Ledger;
 pub use log::Log;
 pub use net::{SameHost, Traffic, free_address};
 pub use node::{
-    CheckpointSettings, Leave, Loss, NodeError, RecordingError, Replayed, ServerReport, Wait, Watch,
+    CheckpointSettings, Leave, NodeError, RecordingError, Replayed, RunFailure, ServerReport, Wait, Watch,
     describe_checkpoint, replay_file,
 };
 pub use serve::{Election, ResumeFrom, Serve};

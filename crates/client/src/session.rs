@@ -5,7 +5,7 @@ mod shared;
 
 use crate::log::Logs;
 use crate::table::{Table, TargetNumber};
-use crate::{CodecUse, Error, Ledger, Loss, embedded};
+use crate::{CodecUse, Error, Ledger, RunFailure, embedded};
 use net::{Traffic, lock};
 pub(crate) use open::{check_size, token};
 pub(crate) use shared::Shared;
@@ -72,32 +72,33 @@ impl Session {
         self.shared.size
     }
 
-    /// Whether the run was under way when this worker came. A program that splits its work by rank, or meets the others at barriers, may not be
-    /// made for that.
+    /// Whether this worker joined while the run was under way. A program that splits its work by rank, or waits for the
+    /// others at barriers, may not be made for that.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
-    /// assert!(!session.came_later());
+    /// assert!(!session.joined_late());
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn came_later(&self) -> bool {
-        self.shared.came_later
+    pub fn joined_late(&self) -> bool {
+        self.shared.joined_late
     }
 
-    /// Whether this worker was told to leave in good order ([`Connect::leave`](crate::Connect::leave), SIGTERM or SIGUSR1 where the program is run by
-    /// `slackwater worker`). A program asks after each minibatch, or lease, and then finishes nothing but what it is at and
-    /// [closes](Self::close) its session: nobody waits for it from then on. Calls that wait for others fail after a few seconds
-    /// ([`NodeError::Leaving`](crate::NodeError::Leaving)). Where the run ends with any of its nodes, every call fails
-    /// instead, and everybody is told why. Does not block.
+    /// Whether this worker is draining: it was told to leave in good order
+    /// ([`Connect::leave`](crate::Connect::leave), SIGTERM or SIGUSR1 where the program is run by
+    /// `slackwater worker`). A program asks after each minibatch, or lease. If so, it finishes what it is at and
+    /// [closes](Self::close) its session: nobody waits for it from then on. Calls that wait for others fail after a
+    /// few seconds ([`NodeError::Leaving`](crate::NodeError::Leaving)). Where the run ends with any of its nodes, every
+    /// call fails instead, and everybody is told why. Does not block.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// for _minibatch in 0..3 {
-    ///     if session.should_leave() {
+    ///     if session.is_draining() {
     ///         break;
     ///     }
     ///     session.clock()?;
@@ -107,27 +108,27 @@ impl Session {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn should_leave(&self) -> bool {
+    pub fn is_draining(&self) -> bool {
         self.shared.driver.is_leaving()
     }
 
-    /// Why the run is over for this worker, if it is though nobody has closed the session, and whether a call has failed with that. A program
-    /// that was told may begin another run, and need not close this session. Does not block.
+    /// Why the run has failed for this worker, if it has, and whether a call has reported that. A program that was told
+    /// may begin another run, and need not close this session. Does not block.
     ///
     /// ```
     /// use slackwater::{RunSize, Session};
     ///
     /// let mut sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
-    /// assert_eq!(sessions[0].loss(), None);
+    /// assert_eq!(sessions[0].failure(), None);
     /// sessions.remove(1).abandon("its data is missing");
     /// let error = sessions[0].barrier().expect_err("nobody else will come to it");
-    /// let loss = sessions[0].loss().expect("that ends the run");
-    /// assert_eq!((loss.error.to_string(), loss.was_told), (error.to_string(), true));
+    /// let failure = sessions[0].failure().expect("that ends the run");
+    /// assert_eq!((failure.error.to_string(), failure.was_reported), (error.to_string(), true));
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn loss(&self) -> Option<Loss> {
-        self.shared.driver.loss()
+    pub fn failure(&self) -> Option<RunFailure> {
+        self.shared.driver.failure()
     }
 
     /// Whether nodes may come and go in this run while it lasts ([`Membership::Open`](crate::Membership)).
@@ -189,23 +190,23 @@ impl Session {
         self.shared.driver.call(|worker| worker.clock())
     }
 
-    /// How often this was called before on this session. Workers that call it at the same points of the same program get the
-    /// same numbers, with which they can name tables that nobody has used before. Never blocks.
+    /// A number that this session has not returned before: 0, 1, 2 and so on. Workers that call it at the same points of
+    /// the same program get the same numbers, with which they can name tables that nobody has used before. Never blocks.
     ///
     /// ```
     /// use slackwater::{RunSize, Session, TableSpec};
     ///
     /// let sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// let specs: Vec<TableSpec> =
-    ///     sessions.iter().map(|session| TableSpec::dense(&format!("votes {}", session.turn()), 1, 1)).collect();
+    ///     sessions.iter().map(|session| TableSpec::dense(&format!("votes {}", session.unique_number()), 1, 1)).collect();
     /// assert_eq!(specs[0], specs[1]);
-    /// assert_eq!(sessions[0].turn(), 1);
+    /// assert_eq!(sessions[0].unique_number(), 1);
     /// # for session in sessions { session.close()?; }
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn turn(&self) -> u64 {
-        self.shared.turns.fetch_add(1, Ordering::Relaxed)
+    pub fn unique_number(&self) -> u64 {
+        self.shared.unique_numbers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// What the codecs of this worker's tables have cost and gained so far, of those tables that have any; see [`CodecUse`].
@@ -232,12 +233,12 @@ impl Session {
     /// ```
     /// # use slackwater::{RunSize, Session};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
-    /// session.limit("100mbit".parse().ok());
-    /// session.limit(None);
+    /// session.limit_bandwidth("100mbit".parse().ok());
+    /// session.limit_bandwidth(None);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn limit(&self, bandwidth: Option<Bandwidth>) {
+    pub fn limit_bandwidth(&self, bandwidth: Option<Bandwidth>) {
         self.shared.driver.call(|worker| worker.limit(bandwidth));
     }
 

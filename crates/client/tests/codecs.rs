@@ -125,7 +125,7 @@ fn bandwidth_is_honoured() {
     let (session, server) = pair(SameHost::Tcp);
     let table = session.table::<f32>(layer(Codecs::default())).expect("a table");
     let rate = 4_000_000;
-    session.limit(Some(slackwater::Bandwidth::from_bytes_per_second(rate)));
+    session.limit_bandwidth(Some(slackwater::Bandwidth::from_bytes_per_second(rate)));
     let began = std::time::Instant::now();
     for _ in 0..4 {
         drop(table.push_range(0..64, vec![-1.0; 64 * 1024]).expect("sent"));
@@ -146,7 +146,7 @@ fn bandwidth_is_honoured_by_keys_and_by_reads() {
     let (session, server) = pair(SameHost::Tcp);
     let table = session.table::<f32>(TableSpec::sparse("words", 1)).expect("a table");
     let rate = 1_000_000;
-    session.limit(Some(slackwater::Bandwidth::from_bytes_per_second(rate)));
+    session.limit_bandwidth(Some(slackwater::Bandwidth::from_bytes_per_second(rate)));
     let (began, before) = (std::time::Instant::now(), session.traffic().bytes_out);
     for round in 0..20 {
         let ids: Vec<u64> = (0..4000).map(|id| round * 4000 + id).collect();

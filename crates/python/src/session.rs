@@ -5,7 +5,7 @@ use crate::leases::{Leases, Terms};
 use crate::table::{Spec, Table};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use slackwater::{Connect, Loss, RunSize, SameHost};
+use slackwater::{Connect, RunFailure, RunSize, SameHost};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -76,10 +76,10 @@ impl Session {
         session.and_then(Arc::into_inner)
     }
 
-    /// Why the run is over, if it is. The machine that knows may be held by a thread that waits for the interpreter.
-    fn loss(&self, py: Python<'_>) -> Option<Loss> {
+    /// Why the run has failed, if it has. The machine that knows may be held by a thread that waits for the interpreter.
+    fn failure(&self, py: Python<'_>) -> Option<RunFailure> {
         let session = self.open().ok()?;
-        py.detach(move || session.loss())
+        py.detach(move || session.failure())
     }
 
     fn call(
@@ -148,19 +148,19 @@ impl Session {
     /// Whether the session can be used: it is held, and the run is not lost.
     #[getter]
     fn is_open(&self, py: Python<'_>) -> bool {
-        self.is_held() && self.loss(py).is_none()
+        self.is_held() && self.failure(py).is_none()
     }
 
-    /// Whether the run is lost, and a call has said so.
+    /// Whether the run has failed, and a call has said so.
     #[getter]
-    fn told_of_loss(&self, py: Python<'_>) -> bool {
-        self.loss(py).is_some_and(|loss| loss.was_told)
+    fn failure_was_reported(&self, py: Python<'_>) -> bool {
+        self.failure(py).is_some_and(|failure| failure.was_reported)
     }
 
-    /// Whether the run was under way when this worker came.
+    /// Whether this worker joined while the run was under way.
     #[getter]
-    fn came_later(&self) -> PyResult<bool> {
-        Ok(self.open()?.came_later())
+    fn joined_late(&self) -> PyResult<bool> {
+        Ok(self.open()?.joined_late())
     }
 
     /// Whether workers may come while the run lasts.
@@ -174,8 +174,8 @@ impl Session {
         Ok(py.detach(|| session.live_ranks()))
     }
 
-    fn turn(&self) -> PyResult<u64> {
-        Ok(self.open()?.turn())
+    fn unique_number(&self) -> PyResult<u64> {
+        Ok(self.open()?.unique_number())
     }
 
     fn now(&self, py: Python<'_>) -> PyResult<u64> {

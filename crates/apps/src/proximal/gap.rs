@@ -42,10 +42,10 @@ pub struct Certificate {
 impl Certificate {
     pub fn new(session: &Session, weights: &Table<f32>, l1: f64) -> Result<Self, Error> {
         let workers = u64::from(session.size().workers);
-        let turn = session.turn();
-        let gradient = TableSpec::sparse(&format!(".proximal gradient {turn}"), 1).number(NumberType::F64);
+        let number = session.unique_number();
+        let gradient = TableSpec::sparse(&format!(".proximal gradient {number}"), 1).number(NumberType::F64);
         let gradient = session.table(gradient)?;
-        let found = TableSpec::dense(&format!(".proximal gap {turn}"), workers, 3).number(NumberType::F64);
+        let found = TableSpec::dense(&format!(".proximal gap {number}"), workers, 3).number(NumberType::F64);
         let found = found.updater(UpdaterSpec::Assign);
         Ok(Self { weights: weights.clone(), gradient, found: session.table(found)?, own: Vec::new(), l1 })
     }

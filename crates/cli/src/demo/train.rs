@@ -87,7 +87,7 @@ pub fn train(session: &Session, training: &Training, clicks: &Clicks) -> Result<
             0 => part.run_and_watch(&held_out, Progress::start(&label(slack), training.clocks))?,
             _ => (part.run(|_, _| Ok(()))?, Vec::new()),
         };
-        if session.should_leave() {
+        if session.is_draining() {
             // The others go on without this worker, and without its figures.
             return Ok(None);
         }
@@ -139,7 +139,7 @@ impl Part<'_> {
         match self.minibatches {
             Minibatches::Own(batches) => {
                 let mut last_push = None;
-                for (clock, batch) in batches.iter().enumerate().take_while(|_| !session.should_leave()) {
+                for (clock, batch) in batches.iter().enumerate().take_while(|_| !session.is_draining()) {
                     last_push = Some(self.learn(clock, batch, None, &mut figures, || look(clock, start.elapsed()))?);
                     session.clock()?;
                 }
@@ -155,14 +155,14 @@ impl Part<'_> {
                     leases.commit(lease)?;
                     session.clock()?;
                     clock += 1;
-                    if session.should_leave() {
+                    if session.is_draining() {
                         break;
                     }
                 }
             }
         }
         figures.account(start.elapsed(), (&ledger, &session.ledger()), (traffic, session.traffic()));
-        if session.should_leave() {
+        if session.is_draining() {
             return Ok(figures);
         }
         session.barrier()?;

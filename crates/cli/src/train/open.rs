@@ -52,7 +52,7 @@ pub fn work_on(
     learnt_here: &AtomicU64,
 ) -> anyhow::Result<()> {
     let (rank, RunSize { workers, .. }) = (session.rank(), session.size());
-    session.limit(job.bandwidth);
+    session.limit_bandwidth(job.bandwidth);
     let begun = now();
     let per_clock = job.settings.count("per-clock").map_or(PER_CLOCK, |minibatches| minibatches as u32);
     let leased = Leased::of(&job.data, told(job))?.per_clock(per_clock);

@@ -22,8 +22,8 @@ pub(crate) struct Shared {
     pub(super) size: RunSize,
     pub(super) rank: WorkerId,
     pub(super) members: Vec<Member>,
-    /// Whether the plan was not the run's first.
-    pub(super) came_later: bool,
+    /// Whether the worker joined by a later plan than the run's first.
+    pub(super) joined_late: bool,
     /// Whether nodes come and go.
     pub(super) open: bool,
     pub(super) opened: Instant,
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     pub(super) stepped: Mutex<(Instant, Duration)>,
     /// The logs of every table, however often it was opened, and how to send them at the end of a clock.
     pub(super) logs: Mutex<BTreeMap<TableId, TableLogs>>,
-    pub(super) turns: AtomicU64,
+    pub(super) unique_numbers: AtomicU64,
 }
 
 /// One table's logs, of whatever number type, and how to send them.
@@ -58,20 +58,20 @@ impl Shared {
         };
         let members = joined.members.clone();
         let open = joined.lease.is_some();
-        let came_later = joined.plan.number > PlanNumber(1);
+        let joined_late = joined.plan.number > PlanNumber(1);
         Ok(Self {
             driver: Driver::start(joined, transport, waiter, settings, recorder)?,
             pool: Pool::new(),
             size,
             rank,
             members,
-            came_later,
+            joined_late,
             open,
             opened: Instant::now(),
             ledger: Mutex::new(Ledger::default()),
             stepped: Mutex::new((Instant::now(), Duration::ZERO)),
             logs: Mutex::new(BTreeMap::new()),
-            turns: AtomicU64::new(0),
+            unique_numbers: AtomicU64::new(0),
         })
     }
 
