@@ -4,7 +4,7 @@
 use crate::leased::{Leased, make_leased_rounds};
 use crate::tally::Tally;
 use data::{DataError, Loan, Minibatch, Reader};
-use slackwater::{Consistency, Lease, Session, Table, TableSpec};
+use slackwater::{Consistency, DataLease, Session, Table, TableSpec};
 use std::time::{Duration, Instant};
 
 /// Why a worker stopped.
@@ -126,7 +126,7 @@ pub fn make_rounds<P: Default + Send + 'static>(
     consistency: Consistency,
     data: Data<'_>,
     prepare: impl FnMut(&Minibatch, &mut P) + Send + 'static,
-    mut learn: impl FnMut(&Loan<P>, Option<&Lease>) -> Result<Lesson, TrainError>,
+    mut learn: impl FnMut(&Loan<P>, Option<&DataLease>) -> Result<Lesson, TrainError>,
     mut watch: impl FnMut(Learnt) -> Go,
 ) -> Result<Ended, TrainError> {
     let reader = match data {

@@ -9,7 +9,7 @@ use crate::shrink::shrunk;
 use crate::tally::Tally;
 use data::{Loan, Minibatch};
 use slackwater::{
-    Codecs, Consistency, Initial, Keys, Lease, NumberType, Session, Table, TableSpec, Tickets, UpdaterSpec,
+    Codecs, Consistency, DataLease, Initial, Keys, NumberType, Session, Table, TableSpec, Tickets, UpdaterSpec,
 };
 
 /// How weights follow gradients.
@@ -135,7 +135,7 @@ pub fn train<'d>(
     let prepare = move |batch: &Minibatch, gathered: &mut Gathered| gather.gather(batch, gathered);
     let mut learner = Learner::new(program, &tables);
     let mut pace = Pace::new(session, training.rule, &tables, data)?;
-    let learn = |batch: &Loan<Gathered>, lease: Option<&Lease>| {
+    let learn = |batch: &Loan<Gathered>, lease: Option<&DataLease>| {
         pace.reach(batch.epoch())?;
         Ok(learner.learn(batch, lease)?)
     };
@@ -149,7 +149,7 @@ pub(crate) fn push(
     keys: &Keys,
     gradients: &[f32],
     examples: u64,
-    lease: Option<&Lease>,
+    lease: Option<&DataLease>,
 ) -> Result<(), slackwater::Error> {
     drop(match lease {
         Some(lease) => table.push_for(lease, keys, gradients, examples)?,
@@ -258,7 +258,7 @@ impl<'a> Learner<'a> {
         Self { program, tables, shapes: program.tables(), largest: 0, weights: none(), gradients: none() }
     }
 
-    fn learn(&mut self, batch: &Loan<Gathered>, lease: Option<&Lease>) -> Result<Lesson, slackwater::Error> {
+    fn learn(&mut self, batch: &Loan<Gathered>, lease: Option<&DataLease>) -> Result<Lesson, slackwater::Error> {
         let Self { program, tables, shapes, largest, weights, gradients } = self;
         let examples = batch.prepared().examples(batch);
         *largest = examples.len().max(*largest);

@@ -20,11 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const JOIN_LIMIT: Duration = Duration::from_secs(30);
 
 /// The threads behind an embedded run's sessions.
-pub(crate) struct Threads {
+pub(crate) struct EmbeddedThreads {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl Drop for Threads {
+impl Drop for EmbeddedThreads {
     fn drop(&mut self) {
         // The last session has left, so every thread is on its way out.
         for thread in lock(&self.threads).drain(..) {
@@ -90,7 +90,7 @@ pub(crate) fn start(
             })
         })
         .collect();
-    let threads = Arc::new(Threads { threads: Mutex::new(threads) });
+    let threads = Arc::new(EmbeddedThreads { threads: Mutex::new(threads) });
     let mut sessions = Vec::new();
     for thread in joining {
         let (joined, transport, waiter) = match thread.join() {

@@ -1,15 +1,15 @@
 //! A worker's place in a run: who it is, its tables, its clock, and how it leaves.
 
 mod open;
-mod shared;
+mod state;
 
-use crate::log::Logs;
 use crate::table::{Table, TargetNumber};
-use crate::{CodecUse, Error, Ledger, RunFailure, embedded};
+use crate::update_log::UpdateLogs;
+use crate::{CodecUse, Error, RunFailure, TimeBreakdown, embedded};
 use net::{Traffic, lock};
 pub(crate) use open::{check_size, token};
-pub(crate) use shared::Shared;
-use shared::TableLogs;
+pub(crate) use state::SessionState;
+use state::TableLogs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -37,9 +37,9 @@ use worker::WorkerCounts;
 /// # Ok::<(), slackwater::Error>(())
 /// ```
 pub struct Session {
-    shared: Arc<Shared>,
+    shared: Arc<SessionState>,
     /// Threads of an embedded run, ended with its last session.
-    _embedded: Option<Arc<embedded::Threads>>,
+    _embedded: Option<Arc<embedded::EmbeddedThreads>>,
     closed: bool,
 }
 
@@ -272,9 +272,9 @@ impl Session {
         let id = made.map_err(|problem| Error::Table { problem })?;
         let spec = Arc::new(spec);
         let mut all = lock(&self.shared.logs);
-        let known = all.get(&id).and_then(|known| known.logs.clone().downcast::<Logs<T>>().ok());
+        let known = all.get(&id).and_then(|known| known.logs.clone().downcast::<UpdateLogs<T>>().ok());
         let logs = known.unwrap_or_else(|| {
-            let logs = Arc::new(Logs::<T>::new());
+            let logs = Arc::new(UpdateLogs::<T>::new());
             let weak = Arc::downgrade(&self.shared);
             let (kept, spec) = (logs.clone(), spec.clone());
             let absorb = move || match weak.upgrade() {
@@ -335,7 +335,7 @@ impl Session {
         let begin = Instant::now();
         let number = self.shared.driver.call(|worker| worker.barrier());
         self.shared.driver.wait_until(|worker| worker.barrier_passed(number).then_some(()))?;
-        lock(&self.shared.ledger).barrier += begin.elapsed();
+        lock(&self.shared.times).barrier += begin.elapsed();
         Ok(())
     }
 
@@ -370,15 +370,15 @@ impl Session {
     /// # use slackwater::{RunSize, Session};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// session.barrier()?;
-    /// let ledger = session.ledger();
-    /// assert!(ledger.barrier <= ledger.total);
-    /// assert!(ledger.slowest().is_none());       // nobody else is here to be waited for
+    /// let times = session.time_breakdown();
+    /// assert!(times.barrier <= times.total);
+    /// assert!(times.slowest().is_none());       // nobody else is here to be waited for
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn ledger(&self) -> Ledger {
-        self.shared.ledger()
+    pub fn time_breakdown(&self) -> TimeBreakdown {
+        self.shared.time_breakdown()
     }
 
     /// Has calls that block ask `interrupt` now and then whether they should go on waiting: those that have waited for a twentieth of a
@@ -399,7 +399,7 @@ impl Session {
         self.shared.driver.interrupt_by(interrupt);
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<SessionState> {
         &self.shared
     }
 

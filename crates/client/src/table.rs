@@ -5,10 +5,10 @@ mod pull;
 mod push;
 mod values;
 
-use crate::log::Logs;
-use crate::session::Shared;
+use crate::session::SessionState;
 use crate::ticket::{Ticket, Tickets};
-use crate::{Error, Log};
+use crate::update_log::UpdateLogs;
+use crate::{Error, UpdateLog};
 use std::sync::Arc;
 use types::{Setting, TableId, TableSpec, UpdaterSpec};
 pub use values::{PushValues, TargetNumber};
@@ -33,10 +33,10 @@ use wire::Keys;
 /// ```
 #[derive(Clone)]
 pub struct Table<T: TargetNumber> {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SessionState>,
     pub(crate) id: TableId,
     pub(crate) spec: Arc<TableSpec>,
-    pub(crate) logs: Arc<Logs<T>>,
+    pub(crate) logs: Arc<UpdateLogs<T>>,
 }
 
 impl<T: TargetNumber> Table<T> {
@@ -125,7 +125,7 @@ impl<T: TargetNumber> Table<T> {
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }
 
-    /// A log for the calling thread, for many small updates; see [`Log::add`]. Does not block.
+    /// A log for the calling thread, for many small updates; see [`UpdateLog::add`]. Does not block.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -143,7 +143,7 @@ impl<T: TargetNumber> Table<T> {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn log(&self) -> Log<T> {
+    pub fn log(&self) -> UpdateLog<T> {
         let table = self.clone();
         self.logs.open(&self.spec, Box::new(move || table.absorb_logs()))
     }

@@ -1,7 +1,7 @@
 //! Tickets: what a push or pull returns at once.
 
 use crate::Error;
-use crate::session::Shared;
+use crate::session::SessionState;
 use crate::table::TargetNumber;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use worker::{Outcome, ReadRows, Ticket as TicketNumber};
 /// ```
 #[must_use = "a ticket that is dropped is not waited for"]
 pub struct Ticket<R: FromOutcome> {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SessionState>,
     pub(crate) number: TicketNumber,
     pub(crate) placement: Placement,
     /// Cleared once the outcome has been taken.
@@ -67,13 +67,13 @@ impl FromOutcome for () {
 }
 
 impl<R: FromOutcome> Ticket<R> {
-    pub(crate) fn new(shared: Arc<Shared>, number: TicketNumber, placement: Placement) -> Self {
+    pub(crate) fn new(shared: Arc<SessionState>, number: TicketNumber, placement: Placement) -> Self {
         Self { shared, number, placement, open: true, result: PhantomData }
     }
 
     /// Blocks until it is done: for a push, until every part has been applied or is held for its clock; for a pull, until
     /// the rows are there. A wait of a few seconds for slower workers is in the log, with their names, and all of it is in
-    /// [`crate::Session::ledger`]. Fails if a shard refused a part ([`Error::Refused`]), or if the run is lost ([`Error::Run`]).
+    /// [`crate::Session::time_breakdown`]. Fails if a shard refused a part ([`Error::Refused`]), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
     /// # use slackwater::{Error, Refusal, RunSize, Session, TableSpec};
@@ -130,9 +130,9 @@ impl<R: FromOutcome> Drop for Ticket<R> {
 /// Anything that a later push or pull can run after: a [`Ticket`], whatever it brings. A program never needs to implement it.
 ///
 /// ```
-/// use slackwater::{After, Tickets};
+/// use slackwater::{Prerequisite, Tickets};
 ///
-/// fn both(first: &impl After, second: &impl After) -> Tickets {
+/// fn both(first: &impl Prerequisite, second: &impl Prerequisite) -> Tickets {
 ///     Tickets::none().and(first).and(second)
 /// }
 /// # use slackwater::{RunSize, Session, TableSpec};
@@ -144,12 +144,12 @@ impl<R: FromOutcome> Drop for Ticket<R> {
 /// # session.close()?;
 /// # Ok::<(), slackwater::Error>(())
 /// ```
-pub trait After {
+pub trait Prerequisite {
     #[doc(hidden)]
     fn number(&self) -> TicketNumber;
 }
 
-impl<R: FromOutcome> After for Ticket<R> {
+impl<R: FromOutcome> Prerequisite for Ticket<R> {
     fn number(&self) -> TicketNumber {
         self.number
     }
@@ -201,7 +201,7 @@ impl Tickets {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn and(mut self, ticket: &impl After) -> Self {
+    pub fn and(mut self, ticket: &impl Prerequisite) -> Self {
         self.0.push(ticket.number());
         self
     }

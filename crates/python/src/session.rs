@@ -1,7 +1,7 @@
 //! A worker's place in a run.
 
 use crate::error;
-use crate::leases::{Leases, Terms};
+use crate::leases::{DataLeases, Terms};
 use crate::table::{Spec, Table};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -209,9 +209,9 @@ impl Session {
     }
 
     /// Leases a data set by name, together with all workers that name it.
-    fn leases(&self, py: Python<'_>, terms: Terms) -> PyResult<Leases> {
+    fn leases(&self, py: Python<'_>, terms: Terms) -> PyResult<DataLeases> {
         let session = self.open()?;
-        Leases::open(py, &session, terms, self.process)
+        DataLeases::open(py, &session, terms, self.process)
     }
 
     /// Leaves in good order. Harmless when it was left before.

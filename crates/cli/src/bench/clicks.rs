@@ -42,9 +42,9 @@ pub fn clicks(rows: u64, scratch: &Scratch, report: &mut Report) -> anyhow::Resu
         report.number(&format!("clicks_features_at_{mark}_rows"), features as f64);
         report.number(&format!("clicks_resident_mb_at_{mark}_rows"), megabytes);
     }
-    let ledger = session.ledger();
-    report.number("clicks_share_computing", ledger.compute().as_secs_f64() / ledger.total.as_secs_f64());
-    report.number("clicks_share_network", ledger.network.as_secs_f64() / ledger.total.as_secs_f64());
+    let times = session.time_breakdown();
+    report.number("clicks_share_computing", times.compute().as_secs_f64() / times.total.as_secs_f64());
+    report.number("clicks_share_network", times.network.as_secs_f64() / times.total.as_secs_f64());
     let reading = timed(|| {
         for batch in reader.batches()? {
             batch?;

@@ -3,7 +3,9 @@
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
-use slackwater::{Consistency, Error, Input, Keys, Lease, Session, Table, TableSpec, Ticket, Tickets, UpdaterSpec};
+use slackwater::{
+    Consistency, DataLease, Error, Keys, LeasedInput, Session, Table, TableSpec, Ticket, Tickets, UpdaterSpec,
+};
 
 use super::clicks::Clicks;
 use super::logistic::{Minibatch, Places};
@@ -135,7 +137,7 @@ impl Part<'_> {
         let session = self.session;
         let mut figures = Figures::new(session.size().workers as usize);
         session.barrier()?;
-        let (start, ledger, traffic) = (Instant::now(), session.ledger(), session.traffic());
+        let (start, times, traffic) = (Instant::now(), session.time_breakdown(), session.traffic());
         match self.minibatches {
             Minibatches::Own(batches) => {
                 let mut last_push = None;
@@ -147,7 +149,7 @@ impl Part<'_> {
             }
             Minibatches::Leased { count, features, gather } => {
                 let mut places = Places::new(*features);
-                let mut leases = session.leases(&format!("demo {}", self.run), &Input::new(*count))?;
+                let mut leases = session.leases(&format!("demo {}", self.run), &LeasedInput::new(*count))?;
                 let mut clock = 0;
                 while let Some(lease) = leases.next_lease()? {
                     let batch = gather(lease.range(), &mut places);
@@ -161,7 +163,7 @@ impl Part<'_> {
                 }
             }
         }
-        figures.account(start.elapsed(), (&ledger, &session.ledger()), (traffic, session.traffic()));
+        figures.account(start.elapsed(), (&times, &session.time_breakdown()), (traffic, session.traffic()));
         if session.is_draining() {
             return Ok(figures);
         }
@@ -175,7 +177,7 @@ impl Part<'_> {
         &self,
         clock: usize,
         batch: &Batch,
-        lease: Option<&Lease>,
+        lease: Option<&DataLease>,
         figures: &mut Figures,
         look: impl FnOnce() -> Result<(), Error>,
     ) -> Result<Ticket<()>, Error> {

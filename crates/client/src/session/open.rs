@@ -1,7 +1,7 @@
 //! How a session begins: in one process, or among several.
 
-use super::{Session, Shared};
-use crate::meeting::{Meeting, Place};
+use super::{Session, SessionState};
+use crate::addresses::{CoordinatorAddress, Endpoint};
 use crate::{Connect, Error, embedded};
 use node::{DriverSettings, Recorder, Wait, Wanted, join};
 use std::path::Path;
@@ -110,12 +110,12 @@ impl Session {
     pub fn connect(connect: &Connect) -> Result<Self, Error> {
         let pool = Pool::new();
         let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
-        let meeting = Meeting::of(connect)?;
-        let Place { mut transport, mut waiter, address } = meeting.open(connect, 0, false, &pool)?;
+        let coordinator = CoordinatorAddress::resolve(connect)?;
+        let Endpoint { mut transport, mut waiter, address } = coordinator.listen_as_node(connect, 0, false, &pool)?;
         let (wanted, limit) =
             (Wanted { role: Role::Worker, place: connect.place, job: &connect.job }, connect.join_limit);
         let joined = join(&mut transport, &mut waiter, wanted, &address, token(), limit, &connect.leave)?;
-        let (of_several, unled) = (meeting.is_of_several(), connect.join_limit);
+        let (of_several, unled) = (coordinator.is_of_several(), connect.join_limit);
         let (wait, patience, leave) = (connect.wait, connect.patience, connect.leave.clone());
         let settings = DriverSettings { wait, patience, of_several, unled, embedded: false, leave };
         Self::begin(joined, Box::new(transport), Box::new(waiter), settings, recorder, None)
@@ -127,9 +127,9 @@ impl Session {
         waiter: Box<dyn net::Waiter>,
         settings: DriverSettings,
         recorder: Option<Recorder>,
-        embedded: Option<Arc<embedded::Threads>>,
+        embedded: Option<Arc<embedded::EmbeddedThreads>>,
     ) -> Result<Self, Error> {
-        let shared = Arc::new(Shared::start(joined, transport, waiter, settings, recorder)?);
+        let shared = Arc::new(SessionState::start(joined, transport, waiter, settings, recorder)?);
         Ok(Self { shared, _embedded: embedded, closed: false })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{PushValues, Table, TargetNumber};
 use crate::ticket::{Rows, Ticket, Tickets};
-use crate::{Error, Lease};
+use crate::{DataLease, Error};
 use std::ops::Range;
 use wire::{Keys, lend};
 use worker::{Batch, PullTarget, Room, RowsOfPush, Values};
@@ -79,13 +79,13 @@ impl<T: TargetNumber> Table<T> {
 
     /// Pushes what was learnt from `examples` examples of a lease, as [`Table::push`] does. However often the lease is learnt from,
     /// should a worker be lost with it, each of its pushes counts once. For that every run of a lease has to push the same keys in
-    /// the same order, for each table: see [`Leases`](crate::Leases).
+    /// the same order, for each table: see [`DataLeases`](crate::DataLeases).
     ///
     /// ```
-    /// # use slackwater::{Input, RunSize, Session, TableSpec};
+    /// # use slackwater::{LeasedInput, RunSize, Session, TableSpec};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
-    /// let mut leases = session.leases("train", &Input::new(1))?;
+    /// let mut leases = session.leases("train", &LeasedInput::new(1))?;
     /// let lease = leases.next_lease()?.expect("one range");
     /// drop(table.push_for(&lease, &table.keys(&[7]), vec![0.5], 32)?);    // a failure would show at the clock
     /// leases.commit(lease)?;
@@ -95,7 +95,7 @@ impl<T: TargetNumber> Table<T> {
     /// ```
     pub fn push_for<'v>(
         &self,
-        lease: &Lease,
+        lease: &DataLease,
         keys: &Keys,
         values: impl Into<PushValues<'v, T>>,
         examples: u64,

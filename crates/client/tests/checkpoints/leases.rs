@@ -3,7 +3,7 @@
 
 use crate::support::{Folder, LIMIT, run, settings};
 use slackwater::{
-    Combine, Consistency, Error, Input, Membership, NumberType, Reduce, RunSize, Serve, Session, Table, TableSpec,
+    Combine, Consistency, Error, LeasedInput, Membership, NumberType, Reduce, RunSize, Serve, Session, Table, TableSpec,
 };
 use std::time::{Duration, Instant};
 
@@ -37,8 +37,8 @@ impl Tables {
     }
 }
 
-fn input(epochs: u32) -> Input {
-    Input::new(RANGES).epochs(epochs).shuffled(5).per_clock(4).named("numbers", 1)
+fn input(epochs: u32) -> LeasedInput {
+    LeasedInput::new(RANGES).epochs(epochs).shuffled(5).per_clock(4).named("numbers", 1)
 }
 
 /// Learns until all is committed, or until it is to stop: in the middle of a lease, with clocks open. Says how many leases it did.
@@ -149,8 +149,8 @@ fn a_run_that_reads_something_else_cannot_go_on() {
     run(one, first, |session| learn_for(session, &folder, 2, || folder.published().len() >= 2)).expect("a run");
     let resumed = |serve: &mut Serve| serve.resume = Some(folder.resume());
     let refusals = run(one, resumed, |session| {
-        let cases = [input(2).named("letters", 2), Input::new(RANGES).epochs(2).named("numbers", 1)];
-        let refused = |input: &Input| session.leases("train", input).err().map(|error| error.to_string());
+        let cases = [input(2).named("letters", 2), LeasedInput::new(RANGES).epochs(2).named("numbers", 1)];
+        let refused = |input: &LeasedInput| session.leases("train", input).err().map(|error| error.to_string());
         Ok(cases.each_ref().map(refused))
     });
     let [letters, unshuffled] = refusals.expect("the run itself goes on").remove(0);

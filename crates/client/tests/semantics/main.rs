@@ -69,10 +69,10 @@ fn nothing_waits_in_silence() {
         }
         session.clock().expect("ended");
         read!(table.pull_range(0..1));
-        let ledger = session.ledger();
+        let times = session.time_breakdown();
         if session.rank() == 0 {
-            assert_eq!(ledger.slowest().map(|(worker, _)| worker.0), Some(2), "{ledger:?}");
-            assert!(ledger.waited_for_others() > Duration::from_secs(2), "{ledger:?}");
+            assert_eq!(times.slowest().map(|(worker, _)| worker.0), Some(2), "{times:?}");
+            assert!(times.waited_for_others() > Duration::from_secs(2), "{times:?}");
         }
         if session.rank() == 1 {
             std::thread::sleep(Duration::from_millis(3_600));

@@ -18,13 +18,13 @@ use worker::Outcome;
 /// # Ok::<(), slackwater::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Active {
+pub struct ActiveRows {
     bits: Bits,
     clock: Clock,
     released_by: Option<WorkerId>,
 }
 
-impl Active {
+impl ActiveRows {
     /// A bit for each key that was asked about, in order; made to [choose](Keys::choose) by.
     ///
     /// ```
@@ -58,7 +58,7 @@ impl Active {
     }
 }
 
-impl FromOutcome for Active {
+impl FromOutcome for ActiveRows {
     fn from_outcome(outcome: Outcome, _: Placement) -> Self {
         let Outcome::Rows(rows) = outcome else { unreachable!("a read brings an answer") };
         Self { bits: rows.active, clock: rows.clock, released_by: rows.released_by }
@@ -98,7 +98,7 @@ impl<T: TargetNumber> Table<T> {
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn active(&self, keys: &Keys) -> Result<Ticket<Active>, Error> {
+    pub fn active(&self, keys: &Keys) -> Result<Ticket<ActiveRows>, Error> {
         let number = self.shared.push(|worker| worker.active(self.id, keys.clone()))??;
         Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
     }

@@ -1,6 +1,6 @@
-//! What a session shares with its tables and tickets.
+//! The state of a session, which its tables and tickets share.
 
-use crate::{Error, Ledger};
+use crate::{Error, TimeBreakdown};
 use net::lock;
 use node::{Calls, Driver, DriverSettings, NodeError, Recorder};
 use std::any::Any;
@@ -15,7 +15,7 @@ use worker::Failure;
 /// Pushed bytes that may be unacknowledged before a push blocks.
 const UNACKNOWLEDGED: usize = 256 << 20;
 
-pub(crate) struct Shared {
+pub(crate) struct SessionState {
     pub driver: Arc<Driver>,
     /// Where values of the caller's are copied to.
     pub pool: Pool,
@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     /// Whether nodes come and go.
     pub(super) open: bool,
     pub(super) opened: Instant,
-    pub ledger: Mutex<Ledger>,
+    pub times: Mutex<TimeBreakdown>,
     /// When the last clock ended, and how long had been waited for others by then.
     pub(super) stepped: Mutex<(Instant, Duration)>,
     /// The logs of every table, however often it was opened, and how to send them at the end of a clock.
@@ -41,7 +41,7 @@ pub(super) struct TableLogs {
     pub absorb: Box<dyn Fn() -> Result<(), Error> + Send>,
 }
 
-impl Shared {
+impl SessionState {
     /// A worker that has joined, and the thread that keeps its things moving.
     pub fn start(
         joined: node::Joined,
@@ -68,7 +68,7 @@ impl Shared {
             joined_late,
             open,
             opened: Instant::now(),
-            ledger: Mutex::new(Ledger::default()),
+            times: Mutex::new(TimeBreakdown::default()),
             stepped: Mutex::new((Instant::now(), Duration::ZERO)),
             logs: Mutex::new(BTreeMap::new()),
             unique_numbers: AtomicU64::new(0),
@@ -103,8 +103,8 @@ impl Shared {
     /// A clock has ended: how long it took, without the time in which others were waited for.
     pub(super) fn stepped(&self) {
         let waited = {
-            let ledger = lock(&self.ledger);
-            ledger.waited_for_others() + ledger.barrier
+            let times = lock(&self.times);
+            times.waited_for_others() + times.barrier
         };
         let mut last = lock(&self.stepped);
         let took = last.0.elapsed().saturating_sub(waited.saturating_sub(last.1));
@@ -113,16 +113,16 @@ impl Shared {
     }
 
     /// Where the worker's time went so far.
-    pub fn ledger(&self) -> Ledger {
-        let ledger = lock(&self.ledger).clone();
-        Ledger { total: self.opened.elapsed(), ..ledger }
+    pub fn time_breakdown(&self) -> TimeBreakdown {
+        let times = lock(&self.times).clone();
+        TimeBreakdown { total: self.opened.elapsed(), ..times }
     }
 
     pub fn account(&self, released_by: Option<WorkerId>, time: Duration) {
-        let mut ledger = lock(&self.ledger);
+        let mut times = lock(&self.times);
         match released_by {
-            Some(worker) => *ledger.bound.entry(worker).or_default() += time,
-            None => ledger.network += time,
+            Some(worker) => *times.bound.entry(worker).or_default() += time,
+            None => times.network += time,
         }
     }
 
