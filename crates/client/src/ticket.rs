@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use types::{Clock, Placement, WorkerId};
 use wire::FailedClock;
-use worker::{Outcome, ReadRows, Ticket as TicketNumber};
+use worker::{Outcome, ReadRows, TicketId};
 
 /// A push or pull under way. [`Ticket::wait`] blocks for it; dropping it does not, and a failure then shows at the next
 /// [`crate::Session::clock`].
@@ -27,7 +27,7 @@ use worker::{Outcome, ReadRows, Ticket as TicketNumber};
 #[must_use = "a ticket that is dropped is not waited for"]
 pub struct Ticket<R: FromOutcome> {
     pub(crate) shared: Arc<SessionState>,
-    pub(crate) number: TicketNumber,
+    pub(crate) number: TicketId,
     pub(crate) placement: Placement,
     /// Cleared once the outcome has been taken.
     open: bool,
@@ -67,7 +67,7 @@ impl FromOutcome for () {
 }
 
 impl<R: FromOutcome> Ticket<R> {
-    pub(crate) fn new(shared: Arc<SessionState>, number: TicketNumber, placement: Placement) -> Self {
+    pub(crate) fn new(shared: Arc<SessionState>, number: TicketId, placement: Placement) -> Self {
         Self { shared, number, placement, open: true, result: PhantomData }
     }
 
@@ -146,11 +146,11 @@ impl<R: FromOutcome> Drop for Ticket<R> {
 /// ```
 pub trait Prerequisite {
     #[doc(hidden)]
-    fn number(&self) -> TicketNumber;
+    fn number(&self) -> TicketId;
 }
 
 impl<R: FromOutcome> Prerequisite for Ticket<R> {
-    fn number(&self) -> TicketNumber {
+    fn number(&self) -> TicketId {
         self.number
     }
 }
@@ -170,7 +170,7 @@ impl<R: FromOutcome> Prerequisite for Ticket<R> {
 /// # Ok::<(), slackwater::Error>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct Tickets(pub(crate) Vec<TicketNumber>);
+pub struct Tickets(pub(crate) Vec<TicketId>);
 
 impl Tickets {
     /// None: run at once.

@@ -42,7 +42,7 @@ fn specs() -> [TableSpec; 7] {
     ]
 }
 
-fn rows(driver: &Driver, ticket: worker::Ticket) -> Result<(), NodeError> {
+fn rows(driver: &Driver, ticket: worker::TicketId) -> Result<(), NodeError> {
     let outcome = driver.wait_until(|worker| worker.take(ticket))?.expect("not refused");
     assert!(matches!(outcome, Outcome::Rows(_)));
     Ok(())
