@@ -99,7 +99,6 @@ impl<T: TargetNumber> Table<T> {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn active(&self, keys: &Keys) -> Result<Ticket<ActiveRows>, Error> {
-        let number = self.shared.push(|worker| worker.active(self.id, keys.clone()))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        self.begin(|worker| worker.active(self.id, keys.clone()))
     }
 }

@@ -6,13 +6,15 @@ mod push;
 mod values;
 
 use crate::session::SessionState;
-use crate::ticket::{Ticket, Tickets};
+use crate::ticket::{FromOutcome, Ticket, Tickets};
 use crate::update_log::UpdateLogs;
 use crate::{Error, UpdateLog};
+use node::Calls;
 use std::sync::Arc;
 use types::{Setting, TableId, TableSpec, UpdaterSpec};
 pub use values::{PushValues, TargetNumber};
 use wire::Keys;
+use worker::{TableFailure, TicketId, Values};
 
 /// A table of the run, for one worker. Cloning it is cheap; threads may share it. Made by [`crate::Session::table`].
 ///
@@ -121,8 +123,7 @@ impl<T: TargetNumber> Table<T> {
             return Err(Error::Table { problem });
         }
         let setting = Setting::Rate(rate);
-        let number = self.shared.push(|worker| worker.tune(self.id, setting))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        self.begin(|worker| worker.tune(self.id, setting))
     }
 
     /// A log for the calling thread, for many small updates; see [`UpdateLog::add`]. Does not block.
@@ -146,6 +147,29 @@ impl<T: TargetNumber> Table<T> {
     pub fn log(&self) -> UpdateLog<T> {
         let table = self.clone();
         self.logs.open(&self.spec, Box::new(move || table.absorb_logs()))
+    }
+
+    /// Has the worker begin a push or pull of this table, and returns its ticket. Blocks first while too much is under
+    /// way.
+    pub(crate) fn begin<R: FromOutcome>(
+        &self,
+        call: impl FnOnce(&mut Calls<'_>) -> Result<TicketId, TableFailure>,
+    ) -> Result<Ticket<R>, Error> {
+        Ok(self.ticket(self.shared.call_with_room(call)??))
+    }
+
+    /// The ticket of a push or pull that has begun.
+    fn ticket<R: FromOutcome>(&self, id: TicketId) -> Ticket<R> {
+        Ticket::new(self.shared.clone(), id, self.spec.shape.placement())
+    }
+
+    /// Values as the worker takes them: owned memory as it is, borrowed memory copied.
+    fn owned(&self, values: PushValues<'_, T>) -> Values {
+        let bytes = match values {
+            PushValues::Owned(payload) => payload,
+            PushValues::Borrowed(values) => self.shared.pool.copy(values),
+        };
+        Values { number: T::TYPE, bytes }
     }
 
     /// Sends what the logs of this table hold.

@@ -27,7 +27,7 @@ use worker::{Outcome, ReadRows, TicketId};
 #[must_use = "a ticket that is dropped is not waited for"]
 pub struct Ticket<R: FromOutcome> {
     pub(crate) shared: Arc<SessionState>,
-    pub(crate) number: TicketId,
+    pub(crate) id: TicketId,
     pub(crate) placement: Placement,
     /// Cleared once the outcome has been taken.
     open: bool,
@@ -67,8 +67,8 @@ impl FromOutcome for () {
 }
 
 impl<R: FromOutcome> Ticket<R> {
-    pub(crate) fn new(shared: Arc<SessionState>, number: TicketId, placement: Placement) -> Self {
-        Self { shared, number, placement, open: true, result: PhantomData }
+    pub(crate) fn new(shared: Arc<SessionState>, id: TicketId, placement: Placement) -> Self {
+        Self { shared, id, placement, open: true, result: PhantomData }
     }
 
     /// Blocks until it is done: for a push, until every part has been applied or is held for its clock; for a pull, until
@@ -87,8 +87,8 @@ impl<R: FromOutcome> Ticket<R> {
     /// ```
     pub fn wait(mut self) -> Result<R, Error> {
         let begin = Instant::now();
-        let number = self.number;
-        let outcome = self.shared.driver.wait_until(|worker| worker.take(number))?;
+        let id = self.id;
+        let outcome = self.shared.driver.wait_until(|worker| worker.take(id))?;
         self.open = false;
         let result = match outcome {
             Ok(outcome) => R::from_outcome(outcome, self.placement),
@@ -114,15 +114,15 @@ impl<R: FromOutcome> Ticket<R> {
     /// ```
     #[must_use]
     pub fn is_done(&self) -> bool {
-        let number = self.number;
-        self.shared.driver.call(|worker| worker.is_finished(number))
+        let id = self.id;
+        self.shared.driver.call(|worker| worker.is_finished(id))
     }
 }
 
 impl<R: FromOutcome> Drop for Ticket<R> {
     fn drop(&mut self) {
         if self.open {
-            self.shared.driver.call(|worker| worker.detach(self.number));
+            self.shared.driver.call(|worker| worker.detach(self.id));
         }
     }
 }
@@ -146,12 +146,12 @@ impl<R: FromOutcome> Drop for Ticket<R> {
 /// ```
 pub trait Prerequisite {
     #[doc(hidden)]
-    fn number(&self) -> TicketId;
+    fn id(&self) -> TicketId;
 }
 
 impl<R: FromOutcome> Prerequisite for Ticket<R> {
-    fn number(&self) -> TicketId {
-        self.number
+    fn id(&self) -> TicketId {
+        self.id
     }
 }
 
@@ -202,7 +202,7 @@ impl Tickets {
     /// ```
     #[must_use]
     pub fn and(mut self, ticket: &impl Prerequisite) -> Self {
-        self.0.push(ticket.number());
+        self.0.push(ticket.id());
         self
     }
 }

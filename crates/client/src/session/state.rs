@@ -127,11 +127,11 @@ impl SessionState {
     }
 
     /// Runs a push or a pull; blocks first while too much is under way.
-    pub fn push<R>(&self, push: impl FnOnce(&mut Calls<'_>) -> R) -> Result<R, Error> {
+    pub fn call_with_room<R>(&self, call: impl FnOnce(&mut Calls<'_>) -> R) -> Result<R, Error> {
         let has_room = |worker: &worker::Worker| {
             worker.unacknowledged_bytes() < UNACKNOWLEDGED && worker.may_read() && worker.may_send()
         };
-        self.call_when(has_room, push)
+        self.call_when(has_room, call)
     }
 
     /// Runs a call; blocks first until the worker is `ready`, and accounts for that.

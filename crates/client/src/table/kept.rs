@@ -4,7 +4,6 @@ use super::{PushValues, Table, TargetNumber};
 use crate::Error;
 use crate::ticket::{Rows, Ticket};
 use wire::Keys;
-use worker::Values;
 
 impl<T: TargetNumber> Table<T> {
     /// How many numbers a row is kept in: its weights, followed by its updater's state. Nothing where the updater is one that only servers know;
@@ -68,8 +67,7 @@ impl<T: TargetNumber> Table<T> {
 
     fn kept(&self, keys: Option<Keys>) -> Result<Ticket<Rows<T>>, Error> {
         self.absorb_logs()?;
-        let number = self.shared.push(|worker| worker.pull_kept(self.id, keys, &[]))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        self.begin(|worker| worker.pull_kept(self.id, keys, &[]))
     }
 
     /// Sets the rows of `keys`, whatever the table's updater: `values` are rows as they are kept ([`Table::pull_kept`]), in the order of `keys`, and
@@ -107,12 +105,7 @@ impl<T: TargetNumber> Table<T> {
     {
         // What logs hold was done before.
         self.absorb_logs()?;
-        let bytes = match values.into() {
-            PushValues::Owned(payload) => payload,
-            PushValues::Borrowed(values) => self.shared.pool.copy(values),
-        };
-        let values = Values { number: T::TYPE, bytes };
-        let number = self.shared.push(|worker| worker.set_rows(self.id, keys.clone(), values, &[]))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        let values = self.owned(values.into());
+        self.begin(|worker| worker.set_rows(self.id, keys.clone(), values, &[]))
     }
 }

@@ -95,8 +95,7 @@ impl<T: TargetNumber> Table<T> {
             // Refreshes that have arrived must not wait in a queue while the cache says no.
             self.shared.driver.catch_up();
         }
-        let number = self.shared.push(|worker| worker.pull(self.id, keys.clone(), target, &after.0))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        self.begin(|worker| worker.pull(self.id, keys.clone(), target, &after.0))
     }
 
     /// Pulls neighbouring rows of a dense table, or whatever rows an ordered one has in a range ([`Rows::ids`] tells), as
@@ -173,7 +172,6 @@ impl<T: TargetNumber> Table<T> {
 
     fn scan(&self, range: PositionRange, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
         self.absorb_logs()?;
-        let number = self.shared.push(|worker| worker.scan(self.id, range, &after.0))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        self.begin(|worker| worker.scan(self.id, range, &after.0))
     }
 }

@@ -5,7 +5,7 @@ use crate::ticket::{Rows, Ticket, Tickets};
 use crate::{DataLease, Error};
 use std::ops::Range;
 use wire::{Keys, lend};
-use worker::{Batch, PullTarget, Room, RowsOfPush, Values};
+use worker::{Batch, PullTarget, Room, RowsOfPush};
 
 /// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to stay in a cache. What is larger
 /// holds its caller in any case, and is lent within one process.
@@ -53,28 +53,23 @@ impl<T: TargetNumber> Table<T> {
         examples: u64,
         after: &Tickets,
     ) -> Result<Ticket<()>, Error> {
-        let bytes = match values.into() {
-            PushValues::Owned(payload) => payload,
-            PushValues::Borrowed(values) => {
-                let whole = values.len() == keys.len() * self.spec.width as usize;
-                if after.0.is_empty() && whole {
-                    let is_large = size_of_val(values) > COPIED_BYTES;
-                    let begun = if is_large && self.shared.driver.lends() {
-                        self.push_lent(keys, values, examples)?
-                    } else {
-                        self.push_copies(keys, values, examples)?
-                    };
-                    if let Some(ticket) = begun {
-                        return Ok(ticket);
-                    }
+        let values = values.into();
+        if let PushValues::Borrowed(values) = values {
+            let whole = values.len() == keys.len() * self.spec.width as usize;
+            if after.0.is_empty() && whole {
+                let is_large = size_of_val(values) > COPIED_BYTES;
+                let begun = if is_large && self.shared.driver.lends() {
+                    self.push_lent(keys, values, examples)?
+                } else {
+                    self.push_copies(keys, values, examples)?
+                };
+                if let Some(ticket) = begun {
+                    return Ok(ticket);
                 }
-                self.shared.pool.copy(values)
             }
-        };
-        let values = Values { number: T::TYPE, bytes };
-        let batch = Batch { keys: keys.clone(), values, examples, lease: None };
-        let number = self.shared.push(|worker| worker.push(self.id, batch, &after.0))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        }
+        let batch = Batch { keys: keys.clone(), values: self.owned(values), examples, lease: None };
+        self.begin(|worker| worker.push(self.id, batch, &after.0))
     }
 
     /// Pushes what was learnt from `examples` examples of a lease, as [`Table::push`] does. However often the lease is learnt from,
@@ -103,15 +98,11 @@ impl<T: TargetNumber> Table<T> {
     where
         T: 'v,
     {
-        let bytes = match values.into() {
-            PushValues::Owned(payload) => payload,
-            PushValues::Borrowed(values) => self.shared.pool.copy(values),
-        };
-        let values = Values { number: T::TYPE, bytes };
+        let values = self.owned(values.into());
         let batch = Batch { keys: keys.clone(), values, examples, lease: Some(lease.id()) };
-        let number = self.shared.push(|worker| worker.push(self.id, batch, &[]))??;
+        let ticket = self.begin(|worker| worker.push(self.id, batch, &[]))?;
         lease.learnt_from(examples);
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        Ok(ticket)
     }
 
     /// Pushes the values from where they are and blocks until every shard has taken them. Nothing if the push must wait for
@@ -134,7 +125,7 @@ impl<T: TargetNumber> Table<T> {
             // Of a run that is lost nobody will say that it is done with the memory.
             let taken = self.shared.wait_until(|worker| worker.is_finished(ticket));
             taken.inspect_err(|_| driver.call(|worker| worker.let_go()))?;
-            Ok(Some(Ticket::new(self.shared.clone(), ticket, self.spec.shape.placement())))
+            Ok(Some(self.ticket(ticket)))
         })
     }
 
@@ -166,7 +157,7 @@ impl<T: TargetNumber> Table<T> {
             }
         }
         driver.call(|worker| worker.end_push(ticket));
-        Ok(Some(Ticket::new(self.shared.clone(), ticket, self.spec.shape.placement())))
+        Ok(Some(self.ticket(ticket)))
     }
 
     /// Pushes to neighbouring ids of a dense or ordered table, as [`Table::push`] does; fails for any other. With examples or
@@ -230,12 +221,8 @@ impl<T: TargetNumber> Table<T> {
         T: 'v,
     {
         self.absorb_logs()?;
-        let bytes = match values.into() {
-            PushValues::Owned(payload) => payload,
-            PushValues::Borrowed(values) => self.shared.pool.copy(values),
-        };
-        let values = Values { number: T::TYPE, bytes };
-        self.push_pull_to_target(keys, values, examples, T::to_target(self.room_for(keys)?), after)
+        let target = T::to_target(self.room_for(keys)?);
+        self.push_pull_to_target(keys, values.into(), examples, target, after)
     }
 
     /// As [`Table::push_pull`], into memory that is no vector: see [`Table::pull_to`].
@@ -263,25 +250,19 @@ impl<T: TargetNumber> Table<T> {
         T: 'v,
     {
         self.absorb_logs()?;
-        let bytes = match values.into() {
-            PushValues::Owned(payload) => payload,
-            PushValues::Borrowed(values) => self.shared.pool.copy(values),
-        };
-        let values = Values { number: T::TYPE, bytes };
-        self.push_pull_to_target(keys, values, examples, PullTarget::Room(T::TYPE, room), after)
+        self.push_pull_to_target(keys, values.into(), examples, PullTarget::Room(T::TYPE, room), after)
     }
 
     fn push_pull_to_target(
         &self,
         keys: &Keys,
-        values: Values,
+        values: PushValues<'_, T>,
         examples: u64,
         target: PullTarget,
         after: &Tickets,
     ) -> Result<Ticket<Rows<T>>, Error> {
-        let batch = Batch { keys: keys.clone(), values, examples, lease: None };
-        let number = self.shared.push(|worker| worker.push_pull(self.id, batch, target, &after.0))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        let batch = Batch { keys: keys.clone(), values: self.owned(values), examples, lease: None };
+        self.begin(|worker| worker.push_pull(self.id, batch, target, &after.0))
     }
 
     /// Pushes to neighbouring ids of a dense or ordered table, then pulls them, as [`Table::push_pull`] does; fails for any other.
