@@ -4,12 +4,12 @@
 use inputs::{number, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use coordinator::{Coordinator, Membership, Size};
+use coordinator::{Coordinator, Membership, RunSize};
 use wire::Outbox;
 use types::{Clock, NodeId, PlanNumber, ShardId, Source, Span, TableId, Time};
 use wire::{Control, Frame, Head, LeaseTerms, Message, Role};
 
-const SIZE: Size = Size { servers: 1, workers: 1 };
+const SIZE: RunSize = RunSize { servers: 1, workers: 1 };
 const OPEN: Membership = Membership::Open { copies: 1, slices: 2 };
 const PATIENCE: Span = Span::from_secs(2);
 

@@ -6,7 +6,7 @@ use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use coordinator::CoordinatorInput;
 use shard::ServerInput;
-use worker::{Batch, Lists, RowsOfPush, Ticket, Values, WorkerInput};
+use worker::{Batch, Lists, RowsOfPush, TicketId, Values, WorkerInput};
 use node::replay_from;
 use types::{
     Bandwidth, NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, TableId, Time, WorkerId,
@@ -53,7 +53,7 @@ fn batch(input: &mut Unstructured) -> Result<Batch> {
 
 fn worker_input(input: &mut Unstructured) -> Result<WorkerInput> {
     let table = TableId(input.int_in_range(0..=9)?);
-    let ticket = Ticket(input.int_in_range(0..=6)?);
+    let ticket = TicketId(input.int_in_range(0..=6)?);
     Ok(match input.int_in_range(0..=19)? {
         0 | 1 => WorkerInput::Frame(time(input)?, Box::new(frame(input, SERVER, WORKER)?)),
         2 => WorkerInput::Tick(time(input)?),

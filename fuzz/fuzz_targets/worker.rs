@@ -5,7 +5,7 @@ use inputs::{SERVER, WORKER, frame, number, plan, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use wire::Outbox;
-use worker::{Batch, PullTarget, Ticket, Values, Worker, WorkerSettings};
+use worker::{Batch, PullTarget, TicketId, Values, Worker, WorkerSettings};
 use types::{
     NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, Span, TableId, TableSpec, Time, WorkerId,
 };
@@ -21,7 +21,7 @@ fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outb
         (Placement::Ordered, true) => Keys::run(0..input.int_in_range(0..=9)?),
         (placement, _) => Keys::distinct(placement, &ids),
     };
-    let after: Vec<Ticket> = (0..input.int_in_range(0..=1)?).map(Ticket).collect();
+    let after: Vec<TicketId> = (0..input.int_in_range(0..=1)?).map(TicketId).collect();
     let keys = if input.ratio(1, 3)? {
         let mut bits = Bits::none(keys.len());
         (0..keys.len()).step_by(2).for_each(|index| bits.set(index));
@@ -125,7 +125,7 @@ fn run(input: &mut Unstructured) -> Result<()> {
             5 => drop(worker.barrier(&mut out)),
             6 => worker.reconnected(now, *input.choose(&[NodeId::Coordinator, SERVER, NodeId::Server(1)])?, &mut out),
             7 => worker.tick(now, &mut out),
-            8 => drop(worker.take(Ticket(input.int_in_range(0..=20)?))),
+            8 => drop(worker.take(TicketId(input.int_in_range(0..=20)?))),
             _ => {
                 let mut frame = frame(input, SERVER, WORKER)?;
                 aim(input, &asked, &mut frame)?;

@@ -14,7 +14,7 @@ Tables are read and written by the workers of a run, each at its own pace::
 PyTorch users start at :mod:`slackwater.torch`. Neither NumPy nor PyTorch is imported before it is used.
 """
 
-from ._leases import Leases, leases
+from ._leases import DataLeases, leases
 from ._run import (
     Run,
     barrier,
@@ -29,13 +29,13 @@ from ._run import (
     shutdown,
     size,
 )
-from ._slackwater import Keys, Lease, RefusedError, RunError, SlackwaterError, TableError, Ticket, __version__
+from ._slackwater import DataLease, Keys, RefusedError, RunError, SlackwaterError, TableError, Ticket, __version__
 from ._table import Table
 
 __all__ = [
+    "DataLease",
+    "DataLeases",
     "Keys",
-    "Lease",
-    "Leases",
     "RefusedError",
     "Run",
     "RunError",

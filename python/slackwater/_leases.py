@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Iterator, Optional
 
 from . import _run, _slackwater
-from ._slackwater import Lease
+from ._slackwater import DataLease
 
 
-class Leases:
+class DataLeases:
     """This worker's leases of one data set, to be taken one after another: see :func:`slackwater.leases`."""
 
-    def __init__(self, made: _slackwater.Leases):
+    def __init__(self, made: _slackwater.DataLeases):
         self._leases = made
-        self._taken: Optional[Lease] = None
+        self._taken: Optional[DataLease] = None
 
-    def __iter__(self) -> Iterator[Lease]:
+    def __iter__(self) -> Iterator[DataLease]:
         return self
 
-    def __next__(self) -> Lease:
+    def __next__(self) -> DataLease:
         if self._taken is not None and not self._taken.is_committed:
             raise _slackwater.TableError(
                 f"lease {self._taken.number} is not committed, and others wait for that; call commit(lease) when all of it is pushed"
@@ -28,7 +28,7 @@ class Leases:
             raise StopIteration
         return self._taken
 
-    def commit(self, lease: Lease) -> None:
+    def commit(self, lease: DataLease) -> None:
         """Says that a lease is done: what there was to learn from it was pushed, in this clock or earlier. Returns at once; it is committed when the servers have all
         of that. To be said before the clock ends."""
         self._leases.commit(lease)
@@ -51,7 +51,7 @@ def leases(
     shuffle: Optional[int] = None,
     per_clock: int = 1,
     input: Optional[tuple[str, int]] = None,
-) -> Leases:
+) -> DataLeases:
     """Leases the data set ``name``, cut into so many ``ranges``, together with all workers that name it; each must say the same.
 
     Every range of every epoch is given to one worker, which pushes what it learns from it with ``lease=`` and commits it. The leases of a worker that is lost are given to others, which
@@ -59,7 +59,7 @@ def leases(
     way every time: its minibatches are cut from the lease alone, and each pushes the same keys to the same tables in the same order.
 
     ``shuffle`` is the seed of the order of ranges in each epoch; without, they come in order. ``per_clock`` is how many minibatches a worker of average speed puts
-    into a clock (:attr:`Leases.share` says how many this one should). ``input`` says in words, and with a number (a checksum), what is read: a worker that reads something
+    into a clock (:attr:`DataLeases.share` says how many this one should). ``input`` says in words, and with a number (a checksum), what is read: a worker that reads something
     else is turned away.
 
     >>> import numpy, slackwater
@@ -77,4 +77,4 @@ def leases(
     if ranges < 1 or epochs < 1 or per_clock < 1:
         raise ValueError(f"leases need a range, an epoch and a minibatch in a clock at least, not {ranges}, {epochs} and {per_clock}")
     terms = dict(name=name, ranges=ranges, epochs=epochs, shuffle=shuffle, per_clock=per_clock, input=input)
-    return Leases(_run.current()._session.leases(terms))
+    return DataLeases(_run.current()._session.leases(terms))

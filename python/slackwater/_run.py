@@ -51,7 +51,7 @@ class Run:
     def shutdown(self) -> None:
         """Waits until everything pushed is acknowledged, and leaves the run. Nobody waits for this worker from then on. Raises if the run is lost before that,
         unless a call has said so."""
-        if self._session.told_of_loss:
+        if self._session.failure_was_reported:
             self._let_go("the run was lost")
             return
         try:

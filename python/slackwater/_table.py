@@ -121,7 +121,7 @@ class Table:
         """
         return self._table.keys(keys)
 
-    def push(self, values: Any, keys: Any = None, *, examples: int = 1, lease: Optional[_slackwater.Lease] = None) -> None:
+    def push(self, values: Any, keys: Any = None, *, examples: int = 1, lease: Optional[_slackwater.DataLease] = None) -> None:
         """Pushes a row of ``values`` for each of ``keys`` (all rows of a dense table without), and waits until the servers have it.
 
         ``keys`` are integers of any type: a list, a range, an array or a tensor of them, or one; or what :meth:`keys` made. ``values`` are an array or a tensor of the table's ``dtype``, or
@@ -140,7 +140,7 @@ class Table:
         self._table.push(self._contiguous(values), keys, examples, lease).wait()
 
     def push_async(
-        self, values: Any, keys: Any = None, *, examples: int = 1, lease: Optional[_slackwater.Lease] = None
+        self, values: Any, keys: Any = None, *, examples: int = 1, lease: Optional[_slackwater.DataLease] = None
     ) -> _slackwater.Ticket:
         """As :meth:`push`, and returns at once, with a ticket to ``wait()`` for. ``values`` may be changed as soon as it returns. If nobody waits, a
         failure shows at the end of the clock.

@@ -19,7 +19,7 @@ HAVE_EXAMPLES = [
     slackwater.Table.push_async,
     slackwater.Table.push_pull,
     slackwater.Keys,
-    slackwater.Lease,
+    slackwater.DataLease,
     slackwater.Run,
     slackwater.Ticket,
     slackwater.barrier,
@@ -37,7 +37,7 @@ def test_examples_run(module):
     assert done.failed == 0 and done.attempted > 0
 
 
-@pytest.mark.parametrize("kind", [slackwater.Ticket, slackwater.Lease, slackwater.Keys], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [slackwater.Ticket, slackwater.DataLease, slackwater.Keys], ids=lambda kind: kind.__name__)
 def test_examples_of_compiled_types_run(kind):
     example = doctest.DocTestParser().get_doctest(kind.__doc__, {}, kind.__name__, None, 0)
     done = doctest.DocTestRunner().run(example)

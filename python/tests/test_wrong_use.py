@@ -339,7 +339,7 @@ def test_a_loss_that_no_call_has_told_of_is_told_in_the_end():
     while slackwater.is_initialized():
         assert time.monotonic() < limit
         time.sleep(0.01)
-    assert run._session.is_held and not run._session.told_of_loss
+    assert run._session.is_held and not run._session.failure_was_reported
     with pytest.raises(slackwater.RunError, match="lost"):
         slackwater.shutdown()
     run.shutdown()

@@ -4,7 +4,7 @@
 use crate::rounds::{Go, Learnt, Lesson, RoundsEnd, TrainError, weight_of};
 use crate::tally::{Counted, Tally};
 use data::{Batches, Cuts, DataError, DataReader, Format, Loan, Minibatch, ReadProgress};
-use slackwater::{Consistency, Input, Lease, Leases, NumberType, Offer, Session, TableSpec};
+use slackwater::{Consistency, DataLease, DataLeases, LeasedInput, NextLease, NumberType, Session, TableSpec};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -73,15 +73,15 @@ impl Leased {
         self.cuts.ranges().saturating_mul(self.settings().epochs.into())
     }
 
-    pub(crate) fn open(&self, session: &Session, name: &str) -> Result<Leases, slackwater::Error> {
+    pub(crate) fn open(&self, session: &Session, name: &str) -> Result<DataLeases, slackwater::Error> {
         let settings = self.settings();
-        let input = Input::new(self.cuts.ranges()).epochs(settings.epochs).per_clock(self.per_clock);
+        let input = LeasedInput::new(self.cuts.ranges()).epochs(settings.epochs).per_clock(self.per_clock);
         let input = if settings.shuffle.is_some() { input.shuffled(settings.seed) } else { input };
         let fingerprint = self.cuts.fingerprint() ^ u128::from(self.told) << 64;
         session.leases(name, &input.named(&self.to_string(), fingerprint))
     }
 
-    pub(crate) fn range(&self, lease: &Lease) -> Result<DataReader, DataError> {
+    pub(crate) fn range(&self, lease: &DataLease) -> Result<DataReader, DataError> {
         self.cuts.open(lease.number())
     }
 }
@@ -99,12 +99,12 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
     session: &Session,
     leased: &Leased,
     prepare: impl FnMut(&Minibatch, &mut P) + Send + 'static,
-    mut learn: impl FnMut(&Loan<P>, Option<&Lease>) -> Result<Lesson, TrainError>,
+    mut learn: impl FnMut(&Loan<P>, Option<&DataLease>) -> Result<Lesson, TrainError>,
     mut watch: impl FnMut(Learnt) -> Go,
 ) -> Result<RoundsEnd, TrainError> {
-    let turn = session.turn();
-    let tally = Tally::open(session, turn, leased.leases())?;
-    let mut leases = leased.open(session, &format!("train {turn}"))?;
+    let number = session.unique_number();
+    let tally = Tally::open(session, number, leased.leases())?;
+    let mut leases = leased.open(session, &format!("train {number}"))?;
     let mut reading =
         Reading { leased, prepare: Arc::new(Mutex::new(prepare)), ahead: None, done: ReadProgress::default() };
     // Minibatches in the clock that has not ended.
@@ -132,7 +132,7 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
             let share = Some(place);
             let learnt = Learnt { epoch, examples, weight, loss, staleness, parked, progress, share };
             let go = watch(learnt);
-            told = match if session.should_leave() { Go::Leave } else { go } {
+            told = match if session.is_draining() { Go::Leave } else { go } {
                 Go::On => false,
                 Go::Leave if others_stay(session)? => return Err(TrainError::Left),
                 Go::Stop | Go::Leave => true,
@@ -174,8 +174,8 @@ fn others_stay(session: &Session) -> Result<bool, slackwater::Error> {
 /// All of a lease is learnt.
 fn finish<P: Default + Send + 'static>(
     tally: &Tally,
-    leases: &mut Leases,
-    lease: Lease,
+    leases: &mut DataLeases,
+    lease: DataLease,
     counted: Counted,
     batches: &Batches<P>,
 ) -> Result<(), slackwater::Error> {
@@ -189,37 +189,41 @@ struct Reading<'a, P, F> {
     leased: &'a Leased,
     /// One for all readers: its memory is used again.
     prepare: Arc<Mutex<F>>,
-    ahead: Option<(Lease, Batches<P>)>,
+    ahead: Option<(DataLease, Batches<P>)>,
     /// How far those readers have come that are done with.
     done: ReadProgress,
 }
 
 impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static> Reading<'_, P, F> {
     /// The next lease and its minibatches, or none when there are no more.
-    fn next(&mut self, session: &Session, leases: &mut Leases) -> Result<Option<(Lease, Batches<P>)>, TrainError> {
+    fn next(
+        &mut self,
+        session: &Session,
+        leases: &mut DataLeases,
+    ) -> Result<Option<(DataLease, Batches<P>)>, TrainError> {
         if let Some(ahead) = self.ahead.take() {
             return Ok(Some(ahead));
         }
         loop {
             match leases.next_within(LOOK)? {
-                Offer::Lease(lease) => return self.open(lease).map(Some),
-                Offer::NoneYet if session.should_leave() && others_stay(session)? => return Err(TrainError::Left),
-                Offer::NoneYet if !leases.is_ended() => {}
-                Offer::NoneYet | Offer::Over => return Ok(None),
+                NextLease::Lease(lease) => return self.open(lease).map(Some),
+                NextLease::NoneYet if session.is_draining() && others_stay(session)? => return Err(TrainError::Left),
+                NextLease::NoneYet if !leases.is_ended() => {}
+                NextLease::NoneYet | NextLease::Over => return Ok(None),
             }
         }
     }
 
-    fn look_ahead(&mut self, leases: &mut Leases) -> Result<(), TrainError> {
+    fn look_ahead(&mut self, leases: &mut DataLeases) -> Result<(), TrainError> {
         if self.ahead.is_none()
-            && let Offer::Lease(lease) = leases.next_within(Duration::ZERO)?
+            && let NextLease::Lease(lease) = leases.next_within(Duration::ZERO)?
         {
             self.ahead = Some(self.open(lease)?);
         }
         Ok(())
     }
 
-    fn open(&self, lease: Lease) -> Result<(Lease, Batches<P>), TrainError> {
+    fn open(&self, lease: DataLease) -> Result<(DataLease, Batches<P>), TrainError> {
         let shared = self.prepare.clone();
         let prepare = move |batch: &Minibatch, prepared: &mut P| {
             let mut prepare = shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -246,7 +250,7 @@ impl<P: Default + Send + 'static, F: FnMut(&Minibatch, &mut P) + Send + 'static>
 mod tests {
     use super::*;
     use data::{Labels, ReaderSettings};
-    use slackwater::Shape;
+    use slackwater::RunSize;
 
     #[test]
     fn what_a_worker_has_counted_that_is_lost_before_its_commit_counts_once() {
@@ -256,12 +260,12 @@ mod tests {
             ReaderSettings { minibatch_rows: 1, epochs: 2, ..ReaderSettings::new(Format::LibSvm, Labels::Real) };
         let reader = DataReader::open(&[path.to_str().expect("a path in UTF-8")], settings).expect("it is there");
         let leased = Leased::of(&reader, 0).expect("it can be cut");
-        let mut sessions = Session::embedded(Shape { servers: 2, workers: 2 }).expect("a cluster");
+        let mut sessions = Session::embedded(RunSize { servers: 2, workers: 2 }).expect("a cluster");
         let (other, lost) = (sessions.remove(1), sessions.remove(0));
         // It does all of a lease but to commit it.
-        let turn = lost.turn();
-        let tally = Tally::open(&lost, turn, leased.leases()).expect("tables");
-        let mut leases = leased.open(&lost, &format!("train {turn}")).expect("leases");
+        let number = lost.unique_number();
+        let tally = Tally::open(&lost, number, leased.leases()).expect("tables");
+        let mut leases = leased.open(&lost, &format!("train {number}")).expect("leases");
         let lease = leases.next_lease().expect("a run").expect("the first");
         let batches = leased.range(&lease).and_then(|range| range.batches()).expect("it can be read");
         let counted = batches.map(|batch| Counted::minibatch(batch.expect("a minibatch").rows() as u64, 1.0, 0.0));
@@ -271,7 +275,7 @@ mod tests {
         drop((tally, leases, lease));
         lost.close().expect("what it has counted has arrived");
 
-        let learn = |_: &Loan<()>, _: Option<&Lease>| Ok(Lesson::default());
+        let learn = |_: &Loan<()>, _: Option<&DataLease>| Ok(Lesson::default());
         let ended = make_leased_rounds(&other, &leased, |_, _: &mut ()| {}, learn, |_| Go::On).expect("it goes on");
         let tally = ended.tally.expect("leased data is counted");
         let points = tally.read().expect("read").into_iter().fold(Counted::default(), Counted::and);

@@ -16,7 +16,7 @@ use crate::shrink::shrunk;
 use crate::softmax::normalise;
 use crate::train::{Data, Pace, Trained, Training, push, to_mean};
 use data::{Loan, Minibatch};
-use slackwater::{Initial, Keys, Lease, Rows, Session, Table, TableSpec, Ticket, Tickets};
+use slackwater::{DataLease, Initial, Keys, Rows, Session, Table, TableSpec, Ticket, Tickets};
 
 /// The program.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,7 +162,7 @@ pub fn train<'d>(
     let prepare = move |batch: &Minibatch, matrix: &mut Matrix| matrix.fill(batch, inputs);
     let mut learner = Learner::new(mlp, &tables);
     let mut pace = Pace::new(session, training.rule, &tables, data)?;
-    let learn = |batch: &Loan<Matrix>, lease: Option<&Lease>| {
+    let learn = |batch: &Loan<Matrix>, lease: Option<&DataLease>| {
         pace.reach(batch.epoch())?;
         learner.learn(batch, lease)
     };
@@ -198,7 +198,7 @@ impl<'a> Learner<'a> {
         self.tables[layer].pull_into(&self.keys[layer], target, &Tickets::none())
     }
 
-    fn learn(&mut self, batch: &Loan<Matrix>, lease: Option<&Lease>) -> Result<Lesson, TrainError> {
+    fn learn(&mut self, batch: &Loan<Matrix>, lease: Option<&DataLease>) -> Result<Lesson, TrainError> {
         let (matrix, inputs) = (batch.prepared(), self.mlp.inputs);
         if let Some(key) = matrix.beyond {
             return Err(TrainError::Unfit { key, inputs });

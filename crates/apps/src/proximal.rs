@@ -122,7 +122,7 @@ pub fn train(
     proximal.check()?;
     let mut watch = |state| {
         let go = watch(state);
-        if session.should_leave() { Go::Leave } else { go }
+        if session.is_draining() { Go::Leave } else { go }
     };
     let blocks = proximal.blocks.max(1);
     let (columns, progress) = ExampleColumns::read(reader, blocks)?;
@@ -188,8 +188,9 @@ pub fn train(
 
 /// How many examples all workers have together.
 fn count_examples(session: &Session, own: usize) -> Result<f64, slackwater::Error> {
-    let table = session
-        .table::<i64>(TableSpec::dense(&format!(".examples {}", session.turn()), 1, 1).number(NumberType::I64))?;
+    let table = session.table::<i64>(
+        TableSpec::dense(&format!(".examples {}", session.unique_number()), 1, 1).number(NumberType::I64),
+    )?;
     table.push_range(0..1, vec![own as i64])?.wait()?;
     session.barrier()?;
     Ok(table.pull_range(0..1)?.wait()?.values()[0] as f64)

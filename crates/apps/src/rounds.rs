@@ -4,7 +4,7 @@
 use crate::leased::{Leased, make_leased_rounds};
 use crate::tally::Tally;
 use data::{DataError, DataReader, Loan, Minibatch};
-use slackwater::{Consistency, Lease, Session, Table, TableSpec};
+use slackwater::{Consistency, DataLease, Session, Table, TableSpec};
 use std::time::{Duration, Instant};
 
 /// Why a worker stopped.
@@ -126,16 +126,16 @@ pub fn make_rounds<P: Default + Send + 'static>(
     consistency: Consistency,
     data: Data<'_>,
     prepare: impl FnMut(&Minibatch, &mut P) + Send + 'static,
-    mut learn: impl FnMut(&Loan<P>, Option<&Lease>) -> Result<Lesson, TrainError>,
+    mut learn: impl FnMut(&Loan<P>, Option<&DataLease>) -> Result<Lesson, TrainError>,
     mut watch: impl FnMut(Learnt) -> Go,
 ) -> Result<RoundsEnd, TrainError> {
     let reader = match data {
         Data::Share(reader) => reader,
         Data::Leased(leased) => return make_leased_rounds(session, leased, prepare, learn, watch),
     };
-    let turn = session.turn();
-    let finished = session.table::<i64>(finished(turn, consistency))?;
-    let mut stop = Stop::new(session, turn)?;
+    let number = session.unique_number();
+    let finished = session.table::<i64>(finished(number, consistency))?;
+    let mut stop = Stop::new(session, number)?;
     let paced = consistency.bound().is_none();
     let mut passes =
         Passes { session, stop: stop.clone(), left: if paced { reader.settings().epochs } else { 0 }, ended: 0 };
@@ -150,7 +150,7 @@ pub fn make_rounds<P: Default + Send + 'static>(
             let (weight, share) = (weight_of(&batch), None);
             let learnt = Learnt { epoch, examples, weight, loss, staleness, parked, progress, share };
             let go = watch(learnt);
-            if stop.after(if session.should_leave() { Go::Leave } else { go })? != Go::On {
+            if stop.after(if session.is_draining() { Go::Leave } else { go })? != Go::On {
                 break;
             }
         }
@@ -225,8 +225,8 @@ const FAILED: [i64; 2] = [0, 1];
 const LOOK: Duration = Duration::from_millis(200);
 
 impl Stop {
-    fn new(session: &Session, turn: u64) -> Result<Self, slackwater::Error> {
-        let spec = TableSpec::dense(&format!(".stopped {turn}"), 1, 2).number(slackwater::NumberType::I64);
+    fn new(session: &Session, number: u64) -> Result<Self, slackwater::Error> {
+        let spec = TableSpec::dense(&format!(".stopped {number}"), 1, 2).number(slackwater::NumberType::I64);
         let table = session.table(spec.consistency(Consistency::Unbounded))?;
         Ok(Self { table, looked: Instant::now() })
     }
@@ -254,8 +254,9 @@ impl Stop {
 
 /// Brings all workers to the clock of the one that is furthest: then whatever one of them reads next, it waits for none.
 fn meet(session: &Session) -> Result<(), slackwater::Error> {
-    let (own, workers) = (u64::from(session.rank()), u64::from(session.shape().workers));
-    let spec = TableSpec::dense(&format!(".clocks {}", session.turn()), workers, 1).number(slackwater::NumberType::I64);
+    let (own, workers) = (u64::from(session.rank()), u64::from(session.size().workers));
+    let spec = TableSpec::dense(&format!(".clocks {}", session.unique_number()), workers, 1)
+        .number(slackwater::NumberType::I64);
     let clocks = session.table::<i64>(spec.consistency(Consistency::Unbounded))?;
     clocks.push_range(own..own + 1, vec![session.now().0 as i64])?.wait()?;
     session.barrier()?;
@@ -267,8 +268,8 @@ fn meet(session: &Session) -> Result<(), slackwater::Error> {
 }
 
 /// How many workers have learnt from all their minibatches.
-fn finished(turn: u64, consistency: Consistency) -> TableSpec {
-    TableSpec::dense(&format!(".finished {turn}"), 1, 1).number(slackwater::NumberType::I64).consistency(consistency)
+fn finished(number: u64, consistency: Consistency) -> TableSpec {
+    TableSpec::dense(&format!(".finished {number}"), 1, 1).number(slackwater::NumberType::I64).consistency(consistency)
 }
 
 /// Ends clock after clock until everybody has finished: others may have more minibatches, and must not wait at the bound for
@@ -281,7 +282,7 @@ fn keep_time(session: &Session, finished: &Table<i64>) -> Result<(), slackwater:
     loop {
         session.clock()?;
         let rows = finished.pull_range(0..1)?.wait()?;
-        if rows.values()[0] >= i64::from(session.shape().workers) {
+        if rows.values()[0] >= i64::from(session.size().workers) {
             // Somebody may stand at a read that waits for the end of this clock, or of the next: its last read, a clock before or, if that
             // was of its last minibatch, two, was answered when everybody was at most as many clocks short of what this one needs.
             session.clock()?;

@@ -45,7 +45,7 @@ const LABEL: u64 = u64::MAX - 1;
 impl Scaling {
     /// Measures all workers' data; every worker calls it with its own share, or with what all lease.
     pub fn measure<'d>(session: &Session, task: Task, data: impl Into<Data<'d>>) -> Result<Self, TrainError> {
-        let name = format!(".moments {}", session.turn());
+        let name = format!(".moments {}", session.unique_number());
         let table = session
             .table::<f64>(TableSpec::sparse(&name, 3).number(NumberType::F64).consistency(Consistency::Unbounded))?;
         match data.into() {

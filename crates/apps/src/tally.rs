@@ -6,7 +6,7 @@
 //! A run that goes on from a checkpoint begins its own counts anew. What is counted in all goes into checkpoints as the weights do, and so
 //! counts once over all those runs, too: of a lease that a checkpoint holds half of, the whole is counted when another run has learnt the rest.
 
-use slackwater::{Consistency, Error, Lease, NumberType, Session, Table, TableSpec};
+use slackwater::{Consistency, DataLease, Error, NumberType, Session, Table, TableSpec};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A tally has at most so many points.
@@ -77,16 +77,20 @@ pub struct Tally {
 
 impl Tally {
     /// The tally of a run of so many leases.
-    pub(crate) fn open(session: &Session, turn: u64, leases: u64) -> Result<Self, Error> {
+    pub(crate) fn open(session: &Session, number: u64, leases: u64) -> Result<Self, Error> {
         let table = |name: String, rows| {
             let spec = TableSpec::dense(&name, rows, WIDTH as u32).number(NumberType::F64);
             session.table(spec.consistency(Consistency::Unbounded))
         };
-        Ok(Self { run: table(format!(".tally {turn}"), 2 * POINTS)?, all: table(format!("tally {turn}"), 1)?, leases })
+        Ok(Self {
+            run: table(format!(".tally {number}"), 2 * POINTS)?,
+            all: table(format!("tally {number}"), 1)?,
+            leases,
+        })
     }
 
     /// What was learnt of a lease, all of it: to be said once for each, and before it is committed.
-    pub(crate) fn add(&self, lease: &Lease, counted: Counted) -> Result<(), Error> {
+    pub(crate) fn add(&self, lease: &DataLease, counted: Counted) -> Result<(), Error> {
         // The examples are counted where they are learnt. It is committed when these are acknowledged, as all that was pushed of it.
         drop(self.all.push_for(lease, &self.all.keys(&[0]), counted.to_row().to_vec(), 0)?);
         drop(self.run.push_for(lease, &self.run.keys(&[self.point(lease)]), counted.to_row().to_vec(), 0)?);
@@ -94,12 +98,12 @@ impl Tally {
     }
 
     /// What was learnt of a lease whose rest nobody will learn in this run. One that goes on from its last checkpoint will, and then counts all of it.
-    pub(crate) fn add_part(&self, lease: &Lease, counted: Counted) -> Result<(), Error> {
+    pub(crate) fn add_part(&self, lease: &DataLease, counted: Counted) -> Result<(), Error> {
         let keys = self.run.keys(&[POINTS + self.point(lease)]);
         self.run.push_for(lease, &keys, counted.to_row().to_vec(), 0)?.wait()
     }
 
-    fn point(&self, lease: &Lease) -> u64 {
+    fn point(&self, lease: &DataLease) -> u64 {
         let point = u128::from(lease.place()) * u128::from(POINTS) / u128::from(self.leases.max(1));
         (point as u64).min(POINTS - 1)
     }

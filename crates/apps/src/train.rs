@@ -9,7 +9,7 @@ use crate::shrink::shrunk;
 use crate::tally::Tally;
 use data::{Loan, Minibatch};
 use slackwater::{
-    Codecs, Consistency, Initial, Keys, Lease, NumberType, Session, Table, TableSpec, Tickets, UpdaterSpec,
+    Codecs, Consistency, DataLease, Initial, Keys, NumberType, Session, Table, TableSpec, Tickets, UpdaterSpec,
 };
 
 /// How weights follow gradients.
@@ -135,7 +135,7 @@ pub fn train<'d>(
     let prepare = move |batch: &Minibatch, gathered: &mut GatheredKeys| gather.gather(batch, gathered);
     let mut learner = Learner::new(program, &tables);
     let mut pace = Pace::new(session, training.rule, &tables, data)?;
-    let learn = |batch: &Loan<GatheredKeys>, lease: Option<&Lease>| {
+    let learn = |batch: &Loan<GatheredKeys>, lease: Option<&DataLease>| {
         pace.reach(batch.epoch())?;
         Ok(learner.learn(batch, lease)?)
     };
@@ -150,7 +150,7 @@ pub(crate) fn push(
     keys: &Keys,
     gradients: &[f32],
     examples: u64,
-    lease: Option<&Lease>,
+    lease: Option<&DataLease>,
 ) -> Result<(), slackwater::Error> {
     drop(match lease {
         Some(lease) => table.push_for(lease, keys, gradients, examples)?,
@@ -194,7 +194,8 @@ impl<'a> Pace<'a> {
         let setter = match data {
             Data::Share(_) if is_set && session.rank() == 0 => Setter::First,
             Data::Leased(_) if matches!(rate, Rate::Falling(_)) => {
-                let spec = TableSpec::sparse(&format!(".epochs {}", session.turn()), 1).number(NumberType::I64);
+                let spec =
+                    TableSpec::sparse(&format!(".epochs {}", session.unique_number()), 1).number(NumberType::I64);
                 Setter::Anyone(session.table(spec.consistency(Consistency::Unbounded))?)
             }
             _ => Setter::Other,
@@ -258,7 +259,7 @@ impl<'a> Learner<'a> {
         Self { program, tables, shapes: program.tables(), largest: 0, weights: none(), gradients: none() }
     }
 
-    fn learn(&mut self, batch: &Loan<GatheredKeys>, lease: Option<&Lease>) -> Result<Lesson, slackwater::Error> {
+    fn learn(&mut self, batch: &Loan<GatheredKeys>, lease: Option<&DataLease>) -> Result<Lesson, slackwater::Error> {
         let Self { program, tables, shapes, largest, weights, gradients } = self;
         let examples = batch.prepared().examples(batch);
         *largest = examples.len().max(*largest);
@@ -304,7 +305,7 @@ mod tests {
     use super::*;
     use crate::linear::Linear;
     use data::{DataReader, Format, Labels, ReaderSettings};
-    use slackwater::Shape;
+    use slackwater::RunSize;
 
     #[test]
     fn however_rows_are_cut_into_minibatches_each_counts_alike() {
@@ -338,7 +339,7 @@ mod tests {
         let settings = ReaderSettings { epochs: 2, ..ReaderSettings::new(Format::LibSvm, Labels::Real) };
         let reader = DataReader::open(&[path.to_str().expect("a path in UTF-8")], settings).expect("it is there");
         for (rate, expected) in [(Rate::Constant(0.5), 0.75), (Rate::Falling(0.5), 0.625)] {
-            let session = Session::embedded(Shape { servers: 2, workers: 1 }).expect("a cluster").remove(0);
+            let session = Session::embedded(RunSize { servers: 2, workers: 1 }).expect("a cluster").remove(0);
             let consistency = Consistency::LOCK_STEP;
             let training = Training {
                 rule: Rule::Sgd { rate },

@@ -7,7 +7,7 @@ use apps::logistic::Logistic;
 use apps::proximal::Proximal;
 use apps::train::{Go, Rule, TrainError, Trained, Training, train};
 use data::{DataReader, Format, Labels, ReaderSettings};
-use slackwater::{Connect, Consistency, Leave, Membership, Serve, Session, Shape};
+use slackwater::{Connect, Consistency, Leave, Membership, RunSize, Serve, Session};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn run(
         bias: true,
         codecs: slackwater::Codecs::default(),
     };
-    let sessions = Session::embedded(Shape { servers: 2, workers: 3 }).unwrap();
+    let sessions = Session::embedded(RunSize { servers: 2, workers: 3 }).unwrap();
     std::thread::scope(|scope| {
         let work = |session: Session| {
             let (reader, training, watch) = (&reader, &training, &watch);
@@ -108,7 +108,7 @@ fn a_session_can_train_again_and_goes_on_with_what_it_has_learnt() {
             bias: true,
             codecs: slackwater::Codecs::default(),
         };
-        let sessions = Session::embedded(Shape { servers: 1, workers: 2 }).unwrap();
+        let sessions = Session::embedded(RunSize { servers: 1, workers: 2 }).unwrap();
         let losses: Vec<f64> = std::thread::scope(|scope| {
             let work = |session: Session| {
                 let (reader, training) = (&reader, &training);
@@ -151,7 +151,7 @@ fn proximal_steps(name: &str, consistency: Consistency, watch: impl Fn(u32, u64)
         tolerance: -1.0,
         codecs: slackwater::Codecs::default(),
     };
-    let sessions = Session::embedded(Shape { servers: 2, workers: 3 }).unwrap();
+    let sessions = Session::embedded(RunSize { servers: 2, workers: 3 }).unwrap();
     let ended = std::thread::scope(|scope| {
         let work = |session: Session| {
             let (reader, proximal, watch) = (&reader, &proximal, &watch);
@@ -194,7 +194,7 @@ fn a_worker_that_waits_for_leases_leaves_when_it_is_told_to() {
     assert_eq!(leased.ranges(), 1);
     let meet = slackwater::free_address().unwrap().to_string();
     let connect = || Connect { join_limit: Duration::from_secs(50), leave: Leave::default(), ..Connect::to(&meet) };
-    let coordinate = Some(Shape { servers: 1, workers: 2 });
+    let coordinate = Some(RunSize { servers: 1, workers: 2 });
     let membership = Membership::Open { copies: 1, slices: 2 };
     let serve = Serve { threads: 1, coordinate, membership, ..Serve::new(connect()) };
     let rule = Rule::Ftrl { rate: 0.1, beta: 1.0 };

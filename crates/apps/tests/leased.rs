@@ -16,7 +16,7 @@ use apps::tally::Counted;
 use apps::train::{Go, Learnt, Rate, Rule, TrainError, Trained, Training, train};
 use common::{Scratch, open};
 use data::{DataReader, Format, Labels, ReaderSettings, Shuffle};
-use slackwater::{Codecs, Connect, Consistency, Error, Initial, Membership, Serve, Session, Shape, Table};
+use slackwater::{Codecs, Connect, Consistency, Error, Initial, Membership, RunSize, Serve, Session, Table};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn cluster(workers: u32) -> (Connect, std::thread::JoinHandle<()>) {
     let connect = Connect { join_limit: Duration::from_secs(50), ..Connect::to(&meet) };
     let serve = Serve {
         threads: 2,
-        coordinate: Some(Shape { servers: 2, workers }),
+        coordinate: Some(RunSize { servers: 2, workers }),
         membership: Membership::Open { copies: 2, slices: 4 },
         ..Serve::new(connect.clone())
     };
@@ -245,7 +245,7 @@ fn where_all_are_told_to_leave_at_once_somebody_stays_to_give_the_result() {
 #[test]
 fn what_is_done_once_is_done_by_another_where_the_first_is_lost_in_the_middle() {
     within_two_minutes(|| {
-        let sessions = Session::embedded(Shape { servers: 1, workers: 3 }).unwrap();
+        let sessions = Session::embedded(RunSize { servers: 1, workers: 3 }).unwrap();
         let done: Vec<Option<Option<u32>>> = std::thread::scope(|scope| {
             let work = |session: Session| {
                 scope.spawn(move || {
@@ -269,7 +269,7 @@ fn what_is_done_once_is_done_by_another_where_the_first_is_lost_in_the_middle() 
 fn a_worker_that_was_told_something_else_is_turned_away() {
     let scratch = Scratch::new("leased-other");
     let reader = rows(&scratch);
-    let mut sessions = Session::embedded(Shape { servers: 1, workers: 2 }).unwrap();
+    let mut sessions = Session::embedded(RunSize { servers: 1, workers: 2 }).unwrap();
     let (other, one) = (sessions.remove(1), sessions.remove(0));
     let told = |told| Leased::of(&reader, told).unwrap();
     let training = training(Rate::Constant(1.0), Consistency::slack(3));
@@ -298,7 +298,7 @@ fn rates_fall_with_the_epochs_of_leases() {
         std::fs::write(&path, "1 7:1\n").unwrap();
         let settings = ReaderSettings { epochs: 4, ..ReaderSettings::new(Format::LibSvm, Labels::Real) };
         let leased = Leased::of(&open(&path, settings), 0).unwrap();
-        let session = Session::embedded(Shape { servers: 2, workers: 1 }).unwrap().remove(0);
+        let session = Session::embedded(RunSize { servers: 2, workers: 1 }).unwrap().remove(0);
         let training = training(Rate::Falling(1.0), Consistency::LOCK_STEP);
         let trained = train(&session, &Counter, &training, None, &leased, |_| Go::On).unwrap();
         let weight = trained.tables[0].pull(&trained.tables[0].keys(&[7])).unwrap().wait().unwrap();

@@ -11,7 +11,7 @@ use apps::program::{Program, Task, Weights};
 use apps::train::{Go, Rate, Rule, Training, train};
 use common::{Scratch, open};
 use data::{DataReader, Labels, ReaderSettings};
-use slackwater::{Codecs, Consistency, Initial, Session, Shape};
+use slackwater::{Codecs, Consistency, Initial, RunSize, Session};
 use std::time::Duration;
 
 const ROWS: u64 = 4_800;
@@ -66,7 +66,7 @@ fn learn(per_clock: u32) -> [Part; 3] {
     let rule = Rule::Sgd { rate: Rate::Constant(1.0) };
     let consistency = Consistency::slack(1);
     let training = Training { rule, l1: 0.0, consistency, bias: false, codecs: Codecs::default() };
-    let sessions = Session::embedded(Shape { servers: 1, workers: 3 }).unwrap();
+    let sessions = Session::embedded(RunSize { servers: 1, workers: 3 }).unwrap();
     let parts: Vec<Part> = std::thread::scope(|scope| {
         let work = |session: Session| {
             let (leased, training) = (&leased, &training);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::value_parser;
-use slackwater::{Connect, Election, Membership, SameHost, Serve, Shape};
+use slackwater::{Connect, ElectionSettings, Membership, RunSize, SameHost, Serve};
 
 use crate::checkpoints;
 use crate::leaving;
@@ -59,11 +59,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     };
     let election = registry.as_ref().map(|registry| {
         let last = registry.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        Election { registry: registry.clone(), job: checkpoints.job().unwrap_or(last).to_owned() }
+        ElectionSettings { registry: registry.clone(), job: checkpoints.job().unwrap_or(last).to_owned() }
     });
     let serve = Serve {
         threads: 0,
-        coordinate: Some(Shape { servers: *servers, workers: *workers }),
+        coordinate: Some(RunSize { servers: *servers, workers: *workers }),
         membership: copies.map_or(Membership::Fixed, |copies| Membership::Open { copies, slices: *slices }),
         election,
         checkpoints: checkpoints.settings(),

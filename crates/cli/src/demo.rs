@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::value_parser;
-use slackwater::{Error, NodeError, Session, Shape};
+use slackwater::{Error, NodeError, RunSize, Session};
 
 use crate::launch;
 use crate::logs::Form;
@@ -121,7 +121,7 @@ pub fn run(options: &Options, log_form: Form) -> anyhow::Result<()> {
         return launch::demonstrate(((*servers).max(3), (*workers).max(2)), training.words(), kills, log_form);
     }
     let clicks = training.clicks();
-    let sessions = Session::embedded(Shape { servers: *servers, workers: *workers })?;
+    let sessions = Session::embedded(RunSize { servers: *servers, workers: *workers })?;
     let worked: Vec<anyhow::Result<()>> = std::thread::scope(|scope| {
         let work = |session| scope.spawn(|| work_on(session, training, &clicks));
         let threads: Vec<_> = sessions.into_iter().map(work).collect();
@@ -137,7 +137,7 @@ pub fn work(session: Session, training: &Training) -> anyhow::Result<()> {
 }
 
 fn work_on(session: Session, training: &Training, clicks: &Clicks) -> anyhow::Result<()> {
-    let shape = session.shape();
+    let size = session.size();
     let runs = match train::train(&session, training, clicks) {
         // What it would have waited for is not its any more.
         Err(Error::Run(NodeError::Leaving)) => None,
@@ -146,7 +146,7 @@ fn work_on(session: Session, training: &Training, clicks: &Clicks) -> anyhow::Re
     session.close()?;
     // The first worker has everybody's figures; the others are done.
     let Some(runs) = runs else { return Ok(()) };
-    let report = Report::new(training, shape, clicks, runs);
+    let report = Report::new(training, size, clicks, runs);
     // Not `print!`, which panics when whoever reads has heard enough.
     match training.json {
         true => writeln!(std::io::stdout(), "{}", report.to_json())?,

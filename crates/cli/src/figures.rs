@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slackwater::{Consistency, Ledger, NumberType, TableSpec, Traffic, WorkerId};
+use slackwater::{Consistency, NumberType, TableSpec, TimeBreakdown, Traffic, WorkerId};
 
 /// Reads are counted by how many clocks the reader was ahead; the last count is of all that were further.
 pub const STALENESS_COUNTS: usize = 16;
@@ -69,17 +69,17 @@ impl Figures {
         self.staleness[(staleness as usize).min(STALENESS_COUNTS - 1)] += 1.0;
     }
 
-    /// Notes what a session's ledger and traffic say of the time between two looks at them.
-    pub fn account(&mut self, time: Duration, ledgers: (&Ledger, &Ledger), traffic: (Traffic, Traffic)) {
+    /// Notes what a session's times and traffic say of the time between two looks at them.
+    pub fn account(&mut self, time: Duration, times: (&TimeBreakdown, &TimeBreakdown), traffic: (Traffic, Traffic)) {
         self.seconds = time.as_secs_f64();
-        self.network_seconds = ledgers.1.network.saturating_sub(ledgers.0.network).as_secs_f64();
-        self.barrier_seconds = ledgers.1.barrier.saturating_sub(ledgers.0.barrier).as_secs_f64();
+        self.network_seconds = times.1.network.saturating_sub(times.0.network).as_secs_f64();
+        self.barrier_seconds = times.1.barrier.saturating_sub(times.0.barrier).as_secs_f64();
         // Where workers come and go, there may be more than it began with.
-        let known = ledgers.1.bound.keys().last().map_or(0, |worker| worker.0 as usize + 1);
+        let known = times.1.bound.keys().last().map_or(0, |worker| worker.0 as usize + 1);
         self.waited_for.resize(known.max(self.waited_for.len()), 0.0);
         for (worker, waited) in (0..).zip(&mut self.waited_for) {
-            let until = |ledger: &Ledger| ledger.bound.get(&WorkerId(worker)).copied().unwrap_or_default();
-            *waited = until(ledgers.1).saturating_sub(until(ledgers.0)).as_secs_f64();
+            let until = |times: &TimeBreakdown| times.bound.get(&WorkerId(worker)).copied().unwrap_or_default();
+            *waited = until(times.1).saturating_sub(until(times.0)).as_secs_f64();
         }
         self.bytes_sent = (traffic.1.bytes_out - traffic.0.bytes_out) as f64;
         self.bytes_received = (traffic.1.bytes_in - traffic.0.bytes_in) as f64;
@@ -101,15 +101,15 @@ mod tests {
 
     #[test]
     fn only_what_happened_between_two_looks_counts() {
-        let ledger = |seconds: &[u64]| Ledger {
+        let times = |seconds: &[u64]| TimeBreakdown {
             bound: (0..).map(WorkerId).zip(seconds.iter().map(|s| Duration::from_secs(*s))).collect(),
             network: Duration::from_secs(seconds.iter().sum()),
             barrier: Duration::from_secs(3 * seconds.iter().sum::<u64>()),
-            ..Ledger::default()
+            ..TimeBreakdown::default()
         };
         let traffic = |bytes_out| Traffic { bytes_out, bytes_in: 2 * bytes_out, ..Traffic::default() };
         let mut figures = Figures::new(3);
-        figures.account(Duration::from_secs(9), (&ledger(&[1]), &ledger(&[3, 5])), (traffic(10), traffic(15)));
+        figures.account(Duration::from_secs(9), (&times(&[1]), &times(&[3, 5])), (traffic(10), traffic(15)));
         assert_eq!(figures.waited_for, [2.0, 5.0, 0.0]);
         assert_eq!((figures.seconds, figures.network_seconds, figures.barrier_seconds), (9.0, 7.0, 21.0));
         assert_eq!((figures.bytes_sent, figures.bytes_received), (5.0, 10.0));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use observe::{CodecCost, Metrics, ServerState};
-use slackwater::{Connect, Leave, Membership, Meter, NodeId, SameHost, Serve, ServerReport, Session, Shape, Watch};
+use slackwater::{Connect, Leave, Membership, Meter, NodeId, RunSize, SameHost, Serve, ServerReport, Session, Watch};
 
 use crate::{checkpoints, demo, leaving, train};
 
@@ -133,7 +133,7 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
                 "a run of {servers} servers and {workers} workers has no room for the {threads} servers of this process"
             );
         }
-        (Some(servers), Some(workers)) => Some(Shape { servers, workers }),
+        (Some(servers), Some(workers)) => Some(RunSize { servers, workers }),
         _ => None,
     };
     if options.threads == 0 && coordinated.is_none() {
@@ -223,9 +223,9 @@ pub fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
     let join = || {
         let job = options.job.as_deref().unwrap_or_default();
         let session = Session::connect(&options.meeting.connect(job, leave)).with_context(in_run)?;
-        let Shape { servers, workers } = session.shape();
+        let RunSize { servers, workers } = session.size();
         tracing::info!(node = format!("worker {}", session.rank()), servers, workers, "working");
-        if session.now().0 > 0 && !session.came_later() {
+        if session.now().0 > 0 && !session.joined_late() {
             say_resumed(session.now().0, leases_data && session.is_open());
         }
         Ok(session)
@@ -255,7 +255,7 @@ fn say_resumed(clock: u64, leased: bool) {
 
 /// Turns a worker away that came to a run under way, for a program that goes with the workers that it begins with.
 pub fn in_time(session: Session, program: &str) -> anyhow::Result<Session> {
-    if session.came_later() {
+    if session.joined_late() {
         // It leaves at once: what the others do is not touched.
         session.close()?;
         bail!("the run was under way, and {program} goes with the workers that it begins with; start a new run");

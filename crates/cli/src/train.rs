@@ -31,7 +31,7 @@ use job::{Job, Method};
 use learn::{Learned, learn};
 use observe::{Exporter, Metrics};
 use report::{Report, Run};
-use slackwater::{Consistency, NumberType, Refusal, Session, Shape, TableSpec, Updaters, Wait};
+use slackwater::{Consistency, NumberType, Refusal, RunSize, Session, TableSpec, Updaters, Wait};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
@@ -54,9 +54,9 @@ pub fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
     let sessions = match job.settings.text("record").map(Path::new) {
         Some(folder) => {
             replay::check_folder(folder)?;
-            Session::embedded_recorded(job.shape(), Updaters::builtin(), Wait::BLOCKING, folder)?
+            Session::embedded_recorded(job.size(), Updaters::builtin(), Wait::BLOCKING, folder)?
         }
-        None => Session::embedded(job.shape())?,
+        None => Session::embedded(job.size())?,
     };
     let worked: Vec<anyhow::Result<()>> = std::thread::scope(|scope| {
         let work = |session| scope.spawn(|| see_through(session, job, interrupt, metrics, &learnt));
@@ -73,14 +73,14 @@ pub fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
 /// One worker in a run of processes: what it is to do is checked before it joins.
 pub fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>) -> anyhow::Result<()> {
     // What stands to be settled by the run is; here it only matters that the rest makes sense.
-    let Some(job) = prepare(given, Some(Shape { servers: 1, workers: 1 }))? else { return Ok(()) };
+    let Some(job) = prepare(given, Some(RunSize { servers: 1, workers: 1 }))? else { return Ok(()) };
     let interrupt = Interrupt::listen()?;
     let mut session = interrupt.unless_told(join)?;
     if matches!(job.method, Method::Proximal(..)) {
         session = process::in_time(session, "training by proximal steps, which shares out its data by rank,")?;
     }
     let begin = || {
-        let job = prepare(given, Some(session.shape()))?.context("a job")?;
+        let job = prepare(given, Some(session.size()))?.context("a job")?;
         let metrics = job.settings.text("metrics").map(|address| serve_metrics(address, session.rank())).transpose()?;
         anyhow::Ok((job, metrics))
     };
@@ -90,7 +90,7 @@ pub fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>) -> an
         }
         Err(error) => {
             // One that came later has done nothing yet: the others go on.
-            if session.came_later() {
+            if session.joined_late() {
                 session.close()?;
             } else {
                 session.abandon(&format!("{error:#}"));
@@ -111,7 +111,7 @@ pub fn show(given: &Given) -> anyhow::Result<()> {
 }
 
 /// What is to be done, all checked; nothing if the settings were only to be shown.
-fn prepare(given: &Given, run: Option<Shape>) -> anyhow::Result<Option<Job>> {
+fn prepare(given: &Given, run: Option<RunSize>) -> anyhow::Result<Option<Job>> {
     if given.show {
         return show(given).map(|()| None);
     }
@@ -191,7 +191,7 @@ fn give_up(session: Session, error: anyhow::Error) -> anyhow::Result<()> {
             eprintln!("{}", TrainError::Left);
             return Ok(());
         }
-        Some(TrainError::Cluster(Error::Leases { .. } | Error::Table { .. })) if session.came_later() => {
+        Some(TrainError::Cluster(Error::Leases { .. } | Error::Table { .. })) if session.joined_late() => {
             session.close()?
         }
         _ => session.abandon(&format!("{error:#}")),
@@ -201,14 +201,14 @@ fn give_up(session: Session, error: anyhow::Error) -> anyhow::Result<()> {
 
 /// Makes sure that all workers were told to do the same.
 fn agree(session: &Session, job: &Job) -> anyhow::Result<()> {
-    let spec = TableSpec::dense(".settings", session.shape().workers.into(), 1).number(NumberType::I64);
+    let spec = TableSpec::dense(".settings", session.size().workers.into(), 1).number(NumberType::I64);
     let table = session.table::<i64>(spec.consistency(Consistency::Unbounded))?;
     let mut hasher = DefaultHasher::new();
     job.settings.kept().hash(&mut hasher);
     let rank = u64::from(session.rank());
     table.push_range(rank..rank + 1, vec![hasher.finish() as i64])?.wait()?;
     session.barrier()?;
-    let all = table.pull_range(0..session.shape().workers.into())?.wait()?;
+    let all = table.pull_range(0..session.size().workers.into())?.wait()?;
     match all.values().iter().position(|other| *other != all.values()[0]) {
         Some(other) => {
             bail!("worker {other} was told to do something else than worker 0: give all the same words after `--`")
@@ -301,9 +301,9 @@ fn work_on(
     metrics: Option<&Metrics>,
     learnt_here: &AtomicU64,
 ) -> anyhow::Result<Option<Outcome>> {
-    let (rank, Shape { workers, .. }) = (session.rank(), session.shape());
+    let (rank, RunSize { workers, .. }) = (session.rank(), session.size());
     agree(session, job)?;
-    session.limit(job.bandwidth);
+    session.limit_bandwidth(job.bandwidth);
     let reader = job.data.for_worker(rank, workers)?;
     let display = (rank == 0).then(|| Display::start(job.method.name(), reader.settings().epochs));
     let mut watch = Watch::new(session, interrupt, learnt_here, metrics.map(|metrics| metrics.worker(rank)), display);

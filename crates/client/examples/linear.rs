@@ -1,7 +1,7 @@
 //! How far does a car go on while it brakes? Linear regression on three workers that do not keep step: each pulls the weights,
 //! computes a gradient from rows of its own, pushes it and ends its clock, at most 2 clocks ahead of the slowest.
 
-use slackwater::{Consistency, Error, Session, Shape, TableSpec, UpdaterSpec};
+use slackwater::{Consistency, Error, RunSize, Session, TableSpec, UpdaterSpec};
 
 /// How fast cars went, in miles an hour, and how far until they stood, in feet: measured in the 1920s (M. Ezekiel, Methods of
 /// Correlation Analysis, 1930).
@@ -16,7 +16,7 @@ const DISTANCES: [u8; 50] = [
 const CLOCKS: u64 = 800;
 
 fn main() -> Result<(), Error> {
-    let sessions = Session::embedded(Shape { servers: 2, workers: 3 })?;
+    let sessions = Session::embedded(RunSize { servers: 2, workers: 3 })?;
     std::thread::scope(|scope| {
         let workers: Vec<_> = sessions.into_iter().map(|session| scope.spawn(|| work(session))).collect();
         workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
@@ -29,7 +29,7 @@ fn work(session: Session) -> Result<(), Error> {
         .updater(UpdaterSpec::Sgd { rate: 0.01 });
     let weights = session.table::<f32>(spec)?;
     let cars = SPEEDS.into_iter().zip(DISTANCES).skip(session.rank() as usize);
-    let own: Vec<(u8, u8)> = cars.step_by(session.shape().workers as usize).collect();
+    let own: Vec<(u8, u8)> = cars.step_by(session.size().workers as usize).collect();
     for clock in 0..CLOCKS {
         let read = weights.pull_range(0..2)?.wait()?;
         let (mut gradient, mut squared_error) = (vec![0.0; 2], 0.0);

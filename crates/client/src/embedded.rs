@@ -1,7 +1,7 @@
 //! A whole run in one process: coordinator, servers and workers as threads that exchange messages.
 
 use crate::session::token;
-use crate::{Error, Session, Shape};
+use crate::{Error, Session};
 use net::{Exchange, lock};
 use node::{
     CoordinatorSettings, DriverSettings, Leave, NodeError, Recorder, ServerSettings, Wait, Wanted, join,
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use types::NodeId;
+use types::{NodeId, RunSize};
 use update::Updaters;
 use wire::{Pool, Role};
 
@@ -20,11 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const JOIN_LIMIT: Duration = Duration::from_secs(30);
 
 /// The threads behind an embedded run's sessions.
-pub(crate) struct Threads {
+pub(crate) struct EmbeddedThreads {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl Drop for Threads {
+impl Drop for EmbeddedThreads {
     fn drop(&mut self) {
         // The last session has left, so every thread is on its way out.
         for thread in lock(&self.threads).drain(..) {
@@ -34,7 +34,7 @@ impl Drop for Threads {
 }
 
 pub(crate) fn start(
-    shape: Shape,
+    size: RunSize,
     registry: Updaters,
     wait: Wait,
     record: Option<&Path>,
@@ -50,13 +50,13 @@ pub(crate) fn start(
         // Nothing is lost between threads.
         farewell: Duration::ZERO,
         linger: Duration::ZERO,
-        ..CoordinatorSettings::new(shape.into())
+        ..CoordinatorSettings::new(size)
     };
     let recording = recorder()?;
     threads.push(spawn("coordinator".to_owned(), move || {
         report(run_coordinator(transport, waiter, settings, recording));
     })?);
-    for index in 0..shape.servers {
+    for index in 0..size.servers {
         let settings = ServerSettings {
             place: Some(index),
             join_limit: JOIN_LIMIT,
@@ -73,7 +73,7 @@ pub(crate) fn start(
             report(run_server(transport, waiter, settings, recording));
         })?);
     }
-    let joining: Vec<JoinHandle<Result<_, NodeError>>> = (0..shape.workers)
+    let joining: Vec<JoinHandle<Result<_, NodeError>>> = (0..size.workers)
         .map(|index| {
             let (mut transport, mut waiter) = exchange.join(NodeId::Worker((1 << 29) - 1 - index));
             std::thread::spawn(move || {
@@ -90,7 +90,7 @@ pub(crate) fn start(
             })
         })
         .collect();
-    let threads = Arc::new(Threads { threads: Mutex::new(threads) });
+    let threads = Arc::new(EmbeddedThreads { threads: Mutex::new(threads) });
     let mut sessions = Vec::new();
     for thread in joining {
         let (joined, transport, waiter) = match thread.join() {

@@ -1,16 +1,15 @@
 //! What can go wrong, by what the program can do about it.
 
-use crate::Shape;
 use node::NodeError;
-use types::{Placement, SpecError, WorkerId};
+use types::{Placement, RunSize, SpecError, WorkerId};
 use wire::{KeyError, Refusal};
 use worker::TableFailure;
 
 /// Why a call failed. Every message says what, where and what to do; the variants are what a program can decide on.
 ///
 /// ```
-/// # use slackwater::{Error, Refusal, Session, Shape, TableSpec};
-/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # use slackwater::{Error, Refusal, RunSize, Session, TableSpec};
+/// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// # let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
 /// match table.push_range(0..1, vec![f32::NAN])?.wait() {
 ///     Ok(()) => println!("applied"),
@@ -27,9 +26,9 @@ pub enum Error {
     /// The run is over for this node: it could not be joined, or a node was lost. Start again.
     #[error(transparent)]
     Run(#[from] NodeError),
-    /// A run of this shape could hold or do nothing. Change the shape.
+    /// A run of this size could hold or do nothing. Change the size.
     #[error("a run needs a server and a worker at least, not {} servers and {} workers", .0.servers, .0.workers)]
-    Shape(Shape),
+    RunSize(RunSize),
     /// The table's spec does not hold together. Change the spec.
     #[error(transparent)]
     Spec(#[from] SpecError),

@@ -5,10 +5,10 @@
 //! [`TableSpec`], and none of them changes the program.
 //!
 //! ```
-//! use slackwater::{Consistency, Session, Shape, TableSpec};
+//! use slackwater::{Consistency, RunSize, Session, TableSpec};
 //!
-//! let shape = Shape { servers: 2, workers: 1 };
-//! let session = Session::embedded(shape)?.remove(0);
+//! let size = RunSize { servers: 2, workers: 1 };
+//! let session = Session::embedded(size)?.remove(0);
 //! let spec = TableSpec::sparse("weights", 1).consistency(Consistency::slack(3));
 //! let weights = session.table::<f32>(spec)?;
 //!
@@ -24,47 +24,47 @@
 //! # Ok::<(), slackwater::Error>(())
 //! ```
 
-mod active;
+mod active_rows;
+mod addresses;
 mod codecs;
 mod connect;
+mod data_leases;
 mod embedded;
 mod error;
-mod leases;
-mod ledger;
-mod log;
-mod meeting;
 mod serve;
 mod session;
 mod status;
 mod table;
 mod ticket;
+mod time_breakdown;
+mod update_log;
 
-pub use active::Active;
+pub use active_rows::ActiveRows;
 pub use codec::Meter;
 pub use codecs::is_lossy;
 pub use connect::Connect;
 pub use coordinator::Membership;
+pub use data_leases::{DataLease, DataLeases, LeasedInput, NextLease};
 pub use error::Error;
-pub use leases::{Input, Lease, Leases, Offer};
-pub use ledger::Ledger;
-pub use log::Log;
 pub use net::{SameHost, Traffic, free_address};
 pub use node::{
-    CheckpointSettings, Leave, Loss, NodeError, RecordingError, Replayed, ServerReport, Wait, Watch,
+    CheckpointSettings, Leave, NodeError, RecordingError, Replayed, RunFailure, ServerReport, Wait, Watch,
     describe_checkpoint, replay_file,
 };
-pub use serve::{Election, ResumeFrom, Serve};
-pub use session::{Session, Shape};
+pub use serve::{ElectionSettings, ResumeFrom, Serve};
+pub use session::Session;
 pub use shard::{ServerCounts, ShardCounts};
 pub use status::status;
 pub use table::{PushValues, Table, TargetNumber};
-pub use ticket::{After, FromOutcome, Rows, Ticket, Tickets};
+pub use ticket::{FromOutcome, Prerequisite, Rows, Ticket, Tickets};
+pub use time_breakdown::TimeBreakdown;
 pub use types::{
     Bandwidth, BandwidthError, CacheSpec, Clock, Codecs, Combine, Consistency, Initial, Key, Measured, NodeId,
-    NumberType, Placement, Position, Reduce, Setting, Shape as TableShape, Span, SpecError, TableSpec, UpdaterSpec,
+    NumberType, Placement, Position, Reduce, RunSize, Setting, Span, SpecError, TableShape, TableSpec, UpdaterSpec,
     WorkerId,
 };
 pub use update::{Number, UpdateStep, Updater, Updaters};
+pub use update_log::UpdateLog;
 pub use wire::{
     Backing, Bits, FailedClock, KeyError, Keys, MemberStatus, Payload, Refusal, Report, Standing, Status, Timeout,
 };

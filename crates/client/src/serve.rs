@@ -1,26 +1,27 @@
 //! A process that holds shards, and the coordinator if it is told to.
 
-use crate::meeting::{Meeting, Place};
-use crate::session::token;
-use crate::{Connect, Error, Shape};
+use crate::addresses::CoordinatorAddress;
+use crate::session::{check_size, token};
+use crate::{Connect, Error};
 use coordinator::Membership;
 use node::registry::{Candidate, EtcdLocation};
 use node::{
     CheckpointSettings, CoordinatorSettings, Recorder, ServerReport, ServerSettings, Watch, open_resume, run_candidate,
     run_coordinator, run_server,
 };
+use types::RunSize;
 use update::Updaters;
 use wire::Pool;
 
 /// A process that serves a run of several: servers, and the coordinator if it is told to be.
 ///
 /// ```no_run
-/// use slackwater::{Connect, Serve, Shape};
+/// use slackwater::{Connect, RunSize, Serve};
 ///
 /// // Two of the run's three servers, and its coordinator. The third is `Serve::new(Connect::to("head:7000"))` elsewhere.
 /// let mut serve = Serve::new(Connect::to("head:7000"));
 /// serve.threads = 2;
-/// serve.coordinate = Some(Shape { servers: 3, workers: 8 });
+/// serve.coordinate = Some(RunSize { servers: 3, workers: 8 });
 /// for report in serve.run()? {
 ///     println!("{} applied {} parts", report.node, report.counts.shards.parts);
 /// }
@@ -32,12 +33,12 @@ pub struct Serve {
     pub connect: Connect,
     /// Servers in this process, a thread each.
     pub threads: u32,
-    /// Given a shape, the coordinator of such a run is here too, at the meeting place.
-    pub coordinate: Option<Shape>,
+    /// Given a size, the coordinator of such a run is here too, at the meeting place.
+    pub coordinate: Option<RunSize>,
     /// Whether nodes may come and go in the run that is coordinated here, and how many copies there are of what servers hold.
     pub membership: Membership,
     /// Whether the coordinator that is here is one of several, and where they find out which of them leads.
-    pub election: Option<Election>,
+    pub election: Option<ElectionSettings>,
     /// The updaters the servers know.
     pub registry: Updaters,
     /// What each shard remembers of key lists, in bytes.
@@ -53,12 +54,12 @@ pub struct Serve {
 /// The checkpoint that a run goes on from.
 ///
 /// ```
-/// use slackwater::{Connect, Error, ResumeFrom, Serve, Shape};
+/// use slackwater::{Connect, Error, ResumeFrom, RunSize, Serve};
 ///
 /// let meet = slackwater::free_address().expect("a free port");
 /// let resume = ResumeFrom { location: "no/such/folder".into(), job: "clicks".into() };
-/// let shape = Shape { servers: 1, workers: 1 };
-/// let serve = Serve { coordinate: Some(shape), resume: Some(resume), ..Serve::new(Connect::to(&meet.to_string())) };
+/// let size = RunSize { servers: 1, workers: 1 };
+/// let serve = Serve { coordinate: Some(size), resume: Some(resume), ..Serve::new(Connect::to(&meet.to_string())) };
 /// assert!(matches!(serve.run(), Err(Error::Run(_))), "there is none");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,13 +73,13 @@ pub struct ResumeFrom {
 /// How one of several coordinators comes to lead a run: by what etcd says.
 ///
 /// ```
-/// use slackwater::{Connect, Election, Membership, Serve, Shape};
+/// use slackwater::{Connect, ElectionSettings, Membership, RunSize, Serve};
 ///
 /// // A process that is one of two coordinators, and nothing else.
-/// let election = Election { registry: "etcd://10.0.0.1:2379/slackwater/clicks-17".to_owned(), job: "clicks-17".to_owned() };
+/// let election = ElectionSettings { registry: "etcd://10.0.0.1:2379/slackwater/clicks-17".to_owned(), job: "clicks-17".to_owned() };
 /// let serve = Serve {
 ///     threads: 0,
-///     coordinate: Some(Shape { servers: 3, workers: 8 }),
+///     coordinate: Some(RunSize { servers: 3, workers: 8 }),
 ///     membership: Membership::Open { copies: 2, slices: 8 },
 ///     election: Some(election),
 ///     ..Serve::new(Connect::to("a:7000,b:7000"))
@@ -86,7 +87,7 @@ pub struct ResumeFrom {
 /// assert!(serve.election.is_some());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Election {
+pub struct ElectionSettings {
     /// Where the leader's memory is kept: `etcd://host:port,…/path`, with a path for this job alone.
     pub registry: String,
     /// The job. Another job's memory in the same place is refused.
@@ -111,20 +112,20 @@ impl Serve {
         Self { connect, threads, coordinate, membership, election, registry, list_bytes, watch, checkpoints, resume }
     }
 
-    /// Serves until every worker has left, or until it is told to leave (`connect.leave`) and others hold what it held, and blocks for as long. Returns what each server did. Fails if the shape makes no
-    /// sense ([`Error::Shape`]), if an address cannot be used ([`Error::Address`]), if checkpoints cannot be written where they are to be
+    /// Serves until every worker has left, or until it is told to leave (`connect.leave`) and others hold what it held, and blocks for as long. Returns what each server did. Fails if a run of that size is
+    /// impossible ([`Error::RunSize`]), if an address cannot be used ([`Error::Address`]), if checkpoints cannot be written where they are to be
     /// kept or the one to go on from cannot be read, if the run does not begin in time, or if a node is lost ([`Error::Run`], which names
     /// it).
     ///
     /// ```
-    /// use slackwater::{Connect, Serve, Session, Shape};
+    /// use slackwater::{Connect, RunSize, Serve, Session};
     ///
     /// let meet = slackwater::free_address().expect("a free port");
     /// let connect = Connect::to(&meet.to_string());
-    /// let nobody = Serve { coordinate: Some(Shape { servers: 1, workers: 0 }), ..Serve::new(connect.clone()) };
+    /// let nobody = Serve { coordinate: Some(RunSize { servers: 1, workers: 0 }), ..Serve::new(connect.clone()) };
     /// assert!(nobody.run().is_err());
     ///
-    /// let serve = Serve { threads: 2, coordinate: Some(Shape { servers: 2, workers: 1 }), ..Serve::new(connect.clone()) };
+    /// let serve = Serve { threads: 2, coordinate: Some(RunSize { servers: 2, workers: 1 }), ..Serve::new(connect.clone()) };
     /// let server = std::thread::spawn(move || serve.run());
     /// Session::connect(&connect)?.close()?;
     /// assert_eq!(server.join().expect("no panic")?.len(), 2);
@@ -132,29 +133,31 @@ impl Serve {
     /// ```
     pub fn run(self) -> Result<Vec<ServerReport>, Error> {
         let connect = &self.connect;
-        self.coordinate.map(Shape::check).transpose()?;
+        self.coordinate.map(check_size).transpose()?;
         let (checkpoints, resume) = self.open_checkpoints()?;
-        let meeting = if self.coordinate.is_some() { Meeting::hosted(connect)? } else { Meeting::of(connect)? };
-        let coordinator = self.coordinate.map(|shape| {
+        let address = match self.coordinate {
+            Some(_) => CoordinatorAddress::resolve_own(connect)?,
+            None => CoordinatorAddress::resolve(connect)?,
+        };
+        let coordinator = self.coordinate.map(|size| {
             let membership = self.membership;
-            let settings =
-                CoordinatorSettings { membership, checkpoints, resume, ..CoordinatorSettings::new(shape.into()) };
-            self.coordinate_at(&meeting, settings)
+            let settings = CoordinatorSettings { membership, checkpoints, resume, ..CoordinatorSettings::new(size) };
+            self.coordinate_at(&address, settings)
         });
         let coordinator = coordinator.transpose()?;
         let pool = Pool::new();
         let servers: Vec<_> = (0..self.threads)
             .map(|index| {
                 let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
-                let Place { transport, waiter, address } = meeting.open(connect, index, true, &pool)?;
+                let endpoint = address.listen_as_node(connect, index, true, &pool)?;
                 let settings = ServerSettings {
-                    address,
+                    address: endpoint.address,
                     token: token(),
                     place: connect.place.map(|first| first.saturating_add(index)),
                     job: connect.job.clone(),
                     join_limit: connect.join_limit,
                     patience: connect.patience,
-                    of_several: meeting.is_of_several(),
+                    of_several: address.is_of_several(),
                     wait: connect.wait,
                     registry: self.registry.clone(),
                     pool: pool.clone(),
@@ -162,7 +165,7 @@ impl Serve {
                     watch: self.watch.clone(),
                     leave: connect.leave.clone(),
                 };
-                Ok(std::thread::spawn(move || run_server(transport, waiter, settings, recorder)))
+                Ok(std::thread::spawn(move || run_server(endpoint.transport, endpoint.waiter, settings, recorder)))
             })
             .collect::<Result<_, Error>>()?;
         let mut reports = Vec::new();
@@ -198,27 +201,31 @@ impl Serve {
 type CoordinatorThread = std::thread::JoinHandle<Result<(), node::NodeError>>;
 
 impl Serve {
-    fn coordinate_at(&self, meeting: &Meeting, settings: CoordinatorSettings) -> Result<CoordinatorThread, Error> {
+    fn coordinate_at(
+        &self,
+        address: &CoordinatorAddress,
+        settings: CoordinatorSettings,
+    ) -> Result<CoordinatorThread, Error> {
         let Connect { join_limit, patience, .. } = self.connect;
         let leave = self.connect.leave.clone();
         let job = self.election.as_ref().map_or_else(|| self.connect.job.clone(), |election| election.job.clone());
         let settings = CoordinatorSettings { join_limit, patience, job, leave, ..settings };
-        let Some(Election { registry, job }) = &self.election else {
-            if meeting.is_of_several() {
+        let Some(ElectionSettings { registry, job }) = &self.election else {
+            if address.is_of_several() {
                 let reason =
                     "several coordinators need a registry that says which of them leads (--registry, Serve::election)";
                 return Err(Error::Address { address: self.connect.meet.clone(), reason: reason.to_owned() });
             }
             let recorder = self.connect.record.as_ref().map(Recorder::in_folder).transpose()?;
-            let (transport, waiter, _) = meeting.host(self.connect.same_host)?;
+            let (transport, waiter, _) = address.listen_as_coordinator(self.connect.same_host)?;
             return Ok(std::thread::spawn(move || run_coordinator(transport, waiter, settings, recorder)));
         };
         let location: EtcdLocation = registry.parse().map_err(|error: node::registry::EtcdLocationError| {
             Error::Address { address: registry.clone(), reason: error.to_string() }
         })?;
-        let (transport, waiter, place) = meeting.host(self.connect.same_host)?;
+        let (transport, waiter, own) = address.listen_as_coordinator(self.connect.same_host)?;
         // Whoever leads is taken to be gone after twice as long as any other node: its successor has to be found, too.
-        let candidate = Candidate { lease: self.connect.patience * 2, ..Candidate::new(job.clone(), place) };
+        let candidate = Candidate { lease: self.connect.patience * 2, ..Candidate::new(job.clone(), own) };
         let stands = Box::new(location.stand(candidate));
         Ok(std::thread::spawn(move || run_candidate(transport, waiter, settings, stands)))
     }

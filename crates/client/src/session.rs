@@ -1,20 +1,19 @@
 //! A worker's place in a run: who it is, its tables, its clock, and how it leaves.
 
 mod open;
-mod shared;
+mod state;
 
-use crate::log::Logs;
 use crate::table::{Table, TargetNumber};
-use crate::{CodecUse, Error, Ledger, Loss, embedded};
+use crate::update_log::UpdateLogs;
+use crate::{CodecUse, Error, RunFailure, TimeBreakdown, embedded};
 use net::{Traffic, lock};
-pub use open::Shape;
-pub(crate) use open::token;
-pub(crate) use shared::Shared;
-use shared::TableLogs;
+pub(crate) use open::{check_size, token};
+pub(crate) use state::SessionState;
+use state::TableLogs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use types::{Bandwidth, Clock, NodeId, TableSpec};
+use types::{Bandwidth, Clock, NodeId, RunSize, TableSpec};
 use worker::WorkerCounts;
 
 /// A worker's place in a run. Threads of a program may share it.
@@ -23,9 +22,9 @@ use worker::WorkerCounts;
 /// so that the others notice and end.
 ///
 /// ```
-/// use slackwater::{Session, Shape, TableSpec};
+/// use slackwater::{RunSize, Session, TableSpec};
 ///
-/// let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("weights", 3, 1))?;
 /// for _ in 0..10 {
 ///     let weights = table.pull_range(0..3)?.wait()?;     // as fresh as the table asks
@@ -38,9 +37,9 @@ use worker::WorkerCounts;
 /// # Ok::<(), slackwater::Error>(())
 /// ```
 pub struct Session {
-    shared: Arc<Shared>,
+    shared: Arc<SessionState>,
     /// Threads of an embedded run, ended with its last session.
-    _embedded: Option<Arc<embedded::Threads>>,
+    _embedded: Option<Arc<embedded::EmbeddedThreads>>,
     closed: bool,
 }
 
@@ -48,8 +47,8 @@ impl Session {
     /// This worker's rank: 0 to n − 1 for those of the beginning, and then on. Another worker of the run never has the same.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// assert_eq!(session.rank(), 0);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -62,43 +61,44 @@ impl Session {
     /// How many servers and workers the run had when this session began. In an open run some may have come or gone since.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
-    /// assert_eq!(session.shape(), Shape { servers: 1, workers: 1 });
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
+    /// assert_eq!(session.size(), RunSize { servers: 1, workers: 1 });
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn shape(&self) -> Shape {
-        self.shared.shape
+    pub fn size(&self) -> RunSize {
+        self.shared.size
     }
 
-    /// Whether the run was under way when this worker came. A program that splits its work by rank, or meets the others at barriers, may not be
-    /// made for that.
+    /// Whether this worker joined while the run was under way. A program that splits its work by rank, or waits for the
+    /// others at barriers, may not be made for that.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
-    /// assert!(!session.came_later());
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
+    /// assert!(!session.joined_late());
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn came_later(&self) -> bool {
-        self.shared.came_later
+    pub fn joined_late(&self) -> bool {
+        self.shared.joined_late
     }
 
-    /// Whether this worker was told to leave in good order ([`Connect::leave`](crate::Connect::leave), SIGTERM or SIGUSR1 where the program is run by
-    /// `slackwater worker`). A program asks after each minibatch, or lease, and then finishes nothing but what it is at and
-    /// [closes](Self::close) its session: nobody waits for it from then on. Calls that wait for others fail after a few seconds
-    /// ([`NodeError::Leaving`](crate::NodeError::Leaving)). Where the run ends with any of its nodes, every call fails
-    /// instead, and everybody is told why. Does not block.
+    /// Whether this worker is draining: it was told to leave in good order
+    /// ([`Connect::leave`](crate::Connect::leave), SIGTERM or SIGUSR1 where the program is run by
+    /// `slackwater worker`). A program asks after each minibatch, or lease. If so, it finishes what it is at and
+    /// [closes](Self::close) its session: nobody waits for it from then on. Calls that wait for others fail after a
+    /// few seconds ([`NodeError::Leaving`](crate::NodeError::Leaving)). Where the run ends with any of its nodes, every
+    /// call fails instead, and everybody is told why. Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// for _minibatch in 0..3 {
-    ///     if session.should_leave() {
+    ///     if session.is_draining() {
     ///         break;
     ///     }
     ///     session.clock()?;
@@ -108,34 +108,34 @@ impl Session {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn should_leave(&self) -> bool {
+    pub fn is_draining(&self) -> bool {
         self.shared.driver.is_leaving()
     }
 
-    /// Why the run is over for this worker, if it is though nobody has closed the session, and whether a call has failed with that. A program
-    /// that was told may begin another run, and need not close this session. Does not block.
+    /// Why the run has failed for this worker, if it has, and whether a call has reported that. A program that was told
+    /// may begin another run, and need not close this session. Does not block.
     ///
     /// ```
-    /// use slackwater::{Session, Shape};
+    /// use slackwater::{RunSize, Session};
     ///
-    /// let mut sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
-    /// assert_eq!(sessions[0].loss(), None);
+    /// let mut sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
+    /// assert_eq!(sessions[0].failure(), None);
     /// sessions.remove(1).abandon("its data is missing");
     /// let error = sessions[0].barrier().expect_err("nobody else will come to it");
-    /// let loss = sessions[0].loss().expect("that ends the run");
-    /// assert_eq!((loss.error.to_string(), loss.was_told), (error.to_string(), true));
+    /// let failure = sessions[0].failure().expect("that ends the run");
+    /// assert_eq!((failure.error.to_string(), failure.was_reported), (error.to_string(), true));
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn loss(&self) -> Option<Loss> {
-        self.shared.driver.loss()
+    pub fn failure(&self) -> Option<RunFailure> {
+        self.shared.driver.failure()
     }
 
     /// Whether nodes may come and go in this run while it lasts ([`Membership::Open`](crate::Membership)).
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// assert!(!session.is_open());
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
@@ -148,8 +148,8 @@ impl Session {
     /// The ranks of the workers that take part, by the plan that this one goes by: others may go by the next one already. Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let sessions = Session::embedded(Shape { servers: 1, workers: 3 })?;
+    /// # use slackwater::{RunSize, Session};
+    /// # let sessions = Session::embedded(RunSize { servers: 1, workers: 3 })?;
     /// assert_eq!(sessions[2].live_ranks(), [0, 1, 2]);
     /// # for session in sessions { session.close()?; }
     /// # Ok::<(), slackwater::Error>(())
@@ -162,8 +162,8 @@ impl Session {
     /// Every node of the run but the coordinator, and where it listens; addresses are empty in one process.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let nodes: Vec<String> = session.members().map(|(node, _)| node.to_string()).collect();
     /// assert_eq!(nodes, ["server 0", "worker 0"]);
     /// # session.close()?;
@@ -177,8 +177,8 @@ impl Session {
     /// others are.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// session.clock()?;
     /// session.clock()?;
     /// assert_eq!(session.now().0, 2);
@@ -190,31 +190,31 @@ impl Session {
         self.shared.driver.call(|worker| worker.clock())
     }
 
-    /// How often this was called before on this session. Workers that call it at the same points of the same program get the
-    /// same numbers, with which they can name tables that nobody has used before. Never blocks.
+    /// A number that this session has not returned before: 0, 1, 2 and so on. Workers that call it at the same points of
+    /// the same program get the same numbers, with which they can name tables that nobody has used before. Never blocks.
     ///
     /// ```
-    /// use slackwater::{Session, Shape, TableSpec};
+    /// use slackwater::{RunSize, Session, TableSpec};
     ///
-    /// let sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// let sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// let specs: Vec<TableSpec> =
-    ///     sessions.iter().map(|session| TableSpec::dense(&format!("votes {}", session.turn()), 1, 1)).collect();
+    ///     sessions.iter().map(|session| TableSpec::dense(&format!("votes {}", session.unique_number()), 1, 1)).collect();
     /// assert_eq!(specs[0], specs[1]);
-    /// assert_eq!(sessions[0].turn(), 1);
+    /// assert_eq!(sessions[0].unique_number(), 1);
     /// # for session in sessions { session.close()?; }
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn turn(&self) -> u64 {
-        self.shared.turns.fetch_add(1, Ordering::Relaxed)
+    pub fn unique_number(&self) -> u64 {
+        self.shared.unique_numbers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// What the codecs of this worker's tables have cost and gained so far, of those tables that have any; see [`CodecUse`].
     /// Does not block.
     ///
     /// ```
-    /// # use slackwater::{Codecs, Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Codecs, RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let layer = session.table::<f32>(TableSpec::dense("layer", 100, 64).codecs(Codecs::up(["bf16"])))?;
     /// layer.push_range(0..100, vec![0.5; 6400])?.wait()?;
     /// assert_eq!(session.codecs()[0].upward.ratio(), Some(2.0));
@@ -231,14 +231,14 @@ impl Session {
     /// must hold the worker's own pushes sends them at once, and what follows pays for it.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
-    /// session.limit("100mbit".parse().ok());
-    /// session.limit(None);
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
+    /// session.limit_bandwidth("100mbit".parse().ok());
+    /// session.limit_bandwidth(None);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn limit(&self, bandwidth: Option<Bandwidth>) {
+    pub fn limit_bandwidth(&self, bandwidth: Option<Bandwidth>) {
         self.shared.driver.call(|worker| worker.limit(bandwidth));
     }
 
@@ -247,8 +247,8 @@ impl Session {
     /// number type ([`Error::Table`]), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let spec = TableSpec::dense("weights", 10, 2);
     /// let table = session.table::<f32>(spec.clone())?;
     /// assert_eq!(table.spec().name, "weights");
@@ -272,9 +272,9 @@ impl Session {
         let id = made.map_err(|problem| Error::Table { problem })?;
         let spec = Arc::new(spec);
         let mut all = lock(&self.shared.logs);
-        let known = all.get(&id).and_then(|known| known.logs.clone().downcast::<Logs<T>>().ok());
+        let known = all.get(&id).and_then(|known| known.logs.clone().downcast::<UpdateLogs<T>>().ok());
         let logs = known.unwrap_or_else(|| {
-            let logs = Arc::new(Logs::<T>::new());
+            let logs = Arc::new(UpdateLogs::<T>::new());
             let weak = Arc::downgrade(&self.shared);
             let (kept, spec) = (logs.clone(), spec.clone());
             let absorb = move || match weak.upgrade() {
@@ -298,8 +298,8 @@ impl Session {
     /// counts the others; the clock has ended all the same), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// drop(table.push_range(0..1, vec![f32::NAN])?);
     /// table.push_range(0..1, vec![1.0])?.wait()?;
@@ -322,9 +322,9 @@ impl Session {
     /// missing, and again while it lasts. Fails if the run is lost.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
+    /// # use slackwater::{RunSize, Session};
     /// std::thread::scope(|scope| {
-    ///     for session in Session::embedded(Shape { servers: 1, workers: 3 })? {
+    ///     for session in Session::embedded(RunSize { servers: 1, workers: 3 })? {
     ///         scope.spawn(move || session.barrier().and_then(|()| session.close()));
     ///     }
     ///     Ok::<(), slackwater::Error>(())
@@ -335,7 +335,7 @@ impl Session {
         let begin = Instant::now();
         let number = self.shared.driver.call(|worker| worker.barrier());
         self.shared.driver.wait_until(|worker| worker.barrier_passed(number).then_some(()))?;
-        lock(&self.shared.ledger).barrier += begin.elapsed();
+        lock(&self.shared.times).barrier += begin.elapsed();
         Ok(())
     }
 
@@ -343,8 +343,8 @@ impl Session {
     /// For those that must not keep others waiting meanwhile, by clocks that they do not end.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// # use slackwater::{RunSize, Session};
+    /// # let sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// let barrier = sessions[0].stand_at_barrier();
     /// assert!(!sessions[0].is_past_barrier(barrier));
     /// sessions[1].barrier()?;                             // the other comes
@@ -367,18 +367,18 @@ impl Session {
     /// Where this worker's time went so far. Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// session.barrier()?;
-    /// let ledger = session.ledger();
-    /// assert!(ledger.barrier <= ledger.total);
-    /// assert!(ledger.slowest().is_none());       // nobody else is here to be waited for
+    /// let times = session.time_breakdown();
+    /// assert!(times.barrier <= times.total);
+    /// assert!(times.slowest().is_none());       // nobody else is here to be waited for
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn ledger(&self) -> Ledger {
-        self.shared.ledger()
+    pub fn time_breakdown(&self) -> TimeBreakdown {
+        self.shared.time_breakdown()
     }
 
     /// Has calls that block ask `interrupt` now and then whether they should go on waiting: those that have waited for a twentieth of a
@@ -387,9 +387,9 @@ impl Session {
     /// ignored. Does not block.
     ///
     /// ```
-    /// use slackwater::{Error, NodeError, Session, Shape};
+    /// use slackwater::{Error, NodeError, RunSize, Session};
     ///
-    /// let sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// let sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// sessions[0].interrupt_by(|| true);
     /// let error = sessions[0].barrier().expect_err("the other does not come to it");
     /// assert!(matches!(error, Error::Run(NodeError::Interrupted)));
@@ -399,15 +399,15 @@ impl Session {
         self.shared.driver.interrupt_by(interrupt);
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<SessionState> {
         &self.shared
     }
 
     /// What this worker's machine has done so far. Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// table.push_range(0..1, vec![1.0])?.wait()?;
     /// table.pull_range(0..1)?.wait()?;
@@ -423,8 +423,8 @@ impl Session {
     /// Bytes of pushes that are not acknowledged yet. Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// table.push_range(0..1, vec![1.0])?.wait()?;
     /// assert_eq!(session.unacknowledged_bytes(), 0);
@@ -439,8 +439,8 @@ impl Session {
     /// What this worker has sent and received so far; in one process, about what it would have been over TCP. Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1000, 1))?;
     /// table.push_range(0..1000, vec![1.0; 1000])?.wait()?;
     /// assert!(session.traffic().bytes_out > 4 * 1000);
@@ -456,9 +456,9 @@ impl Session {
     /// [`close`](Self::close) or by dropping its session is taken for one that has finished. Does not block.
     ///
     /// ```
-    /// use slackwater::{Session, Shape};
+    /// use slackwater::{RunSize, Session};
     ///
-    /// let mut sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// let mut sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// sessions.remove(1).abandon("its data is missing");
     /// let error = sessions[0].barrier().expect_err("nobody else will come to it");
     /// assert!(error.to_string().contains("lost worker 1: it could not go on: its data is missing"), "{error}");
@@ -474,8 +474,8 @@ impl Session {
     /// fail from then on.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// session.close()?;
     /// assert!(table.push_range(0..1, vec![1.0]).is_err());

@@ -1,6 +1,6 @@
 //! How a run stands, for somebody who takes no part in it.
 
-use crate::meeting::{Meeting, Place};
+use crate::addresses::{CoordinatorAddress, Endpoint};
 use crate::session::token;
 use crate::{Connect, Error};
 use net::{Event, Transport, Waiter};
@@ -16,11 +16,11 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// ([`Error::Address`]) or nobody answers there ([`Error::Run`]).
 ///
 /// ```
-/// use slackwater::{Connect, Serve, Session, Shape, status};
+/// use slackwater::{Connect, RunSize, Serve, Session, status};
 ///
 /// let meet = slackwater::free_address().expect("a free port");
 /// let connect = Connect::to(&meet.to_string());
-/// let serve = Serve { coordinate: Some(Shape { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
+/// let serve = Serve { coordinate: Some(RunSize { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
 /// let server = std::thread::spawn(move || serve.run());
 /// let session = Session::connect(&connect)?;
 /// let status = status(&connect)?;
@@ -30,8 +30,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// # Ok::<(), slackwater::Error>(())
 /// ```
 pub fn status(connect: &Connect) -> Result<Status, Error> {
-    let meeting = Meeting::of(connect)?;
-    let Place { mut transport, mut waiter, .. } = meeting.open(connect, 0, false, &Pool::new())?;
+    let coordinator = CoordinatorAddress::resolve(connect)?;
+    let Endpoint { mut transport, mut waiter, .. } = coordinator.listen_as_node(connect, 0, false, &Pool::new())?;
     // A name that the coordinator gives nobody.
     let name = NodeId::Worker((token() as u32 & 0x0FFF_FFFF) | 0x1000_0000);
     transport.rename(name);

@@ -5,14 +5,16 @@ mod pull;
 mod push;
 mod values;
 
-use crate::log::Logs;
-use crate::session::Shared;
-use crate::ticket::{Ticket, Tickets};
-use crate::{Error, Log};
+use crate::session::SessionState;
+use crate::ticket::{FromOutcome, Ticket, Tickets};
+use crate::update_log::UpdateLogs;
+use crate::{Error, UpdateLog};
+use node::Calls;
 use std::sync::Arc;
 use types::{Setting, TableId, TableSpec, UpdaterSpec};
 pub use values::{PushValues, TargetNumber};
 use wire::Keys;
+use worker::{TableFailure, TicketId, Values};
 
 /// A table of the run, for one worker. Cloning it is cheap; threads may share it. Made by [`crate::Session::table`].
 ///
@@ -20,8 +22,8 @@ use wire::Keys;
 /// sent) or if the run is over ([`Error::Run`]); what a shard refuses fails the ticket.
 ///
 /// ```
-/// # use slackwater::{Session, Shape, TableSpec};
-/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # use slackwater::{RunSize, Session, TableSpec};
+/// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::sparse("t", 2))?;
 /// let keys = table.keys(&[3, 8]);
 /// let push = table.push(&keys, vec![1.0; 4])?;           // a row of two for each key; under way
@@ -33,18 +35,18 @@ use wire::Keys;
 /// ```
 #[derive(Clone)]
 pub struct Table<T: TargetNumber> {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SessionState>,
     pub(crate) id: TableId,
     pub(crate) spec: Arc<TableSpec>,
-    pub(crate) logs: Arc<Logs<T>>,
+    pub(crate) logs: Arc<UpdateLogs<T>>,
 }
 
 impl<T: TargetNumber> Table<T> {
     /// The spec it was made with.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 8))?;
     /// assert_eq!((table.spec().name.as_str(), table.spec().width), ("t", 8));
     /// # session.close()?;
@@ -60,8 +62,8 @@ impl<T: TargetNumber> Table<T> {
     /// table does not have are refused when they are pushed or pulled.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
     /// let keys = table.keys(&[9, 4, 9]);
     /// assert_eq!(keys.len(), 2);                             // each once, in the table's own order
@@ -80,8 +82,8 @@ impl<T: TargetNumber> Table<T> {
     /// Fails naming the first that is not ([`Error::Keys`]). Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 10, 1))?;
     /// assert!(table.keys_in_order(&[1, 4, 9]).is_ok());
     /// let error = table.keys_in_order(&[1, 9, 4]).err().expect("4 is not after 9");
@@ -98,8 +100,8 @@ impl<T: TargetNumber> Table<T> {
     /// is negative or not finite, or the updater has none ([`Error::Table`]).
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, UpdaterSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1).updater(UpdaterSpec::Sgd { rate: 0.5 }))?;
     /// table.push_range(0..1, vec![1.0])?.wait()?;           // w = −0.5
     /// session.clock()?;
@@ -121,15 +123,14 @@ impl<T: TargetNumber> Table<T> {
             return Err(Error::Table { problem });
         }
         let setting = Setting::Rate(rate);
-        let number = self.shared.push(|worker| worker.tune(self.id, setting))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        self.begin(|worker| worker.tune(self.id, setting))
     }
 
-    /// A log for the calling thread, for many small updates; see [`Log::add`]. Does not block.
+    /// A log for the calling thread, for many small updates; see [`UpdateLog::add`]. Does not block.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let counts = session.table::<i64>(TableSpec::dense("counts", 4, 1).number(slackwater::NumberType::I64))?;
     /// let hot = counts.keys(&[2]);
     /// std::thread::scope(|scope| {
@@ -143,9 +144,32 @@ impl<T: TargetNumber> Table<T> {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn log(&self) -> Log<T> {
+    pub fn log(&self) -> UpdateLog<T> {
         let table = self.clone();
         self.logs.open(&self.spec, Box::new(move || table.absorb_logs()))
+    }
+
+    /// Has the worker begin a push or pull of this table, and returns its ticket. Blocks first while too much is under
+    /// way.
+    pub(crate) fn begin<R: FromOutcome>(
+        &self,
+        call: impl FnOnce(&mut Calls<'_>) -> Result<TicketId, TableFailure>,
+    ) -> Result<Ticket<R>, Error> {
+        Ok(self.ticket(self.shared.call_with_room(call)??))
+    }
+
+    /// The ticket of a push or pull that has begun.
+    fn ticket<R: FromOutcome>(&self, id: TicketId) -> Ticket<R> {
+        Ticket::new(self.shared.clone(), id, self.spec.shape.placement())
+    }
+
+    /// Values as the worker takes them: owned memory as it is, borrowed memory copied.
+    fn owned(&self, values: PushValues<'_, T>) -> Values {
+        let bytes = match values {
+            PushValues::Owned(payload) => payload,
+            PushValues::Borrowed(values) => self.shared.pool.copy(values),
+        };
+        Values { number: T::TYPE, bytes }
     }
 
     /// Sends what the logs of this table hold.

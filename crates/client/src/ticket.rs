@@ -1,21 +1,21 @@
 //! Tickets: what a push or pull returns at once.
 
 use crate::Error;
-use crate::session::Shared;
+use crate::session::SessionState;
 use crate::table::TargetNumber;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
 use types::{Clock, Placement, WorkerId};
 use wire::FailedClock;
-use worker::{Outcome, ReadRows, Ticket as TicketNumber};
+use worker::{Outcome, ReadRows, TicketId};
 
 /// A push or pull under way. [`Ticket::wait`] blocks for it; dropping it does not, and a failure then shows at the next
 /// [`crate::Session::clock`].
 ///
 /// ```
-/// # use slackwater::{Session, Shape, TableSpec};
-/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # use slackwater::{RunSize, Session, TableSpec};
+/// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
 /// let push = table.push_range(0..1, vec![1.0])?;    // under way
 /// let pull = table.pull_range(0..1)?;               // under way, too
@@ -26,8 +26,8 @@ use worker::{Outcome, ReadRows, Ticket as TicketNumber};
 /// ```
 #[must_use = "a ticket that is dropped is not waited for"]
 pub struct Ticket<R: FromOutcome> {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) number: TicketNumber,
+    pub(crate) shared: Arc<SessionState>,
+    pub(crate) id: TicketId,
     pub(crate) placement: Placement,
     /// Cleared once the outcome has been taken.
     open: bool,
@@ -43,8 +43,8 @@ pub struct Ticket<R: FromOutcome> {
 /// fn all<R: FromOutcome>(tickets: Vec<Ticket<R>>) -> Result<Vec<R>, Error> {
 ///     tickets.into_iter().map(Ticket::wait).collect()
 /// }
-/// # use slackwater::{Session, Shape, TableSpec};
-/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # use slackwater::{RunSize, Session, TableSpec};
+/// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
 /// all(vec![table.push_range(0..1, vec![1.0])?, table.push_range(0..1, vec![1.0])?])?;
 /// assert_eq!(all(vec![table.pull_range(0..1)?])?[0].values(), [2.0]);
@@ -67,17 +67,17 @@ impl FromOutcome for () {
 }
 
 impl<R: FromOutcome> Ticket<R> {
-    pub(crate) fn new(shared: Arc<Shared>, number: TicketNumber, placement: Placement) -> Self {
-        Self { shared, number, placement, open: true, result: PhantomData }
+    pub(crate) fn new(shared: Arc<SessionState>, id: TicketId, placement: Placement) -> Self {
+        Self { shared, id, placement, open: true, result: PhantomData }
     }
 
     /// Blocks until it is done: for a push, until every part has been applied or is held for its clock; for a pull, until
     /// the rows are there. A wait of a few seconds for slower workers is in the log, with their names, and all of it is in
-    /// [`crate::Session::ledger`]. Fails if a shard refused a part ([`Error::Refused`]), or if the run is lost ([`Error::Run`]).
+    /// [`crate::Session::time_breakdown`]. Fails if a shard refused a part ([`Error::Refused`]), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
-    /// # use slackwater::{Error, Refusal, Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Error, Refusal, RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
     /// assert!(table.push_range(0..2, vec![1.0, 2.0])?.wait().is_ok());
     /// let error = table.push_range(0..2, vec![1.0, f32::NAN])?.wait().expect_err("one is not finite");
@@ -87,8 +87,8 @@ impl<R: FromOutcome> Ticket<R> {
     /// ```
     pub fn wait(mut self) -> Result<R, Error> {
         let begin = Instant::now();
-        let number = self.number;
-        let outcome = self.shared.driver.wait_until(|worker| worker.take(number))?;
+        let id = self.id;
+        let outcome = self.shared.driver.wait_until(|worker| worker.take(id))?;
         self.open = false;
         let result = match outcome {
             Ok(outcome) => R::from_outcome(outcome, self.placement),
@@ -101,8 +101,8 @@ impl<R: FromOutcome> Ticket<R> {
     /// Whether it is done, well or not, without blocking: a wait would then return at once.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// let push = table.push_range(0..1, vec![1.0])?;
     /// while !push.is_done() {
@@ -114,15 +114,15 @@ impl<R: FromOutcome> Ticket<R> {
     /// ```
     #[must_use]
     pub fn is_done(&self) -> bool {
-        let number = self.number;
-        self.shared.driver.call(|worker| worker.is_finished(number))
+        let id = self.id;
+        self.shared.driver.call(|worker| worker.is_finished(id))
     }
 }
 
 impl<R: FromOutcome> Drop for Ticket<R> {
     fn drop(&mut self) {
         if self.open {
-            self.shared.driver.call(|worker| worker.detach(self.number));
+            self.shared.driver.call(|worker| worker.detach(self.id));
         }
     }
 }
@@ -130,13 +130,13 @@ impl<R: FromOutcome> Drop for Ticket<R> {
 /// Anything that a later push or pull can run after: a [`Ticket`], whatever it brings. A program never needs to implement it.
 ///
 /// ```
-/// use slackwater::{After, Tickets};
+/// use slackwater::{Prerequisite, Tickets};
 ///
-/// fn both(first: &impl After, second: &impl After) -> Tickets {
+/// fn both(first: &impl Prerequisite, second: &impl Prerequisite) -> Tickets {
 ///     Tickets::none().and(first).and(second)
 /// }
-/// # use slackwater::{Session, Shape, TableSpec};
-/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # use slackwater::{RunSize, Session, TableSpec};
+/// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
 /// let (push, pull) = (table.push_range(0..1, vec![1.0])?, table.pull_range(0..1)?);
 /// table.push_after(&table.keys(&[0]), vec![1.0], 1, &both(&push, &pull))?.wait()?;
@@ -144,22 +144,22 @@ impl<R: FromOutcome> Drop for Ticket<R> {
 /// # session.close()?;
 /// # Ok::<(), slackwater::Error>(())
 /// ```
-pub trait After {
+pub trait Prerequisite {
     #[doc(hidden)]
-    fn number(&self) -> TicketNumber;
+    fn id(&self) -> TicketId;
 }
 
-impl<R: FromOutcome> After for Ticket<R> {
-    fn number(&self) -> TicketNumber {
-        self.number
+impl<R: FromOutcome> Prerequisite for Ticket<R> {
+    fn id(&self) -> TicketId {
+        self.id
     }
 }
 
 /// Tickets to run after, of any kind, done or not; a ticket that fails is done. What runs after them is sent when the last is.
 ///
 /// ```
-/// # use slackwater::{Session, Shape, TableSpec, Tickets};
-/// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+/// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+/// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
 /// let (push, pull) = (table.push_range(0..1, vec![1.0])?, table.pull_range(1..2)?);
 /// let after = Tickets::none().and(&push).and(&pull);
@@ -170,14 +170,14 @@ impl<R: FromOutcome> After for Ticket<R> {
 /// # Ok::<(), slackwater::Error>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct Tickets(pub(crate) Vec<TicketNumber>);
+pub struct Tickets(pub(crate) Vec<TicketId>);
 
 impl Tickets {
     /// None: run at once.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// table.push_after(&table.keys(&[0]), vec![1.0], 32, &Tickets::none())?.wait()?;   // from 32 examples, at once
     /// # session.close()?;
@@ -191,8 +191,8 @@ impl Tickets {
     /// And after this one too. The ticket stays the caller's, to be waited for.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// let push = table.push_range(0..1, vec![1.0])?;
     /// let rows = table.pull_into(&table.keys(&[0]), vec![0.0], &Tickets::none().and(&push))?.wait()?;
@@ -201,8 +201,8 @@ impl Tickets {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn and(mut self, ticket: &impl After) -> Self {
-        self.0.push(ticket.number());
+    pub fn and(mut self, ticket: &impl Prerequisite) -> Self {
+        self.0.push(ticket.id());
         self
     }
 }
@@ -210,8 +210,8 @@ impl Tickets {
 /// Rows that a pull brought, and what they reflect. Nothing here blocks.
 ///
 /// ```
-/// # use slackwater::{Session, Shape, TableSpec};
-/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # use slackwater::{RunSize, Session, TableSpec};
+/// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::sparse("t", 2).ordered())?;
 /// table.push(&table.keys(&[3, 8]), vec![1.0, 2.0, 3.0, 4.0])?.wait()?;
 /// session.clock()?;
@@ -243,8 +243,8 @@ impl<T> Rows<T> {
     /// Row after row, in the order of the keys.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
     /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;
     /// assert_eq!(table.pull_range(0..2)?.wait()?.values(), [1.0, 2.0]);
@@ -259,8 +259,8 @@ impl<T> Rows<T> {
     /// The memory itself, to be used again as the target of the next pull: see [`crate::Table::pull_into`].
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
     /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;
     /// let values: Vec<f32> = table.pull_range(0..2)?.wait()?.into_values();
@@ -276,8 +276,8 @@ impl<T> Rows<T> {
     /// For a range of a sparse table, for a whole one, and for rows as they are kept: the ids of the rows. Empty for other pulls, whose keys the caller has.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1).ordered())?;
     /// table.push(&table.keys(&[3, 8]), vec![1.0, 2.0])?.wait()?;
     /// assert_eq!(table.pull_range(0..5)?.wait()?.ids(), [3]);
@@ -293,8 +293,8 @@ impl<T> Rows<T> {
     /// Every update of clocks below this one is in.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
     /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;
     /// assert_eq!(table.pull_range(0..2)?.wait()?.clock().0, 0);
@@ -311,9 +311,9 @@ impl<T> Rows<T> {
     /// How many clocks the reader was ahead of what it read.
     ///
     /// ```
-    /// use slackwater::{Consistency, Session, Shape, TableSpec};
+    /// use slackwater::{Consistency, RunSize, Session, TableSpec};
     ///
-    /// let sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// let sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// let spec = TableSpec::dense("t", 1, 1).consistency(Consistency::slack(1));
     /// let table = sessions[0].table::<f32>(spec)?;
     /// sessions[0].clock()?;                                  // worker 1 is still in clock 0
@@ -329,9 +329,9 @@ impl<T> Rows<T> {
     /// The worker whose clock let this read go, if it was held back by the bound.
     ///
     /// ```
-    /// use slackwater::{Session, Shape, TableSpec, WorkerId};
+    /// use slackwater::{RunSize, Session, TableSpec, WorkerId};
     ///
-    /// let mut sessions = Session::embedded(Shape { servers: 1, workers: 2 })?;
+    /// let mut sessions = Session::embedded(RunSize { servers: 1, workers: 2 })?;
     /// let (slow, fast) = (sessions.remove(1), sessions.remove(0));
     /// let table = fast.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// fast.clock()?;
@@ -350,9 +350,9 @@ impl<T> Rows<T> {
     /// Clocks in view that were failed for all workers alike, because somebody's contribution was refused.
     ///
     /// ```
-    /// use slackwater::{Combine, Reduce, Session, Shape, TableSpec};
+    /// use slackwater::{Combine, Reduce, RunSize, Session, TableSpec};
     ///
-    /// let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1).combine(Combine::Clock(Reduce::Sum)))?;
     /// assert!(table.push_range(0..1, vec![f32::NAN])?.wait().is_err());
     /// session.clock()?;
@@ -369,8 +369,8 @@ impl<T> Rows<T> {
     /// How many of the rows came from this worker's cache.
     ///
     /// ```
-    /// # use slackwater::{Consistency, Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Consistency, RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1).consistency(Consistency::slack(1)).cached(2))?;
     /// assert_eq!(table.pull_range(0..2)?.wait()?.cached_rows(), 0);
     /// assert_eq!(table.pull_range(0..2)?.wait()?.cached_rows(), 2);

@@ -1,7 +1,7 @@
 //! Codecs through real sessions: in one process, over TCP and through shared memory.
 
 use slackwater::{
-    Codecs, Combine, Connect, Consistency, Reduce, SameHost, Serve, Session, Shape, TableSpec, UpdaterSpec,
+    Codecs, Combine, Connect, Consistency, Reduce, RunSize, SameHost, Serve, Session, TableSpec, UpdaterSpec,
 };
 use std::thread::spawn;
 
@@ -9,7 +9,7 @@ use std::thread::spawn;
 fn pair(same_host: SameHost) -> (Session, std::thread::JoinHandle<()>) {
     let meet = slackwater::free_address().expect("a free port");
     let connect = Connect { same_host, ..Connect::to(&meet.to_string()) };
-    let coordinate = Some(Shape { servers: 1, workers: 1 });
+    let coordinate = Some(RunSize { servers: 1, workers: 1 });
     let served = connect.clone();
     let server = spawn(move || {
         Serve { coordinate, ..Serve::new(served) }.run().expect("a good end");
@@ -98,7 +98,7 @@ fn one_bit_both_ways_moves_a_thirtieth() {
 /// Tables that cannot do what their codecs ask are refused with what to do about it.
 #[test]
 fn codecs_that_do_not_fit_are_refused_in_words() {
-    let session = Session::embedded(Shape { servers: 1, workers: 1 }).expect("a session").remove(0);
+    let session = Session::embedded(RunSize { servers: 1, workers: 1 }).expect("a session").remove(0);
     let plain = TableSpec::dense("t", 4, 4);
     for (spec, words) in [
         (plain.clone().codecs(Codecs::up(["bf32"])), "there is no codec 'bf32'"),
@@ -125,7 +125,7 @@ fn bandwidth_is_honoured() {
     let (session, server) = pair(SameHost::Tcp);
     let table = session.table::<f32>(layer(Codecs::default())).expect("a table");
     let rate = 4_000_000;
-    session.limit(Some(slackwater::Bandwidth::from_bytes_per_second(rate)));
+    session.limit_bandwidth(Some(slackwater::Bandwidth::from_bytes_per_second(rate)));
     let began = std::time::Instant::now();
     for _ in 0..4 {
         drop(table.push_range(0..64, vec![-1.0; 64 * 1024]).expect("sent"));
@@ -146,7 +146,7 @@ fn bandwidth_is_honoured_by_keys_and_by_reads() {
     let (session, server) = pair(SameHost::Tcp);
     let table = session.table::<f32>(TableSpec::sparse("words", 1)).expect("a table");
     let rate = 1_000_000;
-    session.limit(Some(slackwater::Bandwidth::from_bytes_per_second(rate)));
+    session.limit_bandwidth(Some(slackwater::Bandwidth::from_bytes_per_second(rate)));
     let (began, before) = (std::time::Instant::now(), session.traffic().bytes_out);
     for round in 0..20 {
         let ids: Vec<u64> = (0..4000).map(|id| round * 4000 + id).collect();
@@ -173,7 +173,7 @@ fn a_worker_that_leaves_sends_what_its_codecs_owe() {
         ("topk=10%", Combine::Clock(Reduce::Sum)),
         ("threshold=100", Combine::Clock(Reduce::Mean)),
     ] {
-        let mut sessions = Session::embedded(Shape { servers: 2, workers: 2 }).expect("sessions");
+        let mut sessions = Session::embedded(RunSize { servers: 2, workers: 2 }).expect("sessions");
         let dense = TableSpec::dense("layer", 8, 16).updater(UpdaterSpec::Sum).combine(combine);
         let sparse = TableSpec::sparse("words", 4).updater(UpdaterSpec::Sum).combine(combine);
         let specs = [dense, sparse].map(|spec| spec.consistency(Consistency::Unbounded).codecs(Codecs::up([pipeline])));

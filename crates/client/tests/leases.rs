@@ -1,13 +1,13 @@
 //! Data leases through the client: every example counts once, whoever leaves in the middle, and whoever reads something else is told.
 
-use slackwater::{Combine, Consistency, Error, Input, NumberType, Reduce, Session, Shape, Table, TableSpec};
+use slackwater::{Combine, Consistency, Error, LeasedInput, NumberType, Reduce, RunSize, Session, Table, TableSpec};
 
 const RANGES: u64 = 40;
 const MINIBATCHES: u64 = 5;
 const EPOCHS: u32 = 2;
 
-fn input() -> Input {
-    Input::new(RANGES).epochs(EPOCHS).shuffled(3).per_clock(4).named("numbers", 1)
+fn input() -> LeasedInput {
+    LeasedInput::new(RANGES).epochs(EPOCHS).shuffled(3).per_clock(4).named("numbers", 1)
 }
 
 fn spec() -> TableSpec {
@@ -49,7 +49,7 @@ fn learn(session: &Session, counts: &Table<i64>, mut most: u64) -> Result<(), Er
 }
 
 fn learn_together(spec: &TableSpec, leavers: u64) {
-    let sessions = Session::embedded(Shape { servers: 2, workers: 4 }).expect("an embedded run");
+    let sessions = Session::embedded(RunSize { servers: 2, workers: 4 }).expect("an embedded run");
     std::thread::scope(|scope| {
         for session in sessions {
             scope.spawn(move || {
@@ -101,7 +101,7 @@ fn within_a_minute(test: impl FnOnce() + Send + 'static) {
 
 #[test]
 fn whoever_reads_something_else_is_told_what() {
-    let sessions = Session::embedded(Shape { servers: 1, workers: 2 }).expect("an embedded run");
+    let sessions = Session::embedded(RunSize { servers: 1, workers: 2 }).expect("an embedded run");
     sessions[0].leases("train", &input()).expect("the first");
     let cases = [
         (input().named("letters", 2), "others read numbers, and this worker reads letters"),
@@ -112,7 +112,7 @@ fn whoever_reads_something_else_is_told_what() {
         let error = sessions[1].leases("train", &other).err().expect("refused").to_string();
         assert!(error.contains(expected) && error.contains("give every worker the same files"), "{error}");
     }
-    let error = sessions[1].leases("none", &Input::new(1).per_clock(0)).err().expect("refused").to_string();
+    let error = sessions[1].leases("none", &LeasedInput::new(1).per_clock(0)).err().expect("refused").to_string();
     assert!(error.contains("a clock of 0 minibatches"), "{error}");
     for session in sessions {
         session.close().expect("leaves");
@@ -121,11 +121,11 @@ fn whoever_reads_something_else_is_told_what() {
 
 #[test]
 fn two_data_sets_are_leased_side_by_side() {
-    let session = Session::embedded(Shape { servers: 1, workers: 1 }).expect("an embedded run").remove(0);
+    let session = Session::embedded(RunSize { servers: 1, workers: 1 }).expect("an embedded run").remove(0);
     let counts = session.table::<i64>(spec()).expect("a table");
     let keys = counts.keys(&[1]);
-    let mut one = session.leases("one", &Input::new(1)).expect("leases");
-    let mut other = session.leases("other", &Input::new(1)).expect("leases");
+    let mut one = session.leases("one", &LeasedInput::new(1)).expect("leases");
+    let mut other = session.leases("other", &LeasedInput::new(1)).expect("leases");
     let lease = one.next_lease().expect("granted").expect("a lease");
     one.commit(lease).expect("committed");
     assert!(one.next_lease().expect("over").is_none());
@@ -139,12 +139,12 @@ fn two_data_sets_are_leased_side_by_side() {
 #[test]
 fn a_data_set_that_one_worker_ends_is_over_for_all_of_them_at_one_clock() {
     within_a_minute(|| {
-        let sessions = Session::embedded(Shape { servers: 2, workers: 3 }).expect("an embedded run");
+        let sessions = Session::embedded(RunSize { servers: 2, workers: 3 }).expect("an embedded run");
         let clocks: Vec<u64> = std::thread::scope(|scope| {
             let work = |session: Session| {
                 scope.spawn(move || {
                     let counts = session.table::<i64>(spec()).expect("a table");
-                    let mut leases = session.leases("train", &Input::new(1_000_000)).expect("leases");
+                    let mut leases = session.leases("train", &LeasedInput::new(1_000_000)).expect("leases");
                     let mut learnt = 0;
                     // One of them has had enough; another has unlearnt leases in hand, and the third may wait for a read.
                     while session.rank() != 1 || learnt < 20 {

@@ -4,7 +4,7 @@
 mod proxy;
 
 use proxy::{Proxy, Way, free_address};
-use slackwater::{Connect, Consistency, Error, NumberType, SameHost, Serve, Session, Shape, Table, TableSpec};
+use slackwater::{Connect, Consistency, Error, NumberType, RunSize, SameHost, Serve, Session, Table, TableSpec};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,15 +54,15 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn start(shape: Shape, same_host: SameHost) -> Self {
+    fn start(size: RunSize, same_host: SameHost) -> Self {
         let meet = free_address();
         let mut cluster = Self { meet, same_host, proxies: Vec::new(), served: Vec::new() };
-        for index in 0..shape.servers {
+        for index in 0..size.servers {
             let listen = free_address();
             let proxy = Proxy::before(listen, same_host);
             let advertise = Some(proxy.address.to_string());
             let connect = Connect { listen: Some(listen), advertise, ..connect(meet, same_host) };
-            let coordinate = (index == 0).then_some(shape);
+            let coordinate = (index == 0).then_some(size);
             cluster.proxies.push(proxy);
             cluster
                 .served
@@ -132,7 +132,7 @@ enum Callback {
 
 /// Cuts at every `step`-th byte from `first` on of an exchange between one worker and one server. Returns how many.
 fn cut_everywhere(first: u64, step: usize, callback: Callback, same_host: SameHost, bytes: &Bytes) -> u64 {
-    let cluster = Cluster::start(Shape { servers: 1, workers: 1 }, same_host);
+    let cluster = Cluster::start(RunSize { servers: 1, workers: 1 }, same_host);
     let listen = free_address();
     let back = Proxy::before(listen, same_host);
     let advertise = match callback {
@@ -189,7 +189,7 @@ fn a_longer_run_survives_random_cuts_on_every_connection() {
     const CLOCKS: i64 = 60;
     const KEYS: u64 = 2_000;
     let cut_runs = |seed: u64, same_host: SameHost, bytes: Arc<Bytes>| {
-        let cluster = Cluster::start(Shape { servers: 2, workers: WORKERS }, same_host);
+        let cluster = Cluster::start(RunSize { servers: 2, workers: WORKERS }, same_host);
         let meet = Proxy::before(cluster.meet, same_host);
         let workers: Vec<_> = (0..WORKERS)
             .map(|_| {
@@ -245,7 +245,7 @@ fn a_longer_run_survives_random_cuts_on_every_connection() {
 fn tables_and_barriers_survive_a_coordinator_out_of_reach() {
     const RUNS: u64 = 6;
     let cut_runs = |first: u64| {
-        let cluster = Cluster::start(Shape { servers: 1, workers: 1 }, SameHost::Tcp);
+        let cluster = Cluster::start(RunSize { servers: 1, workers: 1 }, SameHost::Tcp);
         let meet = Proxy::before(cluster.meet, SameHost::Tcp);
         let session = Session::connect(&connect(meet.address, SameHost::Tcp)).expect("joined");
         let mut tables = 0;
@@ -269,7 +269,7 @@ fn tables_and_barriers_survive_a_coordinator_out_of_reach() {
 #[test]
 fn joining_and_leaving_survive_a_coordinator_out_of_reach() {
     let run = |way: Way, at_join: Option<u64>, at_leave: Option<u64>| {
-        let cluster = Cluster::start(Shape { servers: 1, workers: 1 }, SameHost::Tcp);
+        let cluster = Cluster::start(RunSize { servers: 1, workers: 1 }, SameHost::Tcp);
         let meet = Proxy::before(cluster.meet, SameHost::Tcp);
         if let Some(offset) = at_join {
             meet.cut_after(way, offset);
@@ -298,11 +298,11 @@ fn joining_and_leaving_survive_a_coordinator_out_of_reach() {
 #[test]
 fn a_server_that_missed_a_goodbye_hears_it_again() {
     let run = |offset: u64| {
-        let shape = Shape { servers: 1, workers: 2 };
+        let size = RunSize { servers: 1, workers: 2 };
         let meet = free_address();
         let coordinator = connect(meet, SameHost::Tcp);
         let coordinating =
-            std::thread::spawn(move || Serve { threads: 0, coordinate: Some(shape), ..Serve::new(coordinator) }.run());
+            std::thread::spawn(move || Serve { threads: 0, coordinate: Some(size), ..Serve::new(coordinator) }.run());
         let proxy = Proxy::before(meet, SameHost::Tcp);
         let server = connect(proxy.address, SameHost::Tcp);
         let serving = std::thread::spawn(move || Serve::new(server).run());
@@ -336,7 +336,7 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 #[test]
 fn a_worker_that_calls_anew_takes_over_from_a_connection_whose_end_was_never_told() {
     ends("a worker that calls anew", || {
-        let cluster = Cluster::start(Shape { servers: 1, workers: 1 }, SameHost::Tcp);
+        let cluster = Cluster::start(RunSize { servers: 1, workers: 1 }, SameHost::Tcp);
         let proxy = &cluster.proxies[0];
         // The server cannot call the worker, so all connections are the worker's.
         let connect = Connect { advertise: Some(NOWHERE.to_owned()), ..cluster.worker() };
@@ -360,7 +360,7 @@ fn a_worker_that_calls_anew_takes_over_from_a_connection_whose_end_was_never_tol
 #[test]
 fn a_server_that_falls_silent_without_a_word_is_named() {
     ends("a silent server", || {
-        let cluster = Cluster::start(Shape { servers: 1, workers: 1 }, SameHost::Tcp);
+        let cluster = Cluster::start(RunSize { servers: 1, workers: 1 }, SameHost::Tcp);
         let connect =
             Connect { advertise: Some(NOWHERE.to_owned()), patience: Duration::from_secs(2), ..cluster.worker() };
         let session = Session::connect(&connect).expect("joined");

@@ -4,7 +4,7 @@
 use net::{Event, Exchange, Transport, Waiter};
 use node::{CoordinatorSettings, ServerSettings, join, run_coordinator, run_server};
 use slackwater::{
-    Combine, Consistency, Error, Initial, Keys, NumberType, Placement, Reduce, Session, Shape, Table, TableSpec,
+    Combine, Consistency, Error, Initial, Keys, NumberType, Placement, Reduce, RunSize, Session, Table, TableSpec,
     UpdaterSpec,
 };
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use wire::{
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn one_worker() -> Session {
-    Session::embedded(Shape { servers: 2, workers: 1 }).expect("a run").remove(0)
+    Session::embedded(RunSize { servers: 2, workers: 1 }).expect("a run").remove(0)
 }
 
 struct Tables {
@@ -260,7 +260,7 @@ fn the_failure_of_a_dropped_ticket_shows_at_a_clock() {
 
 #[test]
 fn a_failed_contribution_fails_its_clock_for_everybody_alike() {
-    let sessions = Session::embedded(Shape { servers: 1, workers: 2 }).expect("a run");
+    let sessions = Session::embedded(RunSize { servers: 1, workers: 2 }).expect("a run");
     let spec = TableSpec::dense("gradients", 2, 1).combine(Combine::Clock(Reduce::Sum));
     std::thread::scope(|scope| {
         for session in sessions {
@@ -298,7 +298,7 @@ struct Raw {
 impl Raw {
     fn start(spec: &TableSpec) -> Self {
         let exchange = Exchange::new();
-        let size = coordinator::Size { servers: 1, workers: 1 };
+        let size = coordinator::RunSize { servers: 1, workers: 1 };
         let (transport, waiter) = exchange.join(NodeId::Coordinator);
         std::thread::spawn(move || run_coordinator(transport, waiter, CoordinatorSettings::new(size), None));
         let settings = ServerSettings::new(1);

@@ -25,18 +25,10 @@ use plans::Adoption;
 use seats::Seat;
 use std::collections::{BTreeMap, BTreeSet};
 use tables::Table;
+pub use types::RunSize;
 use types::{Chain, Measured, NodeId, Plan, Span, TableId, TableSpec, Time, WorkerId};
 use wire::Outbox;
 use wire::{Control, Frame, Head, Message};
-
-/// How many parties a run has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
-    /// Threads that hold shards.
-    pub servers: u32,
-    /// Programs that compute.
-    pub workers: u32,
-}
 
 /// Who may take part in a run.
 ///
@@ -71,7 +63,7 @@ pub struct News {
 
 /// Keeps membership, plans, tables and barriers.
 pub struct Coordinator {
-    size: Size,
+    size: RunSize,
     membership: Membership,
     /// Whose run it is; empty if that does not matter.
     job: String,
@@ -124,7 +116,7 @@ pub struct Coordinator {
 impl Coordinator {
     /// Waits for a run of this size.
     #[must_use]
-    pub fn new(size: Size, membership: Membership, patience: Span) -> Self {
+    pub fn new(size: RunSize, membership: Membership, patience: Span) -> Self {
         Self {
             size,
             membership,

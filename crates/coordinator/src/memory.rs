@@ -9,7 +9,7 @@ mod tests;
 use super::checkpoints::Checkpoints;
 use super::plans::Adoption;
 use super::tables::Table;
-use super::{Coordinator, Membership, Seat, Size};
+use super::{Coordinator, Membership, RunSize, Seat};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use types::{Chain, NodeId, Source, Span, Time, WorkerId};
@@ -138,7 +138,7 @@ impl Coordinator {
     pub fn recall(
         now: Time,
         memory: &[u8],
-        size: Size,
+        size: RunSize,
         membership: Membership,
         patience: Span,
     ) -> Result<Self, RecallError> {
@@ -219,7 +219,7 @@ impl Coordinator {
     }
 }
 
-fn put_settings(size: Size, membership: Membership, out: &mut Vec<u8>) {
+fn put_settings(size: RunSize, membership: Membership, out: &mut Vec<u8>) {
     size.servers.put(out);
     size.workers.put(out);
     let (open, copies, slices) = match membership {
@@ -231,13 +231,13 @@ fn put_settings(size: Size, membership: Membership, out: &mut Vec<u8>) {
     slices.put(out);
 }
 
-fn difference(theirs: &[u8], size: Size, membership: Membership) -> Result<String, WireError> {
+fn difference(theirs: &[u8], size: RunSize, membership: Membership) -> Result<String, WireError> {
     let input = &mut Reader(theirs);
-    let found = Size { servers: Field::get(input)?, workers: Field::get(input)? };
+    let found = RunSize { servers: Field::get(input)?, workers: Field::get(input)? };
     let (open, copies, slices) = (bool::get(input)?, Field::get(input)?, Field::get(input)?);
     let kept = if open { Membership::Open { copies, slices } } else { Membership::Fixed };
-    let words = |size: Size, membership: Membership| {
-        let Size { servers, workers } = size;
+    let words = |size: RunSize, membership: Membership| {
+        let RunSize { servers, workers } = size;
         let rule = match membership {
             Membership::Fixed => "that nobody joins later".to_owned(),
             Membership::Open { copies, slices } => format!("of {copies} copies and {slices} slices a server"),

@@ -8,7 +8,7 @@ use types::{Bandwidth, NodeId, PositionRange, Setting, TableId, TableSpec, Time}
 use wire::Outbox;
 use wire::{Frame, Keys, LeaseTerms};
 use worker::{
-    Batch, Failure, Grant, Notice, Outcome, PullTarget, RowsOfPush, TableFailure, Ticket, Values, Worker, WorkerInput,
+    Batch, Failure, Grant, Notice, Outcome, PullTarget, RowsOfPush, TableFailure, TicketId, Values, Worker, WorkerInput,
 };
 
 /// A worker at one moment. Whatever can be asked of it without changing it is asked of the [`Worker`] itself.
@@ -46,7 +46,7 @@ impl Calls<'_> {
     }
 
     /// See [`Worker::push`].
-    pub fn push(&mut self, table: TableId, batch: Batch, after: &[Ticket]) -> Result<Ticket, TableFailure> {
+    pub fn push(&mut self, table: TableId, batch: Batch, after: &[TicketId]) -> Result<TicketId, TableFailure> {
         let now = self.now();
         self.note(|| WorkerInput::Push(now, table, batch.clone(), after.to_vec()));
         self.worker.push(now, table, batch, after, self.out)
@@ -58,8 +58,8 @@ impl Calls<'_> {
         table: TableId,
         keys: Keys,
         target: PullTarget,
-        after: &[Ticket],
-    ) -> Result<Ticket, TableFailure> {
+        after: &[TicketId],
+    ) -> Result<TicketId, TableFailure> {
         let now = self.now();
         let asked = self.recorder.map(|_| keys.clone());
         let ticket = self.worker.pull(now, table, keys, target, after, self.out)?;
@@ -76,8 +76,8 @@ impl Calls<'_> {
         table: TableId,
         batch: Batch,
         target: PullTarget,
-        after: &[Ticket],
-    ) -> Result<Ticket, TableFailure> {
+        after: &[TicketId],
+    ) -> Result<TicketId, TableFailure> {
         let now = self.now();
         let asked = self.recorder.map(|_| batch.clone());
         let ticket = self.worker.push_pull(now, table, batch, target, after, self.out)?;
@@ -88,7 +88,7 @@ impl Calls<'_> {
     }
 
     /// See [`Worker::begin_push`].
-    pub fn begin_push(&mut self, table: TableId, keys: &Keys, examples: u64) -> Result<Option<Ticket>, TableFailure> {
+    pub fn begin_push(&mut self, table: TableId, keys: &Keys, examples: u64) -> Result<Option<TicketId>, TableFailure> {
         self.note(|| WorkerInput::BeginPush(table, keys.clone(), examples));
         self.worker.begin_push(table, keys, examples)
     }
@@ -102,13 +102,13 @@ impl Calls<'_> {
     }
 
     /// See [`Worker::end_push`].
-    pub fn end_push(&mut self, ticket: Ticket) {
+    pub fn end_push(&mut self, ticket: TicketId) {
         self.note(|| WorkerInput::EndPush(ticket));
         self.worker.end_push(ticket);
     }
 
     /// See [`Worker::scan`].
-    pub fn scan(&mut self, table: TableId, range: PositionRange, after: &[Ticket]) -> Result<Ticket, TableFailure> {
+    pub fn scan(&mut self, table: TableId, range: PositionRange, after: &[TicketId]) -> Result<TicketId, TableFailure> {
         let now = self.now();
         self.note(|| WorkerInput::Scan(now, table, range, after.to_vec()));
         self.worker.scan(now, table, range, after, self.out)
@@ -120,29 +120,34 @@ impl Calls<'_> {
         table: TableId,
         keys: Keys,
         values: Values,
-        after: &[Ticket],
-    ) -> Result<Ticket, TableFailure> {
+        after: &[TicketId],
+    ) -> Result<TicketId, TableFailure> {
         let now = self.now();
         self.note(|| WorkerInput::SetRows(now, table, keys.clone(), values.clone(), after.to_vec()));
         self.worker.set_rows(now, table, keys, values, after, self.out)
     }
 
     /// See [`Worker::pull_kept`].
-    pub fn pull_kept(&mut self, table: TableId, keys: Option<Keys>, after: &[Ticket]) -> Result<Ticket, TableFailure> {
+    pub fn pull_kept(
+        &mut self,
+        table: TableId,
+        keys: Option<Keys>,
+        after: &[TicketId],
+    ) -> Result<TicketId, TableFailure> {
         let now = self.now();
         self.note(|| WorkerInput::PullKept(now, table, keys.clone(), after.to_vec()));
         self.worker.pull_kept(now, table, keys, after, self.out)
     }
 
     /// See [`Worker::active`].
-    pub fn active(&mut self, table: TableId, keys: Keys) -> Result<Ticket, TableFailure> {
+    pub fn active(&mut self, table: TableId, keys: Keys) -> Result<TicketId, TableFailure> {
         let now = self.now();
         self.note(|| WorkerInput::Ask(now, table, keys.clone()));
         self.worker.active(now, table, keys, &[], self.out)
     }
 
     /// See [`Worker::tune`].
-    pub fn tune(&mut self, table: TableId, setting: Setting) -> Result<Ticket, TableFailure> {
+    pub fn tune(&mut self, table: TableId, setting: Setting) -> Result<TicketId, TableFailure> {
         let now = self.now();
         self.note(|| WorkerInput::Tune(now, table, setting));
         self.worker.tune(now, table, setting, self.out)
@@ -252,7 +257,7 @@ impl Calls<'_> {
     // What the program takes away or leaves changes nothing that the worker will say, and is not taken down.
 
     /// See [`Worker::take`].
-    pub fn take(&mut self, ticket: Ticket) -> Option<Result<Outcome, (TableId, Failure)>> {
+    pub fn take(&mut self, ticket: TicketId) -> Option<Result<Outcome, (TableId, Failure)>> {
         self.worker.take(ticket)
     }
 
@@ -262,7 +267,7 @@ impl Calls<'_> {
     }
 
     /// See [`Worker::detach`].
-    pub fn detach(&mut self, ticket: Ticket) {
+    pub fn detach(&mut self, ticket: TicketId) {
         self.worker.detach(ticket);
     }
 

@@ -6,7 +6,7 @@ use crate::office::{Office, Word};
 use crate::record::Recorder;
 use crate::registry::Registry;
 use crate::{CheckpointSettings, Leave, NodeError};
-use coordinator::{Membership, Resume, Size};
+use coordinator::{Membership, Resume, RunSize};
 use net::{Event, Transport, Waiter};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ const ALONE: &str =
 #[derive(Clone, Debug)]
 pub struct CoordinatorSettings {
     /// How many nodes the run has.
-    pub size: Size,
+    pub size: RunSize,
     /// Whether others may come later, and some may be lost.
     pub membership: Membership,
     /// It gives up if the run has not begun after this long.
@@ -53,7 +53,7 @@ pub struct CoordinatorSettings {
 impl CoordinatorSettings {
     /// For a run of this size, with the usual times.
     #[must_use]
-    pub fn new(size: Size) -> Self {
+    pub fn new(size: RunSize) -> Self {
         let usual = Duration::from_secs(30);
         let (farewell, linger) = (Duration::from_millis(200), Duration::from_secs(3));
         let membership = Membership::Fixed;

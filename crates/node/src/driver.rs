@@ -70,8 +70,8 @@ struct State {
     /// people were last told.
     silent: BTreeMap<NodeId, (Instant, Instant)>,
     lost: Option<NodeError>,
-    /// Whether the program was told of the loss, by a call that failed with it.
-    told_of_loss: bool,
+    /// Whether the program was told of the failure, by a call that failed with it.
+    failure_was_reported: bool,
     /// Whether servers that are lost are done without.
     open: bool,
     farewell: bool,
@@ -81,20 +81,20 @@ struct State {
     place: (String, String),
 }
 
-/// That a run is over for a worker, though it has not left: every call that waits fails from then on.
+/// Why the run has failed for a worker that has not left: every call that waits fails from then on.
 ///
 /// ```
-/// use node::{Loss, NodeError};
+/// use node::{NodeError, RunFailure};
 ///
-/// let loss = Loss { error: NodeError::ToldToLeave, was_told: false };
-/// assert!(loss.error.to_string().starts_with("this node was told to leave"));
+/// let failure = RunFailure { error: NodeError::ToldToLeave, was_reported: false };
+/// assert!(failure.error.to_string().starts_with("this node was told to leave"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loss {
+pub struct RunFailure {
     /// What calls fail with.
     pub error: NodeError,
-    /// Whether one has failed with it: then the program knows.
-    pub was_told: bool,
+    /// Whether a call has failed with it: then the program knows.
+    pub was_reported: bool,
 }
 
 /// How long a thread waits.
@@ -166,7 +166,7 @@ impl Driver {
             retry_at: BTreeMap::new(),
             silent: BTreeMap::new(),
             lost: None,
-            told_of_loss: false,
+            failure_was_reported: false,
             open,
             farewell: false,
             said_goodbye: false,
@@ -302,7 +302,7 @@ impl Driver {
                 return Ok(result);
             }
             if let Some(lost) = state.lost.clone() {
-                state.told_of_loss = true;
+                state.failure_was_reported = true;
                 return Err(lost);
             }
             if state.farewell {
@@ -365,10 +365,10 @@ impl Driver {
         self.settings.leave.is_asked()
     }
 
-    /// Why the run is over for this worker, if it is.
-    pub fn loss(&self) -> Option<Loss> {
+    /// Why the run has failed for this worker, if it has.
+    pub fn failure(&self) -> Option<RunFailure> {
         let state = lock(&self.state);
-        state.lost.clone().map(|error| Loss { error, was_told: state.told_of_loss })
+        state.lost.clone().map(|error| RunFailure { error, was_reported: state.failure_was_reported })
     }
 
     /// What the transport has moved.

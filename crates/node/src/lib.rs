@@ -23,7 +23,7 @@ mod wait;
 pub use calls::Calls;
 pub use checkpoints::{CheckpointSettings, describe_checkpoint, open_resume};
 pub use coordinator::{CoordinatorSettings, run_candidate, run_coordinator};
-pub use driver::{Driver, DriverSettings, Loss};
+pub use driver::{Driver, DriverSettings, RunFailure};
 pub use join::{Joined, Wanted, join};
 pub use leave::Leave;
 pub use record::{RECORDING_BYTES, Recorder, Recording, RecordingError, Replayed, replay, replay_file, replay_from};

@@ -1,6 +1,6 @@
 //! A coordinator that is to resume from a checkpoint, and finds a registry that remembers the run.
 
-use coordinator::{Coordinator, Membership, Resume, Size};
+use coordinator::{Coordinator, Membership, Resume, RunSize};
 use net::{Exchange, LocalTransport, Transport, Waiter};
 use node::registry::{Candidate, InProcess, Registry};
 use node::{CoordinatorSettings, Joined, Leave, NodeError, Wanted, join, run_candidate};
@@ -10,7 +10,7 @@ use types::{Clock, NodeId, Source, Span, Time};
 use wire::Outbox;
 use wire::{Control, Frame, Head, Message, Role};
 
-const SIZE: Size = Size { servers: 1, workers: 1 };
+const SIZE: RunSize = RunSize { servers: 1, workers: 1 };
 const OPEN: Membership = Membership::Open { copies: 1, slices: 1 };
 const PATIENCE: Duration = Duration::from_millis(400);
 

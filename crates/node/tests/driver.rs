@@ -1,6 +1,6 @@
 //! A worker's machine that several threads share.
 
-use coordinator::Size;
+use coordinator::RunSize;
 use net::Exchange;
 use node::{CoordinatorSettings, Driver, DriverSettings, ServerSettings, Wait, join, run_coordinator, run_server};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 fn with_driver(program: impl FnOnce(&Driver)) {
     let exchange = Exchange::new();
     let (transport, waiter) = exchange.join(NodeId::Coordinator);
-    let size = Size { servers: 1, workers: 1 };
+    let size = RunSize { servers: 1, workers: 1 };
     let coordinator =
         std::thread::spawn(move || run_coordinator(transport, waiter, CoordinatorSettings::new(size), None));
     let (transport, waiter) = exchange.join(NodeId::Server(99));

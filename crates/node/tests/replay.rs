@@ -1,6 +1,6 @@
 //! A recorded node, fed back, says the same bytes: with real threads, over both transports, from memory and from files.
 
-use coordinator::Size;
+use coordinator::RunSize;
 use net::{Exchange, LocalTransport, LocalWaiter, SameHost, SocketSettings, Transport, Waiter, listen};
 use node::{
     CoordinatorSettings, Driver, DriverSettings, NodeError, RECORDING_BYTES, Recorder, Recording, RecordingError,
@@ -42,7 +42,7 @@ fn specs() -> [TableSpec; 7] {
     ]
 }
 
-fn rows(driver: &Driver, ticket: worker::Ticket) -> Result<(), NodeError> {
+fn rows(driver: &Driver, ticket: worker::TicketId) -> Result<(), NodeError> {
     let outcome = driver.wait_until(|worker| worker.take(ticket))?.expect("not refused");
     assert!(matches!(outcome, Outcome::Rows(_)));
     Ok(())
@@ -135,7 +135,7 @@ fn run<T, W>(
     W: Waiter + 'static,
 {
     let (transport, waiter, meet) = place(NodeId::Coordinator);
-    let size = Size { servers: 1, workers: WORKERS };
+    let size = RunSize { servers: 1, workers: WORKERS };
     let recorded = Some(recorder(NodeId::Coordinator));
     let coordinator =
         std::thread::spawn(move || run_coordinator(transport, waiter, CoordinatorSettings::new(size), recorded));
@@ -349,7 +349,7 @@ fn a_node_whose_recording_is_there_already_says_so_and_ends_the_run() {
     std::fs::create_dir_all(&folder.0).expect("made");
     std::fs::write(folder.file(NodeId::Server(0)), "what somebody keeps").expect("written");
     let (transport, waiter) = exchange.join(NodeId::Coordinator);
-    let settings = CoordinatorSettings::new(Size { servers: 1, workers: 1 });
+    let settings = CoordinatorSettings::new(RunSize { servers: 1, workers: 1 });
     let coordinator = std::thread::spawn(move || run_coordinator(transport, waiter, settings, None));
     let (transport, waiter) = exchange.join(NodeId::Server(99));
     let recorder = Recorder::in_folder(&folder.0).expect("a folder");

@@ -56,7 +56,7 @@ pub fn raise(py: Python<'_>, error: slackwater::Error) -> PyErr {
         }
         Error::Run(_) | Error::Batch(TableFailure::Left) => RunError::new_err(text),
         Error::Refused { .. } => RefusedError::new_err(text),
-        Error::Spec(_) | Error::Shape(_) => PyValueError::new_err(text),
+        Error::Spec(_) | Error::RunSize(_) => PyValueError::new_err(text),
         Error::Table { .. } | Error::Batch(_) | Error::Keys(_) | Error::Leases { .. } => TableError::new_err(text),
         Error::Address { .. } => PyConnectionError::new_err(text),
     }

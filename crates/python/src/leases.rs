@@ -3,7 +3,7 @@
 use crate::error::{self, TableError};
 use crate::session::check_process;
 use pyo3::prelude::*;
-use slackwater::Offer;
+use slackwater::NextLease;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ pub struct Terms {
 
 /// A worker's leases of one data set.
 #[pyclass(frozen, module = "slackwater")]
-pub struct Leases {
-    leases: Mutex<slackwater::Leases>,
+pub struct DataLeases {
+    leases: Mutex<slackwater::DataLeases>,
     process: u32,
 }
 
@@ -44,33 +44,33 @@ pub struct Leases {
 /// True
 /// >>> slackwater.shutdown()
 #[pyclass(frozen, module = "slackwater")]
-pub struct Lease {
+pub struct DataLease {
     /// Nothing once it is committed.
-    lease: Mutex<Option<slackwater::Lease>>,
+    lease: Mutex<Option<slackwater::DataLease>>,
     number: u64,
     epoch: u64,
     range: u64,
 }
 
-impl Leases {
+impl DataLeases {
     pub fn open(py: Python<'_>, session: &slackwater::Session, terms: Terms, process: u32) -> PyResult<Self> {
         let Terms { name, ranges, epochs, shuffle, per_clock, input } = terms;
-        let made = slackwater::Input::new(ranges).epochs(epochs).per_clock(per_clock);
-        let made = shuffle.into_iter().fold(made, slackwater::Input::shuffled);
+        let made = slackwater::LeasedInput::new(ranges).epochs(epochs).per_clock(per_clock);
+        let made = shuffle.into_iter().fold(made, slackwater::LeasedInput::shuffled);
         let made =
             input.into_iter().fold(made, |made, (words, fingerprint)| made.named(&words, u128::from(fingerprint)));
         let leases = py.detach(|| session.leases(&name, &made)).map_err(|error| error::raise(py, error))?;
         Ok(Self { leases: Mutex::new(leases), process })
     }
 
-    fn lock(&self) -> MutexGuard<'_, slackwater::Leases> {
+    fn lock(&self) -> MutexGuard<'_, slackwater::DataLeases> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Lease {
+impl DataLease {
     /// Does something for a lease that is not committed yet.
-    pub fn with<R>(&self, work: impl FnOnce(&slackwater::Lease) -> R) -> Option<R> {
+    pub fn with<R>(&self, work: impl FnOnce(&slackwater::DataLease) -> R) -> Option<R> {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(work)
     }
 
@@ -80,29 +80,29 @@ impl Lease {
 }
 
 #[pymethods]
-impl Leases {
+impl DataLeases {
     /// The next lease to learn from, or None when every lease is committed.
-    fn take(&self, py: Python<'_>) -> PyResult<Option<Lease>> {
+    fn take(&self, py: Python<'_>) -> PyResult<Option<DataLease>> {
         check_process(self.process)?;
         let lease = py.detach(|| {
             loop {
                 let offer = self.lock().next_within(LOOK)?;
                 match offer {
-                    Offer::Lease(lease) => return Ok(Some(lease)),
-                    Offer::NoneYet => {}
-                    Offer::Over => return Ok(None),
+                    NextLease::Lease(lease) => return Ok(Some(lease)),
+                    NextLease::NoneYet => {}
+                    NextLease::Over => return Ok(None),
                 }
             }
         });
         let lease = lease.map_err(|error| error::raise(py, error))?;
         Ok(lease.map(|lease| {
             let (number, epoch, range) = (lease.number(), lease.epoch(), lease.range());
-            Lease { lease: Mutex::new(Some(lease)), number, epoch, range }
+            DataLease { lease: Mutex::new(Some(lease)), number, epoch, range }
         }))
     }
 
     /// A lease is done: it is committed once all that was pushed for it is acknowledged.
-    fn commit(&self, py: Python<'_>, lease: &Bound<'_, Lease>) -> PyResult<()> {
+    fn commit(&self, py: Python<'_>, lease: &Bound<'_, DataLease>) -> PyResult<()> {
         check_process(self.process)?;
         let held = lease.get();
         let taken = py.detach(|| held.lease.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -125,7 +125,7 @@ impl Leases {
 }
 
 #[pymethods]
-impl Lease {
+impl DataLease {
     /// `epoch * ranges + range`.
     #[getter]
     fn number(&self) -> u64 {
@@ -151,6 +151,6 @@ impl Lease {
     }
 
     fn __repr__(&self) -> String {
-        format!("<slackwater.Lease {}: range {} of epoch {}>", self.number, self.range, self.epoch)
+        format!("<slackwater.DataLease {}: range {} of epoch {}>", self.number, self.range, self.epoch)
     }
 }

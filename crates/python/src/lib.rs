@@ -32,8 +32,8 @@ fn _slackwater(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<table::Table>()?;
     module.add_class::<ticket::Ticket>()?;
     module.add_class::<keys::Keys>()?;
-    module.add_class::<leases::Leases>()?;
-    module.add_class::<leases::Lease>()?;
+    module.add_class::<leases::DataLeases>()?;
+    module.add_class::<leases::DataLease>()?;
     module.add_class::<serve::Server>()?;
     module.add_function(wrap_pyfunction!(free_address, module)?)?;
     error::register(module)?;

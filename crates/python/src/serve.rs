@@ -3,7 +3,7 @@
 use crate::error;
 use crate::session::{LOOK, check_process, seconds};
 use pyo3::prelude::*;
-use slackwater::{Connect, Leave, Membership, SameHost, Serve, Shape};
+use slackwater::{Connect, Leave, Membership, RunSize, SameHost, Serve};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const SLICES: u32 = 8;
 /// How long servers that are told to end may take over it: what they say to others is said by then.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Servers of a run of several processes that are threads of this one, and its coordinator if a shape is given.
+/// Servers of a run of several processes that are threads of this one, and its coordinator if a size is given.
 #[pyclass(frozen, module = "slackwater")]
 pub struct Server {
     thread: Mutex<Option<Serving>>,
@@ -62,7 +62,7 @@ impl Server {
         let leave = connect.leave.clone();
         let serve = Serve {
             threads,
-            coordinate: coordinate.map(|(servers, workers)| Shape { servers, workers }),
+            coordinate: coordinate.map(|(servers, workers)| RunSize { servers, workers }),
             membership: copies.map_or(Membership::Fixed, |copies| Membership::Open { copies, slices: SLICES }),
             ..Serve::new(connect)
         };

@@ -1,11 +1,11 @@
 //! A worker's place in a run.
 
 use crate::error;
-use crate::leases::{Leases, Terms};
+use crate::leases::{DataLeases, Terms};
 use crate::table::{Spec, Table};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use slackwater::{Connect, Loss, SameHost, Shape};
+use slackwater::{Connect, RunFailure, RunSize, SameHost};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn interruptible<R: Send + 'static>(
 impl Session {
     fn new(session: slackwater::Session) -> Self {
         session.interrupt_by(error::is_interrupted);
-        let (rank, Shape { servers, workers }) = (session.rank(), session.shape());
+        let (rank, RunSize { servers, workers }) = (session.rank(), session.size());
         let process = std::process::id();
         Self { session: Mutex::new(Some(Arc::new(session))), rank, workers, servers, process }
     }
@@ -76,10 +76,10 @@ impl Session {
         session.and_then(Arc::into_inner)
     }
 
-    /// Why the run is over, if it is. The machine that knows may be held by a thread that waits for the interpreter.
-    fn loss(&self, py: Python<'_>) -> Option<Loss> {
+    /// Why the run has failed, if it has. The machine that knows may be held by a thread that waits for the interpreter.
+    fn failure(&self, py: Python<'_>) -> Option<RunFailure> {
         let session = self.open().ok()?;
-        py.detach(move || session.loss())
+        py.detach(move || session.failure())
     }
 
     fn call(
@@ -97,7 +97,7 @@ impl Session {
     /// A whole run in this process: a session for each worker.
     #[staticmethod]
     fn embedded(py: Python<'_>, servers: u32, workers: u32) -> PyResult<Vec<Self>> {
-        let begun = py.detach(|| slackwater::Session::embedded(Shape { servers, workers }));
+        let begun = py.detach(|| slackwater::Session::embedded(RunSize { servers, workers }));
         Ok(begun.map_err(|error| error::raise(py, error))?.into_iter().map(Self::new).collect())
     }
 
@@ -148,19 +148,19 @@ impl Session {
     /// Whether the session can be used: it is held, and the run is not lost.
     #[getter]
     fn is_open(&self, py: Python<'_>) -> bool {
-        self.is_held() && self.loss(py).is_none()
+        self.is_held() && self.failure(py).is_none()
     }
 
-    /// Whether the run is lost, and a call has said so.
+    /// Whether the run has failed, and a call has said so.
     #[getter]
-    fn told_of_loss(&self, py: Python<'_>) -> bool {
-        self.loss(py).is_some_and(|loss| loss.was_told)
+    fn failure_was_reported(&self, py: Python<'_>) -> bool {
+        self.failure(py).is_some_and(|failure| failure.was_reported)
     }
 
-    /// Whether the run was under way when this worker came.
+    /// Whether this worker joined while the run was under way.
     #[getter]
-    fn came_later(&self) -> PyResult<bool> {
-        Ok(self.open()?.came_later())
+    fn joined_late(&self) -> PyResult<bool> {
+        Ok(self.open()?.joined_late())
     }
 
     /// Whether workers may come while the run lasts.
@@ -174,8 +174,8 @@ impl Session {
         Ok(py.detach(|| session.live_ranks()))
     }
 
-    fn turn(&self) -> PyResult<u64> {
-        Ok(self.open()?.turn())
+    fn unique_number(&self) -> PyResult<u64> {
+        Ok(self.open()?.unique_number())
     }
 
     fn now(&self, py: Python<'_>) -> PyResult<u64> {
@@ -209,9 +209,9 @@ impl Session {
     }
 
     /// Leases a data set by name, together with all workers that name it.
-    fn leases(&self, py: Python<'_>, terms: Terms) -> PyResult<Leases> {
+    fn leases(&self, py: Python<'_>, terms: Terms) -> PyResult<DataLeases> {
         let session = self.open()?;
-        Leases::open(py, &session, terms, self.process)
+        DataLeases::open(py, &session, terms, self.process)
     }
 
     /// Leaves in good order. Harmless when it was left before.

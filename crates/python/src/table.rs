@@ -2,7 +2,7 @@
 
 use crate::error::{self, TableError};
 use crate::keys::Keys;
-use crate::leases::Lease;
+use crate::leases::DataLease;
 use crate::memory::{Lent, Memory, Target, Use, numpy_name};
 use crate::session::check_process;
 use crate::ticket::{Direct, Pulling, Scattered, Ticket};
@@ -266,7 +266,7 @@ fn set_rows<T: TargetNumber>(
 /// As [`push`], of what was learnt from a lease; nothing if that is committed already.
 fn push_for<T: TargetNumber>(
     table: &slackwater::Table<T>,
-    lease: &Lease,
+    lease: &DataLease,
     memory: &Memory,
     keys: &Keys,
     examples: u64,
@@ -326,7 +326,7 @@ impl Table {
         values: &Bound<'_, PyAny>,
         keys: Option<&Bound<'_, PyAny>>,
         examples: u64,
-        lease: Option<&Bound<'_, Lease>>,
+        lease: Option<&Bound<'_, DataLease>>,
     ) -> PyResult<Ticket> {
         check_process(self.process)?;
         let keys = self.rows(keys)?;

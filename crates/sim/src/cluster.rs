@@ -23,7 +23,7 @@ use actor::{Actor, Standing};
 use checkpoints::Checkpoints;
 pub use checkpoints::Kept;
 use clocks::Clocks;
-use coordinator::{Coordinator, Membership, Resume, Size};
+use coordinator::{Coordinator, Membership, Resume, RunSize};
 use coordinators::Leadership;
 use moments::Doomed;
 pub use moments::Moment;
@@ -57,15 +57,6 @@ const PATIENCE: Span = Span::from_secs(30);
 /// A run that takes longer never ends.
 const LONGEST: Span = Span::from_secs(300);
 
-/// How many machines of each kind there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// How many servers.
-    pub servers: u32,
-    /// How many workers.
-    pub workers: u32,
-}
-
 /// A run that does not end, with what everybody waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
@@ -84,7 +75,7 @@ impl fmt::Display for Stuck {
 /// A whole cluster, from a seed.
 pub struct Cluster {
     pub(crate) network: Network,
-    shape: Shape,
+    size: RunSize,
     now: Time,
     schedule: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
@@ -122,31 +113,30 @@ pub struct Cluster {
 impl Cluster {
     /// A cluster whose nodes have joined and whose programs are empty.
     #[must_use]
-    pub fn new(seed: u64, shape: Shape, faults: Faults) -> Self {
-        Self::with(seed, shape, faults, Membership::Fixed, PATIENCE, None)
+    pub fn new(seed: u64, size: RunSize, faults: Faults) -> Self {
+        Self::with(seed, size, faults, Membership::Fixed, PATIENCE, None)
     }
 
     /// One in which nodes come and go: one that is silent for `patience` is done without. Each slice has so many copies.
     #[must_use]
-    pub fn open(seed: u64, shape: Shape, faults: Faults, patience: Span, copies: u32) -> Self {
-        Self::with(seed, shape, faults, Membership::Open { copies, slices: 2 }, patience, None)
+    pub fn open(seed: u64, size: RunSize, faults: Faults, patience: Span, copies: u32) -> Self {
+        Self::with(seed, size, faults, Membership::Open { copies, slices: 2 }, patience, None)
     }
 
     fn with(
         seed: u64,
-        shape: Shape,
+        size: RunSize,
         faults: Faults,
         membership: Membership,
         patience: Span,
         resume: Option<Resume>,
     ) -> Self {
-        let size = Size { servers: shape.servers, workers: shape.workers };
         let mut coordinator = Coordinator::new(size, membership, patience);
         let first = resume.as_ref().map_or(Clock(0), |resume| resume.clock);
         resume.into_iter().for_each(|resume| coordinator.resume(resume));
         let mut out = Outbox::new();
-        let servers = (0..shape.servers).map(|index| (NodeId::Server(index), Role::Server));
-        let workers = (0..shape.workers).map(|index| (NodeId::Worker(index), Role::Worker));
+        let servers = (0..size.servers).map(|index| (NodeId::Server(index), Role::Server));
+        let workers = (0..size.workers).map(|index| (NodeId::Worker(index), Role::Worker));
         let nodes: Vec<_> = servers.chain(workers).collect();
         for (token, (node, role)) in nodes.iter().enumerate() {
             let join = Control::Join {
@@ -173,15 +163,15 @@ impl Cluster {
             |index| Server::new(NodeId::Server(index), plan.clone(), Updaters::builtin(), Pool::new()).leased(lease);
         Self {
             network: Network::new(seed, faults),
-            shape,
+            size,
             now: Time(0),
             schedule: BinaryHeap::new(),
             sequence: 0,
             random: Random::new(seed.wrapping_add(1) << 20),
             coordinator,
             leadership: Leadership::new(size, membership, patience),
-            servers: (0..shape.servers).map(|index| Some(server(index))).collect(),
-            server_settles: vec![false; shape.servers as usize],
+            servers: (0..size.servers).map(|index| Some(server(index))).collect(),
+            server_settles: vec![false; size.servers as usize],
             actors: plan
                 .live_workers()
                 .map(|(worker, source)| {
@@ -202,8 +192,8 @@ impl Cluster {
             serving: BTreeMap::new(),
             draining: BTreeSet::new(),
             fewest_copies: usize::MAX,
-            server_inputs: vec![Vec::new(); shape.servers as usize],
-            worker_inputs: vec![Vec::new(); shape.workers as usize],
+            server_inputs: vec![Vec::new(); size.servers as usize],
+            worker_inputs: vec![Vec::new(); size.workers as usize],
         }
     }
 
@@ -323,8 +313,8 @@ impl Cluster {
 
     /// The same of a run that is to take no longer than this.
     pub(crate) fn run_within(&mut self, longest: Span) -> Result<(), Stuck> {
-        let servers = (0..self.shape.servers).map(NodeId::Server);
-        let workers = (0..self.shape.workers).map(NodeId::Worker);
+        let servers = (0..self.size.servers).map(NodeId::Server);
+        let workers = (0..self.size.workers).map(NodeId::Worker);
         for node in servers.chain(workers).chain([NodeId::Coordinator]) {
             self.later(TICK, Happening::Tick(node));
             // A server that has a lease answers nobody before its first beat was answered.

@@ -4,7 +4,7 @@ use crate::program::TableIndex;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, Key, NodeId, Plan, PlanNumber, ShardId, TableId, TableSpec, Time};
 use wire::{FailedClock, Refusal};
-use worker::{Notice, Ticket};
+use worker::{Notice, TicketId};
 
 /// What a read brought.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub enum Event {
         /// The worker's clock.
         clock: Clock,
         /// Its name.
-        ticket: Ticket,
+        ticket: TicketId,
         /// The keys, in the table's order.
         keys: Vec<u64>,
         /// For each key, which of the worker's pushes to it this is, from 0; empty where it does not mark.
@@ -39,14 +39,14 @@ pub enum Event {
         /// Row after row.
         values: Vec<f64>,
         /// What it was to run after.
-        after: Vec<Ticket>,
+        after: Vec<TicketId>,
     },
     /// Rows were set.
     RowsSet {
         /// Which table.
         table: TableIndex,
         /// Its name.
-        ticket: Ticket,
+        ticket: TicketId,
         /// The keys, in the table's order.
         keys: Vec<u64>,
         /// Row after row, as they are to be kept.
@@ -66,7 +66,7 @@ pub enum Event {
     /// A push was finished, or rows that were set: every part applied, held for its clock, or refused.
     PushDone {
         /// Which.
-        ticket: Ticket,
+        ticket: TicketId,
         /// Why a part was refused.
         refusal: Option<Refusal>,
     },
@@ -77,25 +77,25 @@ pub enum Event {
         /// The reader's clock.
         clock: Clock,
         /// Its name.
-        ticket: Ticket,
+        ticket: TicketId,
         /// The keys, in the table's order; empty for a scan.
         keys: Vec<u64>,
         /// What it was to run after.
-        after: Vec<Ticket>,
+        after: Vec<TicketId>,
         /// Whether every push of every worker was finished before.
         last: bool,
     },
     /// The rows are there.
     PullReturned {
         /// Which.
-        ticket: Ticket,
+        ticket: TicketId,
         /// What they are.
         read: Read,
     },
     /// There are no rows.
     PullFailed {
         /// Which.
-        ticket: Ticket,
+        ticket: TicketId,
         /// Why.
         refusal: Refusal,
     },
@@ -263,7 +263,7 @@ impl History {
     }
 
     /// What became of every push, by worker and ticket.
-    pub(crate) fn refusals(&self) -> BTreeMap<(u32, Ticket), Option<&Refusal>> {
+    pub(crate) fn refusals(&self) -> BTreeMap<(u32, TicketId), Option<&Refusal>> {
         self.entries
             .iter()
             .filter_map(|entry| match &entry.event {

@@ -6,10 +6,10 @@
 //! a run exactly, and [`for_seeds`] runs a property over many, counting a seed only if its faults fired.
 //!
 //! ```
-//! use sim::{Cluster, Faults, Shape, Step, Write, staleness_at_most};
+//! use sim::{Cluster, Faults, RunSize, Step, Write, staleness_at_most};
 //! use types::{Consistency, NumberType, TableSpec};
 //!
-//! let mut cluster = Cluster::new(7, Shape { servers: 1, workers: 2 }, Faults::NONE);
+//! let mut cluster = Cluster::new(7, RunSize { servers: 1, workers: 2 }, Faults::NONE);
 //! let spec = TableSpec::dense("t", 4, 2).number(NumberType::I64).consistency(Consistency::LOCK_STEP);
 //! let table = cluster.table(spec);
 //! for worker in 0..2 {
@@ -40,7 +40,7 @@ pub use check::{
     reads_hold_exactly_the_clocks_below_the_reported_one, reads_own_writes, reported_clock_is_true,
     rows_are_as_their_writer_left_them, runs_after, scans_show_no_row_before_its_clock, staleness_at_most,
 };
-pub use cluster::{Cluster, Kept, Moment, Shape, Stuck};
+pub use cluster::{Cluster, Kept, Moment, Stuck};
 pub use faults::{FaultCounts, Faults};
 pub use history::{Entry, Event, HeadSaid, History, Read};
 pub use inputs::{Output, replay_server, replay_worker};
@@ -49,3 +49,4 @@ pub use program::{Lessons, Step, TableIndex, Work, Write};
 pub use random::Random;
 pub use sabotage::Sabotage;
 pub use seeds::{caught_by, for_seeds, some_seed};
+pub use types::RunSize;

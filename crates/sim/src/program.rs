@@ -1,7 +1,7 @@
 //! What a worker's program does, step by step, and random programs.
 
-use crate::cluster::Shape;
 use crate::random::Random;
+use types::RunSize;
 use types::{Bandwidth, Consistency, Span, TableSpec};
 
 /// A table of the cluster, in the order they were named.
@@ -238,7 +238,7 @@ impl Work {
 
     /// A program for every worker on one table, from making it to reading its final state.
     #[must_use]
-    pub fn programs(&self, seed: u64, shape: Shape, table: TableIndex, spec: &TableSpec) -> Vec<Vec<Step>> {
+    pub fn programs(&self, seed: u64, size: RunSize, table: TableIndex, spec: &TableSpec) -> Vec<Vec<Step>> {
         let mut random = Random::new(seed ^ 0x5EED_0F00);
         let program = |random: &mut Random| {
             let mut steps = vec![Step::MakeTable(table)];
@@ -249,7 +249,7 @@ impl Work {
             steps.extend(self.ending(spec, table));
             steps
         };
-        (0..shape.workers).map(|_| program(&mut random)).collect()
+        (0..size.workers).map(|_| program(&mut random)).collect()
     }
 
     /// As [`Work::programs`], where the last worker comes late, and leaves out what the others have done by then.
@@ -257,11 +257,11 @@ impl Work {
     pub fn programs_with_a_late_one(
         &self,
         seed: u64,
-        shape: Shape,
+        size: RunSize,
         table: TableIndex,
         spec: &TableSpec,
     ) -> Vec<Vec<Step>> {
-        let mut programs = self.programs(seed, shape, table, spec);
+        let mut programs = self.programs(seed, size, table, spec);
         let ending = self.ending(spec, table).len();
         if let Some(late) = programs.last_mut() {
             let mut random = Random::new(seed ^ 0x1A7E);

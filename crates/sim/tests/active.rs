@@ -3,7 +3,7 @@
 use sim::*;
 use types::{Codecs, Combine, Consistency, NumberType, Reduce, TableSpec, UpdaterSpec};
 
-const SHAPE: Shape = Shape { servers: 3, workers: 4 };
+const SHAPE: RunSize = RunSize { servers: 3, workers: 4 };
 
 /// Every checker holds where keys are named by bits of a list that the shard knows, or has forgotten.
 #[test]

@@ -3,7 +3,7 @@
 use sim::*;
 use types::{Consistency, NumberType, TableSpec};
 
-const SHAPE: Shape = Shape { servers: 3, workers: 4 };
+const SHAPE: RunSize = RunSize { servers: 3, workers: 4 };
 
 fn spec(consistency: Consistency) -> TableSpec {
     TableSpec::sparse("t", SHAPE.workers).number(NumberType::I64).consistency(consistency)

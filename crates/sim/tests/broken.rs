@@ -3,7 +3,7 @@
 use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
 
-const SHAPE: Shape = Shape { servers: 3, workers: 4 };
+const SHAPE: RunSize = RunSize { servers: 3, workers: 4 };
 
 /// What a checker has against a cluster with this table and this machine.
 fn caught(sabotage: Option<Sabotage>, spec: &TableSpec, work: &Work, checker: fn() -> Checker) -> Option<Violation> {

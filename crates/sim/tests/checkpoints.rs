@@ -4,7 +4,7 @@ use sim::*;
 use std::cell::Cell;
 use types::{Combine, Consistency, NodeId, NumberType, Reduce, Span, TableSpec};
 
-const SHAPE: Shape = Shape { servers: 3, workers: 3 };
+const SHAPE: RunSize = RunSize { servers: 3, workers: 3 };
 const PATIENCE: Span = Span::from_millis(500);
 
 fn spec() -> TableSpec {

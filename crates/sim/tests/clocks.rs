@@ -3,7 +3,7 @@
 use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, TableSpec};
 
-const SHAPE: Shape = Shape { servers: 3, workers: 4 };
+const SHAPE: RunSize = RunSize { servers: 3, workers: 4 };
 
 fn spec(consistency: Consistency, reduce: Reduce) -> TableSpec {
     TableSpec::sparse("t", SHAPE.workers)

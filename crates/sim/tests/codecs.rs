@@ -3,7 +3,7 @@
 use sim::*;
 use types::{Bandwidth, Codecs, Combine, Consistency, NumberType, Reduce, TableSpec, UpdaterSpec};
 
-const SHAPE: Shape = Shape { servers: 2, workers: 3 };
+const SHAPE: RunSize = RunSize { servers: 2, workers: 3 };
 
 fn run(seed: u64, faults: Faults, spec: &TableSpec, work: &Work) -> Cluster {
     let mut cluster = Cluster::new(seed, SHAPE, faults);
@@ -173,7 +173,7 @@ fn auto_follows_the_link() {
     for (rate, chosen) in [(12_500_000, "keys, 1bit"), (2_000_000_000, "")] {
         let faults = Faults { least_delay: types::Span(20_000), most_delay: types::Span(20_000), ..Faults::NONE };
         let mut cluster =
-            Cluster::new(1, Shape { servers: 1, workers: 2 }, Faults { bytes_per_second: Some(rate), ..faults });
+            Cluster::new(1, RunSize { servers: 1, workers: 2 }, Faults { bytes_per_second: Some(rate), ..faults });
         let table = cluster.table(spec.clone());
         let mut program = vec![Step::MakeTable(table)];
         for _ in 0..20 {
@@ -293,7 +293,7 @@ fn assigned_values_that_wait_for_bandwidth_keep_their_order() {
 #[test]
 fn with_little_bandwidth_the_largest_changes_go_first() {
     let spec = TableSpec::dense("t", 40, 1024).consistency(Consistency::slack(3)).combine(Combine::Clock(Reduce::Sum));
-    let mut cluster = Cluster::new(1, Shape { servers: 1, workers: 1 }, Faults::NONE);
+    let mut cluster = Cluster::new(1, RunSize { servers: 1, workers: 1 }, Faults::NONE);
     let table = cluster.table(spec);
     let rate = 400_000;
     let row = |key: u64| vec![key as f64; 1024];

@@ -17,7 +17,7 @@ fn coming_and_going(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> 
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let table = cluster.table(spec.clone());
     let work = Work { clocks: 8, ..Work::default() };
-    let mut programs = work.programs_with_a_late_one(seed, Shape { workers: EVERYBODY, ..SHAPE }, table, spec);
+    let mut programs = work.programs_with_a_late_one(seed, RunSize { workers: EVERYBODY, ..SHAPE }, table, spec);
     let mut random = Random::new(seed ^ 0x1EAD_E125);
     let later = programs.pop().expect("one for each");
     cluster.programs(programs);

@@ -4,7 +4,7 @@
 use sim::*;
 use types::{Combine, Consistency, NodeId, NumberType, Reduce, Span, TableSpec};
 
-const SHAPE: Shape = Shape { servers: 3, workers: 3 };
+const SHAPE: RunSize = RunSize { servers: 3, workers: 3 };
 const PATIENCE: Span = Span::from_millis(500);
 /// By how much a clock may run fast or slow: a fifth.
 const SKEW: f64 = 0.2;
@@ -14,10 +14,10 @@ fn rows(workers: u32) -> TableSpec {
 }
 
 /// Everybody pushes and reads for a while.
-fn works(cluster: &mut Cluster, seed: u64, shape: Shape, spec: &TableSpec) {
+fn works(cluster: &mut Cluster, seed: u64, size: RunSize, spec: &TableSpec) {
     let table = cluster.table(spec.clone());
     let work = Work { clocks: 8, ..Work::default() };
-    cluster.programs(work.programs(seed, shape, table, spec));
+    cluster.programs(work.programs(seed, size, table, spec));
 }
 
 fn check(cluster: &Cluster) {
@@ -181,10 +181,10 @@ fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_migration() {
 /// A server is lost; while the others take its place a second one, or the coordinator, or a worker is, too.
 #[test]
 fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_failover() {
-    let shape = Shape { servers: 4, workers: 3 };
+    let size = RunSize { servers: 4, workers: 3 };
     for_seeds("amid a failover", |seed| {
-        let mut cluster = Cluster::open(seed, shape, Faults::ALL, PATIENCE, 3);
-        works(&mut cluster, seed, shape, &rows(shape.workers));
+        let mut cluster = Cluster::open(seed, size, Faults::ALL, PATIENCE, 3);
+        works(&mut cluster, seed, size, &rows(size.workers));
         let mut random = Random::new(seed ^ 0xFA11);
         let server = random.below(4) as u32;
         cluster.crash_server(server, Span(random.below(60_000_000)));

@@ -9,7 +9,7 @@ use types::{Consistency, NumberType, TableSpec};
 fn many_workers() {
     for workers in [500, 1_000, 2_000] {
         let started = std::time::Instant::now();
-        let mut cluster = Cluster::new(1, Shape { servers: 4, workers }, Faults::NONE);
+        let mut cluster = Cluster::new(1, RunSize { servers: 4, workers }, Faults::NONE);
         let table =
             cluster.table(TableSpec::dense("t", 64, 1).number(NumberType::I64).consistency(Consistency::slack(0)));
         let keys: Vec<u64> = (0..64).collect();

@@ -3,7 +3,7 @@
 use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
 
-const SHAPE: Shape = Shape { servers: 3, workers: 3 };
+const SHAPE: RunSize = RunSize { servers: 3, workers: 3 };
 const PATIENCE: Span = Span::from_millis(500);
 
 fn counts() -> TableSpec {

@@ -10,7 +10,7 @@ use types::{Combine, Consistency, Reduce, Span, TableSpec};
 fn coming_and_going(seed: u64, spec: &TableSpec, work: &Work, faults: Faults) -> Cluster {
     let mut cluster = Cluster::open(seed, SHAPE, faults, PATIENCE, 1);
     let table = cluster.table(spec.clone());
-    let mut programs = work.programs_with_a_late_one(seed, Shape { workers: EVERYBODY, ..SHAPE }, table, spec);
+    let mut programs = work.programs_with_a_late_one(seed, RunSize { workers: EVERYBODY, ..SHAPE }, table, spec);
     let mut random = Random::new(seed ^ 0xC0_FFEE);
     let later = programs.pop().expect("one for each");
     cluster.programs(programs);

@@ -16,7 +16,7 @@
 //! cache, and `!k` for each clock k that it was told had failed. A program that is over leaves.
 
 use shard::Server;
-use sim::{Cluster, Event, Faults, Read, Shape, Step, TableIndex, Write};
+use sim::{Cluster, Event, Faults, Read, RunSize, Step, TableIndex, Write};
 use types::{
     Clock, Combine, Consistency, NodeId, Plan, Reduce, ShardId, Source, Span, TableId, TableSpec, UpdaterSpec,
 };
@@ -50,7 +50,7 @@ fn shown(read: &Read) -> String {
 
 /// What each worker's reads show.
 fn seen(spec: TableSpec, programs: [&str; 2]) -> [String; 2] {
-    let mut cluster = Cluster::new(0, Shape { servers: 2, workers: 2 }, Faults::NONE);
+    let mut cluster = Cluster::new(0, RunSize { servers: 2, workers: 2 }, Faults::NONE);
     let table = cluster.table(spec);
     for (worker, program) in (0..).zip(programs) {
         let words = program.split_whitespace().map(|word| step(word, table));

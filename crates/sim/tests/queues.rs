@@ -5,7 +5,7 @@ use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec, WorkerId}
 use types::{HELD_CLOCKS, OPEN_READS, READS_AT_ONCE};
 use worker::Notice;
 
-const SHAPE: Shape = Shape { servers: 2, workers: 2 };
+const SHAPE: RunSize = RunSize { servers: 2, workers: 2 };
 
 /// Worker 0 pushes clock after clock and never reads; worker 1 begins after 10 s.
 fn running_ahead(consistency: Consistency, sabotage: Option<Sabotage>) -> Cluster {

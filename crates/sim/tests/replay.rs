@@ -6,7 +6,7 @@ use types::{Codecs, Combine, Consistency, NodeId, NumberType, Reduce, TableSpec}
 use wire::{Field, Reader};
 use worker::{Lists, WorkerInput};
 
-const SHAPE: Shape = Shape { servers: 2, workers: 3 };
+const SHAPE: RunSize = RunSize { servers: 2, workers: 3 };
 
 /// Every other run with codecs that draw, remember and send steps.
 fn spec(seed: u64) -> TableSpec {

@@ -5,7 +5,7 @@ use sim::*;
 use std::cell::Cell;
 use types::{Combine, Consistency, NodeId, NumberType, Reduce, Span, TableSpec};
 
-const SHAPE: Shape = Shape { servers: 3, workers: 3 };
+const SHAPE: RunSize = RunSize { servers: 3, workers: 3 };
 const PATIENCE: Span = Span::from_millis(500);
 const SLACK: u64 = 3;
 
@@ -53,14 +53,14 @@ fn first_run(seed: u64, spec: &TableSpec, random: &mut Random) -> Cluster {
 
 /// Goes on from a checkpoint, with other numbers of nodes, of which some are lost again.
 fn goes_on(seed: u64, spec: &TableSpec, from: &Kept, random: &mut Random) -> Cluster {
-    let shape = Shape { servers: 2 + random.below(3) as u32, workers: 1 + random.below(4) as u32 };
-    let mut cluster = Cluster::resumed(seed, shape, Faults::ALL, PATIENCE, 2, from);
-    let lessons = learns(&mut cluster, spec, shape.workers);
-    if shape.servers > 2 && random.chance(0.5) {
-        cluster.crash_server(random.below(shape.servers.into()) as u32, Span(random.below(60_000_000)));
+    let size = RunSize { servers: 2 + random.below(3) as u32, workers: 1 + random.below(4) as u32 };
+    let mut cluster = Cluster::resumed(seed, size, Faults::ALL, PATIENCE, 2, from);
+    let lessons = learns(&mut cluster, spec, size.workers);
+    if size.servers > 2 && random.chance(0.5) {
+        cluster.crash_server(random.below(size.servers.into()) as u32, Span(random.below(60_000_000)));
     }
-    if shape.workers > 1 && random.chance(0.5) {
-        cluster.crash_worker(random.below(shape.workers.into()) as u32, Span(random.below(60_000_000)));
+    if size.workers > 1 && random.chance(0.5) {
+        cluster.crash_worker(random.below(size.workers.into()) as u32, Span(random.below(60_000_000)));
     }
     cluster.run();
     cluster.check(every_lease_counted_once(lessons));

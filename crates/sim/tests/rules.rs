@@ -4,7 +4,7 @@ use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec, UpdaterSpec};
 use wire::{Keys, Refusal};
 
-const SHAPE: Shape = Shape { servers: 3, workers: 4 };
+const SHAPE: RunSize = RunSize { servers: 3, workers: 4 };
 
 fn marked(consistency: Consistency) -> TableSpec {
     TableSpec::sparse("t", SHAPE.workers).number(NumberType::I64).consistency(consistency)
@@ -94,7 +94,7 @@ fn eager_copies_survive_connections_that_break() {
 /// Keys without a row are watched like the others: one that is never written does not make the rest be read again.
 #[test]
 fn a_key_without_a_row_does_not_stop_the_refreshes() {
-    let mut cluster = Cluster::new(0, Shape { servers: 1, workers: 2 }, Faults::NONE);
+    let mut cluster = Cluster::new(0, RunSize { servers: 1, workers: 2 }, Faults::NONE);
     let eager = Consistency::Bounded { slack: 0, eager: true };
     let table = cluster.table(TableSpec::sparse("t", 1).number(NumberType::F64).consistency(eager).cached(10));
     let wait = Step::Compute(Span::from_millis(50));

@@ -12,6 +12,7 @@ mod measured;
 mod mix;
 mod plan;
 mod policy;
+mod run_size;
 mod spec;
 mod updater;
 
@@ -27,5 +28,6 @@ pub use measured::Measured;
 pub use mix::{SplitMix64, mix};
 pub use plan::{Chain, Placed, Plan};
 pub use policy::{Combine, Consistency, Reduce};
-pub use spec::{CacheSpec, Initial, NumberType, PART_BYTES, Shape, SpecError, TableSpec};
+pub use run_size::RunSize;
+pub use spec::{CacheSpec, Initial, NumberType, PART_BYTES, SpecError, TableShape, TableSpec};
 pub use updater::{Setting, UpdaterSpec};

@@ -1,14 +1,14 @@
 //! The plan: the immutable, numbered map from slice to servers, and who counts.
 
-use crate::{NodeId, PlanNumber, PositionRange, Shape, ShardId, Source, WorkerId};
+use crate::{NodeId, PlanNumber, PositionRange, ShardId, Source, TableShape, WorkerId};
 
 /// Who holds what, and who counts for the frontier. Anything that changes either is a new plan.
 ///
 /// ```
-/// use types::{NodeId, Plan, Shape, Source};
+/// use types::{NodeId, Plan, TableShape, Source};
 ///
 /// let plan = Plan::first(2, vec![Source(7)]);
-/// let shards = plan.shards(Shape::Dense { rows: 10 });
+/// let shards = plan.shards(TableShape::Dense { rows: 10 });
 /// assert_eq!(shards.iter().map(|placed| placed.owner).collect::<Vec<_>>(), [NodeId::Server(0), NodeId::Server(1)]);
 /// assert_eq!(plan.live_workers().count(), 1);
 /// ```
@@ -72,7 +72,7 @@ impl Plan {
 
     /// The shards of a table of this shape, in key order.
     #[must_use]
-    pub fn shards(&self, shape: Shape) -> Vec<Placed> {
+    pub fn shards(&self, shape: TableShape) -> Vec<Placed> {
         let ranges = shape.extent().split(self.chains.len());
         let placed = ranges.into_iter().zip(&self.chains).zip(0..).map(|((range, chain), index)| {
             // A slice that nobody holds is asked for in vain, until a plan says who does.

@@ -57,7 +57,7 @@ impl fmt::Display for NumberType {
 
 /// Which keys a table has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum TableShape {
     /// Rows 0 to `rows` − 1, all there from the start.
     Dense {
         /// How many rows there are.
@@ -72,7 +72,7 @@ pub enum Shape {
     },
 }
 
-impl Shape {
+impl TableShape {
     /// The order in which this table sorts its keys.
     #[must_use]
     pub fn placement(self) -> Placement {
@@ -156,7 +156,7 @@ pub struct TableSpec {
     /// The type of its numbers.
     pub number: NumberType,
     /// Which keys it has.
-    pub shape: Shape,
+    pub shape: TableShape,
     /// Numbers in a row.
     pub width: u32,
     /// What a row holds before the first update.
@@ -184,23 +184,23 @@ impl TableSpec {
     /// ```
     #[must_use]
     pub fn sparse(name: &str, width: u32) -> Self {
-        let shape = Shape::Sparse { placement: Placement::Spread, max_rows: u64::from(u32::MAX) - 1 };
+        let shape = TableShape::Sparse { placement: Placement::Spread, max_rows: u64::from(u32::MAX) - 1 };
         Self::new(name, shape, width)
     }
 
     /// A table of rows 0 to `rows` − 1, `width` f32 numbers each, summed, in lock-step, without a cache.
     ///
     /// ```
-    /// use types::{Shape, TableSpec};
+    /// use types::{TableShape, TableSpec};
     ///
-    /// assert_eq!(TableSpec::dense("layer", 10, 3).shape, Shape::Dense { rows: 10 });
+    /// assert_eq!(TableSpec::dense("layer", 10, 3).shape, TableShape::Dense { rows: 10 });
     /// ```
     #[must_use]
     pub fn dense(name: &str, rows: u64, width: u32) -> Self {
-        Self::new(name, Shape::Dense { rows }, width)
+        Self::new(name, TableShape::Dense { rows }, width)
     }
 
-    fn new(name: &str, shape: Shape, width: u32) -> Self {
+    fn new(name: &str, shape: TableShape, width: u32) -> Self {
         Self {
             name: name.to_owned(),
             number: NumberType::F32,
@@ -324,7 +324,7 @@ impl TableSpec {
     /// ```
     #[must_use]
     pub fn ordered(mut self) -> Self {
-        if let Shape::Sparse { placement, .. } = &mut self.shape {
+        if let TableShape::Sparse { placement, .. } = &mut self.shape {
             *placement = Placement::Ordered;
         }
         self
@@ -340,7 +340,7 @@ impl TableSpec {
     /// ```
     #[must_use]
     pub fn max_rows(mut self, rows: u64) -> Self {
-        if let Shape::Sparse { max_rows, .. } = &mut self.shape {
+        if let TableShape::Sparse { max_rows, .. } = &mut self.shape {
             *max_rows = rows;
         }
         self

@@ -3,7 +3,7 @@
 use crate::frame::WireError;
 use types::{
     CacheSpec, Chain, Clock, Codecs, Combine, Consistency, Initial, Measured, NodeId, NumberType, Placement, Plan,
-    PlanNumber, Position, Reduce, Setting, Shape, ShardId, Source, Span, TableId, TableSpec, Time, UpdaterSpec,
+    PlanNumber, Position, Reduce, Setting, ShardId, Source, Span, TableId, TableShape, TableSpec, Time, UpdaterSpec,
     WorkerId,
 };
 
@@ -204,7 +204,7 @@ impl<A: Field, B: Field> Field for (A, B) {
 
 variants!(NumberType { 0 => F32, 1 => F64, 2 => I64 });
 variants!(Placement { 0 => Spread, 1 => Ordered });
-variants!(Shape { 0 => Dense { rows }, 1 => Sparse { placement, max_rows } });
+variants!(TableShape { 0 => Dense { rows }, 1 => Sparse { placement, max_rows } });
 variants!(Initial { 0 => Zero, 1 => Uniform { seed, scale }, 2 => Normal { seed, scale } });
 variants!(CacheSpec { 0 => Off, 1 => Rows { max_rows } });
 variants!(Consistency { 0 => Bounded { slack, eager }, 1 => Unbounded, 2 => Delay { tau } });

@@ -5,7 +5,7 @@ use super::reads::read_of;
 use super::stream::{ReadKeys, Reading};
 use super::tasks::Task;
 use super::ticket::PendingRead;
-use super::{PullTarget, TableFailure, Ticket, Worker, touch};
+use super::{PullTarget, TableFailure, TicketId, Worker, touch};
 use types::{Clock, TableId, Time};
 use wire::Outbox;
 use wire::{Bits, Keys, Pulled, Refusal, Slice, Wants};
@@ -17,9 +17,9 @@ impl Worker {
         now: Time,
         table: TableId,
         keys: Keys,
-        after: &[Ticket],
+        after: &[TicketId],
         out: &mut Outbox,
-    ) -> Result<Ticket, TableFailure> {
+    ) -> Result<TicketId, TableFailure> {
         let spec = self.known(table)?;
         check_keys(spec, &keys)?;
         // A run of an ordered table can be longer than anything that fits a shard, or a memory.
@@ -30,7 +30,7 @@ impl Worker {
         Ok(self.submit(now, table, Task::Active { keys }, after, out))
     }
 
-    pub(super) fn start_active(&mut self, now: Time, ticket: Ticket, id: TableId, keys: &Keys, out: &mut Outbox) {
+    pub(super) fn start_active(&mut self, now: Time, ticket: TicketId, id: TableId, keys: &Keys, out: &mut Outbox) {
         let (reader, head) = (self.clock, self.head());
         let Some(table) = self.tables.get_mut(&id) else { return };
         let rows_per_part = keys.rows_per_part(table.spec.number, table.spec.width);

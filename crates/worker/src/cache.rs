@@ -1,7 +1,7 @@
 //! Copies of rows in a worker, each with the frontier it is fresh at.
 
 use shard::rows::Index;
-use types::{Clock, Consistency, Placement, Shape, TableSpec};
+use types::{Clock, Consistency, Placement, TableShape, TableSpec};
 use update::{ABSENT, Number, add_into, first_not_finite};
 use wire::{Keys, Payload, Slice};
 
@@ -217,7 +217,7 @@ impl<T: Number> Cache<T> {
 /// A dense table that fits is kept as it is; of a larger one, whatever rows are read.
 pub(super) fn index_for(spec: &TableSpec, max_rows: u64) -> Index {
     let shape = match spec.shape {
-        Shape::Dense { rows } if rows > max_rows => Shape::Sparse { placement: Placement::Ordered, max_rows },
+        TableShape::Dense { rows } if rows > max_rows => TableShape::Sparse { placement: Placement::Ordered, max_rows },
         shape => shape,
     };
     Index::new(shape, spec.shape.extent())

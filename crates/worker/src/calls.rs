@@ -3,7 +3,7 @@
 use super::pacing::{Pacer, send};
 use super::stream::ItemKind;
 use super::tasks::Task;
-use super::{Batch, PullTarget, ShardLink, TableFailure, Ticket, Worker, touch};
+use super::{Batch, PullTarget, ShardLink, TableFailure, TicketId, Worker, touch};
 use types::{NodeId, PositionRange, Setting, TableId, TableSpec, Time};
 use types::{OPEN_READS, UNACKNOWLEDGED_ITEMS};
 use wire::Outbox;
@@ -16,9 +16,9 @@ impl Worker {
         now: Time,
         table: TableId,
         batch: Batch,
-        after: &[Ticket],
+        after: &[TicketId],
         out: &mut Outbox,
-    ) -> Result<Ticket, TableFailure> {
+    ) -> Result<TicketId, TableFailure> {
         self.check_batch(table, &batch)?;
         let pieces = self.number_pieces(table, &batch);
         Ok(self.submit(now, table, Task::Push { batch, pieces }, after, out))
@@ -31,9 +31,9 @@ impl Worker {
         table: TableId,
         keys: Keys,
         mut target: PullTarget,
-        after: &[Ticket],
+        after: &[TicketId],
         out: &mut Outbox,
-    ) -> Result<Ticket, TableFailure> {
+    ) -> Result<TicketId, TableFailure> {
         self.check_target(table, &keys, &mut target)?;
         Ok(self.submit(now, table, Task::Pull { keys, target, own: false }, after, out))
     }
@@ -46,9 +46,9 @@ impl Worker {
         table: TableId,
         batch: Batch,
         mut target: PullTarget,
-        after: &[Ticket],
+        after: &[TicketId],
         out: &mut Outbox,
-    ) -> Result<Ticket, TableFailure> {
+    ) -> Result<TicketId, TableFailure> {
         self.check_batch(table, &batch)?;
         self.check_target(table, &batch.keys, &mut target)?;
         let pieces = self.number_pieces(table, &batch);
@@ -91,9 +91,9 @@ impl Worker {
         now: Time,
         table: TableId,
         range: PositionRange,
-        after: &[Ticket],
+        after: &[TicketId],
         out: &mut Outbox,
-    ) -> Result<Ticket, TableFailure> {
+    ) -> Result<TicketId, TableFailure> {
         let spec = self.known(table)?;
         if spec.shape.placement() != types::Placement::Ordered && range != PositionRange::ALL {
             return Err(unfit(spec, Refusal::NotOrdered));
@@ -108,7 +108,7 @@ impl Worker {
         table: TableId,
         setting: Setting,
         out: &mut Outbox,
-    ) -> Result<Ticket, TableFailure> {
+    ) -> Result<TicketId, TableFailure> {
         self.known(table)?;
         let at = self.clock;
         Ok(self.submit(now, table, Task::Tune { at, setting }, &[], out))

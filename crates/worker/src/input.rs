@@ -3,7 +3,7 @@
 mod format;
 mod key_lists;
 
-use crate::{Batch, PullTarget, TableFailure, Ticket, Values, Worker};
+use crate::{Batch, PullTarget, TableFailure, TicketId, Values, Worker};
 pub use key_lists::Lists;
 use lease::{LeaseId, Work};
 use std::ops::Range;
@@ -24,23 +24,23 @@ pub enum WorkerInput {
     /// The program asks for a table.
     MakeTable(TableSpec),
     /// The program pushes, after other tickets.
-    Push(Time, TableId, Batch, Vec<Ticket>),
+    Push(Time, TableId, Batch, Vec<TicketId>),
     /// The program pulls, after other tickets.
-    Pull(Time, TableId, Keys, Vec<Ticket>),
+    Pull(Time, TableId, Keys, Vec<TicketId>),
     /// The program pushes and pulls the same rows, after other tickets.
-    PushPull(Time, TableId, Batch, Vec<Ticket>),
+    PushPull(Time, TableId, Batch, Vec<TicketId>),
     /// The program begins a push whose values it hands over part by part; computed from so many examples.
     BeginPush(TableId, Keys, u64),
     /// The program hands over one part.
     PushRows(Time, RowsOfPush),
     /// The program has handed over every part.
-    EndPush(Ticket),
+    EndPush(TicketId),
     /// The program scans.
-    Scan(Time, TableId, PositionRange, Vec<Ticket>),
+    Scan(Time, TableId, PositionRange, Vec<TicketId>),
     /// The program sets rows, after other tickets.
-    SetRows(Time, TableId, Keys, Values, Vec<Ticket>),
+    SetRows(Time, TableId, Keys, Values, Vec<TicketId>),
     /// The program pulls rows as they are kept, of these keys or all of them, after other tickets.
-    PullKept(Time, TableId, Option<Keys>, Vec<Ticket>),
+    PullKept(Time, TableId, Option<Keys>, Vec<TicketId>),
     /// The program asks which rows are active.
     Ask(Time, TableId, Keys),
     /// The program changes a setting.
@@ -73,7 +73,7 @@ pub enum WorkerInput {
 #[derive(Clone, Debug)]
 pub struct RowsOfPush {
     /// The push.
-    pub ticket: Ticket,
+    pub ticket: TicketId,
     /// To which table.
     pub table: TableId,
     /// All keys of the push.
@@ -90,7 +90,7 @@ pub enum Answer {
     /// Nothing.
     Nothing,
     /// The ticket of a task.
-    Ticket(Ticket),
+    Ticket(TicketId),
     /// The number of a barrier.
     Barrier(u64),
 }

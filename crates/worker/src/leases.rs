@@ -7,7 +7,7 @@
 
 use super::stream::ItemKind;
 use super::ticket::Pending;
-use super::{Batch, Notice, PART_COST, TableFailure, Ticket, Worker};
+use super::{Batch, Notice, PART_COST, TableFailure, TicketId, Worker};
 use codec::Formats;
 use lease::{LeaseId, Work};
 use std::collections::{BTreeMap, BTreeSet};
@@ -231,7 +231,7 @@ impl Worker {
         lesson.commit = Some(Commit { clock: self.clock, work, sent: false });
         for (table, shard, piece, examples) in last {
             self.tickets += 1;
-            let ticket = Ticket(self.tickets);
+            let ticket = TicketId(self.tickets);
             let (failure, read, reads, place) = (None, None, false, None);
             let pending = Pending { parts: 1, failure, read, table, reads, place, lease: Some(lease) };
             self.pending.insert(ticket, pending);
@@ -360,7 +360,7 @@ impl Worker {
     }
 
     /// A piece of a lease was pushed before, in this clock.
-    pub(super) fn already_held(&mut self, ticket: Ticket, clock: Clock) {
+    pub(super) fn already_held(&mut self, ticket: TicketId, clock: Clock) {
         let lease = self.pending.get(&ticket).and_then(|pending| pending.lease);
         if let Some(lesson) = lease.and_then(|lease| self.leases.lessons.get_mut(&lease)) {
             lesson.counts_in = lesson.counts_in.max(clock);

@@ -35,7 +35,7 @@ use residuals::Saving;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stream::{ItemKind, ShardLink};
 use ticket::Pending;
-pub use ticket::{Failure, Notice, Outcome, PullTarget, ReadRows, Room, Ticket};
+pub use ticket::{Failure, Notice, Outcome, PullTarget, ReadRows, Room, TicketId};
 use types::{CacheSpec, Clock, NodeId, NumberType, Plan, Source, Span, TableId, TableSpec, Time, WorkerId};
 use wire::{Control, FailedClock, Frame, Head, Keys, Message, Payload, Refusal};
 use wire::{Leader, Outbox};
@@ -209,10 +209,10 @@ pub struct Worker {
     made: BTreeMap<String, Result<TableId, String>>,
     tickets: u64,
     requests: u64,
-    pending: BTreeMap<Ticket, Pending>,
-    finished: BTreeMap<Ticket, Result<Outcome, (TableId, Failure)>>,
+    pending: BTreeMap<TicketId, Pending>,
+    finished: BTreeMap<TicketId, Result<Outcome, (TableId, Failure)>>,
     /// Tickets that nobody will ask for.
-    detached: BTreeSet<Ticket>,
+    detached: BTreeSet<TicketId>,
     unreported: Vec<(TableId, Failure)>,
     queue: Queue,
     /// Pushes that are being handed over part by part: a clock must not end in the middle of one.
@@ -417,18 +417,18 @@ impl Worker {
     }
 
     /// What a ticket brought, once it is finished. Asking again gives nothing.
-    pub fn take(&mut self, ticket: Ticket) -> Option<Result<Outcome, (TableId, Failure)>> {
+    pub fn take(&mut self, ticket: TicketId) -> Option<Result<Outcome, (TableId, Failure)>> {
         self.finished.remove(&ticket)
     }
 
     /// Whether a ticket is finished, taken or not.
     #[must_use]
-    pub fn is_finished(&self, ticket: Ticket) -> bool {
+    pub fn is_finished(&self, ticket: TicketId) -> bool {
         !self.pending.contains_key(&ticket)
     }
 
     /// Nobody will ask for this ticket. Should it fail, [`Worker::take_unreported`] tells.
-    pub fn detach(&mut self, ticket: Ticket) {
+    pub fn detach(&mut self, ticket: TicketId) {
         match self.finished.remove(&ticket) {
             Some(Err(failure)) => self.unreported.push(failure),
             Some(Ok(_)) => {}
@@ -449,7 +449,7 @@ impl Worker {
         std::mem::take(&mut self.notices)
     }
 
-    fn part_done(&mut self, ticket: Ticket, refusal: Option<Refusal>) {
+    fn part_done(&mut self, ticket: TicketId, refusal: Option<Refusal>) {
         let Some(pending) = self.pending.get_mut(&ticket) else { return };
         pending.parts -= 1;
         if let Some(refusal) = refusal {
@@ -460,7 +460,7 @@ impl Worker {
         }
     }
 
-    fn complete(&mut self, ticket: Ticket) {
+    fn complete(&mut self, ticket: TicketId) {
         let Some(pending) = self.pending.remove(&ticket) else { return };
         self.release(ticket, pending.table, pending.place);
         pending.lease.into_iter().for_each(|lease| self.leases.finished(lease));

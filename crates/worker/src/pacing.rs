@@ -359,7 +359,7 @@ fn squares<T>(values: Option<&[T]>, as_f64: impl Fn(&T) -> f64) -> f64 {
 mod tests {
     use super::*;
     use crate::stream::ShardLink;
-    use crate::{Batch, PullTarget, Ticket, Values, WorkerSettings};
+    use crate::{Batch, PullTarget, TicketId, Values, WorkerSettings};
     use codec::Formats;
     use types::{Consistency, NodeId, NumberType, Plan, PositionRange, ShardId, Source, Span, TableSpec, WorkerId};
     use wire::{Acked, Control, Keys, Message};
@@ -371,7 +371,7 @@ mod tests {
         head.clock = Clock(clock);
         let keys = Keys::run(0..1).slice(0..1);
         let values = Payload::new(vec![0u8; bytes]);
-        let (ticket, formats, plain, writes) = (Ticket(0), Formats::default(), None, wire::Writes::GRADIENTS);
+        let (ticket, formats, plain, writes) = (TicketId(0), Formats::default(), None, wire::Writes::GRADIENTS);
         let item = ItemKind::Push { ticket, keys, values, formats, plain, writes };
         Held { table: TABLE, shard: 0, head, item, significance, ordered: false }
     }
@@ -444,7 +444,7 @@ mod tests {
             types::Clock(0),
         );
         let push = ItemKind::Push {
-            ticket: Ticket(0),
+            ticket: TicketId(0),
             keys: Keys::distinct(types::Placement::Spread, &(0..100).collect::<Vec<u64>>()).slice(0..100),
             values,
             formats: Formats::default(),

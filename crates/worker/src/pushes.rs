@@ -6,7 +6,7 @@ use super::pacing::{Held, PACED_BYTES};
 use super::push_codec::Encoded;
 use super::stream::{ItemKind, frame_bytes};
 use super::ticket::Pending;
-use super::{Batch, PART_COST, ShardLink, TableFailure, Ticket, Worker, touch};
+use super::{Batch, PART_COST, ShardLink, TableFailure, TicketId, Worker, touch};
 use codec::Formats;
 use std::ops::Range;
 use types::{Combine, Consistency, TableId, Time};
@@ -31,7 +31,7 @@ impl Worker {
     pub(super) fn start_push(
         &mut self,
         now: Time,
-        ticket: Ticket,
+        ticket: TicketId,
         id: TableId,
         batch: &Batch,
         pieces: Vec<PiecePart>,
@@ -76,7 +76,7 @@ impl Worker {
 
     /// Begins a push whose values are handed over part by part with [`Worker::push_rows`] and ended with
     /// [`Worker::end_push`]. Only where nothing must come before it: else there is nothing to begin.
-    pub fn begin_push(&mut self, table: TableId, keys: &Keys, examples: u64) -> Result<Option<Ticket>, TableFailure> {
+    pub fn begin_push(&mut self, table: TableId, keys: &Keys, examples: u64) -> Result<Option<TicketId>, TableFailure> {
         let spec = self.known(table)?;
         check_keys(spec, keys)?;
         let delayed = matches!(spec.consistency, Consistency::Delay { .. });
@@ -85,7 +85,7 @@ impl Worker {
         }
         self.begun += 1;
         self.tickets += 1;
-        let ticket = Ticket(self.tickets);
+        let ticket = TicketId(self.tickets);
         let (failure, read, reads, place, lease) = (None, None, false, None, None);
         self.pending.insert(ticket, Pending { parts: 1, failure, read, table, reads, place, lease });
         if let Some(table) = self.tables.get_mut(&table) {
@@ -99,7 +99,7 @@ impl Worker {
     pub fn push_rows(
         &mut self,
         now: Time,
-        ticket: Ticket,
+        ticket: TicketId,
         id: TableId,
         keys: &Keys,
         rows: Range<usize>,
@@ -114,7 +114,7 @@ impl Worker {
     fn push_part(
         &mut self,
         now: Time,
-        ticket: Ticket,
+        ticket: TicketId,
         id: TableId,
         keys: Slice,
         values: Payload,
@@ -139,7 +139,14 @@ impl Worker {
     }
 
     /// Sends one part of a push to the shard that has its rows.
-    pub(super) fn send_part_of(&mut self, now: Time, ticket: Ticket, id: TableId, part: PushedPart, out: &mut Outbox) {
+    pub(super) fn send_part_of(
+        &mut self,
+        now: Time,
+        ticket: TicketId,
+        id: TableId,
+        part: PushedPart,
+        out: &mut Outbox,
+    ) {
         let PushedPart { keys, values, formats, plain, writes, examples, significance } = part;
         let Some(table) = self.tables.get(&id) else { return };
         let first = keys.position(0);
@@ -187,7 +194,7 @@ impl Worker {
     }
 
     /// Every part of a push that was begun has been handed over.
-    pub fn end_push(&mut self, ticket: Ticket) {
+    pub fn end_push(&mut self, ticket: TicketId) {
         self.begun -= 1;
         self.part_done(ticket, None);
     }

@@ -1,7 +1,7 @@
 //! Tasks that wait for something, each filed under what it waits for: an event looks at the tasks it lets go, and at no
 //! other.
 
-use super::Ticket;
+use super::TicketId;
 use super::tasks::Queued;
 use std::collections::{BTreeMap, BTreeSet};
 use types::TableId;
@@ -10,7 +10,7 @@ use types::TableId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
     /// A ticket that it was to run after.
-    Ticket(Ticket),
+    Ticket(TicketId),
     /// Earlier pushes of this worker to the table, which a read must follow and which wait themselves.
     OwnPushes,
     /// Parts of them that wait for bandwidth: the last one made before it.
@@ -24,17 +24,17 @@ pub(super) enum Obstacle {
 /// The tasks that wait.
 #[derive(Default)]
 pub(super) struct Queue {
-    tasks: BTreeMap<Ticket, Queued>,
+    tasks: BTreeMap<TicketId, Queued>,
     bytes: usize,
     /// Those whose obstacle is gone, to be looked at again.
-    ready: BTreeSet<Ticket>,
-    by_ticket: BTreeMap<Ticket, Vec<Ticket>>,
-    behind_own: BTreeSet<(TableId, Ticket)>,
-    behind_held: BTreeSet<(TableId, u64, Ticket)>,
-    by_place: BTreeMap<(TableId, u64), Ticket>,
-    crowded: BTreeSet<(TableId, Ticket)>,
+    ready: BTreeSet<TicketId>,
+    by_ticket: BTreeMap<TicketId, Vec<TicketId>>,
+    behind_own: BTreeSet<(TableId, TicketId)>,
+    behind_held: BTreeSet<(TableId, u64, TicketId)>,
+    by_place: BTreeMap<(TableId, u64), TicketId>,
+    crowded: BTreeSet<(TableId, TicketId)>,
     /// Pushes among the tasks.
-    pushes: BTreeSet<(TableId, Ticket)>,
+    pushes: BTreeSet<(TableId, TicketId)>,
     /// Tasks looked at again, to see that this grows with the tasks and not with their square.
     #[cfg(test)]
     pub looks: usize,
@@ -52,8 +52,8 @@ impl Queue {
     }
 
     /// Whether a push to `table` that was asked for before `ticket` waits.
-    pub fn has_push_before(&self, table: TableId, ticket: Ticket) -> bool {
-        self.pushes.range((table, Ticket(0))..(table, ticket)).next().is_some()
+    pub fn has_push_before(&self, table: TableId, ticket: TicketId) -> bool {
+        self.pushes.range((table, TicketId(0))..(table, ticket)).next().is_some()
     }
 
     /// A task waits.
@@ -93,16 +93,16 @@ impl Queue {
     }
 
     /// A task that was taken has started.
-    pub fn started(&mut self, table: TableId, ticket: Ticket) {
+    pub fn started(&mut self, table: TableId, ticket: TicketId) {
         if !self.pushes.remove(&(table, ticket)) {
             return;
         }
         if self.has_push_before(table, ticket) {
             return;
         }
-        let first = self.pushes.range((table, ticket)..=(table, Ticket(u64::MAX))).next();
-        let until = first.map_or(Ticket(u64::MAX), |(_, first)| *first);
-        let free: Vec<_> = self.behind_own.range((table, Ticket(0))..=(table, until)).copied().collect();
+        let first = self.pushes.range((table, ticket)..=(table, TicketId(u64::MAX))).next();
+        let until = first.map_or(TicketId(u64::MAX), |(_, first)| *first);
+        let free: Vec<_> = self.behind_own.range((table, TicketId(0))..=(table, until)).copied().collect();
         for name in free {
             self.behind_own.remove(&name);
             self.ready.insert(name.1);
@@ -111,8 +111,8 @@ impl Queue {
 
     /// Parts of pushes have gone: this is the first one of the table that still waits for bandwidth.
     pub fn gone(&mut self, table: TableId, first: Option<u64>) {
-        let until = (table, first.unwrap_or(u64::MAX), Ticket(0));
-        while let Some(&name) = self.behind_held.range((table, 0, Ticket(0))..until).next() {
+        let until = (table, first.unwrap_or(u64::MAX), TicketId(0));
+        while let Some(&name) = self.behind_held.range((table, 0, TicketId(0))..until).next() {
             self.behind_held.remove(&name);
             self.ready.insert(name.2);
         }
@@ -124,7 +124,7 @@ impl Queue {
     }
 
     /// A ticket is finished.
-    pub fn finished(&mut self, ticket: Ticket) {
+    pub fn finished(&mut self, ticket: TicketId) {
         self.ready.extend(self.by_ticket.remove(&ticket).into_iter().flatten());
     }
 
@@ -143,7 +143,7 @@ impl Queue {
 
     /// The shards of a table hold contributions of this clock.
     pub fn has_room(&mut self, table: TableId) {
-        while let Some(&name) = self.crowded.range((table, Ticket(0))..=(table, Ticket(u64::MAX))).next() {
+        while let Some(&name) = self.crowded.range((table, TicketId(0))..=(table, TicketId(u64::MAX))).next() {
             self.crowded.remove(&name);
             self.ready.insert(name.1);
         }
@@ -171,13 +171,13 @@ mod tests {
         worker
     }
 
-    fn push(worker: &mut Worker, after: &[Ticket], out: &mut Outbox) -> Ticket {
+    fn push(worker: &mut Worker, after: &[TicketId], out: &mut Outbox) -> TicketId {
         let values = Values { number: NumberType::F32, bytes: Payload::new(vec![1.0f32]) };
         let batch = Batch { keys: Keys::run(0..1), values, examples: 1, lease: None };
         worker.push(Time(0), TABLE, batch, after, out).expect("fits")
     }
 
-    fn pull(worker: &mut Worker, out: &mut Outbox) -> Ticket {
+    fn pull(worker: &mut Worker, out: &mut Outbox) -> TicketId {
         worker.pull(Time(0), TABLE, Keys::run(0..1), PullTarget::F32(vec![0.0]), &[], out).expect("fits")
     }
 

@@ -3,7 +3,7 @@
 use super::delta_cache::Answer;
 use super::stream::{ReadKeys, Reading};
 use super::ticket::PendingRead;
-use super::{PullTarget, ShardLink, Table, Ticket, Worker, touch};
+use super::{PullTarget, ShardLink, Table, TicketId, Worker, touch};
 use codec::Percentage;
 use types::{Clock, Combine, Consistency, NumberType, PositionRange, Source, TableId, TableSpec, Time};
 use wire::Outbox;
@@ -14,7 +14,7 @@ impl Worker {
     pub(super) fn start_pull(
         &mut self,
         now: Time,
-        ticket: Ticket,
+        ticket: TicketId,
         id: TableId,
         keys: &Keys,
         mut target: PullTarget,
@@ -85,7 +85,7 @@ impl Worker {
     pub(super) fn start_scan(
         &mut self,
         now: Time,
-        ticket: Ticket,
+        ticket: TicketId,
         id: TableId,
         range: PositionRange,
         out: &mut Outbox,
@@ -186,7 +186,7 @@ fn skips(source: Source, pull: u64, share: Percentage) -> bool {
 }
 
 /// A part of a read at `reader`'s clock. Where the rule promises read-my-writes, it follows what was pushed before it.
-pub(super) fn read_of(spec: &TableSpec, link: &ShardLink, ticket: Ticket, reader: Clock, keys: ReadKeys) -> Reading {
+pub(super) fn read_of(spec: &TableSpec, link: &ShardLink, ticket: TicketId, reader: Clock, keys: ReadKeys) -> Reading {
     let own = matches!((spec.consistency, spec.combine), (Consistency::Bounded { .. }, Combine::Each));
     let after = if own { link.last() } else { 0 };
     Reading {

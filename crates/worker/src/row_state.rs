@@ -6,7 +6,7 @@ use super::reads::{read_of, room_of};
 use super::stream::{ReadKeys, Reading};
 use super::tasks::Task;
 use super::ticket::PendingRead;
-use super::{TableFailure, Ticket, Values, Worker, touch};
+use super::{TableFailure, TicketId, Values, Worker, touch};
 use types::{Clock, Combine, PART_BYTES, TableId, TableSpec, Time};
 use wire::Outbox;
 use wire::{Bits, Keys, Payload, Pulled, Refusal, Wants, Writes};
@@ -19,9 +19,9 @@ impl Worker {
         table: TableId,
         keys: Keys,
         values: Values,
-        after: &[Ticket],
+        after: &[TicketId],
         out: &mut Outbox,
-    ) -> Result<Ticket, TableFailure> {
+    ) -> Result<TicketId, TableFailure> {
         let spec = self.known(table)?;
         check_keys(spec, &keys)?;
         check_rows(spec, &keys, &values).map_err(|refusal| unfit(spec, refusal))?;
@@ -34,9 +34,9 @@ impl Worker {
         now: Time,
         table: TableId,
         keys: Option<Keys>,
-        after: &[Ticket],
+        after: &[TicketId],
         out: &mut Outbox,
-    ) -> Result<Ticket, TableFailure> {
+    ) -> Result<TicketId, TableFailure> {
         let spec = self.known(table)?;
         if let Some(keys) = &keys {
             check_keys(spec, keys)?;
@@ -52,7 +52,7 @@ impl Worker {
     pub(super) fn start_set(
         &mut self,
         now: Time,
-        ticket: Ticket,
+        ticket: TicketId,
         id: TableId,
         keys: &Keys,
         values: &Payload,
@@ -75,7 +75,14 @@ impl Worker {
         }
     }
 
-    pub(super) fn start_kept(&mut self, now: Time, ticket: Ticket, id: TableId, keys: Option<&Keys>, out: &mut Outbox) {
+    pub(super) fn start_kept(
+        &mut self,
+        now: Time,
+        ticket: TicketId,
+        id: TableId,
+        keys: Option<&Keys>,
+        out: &mut Outbox,
+    ) {
         let (reader, head) = (self.clock, self.head());
         let Some(table) = self.tables.get_mut(&id) else { return };
         let mut found = Vec::new();

@@ -1,6 +1,6 @@
 //! What a worker has sent to one shard and not yet seen acknowledged, and what it knows of that shard.
 
-use super::Ticket;
+use super::TicketId;
 use super::push_codec::KeyForm;
 use codec::{Formats, PayloadFormat, Signatures};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,7 +31,7 @@ pub struct Item {
 
 pub enum ItemKind {
     Push {
-        ticket: Ticket,
+        ticket: TicketId,
         keys: Slice,
         /// As they travel.
         values: Payload,
@@ -43,7 +43,7 @@ pub enum ItemKind {
     },
     Marker,
     Tune {
-        ticket: Ticket,
+        ticket: TicketId,
         at: Clock,
         setting: Setting,
     },
@@ -68,7 +68,7 @@ impl ItemKind {
 
 /// One part of a read under way.
 pub struct Reading {
-    pub ticket: Ticket,
+    pub ticket: TicketId,
     pub clock: Clock,
     pub after: u64,
     pub subscribe: bool,

@@ -5,7 +5,7 @@ use super::pacing::send;
 use super::queue::Obstacle;
 use super::stream::ItemKind;
 use super::ticket::Pending;
-use super::{Batch, PART_COST, PullTarget, Table, Ticket, Worker, touch};
+use super::{Batch, PART_COST, PullTarget, Table, TicketId, Worker, touch};
 use types::HELD_CLOCKS;
 use types::{Clock, Combine, Consistency, PositionRange, Setting, TableId, TableSpec, Time};
 use wire::Outbox;
@@ -73,11 +73,11 @@ impl Task {
 
 /// A task that waits for others.
 pub(super) struct Queued {
-    pub ticket: Ticket,
+    pub ticket: TicketId,
     pub table: TableId,
     pub task: Task,
     /// Those of the tickets it was to run after that may not be finished.
-    pub after: Vec<Ticket>,
+    pub after: Vec<TicketId>,
     /// For a read that follows own pushes: the last part that was made of them, once they have all been cut.
     pub follows: Option<u64>,
 }
@@ -88,11 +88,11 @@ impl Worker {
         now: Time,
         table: TableId,
         task: Task,
-        after: &[Ticket],
+        after: &[TicketId],
         out: &mut Outbox,
-    ) -> Ticket {
+    ) -> TicketId {
         self.tickets += 1;
-        let ticket = Ticket(self.tickets);
+        let ticket = TicketId(self.tickets);
         let place = self
             .tables
             .get_mut(&table)
@@ -211,7 +211,7 @@ impl Worker {
     }
 
     /// A ticket is finished: lets go what waited for it.
-    pub(super) fn release(&mut self, ticket: Ticket, table: TableId, place: Option<u64>) {
+    pub(super) fn release(&mut self, ticket: TicketId, table: TableId, place: Option<u64>) {
         self.queue.finished(ticket);
         let Some(place) = place else { return };
         if let Some(table) = self.tables.get_mut(&table) {
@@ -259,7 +259,7 @@ impl Worker {
         }
     }
 
-    fn start_tune(&mut self, now: Time, ticket: Ticket, id: TableId, at: Clock, setting: Setting, out: &mut Outbox) {
+    fn start_tune(&mut self, now: Time, ticket: TicketId, id: TableId, at: Clock, setting: Setting, out: &mut Outbox) {
         let head = self.head();
         let Some(table) = self.tables.get_mut(&id) else { return };
         for link in &mut table.links {

@@ -6,7 +6,7 @@ use wire::{Bits, FailedClock, Refusal};
 
 /// Names a push or pull under way. It can be waited for, or named as what a later one runs after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
+pub struct TicketId(pub u64);
 
 /// Where pulled rows go: the caller's own memory, handed back when they are there.
 #[derive(Debug)]

@@ -41,7 +41,7 @@ class Deltas:
         ]
         _first.root_first(run, 0, lambda: [part.table.push(part.flat.memory) for part in self.parts])
         self.sharer = Sharer(run, self.parts, buffers, number)
-        if run._session.came_later:
+        if run._session.joined_late:
             self.synchronize(together=False)
         else:
             # Worker 0's weights are everybody's already.

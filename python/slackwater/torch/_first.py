@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.002
 def root_first(run: Any, root: int, work: Callable[[], object]) -> None:
     """Has worker ``root`` do ``work``, and the others return when it is done. All workers call it at the same point, late ones too."""
     # A name that starts with a point is in no checkpoint.
-    done = Table(f".done {run._session.turn()}", rows=1, updater="assign", slack=None)
+    done = Table(f".done {run._session.unique_number()}", rows=1, updater="assign", slack=None)
     if run.rank == root:
         work()
         done.push(torch.ones(1))
@@ -37,7 +37,7 @@ def broadcast(run: Any, tensors: list[torch.Tensor], root: int) -> None:
     """Gives all workers what worker ``root`` has in these tensors."""
     bits = Bits(tensors)
     # A name that starts with a point is in no checkpoint.
-    name = f".broadcast {run._session.turn()}"
+    name = f".broadcast {run._session.unique_number()}"
     table = Table(name, rows=bits.rows, width=WIDTH, dtype="int64", updater="assign", slack=None)
     root_first(run, root, lambda: table.push(bits.gather()))
     table.pull(out=bits.memory)

@@ -68,13 +68,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.model = model
         run = _run.current()
         lock_step = slack == 0 and on == "workers"
-        if run._session.came_later and lock_step and run._took_weights:
+        if run._session.joined_late and lock_step and run._took_weights:
             raise ValueError("a worker that came to a run under way can have one optimiser with slack=0; the others need slack=1, or on='servers'")
         names = _named_parameters(optimizer, model)
         broadcast_to_all(model, run)
         policy = {
             "codecs": codecs, "slack": slack, "run": run, "optimizer": optimizer,
-            "number": run._session.turn(),
+            "number": run._session.unique_number(),
         }  # fmt: skip
         self._run = run
         self._buffers = _buffers.Buffers(model, **policy) if broadcast_buffers else None

@@ -105,7 +105,7 @@ class Means:
                 piece.tensor.register_post_accumulate_grad_hook(self._hook(bucket, place, piece))
         self.marks = _marks.Marks(number, len(named))
         self.joining = _joining.Joining(run, number, model, optimizer, self.marks)
-        if run._session.came_later:
+        if run._session.joined_late:
             self.joining.join()
 
     def _hook(self, bucket: Bucket, place: int, piece: _flat.Piece) -> Callable[[torch.Tensor], None]:

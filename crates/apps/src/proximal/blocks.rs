@@ -1,7 +1,7 @@
 //! What a worker pushes and pulls of each block of features: all of them, or those that the shards call active.
 
 use super::columns::ExampleColumns;
-use slackwater::{Active, Error, Keys, Table, Ticket};
+use slackwater::{ActiveRows, Error, Keys, Table, Ticket};
 use std::sync::Arc;
 
 /// Features of a block, cheap to clone.
@@ -52,13 +52,13 @@ impl<'a> Blocks<'a> {
     }
 
     /// Asks which features of a block are active, where the table's shards say.
-    pub fn ask(&self, block: usize) -> Result<Option<Ticket<Active>>, Error> {
+    pub fn ask(&self, block: usize) -> Result<Option<Ticket<ActiveRows>>, Error> {
         let filters = self.table.spec().codecs.filters_by_kkt();
         filters.then(|| self.table.active(&self.all[block].keys)).transpose()
     }
 
     /// Keeps the answer for the steps to come.
-    pub fn keep(&mut self, block: usize, asked: Option<Ticket<Active>>) -> Result<(), Error> {
+    pub fn keep(&mut self, block: usize, asked: Option<Ticket<ActiveRows>>) -> Result<(), Error> {
         let Some(active) = asked.map(Ticket::wait).transpose()? else { return Ok(()) };
         let BlockFeatures { keys, columns } = &self.all[block];
         let chosen = active.bits().indices().map(|index| columns[index]).collect();

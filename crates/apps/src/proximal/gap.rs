@@ -41,11 +41,11 @@ pub struct Certificate {
 
 impl Certificate {
     pub fn new(session: &Session, weights: &Table<f32>, l1: f64) -> Result<Self, Error> {
-        let workers = u64::from(session.shape().workers);
-        let turn = session.turn();
-        let gradient = TableSpec::sparse(&format!(".proximal gradient {turn}"), 1).number(NumberType::F64);
+        let workers = u64::from(session.size().workers);
+        let number = session.unique_number();
+        let gradient = TableSpec::sparse(&format!(".proximal gradient {number}"), 1).number(NumberType::F64);
         let gradient = session.table(gradient)?;
-        let found = TableSpec::dense(&format!(".proximal gap {turn}"), workers, 3).number(NumberType::F64);
+        let found = TableSpec::dense(&format!(".proximal gap {number}"), workers, 3).number(NumberType::F64);
         let found = found.updater(UpdaterSpec::Assign);
         Ok(Self { weights: weights.clone(), gradient, found: session.table(found)?, own: Vec::new(), l1 })
     }
@@ -99,7 +99,7 @@ impl Certificate {
         self.found.push_range(own..own + 1, found.to_vec())?.wait()?;
         session.barrier()?;
         session.clock()?;
-        let rows = self.found.pull_range(0..u64::from(session.shape().workers))?.wait()?;
+        let rows = self.found.pull_range(0..u64::from(session.size().workers))?.wait()?;
         session.barrier()?;
         Ok(rows.values().chunks_exact(3).map(|row| [row[0], row[1], row[2]]).collect())
     }

@@ -25,8 +25,9 @@ pub struct Halt {
 
 impl Halt {
     pub fn new(session: &Session) -> Result<Self, Error> {
-        let (workers, own) = (u64::from(session.shape().workers), u64::from(session.rank()));
-        let spec = TableSpec::dense(&format!(".proximal halt {}", session.turn()), workers, 2).number(NumberType::I64);
+        let (workers, own) = (u64::from(session.size().workers), u64::from(session.rank()));
+        let spec = TableSpec::dense(&format!(".proximal halt {}", session.unique_number()), workers, 2)
+            .number(NumberType::I64);
         let table = session.table(spec.consistency(Consistency::Unbounded))?;
         Ok(Self { table, workers, own, begun: 0, heard: false, asked: None })
     }

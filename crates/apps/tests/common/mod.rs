@@ -5,7 +5,7 @@ use apps::program::{Program, Task};
 use apps::scaling::Scaling;
 use apps::train::{Go, Training, train};
 use data::{DataReader, Format, Labels, ReaderSettings};
-use slackwater::{Consistency, Session, Shape};
+use slackwater::{Consistency, RunSize, Session};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,7 +39,7 @@ pub fn on_workers<R: Send>(
     workers: u32,
     work: impl Fn(&Session, &DataReader) -> R + Sync,
 ) -> Vec<R> {
-    let sessions = Session::embedded(Shape { servers: 2, workers }).expect("a cluster in this process");
+    let sessions = Session::embedded(RunSize { servers: 2, workers }).expect("a cluster in this process");
     let run = |session: Session| {
         let share = reader.for_worker(session.rank(), workers).expect("a share of the data");
         let result = work(&session, &share);

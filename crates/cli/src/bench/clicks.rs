@@ -7,7 +7,7 @@ use std::path::Path;
 use apps::logistic::{Logistic, sigmoid};
 use apps::train::{Go, train};
 use indicatif::ProgressBar;
-use slackwater::{Session, Shape};
+use slackwater::{RunSize, Session};
 
 use super::learning::{Scratch, open, training};
 use super::measure::{Report, timed};
@@ -23,7 +23,7 @@ pub fn clicks(rows: u64, scratch: &Scratch, report: &mut Report) -> anyhow::Resu
     let features = write_clicks(&path, rows)?;
     report.number("clicks_file_bytes", std::fs::metadata(&path)?.len() as f64);
     let reader = open(&path, 2000)?;
-    let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     let progress = ProgressBar::new(rows);
     let (mut seen, mut at_marks) = (0, Vec::new());
     let (seconds, _) = timed(|| {
@@ -42,9 +42,9 @@ pub fn clicks(rows: u64, scratch: &Scratch, report: &mut Report) -> anyhow::Resu
         report.number(&format!("clicks_features_at_{mark}_rows"), features as f64);
         report.number(&format!("clicks_resident_mb_at_{mark}_rows"), megabytes);
     }
-    let ledger = session.ledger();
-    report.number("clicks_share_computing", ledger.compute().as_secs_f64() / ledger.total.as_secs_f64());
-    report.number("clicks_share_network", ledger.network.as_secs_f64() / ledger.total.as_secs_f64());
+    let times = session.time_breakdown();
+    report.number("clicks_share_computing", times.compute().as_secs_f64() / times.total.as_secs_f64());
+    report.number("clicks_share_network", times.network.as_secs_f64() / times.total.as_secs_f64());
     let reading = timed(|| {
         for batch in reader.batches()? {
             batch?;

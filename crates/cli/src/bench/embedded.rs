@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use slackwater::{Consistency, Keys, NumberType, Session, Shape, TableSpec, Tickets};
+use slackwater::{Consistency, Keys, NumberType, RunSize, Session, TableSpec, Tickets};
 
 use super::cold::ColdCopy;
 use super::lists::{MILLION, create, random_ids, sparse};
@@ -83,7 +83,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 
 /// Measures in a run of its own, in this process.
 fn on_session(measure: impl FnOnce(&Session) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     measure(&session)?;
     session.close()?;
     Ok(())

@@ -6,7 +6,7 @@ use anyhow::Context;
 use apps::logistic::Logistic;
 use apps::train::{Go, Rule, Training, train};
 use data::{DataReader, Format, Labels, ReaderSettings};
-use slackwater::{Codecs, Consistency, Session, Shape};
+use slackwater::{Codecs, Consistency, RunSize, Session};
 
 /// α and β of ftrl.
 pub const RATE: f64 = 0.1;
@@ -54,7 +54,7 @@ pub fn training(bias: bool) -> Training {
 
 /// Learns from all rows through sessions and tables, in this process.
 pub fn embedded(reader: &DataReader, workers: u32) -> anyhow::Result<()> {
-    let sessions = Session::embedded(Shape { servers: 1, workers })?;
+    let sessions = Session::embedded(RunSize { servers: 1, workers })?;
     let training = training(false);
     let work = |session: Session| -> anyhow::Result<()> {
         let share = reader.for_worker(session.rank(), workers)?;

@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use anyhow::Context;
-use slackwater::{Connect, SameHost, Serve, Session, Shape, Wait};
+use slackwater::{Connect, RunSize, SameHost, Serve, Session, Wait};
 
 /// The settings of the hidden server process.
 #[derive(clap::Args)]
@@ -48,7 +48,7 @@ pub fn serve(options: &Options) -> anyhow::Result<()> {
     let same_host = if options.share { SameHost::SharedMemory } else { SameHost::Tcp };
     let mut serve = Serve::new(connect(options.meet, options.spin, same_host));
     serve.threads = options.threads;
-    serve.coordinate = Some(Shape { servers: options.threads, workers: options.workers });
+    serve.coordinate = Some(RunSize { servers: options.threads, workers: options.workers });
     serve.list_bytes = options.list_bytes.unwrap_or(serve.list_bytes);
     serve.run()?;
     Ok(())

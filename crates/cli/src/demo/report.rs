@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde_json::{Value, json};
-use slackwater::Shape;
+use slackwater::RunSize;
 
 use super::clicks::Clicks;
 use super::train::Run;
@@ -20,7 +20,7 @@ const BUSY: f64 = 1.05;
 /// Both runs and what they are compared by.
 pub struct Report<'a> {
     training: &'a Training,
-    shape: Shape,
+    size: RunSize,
     runs: Vec<Run>,
     /// The held-out loss of who knows the true model, and of always predicting the click rate.
     floor_loss: f64,
@@ -32,13 +32,13 @@ pub struct Report<'a> {
 
 impl<'a> Report<'a> {
     /// Reports on a run in lock-step and one with slack.
-    pub fn new(training: &'a Training, shape: Shape, clicks: &Clicks, runs: Vec<Run>) -> Self {
+    pub fn new(training: &'a Training, size: RunSize, clicks: &Clicks, runs: Vec<Run>) -> Self {
         let held_out = clicks.rows() - HELD_OUT_ROWS..clicks.rows();
         let (floor_loss, untaught_loss) = (clicks.floor_loss(held_out.clone()), clicks.click_rate_loss(held_out));
-        let schedule = training.schedule(shape.workers);
+        let schedule = training.schedule(size.workers);
         let (ideal_gain, scheduled_seconds) =
             (schedule.ideal_gain(training.slack as usize), schedule.work().as_secs_f64());
-        Self { training, shape, runs, floor_loss, untaught_loss, ideal_gain, scheduled_seconds }
+        Self { training, size, runs, floor_loss, untaught_loss, ideal_gain, scheduled_seconds }
     }
 
     /// The lowest loss that every run reached, up to the step at which losses are compared.
@@ -65,7 +65,7 @@ impl<'a> Report<'a> {
             true => format!("Slack {slack} reaches the same loss {gain:.1}× sooner than lock-step"),
             false => format!("Loss in lock-step and with slack {slack}"),
         };
-        let Shape { servers, workers } = self.shape;
+        let RunSize { servers, workers } = self.size;
         let Training { factor, .. } = self.training;
         let subtitle = format!(
             "Held-out log-loss of logistic regression on {workers} workers and {servers} servers; in each clock a random \
@@ -109,8 +109,8 @@ impl<'a> Report<'a> {
         };
         json!({
             "program": "demo",
-            "servers": self.shape.servers,
-            "workers": self.shape.workers,
+            "servers": self.size.servers,
+            "workers": self.size.workers,
             "rows": rows,
             "held_out_rows": HELD_OUT_ROWS,
             "features": features,
@@ -152,7 +152,7 @@ impl fmt::Display for Report<'_> {
 impl Report<'_> {
     fn write_setting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Training { clocks, minibatch, base_ms, factor, rows, features, .. } = self.training;
-        let Shape { servers, workers } = self.shape;
+        let RunSize { servers, workers } = self.size;
         let (rows, features) = (grouped(*rows), grouped(*features));
         let data = format!("{rows} made-up clicks with {features} features");
         writeln!(f, "\nLogistic regression on {data}: {servers} servers, {workers} workers,")?;

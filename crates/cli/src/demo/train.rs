@@ -3,7 +3,9 @@
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
-use slackwater::{Consistency, Error, Input, Keys, Lease, Session, Table, TableSpec, Ticket, Tickets, UpdaterSpec};
+use slackwater::{
+    Consistency, DataLease, Error, Keys, LeasedInput, Session, Table, TableSpec, Ticket, Tickets, UpdaterSpec,
+};
 
 use super::clicks::Clicks;
 use super::logistic::{Minibatch, Places};
@@ -56,8 +58,8 @@ impl Batch {
 /// Trains from nothing, once in lock-step and once with slack, on the same rows with the same stragglers. Returns both runs
 /// to the first worker.
 pub fn train(session: &Session, training: &Training, clicks: &Clicks) -> Result<Option<Vec<Run>>, Error> {
-    let (worker, workers) = (session.rank() as usize, session.shape().workers as usize);
-    let schedule = training.schedule(session.shape().workers);
+    let (worker, workers) = (session.rank() as usize, session.size().workers as usize);
+    let schedule = training.schedule(session.size().workers);
     let slacks = [0, training.slack];
     let tables: Vec<Table<f32>> = slacks.iter().map(|slack| make_weights(session, *slack)).collect::<Result<_, _>>()?;
     let figures_table = session.table::<f64>(Figures::table(slacks.len(), workers))?;
@@ -87,7 +89,7 @@ pub fn train(session: &Session, training: &Training, clicks: &Clicks) -> Result<
             0 => part.run_and_watch(&held_out, Progress::start(&label(slack), training.clocks))?,
             _ => (part.run(|_, _| Ok(()))?, Vec::new()),
         };
-        if session.should_leave() {
+        if session.is_draining() {
             // The others go on without this worker, and without its figures.
             return Ok(None);
         }
@@ -133,13 +135,13 @@ impl Part<'_> {
     /// start: in each clock, while its duration is running, and once more when everybody has finished.
     fn run(&self, mut look: impl FnMut(usize, Duration) -> Result<(), Error>) -> Result<Figures, Error> {
         let session = self.session;
-        let mut figures = Figures::new(session.shape().workers as usize);
+        let mut figures = Figures::new(session.size().workers as usize);
         session.barrier()?;
-        let (start, ledger, traffic) = (Instant::now(), session.ledger(), session.traffic());
+        let (start, times, traffic) = (Instant::now(), session.time_breakdown(), session.traffic());
         match self.minibatches {
             Minibatches::Own(batches) => {
                 let mut last_push = None;
-                for (clock, batch) in batches.iter().enumerate().take_while(|_| !session.should_leave()) {
+                for (clock, batch) in batches.iter().enumerate().take_while(|_| !session.is_draining()) {
                     last_push = Some(self.learn(clock, batch, None, &mut figures, || look(clock, start.elapsed()))?);
                     session.clock()?;
                 }
@@ -147,7 +149,7 @@ impl Part<'_> {
             }
             Minibatches::Leased { count, features, gather } => {
                 let mut places = Places::new(*features);
-                let mut leases = session.leases(&format!("demo {}", self.run), &Input::new(*count))?;
+                let mut leases = session.leases(&format!("demo {}", self.run), &LeasedInput::new(*count))?;
                 let mut clock = 0;
                 while let Some(lease) = leases.next_lease()? {
                     let batch = gather(lease.range(), &mut places);
@@ -155,14 +157,14 @@ impl Part<'_> {
                     leases.commit(lease)?;
                     session.clock()?;
                     clock += 1;
-                    if session.should_leave() {
+                    if session.is_draining() {
                         break;
                     }
                 }
             }
         }
-        figures.account(start.elapsed(), (&ledger, &session.ledger()), (traffic, session.traffic()));
-        if session.should_leave() {
+        figures.account(start.elapsed(), (&times, &session.time_breakdown()), (traffic, session.traffic()));
+        if session.is_draining() {
             return Ok(figures);
         }
         session.barrier()?;
@@ -175,7 +177,7 @@ impl Part<'_> {
         &self,
         clock: usize,
         batch: &Batch,
-        lease: Option<&Lease>,
+        lease: Option<&DataLease>,
         figures: &mut Figures,
         look: impl FnOnce() -> Result<(), Error>,
     ) -> Result<Ticket<()>, Error> {

@@ -72,11 +72,11 @@ fn muster(rows: BTreeMap<u32, &[f64]>, waited: &BTreeMap<(u32, u32), f64>) -> Mu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slackwater::Shape;
+    use slackwater::RunSize;
 
     #[test]
     fn everybody_who_is_there_is_mustered_with_whomever_it_waited_for() {
-        let session = Session::embedded(Shape { servers: 2, workers: 1 }).expect("a run").remove(0);
+        let session = Session::embedded(RunSize { servers: 2, workers: 1 }).expect("a run").remove(0);
         let crew = Crew::open(&session).expect("tables");
         let figures =
             |seconds, waited_for: &[f64]| Figures { seconds, waited_for: waited_for.to_vec(), ..Figures::new(0) };

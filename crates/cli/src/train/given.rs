@@ -27,11 +27,11 @@ pub struct Given {
 /// `train` in one process, which is told how many servers and workers there are.
 pub struct InProcess(pub Given);
 
-/// `train` in a run of processes, whose shape the run says.
+/// `train` in a run of processes, whose size the run says.
 pub struct InRun(pub Given);
 
 impl Given {
-    fn arguments(command: clap::Command, with_shape: bool) -> clap::Command {
+    fn arguments(command: clap::Command, with_size: bool) -> clap::Command {
         let what = Arg::new(WHAT).required(true).value_name("PROGRAM|JOB.toml");
         let programs = PROGRAMS.join(", ");
         let what = what.help(format!("What to learn ({programs}), or a job file that says so and any other setting"));
@@ -40,7 +40,8 @@ impl Given {
         let (shorthand, of, value) = SHORTHAND;
         let shorthand = Arg::new(shorthand).long(shorthand).action(ArgAction::SetTrue).conflicts_with(of);
         let shorthand = shorthand.help(format!("The same as --{of} {value}"));
-        let shown = SETTINGS[1..].iter().filter(|setting| with_shape || !matches!(setting.of, Of::Shape | Of::Process));
+        let shown =
+            SETTINGS[1..].iter().filter(|setting| with_size || !matches!(setting.of, Of::RunSize | Of::Process));
         let command = shown.fold(command.arg(what), |command, setting| command.arg(setting.argument()));
         command.arg(shorthand).arg(show)
     }

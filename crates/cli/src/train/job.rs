@@ -15,7 +15,7 @@ use apps::proximal::Proximal;
 use apps::softmax::Softmax;
 use apps::train::{Rate, Rule, Training};
 use data::DataReader;
-use slackwater::{Bandwidth, Codecs, Consistency, Shape};
+use slackwater::{Bandwidth, Codecs, Consistency, RunSize};
 
 /// What is to be done.
 pub struct Job {
@@ -29,9 +29,9 @@ pub struct Job {
 }
 
 impl Job {
-    /// Settles what the settings leave open, and opens the files. In a run of processes, its shape is given.
-    pub fn new(mut settings: Settings, run: Option<Shape>) -> anyhow::Result<Self> {
-        if let Some(Shape { servers, workers }) = run {
+    /// Settles what the settings leave open, and opens the files. In a run of processes, its size is given.
+    pub fn new(mut settings: Settings, run: Option<RunSize>) -> anyhow::Result<Self> {
+        if let Some(RunSize { servers, workers }) = run {
             settings.set("servers", Value::Count(servers.into()), Origin::Run);
             settings.set("workers", Value::Count(workers.into()), Origin::Run);
         }
@@ -54,9 +54,9 @@ impl Job {
     }
 
     /// How many servers and workers there are.
-    pub fn shape(&self) -> Shape {
+    pub fn size(&self) -> RunSize {
         let count = |name| self.settings.count(name).unwrap_or(1) as u32;
-        Shape { servers: count("servers"), workers: count("workers") }
+        RunSize { servers: count("servers"), workers: count("workers") }
     }
 }
 

@@ -10,7 +10,7 @@ use apps::once::once;
 use apps::tally::{Counted, now};
 use apps::train::Data;
 use observe::Metrics;
-use slackwater::{Session, Shape};
+use slackwater::{RunSize, Session};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::AtomicU64;
 
@@ -51,8 +51,8 @@ pub fn work_on(
     metrics: Option<&Metrics>,
     learnt_here: &AtomicU64,
 ) -> anyhow::Result<()> {
-    let (rank, Shape { workers, .. }) = (session.rank(), session.shape());
-    session.limit(job.bandwidth);
+    let (rank, RunSize { workers, .. }) = (session.rank(), session.size());
+    session.limit_bandwidth(job.bandwidth);
     let begun = now();
     let per_clock = job.settings.count("per-clock").map_or(PER_CLOCK, |minibatches| minibatches as u32);
     let leased = Leased::of(&job.data, told(job))?.per_clock(per_clock);

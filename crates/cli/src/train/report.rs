@@ -12,7 +12,7 @@ use apps::model::Model;
 use apps::program::Task;
 use apps::proximal::Gap;
 use serde_json::{Value, json};
-use slackwater::{CodecUse, Shape};
+use slackwater::{CodecUse, RunSize};
 use std::fmt;
 use std::io::Write;
 
@@ -79,7 +79,7 @@ impl<'a> Report<'a> {
     }
 
     fn chart(&self) -> Chart {
-        let (Shape { servers, .. }, workers) = (self.job.shape(), self.run.workers.len() as u32);
+        let (RunSize { servers, .. }, workers) = (self.job.size(), self.run.workers.len() as u32);
         let name = self.job.method.name();
         let loss = if self.job.method.task() == Task::Regression { "squared loss" } else { "log-loss" };
         let slack = match self.job.training.consistency.bound() {
@@ -184,7 +184,7 @@ fn with_digits(figure: f64) -> String {
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let totals = Totals::of(&self.run.workers);
-        let (Shape { servers, .. }, workers) = (self.job.shape(), self.run.workers.len() as u32);
+        let (RunSize { servers, .. }, workers) = (self.job.size(), self.run.workers.len() as u32);
         let mut line = |name: &str, cell: String| writeln!(f, "{name:<40}  {cell}");
         let of = |count: u32, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let (workers, servers) = (of(workers, "worker"), of(servers, "server"));

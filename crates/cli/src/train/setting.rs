@@ -54,8 +54,8 @@ pub enum Of {
     Formats(&'static [&'static str]),
     /// The model's: only these updaters have it.
     Updaters(&'static [&'static str]),
-    /// The shape of a run in one process. In a run of processes, the run says.
-    Shape,
+    /// The size of a run in one process. In a run of processes, the run says.
+    RunSize,
     /// The report's: it changes nothing in the model, and is not kept in it.
     Report,
     /// A run's in one process, and not kept either. In a run of processes, it is said to `launch`, `server` and `worker`.
@@ -73,7 +73,7 @@ pub const OFF: &str = "off";
 const ANY: u64 = u64::MAX >> 1;
 
 use Kind::{Count, CountOr, Number, Switch, Text, Texts, Word};
-use Of::{Formats, Model, Process, Programs, Report, Shape, Updaters};
+use Of::{Formats, Model, Process, Programs, Report, RunSize, Updaters};
 use Preset::{Absent, Depends, Is};
 
 const WITH_COLUMNS: Of = Formats(&["csv", "parquet"]);
@@ -98,8 +98,8 @@ pub const SETTINGS: [Setting; 45] = [
     setting("ignore", Texts("COLUMN"), Absent, WITH_COLUMNS, "Columns that are no features."),
     setting("hash-bits", Count("BITS", 1, 64), Is("64"), Formats(&["vw", "criteo", "csv", "parquet"]), "Names become keys of this many bits: at most 2^BITS features."),
     setting("skip-bad", Count("LINES", 0, ANY), Is("0"), Model, "Skip so many malformed lines in an epoch before the next is an error."),
-    setting("workers", Count("COUNT", 1, 256), Is("1"), Shape, "How many workers train."),
-    setting("servers", Count("COUNT", 1, 256), Is("1"), Shape, "How many servers hold the weights."),
+    setting("workers", Count("COUNT", 1, 256), Is("1"), RunSize, "How many workers train."),
+    setting("servers", Count("COUNT", 1, 256), Is("1"), RunSize, "How many servers hold the weights."),
     setting("slack", CountOr("CLOCKS", ASYNC), Is("0"), Model, "How many clocks a worker may run ahead of the slowest; `async` waits for nobody within an epoch."),
     setting("codec", Texts("CODEC"), Absent, Model, "What shrinks messages both ways, in order, as in `keys,bf16,lz4`; `auto` goes by the measured link."),
     setting("codec-down", Texts("CODEC"), Depends("as upward"), Model, "What shrinks what workers read, if not the same; `none` for nothing."),
@@ -150,7 +150,7 @@ impl Setting {
             Programs(these) => Some(("program", these)),
             Formats(these) => Some(("format", these)),
             Updaters(these) => Some(("updater", these)),
-            Model | Shape | Report | Process => None,
+            Model | RunSize | Report | Process => None,
         }
     }
 

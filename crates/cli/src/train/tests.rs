@@ -51,7 +51,7 @@ impl Served {
     /// Trains to the end, while `meanwhile` runs. Returns how each worker fared.
     fn train(&self, meanwhile: impl FnOnce() + Send) -> Vec<anyhow::Result<()>> {
         let (Self { job, interrupt, metrics, .. }, learnt) = (self, &AtomicU64::new(0));
-        let sessions = Session::embedded(job.shape()).expect("a cluster in this process");
+        let sessions = Session::embedded(job.size()).expect("a cluster in this process");
         std::thread::scope(|scope| {
             let work = |session: Session| {
                 scope.spawn(move || {

@@ -6,7 +6,7 @@ use super::progress::{Now, Progress};
 use crate::figures::Figures;
 use apps::train::{Go, Learnt};
 use observe::State;
-use slackwater::{Consistency, Ledger, NumberType, Session, TableSpec, Traffic};
+use slackwater::{Consistency, NumberType, Session, TableSpec, TimeBreakdown, Traffic};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub struct Watch<'a> {
     metrics: Option<observe::Worker>,
     display: Option<Display>,
     begun: Instant,
-    ledger: Ledger,
+    times: TimeBreakdown,
     traffic: Traffic,
     figures: Figures,
     curve: Curve,
@@ -127,8 +127,8 @@ impl<'a> Watch<'a> {
         display: Option<Display>,
     ) -> Self {
         let begun = Instant::now();
-        let (ledger, traffic) = (session.ledger(), session.traffic());
-        let figures = Figures::new(if session.is_open() { 0 } else { session.shape().workers as usize });
+        let (times, traffic) = (session.time_breakdown(), session.traffic());
+        let figures = Figures::new(if session.is_open() { 0 } else { session.size().workers as usize });
         let since = Since { time: begun, rows: 0, rows_here: 0, loss: 0.0, weight: 0.0, staleness: 0, minibatches: 0 };
         Self {
             session,
@@ -137,7 +137,7 @@ impl<'a> Watch<'a> {
             metrics,
             display,
             begun,
-            ledger,
+            times,
             traffic,
             figures,
             curve: Curve::default(),
@@ -236,7 +236,7 @@ impl<'a> Watch<'a> {
     pub fn finish(mut self, progress: data::ReadProgress) -> (Figures, Account, Curve) {
         self.figures.account(
             self.begun.elapsed(),
-            (&self.ledger, &self.session.ledger()),
+            (&self.times, &self.session.time_breakdown()),
             (self.traffic, self.session.traffic()),
         );
         if let Some(metrics) = &self.metrics {
@@ -275,14 +275,14 @@ fn codecs(session: &Session) -> Vec<observe::Codec> {
 }
 
 fn state(session: &Session, rows_waiting: u64, bad_rows: u64) -> State {
-    let (traffic, ledger) = (session.traffic(), session.ledger());
+    let (traffic, times) = (session.traffic(), session.time_breakdown());
     State {
         bytes_sent: traffic.bytes_out,
         bytes_received: traffic.bytes_in,
         refused_connections: traffic.refused,
         refused_parts: session.counts().refused,
         bad_rows,
-        waited_seconds: [ledger.waited_for_others(), ledger.network, ledger.barrier].map(|time| time.as_secs_f64()),
+        waited_seconds: [times.waited_for_others(), times.network, times.barrier].map(|time| time.as_secs_f64()),
         rows_waiting,
         unacknowledged_bytes: session.unacknowledged_bytes() as u64,
         clock: session.now().0,

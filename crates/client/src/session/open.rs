@@ -1,69 +1,44 @@
 //! How a session begins: in one process, or among several.
 
-use super::{Session, Shared};
-use crate::meeting::{Meeting, Place};
+use super::{Session, SessionState};
+use crate::addresses::{CoordinatorAddress, Endpoint};
 use crate::{Connect, Error, embedded};
-use coordinator::Size;
 use node::{DriverSettings, Recorder, Wait, Wanted, join};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use types::RunSize;
 use update::Updaters;
 use wire::{Pool, Role};
 
-/// How many servers and workers a run has. Both must be at least one.
-///
-/// ```
-/// use slackwater::{Session, Shape};
-///
-/// let sessions = Session::embedded(Shape { servers: 2, workers: 3 })?;
-/// assert_eq!(sessions.len(), 3);
-/// assert!(sessions.iter().all(|session| session.shape() == Shape { servers: 2, workers: 3 }));
-/// assert!(Session::embedded(Shape { servers: 0, workers: 3 }).is_err());
-/// # Ok::<(), slackwater::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Threads that hold shards.
-    pub servers: u32,
-    /// Programs that compute.
-    pub workers: u32,
-}
-
-impl Shape {
-    pub(crate) fn check(self) -> Result<Self, Error> {
-        if self.servers == 0 || self.workers == 0 { Err(Error::Shape(self)) } else { Ok(self) }
-    }
-}
-
-impl From<Shape> for Size {
-    fn from(shape: Shape) -> Self {
-        Self { servers: shape.servers, workers: shape.workers }
-    }
+/// Refuses a run without servers or without workers.
+pub(crate) fn check_size(size: RunSize) -> Result<RunSize, Error> {
+    if size.is_possible() { Ok(size) } else { Err(Error::RunSize(size)) }
 }
 
 impl Session {
     /// A whole run in this process: a session for each worker, by rank, to be moved into threads. Blocks until all have begun.
-    /// Fails if there are no servers or no workers ([`Error::Shape`]).
+    /// Fails if there are no servers or no workers ([`Error::RunSize`]).
     ///
     /// ```
-    /// # use slackwater::{Session, Shape};
-    /// for session in Session::embedded(Shape { servers: 2, workers: 4 })? {
+    /// # use slackwater::{RunSize, Session};
+    /// assert!(Session::embedded(RunSize { servers: 0, workers: 4 }).is_err());
+    /// for session in Session::embedded(RunSize { servers: 2, workers: 4 })? {
     ///     std::thread::spawn(move || {
-    ///         println!("worker {} of {}", session.rank(), session.shape().workers);
+    ///         println!("worker {} of {}", session.rank(), session.size().workers);
     ///         session.close()
     ///     });
     /// }
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn embedded(shape: Shape) -> Result<Vec<Self>, Error> {
-        Self::embedded_with(shape, Updaters::builtin(), Wait::BLOCKING)
+    pub fn embedded(size: RunSize) -> Result<Vec<Self>, Error> {
+        Self::embedded_with(size, Updaters::builtin(), Wait::BLOCKING)
     }
 
     /// As [`Session::embedded`], with updaters of the program's own and another way of waiting.
     ///
     /// ```
-    /// use slackwater::{Wait, Updaters, Session, Shape, UpdateStep, TableSpec, Updater, UpdaterSpec};
+    /// use slackwater::{Updaters, RunSize, Session, UpdateStep, TableSpec, Updater, UpdaterSpec, Wait};
     ///
     /// struct Max;
     /// impl Updater<f32> for Max {
@@ -75,8 +50,8 @@ impl Session {
     ///
     /// let mut registry = Updaters::builtin();
     /// registry.register::<f32>("max", |_settings| Box::new(Max));
-    /// let shape = Shape { servers: 1, workers: 1 };
-    /// let session = Session::embedded_with(shape, registry, Wait::BLOCKING)?.remove(0);
+    /// let size = RunSize { servers: 1, workers: 1 };
+    /// let session = Session::embedded_with(size, registry, Wait::BLOCKING)?.remove(0);
     /// let max = UpdaterSpec::Custom { name: "max".into(), settings: vec![] };
     /// let table = session.table::<f32>(TableSpec::dense("highest", 1, 1).updater(max))?;
     /// let rows = table.push_pull(&table.keys(&[0]), vec![3.0])?.wait()?;
@@ -84,8 +59,8 @@ impl Session {
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn embedded_with(shape: Shape, registry: Updaters, wait: Wait) -> Result<Vec<Self>, Error> {
-        embedded::start(shape.check()?, registry, wait, None)
+    pub fn embedded_with(size: RunSize, registry: Updaters, wait: Wait) -> Result<Vec<Self>, Error> {
+        embedded::start(check_size(size)?, registry, wait, None)
     }
 
     /// As [`Session::embedded_with`], and everything that the coordinator, each server and each worker is told and says is
@@ -94,11 +69,11 @@ impl Session {
     /// holds such recordings already ([`Error::Run`]).
     ///
     /// ```
-    /// use slackwater::{Updaters, Session, Shape, TableSpec, Wait};
+    /// use slackwater::{Updaters, RunSize, Session, TableSpec, Wait};
     ///
     /// let folder = std::env::temp_dir().join(format!("slackwater-recorded-{}", std::process::id()));
-    /// let shape = Shape { servers: 1, workers: 1 };
-    /// let session = Session::embedded_recorded(shape, Updaters::builtin(), Wait::BLOCKING, &folder)?.remove(0);
+    /// let size = RunSize { servers: 1, workers: 1 };
+    /// let session = Session::embedded_recorded(size, Updaters::builtin(), Wait::BLOCKING, &folder)?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
     /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;
     /// session.close()?;
@@ -108,8 +83,8 @@ impl Session {
     /// # std::fs::remove_dir_all(folder).expect("it is there");
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn embedded_recorded(shape: Shape, registry: Updaters, wait: Wait, folder: &Path) -> Result<Vec<Self>, Error> {
-        embedded::start(shape.check()?, registry, wait, Some(folder))
+    pub fn embedded_recorded(size: RunSize, registry: Updaters, wait: Wait, folder: &Path) -> Result<Vec<Self>, Error> {
+        embedded::start(check_size(size)?, registry, wait, Some(folder))
     }
 
     /// Joins a run of several processes as a worker. Blocks until everybody has joined, at most `connect.join_limit`. Fails
@@ -117,12 +92,12 @@ impl Session {
     /// everybody comes ([`Error::Run`]).
     ///
     /// ```
-    /// use slackwater::{Connect, Serve, Session, Shape, TableSpec};
+    /// use slackwater::{Connect, RunSize, Serve, Session, TableSpec};
     ///
     /// // A server with the coordinator, which would be a process of its own.
     /// let meet = slackwater::free_address().expect("a free port");
     /// let connect = Connect::to(&meet.to_string());
-    /// let serve = Serve { coordinate: Some(Shape { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
+    /// let serve = Serve { coordinate: Some(RunSize { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
     /// let server = std::thread::spawn(move || serve.run());
     ///
     /// let session = Session::connect(&connect)?;
@@ -135,12 +110,12 @@ impl Session {
     pub fn connect(connect: &Connect) -> Result<Self, Error> {
         let pool = Pool::new();
         let recorder = connect.record.as_ref().map(Recorder::in_folder).transpose()?;
-        let meeting = Meeting::of(connect)?;
-        let Place { mut transport, mut waiter, address } = meeting.open(connect, 0, false, &pool)?;
+        let coordinator = CoordinatorAddress::resolve(connect)?;
+        let Endpoint { mut transport, mut waiter, address } = coordinator.listen_as_node(connect, 0, false, &pool)?;
         let (wanted, limit) =
             (Wanted { role: Role::Worker, place: connect.place, job: &connect.job }, connect.join_limit);
         let joined = join(&mut transport, &mut waiter, wanted, &address, token(), limit, &connect.leave)?;
-        let (of_several, unled) = (meeting.is_of_several(), connect.join_limit);
+        let (of_several, unled) = (coordinator.is_of_several(), connect.join_limit);
         let (wait, patience, leave) = (connect.wait, connect.patience, connect.leave.clone());
         let settings = DriverSettings { wait, patience, of_several, unled, embedded: false, leave };
         Self::begin(joined, Box::new(transport), Box::new(waiter), settings, recorder, None)
@@ -152,9 +127,9 @@ impl Session {
         waiter: Box<dyn net::Waiter>,
         settings: DriverSettings,
         recorder: Option<Recorder>,
-        embedded: Option<Arc<embedded::Threads>>,
+        embedded: Option<Arc<embedded::EmbeddedThreads>>,
     ) -> Result<Self, Error> {
-        let shared = Arc::new(Shared::start(joined, transport, waiter, settings, recorder)?);
+        let shared = Arc::new(SessionState::start(joined, transport, waiter, settings, recorder)?);
         Ok(Self { shared, _embedded: embedded, closed: false })
     }
 }

@@ -4,15 +4,14 @@ use super::{PushValues, Table, TargetNumber};
 use crate::Error;
 use crate::ticket::{Rows, Ticket};
 use wire::Keys;
-use worker::Values;
 
 impl<T: TargetNumber> Table<T> {
     /// How many numbers a row is kept in: its weights, followed by its updater's state. Nothing where the updater is one that only servers know;
     /// [`Table::pull_all_kept`] tells it by what it brings.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, UpdaterSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let adagrad = UpdaterSpec::Adagrad { rate: 0.5, epsilon: 1e-8 };
     /// let table = session.table::<f32>(TableSpec::sparse("t", 8).updater(adagrad))?;
     /// assert_eq!(table.kept_width(), Some(16));              // a sum of squares beside each weight
@@ -29,8 +28,8 @@ impl<T: TargetNumber> Table<T> {
     /// was never written is all zeros, or its initial row where the table has an initialiser.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, UpdaterSpec};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let momentum = UpdaterSpec::Momentum { rate: 0.5, momentum: 0.5 };
     /// let table = session.table::<f64>(TableSpec::dense("t", 4, 1).number(slackwater::NumberType::F64).updater(momentum))?;
     /// table.push_range(0..1, vec![2.0])?.wait()?;
@@ -47,8 +46,8 @@ impl<T: TargetNumber> Table<T> {
     /// learning rate, if [`Table::set_rate`] has changed it, and the examples that an FTRL table has counted.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, UpdaterSpec};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Adagrad { rate: 0.5, epsilon: 1e-8 });
     /// let (table, other) = (session.table::<f32>(spec.clone())?, session.table::<f32>(TableSpec { name: "other".into(), ..spec })?);
     /// table.push(&table.keys(&[7, 900]), vec![1.0, 2.0])?.wait()?;
@@ -68,8 +67,7 @@ impl<T: TargetNumber> Table<T> {
 
     fn kept(&self, keys: Option<Keys>) -> Result<Ticket<Rows<T>>, Error> {
         self.absorb_logs()?;
-        let number = self.shared.push(|worker| worker.pull_kept(self.id, keys, &[]))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        self.begin(|worker| worker.pull_kept(self.id, keys, &[]))
     }
 
     /// Sets the rows of `keys`, whatever the table's updater: `values` are rows as they are kept ([`Table::pull_kept`]), in the order of `keys`, and
@@ -81,8 +79,8 @@ impl<T: TargetNumber> Table<T> {
     /// Fails if the values are not as many as are kept, or the table combines by clock ([`Error::Batch`]: nothing was sent).
     ///
     /// ```
-    /// # use slackwater::{Combine, NumberType, Reduce, Session, Shape, TableSpec, UpdaterSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Combine, NumberType, Reduce, RunSize, Session, TableSpec, UpdaterSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let adagrad = UpdaterSpec::Adagrad { rate: 0.5, epsilon: 1e-8 };
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1).updater(adagrad))?;
     /// let keys = table.keys(&[7]);
@@ -107,12 +105,7 @@ impl<T: TargetNumber> Table<T> {
     {
         // What logs hold was done before.
         self.absorb_logs()?;
-        let bytes = match values.into() {
-            PushValues::Owned(payload) => payload,
-            PushValues::Borrowed(values) => self.shared.pool.copy(values),
-        };
-        let values = Values { number: T::TYPE, bytes };
-        let number = self.shared.push(|worker| worker.set_rows(self.id, keys.clone(), values, &[]))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        let values = self.owned(values.into());
+        self.begin(|worker| worker.set_rows(self.id, keys.clone(), values, &[]))
     }
 }

@@ -15,8 +15,8 @@ impl<T: TargetNumber> Table<T> {
     /// initial row where the table has an initialiser.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
     /// let rows = table.pull(&table.keys(&[1, 2, 3]))?.wait()?;
     /// assert_eq!(rows.values(), [0.0; 3]);
@@ -49,8 +49,8 @@ impl<T: TargetNumber> Table<T> {
     /// if `target` has not room for exactly the rows.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
     /// let keys = table.keys(&[0, 1]);
     /// let push = table.push(&keys, vec![1.0, 2.0])?;
@@ -70,8 +70,8 @@ impl<T: TargetNumber> Table<T> {
     /// [`Rows::values`] is empty. The room is let go of when the ticket is done, or when nobody can write to it any more.
     ///
     /// ```
-    /// # use slackwater::{Room, Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Room, RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// /// Memory that somebody else has made, and keeps.
     /// struct Foreign(&'static mut [u8]);
     /// impl Room for Foreign {
@@ -95,16 +95,15 @@ impl<T: TargetNumber> Table<T> {
             // Refreshes that have arrived must not wait in a queue while the cache says no.
             self.shared.driver.catch_up();
         }
-        let number = self.shared.push(|worker| worker.pull(self.id, keys.clone(), target, &after.0))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        self.begin(|worker| worker.pull(self.id, keys.clone(), target, &after.0))
     }
 
     /// Pulls neighbouring rows of a dense table, or whatever rows an ordered one has in a range ([`Rows::ids`] tells), as
     /// [`Table::pull`] does; fails for any other.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1).ordered())?;
     /// table.push(&table.keys(&[5, 900]), vec![1.0, 2.0])?.wait()?;
     /// let rows = table.pull_range(0..1000)?.wait()?;
@@ -119,8 +118,8 @@ impl<T: TargetNumber> Table<T> {
     /// As [`Table::pull_range`], after other tickets are done.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let (days, done) = (session.table::<f32>(TableSpec::sparse("days", 1).ordered())?, session.table::<f32>(TableSpec::dense("done", 1, 1))?);
     /// let push = done.push_range(0..1, vec![1.0])?;
     /// let rows = days.pull_range_after(0..1000, &Tickets::none().and(&push))?.wait()?;
@@ -129,7 +128,7 @@ impl<T: TargetNumber> Table<T> {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn pull_range_after(&self, ids: Range<u64>, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
-        if matches!(self.spec.shape, types::Shape::Dense { .. }) || ids.is_empty() {
+        if matches!(self.spec.shape, types::TableShape::Dense { .. }) || ids.is_empty() {
             let keys = Keys::run(ids);
             return self.pull_into(&keys, self.room_for(&keys)?, after);
         }
@@ -142,8 +141,8 @@ impl<T: TargetNumber> Table<T> {
     /// held, with what a pull of them reads.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
     /// table.push(&table.keys(&[900]), vec![2.0])?.wait()?;
     /// let rows = table.pull_all()?.wait()?;
@@ -158,8 +157,8 @@ impl<T: TargetNumber> Table<T> {
     /// As [`Table::pull_all`], after other tickets are done.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let (words, done) = (session.table::<f32>(TableSpec::sparse("words", 1))?, session.table::<f32>(TableSpec::dense("done", 1, 1))?);
     /// let push = done.push_range(0..1, vec![1.0])?;
     /// let rows = words.pull_all_after(&Tickets::none().and(&push))?.wait()?;
@@ -173,7 +172,6 @@ impl<T: TargetNumber> Table<T> {
 
     fn scan(&self, range: PositionRange, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
         self.absorb_logs()?;
-        let number = self.shared.push(|worker| worker.scan(self.id, range, &after.0))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        self.begin(|worker| worker.scan(self.id, range, &after.0))
     }
 }

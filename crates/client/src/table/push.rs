@@ -2,10 +2,10 @@
 
 use super::{PushValues, Table, TargetNumber};
 use crate::ticket::{Rows, Ticket, Tickets};
-use crate::{Error, Lease};
+use crate::{DataLease, Error};
 use std::ops::Range;
 use wire::{Keys, lend};
-use worker::{Batch, PullTarget, Room, RowsOfPush, Values};
+use worker::{Batch, PullTarget, Room, RowsOfPush};
 
 /// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to stay in a cache. What is larger
 /// holds its caller in any case, and is lent within one process.
@@ -19,8 +19,8 @@ impl<T: TargetNumber> Table<T> {
     /// it blocks until some of it has been acknowledged; and so it does for much borrowed memory (see [`PushValues`]). Fails, before anything is sent, if the batch does not fit.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 2))?;
     /// let keys = table.keys(&[3, 1, 2]);
     /// let ticket = table.push(&keys, vec![0.5; 6])?;   // three rows of two
@@ -36,8 +36,8 @@ impl<T: TargetNumber> Table<T> {
     /// As [`Table::push`], computed from `examples` examples, after other tickets are done.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let (first, second) = (session.table::<f32>(TableSpec::dense("first", 1, 1))?, session.table::<f32>(TableSpec::dense("second", 1, 1))?);
     /// let ticket = first.push_range(0..1, vec![1.0])?;
     /// let after = Tickets::none().and(&ticket);
@@ -53,39 +53,34 @@ impl<T: TargetNumber> Table<T> {
         examples: u64,
         after: &Tickets,
     ) -> Result<Ticket<()>, Error> {
-        let bytes = match values.into() {
-            PushValues::Owned(payload) => payload,
-            PushValues::Borrowed(values) => {
-                let whole = values.len() == keys.len() * self.spec.width as usize;
-                if after.0.is_empty() && whole {
-                    let is_large = size_of_val(values) > COPIED_BYTES;
-                    let begun = if is_large && self.shared.driver.lends() {
-                        self.push_lent(keys, values, examples)?
-                    } else {
-                        self.push_copies(keys, values, examples)?
-                    };
-                    if let Some(ticket) = begun {
-                        return Ok(ticket);
-                    }
+        let values = values.into();
+        if let PushValues::Borrowed(values) = values {
+            let whole = values.len() == keys.len() * self.spec.width as usize;
+            if after.0.is_empty() && whole {
+                let is_large = size_of_val(values) > COPIED_BYTES;
+                let begun = if is_large && self.shared.driver.lends() {
+                    self.push_lent(keys, values, examples)?
+                } else {
+                    self.push_copies(keys, values, examples)?
+                };
+                if let Some(ticket) = begun {
+                    return Ok(ticket);
                 }
-                self.shared.pool.copy(values)
             }
-        };
-        let values = Values { number: T::TYPE, bytes };
-        let batch = Batch { keys: keys.clone(), values, examples, lease: None };
-        let number = self.shared.push(|worker| worker.push(self.id, batch, &after.0))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        }
+        let batch = Batch { keys: keys.clone(), values: self.owned(values), examples, lease: None };
+        self.begin(|worker| worker.push(self.id, batch, &after.0))
     }
 
     /// Pushes what was learnt from `examples` examples of a lease, as [`Table::push`] does. However often the lease is learnt from,
     /// should a worker be lost with it, each of its pushes counts once. For that every run of a lease has to push the same keys in
-    /// the same order, for each table: see [`Leases`](crate::Leases).
+    /// the same order, for each table: see [`DataLeases`](crate::DataLeases).
     ///
     /// ```
-    /// # use slackwater::{Input, Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{LeasedInput, RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1))?;
-    /// let mut leases = session.leases("train", &Input::new(1))?;
+    /// let mut leases = session.leases("train", &LeasedInput::new(1))?;
     /// let lease = leases.next_lease()?.expect("one range");
     /// drop(table.push_for(&lease, &table.keys(&[7]), vec![0.5], 32)?);    // a failure would show at the clock
     /// leases.commit(lease)?;
@@ -95,7 +90,7 @@ impl<T: TargetNumber> Table<T> {
     /// ```
     pub fn push_for<'v>(
         &self,
-        lease: &Lease,
+        lease: &DataLease,
         keys: &Keys,
         values: impl Into<PushValues<'v, T>>,
         examples: u64,
@@ -103,15 +98,11 @@ impl<T: TargetNumber> Table<T> {
     where
         T: 'v,
     {
-        let bytes = match values.into() {
-            PushValues::Owned(payload) => payload,
-            PushValues::Borrowed(values) => self.shared.pool.copy(values),
-        };
-        let values = Values { number: T::TYPE, bytes };
+        let values = self.owned(values.into());
         let batch = Batch { keys: keys.clone(), values, examples, lease: Some(lease.id()) };
-        let number = self.shared.push(|worker| worker.push(self.id, batch, &[]))??;
+        let ticket = self.begin(|worker| worker.push(self.id, batch, &[]))?;
         lease.learnt_from(examples);
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        Ok(ticket)
     }
 
     /// Pushes the values from where they are and blocks until every shard has taken them. Nothing if the push must wait for
@@ -134,7 +125,7 @@ impl<T: TargetNumber> Table<T> {
             // Of a run that is lost nobody will say that it is done with the memory.
             let taken = self.shared.wait_until(|worker| worker.is_finished(ticket));
             taken.inspect_err(|_| driver.call(|worker| worker.let_go()))?;
-            Ok(Some(Ticket::new(self.shared.clone(), ticket, self.spec.shape.placement())))
+            Ok(Some(self.ticket(ticket)))
         })
     }
 
@@ -166,15 +157,15 @@ impl<T: TargetNumber> Table<T> {
             }
         }
         driver.call(|worker| worker.end_push(ticket));
-        Ok(Some(Ticket::new(self.shared.clone(), ticket, self.spec.shape.placement())))
+        Ok(Some(self.ticket(ticket)))
     }
 
     /// Pushes to neighbouring ids of a dense or ordered table, as [`Table::push`] does; fails for any other. With examples or
     /// tickets to run after, use [`Table::push_after`] with [`Keys::run`].
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 4, 1))?;
     /// table.push_range(1..3, vec![1.0, 2.0])?.wait()?;
     /// assert_eq!(table.pull_range(0..4)?.wait()?.values(), [0.0, 1.0, 2.0, 0.0]);
@@ -191,8 +182,8 @@ impl<T: TargetNumber> Table<T> {
     /// applied), and the ticket fails if any part of the push is refused. One round trip.
     ///
     /// ```
-    /// # use slackwater::{Consistency, Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Consistency, RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::sparse("t", 1).consistency(Consistency::Unbounded))?;
     /// let rows = table.push_pull(&table.keys(&[9]), vec![2.5])?.wait()?;
     /// assert_eq!(rows.values(), [2.5]);
@@ -209,8 +200,8 @@ impl<T: TargetNumber> Table<T> {
     /// As [`Table::push_pull`], computed from `examples` examples, after other tickets are done.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// let keys = table.keys(&[0]);
     /// let first = table.push(&keys, vec![1.0])?;
@@ -230,19 +221,15 @@ impl<T: TargetNumber> Table<T> {
         T: 'v,
     {
         self.absorb_logs()?;
-        let bytes = match values.into() {
-            PushValues::Owned(payload) => payload,
-            PushValues::Borrowed(values) => self.shared.pool.copy(values),
-        };
-        let values = Values { number: T::TYPE, bytes };
-        self.push_pull_to_target(keys, values, examples, T::to_target(self.room_for(keys)?), after)
+        let target = T::to_target(self.room_for(keys)?);
+        self.push_pull_to_target(keys, values.into(), examples, target, after)
     }
 
     /// As [`Table::push_pull`], into memory that is no vector: see [`Table::pull_to`].
     ///
     /// ```
-    /// # use slackwater::{Room, Session, Shape, TableSpec, Tickets};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{Room, RunSize, Session, TableSpec, Tickets};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// # struct Foreign(&'static mut [u8]);
     /// # impl Room for Foreign { fn bytes_mut(&mut self) -> &mut [u8] { self.0 } }
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
@@ -263,32 +250,26 @@ impl<T: TargetNumber> Table<T> {
         T: 'v,
     {
         self.absorb_logs()?;
-        let bytes = match values.into() {
-            PushValues::Owned(payload) => payload,
-            PushValues::Borrowed(values) => self.shared.pool.copy(values),
-        };
-        let values = Values { number: T::TYPE, bytes };
-        self.push_pull_to_target(keys, values, examples, PullTarget::Room(T::TYPE, room), after)
+        self.push_pull_to_target(keys, values.into(), examples, PullTarget::Room(T::TYPE, room), after)
     }
 
     fn push_pull_to_target(
         &self,
         keys: &Keys,
-        values: Values,
+        values: PushValues<'_, T>,
         examples: u64,
         target: PullTarget,
         after: &Tickets,
     ) -> Result<Ticket<Rows<T>>, Error> {
-        let batch = Batch { keys: keys.clone(), values, examples, lease: None };
-        let number = self.shared.push(|worker| worker.push_pull(self.id, batch, target, &after.0))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+        let batch = Batch { keys: keys.clone(), values: self.owned(values), examples, lease: None };
+        self.begin(|worker| worker.push_pull(self.id, batch, target, &after.0))
     }
 
     /// Pushes to neighbouring ids of a dense or ordered table, then pulls them, as [`Table::push_pull`] does; fails for any other.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 4, 1))?;
     /// assert_eq!(table.push_pull_range(0..2, vec![1.0, 2.0])?.wait()?.values(), [1.0, 2.0]);
     /// # session.close()?;

@@ -14,8 +14,8 @@ use worker::PullTarget;
 /// fn first<T: TargetNumber>(table: &Table<T>) -> Result<T, Error> {
 ///     Ok(table.pull_range(0..1)?.wait()?.values()[0])
 /// }
-/// # use slackwater::{NumberType, Session, Shape, TableSpec};
-/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # use slackwater::{NumberType, RunSize, Session, TableSpec};
+/// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<i64>(TableSpec::dense("t", 1, 1).number(NumberType::I64))?;
 /// assert_eq!(first(&table)?, 0);
 /// # session.close()?;
@@ -51,9 +51,9 @@ target_numbers!(f32 => F32, f64 => F64, i64 => I64);
 /// is larger than 4 MiB, it is used where it lies, and the push returns when every shard is done with it.
 ///
 /// ```
-/// # use slackwater::{Session, Shape, TableSpec};
+/// # use slackwater::{RunSize, Session, TableSpec};
 /// # use std::sync::Arc;
-/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// # let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
 /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;                        // given away
 /// table.push_range(0..2, Arc::<[f32]>::from([1.0, 2.0]))?.wait()?;        // shared, and not to be changed

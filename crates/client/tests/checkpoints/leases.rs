@@ -3,7 +3,7 @@
 
 use crate::support::{Folder, LIMIT, run, settings};
 use slackwater::{
-    Combine, Consistency, Error, Input, Membership, NumberType, Reduce, Serve, Session, Shape, Table, TableSpec,
+    Combine, Consistency, Error, LeasedInput, Membership, NumberType, Reduce, RunSize, Serve, Session, Table, TableSpec,
 };
 use std::time::{Duration, Instant};
 
@@ -37,8 +37,8 @@ impl Tables {
     }
 }
 
-fn input(epochs: u32) -> Input {
-    Input::new(RANGES).epochs(epochs).shuffled(5).per_clock(4).named("numbers", 1)
+fn input(epochs: u32) -> LeasedInput {
+    LeasedInput::new(RANGES).epochs(epochs).shuffled(5).per_clock(4).named("numbers", 1)
 }
 
 /// Learns until all is committed, or until it is to stop: in the middle of a lease, with clocks open. Says how many leases it did.
@@ -94,7 +94,7 @@ fn newest(folder: &Folder) -> String {
 fn goes_on(membership: Membership) {
     let folder = Folder::new();
     let first = |serve: &mut Serve| (serve.checkpoints, serve.membership) = (Some(settings(&folder)), membership);
-    run(Shape { servers: 2, workers: 3 }, first, |session| {
+    run(RunSize { servers: 2, workers: 3 }, first, |session| {
         learn_for(session, &folder, 2, || folder.published().len() >= 3)
     })
     .expect("a run");
@@ -107,19 +107,20 @@ fn goes_on(membership: Membership) {
         first(serve);
         serve.resume = Some(folder.resume());
     };
-    run(Shape { servers: 3, workers: 2 }, second, |session| {
+    run(RunSize { servers: 3, workers: 2 }, second, |session| {
         learn_for(session, &folder, 2, || newest(&folder) != before)
     })
     .expect("a resumed run");
 
     // And from there to the end, of which there may be more than there was to be.
     let third = |serve: &mut Serve| (serve.resume, serve.membership) = (Some(folder.resume()), membership);
-    let found = run(Shape { servers: 1 + u32::from(membership != Membership::Fixed), workers: 4 }, third, |session| {
-        let tables = Tables::of(session)?;
-        let done = learn(session, &tables, 3, || false)?;
-        Ok((done, tables.counted(session)?))
-    })
-    .expect("a run that ends");
+    let found =
+        run(RunSize { servers: 1 + u32::from(membership != Membership::Fixed), workers: 4 }, third, |session| {
+            let tables = Tables::of(session)?;
+            let done = learn(session, &tables, 3, || false)?;
+            Ok((done, tables.counted(session)?))
+        })
+        .expect("a run that ends");
     let done: u64 = found.iter().map(|(done, _)| done).sum();
     assert!(done < 3 * RANGES, "{done} leases: what was done is not done again");
     for (_, [each, by_clock, seen]) in found {
@@ -144,12 +145,12 @@ fn so_it_does_with_copies() {
 fn a_run_that_reads_something_else_cannot_go_on() {
     let folder = Folder::new();
     let first = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
-    let one = Shape { servers: 1, workers: 1 };
+    let one = RunSize { servers: 1, workers: 1 };
     run(one, first, |session| learn_for(session, &folder, 2, || folder.published().len() >= 2)).expect("a run");
     let resumed = |serve: &mut Serve| serve.resume = Some(folder.resume());
     let refusals = run(one, resumed, |session| {
-        let cases = [input(2).named("letters", 2), Input::new(RANGES).epochs(2).named("numbers", 1)];
-        let refused = |input: &Input| session.leases("train", input).err().map(|error| error.to_string());
+        let cases = [input(2).named("letters", 2), LeasedInput::new(RANGES).epochs(2).named("numbers", 1)];
+        let refused = |input: &LeasedInput| session.leases("train", input).err().map(|error| error.to_string());
         Ok(cases.each_ref().map(refused))
     });
     let [letters, unshuffled] = refusals.expect("the run itself goes on").remove(0);
@@ -173,7 +174,7 @@ fn the_last_checkpoint_of_a_run_holds_all_of_it() {
                 (serve.checkpoints, serve.membership) = (checkpoints(), membership);
                 serve.resume = resume.then(|| folder.resume());
             };
-            let found = run(Shape { servers: 2, workers: 2 }, serve, |session| {
+            let found = run(RunSize { servers: 2, workers: 2 }, serve, |session| {
                 let tables = Tables::of(session)?;
                 let done = learn(session, &tables, epochs, || false)?;
                 Ok((done, tables.counted(session)?))

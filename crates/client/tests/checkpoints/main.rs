@@ -5,8 +5,8 @@ mod residuals;
 mod support;
 
 use slackwater::{
-    CheckpointSettings, Combine, Connect, Consistency, Error, Membership, NumberType, Reduce, ResumeFrom, Serve,
-    Session, Shape, Table, TableSpec,
+    CheckpointSettings, Combine, Connect, Consistency, Error, Membership, NumberType, Reduce, ResumeFrom, RunSize,
+    Serve, Session, Table, TableSpec,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -83,7 +83,7 @@ fn goes_on(membership: Membership) {
     let with_checkpoints =
         |serve: &mut Serve| (serve.checkpoints, serve.membership) = (Some(settings(&folder)), membership);
     let last = AtomicU64::new(u64::MAX);
-    run(Shape { servers: 2, workers: 3 }, with_checkpoints, |session| count_until(session, &folder, 3, &last))
+    run(RunSize { servers: 2, workers: 3 }, with_checkpoints, |session| count_until(session, &folder, 3, &last))
         .expect("a run");
     let published = folder.published();
     assert_eq!(published.len(), 3, "the last three are kept");
@@ -91,7 +91,7 @@ fn goes_on(membership: Membership) {
     assert!(clock_of(&published[1]) < clock);
 
     let resumed = |serve: &mut Serve| (serve.resume, serve.membership) = (Some(folder.resume()), membership);
-    let found = run(Shape { servers: 3, workers: 2 }, resumed, |session| {
+    let found = run(RunSize { servers: 3, workers: 2 }, resumed, |session| {
         let tables = Tables::of(session)?;
         let began = session.now().0;
         let before = tables.read()?;
@@ -133,21 +133,21 @@ fn what_cannot_be_resumed_is_refused_in_words() {
     let folder = Folder::new();
     let with_checkpoints = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
     let last = AtomicU64::new(u64::MAX);
-    run(Shape { servers: 1, workers: 1 }, with_checkpoints, |session| count_until(session, &folder, 2, &last))
+    run(RunSize { servers: 1, workers: 1 }, with_checkpoints, |session| count_until(session, &folder, 2, &last))
         .expect("a run");
 
     let meet = slackwater::free_address().expect("a free port");
     let refused = |resume: ResumeFrom| {
-        let shape = Shape { servers: 1, workers: 1 };
+        let size = RunSize { servers: 1, workers: 1 };
         let connect = Connect::to(&meet.to_string());
-        let serve = Serve { coordinate: Some(shape), resume: Some(resume), ..Serve::new(connect) };
+        let serve = Serve { coordinate: Some(size), resume: Some(resume), ..Serve::new(connect) };
         serve.run().expect_err("refused").to_string()
     };
     let other = refused(ResumeFrom { job: "clicks".into(), ..folder.resume() });
     assert!(other.contains("is of job 'counts', not of 'clicks'"), "{other}");
 
     let resumed = |serve: &mut Serve| serve.resume = Some(folder.resume());
-    let refusal = run(Shape { servers: 1, workers: 1 }, resumed, |session| {
+    let refusal = run(RunSize { servers: 1, workers: 1 }, resumed, |session| {
         let spec = TableSpec::dense("exact", ROWS, 2).number(NumberType::I64);
         Ok(session.table::<i64>(spec).map(drop).expect_err("another width").to_string())
     });
@@ -170,7 +170,8 @@ fn what_cannot_be_resumed_is_refused_in_words() {
     assert!(missing.contains("slice 0 of table `exact`") && missing.contains(&offered), "{missing}");
     let named = ResumeFrom { location: before.to_str().expect("text").into(), ..folder.resume() };
     let resumed = |serve: &mut Serve| serve.resume = Some(named);
-    let began = run(Shape { servers: 1, workers: 1 }, resumed, |session| Ok(session.now().0)).expect("the one before");
+    let began =
+        run(RunSize { servers: 1, workers: 1 }, resumed, |session| Ok(session.now().0)).expect("the one before");
     assert_eq!(began, [clock_of(before)]);
 }
 
@@ -178,7 +179,7 @@ fn what_cannot_be_resumed_is_refused_in_words() {
 fn a_run_outlives_checkpoints_that_cannot_be_written() {
     let folder = Folder::new();
     let with_checkpoints = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
-    let counted = run(Shape { servers: 2, workers: 1 }, with_checkpoints, |session| {
+    let counted = run(RunSize { servers: 2, workers: 1 }, with_checkpoints, |session| {
         count_until(session, &folder, 1, &AtomicU64::new(u64::MAX))?;
         // A file in the place of the folder: nothing can be written there from now on.
         let away = folder.0.with_extension("away");
@@ -197,8 +198,8 @@ fn a_run_outlives_checkpoints_that_cannot_be_written() {
     std::fs::write(&file, "").expect("written");
     let checkpoints = CheckpointSettings::new(file.to_str().expect("text"), "counts");
     let connect = Connect::to(&meet.expect("an address").to_string());
-    let shape = Shape { servers: 1, workers: 1 };
-    let serve = Serve { coordinate: Some(shape), checkpoints: Some(checkpoints), ..Serve::new(connect) };
+    let size = RunSize { servers: 1, workers: 1 };
+    let serve = Serve { coordinate: Some(size), checkpoints: Some(checkpoints), ..Serve::new(connect) };
     let refused = serve.run().expect_err("known before the run").to_string();
     assert!(refused.contains("is a file, not a folder"), "{refused}");
 }

@@ -1,7 +1,7 @@
 //! What codecs have still to send is in a checkpoint, and arrives in a run that goes on from it, whoever takes part.
 
 use crate::support::{Folder, LIMIT, clock_of, run, settings};
-use slackwater::{Codecs, Combine, Consistency, Error, Reduce, Serve, Session, Shape, Table, TableSpec, UpdaterSpec};
+use slackwater::{Codecs, Combine, Consistency, Error, Reduce, RunSize, Serve, Session, Table, TableSpec, UpdaterSpec};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ fn what_codecs_had_still_to_send_arrives_in_a_resumed_run() {
     let with_checkpoints = |serve: &mut Serve| serve.checkpoints = Some(settings(&folder));
     // The clock at which everybody stops: beyond any that somebody may have reached by then.
     let last = AtomicU64::new(u64::MAX);
-    let arrived = run(Shape { servers: 2, workers: 3 }, with_checkpoints, |session| {
+    let arrived = run(RunSize { servers: 2, workers: 3 }, with_checkpoints, |session| {
         let (tables, begin) = (Tables::of(session)?, Instant::now());
         for clock in 0.. {
             if session.rank() == 0 && folder.published().len() >= 3 {
@@ -72,7 +72,7 @@ fn what_codecs_had_still_to_send_arrives_in_a_resumed_run() {
     let clock = clock_of(&before_they_left.published().pop().expect("one"));
 
     let resumed = |serve: &mut Serve| serve.resume = Some(before_they_left.resume());
-    let found = run(Shape { servers: 3, workers: 2 }, resumed, |session| {
+    let found = run(RunSize { servers: 3, workers: 2 }, resumed, |session| {
         let tables = Tables::of(session)?;
         (0..=SLACK).try_for_each(|_| session.clock())?;
         session.barrier()?;

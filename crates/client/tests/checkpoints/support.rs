@@ -1,6 +1,6 @@
 //! Folders for checkpoints, and runs of several processes' worth of threads.
 
-use slackwater::{CheckpointSettings, Connect, Error, ResumeFrom, Serve, Session, Shape};
+use slackwater::{CheckpointSettings, Connect, Error, ResumeFrom, RunSize, Serve, Session};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,15 +53,15 @@ pub fn clock_of(checkpoint: &Path) -> u64 {
 
 /// Serves a run here, in two processes' worth of threads, while each worker does `work`.
 pub fn run<R: Send>(
-    shape: Shape,
+    size: RunSize,
     serve: impl FnOnce(&mut Serve),
     work: impl Fn(&Session) -> Result<R, Error> + Sync,
 ) -> Result<Vec<R>, Error> {
     let meet = slackwater::free_address().expect("a free port");
     let connect = Connect { join_limit: Duration::from_secs(20), ..Connect::to(&meet.to_string()) };
-    let mut first = Serve { coordinate: Some(shape), ..Serve::new(connect.clone()) };
+    let mut first = Serve { coordinate: Some(size), ..Serve::new(connect.clone()) };
     serve(&mut first);
-    let others = Serve { threads: shape.servers - 1, ..Serve::new(connect.clone()) };
+    let others = Serve { threads: size.servers - 1, ..Serve::new(connect.clone()) };
     std::thread::scope(|scope| {
         let servers = [first, others].map(|serve| scope.spawn(move || serve.run()));
         let worker = || {
@@ -70,7 +70,7 @@ pub fn run<R: Send>(
             session.close()?;
             Ok(result)
         };
-        let workers: Vec<_> = (0..shape.workers).map(|_| scope.spawn(worker)).collect();
+        let workers: Vec<_> = (0..size.workers).map(|_| scope.spawn(worker)).collect();
         let results = workers.into_iter().map(|worker| worker.join().expect("no panic")).collect();
         for server in servers {
             server.join().expect("no panic")?;

@@ -151,6 +151,6 @@ fn a_barrier_lets_nobody_pass_before_all_are_there() {
             session.barrier().expect("passed");
             assert!(arrived.load(Ordering::SeqCst) >= round as i64 * 4, "round {round}");
         }
-        assert!(session.ledger().barrier > Duration::ZERO);
+        assert!(session.time_breakdown().barrier > Duration::ZERO);
     });
 }

@@ -15,13 +15,13 @@ mod rows;
 mod tasks;
 
 use logged::Log;
-use slackwater::{NumberType, Session, Shape, Table, TableSpec, Ticket};
+use slackwater::{NumberType, RunSize, Session, Table, TableSpec, Ticket};
 use std::sync::Mutex;
 use std::time::Duration;
 
 /// Runs `program` as every worker of an embedded run; results by rank.
 fn run<R: Send>(servers: u32, workers: u32, program: impl Fn(&Session) -> R + Sync) -> Vec<R> {
-    let sessions = Session::embedded(Shape { servers, workers }).expect("a run");
+    let sessions = Session::embedded(RunSize { servers, workers }).expect("a run");
     std::thread::scope(|scope| {
         let program = &program;
         let threads: Vec<_> = sessions
@@ -69,10 +69,10 @@ fn nothing_waits_in_silence() {
         }
         session.clock().expect("ended");
         read!(table.pull_range(0..1));
-        let ledger = session.ledger();
+        let times = session.time_breakdown();
         if session.rank() == 0 {
-            assert_eq!(ledger.slowest().map(|(worker, _)| worker.0), Some(2), "{ledger:?}");
-            assert!(ledger.waited_for_others() > Duration::from_secs(2), "{ledger:?}");
+            assert_eq!(times.slowest().map(|(worker, _)| worker.0), Some(2), "{times:?}");
+            assert!(times.waited_for_others() > Duration::from_secs(2), "{times:?}");
         }
         if session.rank() == 1 {
             std::thread::sleep(Duration::from_millis(3_600));
@@ -87,7 +87,7 @@ fn nothing_waits_in_silence() {
 
 #[test]
 fn a_closed_session_says_so() {
-    let session = Session::embedded(Shape { servers: 1, workers: 1 }).expect("started").remove(0);
+    let session = Session::embedded(RunSize { servers: 1, workers: 1 }).expect("started").remove(0);
     let table = session.table::<f32>(TableSpec::dense("t", 1, 1)).expect("made");
     session.close().expect("closed");
     let error = table.push_range(0..1, vec![1.0]).err().expect("refused");

@@ -2,7 +2,7 @@
 
 use crate::{alone, done};
 use slackwater::{
-    Combine, Consistency, Keys, Number, Reduce, Session, Shape, TableSpec, Tickets, UpdateStep, Updater, UpdaterSpec,
+    Combine, Consistency, Keys, Number, Reduce, RunSize, Session, TableSpec, Tickets, UpdateStep, Updater, UpdaterSpec,
     Updaters, Wait,
 };
 use std::sync::{Arc, Condvar, Mutex};
@@ -33,12 +33,12 @@ fn kept_memory_may_change_as_soon_as_the_push_returns() {
 }
 
 #[test]
-fn the_ledger_knows_of_pushes_that_hold_their_caller() {
+fn time_breakdown_counts_pushes_that_hold_their_caller() {
     alone(|session| {
         let table = session.table::<f32>(TableSpec::dense("large", ROWS[0], 1)).expect("made");
-        let before = session.ledger().network;
+        let before = session.time_breakdown().network;
         drop(table.push_range(0..ROWS[0], vec![1.0f32; ROWS[0] as usize].as_slice()).expect("sent"));
-        assert!(session.ledger().network > before);
+        assert!(session.time_breakdown().network > before);
     });
 }
 
@@ -101,8 +101,8 @@ fn kept_memory_comes_back_from_a_run_that_is_lost_in_the_middle_of_the_push() {
     let mut registry = Updaters::builtin();
     let gated = gate.clone();
     registry.register::<f32>("gated", move |_| Box::new(Gated(gated.clone())));
-    let shape = Shape { servers: 1, workers: 2 };
-    let mut sessions = Session::embedded_with(shape, registry, Wait::BLOCKING).expect("a run");
+    let size = RunSize { servers: 1, workers: 2 };
+    let mut sessions = Session::embedded_with(size, registry, Wait::BLOCKING).expect("a run");
     let (other, session) = (sessions.remove(1), sessions.remove(0));
     let updater = UpdaterSpec::Custom { name: "gated".into(), settings: vec![] };
     let table = session.table::<f32>(TableSpec::dense("t", ROWS[1], 1).updater(updater)).expect("made");

@@ -1,7 +1,7 @@
 //! What rows hold: ranges, scans, number types, initial rows and updaters.
 
 use crate::{alone, counts, done, run};
-use slackwater::{Initial, Keys, Number, NumberType, Rows, Session, Shape, TableSpec, UpdaterSpec, Updaters};
+use slackwater::{Initial, Keys, Number, NumberType, Rows, RunSize, Session, TableSpec, UpdaterSpec, Updaters};
 use std::sync::Arc;
 
 #[test]
@@ -105,8 +105,8 @@ fn an_updater_of_the_programs_own_runs_on_the_servers() {
     }
     let mut registry = Updaters::builtin();
     registry.register::<f64>("highest", |_| Box::new(Highest));
-    let shape = Shape { servers: 2, workers: 1 };
-    let session = Session::embedded_with(shape, registry, slackwater::Wait::BLOCKING).expect("a run").remove(0);
+    let size = RunSize { servers: 2, workers: 1 };
+    let session = Session::embedded_with(size, registry, slackwater::Wait::BLOCKING).expect("a run").remove(0);
     let highest = UpdaterSpec::Custom { name: "highest".into(), settings: vec![] };
     let spec = TableSpec::sparse("highest", 1).number(NumberType::F64).updater(highest);
     let table = session.table::<f64>(spec).expect("made");

@@ -1,4 +1,4 @@
-use super::super::{Membership, Size};
+use super::super::{Membership, RunSize};
 use super::*;
 use types::Span;
 use wire::{Frame, Message, Role};
@@ -37,7 +37,7 @@ impl Bench {
 
     fn begun(resume: Option<crate::Resume>) -> Self {
         let open = Membership::Open { copies: 1, slices: 1 };
-        let mut coordinator = Coordinator::new(Size { servers: 1, workers: 2 }, open, PATIENCE);
+        let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 2 }, open, PATIENCE);
         resume.into_iter().for_each(|resume| coordinator.resume(resume));
         let mut bench = Self { coordinator, sources: BTreeMap::new(), now: Time(0) };
         for (token, (node, role)) in
@@ -276,7 +276,7 @@ fn a_run_that_goes_on_knows_its_data_sets_by_their_numbers_and_may_read_more_of_
     assert!(fewer.contains("was cut into 4 ranges in order, and is now cut into 2"), "{fewer}");
     let memory = next.coordinator.memory();
     let open = Membership::Open { copies: 1, slices: 1 };
-    let recalled = Coordinator::recall(next.now, &memory, Size { servers: 1, workers: 2 }, open, PATIENCE);
+    let recalled = Coordinator::recall(next.now, &memory, RunSize { servers: 1, workers: 2 }, open, PATIENCE);
     next.coordinator = recalled.expect("its own memory");
     assert_eq!(opened(&mut next, "train", &LeaseTerms { epochs: 2, ..terms() }), Ok(0));
     let granted = [leased(ONE, 1, &[0, 2, 3, 4])];

@@ -5,7 +5,7 @@ use types::{Clock, PlanNumber, TableId, TableSpec};
 use wire::Outbox;
 use wire::{Control, Frame, Head, Message, Role};
 
-const SIZE: Size = Size { servers: 2, workers: 2 };
+const SIZE: RunSize = RunSize { servers: 2, workers: 2 };
 const OPEN: Membership = Membership::Open { copies: 2, slices: 2 };
 const PATIENCE: Span = Span::from_secs(2);
 
@@ -161,7 +161,7 @@ fn a_node_that_missed_the_answer_of_a_coordinator_is_given_the_same_place_by_the
 #[test]
 fn coordinators_of_one_job_have_the_same_settings() {
     let memory = begun().memory();
-    let size = Size { servers: 3, workers: 2 };
+    let size = RunSize { servers: 3, workers: 2 };
     let error = Coordinator::recall(Time(0), &memory, size, OPEN, PATIENCE).err().expect("another size");
     let words =
         "it had 2 servers and 2 workers, of 2 copies and 2 slices a server, and this is for 3 servers and 2 workers";

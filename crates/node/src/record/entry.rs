@@ -1,6 +1,6 @@
 //! What a recording is made of, and how much room that takes.
 
-use coordinator::{CoordinatorInput, Membership, Size};
+use coordinator::{CoordinatorInput, Membership, RunSize};
 use shard::ServerInput;
 use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
 use wire::{Field, Frame, Reader, WireError};
@@ -15,7 +15,7 @@ const MOST_SLICES: usize = 1 << 16;
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
     Server { node: NodeId, plan: Plan, list_bytes: usize, lease: Option<Span> },
-    Coordinator { size: Size, membership: Membership, patience: Span },
+    Coordinator { size: RunSize, membership: Membership, patience: Span },
     Worker { id: WorkerId, source: Source, plan: Plan, clock: Clock, barriers: u64, settings: WorkerSettings },
 }
 
@@ -153,7 +153,7 @@ impl Field for Subject {
                 let (servers, workers) = Field::get(input)?;
                 let open = Option::<(u32, u32)>::get(input)?;
                 let membership = open.map_or(Membership::Fixed, |(copies, slices)| Membership::Open { copies, slices });
-                Self::Coordinator { size: Size { servers, workers }, membership, patience: Span(Field::get(input)?) }
+                Self::Coordinator { size: RunSize { servers, workers }, membership, patience: Span(Field::get(input)?) }
             }
             2 => {
                 let (id, source, plan) = (Field::get(input)?, Field::get(input)?, plan(input)?);

@@ -39,7 +39,7 @@ enum Machine {
     Server(Box<Server>),
     Coordinator(Box<Coordinator>),
     /// With the pushes that are being handed over part by part.
-    Worker(Box<Worker>, BTreeMap<worker::Ticket, TableId>),
+    Worker(Box<Worker>, BTreeMap<worker::TicketId, TableId>),
 }
 
 impl Machine {
@@ -76,7 +76,7 @@ impl Machine {
 
 fn feed_worker(
     worker: &mut Worker,
-    begun: &mut BTreeMap<worker::Ticket, TableId>,
+    begun: &mut BTreeMap<worker::TicketId, TableId>,
     input: WorkerInput,
     out: &mut Outbox,
 ) {

@@ -11,7 +11,7 @@ use crate::shard::Shard;
 use codec::{BatchRows, CodecChoice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Stopwatch, TableCodecs};
 use std::collections::{BTreeSet, VecDeque};
 use types::{
-    CacheSpec, Clock, NumberType, PART_BYTES, PlanNumber, Position, PositionRange, Shape, TableSpec, WorkerId,
+    CacheSpec, Clock, NumberType, PART_BYTES, PlanNumber, Position, PositionRange, TableShape, TableSpec, WorkerId,
 };
 use update::{ABSENT, Number, add_into, first_not_finite};
 use wire::Outbox;
@@ -53,7 +53,7 @@ pub struct DeltaLog {
     /// Which incarnation of the copies this is. A new one makes all of them worthless.
     chain: u64,
     /// Of rows that are published, whatever the table's shape.
-    shape: Shape,
+    shape: TableShape,
     index: Index,
     rows: Vec<f32>,
     /// Of the rows, in the order in which they were delta_log.
@@ -87,7 +87,7 @@ impl DeltaLog {
             }
         };
         let width = spec.width as usize;
-        let shape = Shape::Sparse { placement: spec.shape.placement(), max_rows };
+        let shape = TableShape::Sparse { placement: spec.shape.placement(), max_rows };
         Some(Self {
             width,
             max_rows: usize::try_from(max_rows).unwrap_or(usize::MAX).saturating_mul(workers.max(1)),

@@ -3,7 +3,7 @@
 use super::spread::SpreadIndex;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use types::{Placement, PositionRange, Shape};
+use types::{Placement, PositionRange, TableShape};
 use update::ABSENT;
 
 /// Positions to slots.
@@ -22,11 +22,11 @@ pub enum Index {
 
 impl Index {
     /// The index of a table of this shape over `range`, empty unless dense.
-    pub fn new(shape: Shape, range: PositionRange) -> Self {
+    pub fn new(shape: TableShape, range: PositionRange) -> Self {
         match shape {
-            Shape::Dense { .. } => Self::Dense { first: range.first.0 },
-            Shape::Sparse { placement: Placement::Spread, .. } => Self::Spread(SpreadIndex::new(range)),
-            Shape::Sparse { placement: Placement::Ordered, .. } => Self::Ordered(BTreeMap::new()),
+            TableShape::Dense { .. } => Self::Dense { first: range.first.0 },
+            TableShape::Sparse { placement: Placement::Spread, .. } => Self::Spread(SpreadIndex::new(range)),
+            TableShape::Sparse { placement: Placement::Ordered, .. } => Self::Ordered(BTreeMap::new()),
         }
     }
 

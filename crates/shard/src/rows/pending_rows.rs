@@ -4,7 +4,7 @@
 //! Only a table that can be scanned and combines by clock has any. They are known by position, and cost other tables nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Clock, Combine, Placement, Shape, TableSpec};
+use types::{Clock, Combine, Placement, TableShape, TableSpec};
 
 /// The rows of a shard that are not there yet for a scan.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct PendingRows {
 impl PendingRows {
     /// None yet, in a table of this kind.
     pub fn new(spec: &TableSpec) -> Self {
-        let scanned = matches!(spec.shape, Shape::Sparse { placement: Placement::Ordered, .. });
+        let scanned = matches!(spec.shape, TableShape::Sparse { placement: Placement::Ordered, .. });
         let kept = scanned && matches!(spec.combine, Combine::Clock(_));
         Self { kept, positions: BTreeSet::new(), by_clock: BTreeMap::new() }
     }

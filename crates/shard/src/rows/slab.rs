@@ -4,7 +4,7 @@ use super::index::Index;
 use super::initial::initial;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::{Clock, Initial, Placement, Position, PositionRange, Setting, Shape, TableSpec, UpdaterSpec};
+use types::{Clock, Initial, Placement, Position, PositionRange, Setting, TableShape, TableSpec, UpdaterSpec};
 use update::{ABSENT, Number, Slots, UnknownUpdater, UpdateStep, Updater, Updaters};
 use wire::{Payload, Refusal};
 
@@ -118,12 +118,12 @@ impl<T: Number> Rows<T> {
             updater,
             examples: 0,
             rates: BTreeMap::new(),
-            assigns: matches!(spec.updater, UpdaterSpec::Assign) && matches!(spec.shape, Shape::Dense { .. }),
+            assigns: matches!(spec.updater, UpdaterSpec::Assign) && matches!(spec.shape, TableShape::Dense { .. }),
             set: None,
             spare: Vec::new(),
         };
         match spec.shape {
-            Shape::Dense { .. } => {
+            TableShape::Dense { .. } => {
                 let count = (range.last.0 - range.first.0 + 1) as usize;
                 // Asked for and given back at once: a table that does not fit is refused, not fatal.
                 let numbers = count.checked_mul(stride).ok_or(RowsError::TooLarge { rows: count as u64 })?;
@@ -134,7 +134,7 @@ impl<T: Number> Rows<T> {
                 rows.len = count;
                 rows.fill(0, |slot| Position(range.first.0 + slot as u64));
             }
-            Shape::Sparse { max_rows, .. } => rows.max_rows = max_rows,
+            TableShape::Sparse { max_rows, .. } => rows.max_rows = max_rows,
         }
         Ok(rows)
     }

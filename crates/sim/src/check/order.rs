@@ -5,7 +5,7 @@ use crate::history::{Event, HeadSaid, History};
 use crate::program::TableIndex;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Consistency, Span, UpdaterSpec};
-use worker::{Notice, Ticket};
+use worker::{Notice, TicketId};
 
 /// A read never holds a worker's later push to a row without its earlier ones.
 #[must_use]
@@ -90,8 +90,8 @@ fn has_delay(history: &History, table: TableIndex) -> bool {
 #[must_use]
 pub fn runs_after() -> Checker {
     Box::new(|history| {
-        let mut rows: BTreeMap<(u32, Ticket), (TableIndex, u64)> = BTreeMap::new();
-        let mut follows: BTreeMap<(u32, TableIndex, u64), Vec<Ticket>> = BTreeMap::new();
+        let mut rows: BTreeMap<(u32, TicketId), (TableIndex, u64)> = BTreeMap::new();
+        let mut follows: BTreeMap<(u32, TableIndex, u64), Vec<TicketId>> = BTreeMap::new();
         for entry in &history.entries {
             if let Event::Pushed { table, ticket, keys, after, .. }
             | Event::PullIssued { table, ticket, keys, after, .. } = &entry.event

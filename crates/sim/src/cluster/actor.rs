@@ -9,7 +9,7 @@ use lease::LeaseId;
 use std::collections::BTreeMap;
 use types::{Key, NumberType, Setting, Source, TableId, TableSpec, Time};
 use wire::{Bits, Keys, Payload};
-use worker::{Batch, Outcome, PullTarget, Ticket, Values, Worker, WorkerInput};
+use worker::{Batch, Outcome, PullTarget, TicketId, Values, Worker, WorkerInput};
 
 /// 4ⁿ is exact in an f64 up to here, and so is the sum of all of them.
 const MOST_MARKS: u32 = 26;
@@ -36,7 +36,7 @@ pub enum Standing {
 pub(super) enum Wait {
     Nothing,
     Until(Time),
-    For(Ticket),
+    For(TicketId),
     Table(TableIndex),
     Barrier(u64),
     /// The data set that it learns from.
@@ -64,8 +64,8 @@ pub struct Actor {
     pub(super) wait: Wait,
     pub(super) learner: Option<Learner>,
     pub(super) tables: BTreeMap<TableIndex, TableId>,
-    tasks: Vec<Ticket>,
-    outstanding: BTreeMap<Ticket, Task>,
+    tasks: Vec<TicketId>,
+    outstanding: BTreeMap<TicketId, Task>,
     marks: BTreeMap<(TableIndex, u64), u32>,
 }
 
@@ -169,7 +169,8 @@ fn reals(target: &PullTarget) -> Vec<f64> {
 
 /// Neighbouring rows of a dense table go as a run, all else as a list.
 fn keys_of(spec: &TableSpec, ids: &[u64]) -> Keys {
-    let run = matches!(spec.shape, types::Shape::Dense { .. }) && ids.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+    let run =
+        matches!(spec.shape, types::TableShape::Dense { .. }) && ids.windows(2).all(|pair| pair[0] + 1 == pair[1]);
     match ids {
         [first, .., last] if run => Keys::run(*first..last + 1),
         [only] if run => Keys::run(*only..only + 1),
@@ -259,7 +260,7 @@ impl Cluster {
                 let keys = self.keys_of(table, &keys);
                 let id = self.actors[worker].tables[&table];
                 let asked = WorkerInput::PullKept(now, id, Some(keys), Vec::new());
-                if let Some(ticket) = self.drive_worker(worker, asked).map(Ticket) {
+                if let Some(ticket) = self.drive_worker(worker, asked).map(TicketId) {
                     self.actors[worker].outstanding.insert(ticket, Task::Kept(table, last));
                     self.actors[worker].wait = Wait::For(ticket);
                 }
@@ -267,7 +268,7 @@ impl Cluster {
             Step::Ask { table, keys } => {
                 let keys = self.keys_of(table, &keys);
                 let (id, ids) = (self.actors[worker].tables[&table], keys.ids().collect());
-                if let Some(ticket) = self.drive_worker(worker, WorkerInput::Ask(now, id, keys)).map(Ticket) {
+                if let Some(ticket) = self.drive_worker(worker, WorkerInput::Ask(now, id, keys)).map(TicketId) {
                     self.actors[worker].outstanding.insert(ticket, Task::Ask(ids, table));
                     self.actors[worker].wait = Wait::For(ticket);
                 }
@@ -276,7 +277,7 @@ impl Cluster {
                 let id = self.actors[worker].tables[&table];
                 let clock = self.actors[worker].worker.clock();
                 let ticket = self.drive_worker(worker, WorkerInput::Tune(now, id, Setting::Rate(rate)));
-                self.actors[worker].outstanding.extend(ticket.map(|ticket| (Ticket(ticket), Task::Tune)));
+                self.actors[worker].outstanding.extend(ticket.map(|ticket| (TicketId(ticket), Task::Tune)));
                 self.note(worker as u32, Event::Tuned { table, clock, rate });
             }
             Step::Limit(bandwidth) => {
@@ -303,8 +304,8 @@ impl Cluster {
         }
     }
 
-    fn followed(&self, worker: usize, after: &[usize]) -> (Vec<Ticket>, Vec<Ticket>) {
-        let named: Vec<Ticket> = after.iter().map(|task| self.actors[worker].tasks[*task]).collect();
+    fn followed(&self, worker: usize, after: &[usize]) -> (Vec<TicketId>, Vec<TicketId>) {
+        let named: Vec<TicketId> = after.iter().map(|task| self.actors[worker].tasks[*task]).collect();
         let obeyed = if self.sabotage == Some(Sabotage::IgnoreAfter) { Vec::new() } else { named.clone() };
         (named, obeyed)
     }
@@ -347,13 +348,13 @@ impl Cluster {
         // Noted before it is made, for its frames are noted as they leave.
         let line = self.history.entries.len();
         let keys = keys.ids().collect();
-        let ticket = Ticket(0);
+        let ticket = TicketId(0);
         self.note(worker as u32, Event::Pushed { table, clock, ticket, keys, marks, values, after: named });
         let name = self.drive_worker(worker, WorkerInput::Push(self.now, id, batch, obeyed));
         if let (Some(name), Event::Pushed { ticket, .. }) = (name, &mut self.history.entries[line].event) {
-            *ticket = Ticket(name);
-            self.actors[worker].tasks.push(Ticket(name));
-            self.actors[worker].outstanding.insert(Ticket(name), Task::Push);
+            *ticket = TicketId(name);
+            self.actors[worker].tasks.push(TicketId(name));
+            self.actors[worker].outstanding.insert(TicketId(name), Task::Push);
         }
     }
 
@@ -368,7 +369,7 @@ impl Cluster {
         let id = self.actors[worker].tables[&table];
         let names = keys.ids().collect();
         let made = WorkerInput::SetRows(self.now, id, keys, bytes, Vec::new());
-        if let Some(ticket) = self.drive_worker(worker, made).map(Ticket) {
+        if let Some(ticket) = self.drive_worker(worker, made).map(TicketId) {
             self.actors[worker].tasks.push(ticket);
             self.actors[worker].outstanding.insert(ticket, Task::Push);
             self.note(worker as u32, Event::RowsSet { table, ticket, keys: names, values });
@@ -399,11 +400,11 @@ impl Cluster {
         ticket: Option<u64>,
         table: TableIndex,
         keys: Option<Vec<u64>>,
-        after: Vec<Ticket>,
+        after: Vec<TicketId>,
         wait: bool,
         last: bool,
     ) {
-        let Some(ticket) = ticket.map(Ticket) else { return };
+        let Some(ticket) = ticket.map(TicketId) else { return };
         let actor = &mut self.actors[worker];
         let clock = actor.worker.clock();
         actor.tasks.push(ticket);
@@ -419,7 +420,7 @@ impl Cluster {
     fn collect(&mut self, worker: usize) {
         let actor = &mut self.actors[worker];
         let mut events: Vec<Event> = actor.worker.take_notices().into_iter().map(Event::Noticed).collect();
-        let finished: Vec<Ticket> =
+        let finished: Vec<TicketId> =
             actor.outstanding.keys().copied().filter(|ticket| actor.worker.is_finished(*ticket)).collect();
         for ticket in finished {
             let (Some(task), Some(result)) = (actor.outstanding.remove(&ticket), actor.worker.take(ticket)) else {

@@ -1,7 +1,7 @@
 //! Checkpoints in a simulated run: begun at a time, and tried again until one is whole or the run is over. What servers copy counts as
 //! written at once; what they say of it travels like everything else. And runs that go on from one.
 
-use super::{Cluster, Happening, Shape, control};
+use super::{Cluster, Happening, RunSize, control};
 use crate::check::Violation;
 use crate::faults::Faults;
 use crate::history::Event;
@@ -70,9 +70,9 @@ pub(super) struct Checkpoints {
 impl Cluster {
     /// An open cluster of another size that goes on from a checkpoint. Its programs are cut by the same seed.
     #[must_use]
-    pub fn resumed(seed: u64, shape: Shape, faults: Faults, patience: Span, copies: u32, from: &Kept) -> Self {
+    pub fn resumed(seed: u64, size: RunSize, faults: Faults, patience: Span, copies: u32, from: &Kept) -> Self {
         let membership = Membership::Open { copies, slices: 2 };
-        let mut cluster = Self::with(seed, shape, faults, membership, patience, Some(from.resume()));
+        let mut cluster = Self::with(seed, size, faults, membership, patience, Some(from.resume()));
         cluster.checkpoints.from = Some(from.clone());
         cluster
     }

@@ -3,7 +3,7 @@
 use super::moments::SOON;
 use super::{Cluster, Happening};
 use crate::sabotage::Sabotage;
-use coordinator::{Coordinator, Membership, Size};
+use coordinator::{Coordinator, Membership, RunSize};
 use std::collections::VecDeque;
 use types::{NodeId, Source, Span, Time};
 use wire::Frame;
@@ -25,7 +25,7 @@ enum Last {
 
 /// Who leads, and what of it outlives it.
 pub(super) struct Leadership {
-    size: Size,
+    size: RunSize,
     membership: Membership,
     patience: Span,
     /// The memory that was kept last.
@@ -41,7 +41,7 @@ pub(super) struct Leadership {
 }
 
 impl Leadership {
-    pub fn new(size: Size, membership: Membership, patience: Span) -> Self {
+    pub fn new(size: RunSize, membership: Membership, patience: Span) -> Self {
         let (kept, late, term, away, doom, mortal) = (Vec::new(), VecDeque::new(), 0, false, None, false);
         Self { size, membership, patience, kept, late, term, away, doom, mortal }
     }

@@ -5,7 +5,7 @@
 use sim::*;
 use types::{NumberType, Span, TableSpec};
 
-pub const SHAPE: Shape = Shape { servers: 3, workers: 3 };
+pub const SHAPE: RunSize = RunSize { servers: 3, workers: 3 };
 pub const PATIENCE: Span = Span::from_millis(500);
 /// The workers of the beginning, and one that comes later.
 pub const EVERYBODY: u32 = SHAPE.workers + 1;

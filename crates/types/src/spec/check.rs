@@ -1,6 +1,6 @@
 //! Whether a spec holds together, and whether two are the same: checked when a table is made.
 
-use super::{CacheSpec, Initial, NumberType, PART_BYTES, Shape, TableSpec};
+use super::{CacheSpec, Initial, NumberType, PART_BYTES, TableShape, TableSpec};
 use crate::{Combine, Consistency, UpdaterSpec};
 use std::fmt;
 
@@ -54,11 +54,11 @@ impl TableSpec {
             return refuse(problem, "store it as several narrower rows");
         }
         match self.shape {
-            Shape::Dense { rows: 0 } => return refuse("it has no rows".into(), "give it at least one row"),
-            Shape::Dense { rows } if rows >= u64::from(u32::MAX) => {
+            TableShape::Dense { rows: 0 } => return refuse("it has no rows".into(), "give it at least one row"),
+            TableShape::Dense { rows } if rows >= u64::from(u32::MAX) => {
                 return refuse(format!("{rows} dense rows do not fit any server"), "make it a sparse table");
             }
-            Shape::Sparse { max_rows, .. } if max_rows == 0 || max_rows >= u64::from(u32::MAX) => {
+            TableShape::Sparse { max_rows, .. } if max_rows == 0 || max_rows >= u64::from(u32::MAX) => {
                 return refuse(format!("max_rows is {max_rows}"), "choose 1 to 4294967294 rows a shard");
             }
             _ => {}

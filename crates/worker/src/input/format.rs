@@ -1,7 +1,7 @@
 //! Inputs as bytes: a tag, then its fields in the wire's own spelling. What is read may be anything, and never panics.
 
 use super::{Lists, RowsOfPush, WorkerInput};
-use crate::{Batch, Ticket, Values};
+use crate::{Batch, TicketId, Values};
 use lease::Work;
 use types::{Bandwidth, TableId, Time};
 use wire::{Field, Frame, Reader, WireError};
@@ -163,7 +163,7 @@ impl WorkerInput {
 
 const UNKNOWN: WireError = WireError::Malformed("an unknown kind of input");
 
-impl Field for Ticket {
+impl Field for TicketId {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);
     }
@@ -188,7 +188,7 @@ fn put_batch(
     now: Time,
     table: TableId,
     batch: &Batch,
-    after: &Vec<Ticket>,
+    after: &Vec<TicketId>,
     lists: &mut Lists,
     out: &mut Vec<u8>,
 ) {

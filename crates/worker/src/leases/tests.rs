@@ -57,7 +57,7 @@ impl Bench {
         self.worker.handle(Time(0), Frame { head, message: Message::Acked(acked) }, &mut self.out);
     }
 
-    fn push(&mut self, lease: LeaseId, rows: Range<u64>, examples: u64, after: &[Ticket]) -> Ticket {
+    fn push(&mut self, lease: LeaseId, rows: Range<u64>, examples: u64, after: &[TicketId]) -> TicketId {
         let values = Payload::new(vec![1.0f32; (rows.end - rows.start) as usize]);
         let values = Values { number: NumberType::F32, bytes: values };
         let batch = Batch { keys: Keys::run(rows), values, examples, lease: Some(lease) };

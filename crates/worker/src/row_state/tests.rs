@@ -66,20 +66,20 @@ impl Pair {
         }
     }
 
-    fn wait(&mut self, ticket: Ticket) -> Result<Outcome, Refusal> {
+    fn wait(&mut self, ticket: TicketId) -> Result<Outcome, Refusal> {
         self.settle();
         let taken = self.worker.take(ticket).expect("finished");
         taken.map_err(|(_, Failure { refusal })| refusal)
     }
 
-    fn push<T: Number>(&mut self, keys: &Keys, values: &[T], examples: u64) -> Ticket {
+    fn push<T: Number>(&mut self, keys: &Keys, values: &[T], examples: u64) -> TicketId {
         let batch = Batch { keys: keys.clone(), values: numbers(values), examples, lease: None };
         let ticket = self.worker.push(Time(0), TABLE, batch, &[], &mut self.out).expect("fits");
         self.sent();
         ticket
     }
 
-    fn set<T: Number>(&mut self, keys: &Keys, values: &[T]) -> Result<Ticket, TableFailure> {
+    fn set<T: Number>(&mut self, keys: &Keys, values: &[T]) -> Result<TicketId, TableFailure> {
         let ticket = self.worker.set_rows(Time(0), TABLE, keys.clone(), numbers(values), &[], &mut self.out);
         self.sent();
         ticket
@@ -94,7 +94,7 @@ impl Pair {
         }
     }
 
-    fn pull(&mut self, keys: &Keys) -> Ticket {
+    fn pull(&mut self, keys: &Keys) -> TicketId {
         let width = self.worker.spec(TABLE).expect("made").width as usize;
         let target = PullTarget::F32(vec![0.0; keys.len() * width]);
         let ticket = self.worker.pull(Time(0), TABLE, keys.clone(), target, &[], &mut self.out).expect("fits");

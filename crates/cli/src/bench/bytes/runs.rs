@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use data::DataReader;
-use slackwater::{Session, Shape};
+use slackwater::{RunSize, Session};
 
 /// Two workers that add up their gradients, and one server.
 pub const WORKERS: u32 = 2;
@@ -45,7 +45,7 @@ pub fn on_workers<R: Send>(
     reader: &DataReader,
     work: impl Fn(&Session, &DataReader) -> anyhow::Result<R> + Sync,
 ) -> anyhow::Result<Vec<R>> {
-    let sessions = Session::embedded(Shape { servers: 1, workers: WORKERS })?;
+    let sessions = Session::embedded(RunSize { servers: 1, workers: WORKERS })?;
     let run = |session: Session| {
         let share = reader.for_worker(session.rank(), WORKERS)?;
         let result = work(&session, &share)?;

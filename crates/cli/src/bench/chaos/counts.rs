@@ -91,7 +91,7 @@ impl Counting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slackwater::{Session, Shape, TableSpec};
+    use slackwater::{RunSize, Session, TableSpec};
 
     #[test]
     fn what_is_counted_can_be_read() {
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_row_is_in_the_slice_that_it_is_meant_for() {
-        let session = Session::embedded(Shape { servers: 1, workers: 1 }).expect("a cluster").remove(0);
+        let session = Session::embedded(RunSize { servers: 1, workers: 1 }).expect("a cluster").remove(0);
         let table =
             session.table::<i64>(TableSpec::sparse("t", 1).number(slackwater::NumberType::I64)).expect("a table");
         for slice in 0..SLICES {

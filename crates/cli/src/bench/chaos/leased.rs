@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use slackwater::{Input, Session, Table};
+use slackwater::{LeasedInput, Session, Table};
 
 use super::cluster::SLICES;
 use super::counts::{Counting, row_in};
@@ -33,7 +33,7 @@ fn rows_of(table: &Table<i64>, lease: u64) -> impl Iterator<Item = (usize, u64)>
 
 /// What a worker process does: learns until every lease is committed, by whomever. It counts what it sends and what is acknowledged.
 pub fn learn(session: &Session, table: &Table<i64>, leases: u64, counting: &mut Counting) -> anyhow::Result<()> {
-    let mut leases = session.leases("chaos", &Input::new(leases).shuffled(1).per_clock(MINIBATCHES_PER_CLOCK))?;
+    let mut leases = session.leases("chaos", &LeasedInput::new(leases).shuffled(1).per_clock(MINIBATCHES_PER_CLOCK))?;
     let mut in_clock = 0;
     while let Some(lease) = leases.next_lease()? {
         for (slice, row) in rows_of(table, lease.range()) {

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use slackwater::{CheckpointSettings, Connect, SameHost, Serve, Session, Shape, TableSpec, UpdaterSpec};
+use slackwater::{CheckpointSettings, Connect, RunSize, SameHost, Serve, Session, TableSpec, UpdaterSpec};
 
 use super::Options;
 use super::measure::{Columns, Report};
@@ -44,7 +44,7 @@ fn measure(options: &Options, keeps: bool) -> anyhow::Result<Found> {
     let settings = CheckpointSettings { every, keep, ..CheckpointSettings::new(location, "bench") };
     let serve = Serve {
         threads: 2,
-        coordinate: Some(Shape { servers: 2, workers: 1 }),
+        coordinate: Some(RunSize { servers: 2, workers: 1 }),
         checkpoints: keeps.then_some(settings),
         ..Serve::new(connect.clone())
     };

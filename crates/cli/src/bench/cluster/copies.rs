@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use slackwater::{Connect, Membership, SameHost, Serve, Session, Shape, TableSpec};
+use slackwater::{Connect, Membership, RunSize, SameHost, Serve, Session, TableSpec};
 
 use super::Options;
 use super::measure::{Columns, Report};
@@ -27,7 +27,7 @@ fn measure(options: &Options, copies: u32, workers: u32) -> anyhow::Result<Found
     let connect = Connect { same_host: SameHost::Tcp, patience: Duration::from_secs(30), ..Connect::to(&meet) };
     let serve = Serve {
         threads: SERVERS,
-        coordinate: Some(Shape { servers: SERVERS, workers }),
+        coordinate: Some(RunSize { servers: SERVERS, workers }),
         membership: Membership::Open { copies, slices: 1 },
         ..Serve::new(connect.clone())
     };

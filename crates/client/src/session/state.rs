@@ -1,7 +1,6 @@
-//! What a session shares with its tables and tickets.
+//! The state of a session, which its tables and tickets share.
 
-use super::Shape;
-use crate::{Error, Ledger};
+use crate::{Error, TimeBreakdown};
 use net::lock;
 use node::{Calls, Driver, DriverSettings, NodeError, Recorder};
 use std::any::Any;
@@ -9,31 +8,31 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use types::{NodeId, Placement, PlanNumber, TableId, TableSpec, WorkerId};
+use types::{NodeId, Placement, PlanNumber, RunSize, TableId, TableSpec, WorkerId};
 use wire::{Member, Pool};
 use worker::Failure;
 
 /// Pushed bytes that may be unacknowledged before a push blocks.
 const UNACKNOWLEDGED: usize = 256 << 20;
 
-pub(crate) struct Shared {
+pub(crate) struct SessionState {
     pub driver: Arc<Driver>,
     /// Where values of the caller's are copied to.
     pub pool: Pool,
-    pub(super) shape: Shape,
+    pub(super) size: RunSize,
     pub(super) rank: WorkerId,
     pub(super) members: Vec<Member>,
-    /// Whether the plan was not the run's first.
-    pub(super) came_later: bool,
+    /// Whether the worker joined by a later plan than the run's first.
+    pub(super) joined_late: bool,
     /// Whether nodes come and go.
     pub(super) open: bool,
     pub(super) opened: Instant,
-    pub ledger: Mutex<Ledger>,
+    pub times: Mutex<TimeBreakdown>,
     /// When the last clock ended, and how long had been waited for others by then.
     pub(super) stepped: Mutex<(Instant, Duration)>,
     /// The logs of every table, however often it was opened, and how to send them at the end of a clock.
     pub(super) logs: Mutex<BTreeMap<TableId, TableLogs>>,
-    pub(super) turns: AtomicU64,
+    pub(super) unique_numbers: AtomicU64,
 }
 
 /// One table's logs, of whatever number type, and how to send them.
@@ -42,7 +41,7 @@ pub(super) struct TableLogs {
     pub absorb: Box<dyn Fn() -> Result<(), Error> + Send>,
 }
 
-impl Shared {
+impl SessionState {
     /// A worker that has joined, and the thread that keeps its things moving.
     pub fn start(
         joined: node::Joined,
@@ -51,28 +50,28 @@ impl Shared {
         settings: DriverSettings,
         recorder: Option<Recorder>,
     ) -> Result<Self, NodeError> {
-        let shape =
-            Shape { servers: joined.plan.servers().len() as u32, workers: joined.plan.live_workers().count() as u32 };
+        let size =
+            RunSize { servers: joined.plan.servers().len() as u32, workers: joined.plan.live_workers().count() as u32 };
         let rank = match joined.node {
             NodeId::Worker(rank) => WorkerId(rank),
             _ => WorkerId(0),
         };
         let members = joined.members.clone();
         let open = joined.lease.is_some();
-        let came_later = joined.plan.number > PlanNumber(1);
+        let joined_late = joined.plan.number > PlanNumber(1);
         Ok(Self {
             driver: Driver::start(joined, transport, waiter, settings, recorder)?,
             pool: Pool::new(),
-            shape,
+            size,
             rank,
             members,
-            came_later,
+            joined_late,
             open,
             opened: Instant::now(),
-            ledger: Mutex::new(Ledger::default()),
+            times: Mutex::new(TimeBreakdown::default()),
             stepped: Mutex::new((Instant::now(), Duration::ZERO)),
             logs: Mutex::new(BTreeMap::new()),
-            turns: AtomicU64::new(0),
+            unique_numbers: AtomicU64::new(0),
         })
     }
 
@@ -104,8 +103,8 @@ impl Shared {
     /// A clock has ended: how long it took, without the time in which others were waited for.
     pub(super) fn stepped(&self) {
         let waited = {
-            let ledger = lock(&self.ledger);
-            ledger.waited_for_others() + ledger.barrier
+            let times = lock(&self.times);
+            times.waited_for_others() + times.barrier
         };
         let mut last = lock(&self.stepped);
         let took = last.0.elapsed().saturating_sub(waited.saturating_sub(last.1));
@@ -114,25 +113,25 @@ impl Shared {
     }
 
     /// Where the worker's time went so far.
-    pub fn ledger(&self) -> Ledger {
-        let ledger = lock(&self.ledger).clone();
-        Ledger { total: self.opened.elapsed(), ..ledger }
+    pub fn time_breakdown(&self) -> TimeBreakdown {
+        let times = lock(&self.times).clone();
+        TimeBreakdown { total: self.opened.elapsed(), ..times }
     }
 
     pub fn account(&self, released_by: Option<WorkerId>, time: Duration) {
-        let mut ledger = lock(&self.ledger);
+        let mut times = lock(&self.times);
         match released_by {
-            Some(worker) => *ledger.bound.entry(worker).or_default() += time,
-            None => ledger.network += time,
+            Some(worker) => *times.bound.entry(worker).or_default() += time,
+            None => times.network += time,
         }
     }
 
     /// Runs a push or a pull; blocks first while too much is under way.
-    pub fn push<R>(&self, push: impl FnOnce(&mut Calls<'_>) -> R) -> Result<R, Error> {
+    pub fn call_with_room<R>(&self, call: impl FnOnce(&mut Calls<'_>) -> R) -> Result<R, Error> {
         let has_room = |worker: &worker::Worker| {
             worker.unacknowledged_bytes() < UNACKNOWLEDGED && worker.may_read() && worker.may_send()
         };
-        self.call_when(has_room, push)
+        self.call_when(has_room, call)
     }
 
     /// Runs a call; blocks first until the worker is `ready`, and accounts for that.

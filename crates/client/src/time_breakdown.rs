@@ -8,18 +8,18 @@ use types::WorkerId;
 /// each count.
 ///
 /// ```
-/// use slackwater::{Ledger, WorkerId};
+/// use slackwater::{TimeBreakdown, WorkerId};
 /// use std::time::Duration;
 ///
 /// let seconds = Duration::from_secs;
 /// let bound = [(WorkerId(1), seconds(3)), (WorkerId(2), seconds(1))].into();
-/// let ledger = Ledger { bound, network: seconds(1), barrier: seconds(1), total: seconds(10) };
-/// assert_eq!(ledger.waited_for_others(), seconds(4));
-/// assert_eq!(ledger.compute(), seconds(4));
-/// assert_eq!(ledger.slowest(), Some((WorkerId(1), seconds(3))));
+/// let times = TimeBreakdown { bound, network: seconds(1), barrier: seconds(1), total: seconds(10) };
+/// assert_eq!(times.waited_for_others(), seconds(4));
+/// assert_eq!(times.compute(), seconds(4));
+/// assert_eq!(times.slowest(), Some((WorkerId(1), seconds(3))));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ledger {
+pub struct TimeBreakdown {
     /// Reads that were held back by the bound, by the worker whose clock let them go.
     pub bound: BTreeMap<WorkerId, Duration>,
     /// Reads and acknowledgements that were only under way, and pushes and clocks that had to wait until fewer were.
@@ -30,15 +30,15 @@ pub struct Ledger {
     pub total: Duration,
 }
 
-impl Ledger {
+impl TimeBreakdown {
     /// Time that the bound cost, for whomever.
     ///
     /// ```
-    /// use slackwater::{Ledger, WorkerId};
+    /// use slackwater::{TimeBreakdown, WorkerId};
     /// use std::time::Duration;
     ///
     /// let bound = [(WorkerId(1), Duration::from_secs(3)), (WorkerId(2), Duration::from_secs(1))].into();
-    /// assert_eq!(Ledger { bound, ..Ledger::default() }.waited_for_others(), Duration::from_secs(4));
+    /// assert_eq!(TimeBreakdown { bound, ..TimeBreakdown::default() }.waited_for_others(), Duration::from_secs(4));
     /// ```
     #[must_use]
     pub fn waited_for_others(&self) -> Duration {
@@ -48,11 +48,11 @@ impl Ledger {
     /// Time left for the program itself.
     ///
     /// ```
-    /// use slackwater::Ledger;
+    /// use slackwater::TimeBreakdown;
     /// use std::time::Duration;
     ///
-    /// let ledger = Ledger { total: Duration::from_secs(10), network: Duration::from_secs(4), ..Ledger::default() };
-    /// assert_eq!(ledger.compute(), Duration::from_secs(6));
+    /// let times = TimeBreakdown { total: Duration::from_secs(10), network: Duration::from_secs(4), ..TimeBreakdown::default() };
+    /// assert_eq!(times.compute(), Duration::from_secs(6));
     /// ```
     #[must_use]
     pub fn compute(&self) -> Duration {
@@ -62,12 +62,12 @@ impl Ledger {
     /// The worker that was waited for longest.
     ///
     /// ```
-    /// use slackwater::{Ledger, WorkerId};
+    /// use slackwater::{TimeBreakdown, WorkerId};
     /// use std::time::Duration;
     ///
     /// let bound = [(WorkerId(1), Duration::from_secs(3)), (WorkerId(2), Duration::from_secs(1))].into();
-    /// assert_eq!(Ledger { bound, ..Ledger::default() }.slowest(), Some((WorkerId(1), Duration::from_secs(3))));
-    /// assert_eq!(Ledger::default().slowest(), None);         // it waited for nobody
+    /// assert_eq!(TimeBreakdown { bound, ..TimeBreakdown::default() }.slowest(), Some((WorkerId(1), Duration::from_secs(3))));
+    /// assert_eq!(TimeBreakdown::default().slowest(), None);         // it waited for nobody
     /// ```
     #[must_use]
     pub fn slowest(&self) -> Option<(WorkerId, Duration)> {

@@ -9,8 +9,8 @@ use worker::Outcome;
 /// Which rows are active, by the place of their keys in the list that was asked about: see [`Table::active`].
 ///
 /// ```
-/// # use slackwater::{Session, Shape, TableSpec};
-/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # use slackwater::{RunSize, Session, TableSpec};
+/// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
 /// let active = table.active(&table.keys(&[0, 2]))?.wait()?;
 /// assert_eq!(active.bits().ones(), 2);                   // nothing tells otherwise of such a table
@@ -18,18 +18,18 @@ use worker::Outcome;
 /// # Ok::<(), slackwater::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Active {
+pub struct ActiveRows {
     bits: Bits,
     clock: Clock,
     released_by: Option<WorkerId>,
 }
 
-impl Active {
+impl ActiveRows {
     /// A bit for each key that was asked about, in order; made to [choose](Keys::choose) by.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
     /// let active = table.active(&table.keys(&[0, 2]))?.wait()?;
     /// assert!(active.bits().count() == 2 && active.bits().get(1));
@@ -44,8 +44,8 @@ impl Active {
     /// Every update of clocks below this one was taken into account.
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
     /// let active = table.active(&table.keys(&[0, 2]))?.wait()?;
     /// assert_eq!(active.clock().0, 0);
@@ -58,7 +58,7 @@ impl Active {
     }
 }
 
-impl FromOutcome for Active {
+impl FromOutcome for ActiveRows {
     fn from_outcome(outcome: Outcome, _: Placement) -> Self {
         let Outcome::Rows(rows) = outcome else { unreachable!("a read brings an answer") };
         Self { bits: rows.active, clock: rows.clock, released_by: rows.released_by }
@@ -76,8 +76,8 @@ impl<T: TargetNumber> Table<T> {
     /// pull of these rows would be; waits as that does.
     ///
     /// ```
-    /// # use slackwater::{Codecs, Combine, Reduce, Session, Shape, TableSpec, UpdaterSpec};
-    /// # let session = Session::embedded(Shape { servers: 2, workers: 1 })?.remove(0);
+    /// # use slackwater::{Codecs, Combine, Reduce, RunSize, Session, TableSpec, UpdaterSpec};
+    /// # let session = Session::embedded(RunSize { servers: 2, workers: 1 })?.remove(0);
     /// let spec = TableSpec::sparse("weights", 2)                      // a weight; a gradient and its curvature
     ///     .updater(UpdaterSpec::Proximal { rate: 1.0, l1: 1.0 })
     ///     .combine(Combine::Clock(Reduce::Sum))
@@ -98,8 +98,7 @@ impl<T: TargetNumber> Table<T> {
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn active(&self, keys: &Keys) -> Result<Ticket<Active>, Error> {
-        let number = self.shared.push(|worker| worker.active(self.id, keys.clone()))??;
-        Ok(Ticket::new(self.shared.clone(), number, self.spec.shape.placement()))
+    pub fn active(&self, keys: &Keys) -> Result<Ticket<ActiveRows>, Error> {
+        self.begin(|worker| worker.active(self.id, keys.clone()))
     }
 }

@@ -1,6 +1,6 @@
 //! Data leases: input that workers take piece by piece, so that each example counts once whoever comes and goes.
 
-use crate::session::Shared;
+use crate::session::SessionState;
 use crate::{Error, Session};
 use lease::{LeaseId, Order, Work};
 use net::lock;
@@ -18,15 +18,15 @@ const AT_ONCE: u64 = 2;
 /// Input that is leased: how it is cut, and how often it is read. Every worker must say the same.
 ///
 /// ```
-/// use slackwater::Input;
+/// use slackwater::LeasedInput;
 ///
-/// let input = Input::new(100).epochs(3).shuffled(7).per_clock(8).named("day_0.tsv (100 ranges)", 0x5EED);
-/// assert_eq!(input, Input::new(100).epochs(3).shuffled(7).per_clock(8).named("day_0.tsv (100 ranges)", 0x5EED));
+/// let input = LeasedInput::new(100).epochs(3).shuffled(7).per_clock(8).named("day_0.tsv (100 ranges)", 0x5EED);
+/// assert_eq!(input, LeasedInput::new(100).epochs(3).shuffled(7).per_clock(8).named("day_0.tsv (100 ranges)", 0x5EED));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Input(LeaseTerms);
+pub struct LeasedInput(LeaseTerms);
 
-impl Input {
+impl LeasedInput {
     /// Input in so many ranges, read once, in order, with one minibatch in a clock.
     #[must_use]
     pub fn new(ranges: u64) -> Self {
@@ -76,14 +76,14 @@ impl Input {
 /// nobody waits for it; when all is committed, every worker is at the same clock.
 ///
 /// ```
-/// use slackwater::{Input, Session, Shape, TableSpec};
+/// use slackwater::{LeasedInput, RunSize, Session, TableSpec};
 ///
-/// let sessions = Session::embedded(Shape { servers: 2, workers: 2 })?;
+/// let sessions = Session::embedded(RunSize { servers: 2, workers: 2 })?;
 /// std::thread::scope(|scope| {
 ///     for session in sessions {
 ///         scope.spawn(move || {
 ///             let counts = session.table::<f32>(TableSpec::dense("counts", 20, 1))?;
-///             let mut leases = session.leases("train", &Input::new(20).epochs(3).shuffled(1).per_clock(4))?;
+///             let mut leases = session.leases("train", &LeasedInput::new(20).epochs(3).shuffled(1).per_clock(4))?;
 ///             let mut in_clock = 0;
 ///             while let Some(lease) = leases.next_lease()? {
 ///                 let keys = counts.keys(&[lease.range()]);
@@ -103,8 +103,8 @@ impl Input {
 /// });
 /// # Ok::<(), slackwater::Error>(())
 /// ```
-pub struct Leases {
-    shared: Arc<Shared>,
+pub struct DataLeases {
+    shared: Arc<SessionState>,
     set: u32,
     order: Order,
     taken: VecDeque<u64>,
@@ -117,26 +117,26 @@ pub struct Leases {
 /// What there is for a worker that asks for a lease.
 ///
 /// ```
-/// use slackwater::{Input, Offer, Session, Shape};
+/// use slackwater::{LeasedInput, NextLease, RunSize, Session};
 /// use std::time::Duration;
 ///
-/// let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
-/// let mut leases = session.leases("train", &Input::new(1))?;
-/// let Offer::Lease(lease) = leases.next_within(Duration::from_secs(9))? else { panic!("there is one") };
+/// let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
+/// let mut leases = session.leases("train", &LeasedInput::new(1))?;
+/// let NextLease::Lease(lease) = leases.next_within(Duration::from_secs(9))? else { panic!("there is one") };
 /// // The only one, and this worker holds it itself.
-/// assert!(matches!(leases.next_within(Duration::ZERO)?, Offer::NoneYet));
+/// assert!(matches!(leases.next_within(Duration::ZERO)?, NextLease::NoneYet));
 /// leases.commit(lease)?;
-/// assert!(matches!(leases.next_within(Duration::from_secs(9))?, Offer::Over));
+/// assert!(matches!(leases.next_within(Duration::from_secs(9))?, NextLease::Over));
 /// # session.close()?;
 /// # Ok::<(), slackwater::Error>(())
 /// ```
 #[derive(Debug)]
-pub enum Offer {
+pub enum NextLease {
     /// This one is to be learnt from.
-    Lease(Lease),
+    Lease(DataLease),
     /// Nothing is there yet: what is left, others hold, or the answer is under way.
     NoneYet,
-    /// Every lease is committed, or all were [ended](Leases::end) early.
+    /// Every lease is committed, or all were [ended](DataLeases::end) early.
     Over,
 }
 
@@ -144,13 +144,13 @@ pub enum Offer {
 /// worker's until that leaves, and so long there is no end of the data set.
 #[derive(Debug)]
 #[must_use = "others wait until it is committed"]
-pub struct Lease {
+pub struct DataLease {
     id: LeaseId,
     order: Order,
     examples: AtomicU64,
 }
 
-impl Lease {
+impl DataLease {
     /// `epoch × ranges + range`.
     #[must_use]
     pub fn number(&self) -> u64 {
@@ -190,34 +190,34 @@ impl Session {
     /// worker leases other input by that name, or by other terms ([`Error::Leases`]), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
-    /// # use slackwater::{Input, Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
-    /// let leases = session.leases("train", &Input::new(10).named("a9a (10 ranges)", 7))?;
+    /// # use slackwater::{LeasedInput, RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
+    /// let leases = session.leases("train", &LeasedInput::new(10).named("a9a (10 ranges)", 7))?;
     /// assert_eq!(leases.share(), 1);
-    /// let other = session.leases("train", &Input::new(10).named("a1a (10 ranges)", 8));
+    /// let other = session.leases("train", &LeasedInput::new(10).named("a1a (10 ranges)", 8));
     /// assert!(other.err().expect("other files").to_string().contains("others read a9a (10 ranges)"));
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn leases(&self, name: &str, Input(terms): &Input) -> Result<Leases, Error> {
+    pub fn leases(&self, name: &str, LeasedInput(terms): &LeasedInput) -> Result<DataLeases, Error> {
         let shared = self.shared().clone();
         shared.driver.call(|worker| worker.open_leases(name, terms.clone()));
         let opened = shared.driver.wait_until(|worker| worker.leases(name).cloned())?;
         let set = opened.map_err(|problem| Error::Leases { problem })?;
         let order = Order { ranges: terms.ranges, shuffle: terms.shuffle };
-        let (taken, share, over, busy) = (VecDeque::new(), terms.per_clock, false, self.ledger().compute());
-        Ok(Leases { shared, set, order, taken, share, over, busy })
+        let (taken, share, over, busy) = (VecDeque::new(), terms.per_clock, false, self.time_breakdown().compute());
+        Ok(DataLeases { shared, set, order, taken, share, over, busy })
     }
 }
 
-impl Leases {
+impl DataLeases {
     /// The next lease to learn from, or none when every lease is committed. Blocks while others hold what is left; after a few seconds
     /// the log says who. Fails if the run is lost ([`Error::Run`]) or a commit was refused ([`Error::Leases`]).
     ///
     /// ```
-    /// # use slackwater::{Input, Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
-    /// let mut leases = session.leases("train", &Input::new(2).epochs(2))?;
+    /// # use slackwater::{LeasedInput, RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
+    /// let mut leases = session.leases("train", &LeasedInput::new(2).epochs(2))?;
     /// let mut learnt = Vec::new();
     /// while let Some(lease) = leases.next_lease()? {
     ///     learnt.push((lease.epoch(), lease.range()));
@@ -227,19 +227,19 @@ impl Leases {
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn next_lease(&mut self) -> Result<Option<Lease>, Error> {
+    pub fn next_lease(&mut self) -> Result<Option<DataLease>, Error> {
         loop {
             match self.next_within(Duration::MAX)? {
-                Offer::Lease(lease) => return Ok(Some(lease)),
-                Offer::NoneYet => {}
-                Offer::Over => return Ok(None),
+                NextLease::Lease(lease) => return Ok(Some(lease)),
+                NextLease::NoneYet => {}
+                NextLease::Over => return Ok(None),
             }
         }
     }
 
-    /// As [`Leases::next_lease`], and blocks no longer than `limit`. A worker that holds a lease can take the next one ahead of time with
+    /// As [`DataLeases::next_lease`], and blocks no longer than `limit`. A worker that holds a lease can take the next one ahead of time with
     /// a limit of nothing, to read what it will learn from; to wait for it longer would be to wait for itself.
-    pub fn next_within(&mut self, limit: Duration) -> Result<Offer, Error> {
+    pub fn next_within(&mut self, limit: Duration) -> Result<NextLease, Error> {
         let (set, driver) = (self.set, self.shared.driver.clone());
         self.check_commits()?;
         if self.taken.len() < AT_ONCE as usize && !self.over {
@@ -255,15 +255,15 @@ impl Leases {
             let begin = Instant::now();
             let late = |grant: Option<Grant>| (grant.is_some() || begin.elapsed() >= limit).then_some(grant);
             let grant = driver.wait_until(|worker| late(worker.take_leases(set)));
-            lock(&self.shared.ledger).barrier += begin.elapsed();
+            lock(&self.shared.times).barrier += begin.elapsed();
             self.take(grant?);
             driver.call(|worker| worker.ask_leases(set, AT_ONCE));
             self.check_commits()?;
         }
         Ok(match self.taken.pop_front().map(|number| LeaseId { set, number }) {
-            Some(id) => Offer::Lease(Lease { id, order: self.order, examples: AtomicU64::new(0) }),
-            None if self.over => Offer::Over,
-            None => Offer::NoneYet,
+            Some(id) => NextLease::Lease(DataLease { id, order: self.order, examples: AtomicU64::new(0) }),
+            None if self.over => NextLease::Over,
+            None => NextLease::NoneYet,
         })
     }
 
@@ -271,9 +271,9 @@ impl Leases {
     /// Does not block.
     ///
     /// ```
-    /// # use slackwater::{Input, Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
-    /// let mut leases = session.leases("train", &Input::new(100))?;
+    /// # use slackwater::{LeasedInput, RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
+    /// let mut leases = session.leases("train", &LeasedInput::new(100))?;
     /// let lease = leases.next_lease()?.expect("the first");
     /// leases.commit(lease)?;
     /// assert!(!leases.is_ended());
@@ -324,9 +324,9 @@ impl Leases {
     /// How many minibatches to put into a clock, by how fast this worker has been: end the clock after so many.
     ///
     /// ```
-    /// # use slackwater::{Input, Session, Shape};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
-    /// assert_eq!(session.leases("train", &Input::new(9).per_clock(8))?.share(), 8);
+    /// # use slackwater::{LeasedInput, RunSize, Session};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
+    /// assert_eq!(session.leases("train", &LeasedInput::new(9).per_clock(8))?.share(), 8);
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
@@ -339,10 +339,10 @@ impl Leases {
     /// acknowledged; this returns at once. To be said before the clock ends.
     ///
     /// ```
-    /// # use slackwater::{Input, Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{LeasedInput, RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// # let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
-    /// let mut leases = session.leases("train", &Input::new(1))?;
+    /// let mut leases = session.leases("train", &LeasedInput::new(1))?;
     /// let lease = leases.next_lease()?.expect("one range");
     /// drop(table.push_for(&lease, &table.keys(&[0]), vec![1.0], 1)?);
     /// leases.commit(lease)?;
@@ -350,8 +350,8 @@ impl Leases {
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn commit(&mut self, lease: Lease) -> Result<(), Error> {
-        let used = self.shared.ledger().compute();
+    pub fn commit(&mut self, lease: DataLease) -> Result<(), Error> {
+        let used = self.shared.time_breakdown().compute();
         let busy = used.saturating_sub(std::mem::replace(&mut self.busy, used));
         let work = Work { examples: lease.examples.into_inner(), busy: Span(busy.as_nanos() as u64) };
         Ok(self.shared.driver.call(|worker| worker.commit_lease(lease.id, work))?)

@@ -1,4 +1,5 @@
-//! Where the nodes of a run meet: what that address means on this host, where to listen, and what others are told.
+//! Addresses of a run: what the coordinator's address means on this host, where the coordinator and
+//! the nodes listen, and which address of a node others are told.
 
 use crate::{Connect, Error};
 use net::{SameHost, SocketSettings, SocketTransport, SocketWaiter, listen};
@@ -7,28 +8,29 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket}
 use types::NodeId;
 use wire::Pool;
 
-/// The meeting place, looked up once, before anything is driven.
-pub(crate) struct Meeting {
+/// The coordinator's address, or the addresses of several coordinators, looked up once.
+pub(crate) struct CoordinatorAddress {
+    /// As the user wrote it.
     text: String,
     /// What it stands for on this host: one address at least, in the order to try them.
-    at: Vec<SocketAddr>,
+    resolved: Vec<SocketAddr>,
     reach: Reach,
-    /// Of several coordinators, the places by themselves; none of one.
-    places: Vec<Meeting>,
+    /// Of several coordinators, the address of each; empty if there is one coordinator.
+    each: Vec<CoordinatorAddress>,
 }
 
 /// Who is to find the nodes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
-    /// The meeting place is `localhost` or a loopback address: processes of this host.
+    /// Processes of this host: the coordinator's address is `localhost` or a loopback address.
     ThisHost,
-    /// Anybody who can reach the meeting place, whatever its name stands for on this host. Debian and others give a host's own
-    /// name the address 127.0.1.1, which nobody else can call.
+    /// Every host that can reach the coordinator, whatever its name stands for on this host. Debian
+    /// and others give a host's own name the address 127.0.1.1, which no other host can call.
     OtherHosts,
 }
 
-/// A node's place in the network.
-pub(crate) struct Place {
+/// Where a node listens, and the address that others are told.
+pub(crate) struct Endpoint {
     pub transport: SocketTransport,
     pub waiter: SocketWaiter,
     /// What others are told to call.
@@ -67,73 +69,75 @@ fn joined(host: &str, port: u16) -> String {
     }
 }
 
-impl Meeting {
-    /// The meeting place of somebody who comes to it.
-    pub fn of(connect: &Connect) -> Result<Self, Error> {
-        let meeting = Self::hosted(connect)?;
-        if meeting.at.iter().all(|at| at.ip().is_unspecified()) {
+impl CoordinatorAddress {
+    /// Looks up the coordinator's address for a node that joins.
+    pub fn resolve(connect: &Connect) -> Result<Self, Error> {
+        let coordinator = Self::resolve_own(connect)?;
+        if coordinator.resolved.iter().all(|at| at.ip().is_unspecified()) {
             let reason =
                 "that is every address of the coordinator's own host; write the one by which this host reaches it";
             return Err(unusable(&connect.meet, reason));
         }
-        Ok(meeting)
+        Ok(coordinator)
     }
 
-    /// The meeting place of a process that is the coordinator too.
-    pub fn hosted(connect: &Connect) -> Result<Self, Error> {
-        let places: Vec<Self> = connect.meet.split(',').map(|text| Self::at(text.trim())).collect::<Result<_, _>>()?;
+    /// Looks up the coordinator's address for the process that is the coordinator.
+    pub fn resolve_own(connect: &Connect) -> Result<Self, Error> {
+        let each: Vec<Self> =
+            connect.meet.split(',').map(|text| Self::resolve_one(text.trim())).collect::<Result<_, _>>()?;
         let reach =
-            if places.iter().all(|place| place.reach == Reach::ThisHost) { Reach::ThisHost } else { Reach::OtherHosts };
-        let at = places.iter().flat_map(|place| place.at.clone()).collect();
-        let places = if places.len() > 1 { places } else { Vec::new() };
-        Ok(Self { text: connect.meet.clone(), at, reach, places })
+            if each.iter().all(|one| one.reach == Reach::ThisHost) { Reach::ThisHost } else { Reach::OtherHosts };
+        let resolved = each.iter().flat_map(|one| one.resolved.clone()).collect();
+        let each = if each.len() > 1 { each } else { Vec::new() };
+        Ok(Self { text: connect.meet.clone(), resolved, reach, each })
     }
 
-    /// One place, which is `host:port`.
-    fn at(text: &str) -> Result<Self, Error> {
+    /// Looks up one address, which is `host:port`.
+    fn resolve_one(text: &str) -> Result<Self, Error> {
         let how = "write host:port, and an IPv6 address as [address]:port";
         let (host, port) = split(text).ok_or_else(|| unusable(text, how))?;
         let found = (host, port).to_socket_addrs().map_err(|error| unusable(text, format!("{error}; {how}")))?;
-        let at: Vec<SocketAddr> = found.collect();
-        if at.is_empty() {
+        let resolved: Vec<SocketAddr> = found.collect();
+        if resolved.is_empty() {
             return Err(unusable(text, "it names no host"));
         }
         let reach = if is_local(host) { Reach::ThisHost } else { Reach::OtherHosts };
-        Ok(Self { text: text.to_owned(), at, reach, places: Vec::new() })
+        Ok(Self { text: text.to_owned(), resolved, reach, each: Vec::new() })
     }
 
-    /// Where the coordinator listens: at the meeting place, or at every address of this host if the meeting place has a name
-    /// that means a loopback address here and something else elsewhere.
-    fn seats(&self) -> Vec<SocketAddr> {
-        match self.at.iter().all(|at| at.ip().is_loopback()) && self.reach == Reach::OtherHosts {
-            true => vec![SocketAddr::new(every_address(self.at[0].ip()), self.at[0].port())],
-            false => self.at.clone(),
+    /// Where the coordinator listens: at its address, or at every address of this host if its name means
+    /// a loopback address here and something else on other hosts.
+    fn coordinator_listens(&self) -> Vec<SocketAddr> {
+        match self.resolved.iter().all(|at| at.ip().is_loopback()) && self.reach == Reach::OtherHosts {
+            true => vec![SocketAddr::new(every_address(self.resolved[0].ip()), self.resolved[0].port())],
+            false => self.resolved.clone(),
         }
     }
 
-    /// Whether there is more than one coordinator to meet.
+    /// Whether there is more than one coordinator.
     pub fn is_of_several(&self) -> bool {
-        !self.places.is_empty()
+        !self.each.is_empty()
     }
 
-    /// Listens as the coordinator: as the first of several whose place is on this host and free. Returns which place that is.
-    pub fn host(&self, same_host: SameHost) -> Result<(SocketTransport, SocketWaiter, String), Error> {
+    /// Listens as the coordinator: at the first of several addresses that is this host's and free.
+    /// Returns which address that is.
+    pub fn listen_as_coordinator(&self, same_host: SameHost) -> Result<(SocketTransport, SocketWaiter, String), Error> {
         if !self.is_of_several() {
-            return self.host_here(same_host);
+            return self.listen_here(same_host);
         }
         let mut reasons = Vec::new();
-        for place in &self.places {
-            match place.host_here(same_host) {
-                Ok(hosted) => return Ok(hosted),
+        for one in &self.each {
+            match one.listen_here(same_host) {
+                Ok(listening) => return Ok(listening),
                 Err(error) => reasons.push(error.to_string()),
             }
         }
-        Err(unusable(&self.text, format!("none of these places is this host's and free: {}", reasons.join("; "))))
+        Err(unusable(&self.text, format!("none of these addresses is this host's and free: {}", reasons.join("; "))))
     }
 
-    fn host_here(&self, same_host: SameHost) -> Result<(SocketTransport, SocketWaiter, String), Error> {
+    fn listen_here(&self, same_host: SameHost) -> Result<(SocketTransport, SocketWaiter, String), Error> {
         let settings = SocketSettings { pauses: true, pool: Pool::new(), same_host };
-        let error = match listen_at_first(&self.seats(), &settings) {
+        let error = match listen_at_first(&self.coordinator_listens(), &settings) {
             Ok((transport, waiter, address)) => {
                 tracing::info!(meet = self.text, %address, "the coordinator listens");
                 return Ok((transport, waiter, self.text.clone()));
@@ -143,7 +147,7 @@ impl Meeting {
         let reason = match error.kind() {
             ErrorKind::AddrInUse => format!("{error}; is another coordinator running there?"),
             ErrorKind::AddrNotAvailable => {
-                let port = self.at[0].port();
+                let port = self.resolved[0].port();
                 format!(
                     "this host has no such address; the coordinator may meet at 0.0.0.0:{port}, the others at its host"
                 )
@@ -154,13 +158,13 @@ impl Meeting {
     }
 
     /// Where a node may listen that was not told where.
-    fn default_listens(&self) -> Vec<SocketAddr> {
+    fn node_listens(&self) -> Vec<SocketAddr> {
         let listen_for = |ip: IpAddr| if self.reach == Reach::ThisHost { ip } else { every_address(ip) };
-        self.at.iter().map(|at| SocketAddr::new(listen_for(at.ip()), 0)).collect()
+        self.resolved.iter().map(|at| SocketAddr::new(listen_for(at.ip()), 0)).collect()
     }
 
-    /// What others are told to call, for the `index`-th node of a process, which listens at `address`. `own` finds the address
-    /// by which this host reaches another.
+    /// What others are told to call, for the `index`-th node of a process, which listens at `address`.
+    /// `own` finds the address by which this host reaches another.
     fn advertised(
         &self,
         advertise: Option<&str>,
@@ -174,19 +178,19 @@ impl Meeting {
         if !address.ip().is_unspecified() {
             return Ok(address.to_string());
         }
-        // By the way to the meeting place, or, if that is on this host, by the way out of it.
+        // By the route to the coordinator, or, if that is on this host, by the route to other networks.
         let here = |at: &SocketAddr| at.ip().is_loopback() || at.ip().is_unspecified();
-        let ways = match self.at.iter().all(here) {
+        let routes = match self.resolved.iter().all(here) {
             true => vec![outside(Ipv4Addr::UNSPECIFIED.into()), outside(Ipv6Addr::UNSPECIFIED.into())],
-            false => self.at.iter().copied().filter(|at| !here(at)).collect(),
+            false => self.resolved.iter().copied().filter(|at| !here(at)).collect(),
         };
-        // Whoever listens at every IPv6 address can be called by IPv4 too.
-        let ip = ways.into_iter().filter(|way| way.is_ipv4() || address.is_ipv6()).find_map(own);
+        // A node that listens at every IPv6 address can be called by IPv4 too.
+        let ip = routes.into_iter().filter(|route| route.is_ipv4() || address.is_ipv6()).find_map(own);
         Ok(SocketAddr::new(ip.unwrap_or_else(|| loopback(address.ip())), address.port()).to_string())
     }
 
-    /// Listens as the `index`-th node of a process, and knows where the coordinator is.
-    pub fn open(&self, connect: &Connect, index: u32, pauses: bool, pool: &Pool) -> Result<Place, Error> {
+    /// Listens as the `index`-th node of a process, with the coordinator known to its transport.
+    pub fn listen_as_node(&self, connect: &Connect, index: u32, pauses: bool, pool: &Pool) -> Result<Endpoint, Error> {
         let ports = |mut at: SocketAddr| match (at.port(), u16::try_from(u32::from(at.port()) + index)) {
             (0, _) => Ok(at),
             (_, Ok(port)) => {
@@ -195,13 +199,13 @@ impl Meeting {
             }
             (_, Err(_)) => Err(unusable(&at.to_string(), "there are not enough ports after it")),
         };
-        let seats = match connect.listen {
+        let listens = match connect.listen {
             Some(at) => vec![ports(at)?],
-            None => self.default_listens(),
+            None => self.node_listens(),
         };
         let settings = SocketSettings { pauses, pool: pool.clone(), same_host: connect.same_host };
-        let (mut transport, waiter, bound) =
-            listen_at_first(&seats, &settings).map_err(|error| unusable(&seats[0].to_string(), error.to_string()))?;
+        let (mut transport, waiter, bound) = listen_at_first(&listens, &settings)
+            .map_err(|error| unusable(&listens[0].to_string(), error.to_string()))?;
         let address = self.advertised(connect.advertise.as_deref(), index, bound, own_ip)?;
         if self.reach == Reach::OtherHosts && split(&address).is_none_or(|(host, _)| is_local(host)) {
             tracing::warn!(
@@ -210,26 +214,26 @@ impl Meeting {
                  can (--advertise HOST, Connect::advertise), or meet at localhost if there are no others"
             );
         }
-        transport.know_at(NodeId::Coordinator, self.calls());
-        Ok(Place { transport, waiter, address })
+        transport.know_at(NodeId::Coordinator, self.callable());
+        Ok(Endpoint { transport, waiter, address })
     }
 
     /// Where the coordinator is called.
-    fn calls(&self) -> Vec<SocketAddr> {
+    fn callable(&self) -> Vec<SocketAddr> {
         let callable = |ip: IpAddr| if ip.is_unspecified() { loopback(ip) } else { ip };
-        self.at.iter().map(|at| SocketAddr::new(callable(at.ip()), at.port())).collect()
+        self.resolved.iter().map(|at| SocketAddr::new(callable(at.ip()), at.port())).collect()
     }
 }
 
 /// Listens at the first of these addresses that can be listened at. If none can, the error is the first one's.
 fn listen_at_first(
-    seats: &[SocketAddr],
+    addresses: &[SocketAddr],
     settings: &SocketSettings,
 ) -> std::io::Result<(SocketTransport, SocketWaiter, SocketAddr)> {
     let mut problem = None;
-    for seat in seats {
-        match listen(*seat, settings.clone()) {
-            Ok(place) => return Ok(place),
+    for address in addresses {
+        match listen(*address, settings.clone()) {
+            Ok(listening) => return Ok(listening),
             Err(error) => problem = problem.or(Some(error)),
         }
     }
@@ -259,7 +263,7 @@ fn loopback(like: IpAddr) -> IpAddr {
     if like.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }
 }
 
-/// An address of no host (RFC 5737, RFC 3849): the way there is the way out of this one.
+/// An address of no host (RFC 5737, RFC 3849): the route there leads out of this host.
 fn outside(like: IpAddr) -> SocketAddr {
     let ip: IpAddr = if like.is_ipv6() {
         Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()
@@ -283,11 +287,11 @@ mod tests {
     const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 5);
     const OWN_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 5);
 
-    fn meeting(text: &str, at: &[&str]) -> Meeting {
+    fn coordinator(text: &str, resolved: &[&str]) -> CoordinatorAddress {
         let (host, _) = split(text).expect("host:port");
         let reach = if is_local(host) { Reach::ThisHost } else { Reach::OtherHosts };
-        let at = at.iter().map(|at| at.parse().expect("an address")).collect();
-        Meeting { text: text.to_owned(), at, reach, places: Vec::new() }
+        let resolved = resolved.iter().map(|at| at.parse().expect("an address")).collect();
+        CoordinatorAddress { text: text.to_owned(), resolved, reach, each: Vec::new() }
     }
 
     fn texts(addresses: &[SocketAddr]) -> Vec<String> {
@@ -296,7 +300,7 @@ mod tests {
 
     #[test]
     fn where_the_coordinator_and_the_nodes_listen_and_are_called() {
-        // (the meeting place, what it stands for here; the coordinator listens, is called; a node listens)
+        // (the coordinator's address, what it stands for here; the coordinator listens, is called; a node listens)
         let cases = [
             ("10.0.0.1:7", &["10.0.0.1:7"][..], &["10.0.0.1:7"][..], &["10.0.0.1:7"][..], &["0.0.0.0:0"][..]),
             ("head:7", &["10.0.0.1:7"], &["10.0.0.1:7"], &["10.0.0.1:7"], &["0.0.0.0:0"]),
@@ -310,30 +314,35 @@ mod tests {
             ("[::1]:7", &["[::1]:7"], &["[::1]:7"], &["[::1]:7"], &["[::1]:0"]),
             ("localhost:7", &["127.0.0.1:7"], &["127.0.0.1:7"], &["127.0.0.1:7"], &["127.0.0.1:0"]),
         ];
-        for (text, at, seats, calls, listens) in cases {
-            let meeting = meeting(text, at);
-            assert_eq!(texts(&meeting.seats()), seats, "the coordinator of {text} at {at:?}");
-            assert_eq!(texts(&meeting.calls()), calls, "the caller of {text} at {at:?}");
-            assert_eq!(texts(&meeting.default_listens()), listens, "a node of {text} at {at:?}");
+        for (text, at, coordinator_listens, callable, node_listens) in cases {
+            let coordinator = coordinator(text, at);
+            assert_eq!(
+                texts(&coordinator.coordinator_listens()),
+                coordinator_listens,
+                "the coordinator of {text} at {at:?}"
+            );
+            assert_eq!(texts(&coordinator.callable()), callable, "the caller of {text} at {at:?}");
+            assert_eq!(texts(&coordinator.node_listens()), node_listens, "a node of {text} at {at:?}");
         }
     }
 
     #[test]
-    fn several_coordinators_meet_at_several_places_and_each_takes_its_own() {
+    fn several_coordinators_listen_at_several_addresses_and_each_takes_its_own() {
         let free = net::free_address().expect("a free port");
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let other = taken.local_addr().expect("bound");
-        let meeting = Meeting::of(&Connect::to(&format!("{other}, {free}"))).expect("two places");
-        assert_eq!((meeting.is_of_several(), meeting.calls()), (true, vec![other, free]));
-        let (_transport, _waiter, place) = meeting.host(SameHost::Tcp).expect("one is free");
-        assert_eq!(place, free.to_string());
-        let error = meeting.host(SameHost::Tcp).err().expect("none is free").to_string();
+        let coordinators =
+            CoordinatorAddress::resolve(&Connect::to(&format!("{other}, {free}"))).expect("two addresses");
+        assert_eq!((coordinators.is_of_several(), coordinators.callable()), (true, vec![other, free]));
+        let (_transport, _waiter, address) = coordinators.listen_as_coordinator(SameHost::Tcp).expect("one is free");
+        assert_eq!(address, free.to_string());
+        let error = coordinators.listen_as_coordinator(SameHost::Tcp).err().expect("none is free").to_string();
         assert!(error.contains("is another coordinator running there?"), "{error}");
     }
 
     #[test]
     fn what_others_are_told() {
-        // (the meeting place, what it stands for here, --advertise, listens at; others are told)
+        // (the coordinator's address, what it stands for here, --advertise, listens at; others are told)
         let cases = [
             ("10.0.0.1:7", "10.0.0.1:7", None, "0.0.0.0:55", "10.0.0.5:55"),
             ("10.0.0.1:7", "10.0.0.1:7", None, "127.0.0.1:55", "127.0.0.1:55"),
@@ -352,10 +361,10 @@ mod tests {
         let own = |peer: SocketAddr| Some(if peer.is_ipv6() { OWN_V6.into() } else { OWN.into() });
         for (text, at, advertise, bound, told) in cases {
             let bound = bound.parse().expect("an address");
-            let found = meeting(text, &[at]).advertised(advertise, 0, bound, own).expect("an address");
+            let found = coordinator(text, &[at]).advertised(advertise, 0, bound, own).expect("an address");
             assert_eq!(found, told, "{text} at {at}, --advertise {advertise:?}, listening at {bound}");
         }
-        let here = meeting("head:7", &["127.0.1.1:7"]);
+        let here = coordinator("head:7", &["127.0.1.1:7"]);
         let unconnected = here.advertised(None, 0, "0.0.0.0:55".parse().expect("an address"), |_| None);
         assert_eq!(unconnected.expect("an address"), "127.0.0.1:55");
         for (advertise, index, told) in [("me", 2, Ok("me:55")), ("me:66", 2, Ok("me:68")), ("me:65535", 1, Err(()))] {
@@ -369,7 +378,7 @@ mod tests {
 
     #[test]
     fn an_address_that_is_none_is_refused_with_a_reason() {
-        // (the meeting place, words of the refusal)
+        // (the coordinator's address, words of the refusal)
         let cases = [
             ("nowhere", "write host:port"),
             ("10.0.0.1", "write host:port"),
@@ -383,9 +392,9 @@ mod tests {
             ("10.0.0.1:7,here", "write host:port"),
         ];
         for (text, words) in cases {
-            let error = Meeting::of(&Connect::to(text)).err().map(|error| error.to_string());
+            let error = CoordinatorAddress::resolve(&Connect::to(text)).err().map(|error| error.to_string());
             assert!(error.as_ref().is_some_and(|error| error.contains(words)), "{text}: {error:?}");
         }
-        assert!(Meeting::hosted(&Connect::to("0.0.0.0:7")).is_ok(), "the coordinator may");
+        assert!(CoordinatorAddress::resolve_own(&Connect::to("0.0.0.0:7")).is_ok(), "the coordinator may");
     }
 }

@@ -20,8 +20,8 @@ const UPDATE_BYTES: usize = 128;
 /// by [`crate::Table::log`]; what it holds when it is dropped is sent all the same.
 ///
 /// ```
-/// # use slackwater::{Session, Shape, TableSpec};
-/// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+/// # use slackwater::{RunSize, Session, TableSpec};
+/// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
 /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
 /// let mut log = table.log();
 /// log.add(&table.keys(&[0]), &[1.0], 1)?;
@@ -32,7 +32,7 @@ const UPDATE_BYTES: usize = 128;
 /// # session.close()?;
 /// # Ok::<(), slackwater::Error>(())
 /// ```
-pub struct Log<T: Number> {
+pub struct UpdateLog<T: Number> {
     entries: Arc<Mutex<Entries<T>>>,
     placement: Placement,
     width: usize,
@@ -69,7 +69,7 @@ impl<T: Number> Noted<T> {
     }
 }
 
-impl<T: Number> Log<T> {
+impl<T: Number> UpdateLog<T> {
     /// Notes an update: `new` row after row in the order of `keys`, computed from `more` examples.
     ///
     /// It reaches the shards when any thread of this worker pulls from the table, at the end of the clock, or when the log has
@@ -82,8 +82,8 @@ impl<T: Number> Log<T> {
     /// ([`Error::Batch`]) or if `new` is not one row for each key ([`Error::Table`]).
     ///
     /// ```
-    /// # use slackwater::{Session, Shape, TableSpec};
-    /// # let session = Session::embedded(Shape { servers: 1, workers: 1 })?.remove(0);
+    /// # use slackwater::{RunSize, Session, TableSpec};
+    /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 3, 1))?;
     /// let mut log = table.log();
     /// let (one, two) = (table.keys(&[0, 1]), table.keys(&[1, 2]));
@@ -131,28 +131,28 @@ impl<T: Number> Log<T> {
     }
 }
 
-impl<T: Number> Drop for Log<T> {
+impl<T: Number> Drop for UpdateLog<T> {
     fn drop(&mut self) {
         lock(&self.entries).dropped = true;
     }
 }
 
 /// All threads' logs of one table.
-pub(crate) struct Logs<T: Number> {
+pub(crate) struct UpdateLogs<T: Number> {
     logs: Mutex<Vec<Arc<Mutex<Entries<T>>>>>,
     /// Held from the collecting of updates to their pushing: a clock that another thread ends must not pass between the two.
     absorbing: Mutex<()>,
 }
 
-impl<T: Number> Logs<T> {
+impl<T: Number> UpdateLogs<T> {
     pub fn new() -> Self {
         Self { logs: Mutex::new(Vec::new()), absorbing: Mutex::new(()) }
     }
 
-    pub fn open(&self, spec: &TableSpec, send: Send) -> Log<T> {
+    pub fn open(&self, spec: &TableSpec, send: Send) -> UpdateLog<T> {
         let entries = Arc::new(Mutex::new(Entries { noted: Noted::new(spec), dropped: false }));
         lock(&self.logs).push(entries.clone());
-        Log { entries, placement: spec.shape.placement(), width: spec.width as usize, fold_at: FOLD_ROWS, send }
+        UpdateLog { entries, placement: spec.shape.placement(), width: spec.width as usize, fold_at: FOLD_ROWS, send }
     }
 
     /// Pushes everything noted so far.
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn logs_of_several_threads_add_up_where_merging_changes_nothing() {
         let spec = TableSpec::sparse("t", 2);
-        let logs = Logs::<i64>::new();
+        let logs = UpdateLogs::<i64>::new();
         let (mut one, mut two) = (logs.open(&spec, never()), logs.open(&spec, never()));
         let keys = |ids: &[u64]| Keys::distinct(Placement::Spread, ids);
         one.add(&keys(&[5]), &[1, 2], 1).expect("fits");
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn updates_that_must_stay_apart_do() {
         let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Adagrad { rate: 0.1, epsilon: 0.0 });
-        let logs = Logs::<f32>::new();
+        let logs = UpdateLogs::<f32>::new();
         let mut log = logs.open(&spec, never());
         let keys = Keys::distinct(Placement::Spread, &[1]);
         log.add(&keys, &[1.0], 1).expect("fits");
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn a_log_of_a_hot_row_stays_small() {
         let spec = TableSpec::dense("t", 4, 1).number(types::NumberType::I64);
-        let logs = Logs::<i64>::new();
+        let logs = UpdateLogs::<i64>::new();
         let mut log = logs.open(&spec, never());
         let keys = Keys::run(2..3);
         for _ in 0..3 * FOLD_ROWS {
@@ -274,7 +274,7 @@ mod tests {
     fn a_log_that_is_full_is_sent_whether_it_folds_or_not() {
         let adagrad = UpdaterSpec::Adagrad { rate: 0.1, epsilon: 0.0 };
         for spec in [TableSpec::dense("t", 1 << 40, 1_000), TableSpec::dense("t", 1 << 40, 1_000).updater(adagrad)] {
-            let logs = Arc::new(Logs::<f32>::new());
+            let logs = Arc::new(UpdateLogs::<f32>::new());
             let sent = Arc::new(AtomicUsize::new(0));
             let (collected, kept, counted) = (logs.clone(), spec.clone(), sent.clone());
             let send = Box::new(move || {
