@@ -2,9 +2,9 @@
 //! The only one of a run is elected by a registry of its own process, at once and for life.
 
 use crate::leading::Leading;
-use crate::office::{Office, Word};
 use crate::record::Recorder;
 use crate::registry::Registry;
+use crate::registry::{Office, Word};
 use crate::{CheckpointSettings, Leave, NodeError};
 use coordinator::{Membership, Resume, Size};
 use net::{Event, Transport, Waiter};

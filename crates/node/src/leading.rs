@@ -7,9 +7,9 @@
 use crate::NodeError;
 use crate::checkpoints::Keeper;
 use crate::coordinator::CoordinatorSettings;
-use crate::office::Office;
 use crate::probe::Probes;
 use crate::record::{Recorder, Subject};
+use crate::registry::Office;
 use coordinator::{Coordinator, CoordinatorInput};
 use net::{Event, Transport};
 use std::collections::VecDeque;

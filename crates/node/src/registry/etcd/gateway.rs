@@ -3,7 +3,7 @@
 //! A call is one HTTP request on a connection of its own: there are a few of them a second, and none can be spoiled by what happened to an
 //! earlier one. One that failed may still be done later, when etcd comes to it: whoever calls sees to it that this does no harm.
 
-use super::answer::{Answer, Fault, Refusal};
+use super::response::{Answer, Fault, Refusal};
 use crate::registry::RegistryError;
 use serde_json::Value;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! What is asked of etcd's gateway.
 
-use super::answer::base64;
-use super::pieces::Keys;
+use super::chunks::Keys;
+use super::response::base64;
 use serde_json::{Value, json};
 
 pub const RANGE: &str = "/v3/kv/range";

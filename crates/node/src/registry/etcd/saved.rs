@@ -1,8 +1,8 @@
 //! How a memory is written and read: whole, whatever its length, and by the leader alone.
 
-use super::answer::Answer;
+use super::chunks::{PIECE_BYTES, Pieces};
 use super::gateway::Failure;
-use super::pieces::{PIECE_BYTES, Pieces};
+use super::response::Answer;
 use super::{EtcdRegistry, Leading, ROUNDS, request};
 use crate::registry::RegistryError;
 use crate::registry::stored::{self, Kind};

@@ -12,10 +12,12 @@
 //!
 //! There are two: [`InProcess`], between threads of one process, and [`EtcdLocation`]. Both give a [`Registry`] to each [`Candidate`].
 
+mod client;
 mod etcd;
 mod memory;
 mod stored;
 
+pub(crate) use client::{Office, Word};
 pub use etcd::{EtcdLocation, EtcdLocationError, EtcdRegistry};
 pub use memory::{InProcess, InProcessRegistry};
 

@@ -4,11 +4,11 @@
 //! gathers; [`Keeper`] begins checkpoints, publishes them and removes old ones. What fails is said in the log, with what to do
 //! about it: that checkpoint is given up, and the run goes on.
 
-mod keeper;
-mod scribe;
+mod publisher;
+mod writer;
 
-pub(crate) use keeper::Keeper;
-pub(crate) use scribe::{Finished, Scribe};
+pub(crate) use publisher::Keeper;
+pub(crate) use writer::{Finished, Scribe};
 
 use crate::NodeError;
 use coordinator::Resume;

@@ -10,20 +10,20 @@
 //! also compares the revision that it replaces: so a request that was given up, and which etcd comes to later, finds that it is too late.
 //! The same transaction removes every piece that is of no use any more.
 
-mod answer;
+mod chunks;
 mod gateway;
 mod location;
-mod pieces;
 mod request;
+mod response;
 mod saved;
 
 pub use location::{EtcdLocation, EtcdLocationError};
 
 use super::stored::{self, Kind};
 use super::{Candidate, Registry, RegistryError, Standing, check_length, lead_until};
-use answer::{Answer, Granted, Pair, Refusal};
+use chunks::Keys;
 use gateway::Gateway;
-use pieces::Keys;
+use response::{Answer, Granted, Pair, Refusal};
 use std::time::{Duration, Instant};
 
 /// How often a thing is begun anew because something changed in between: each time, somebody must have done something.
