@@ -1,15 +1,15 @@
-//! A coordinator that leads: the machine, and what it may say.
+//! A coordinator that leads: the machine, and the frames that it may send.
 //!
-//! What it has decided it has kept before it tells anybody: frames wait until the memory that explains them is. Only answers to beats do
-//! not, for they say nothing but that it leads. One whose lease has ended is dropped with all that it knows, and whoever leads next goes on
-//! from what was kept.
+//! It saves what it has decided before it tells anybody: frames wait until the memory that explains them is saved.
+//! Only answers to beats do not wait: they say nothing but that it leads. A coordinator whose leader lease has ended
+//! is dropped with all that it knows, and the next leader goes on from the saved memory.
 
 use crate::NodeError;
 use crate::checkpoints::Keeper;
 use crate::coordinator::CoordinatorSettings;
 use crate::probe::Probes;
 use crate::record::{Recorder, Subject};
-use crate::registry::Office;
+use crate::registry::RegistryClient;
 use coordinator::{Coordinator, CoordinatorInput};
 use net::{Event, Transport};
 use std::collections::VecDeque;
@@ -18,18 +18,18 @@ use types::{NodeId, Source, Span, Time};
 use wire::Outbox;
 use wire::{Control, Frame, Message};
 
-/// One that leads.
-pub(crate) struct Leading {
+/// The coordinator while it leads.
+pub(crate) struct LeadingCoordinator {
     term: u64,
     /// It must not act as one that leads from then on.
     pub until: Instant,
     machine: Coordinator,
     recorder: Option<Recorder>,
-    /// The memory that was last given to the registry, its number, and the last number that is kept.
+    /// The memory that was last given to the registry, its number, and the last number that is saved.
     memory: Vec<u8>,
     number: u64,
-    kept: u64,
-    /// What may be said when a memory is kept.
+    saved: u64,
+    /// Frames, each with the number of the memory that must be saved before it is sent.
     held: VecDeque<(u64, Frame)>,
     probes: Probes,
     /// Keeps checkpoints, if any are made. One that was under way when the leader changed is given up, and the next is made.
@@ -39,7 +39,7 @@ pub(crate) struct Leading {
     ending: Option<Instant>,
 }
 
-impl Leading {
+impl LeadingCoordinator {
     /// A machine for a run that has yet to begin.
     pub fn begin(settings: &CoordinatorSettings, recorder: Option<&mut Recorder>) -> Result<Coordinator, NodeError> {
         let CoordinatorSettings { size, membership, patience, ref job, ref resume, .. } = *settings;
@@ -59,7 +59,7 @@ impl Leading {
         Ok(machine)
     }
 
-    /// A machine that goes on from what was kept, unless that is of a run that ended before this process was there.
+    /// A machine that goes on from the saved memory, unless that is of a run that ended before this process was there.
     pub fn recall(
         settings: &CoordinatorSettings,
         now: Time,
@@ -88,9 +88,9 @@ impl Leading {
         let probes = Probes::within(settings.patience);
         let (memory, held, keeper, ending) = (Vec::new(), VecDeque::new(), None, None);
         let doubted = is_doubted.then(|| Instant::now() + Duration::from_nanos(machine.finding().0));
-        let (number, kept) = (0, 0);
+        let (number, saved) = (0, 0);
         let mut leading =
-            Self { term, until, machine, recorder, memory, number, kept, held, probes, keeper, doubted, ending };
+            Self { term, until, machine, recorder, memory, number, saved, held, probes, keeper, doubted, ending };
         leading.settle(settings)?;
         Ok(leading)
     }
@@ -186,7 +186,7 @@ impl Leading {
         self.hold(out, transport);
     }
 
-    /// What was said waits for the next memory to be kept, but for beats.
+    /// Holds frames until the next memory is saved; beats are sent at once.
     fn hold(&mut self, mut out: Outbox, transport: &mut impl Transport) {
         for mut frame in out.drain() {
             self.recorder.iter().for_each(|recorder| recorder.output(&frame));
@@ -200,8 +200,8 @@ impl Leading {
         }
     }
 
-    /// Has the memory kept if it is another than before.
-    pub fn keep(&mut self, office: &mut Office) {
+    /// Saves the memory if it has changed.
+    pub fn save(&mut self, registry: &mut RegistryClient) {
         if !self.machine.take_touched() {
             debug_assert_eq!(self.machine.memory(), self.memory, "a memory that is another says so");
             return;
@@ -209,25 +209,25 @@ impl Leading {
         let memory = self.machine.memory();
         if memory != self.memory {
             self.number += 1;
-            office.keep(self.number, &memory);
+            registry.save(self.number, &memory);
             self.memory = memory;
         }
     }
 
-    /// The memory of this number is kept, and so are those before.
-    pub fn kept(&mut self, number: u64) {
-        self.kept = self.kept.max(number);
+    /// The memory of this number is saved, and so are those before it.
+    pub fn saved(&mut self, number: u64) {
+        self.saved = self.saved.max(number);
     }
 
-    /// Says what may be said.
-    pub fn say_what_is_kept(&mut self, transport: &mut impl Transport) {
-        let (number, kept) = (self.number, self.kept);
-        while self.held.front().is_some_and(|(after, _)| (*after).min(number) <= kept) {
+    /// Sends the frames whose memory is saved.
+    pub fn send_released(&mut self, transport: &mut impl Transport) {
+        let (number, saved) = (self.number, self.saved);
+        while self.held.front().is_some_and(|(after, _)| (*after).min(number) <= saved) {
             self.held.pop_front().into_iter().for_each(|(_, frame)| transport.send(frame));
         }
     }
 
-    /// Whether something has to be kept before it is said.
+    /// Whether frames wait for a memory to be saved.
     pub fn waits(&self) -> bool {
         !self.held.is_empty()
     }
@@ -246,7 +246,7 @@ impl Leading {
     /// How the run has ended, if it has and everybody had time to hear of it.
     pub fn ended(&mut self, settings: &CoordinatorSettings) -> Option<Result<(), NodeError>> {
         let lost = self.machine.lost();
-        if !(self.machine.is_finished() || lost.is_some()) || self.kept < self.number {
+        if !(self.machine.is_finished() || lost.is_some()) || self.saved < self.number {
             return None;
         }
         let ending = *self.ending.get_or_insert_with(Instant::now);

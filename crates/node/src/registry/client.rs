@@ -1,9 +1,11 @@
-//! Who talks to the registry for a coordinator: a thread, so that one that answers late, or never, holds up nobody; and where the registry
-//! is this process's own and answers at once, nobody else.
+//! A coordinator's client of the registry: requests go to it, events come from it.
+//!
+//! Calls to a registry block, and may be answered late or never. So a thread makes them, and the coordinator's own
+//! thread never waits. A registry in this process answers at once: the coordinator's thread calls it directly.
 
+use super::{CampaignOutcome, Candidate, CoordinatorRegistry, InProcessLocation, RegistryError};
 use crate::NodeError;
 use crate::contact::{beat_every, span};
-use crate::registry::{Candidate, InProcess, Registry, RegistryError, Standing};
 use net::Waker;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -13,162 +15,180 @@ use types::Measured;
 
 /// How often people are told that the registry does not answer.
 const TELL_AFTER: Duration = Duration::from_secs(3);
-/// The lease of a coordinator that no other stands beside: as long as it lives.
+/// The leader lease of the only coordinator of a job: as long as it lives.
 const FOR_LIFE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// What the coordinator wants.
-enum Wish {
-    /// That this memory be kept. A later one includes what an earlier one says.
-    Keep(u64, Vec<u8>),
-    /// To stand anew: its lease has ended.
-    Stand,
-    /// That nothing be kept: the run is over.
+/// What the coordinator asks of the registry.
+enum RegistryRequest {
+    /// Save this memory, under this number. A later memory includes what an earlier one says.
+    Save(u64, Vec<u8>),
+    /// Campaign again: the leader lease has ended.
+    Campaign,
+    /// Remove the memory: the run is over.
     Forget,
-    /// To lead no more.
+    /// Give up leading. The last request.
     Resign,
 }
 
-/// What came of it.
-pub(crate) enum Word {
-    /// This coordinator leads, until then, and goes on from this memory.
-    Leads { term: u64, until: Instant, memory: Option<Vec<u8>> },
-    /// There was a memory, and there is none: the run is over.
-    Over,
-    /// It leads on, until then.
-    Until(Instant),
-    /// The memory of this number is kept, and so are those before.
-    Kept(u64),
-    /// Another leads.
-    Follows(String),
-    /// It leads no more, and nobody is known to.
-    Ended,
+/// What the registry tells the coordinator.
+pub(crate) enum RegistryEvent {
+    /// This coordinator leads until `until`, and continues from this memory.
+    Leading { term: u64, until: Instant, memory: Option<Vec<u8>> },
+    /// There was a memory, and now there is none: the run is over.
+    RunOver,
+    /// The leader lease is renewed until this instant.
+    Renewed(Instant),
+    /// The memory of this number is saved, and so are those before it.
+    Saved(u64),
+    /// Another coordinator leads, at this address.
+    Following(String),
+    /// This coordinator leads no more, and no other is known to lead.
+    LeaseEnded,
     /// The registry does not answer, in its own words.
     Unreachable(String),
-    /// It never will.
-    Hopeless(RegistryError),
+    /// The registry cannot be used, and waiting does not help.
+    Unusable(RegistryError),
 }
 
-/// A coordinator's way to the registry.
-pub(crate) struct Office {
-    clerk: Desk,
-    words: Receiver<Word>,
+/// Sends requests to the registry, and receives its events.
+pub(crate) struct RegistryClient {
+    execution: Execution,
+    events: Receiver<RegistryEvent>,
 }
 
-/// Where the clerk is.
-enum Desk {
-    /// Here: it is done with a wish when the wish was said.
-    Here(Box<Clerk>),
+/// Which thread calls the registry.
+enum Execution {
+    /// The coordinator's own: a request is done when it returns.
+    Inline(Box<RegistryCaller>),
     Thread {
-        wishes: Sender<Wish>,
+        requests: Sender<RegistryRequest>,
         thread: Option<JoinHandle<()>>,
     },
 }
 
-impl Office {
-    /// Stands for election from now on. `waker` is used when there is a word.
-    pub fn open(registry: Box<dyn Registry>, waker: Waker, patience: Duration) -> Result<Self, NodeError> {
-        let (wishes, taken) = channel();
-        let (clerk, words) = Clerk::new(registry, Some(waker), patience);
-        let thread = std::thread::Builder::new().name("registry".to_owned()).spawn(move || clerk.work(&taken));
+impl RegistryClient {
+    /// Campaigns from now on, on a thread of its own. `waker` is used when there is an event.
+    pub fn spawn(registry: Box<dyn CoordinatorRegistry>, waker: Waker, patience: Duration) -> Result<Self, NodeError> {
+        let (requests, received) = channel();
+        let (caller, events) = RegistryCaller::new(registry, Some(waker), patience);
+        let thread = std::thread::Builder::new().name("registry".to_owned()).spawn(move || caller.run(&received));
         let no_thread =
             |error: std::io::Error| NodeError::NoThread { name: "the registry".to_owned(), reason: error.to_string() };
-        Ok(Self { clerk: Desk::Thread { wishes, thread: Some(thread.map_err(no_thread)?) }, words })
+        Ok(Self { execution: Execution::Thread { requests, thread: Some(thread.map_err(no_thread)?) }, events })
     }
 
-    /// For the only coordinator of a job, whose memory is this process's.
-    pub fn alone(job: &str, patience: Duration) -> Self {
+    /// For the only coordinator of a job: its registry is in this process.
+    pub fn inline(job: &str, patience: Duration) -> Self {
         let candidate = Candidate { lease: FOR_LIFE, ..Candidate::new(job, "") };
-        let (clerk, words) = Clerk::new(Box::new(InProcess::new().stand(candidate)), None, patience);
-        Self { clerk: Desk::Here(Box::new(clerk)), words }
+        let registry = Box::new(InProcessLocation::new().stand(candidate));
+        let (caller, events) = RegistryCaller::new(registry, None, patience);
+        Self { execution: Execution::Inline(Box::new(caller)), events }
     }
 
-    /// Whether no other coordinator stands.
-    pub fn is_alone(&self) -> bool {
-        matches!(self.clerk, Desk::Here(_))
+    /// Whether this is the only coordinator of its job.
+    pub fn is_only_coordinator(&self) -> bool {
+        matches!(self.execution, Execution::Inline(_))
     }
 
-    /// Has a memory kept. Numbers grow.
-    pub fn keep(&mut self, number: u64, memory: &[u8]) {
-        self.wish(Wish::Keep(number, memory.to_vec()));
+    /// Saves a memory. Numbers grow.
+    pub fn save(&mut self, number: u64, memory: &[u8]) {
+        self.request(RegistryRequest::Save(number, memory.to_vec()));
     }
 
-    /// Has it stand anew.
-    pub fn stand(&mut self) {
-        self.wish(Wish::Stand);
+    /// Campaigns again.
+    pub fn campaign(&mut self) {
+        self.request(RegistryRequest::Campaign);
     }
 
-    /// Has the memory removed: the run is over, and nobody goes on from it.
+    /// Removes the memory: the run is over, and no coordinator continues from it.
     pub fn forget(&mut self) {
-        self.wish(Wish::Forget);
+        self.request(RegistryRequest::Forget);
     }
 
-    /// Lets another lead, at once if the registry can be told.
+    /// Lets another coordinator lead, at once if the registry can be told.
     pub fn resign(&mut self) {
-        self.wish(Wish::Resign);
-        if let Desk::Thread { thread, .. } = &mut self.clerk {
+        self.request(RegistryRequest::Resign);
+        if let Execution::Thread { thread, .. } = &mut self.execution {
             thread.take().into_iter().for_each(|thread| drop(thread.join()));
         }
     }
 
-    fn wish(&mut self, wish: Wish) {
-        match &mut self.clerk {
-            Desk::Here(clerk) => {
-                if clerk.take(wish).is_continue() {
-                    clerk.turn();
+    fn request(&mut self, request: RegistryRequest) {
+        match &mut self.execution {
+            Execution::Inline(caller) => {
+                if caller.accept(request).is_continue() {
+                    caller.call_if_due();
                 }
             }
-            // A thread that is no more has said why.
-            Desk::Thread { wishes, .. } => drop(wishes.send(wish)),
+            // A thread that has ended has sent the reason.
+            Execution::Thread { requests, .. } => drop(requests.send(request)),
         }
     }
 
-    /// What came of it since this was last asked.
-    pub fn words(&mut self) -> Vec<Word> {
-        if let Desk::Here(clerk) = &mut self.clerk {
-            clerk.turn();
+    /// The events since the last call.
+    pub fn events(&mut self) -> Vec<RegistryEvent> {
+        if let Execution::Inline(caller) = &mut self.execution {
+            caller.call_if_due();
         }
-        self.words.try_iter().collect()
+        self.events.try_iter().collect()
     }
 }
 
-impl Drop for Office {
+impl Drop for RegistryClient {
     fn drop(&mut self) {
         self.resign();
     }
 }
 
-struct Clerk {
-    registry: Box<dyn Registry>,
-    said: Sender<Word>,
+/// Makes the blocking calls.
+struct RegistryCaller {
+    registry: Box<dyn CoordinatorRegistry>,
+    events: Sender<RegistryEvent>,
     waker: Option<Waker>,
-    /// How often a lease is renewed, or asked for.
+    /// How often the leader lease is renewed, or campaigned for.
     every: Duration,
     /// How long the registry takes to answer.
-    trip: Measured,
+    round_trip: Measured,
     leads: bool,
-    /// Whether another coordinator's memory was there.
-    has_seen: bool,
-    pending: Option<(u64, Vec<u8>)>,
+    /// Whether a memory was seen there.
+    has_seen_memory: bool,
+    unsaved: Option<(u64, Vec<u8>)>,
+    /// When people were last told that the registry does not answer.
     told: Option<Instant>,
-    /// When the registry is asked next.
+    /// When the registry is called next.
     next: Instant,
 }
 
-impl Clerk {
-    fn new(registry: Box<dyn Registry>, waker: Option<Waker>, patience: Duration) -> (Self, Receiver<Word>) {
-        let (said, words) = channel();
-        let (every, trip, next) = (beat_every(patience), Measured::default(), Instant::now());
-        let (leads, has_seen, pending, told) = (false, false, None, None);
-        (Self { registry, said, waker, every, trip, leads, has_seen, pending, told, next }, words)
+impl RegistryCaller {
+    fn new(
+        registry: Box<dyn CoordinatorRegistry>,
+        waker: Option<Waker>,
+        patience: Duration,
+    ) -> (Self, Receiver<RegistryEvent>) {
+        let (events, received) = channel();
+        let caller = Self {
+            registry,
+            events,
+            waker,
+            every: beat_every(patience),
+            round_trip: Measured::default(),
+            leads: false,
+            has_seen_memory: false,
+            unsaved: None,
+            told: None,
+            next: Instant::now(),
+        };
+        (caller, received)
     }
 
-    fn work(mut self, wishes: &Receiver<Wish>) {
+    /// The thread's loop.
+    fn run(mut self, requests: &Receiver<RegistryRequest>) {
         loop {
-            match wishes.recv_timeout(self.next.saturating_duration_since(Instant::now())) {
-                // Of the memories that wait already, only the last need be kept.
+            match requests.recv_timeout(self.next.saturating_duration_since(Instant::now())) {
+                // Of several memories that wait, only the last is saved.
                 Ok(first) => {
-                    for wish in std::iter::once(first).chain(wishes.try_iter()) {
-                        if self.take(wish).is_break() {
+                    for request in std::iter::once(first).chain(requests.try_iter()) {
+                        if self.accept(request).is_break() {
                             return;
                         }
                     }
@@ -176,18 +196,18 @@ impl Clerk {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return drop(self.registry.resign()),
             }
-            self.turn();
+            self.call_if_due();
         }
     }
 
-    /// Takes a wish, of which resigning is the last.
-    fn take(&mut self, wish: Wish) -> ControlFlow<()> {
-        match wish {
-            Wish::Keep(number, memory) => self.pending = Some((number, memory)),
-            Wish::Stand => (self.leads, self.pending, self.next) = (false, None, Instant::now()),
-            Wish::Forget => self.forget(),
-            Wish::Resign => {
-                // It leads no more, whether or not that could be told.
+    /// Accepts a request. Breaks after the last one, which resigns.
+    fn accept(&mut self, request: RegistryRequest) -> ControlFlow<()> {
+        match request {
+            RegistryRequest::Save(number, memory) => self.unsaved = Some((number, memory)),
+            RegistryRequest::Campaign => (self.leads, self.unsaved, self.next) = (false, None, Instant::now()),
+            RegistryRequest::Forget => self.forget(),
+            RegistryRequest::Resign => {
+                // This coordinator leads no more, whether or not the registry could be told.
                 self.registry.resign().ok();
                 return ControlFlow::Break(());
             }
@@ -195,98 +215,105 @@ impl Clerk {
         ControlFlow::Continue(())
     }
 
-    /// Does what is due.
-    fn turn(&mut self) {
+    /// Renews or campaigns if that is due, and saves what is unsaved.
+    fn call_if_due(&mut self) {
         let now = Instant::now();
         let is_due = now >= self.next;
-        let done = if is_due { self.ask(now) } else { Ok(()) };
-        match done.and_then(|()| self.keep()) {
+        let called = if is_due { self.renew_or_campaign(now) } else { Ok(()) };
+        match called.and_then(|()| self.save()) {
             Ok(()) if is_due => {
-                self.trip.observe(span(now.elapsed()));
+                self.round_trip.observe(span(now.elapsed()));
                 self.next = now + self.every;
             }
             Ok(()) => {}
             Err(error) => {
-                self.failed(error);
-                // What could not be done is tried again when an answer would be late.
-                let again = self.trip.limit(span(self.every / 5), span(self.every));
+                self.report(error);
+                // A call that failed is made again when an answer would be late.
+                let again = self.round_trip.limit(span(self.every / 5), span(self.every));
                 self.next = Instant::now() + Duration::from_nanos(again.0);
             }
         }
     }
 
-    /// Renews the lease, or asks for one.
-    fn ask(&mut self, now: Instant) -> Result<(), RegistryError> {
+    fn renew_or_campaign(&mut self, now: Instant) -> Result<(), RegistryError> {
         if self.leads {
             let until = self.registry.keep(now)?;
-            self.say(Word::Until(until));
+            self.send_answer(RegistryEvent::Renewed(until));
             return Ok(());
         }
-        let word = match self.registry.campaign(now)? {
-            Standing::Leading { term, until } => {
+        let event = match self.registry.campaign(now)? {
+            CampaignOutcome::Leading { term, until } => {
                 let memory = self.registry.load()?;
-                (self.leads, self.pending) = (true, None);
-                if memory.is_none() && self.has_seen { Word::Over } else { Word::Leads { term, until, memory } }
+                (self.leads, self.unsaved) = (true, None);
+                if memory.is_none() && self.has_seen_memory {
+                    RegistryEvent::RunOver
+                } else {
+                    RegistryEvent::Leading { term, until, memory }
+                }
             }
-            Standing::Following { leader } => {
-                // Whoever has seen a memory knows what it means when there is none any more.
-                self.has_seen = self.has_seen || self.registry.load()?.is_some();
-                Word::Follows(leader)
+            CampaignOutcome::Following { leader } => {
+                // A follower that has seen a memory knows that the run is over when there is none.
+                self.has_seen_memory = self.has_seen_memory || self.registry.load()?.is_some();
+                RegistryEvent::Following(leader)
             }
         };
-        self.say(word);
+        self.send_answer(event);
         Ok(())
     }
 
     fn forget(&mut self) {
-        self.pending = None;
+        self.unsaved = None;
         if let Err(error) = self.registry.forget(Instant::now()) {
             tracing::warn!("the memory of this run, which is over, stays in the registry: {error}");
         }
     }
 
-    fn keep(&mut self) -> Result<(), RegistryError> {
-        if let Some((number, memory)) = self.pending.as_ref().filter(|_| self.leads) {
+    fn save(&mut self) -> Result<(), RegistryError> {
+        if let Some((number, memory)) = self.unsaved.as_ref().filter(|_| self.leads) {
             let number = *number;
             self.registry.save(Instant::now(), memory)?;
-            (self.pending, self.has_seen) = (None, true);
-            self.say(Word::Kept(number));
+            (self.unsaved, self.has_seen_memory) = (None, true);
+            self.send_answer(RegistryEvent::Saved(number));
         }
         Ok(())
     }
 
-    fn failed(&mut self, error: RegistryError) {
+    fn report(&mut self, error: RegistryError) {
         match error {
             RegistryError::NotLeading { leader } => {
-                (self.leads, self.pending) = (false, None);
+                (self.leads, self.unsaved) = (false, None);
                 match leader {
-                    Some(leader) => self.say(Word::Follows(leader)),
-                    // The registry need not have said so: a clock shows it, too.
-                    None => self.unheard(Word::Ended),
+                    Some(leader) => self.send_answer(RegistryEvent::Following(leader)),
+                    // Not always the registry's answer: the caller's clock shows it, too.
+                    None => self.send(RegistryEvent::LeaseEnded),
                 }
             }
-            // Whoever runs etcd may mend what it refuses for.
+            // etcd's operator may repair the cause of a refusal.
             error @ (RegistryError::Unreachable { .. } | RegistryError::Refused { .. }) => {
                 if self.told.is_none_or(|told| told.elapsed() > TELL_AFTER) {
                     self.told = Some(Instant::now());
-                    self.unheard(Word::Unreachable(error.to_string()));
+                    self.send(RegistryEvent::Unreachable(error.to_string()));
                 }
             }
-            error => self.unheard(Word::Hopeless(error)),
+            error @ (RegistryError::NotEtcd { .. }
+            | RegistryError::OtherJob { .. }
+            | RegistryError::OtherVersion { .. }
+            | RegistryError::Damaged { .. }
+            | RegistryError::TooLarge { .. }) => self.send(RegistryEvent::Unusable(error)),
         }
     }
 
-    /// Says what the registry answered.
-    fn say(&mut self, word: Word) {
+    /// Sends an event that the registry's answer caused.
+    fn send_answer(&mut self, event: RegistryEvent) {
         if self.told.take().is_some() {
             tracing::warn!("the registry answers again");
         }
-        self.unheard(word);
+        self.send(event);
     }
 
-    fn unheard(&self, word: Word) {
-        // Whoever does not listen any more has told this thread to end.
-        self.said.send(word).ok();
+    fn send(&self, event: RegistryEvent) {
+        // A coordinator that no longer receives has told this thread to end.
+        self.events.send(event).ok();
         self.waker.iter().for_each(Waker::wake);
     }
 }
