@@ -1,6 +1,6 @@
 //! A worker's machine, shared by the program's threads: whoever waits drives it.
 
-use crate::checkpoints::{Finished, Scribe};
+use crate::checkpoints::{CheckpointWriter, WriterEvent};
 use crate::contact::{Contact, beat_every};
 use crate::record::{Recorder, Subject};
 use crate::stopwatch::STOPWATCH;
@@ -77,7 +77,7 @@ struct State {
     farewell: bool,
     said_goodbye: bool,
     /// Writes what codecs have still to send, to the store and under the name of the last checkpoint.
-    scribe: Scribe,
+    checkpoint_writer: CheckpointWriter,
     place: (String, String),
 }
 
@@ -170,7 +170,7 @@ impl Driver {
             open,
             farewell: false,
             said_goodbye: false,
-            scribe: Scribe::default(),
+            checkpoint_writer: CheckpointWriter::default(),
             place: Default::default(),
         };
         joined.early.into_iter().for_each(|frame| state.take(Event::Frame(frame)));
@@ -463,8 +463,8 @@ impl State {
     fn send(&mut self) {
         self.hand_on();
         if let Some(owed) = self.worker.take_owed() {
-            self.scribe.asked(owed.checkpoint, &self.place.0, &self.place.1);
-            self.scribe.write_owed(owed);
+            self.checkpoint_writer.asked(owed.checkpoint, &self.place.0, &self.place.1);
+            self.checkpoint_writer.write_owed(owed);
         }
         self.transport.flush();
     }
@@ -507,7 +507,7 @@ impl State {
                         Message::Control(Control::Adopt { members, .. }) => self.transport.know(members),
                         Message::Control(Control::Checkpoint { number, location, name, .. }) => {
                             self.place = (location.clone(), name.clone());
-                            self.scribe.said_of(*number).into_iter().for_each(|control| self.say(control));
+                            self.checkpoint_writer.said_of(*number).into_iter().for_each(|control| self.say(control));
                         }
                         _ => {}
                     }
@@ -576,8 +576,8 @@ impl State {
             self.calls().reconnected(node);
         }
         self.mind_silent(patience);
-        while let Some(finished) = self.scribe.next() {
-            if let Finished::Say(control @ (Control::Owes { .. } | Control::Unwritten { .. })) = finished {
+        while let Some(event) = self.checkpoint_writer.next() {
+            if let WriterEvent::Say(control @ (Control::Owes { .. } | Control::Unwritten { .. })) = event {
                 self.say(control);
             }
         }

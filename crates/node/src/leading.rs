@@ -5,7 +5,7 @@
 //! is dropped with all that it knows, and the next leader goes on from the saved memory.
 
 use crate::NodeError;
-use crate::checkpoints::Keeper;
+use crate::checkpoints::CheckpointPublisher;
 use crate::coordinator::CoordinatorSettings;
 use crate::probe::Probes;
 use crate::record::{Recorder, Subject};
@@ -32,8 +32,8 @@ pub(crate) struct LeadingCoordinator {
     /// Frames, each with the number of the memory that must be saved before it is sent.
     held: VecDeque<(u64, Frame)>,
     probes: Probes,
-    /// Keeps checkpoints, if any are made. One that was under way when the leader changed is given up, and the next is made.
-    keeper: Option<Keeper>,
+    /// Publishes checkpoints, if any are made. One that was under way when the leader changed is given up, and the next is made.
+    publisher: Option<CheckpointPublisher>,
     /// Until when somebody of the run that is remembered must call, where the run could also begin anew from a checkpoint.
     doubted: Option<Instant>,
     ending: Option<Instant>,
@@ -86,16 +86,16 @@ impl LeadingCoordinator {
         settings: &CoordinatorSettings,
     ) -> Result<Self, NodeError> {
         let probes = Probes::within(settings.patience);
-        let (memory, held, keeper, ending) = (Vec::new(), VecDeque::new(), None, None);
+        let (memory, held, publisher, ending) = (Vec::new(), VecDeque::new(), None, None);
         let doubted = is_doubted.then(|| Instant::now() + Duration::from_nanos(machine.finding().0));
         let (number, saved) = (0, 0);
         let mut leading =
-            Self { term, until, machine, recorder, memory, number, saved, held, probes, keeper, doubted, ending };
+            Self { term, until, machine, recorder, memory, number, saved, held, probes, publisher, doubted, ending };
         leading.settle(settings)?;
         Ok(leading)
     }
 
-    /// Begins anew if nobody has called of the run that is remembered, and keeps checkpoints once it is known which run it is.
+    /// Begins anew if nobody has called of the run that is remembered, and publishes checkpoints once it is known which run it is.
     pub fn settle(&mut self, settings: &CoordinatorSettings) -> Result<(), NodeError> {
         if self.doubted.take_if(|until| Instant::now() >= *until).is_some() {
             tracing::warn!(
@@ -105,13 +105,16 @@ impl LeadingCoordinator {
             self.held.clear();
             self.machine = Self::begin(settings, None)?;
         }
-        if let Some(kept) = settings.checkpoints.as_ref().filter(|_| self.keeper.is_none() && self.doubted.is_none()) {
-            let keeper = Keeper::start(kept.clone(), settings.resume.as_ref(), !self.machine.has_begun());
+        if let Some(checkpoints) =
+            settings.checkpoints.as_ref().filter(|_| self.publisher.is_none() && self.doubted.is_none())
+        {
+            let publisher =
+                CheckpointPublisher::start(checkpoints.clone(), settings.resume.as_ref(), !self.machine.has_begun());
             let no_thread = |error: std::io::Error| NodeError::NoThread {
                 name: "checkpoints".to_owned(),
                 reason: error.to_string(),
             };
-            self.keeper = Some(keeper.map_err(no_thread)?);
+            self.publisher = Some(publisher.map_err(no_thread)?);
         }
         Ok(())
     }
@@ -158,8 +161,8 @@ impl LeadingCoordinator {
         }
         self.tell(CoordinatorInput::Tick(now), transport);
         let mut out = Outbox::new();
-        if let Some(keeper) = &mut self.keeper {
-            let told = keeper.turn(now, &mut self.machine, &mut out);
+        if let Some(publisher) = &mut self.publisher {
+            let told = publisher.turn(now, &mut self.machine, &mut out);
             self.recorder.iter().for_each(|recorder| told.iter().cloned().for_each(|input| recorder.input(input)));
         }
         self.hold(out, transport);
@@ -255,7 +258,7 @@ impl LeadingCoordinator {
         if ending.elapsed() < stay {
             return None;
         }
-        self.keeper.take().into_iter().for_each(|keeper| keeper.finish(&mut self.machine));
+        self.publisher.take().into_iter().for_each(|publisher| publisher.finish(&mut self.machine));
         Some(result.map_or(Ok(()), Err))
     }
 }

@@ -1,6 +1,6 @@
 //! The thread that runs a server: it owns the machine and the sockets and runs each request to its end.
 
-use crate::checkpoints::{Finished, Scribe};
+use crate::checkpoints::{CheckpointWriter, WriterEvent};
 use crate::contact::Contact;
 use crate::driver::say_failed;
 use crate::record::{Recorder, Subject};
@@ -134,7 +134,7 @@ pub fn run_server(
     let mut read = start;
     let mut more = false;
     let mut turns = Turns::default();
-    let mut scribe = Scribe::default();
+    let mut checkpoint_writer = CheckpointWriter::default();
     // When it last said that it was told to leave, and why it could not.
     let (mut retiring, mut stays): (Option<Instant>, Option<String>) = (None, None);
     loop {
@@ -173,13 +173,13 @@ pub fn run_server(
                     }
                     Message::Control(Control::Adopt { members, .. }) => transport.know(members),
                     Message::Control(Control::Checkpoint { number, location, name, .. }) => {
-                        let again = scribe.asked(*number, location, name);
+                        let again = checkpoint_writer.asked(*number, location, name);
                         again.into_iter().for_each(|control| say(&mut transport, node, control));
                     }
                     Message::Control(Control::Restore { table, spec, clock, location, name })
                         if !machine.has_table(*table) =>
                     {
-                        scribe.wanted((*table, spec), *clock, (location, name), machine.slices_of(spec));
+                        checkpoint_writer.restore((*table, spec), *clock, (location, name), machine.slices_of(spec));
                     }
                     _ => {}
                 }
@@ -210,15 +210,15 @@ pub fn run_server(
             }
             machine.tick(now, &mut out);
         }
-        scribe.write(machine.take_images());
-        while let Some(finished) = scribe.next() {
-            match finished {
-                Finished::Say(Control::Beat) => {}
-                Finished::Say(control) => say(&mut transport, node, control),
+        checkpoint_writer.write(machine.take_images());
+        while let Some(event) = checkpoint_writer.next() {
+            match event {
+                WriterEvent::Say(Control::Beat) => {}
+                WriterEvent::Say(control) => say(&mut transport, node, control),
                 // By another plan it may have a part in more of it by now, and is asked again.
-                Finished::Restore(restored)
+                WriterEvent::Restore(restored)
                     if !machine.slices_of(&restored.spec).iter().all(|slice| restored.has(*slice)) => {}
-                Finished::Restore(restored) => {
+                WriterEvent::Restore(restored) => {
                     if let Some(recorder) = &recorder {
                         recorder.input(ServerInput::Restore(now, restored.clone()));
                     }
@@ -255,7 +255,7 @@ pub fn run_server(
         }
         transport.flush();
         // What was copied is written, though the run is over.
-        if machine.is_finished() && scribe.is_idle() {
+        if machine.is_finished() && checkpoint_writer.is_idle() {
             say_goodbye(&mut transport, &mut waiter, node, beat_every);
             let report = report(node, &machine, &transport);
             settings.watch.iter().for_each(|watch| watch(&report));
