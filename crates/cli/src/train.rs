@@ -31,7 +31,7 @@ use job::{Job, Method};
 use learn::{Learned, learn};
 use observe::{Exporter, Metrics};
 use report::{Report, Run};
-use slackwater::{Consistency, NumberType, Refusal, Registry, Session, Shape, TableSpec, Wait};
+use slackwater::{Consistency, NumberType, Refusal, Registry, Session, Shape, TableSpec, WaitPolicy};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
@@ -54,7 +54,7 @@ pub fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
     let sessions = match job.settings.text("record").map(Path::new) {
         Some(folder) => {
             replay::check_folder(folder)?;
-            Session::embedded_recorded(job.shape(), Registry::builtin(), Wait::BLOCKING, folder)?
+            Session::embedded_recorded(job.shape(), Registry::builtin(), WaitPolicy::BLOCKING, folder)?
         }
         None => Session::embedded(job.shape())?,
     };

@@ -50,8 +50,8 @@ pub use ledger::Ledger;
 pub use log::Log;
 pub use net::{SameHost, Traffic, free_address};
 pub use node::{
-    CheckpointSettings, Leave, Loss, NodeError, RecordingError, Replayed, ServerReport, Wait, Watch,
-    describe_checkpoint, replay_file,
+    CheckpointSettings, LeaveSignal, NodeError, RecordingError, Replayed, ReportCallback, RunFailure, ServerReport,
+    WaitPolicy, describe_checkpoint, replay_file,
 };
 pub use serve::{Election, ResumeFrom, Serve};
 pub use session::{Session, Shape};

@@ -5,7 +5,7 @@ mod shared;
 
 use crate::log::Logs;
 use crate::table::{Table, TargetNumber};
-use crate::{CodecUse, Error, Ledger, Loss, embedded};
+use crate::{CodecUse, Error, Ledger, RunFailure, embedded};
 use net::{Traffic, lock};
 pub use open::Shape;
 pub(crate) use open::token;
@@ -127,8 +127,8 @@ impl Session {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn loss(&self) -> Option<Loss> {
-        self.shared.driver.loss()
+    pub fn loss(&self) -> Option<RunFailure> {
+        self.shared.driver.failure()
     }
 
     /// Whether nodes may come and go in this run while it lasts ([`Membership::Open`](crate::Membership)).

@@ -4,7 +4,7 @@
 use crate::leading::LeadingCoordinator;
 use crate::record::Recorder;
 use crate::registry::{CoordinatorRegistry, RegistryClient, RegistryEvent};
-use crate::{CheckpointSettings, Leave, NodeError};
+use crate::{CheckpointSettings, LeaveSignal, NodeError};
 use coordinator::{Membership, Resume, Size};
 use net::{Event, Transport, Waiter};
 use std::ops::ControlFlow;
@@ -46,7 +46,7 @@ pub struct CoordinatorSettings {
     /// The job that it is for: who says that it is of another is turned away. Empty if that does not matter.
     pub job: String,
     /// Tells it to leave: one of several lets another lead, and the only one ends the run.
-    pub leave: Leave,
+    pub leave: LeaveSignal,
 }
 
 impl CoordinatorSettings {
@@ -56,7 +56,7 @@ impl CoordinatorSettings {
         let usual = Duration::from_secs(30);
         let (farewell, linger) = (Duration::from_millis(200), Duration::from_secs(3));
         let membership = Membership::Fixed;
-        let (checkpoints, resume, job, leave) = (None, None, String::new(), Leave::default());
+        let (checkpoints, resume, job, leave) = (None, None, String::new(), LeaveSignal::default());
         let (join_limit, patience) = (usual, usual);
         Self { size, membership, join_limit, patience, farewell, linger, checkpoints, resume, job, leave }
     }

@@ -21,13 +21,13 @@ mod worker_handle;
 
 pub use checkpoints::{CheckpointSettings, describe_checkpoint, open_resume};
 pub use coordinator::{CoordinatorSettings, run_candidate, run_coordinator};
-pub use driver::{Driver, DriverSettings, Loss};
-pub use join::{Joined, Wanted, join};
-pub use leave_signal::Leave;
+pub use driver::{Driver, DriverSettings, RunFailure};
+pub use join::{JoinRequest, JoinedRun, join};
+pub use leave_signal::LeaveSignal;
 pub use record::{RECORDING_BYTES, Recorder, Recording, RecordingError, Replayed, replay, replay_file, replay_from};
-pub use server::{ServerReport, ServerSettings, Watch, run_server};
-pub use wait::Wait;
-pub use worker_handle::Calls;
+pub use server::{ReportCallback, ServerReport, ServerSettings, run_server};
+pub use wait::WaitPolicy;
+pub use worker_handle::WorkerHandle;
 
 use types::NodeId;
 

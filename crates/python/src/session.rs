@@ -5,7 +5,7 @@ use crate::leases::{Leases, Terms};
 use crate::table::{Spec, Table};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use slackwater::{Connect, Loss, SameHost, Shape};
+use slackwater::{Connect, RunFailure, SameHost, Shape};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ impl Session {
     }
 
     /// Why the run is over, if it is. The machine that knows may be held by a thread that waits for the interpreter.
-    fn loss(&self, py: Python<'_>) -> Option<Loss> {
+    fn loss(&self, py: Python<'_>) -> Option<RunFailure> {
         let session = self.open().ok()?;
         py.detach(move || session.loss())
     }

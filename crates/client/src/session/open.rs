@@ -4,7 +4,7 @@ use super::{Session, Shared};
 use crate::meeting::{Meeting, Place};
 use crate::{Connect, Error, embedded};
 use coordinator::Size;
-use node::{DriverSettings, Recorder, Wait, Wanted, join};
+use node::{DriverSettings, JoinRequest, Recorder, WaitPolicy, join};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,13 +57,13 @@ impl Session {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn embedded(shape: Shape) -> Result<Vec<Self>, Error> {
-        Self::embedded_with(shape, Registry::builtin(), Wait::BLOCKING)
+        Self::embedded_with(shape, Registry::builtin(), WaitPolicy::BLOCKING)
     }
 
     /// As [`Session::embedded`], with updaters of the program's own and another way of waiting.
     ///
     /// ```
-    /// use slackwater::{Wait, Registry, Session, Shape, Step, TableSpec, Updater, UpdaterSpec};
+    /// use slackwater::{WaitPolicy, Registry, Session, Shape, Step, TableSpec, Updater, UpdaterSpec};
     ///
     /// struct Max;
     /// impl Updater<f32> for Max {
@@ -76,7 +76,7 @@ impl Session {
     /// let mut registry = Registry::builtin();
     /// registry.register::<f32>("max", |_settings| Box::new(Max));
     /// let shape = Shape { servers: 1, workers: 1 };
-    /// let session = Session::embedded_with(shape, registry, Wait::BLOCKING)?.remove(0);
+    /// let session = Session::embedded_with(shape, registry, WaitPolicy::BLOCKING)?.remove(0);
     /// let max = UpdaterSpec::Custom { name: "max".into(), settings: vec![] };
     /// let table = session.table::<f32>(TableSpec::dense("highest", 1, 1).updater(max))?;
     /// let rows = table.push_pull(&table.keys(&[0]), vec![3.0])?.wait()?;
@@ -84,7 +84,7 @@ impl Session {
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn embedded_with(shape: Shape, registry: Registry, wait: Wait) -> Result<Vec<Self>, Error> {
+    pub fn embedded_with(shape: Shape, registry: Registry, wait: WaitPolicy) -> Result<Vec<Self>, Error> {
         embedded::start(shape.check()?, registry, wait, None)
     }
 
@@ -94,11 +94,11 @@ impl Session {
     /// holds such recordings already ([`Error::Run`]).
     ///
     /// ```
-    /// use slackwater::{Registry, Session, Shape, TableSpec, Wait};
+    /// use slackwater::{Registry, Session, Shape, TableSpec, WaitPolicy};
     ///
     /// let folder = std::env::temp_dir().join(format!("slackwater-recorded-{}", std::process::id()));
     /// let shape = Shape { servers: 1, workers: 1 };
-    /// let session = Session::embedded_recorded(shape, Registry::builtin(), Wait::BLOCKING, &folder)?.remove(0);
+    /// let session = Session::embedded_recorded(shape, Registry::builtin(), WaitPolicy::BLOCKING, &folder)?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
     /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;
     /// session.close()?;
@@ -108,7 +108,12 @@ impl Session {
     /// # std::fs::remove_dir_all(folder).expect("it is there");
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn embedded_recorded(shape: Shape, registry: Registry, wait: Wait, folder: &Path) -> Result<Vec<Self>, Error> {
+    pub fn embedded_recorded(
+        shape: Shape,
+        registry: Registry,
+        wait: WaitPolicy,
+        folder: &Path,
+    ) -> Result<Vec<Self>, Error> {
         embedded::start(shape.check()?, registry, wait, Some(folder))
     }
 
@@ -138,7 +143,7 @@ impl Session {
         let meeting = Meeting::of(connect)?;
         let Place { mut transport, mut waiter, address } = meeting.open(connect, 0, false, &pool)?;
         let (wanted, limit) =
-            (Wanted { role: Role::Worker, place: connect.place, job: &connect.job }, connect.join_limit);
+            (JoinRequest { role: Role::Worker, place: connect.place, job: &connect.job }, connect.join_limit);
         let joined = join(&mut transport, &mut waiter, wanted, &address, token(), limit, &connect.leave)?;
         let (of_several, unled) = (meeting.is_of_several(), connect.join_limit);
         let (wait, patience, leave) = (connect.wait, connect.patience, connect.leave.clone());
@@ -147,7 +152,7 @@ impl Session {
     }
 
     pub(crate) fn begin(
-        joined: node::Joined,
+        joined: node::JoinedRun,
         transport: Box<dyn net::Transport>,
         waiter: Box<dyn net::Waiter>,
         settings: DriverSettings,

@@ -3,7 +3,7 @@
 use super::Shape;
 use crate::{Error, Ledger};
 use net::lock;
-use node::{Calls, Driver, DriverSettings, NodeError, Recorder};
+use node::{Driver, DriverSettings, NodeError, Recorder, WorkerHandle};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -45,7 +45,7 @@ pub(super) struct TableLogs {
 impl Shared {
     /// A worker that has joined, and the thread that keeps its things moving.
     pub fn start(
-        joined: node::Joined,
+        joined: node::JoinedRun,
         transport: Box<dyn net::Transport>,
         waiter: Box<dyn net::Waiter>,
         settings: DriverSettings,
@@ -128,7 +128,7 @@ impl Shared {
     }
 
     /// Runs a push or a pull; blocks first while too much is under way.
-    pub fn push<R>(&self, push: impl FnOnce(&mut Calls<'_>) -> R) -> Result<R, Error> {
+    pub fn push<R>(&self, push: impl FnOnce(&mut WorkerHandle<'_>) -> R) -> Result<R, Error> {
         let has_room = |worker: &worker::Worker| {
             worker.unacknowledged_bytes() < UNACKNOWLEDGED && worker.may_read() && worker.may_send()
         };
@@ -139,7 +139,7 @@ impl Shared {
     pub fn call_when<R>(
         &self,
         ready: impl Fn(&worker::Worker) -> bool,
-        call: impl FnOnce(&mut Calls<'_>) -> R,
+        call: impl FnOnce(&mut WorkerHandle<'_>) -> R,
     ) -> Result<R, Error> {
         let mut call = Some(call);
         let now = self.driver.call(|worker| ready(worker).then(|| call.take().map(|call| call(worker))).flatten());
