@@ -7,7 +7,7 @@ use apps::logistic::Logistic;
 use apps::proximal::Proximal;
 use apps::train::{Go, Rule, TrainError, Trained, Training, train};
 use data::{DataReader, Format, Labels, ReaderSettings};
-use slackwater::{Connect, Consistency, Leave, Membership, RunSize, Serve, Session};
+use slackwater::{Connect, Consistency, LeaveSignal, Membership, RunSize, Serve, Session};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -193,7 +193,8 @@ fn a_worker_that_waits_for_leases_leaves_when_it_is_told_to() {
     let leased = Leased::of(&DataReader::open(&[path.to_str().unwrap()], settings).unwrap(), 0).unwrap();
     assert_eq!(leased.ranges(), 1);
     let meet = slackwater::free_address().unwrap().to_string();
-    let connect = || Connect { join_limit: Duration::from_secs(50), leave: Leave::default(), ..Connect::to(&meet) };
+    let connect =
+        || Connect { join_limit: Duration::from_secs(50), leave: LeaveSignal::default(), ..Connect::to(&meet) };
     let coordinate = Some(RunSize { servers: 1, workers: 2 });
     let membership = Membership::Open { copies: 1, slices: 2 };
     let serve = Serve { threads: 1, coordinate, membership, ..Serve::new(connect()) };

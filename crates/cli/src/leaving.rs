@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use signal_hook::consts::{SIGTERM, SIGUSR1};
 use signal_hook::flag::{register, register_conditional_shutdown};
-use slackwater::{Error, Leave, NodeError};
+use slackwater::{Error, LeaveSignal, NodeError};
 
 /// Listens from now on. The same signal twice ends the process at once.
-pub fn listen() -> anyhow::Result<Leave> {
+pub fn listen() -> anyhow::Result<LeaveSignal> {
     let told = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGUSR1] {
         let before = Arc::new(AtomicBool::new(false));
@@ -20,7 +20,7 @@ pub fn listen() -> anyhow::Result<Leave> {
             .and_then(|_| register(signal, told.clone()))
             .context("cannot listen for signals")?;
     }
-    Ok(Leave::by(told))
+    Ok(LeaveSignal::from_flag(told))
 }
 
 /// One that was told to leave before there was anything to leave has done so.

@@ -9,7 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use observe::{CodecCost, Metrics, ServerState};
-use slackwater::{Connect, Leave, Membership, Meter, NodeId, RunSize, SameHost, Serve, ServerReport, Session, Watch};
+use slackwater::{
+    Connect, LeaveSignal, Membership, Meter, NodeId, ReportCallback, RunSize, SameHost, Serve, ServerReport, Session,
+};
 
 use crate::{checkpoints, demo, leaving, train};
 
@@ -72,7 +74,7 @@ pub struct Limits {
 }
 
 impl Meeting {
-    fn connect(&self, job: &str, leave: Leave) -> Connect {
+    fn connect(&self, job: &str, leave: LeaveSignal) -> Connect {
         let Self { meet, place, listen, advertise, same_host, record, limits } = self;
         let default = Connect::to(meet);
         Connect {
@@ -142,7 +144,7 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     let meeting = &options.meeting;
     let step = meeting.place.unwrap_or(0);
     let metrics = options.metrics.as_deref().map(|address| train::serve_metrics(address, step)).transpose()?;
-    let watch = metrics.as_ref().map(|(metrics, _)| into_metrics(metrics.clone()));
+    let on_report = metrics.as_ref().map(|(metrics, _)| into_metrics(metrics.clone()));
     let membership = match options.copies {
         Some(copies) => Membership::Open { copies, slices: options.slices },
         None => Membership::Fixed,
@@ -160,7 +162,7 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
         threads: options.threads,
         coordinate: coordinated,
         membership,
-        watch,
+        on_report,
         checkpoints,
         resume,
         ..Serve::new(meeting.connect(options.checkpoints.job().unwrap_or_default(), leaving::listen()?))
@@ -177,7 +179,7 @@ pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
 }
 
 /// Shows how servers are doing.
-fn into_metrics(metrics: Metrics) -> Watch {
+fn into_metrics(metrics: Metrics) -> ReportCallback {
     let cost = |meter: &Meter, nanoseconds: Option<f64>| CodecCost {
         ratio: meter.ratio(),
         relative_error: meter.relative_error(),

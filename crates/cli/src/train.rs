@@ -31,7 +31,7 @@ use job::{Job, Method};
 use learn::{Learned, learn};
 use observe::{Exporter, Metrics};
 use report::{Report, Run};
-use slackwater::{Consistency, NumberType, Refusal, RunSize, Session, TableSpec, Updaters, Wait};
+use slackwater::{Consistency, NumberType, Refusal, RunSize, Session, TableSpec, Updaters, WaitPolicy};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
@@ -54,7 +54,7 @@ pub fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
     let sessions = match job.settings.text("record").map(Path::new) {
         Some(folder) => {
             replay::check_folder(folder)?;
-            Session::embedded_recorded(job.size(), Updaters::builtin(), Wait::BLOCKING, folder)?
+            Session::embedded_recorded(job.size(), Updaters::builtin(), WaitPolicy::BLOCKING, folder)?
         }
         None => Session::embedded(job.size())?,
     };

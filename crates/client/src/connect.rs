@@ -1,7 +1,7 @@
 //! How to reach a run of several processes.
 
 use net::SameHost;
-use node::{Leave, Wait};
+use node::{LeaveSignal, WaitPolicy};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// How to reach a run of several processes. Those of one host talk through shared memory, others over TCP.
 ///
 /// ```
-/// use slackwater::{Connect, SameHost, Wait};
+/// use slackwater::{Connect, SameHost, WaitPolicy};
 /// use std::time::Duration;
 ///
 /// let connect = Connect {
@@ -18,7 +18,7 @@ use std::time::Duration;
 ///     patience: Duration::from_secs(30),
 ///     ..Connect::to("head:7000")
 /// };
-/// assert_eq!((connect.same_host, connect.wait), (SameHost::SharedMemory, Wait::BLOCKING));
+/// assert_eq!((connect.same_host, connect.wait), (SameHost::SharedMemory, WaitPolicy::BLOCKING));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Connect {
@@ -43,13 +43,13 @@ pub struct Connect {
     /// A node that is silent for this long is lost.
     pub patience: Duration,
     /// How threads wait.
-    pub wait: Wait,
+    pub wait: WaitPolicy,
     /// How this node talks to those of its own host.
     pub same_host: SameHost,
     /// Where everything that this node is told and says is recorded, in a file named after it; nowhere without.
     pub record: Option<PathBuf>,
     /// Tells this node to leave in good order.
-    pub leave: Leave,
+    pub leave: LeaveSignal,
 }
 
 impl Connect {
@@ -74,10 +74,10 @@ impl Connect {
             job: String::new(),
             join_limit: Duration::from_secs(300),
             patience: Duration::from_secs(2),
-            wait: Wait::BLOCKING,
+            wait: WaitPolicy::BLOCKING,
             same_host: SameHost::SharedMemory,
             record: None,
-            leave: Leave::default(),
+            leave: LeaveSignal::default(),
         }
     }
 }

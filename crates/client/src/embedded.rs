@@ -4,8 +4,8 @@ use crate::session::token;
 use crate::{Error, Session};
 use net::{Exchange, lock};
 use node::{
-    CoordinatorSettings, DriverSettings, Leave, NodeError, Recorder, ServerSettings, Wait, Wanted, join,
-    run_coordinator, run_server,
+    CoordinatorSettings, DriverSettings, JoinRequest, LeaveSignal, NodeError, Recorder, ServerSettings, WaitPolicy,
+    join, run_coordinator, run_server,
 };
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ impl Drop for EmbeddedThreads {
 pub(crate) fn start(
     size: RunSize,
     registry: Updaters,
-    wait: Wait,
+    wait: WaitPolicy,
     record: Option<&Path>,
 ) -> Result<Vec<Session>, Error> {
     let recorder = || record.map(Recorder::in_folder).transpose();
@@ -80,11 +80,11 @@ pub(crate) fn start(
                 let joined = join(
                     &mut transport,
                     &mut waiter,
-                    Wanted { place: Some(index), ..Wanted::any(Role::Worker) },
+                    JoinRequest { place: Some(index), ..JoinRequest::any(Role::Worker) },
                     "",
                     token(),
                     JOIN_LIMIT,
-                    &Leave::default(),
+                    &LeaveSignal::default(),
                 )?;
                 Ok((joined, transport, waiter))
             })
@@ -103,7 +103,7 @@ pub(crate) fn start(
             of_several: false,
             unled: JOIN_LIMIT,
             embedded: true,
-            leave: Leave::default(),
+            leave: LeaveSignal::default(),
         };
         let threads = Some(threads.clone());
         sessions.push(Session::begin(joined, Box::new(transport), Box::new(waiter), settings, recorder()?, threads)?);

@@ -48,8 +48,8 @@ pub use data_leases::{DataLease, DataLeases, LeasedInput, NextLease};
 pub use error::Error;
 pub use net::{SameHost, Traffic, free_address};
 pub use node::{
-    CheckpointSettings, Leave, NodeError, RecordingError, Replayed, RunFailure, ServerReport, Wait, Watch,
-    describe_checkpoint, replay_file,
+    CheckpointSettings, LeaveSignal, NodeError, RecordingError, Replayed, ReportCallback, RunFailure, ServerReport,
+    WaitPolicy, describe_checkpoint, replay_file,
 };
 pub use serve::{ElectionSettings, ResumeFrom, Serve};
 pub use session::Session;

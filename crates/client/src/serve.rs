@@ -6,8 +6,8 @@ use crate::{Connect, Error};
 use coordinator::Membership;
 use node::registry::{Candidate, EtcdLocation};
 use node::{
-    CheckpointSettings, CoordinatorSettings, Recorder, ServerReport, ServerSettings, Watch, open_resume, run_candidate,
-    run_coordinator, run_server,
+    CheckpointSettings, CoordinatorSettings, Recorder, ReportCallback, ServerReport, ServerSettings, open_resume,
+    run_candidate, run_coordinator, run_server,
 };
 use types::RunSize;
 use update::Updaters;
@@ -44,7 +44,7 @@ pub struct Serve {
     /// What each shard remembers of key lists, in bytes.
     pub list_bytes: usize,
     /// Is told now and then, and in the end, how each server is doing.
-    pub watch: Option<Watch>,
+    pub on_report: Option<ReportCallback>,
     /// Where checkpoints of the run that is coordinated here are kept, if any are to be made.
     pub checkpoints: Option<CheckpointSettings>,
     /// The checkpoint that it goes on from, if it is not to begin anew.
@@ -107,9 +107,20 @@ impl Serve {
     pub fn new(connect: Connect) -> Self {
         let (registry, list_bytes) = (Updaters::builtin(), shard::LIST_BYTES);
         let (membership, election) = (Membership::Fixed, None);
-        let (watch, checkpoints, resume) = (None, None, None);
+        let (on_report, checkpoints, resume) = (None, None, None);
         let (threads, coordinate) = (1, None);
-        Self { connect, threads, coordinate, membership, election, registry, list_bytes, watch, checkpoints, resume }
+        Self {
+            connect,
+            threads,
+            coordinate,
+            membership,
+            election,
+            registry,
+            list_bytes,
+            on_report,
+            checkpoints,
+            resume,
+        }
     }
 
     /// Serves until every worker has left, or until it is told to leave (`connect.leave`) and others hold what it held, and blocks for as long. Returns what each server did. Fails if a run of that size is
@@ -162,7 +173,7 @@ impl Serve {
                     registry: self.registry.clone(),
                     pool: pool.clone(),
                     list_bytes: self.list_bytes,
-                    watch: self.watch.clone(),
+                    on_report: self.on_report.clone(),
                     leave: connect.leave.clone(),
                 };
                 Ok(std::thread::spawn(move || run_server(endpoint.transport, endpoint.waiter, settings, recorder)))

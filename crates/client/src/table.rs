@@ -9,7 +9,7 @@ use crate::session::SessionState;
 use crate::ticket::{FromOutcome, Ticket, Tickets};
 use crate::update_log::UpdateLogs;
 use crate::{Error, UpdateLog};
-use node::Calls;
+use node::WorkerHandle;
 use std::sync::Arc;
 use types::{Setting, TableId, TableSpec, UpdaterSpec};
 pub use values::{PushValues, TargetNumber};
@@ -153,7 +153,7 @@ impl<T: TargetNumber> Table<T> {
     /// way.
     pub(crate) fn begin<R: FromOutcome>(
         &self,
-        call: impl FnOnce(&mut Calls<'_>) -> Result<TicketId, TableFailure>,
+        call: impl FnOnce(&mut WorkerHandle<'_>) -> Result<TicketId, TableFailure>,
     ) -> Result<Ticket<R>, Error> {
         Ok(self.ticket(self.shared.call_with_room(call)??))
     }

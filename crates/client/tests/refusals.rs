@@ -305,9 +305,16 @@ impl Raw {
         let (transport, waiter) = exchange.join(NodeId::Server(9));
         std::thread::spawn(move || run_server(transport, waiter, settings, None));
         let (mut transport, mut waiter) = exchange.join(NodeId::Worker(9));
-        let joined =
-            join(&mut transport, &mut waiter, node::Wanted::any(Role::Worker), "", 2, LIMIT, &node::Leave::default())
-                .expect("joined");
+        let joined = join(
+            &mut transport,
+            &mut waiter,
+            node::JoinRequest::any(Role::Worker),
+            "",
+            2,
+            LIMIT,
+            &node::LeaveSignal::default(),
+        )
+        .expect("joined");
         let mut raw =
             Self { transport: Box::new(transport), waiter: Box::new(waiter), source: joined.source, number: 0 };
         let control = Message::Control(Control::MakeTable { spec: spec.clone() });

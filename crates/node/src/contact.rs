@@ -21,8 +21,8 @@ pub(crate) fn span(duration: Duration) -> Span {
     Span(duration.as_nanos() as u64)
 }
 
-/// What a node knows of the coordinator.
-pub(crate) struct Contact {
+/// What a node knows of the coordinator, and when it last heard from it.
+pub(crate) struct CoordinatorContact {
     leader: Leader,
     heard: Instant,
     /// When it was last looked after.
@@ -42,7 +42,7 @@ pub(crate) struct Contact {
     unled: Duration,
 }
 
-impl Contact {
+impl CoordinatorContact {
     pub fn new(now: Instant, patience: Duration, of_several: bool, unled: Duration) -> Self {
         let (asked, round_trip) = (None, Measured::default());
         let (leader, heard, minded, woke, moved, told) = (Leader::default(), now, now, now, now, None);
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn the_only_coordinator_is_lost_after_everybodys_patience() {
         let (start, mut looked) = (Instant::now(), Looked::default());
-        let mut contact = Contact::new(start, 5 * SECOND, false, 60 * SECOND);
+        let mut contact = CoordinatorContact::new(start, 5 * SECOND, false, 60 * SECOND);
         assert!(contact.hears(start + SECOND, &said(0, Control::Beat), &mut looked));
         (2..7).for_each(|second| assert_eq!(contact.mind(start + second * SECOND, &mut looked), Ok(())));
         let lost = contact.mind(start + 7 * SECOND, &mut looked).expect_err("silent for 6 s").to_string();
@@ -205,7 +205,7 @@ mod tests {
     fn where_there_may_be_others_they_are_looked_for_and_waited_for() {
         for (term, of_several) in [(0, true), (7, false)] {
             let (start, mut looked) = (Instant::now(), Looked::default());
-            let mut contact = Contact::new(start, SECOND, of_several, 60 * SECOND);
+            let mut contact = CoordinatorContact::new(start, SECOND, of_several, 60 * SECOND);
             assert!(contact.hears(start, &said(term, Control::Beat), &mut looked));
             for second in 1..50 {
                 assert_eq!(contact.mind(start + second * SECOND, &mut looked), Ok(()));
@@ -223,9 +223,9 @@ mod tests {
     #[test]
     fn how_long_answers_take_says_when_another_is_looked_for() {
         let (start, mut looked) = (Instant::now(), Looked::default());
-        let mut contact = Contact::new(start, 2 * SECOND, true, 60 * SECOND);
+        let mut contact = CoordinatorContact::new(start, 2 * SECOND, true, 60 * SECOND);
         assert_eq!(contact.elsewhere_after(), 2 * SECOND, "before anything was measured: a fourth beat");
-        let answered = |contact: &mut Contact, looked: &mut Looked, after: Duration| {
+        let answered = |contact: &mut CoordinatorContact, looked: &mut Looked, after: Duration| {
             contact.asked(start);
             // Asked again before it was answered, it took as long as since the first time.
             contact.asked(start + after / 2);
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn one_that_does_not_lead_says_where_to_go_and_one_that_led_before_is_not_heeded() {
         let (start, mut looked) = (Instant::now(), Looked::default());
-        let mut contact = Contact::new(start, SECOND, false, 60 * SECOND);
+        let mut contact = CoordinatorContact::new(start, SECOND, false, 60 * SECOND);
         assert!(contact.hears(start, &said(2, Control::Beat), &mut looked));
         assert!(!contact.hears(start, &said(1, Control::Finish), &mut looked));
         assert!(!contact.hears(start, &said(0, Control::Follow { leader: "b:7".to_owned() }), &mut looked));

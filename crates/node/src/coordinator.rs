@@ -1,11 +1,10 @@
 //! The thread that runs a coordinator: it stands for election, leads while it may, and tells everybody where to go while another does.
 //! The only one of a run is elected by a registry of its own process, at once and for life.
 
-use crate::leading::Leading;
-use crate::office::{Office, Word};
+use crate::leading::LeadingCoordinator;
 use crate::record::Recorder;
-use crate::registry::Registry;
-use crate::{CheckpointSettings, Leave, NodeError};
+use crate::registry::{CoordinatorRegistry, RegistryClient, RegistryEvent};
+use crate::{CheckpointSettings, LeaveSignal, NodeError};
 use coordinator::{Membership, Resume, RunSize};
 use net::{Event, Transport, Waiter};
 use std::ops::ControlFlow;
@@ -47,7 +46,7 @@ pub struct CoordinatorSettings {
     /// The job that it is for: who says that it is of another is turned away. Empty if that does not matter.
     pub job: String,
     /// Tells it to leave: one of several lets another lead, and the only one ends the run.
-    pub leave: Leave,
+    pub leave: LeaveSignal,
 }
 
 impl CoordinatorSettings {
@@ -57,7 +56,7 @@ impl CoordinatorSettings {
         let usual = Duration::from_secs(30);
         let (farewell, linger) = (Duration::from_millis(200), Duration::from_secs(3));
         let membership = Membership::Fixed;
-        let (checkpoints, resume, job, leave) = (None, None, String::new(), Leave::default());
+        let (checkpoints, resume, job, leave) = (None, None, String::new(), LeaveSignal::default());
         let (join_limit, patience) = (usual, usual);
         Self { size, membership, join_limit, patience, farewell, linger, checkpoints, resume, job, leave }
     }
@@ -71,8 +70,8 @@ pub fn run_coordinator(
     settings: CoordinatorSettings,
     recorder: Option<Recorder>,
 ) -> Result<(), NodeError> {
-    let office = Office::alone(&settings.job, settings.patience);
-    Candidacy::new(settings, office, recorder).run(transport, waiter)
+    let registry = RegistryClient::inline(&settings.job, settings.patience);
+    Candidacy::new(settings, registry, recorder).run(transport, waiter)
 }
 
 /// Runs one of several coordinators until the run that they coordinate is over, or lost. `registry` says which of them leads.
@@ -80,19 +79,19 @@ pub fn run_candidate(
     transport: impl Transport,
     waiter: impl Waiter,
     settings: CoordinatorSettings,
-    registry: Box<dyn Registry>,
+    registry: Box<dyn CoordinatorRegistry>,
 ) -> Result<(), NodeError> {
-    let office = Office::open(registry, waiter.waker(), settings.patience)?;
-    Candidacy::new(settings, office, None).run(transport, waiter)
+    let registry = RegistryClient::spawn(registry, waiter.waker(), settings.patience)?;
+    Candidacy::new(settings, registry, None).run(transport, waiter)
 }
 
 /// A coordinator that stands for election: it leads, or another does, or nobody.
 struct Candidacy {
     settings: CoordinatorSettings,
-    office: Office,
+    registry: RegistryClient,
     /// Taken by whoever leads: one that has a recorder leads from its beginning to its end.
     recorder: Option<Recorder>,
-    leading: Option<Leading>,
+    leading: Option<LeadingCoordinator>,
     /// Where the one that leads is met, if that is another.
     leader: String,
     /// Whether the run was there before this one led: then its memory is not of a run that ended before.
@@ -112,11 +111,11 @@ struct Candidacy {
 type Ended = Result<(), NodeError>;
 
 impl Candidacy {
-    fn new(settings: CoordinatorSettings, office: Office, recorder: Option<Recorder>) -> Self {
+    fn new(settings: CoordinatorSettings, registry: RegistryClient, recorder: Option<Recorder>) -> Self {
         let start = Instant::now();
         let (leading, leader, was_there, follows, silence) = (None, String::new(), false, None, None);
         let (led, answered, said) = (false, start, start);
-        Self { settings, office, recorder, leading, leader, was_there, follows, led, start, answered, silence, said }
+        Self { settings, registry, recorder, leading, leader, was_there, follows, led, start, answered, silence, said }
     }
 
     fn run(mut self, mut transport: impl Transport, mut waiter: impl Waiter) -> Ended {
@@ -131,10 +130,10 @@ impl Candidacy {
     }
 
     fn turn(&mut self, transport: &mut impl Transport) -> ControlFlow<Ended> {
-        self.hear()?;
+        self.take_registry_events()?;
         if self.leading.as_ref().is_some_and(|leading| Instant::now() >= leading.until) {
             self.lead_no_more();
-            self.office.stand();
+            self.registry.campaign();
         }
         let now = self.now();
         while let Some(event) = transport.next() {
@@ -158,15 +157,15 @@ impl Candidacy {
             self.leave(transport)?;
         }
         if let Some(leading) = &mut self.leading {
-            leading.keep(&mut self.office);
+            leading.save(&mut self.registry);
         }
-        // One that keeps its memory itself has kept it by now.
-        self.hear()?;
+        // A registry in this process has saved the memory by now.
+        self.take_registry_events()?;
         if let Some(leading) = &mut self.leading {
-            leading.say_what_is_kept(transport);
+            leading.send_released(transport);
             if let Some(ended) = leading.ended(&self.settings) {
                 // Nobody goes on from it; those who follow end, too, when they find it gone.
-                self.office.forget();
+                self.registry.forget();
                 return ControlFlow::Break(ended);
             }
             let Some(missing) = leading.missing() else { return self.mind_the_registry() };
@@ -195,33 +194,33 @@ impl Candidacy {
         }
     }
 
-    /// Takes what the registry has said.
-    fn hear(&mut self) -> ControlFlow<Ended> {
-        for word in self.office.words() {
-            if !matches!(word, Word::Unreachable(_) | Word::Ended) {
+    /// Handles the registry's events.
+    fn take_registry_events(&mut self) -> ControlFlow<Ended> {
+        for event in self.registry.events() {
+            if !matches!(event, RegistryEvent::Unreachable(_) | RegistryEvent::LeaseEnded) {
                 (self.answered, self.silence) = (Instant::now(), None);
             }
-            match word {
-                Word::Leads { term, until, memory } => match self.lead(term, until, memory) {
+            match event {
+                RegistryEvent::Leading { term, until, memory } => match self.lead(term, until, memory) {
                     Ok(leading) => self.leading = Some(leading),
                     Err(error) => return ControlFlow::Break(Err(error)),
                 },
-                Word::Over => {
+                RegistryEvent::RunOver => {
                     tracing::warn!("the run is over: whoever led has removed its memory");
                     return ControlFlow::Break(Ok(()));
                 }
-                Word::Until(until) => self.leading.iter_mut().for_each(|leading| leading.until = until),
-                Word::Kept(number) => self.leading.iter_mut().for_each(|leading| leading.kept(number)),
-                Word::Follows(other) => {
+                RegistryEvent::Renewed(until) => self.leading.iter_mut().for_each(|leading| leading.until = until),
+                RegistryEvent::Saved(number) => self.leading.iter_mut().for_each(|leading| leading.saved(number)),
+                RegistryEvent::Following(other) => {
                     if self.leading.take().is_some() || !self.was_there || self.leader != other {
                         tracing::warn!(leader = other, "this coordinator follows; another leads");
                     }
                     (self.leader, self.was_there) = (other, true);
                     self.follows.get_or_insert_with(Instant::now);
                 }
-                Word::Ended if self.leading.is_some() => self.lead_no_more(),
-                Word::Ended => {}
-                Word::Unreachable(reason) => {
+                RegistryEvent::LeaseEnded if self.leading.is_some() => self.lead_no_more(),
+                RegistryEvent::LeaseEnded => {}
+                RegistryEvent::Unreachable(reason) => {
                     let waits = match &self.leading {
                         Some(leading) if !leading.waits() => "the run goes on while nothing changes",
                         None if !self.leader.is_empty() => "this coordinator could not take over",
@@ -230,7 +229,7 @@ impl Candidacy {
                     tracing::warn!("{waits}: {reason}");
                     self.silence = Some(reason);
                 }
-                Word::Hopeless(error) => {
+                RegistryEvent::Unusable(error) => {
                     return ControlFlow::Break(Err(NodeError::Registry { reason: error.to_string() }));
                 }
             }
@@ -238,16 +237,16 @@ impl Candidacy {
         ControlFlow::Continue(())
     }
 
-    /// Leads from now on, and goes on from what was kept, unless that is of a run that ended before this process was there.
-    fn lead(&mut self, term: u64, until: Instant, memory: Option<Vec<u8>>) -> Result<Leading, NodeError> {
-        if self.office.is_alone() {
-            let machine = Leading::begin(&self.settings, self.recorder.as_mut())?;
+    /// Leads from now on, and goes on from what was saved, unless that is of a run that ended before this process was there.
+    fn lead(&mut self, term: u64, until: Instant, memory: Option<Vec<u8>>) -> Result<LeadingCoordinator, NodeError> {
+        if self.registry.is_only_coordinator() {
+            let machine = LeadingCoordinator::begin(&self.settings, self.recorder.as_mut())?;
             // A term of 0 says that there never is another.
-            return Leading::new(0, until, (machine, false), self.recorder.take(), &self.settings);
+            return LeadingCoordinator::new(0, until, (machine, false), self.recorder.take(), &self.settings);
         }
         let machine = match memory {
-            Some(memory) => Leading::recall(&self.settings, self.now(), &memory, self.was_there)?,
-            None => Leading::begin(&self.settings, None)?,
+            Some(memory) => LeadingCoordinator::recall(&self.settings, self.now(), &memory, self.was_there)?,
+            None => LeadingCoordinator::begin(&self.settings, None)?,
         };
         tracing::warn!(term, begun = machine.has_begun(), "this coordinator leads");
         // Whoever resumes expects that nobody is left; but somebody may be. One that has followed for longer than a lease lasts has seen it renewed:
@@ -255,7 +254,7 @@ impl Candidacy {
         let longest = self.settings.patience.saturating_mul(3).saturating_add(ROUNDED);
         let saw_it_alive = self.follows.is_some_and(|since| since.elapsed() > longest);
         let is_doubted = machine.has_begun() && self.settings.resume.is_some() && !(self.led || saw_it_alive);
-        Leading::new(term, until, (machine, is_doubted), None, &self.settings)
+        LeadingCoordinator::new(term, until, (machine, is_doubted), None, &self.settings)
     }
 
     fn lead_no_more(&mut self) {
@@ -267,19 +266,19 @@ impl Candidacy {
 
     /// One of several lets another lead, and the only one ends the run.
     fn leave(&mut self, transport: &mut impl Transport) -> ControlFlow<Ended> {
-        if self.office.is_alone() {
+        if self.registry.is_only_coordinator() {
             let left = self.leading.as_mut().is_some_and(|leading| leading.give_up(ALONE, transport));
             return if left { ControlFlow::Continue(()) } else { ControlFlow::Break(Err(NodeError::LeftEarly)) };
         }
         // Whoever is told to go elsewhere need not wait until this one is silent.
-        for node in self.leading.iter().flat_map(Leading::everybody) {
+        for node in self.leading.iter().flat_map(LeadingCoordinator::everybody) {
             let message = Message::Control(Control::Follow { leader: String::new() });
             transport.send(Frame { head: Head::plain(NodeId::Coordinator, node), message });
         }
         let led = self.leading.is_some();
         tracing::warn!(led, "this coordinator was told to leave, and does; another may lead");
         // Before they hear of it.
-        self.office.resign();
+        self.registry.resign();
         ControlFlow::Break(Ok(()))
     }
 }

@@ -1,11 +1,11 @@
 //! A worker's machine, shared by the program's threads: whoever waits drives it.
 
-use crate::checkpoints::{Finished, Scribe};
-use crate::contact::{Contact, beat_every};
+use crate::checkpoints::{CheckpointWriter, WriterEvent};
+use crate::contact::{CoordinatorContact, beat_every};
 use crate::record::{Recorder, Subject};
 use crate::stopwatch::STOPWATCH;
-use crate::wait::Turns;
-use crate::{Calls, Joined, Leave, NodeError, Wait};
+use crate::wait::IdleTurns;
+use crate::{JoinedRun, LeaveSignal, NodeError, WaitPolicy, WorkerHandle};
 use net::{Event, Traffic, Transport, Waiter, Waker, lock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,7 +41,7 @@ const REASON: usize = 500;
 #[derive(Clone, Debug)]
 pub struct DriverSettings {
     /// How its threads wait.
-    pub wait: Wait,
+    pub wait: WaitPolicy,
     /// A coordinator that is silent for this long is lost.
     pub patience: Duration,
     /// Whether several coordinators were named. There may be others even so, and the only one that was named says so.
@@ -51,7 +51,7 @@ pub struct DriverSettings {
     /// Whether everybody is a thread of this process.
     pub embedded: bool,
     /// Tells the program to leave.
-    pub leave: Leave,
+    pub leave: LeaveSignal,
 }
 
 struct State {
@@ -60,7 +60,7 @@ struct State {
     out: Outbox,
     recorder: Option<Recorder>,
     start: Instant,
-    contact: Contact,
+    contact: CoordinatorContact,
     source: Source,
     /// How long its clocks take it, without waiting for others.
     step: Measured,
@@ -77,7 +77,7 @@ struct State {
     farewell: bool,
     said_goodbye: bool,
     /// Writes what codecs have still to send, to the store and under the name of the last checkpoint.
-    scribe: Scribe,
+    checkpoint_writer: CheckpointWriter,
     place: (String, String),
 }
 
@@ -128,7 +128,7 @@ type Interrupt = Box<dyn Fn() -> bool + Send + Sync>;
 impl Driver {
     /// Drives the worker that has joined. Fails if it is to be recorded and cannot be; the run is then over for everybody.
     pub fn start(
-        joined: Joined,
+        joined: JoinedRun,
         mut transport: Box<dyn Transport>,
         waiter: Box<dyn Waiter>,
         settings: DriverSettings,
@@ -159,7 +159,7 @@ impl Driver {
             out: Outbox::new(),
             recorder,
             start: now,
-            contact: Contact::new(now, settings.patience, settings.of_several, settings.unled),
+            contact: CoordinatorContact::new(now, settings.patience, settings.of_several, settings.unled),
             source,
             step: Measured::default(),
             beat: now,
@@ -170,7 +170,7 @@ impl Driver {
             open,
             farewell: false,
             said_goodbye: false,
-            scribe: Scribe::default(),
+            checkpoint_writer: CheckpointWriter::default(),
             place: Default::default(),
         };
         joined.early.into_iter().for_each(|frame| state.take(Event::Frame(frame)));
@@ -204,9 +204,9 @@ impl Driver {
     }
 
     /// Runs `call` on the machine and sends what it says.
-    pub fn call<R>(&self, call: impl FnOnce(&mut Calls<'_>) -> R) -> R {
+    pub fn call<R>(&self, call: impl FnOnce(&mut WorkerHandle<'_>) -> R) -> R {
         let mut state = lock(&self.state);
-        let result = call(&mut state.calls());
+        let result = call(&mut state.worker_handle());
         state.send();
         let backlog = state.transport.backlog();
         drop(state);
@@ -241,13 +241,13 @@ impl Driver {
     }
 
     /// Blocks until `done` gives something, driving the network meanwhile. Fails if the run is lost.
-    pub fn wait_until<R>(&self, mut done: impl FnMut(&mut Calls<'_>) -> Option<R>) -> Result<R, NodeError> {
-        self.drive(Patience::WhoeverWaits, |state| done(&mut state.calls()))
+    pub fn wait_until<R>(&self, mut done: impl FnMut(&mut WorkerHandle<'_>) -> Option<R>) -> Result<R, NodeError> {
+        self.drive(Patience::WhoeverWaits, |state| done(&mut state.worker_handle()))
     }
 
     /// As [`Driver::wait_until`], for something that was begun and must not be left half done: nobody interrupts it.
-    pub fn see_through<R>(&self, mut done: impl FnMut(&mut Calls<'_>) -> Option<R>) -> Result<R, NodeError> {
-        self.drive(Patience::UnlessLeaving, |state| done(&mut state.calls()))
+    pub fn see_through<R>(&self, mut done: impl FnMut(&mut WorkerHandle<'_>) -> Option<R>) -> Result<R, NodeError> {
+        self.drive(Patience::UnlessLeaving, |state| done(&mut state.worker_handle()))
     }
 
     /// Blocks until the machine is `ready`, driving the network meanwhile, and then runs `call` on it before any other thread
@@ -255,12 +255,12 @@ impl Driver {
     pub fn call_when<R>(
         &self,
         mut ready: impl FnMut(&Worker) -> bool,
-        call: impl FnOnce(&mut Calls<'_>) -> R,
+        call: impl FnOnce(&mut WorkerHandle<'_>) -> R,
     ) -> Result<R, NodeError> {
         let mut call = Some(call);
         self.drive(Patience::WhoeverWaits, |state| {
             let call = if ready(&state.worker) { call.take() } else { None }?;
-            let result = call(&mut state.calls());
+            let result = call(&mut state.worker_handle());
             state.send();
             Some(result)
         })
@@ -283,7 +283,7 @@ impl Driver {
     ) -> Result<R, NodeError> {
         let mut worked = Instant::now();
         let mut told: Option<Instant> = None;
-        let mut turns = Turns::default();
+        let mut turns = IdleTurns::default();
         let mut asked = Instant::now();
         loop {
             if patience == Patience::WhoeverWaits && asked.elapsed() >= LONGEST_WAIT {
@@ -316,11 +316,11 @@ impl Driver {
             }
             match self.waiter.try_lock() {
                 Ok(mut waiter) => {
-                    let spins = self.settings.wait != Wait::BLOCKING;
-                    let looks = spins && self.settings.wait.looks(worked.elapsed());
-                    let glanced = looks && state.transport.glance();
+                    let may_spin = self.settings.wait != WaitPolicy::BLOCKING;
+                    let spins = may_spin && self.settings.wait.spins(worked.elapsed());
+                    let glanced = spins && state.transport.glance();
                     drop(state);
-                    turns.wait(looks, glanced, &mut **waiter, LONGEST_WAIT);
+                    turns.wait(spins, glanced, &mut **waiter, LONGEST_WAIT);
                 }
                 Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => {
                     let waited = self.changed.wait_timeout(state, LOOK_UP);
@@ -438,9 +438,9 @@ impl Driver {
 }
 
 impl State {
-    fn calls(&mut self) -> Calls<'_> {
+    fn worker_handle(&mut self) -> WorkerHandle<'_> {
         let Self { worker, out, recorder, start, .. } = self;
-        Calls { worker, start: *start, out, recorder: recorder.as_ref() }
+        WorkerHandle { worker, start: *start, out, recorder: recorder.as_ref() }
     }
 
     /// Says something to the coordinator that is the shell's to say.
@@ -463,8 +463,8 @@ impl State {
     fn send(&mut self) {
         self.hand_on();
         if let Some(owed) = self.worker.take_owed() {
-            self.scribe.asked(owed.checkpoint, &self.place.0, &self.place.1);
-            self.scribe.write_owed(owed);
+            self.checkpoint_writer.asked(owed.checkpoint, &self.place.0, &self.place.1);
+            self.checkpoint_writer.write_owed(owed);
         }
         self.transport.flush();
     }
@@ -507,12 +507,12 @@ impl State {
                         Message::Control(Control::Adopt { members, .. }) => self.transport.know(members),
                         Message::Control(Control::Checkpoint { number, location, name, .. }) => {
                             self.place = (location.clone(), name.clone());
-                            self.scribe.said_of(*number).into_iter().for_each(|control| self.say(control));
+                            self.checkpoint_writer.said_of(*number).into_iter().for_each(|control| self.say(control));
                         }
                         _ => {}
                     }
                 }
-                self.calls().handle(frame);
+                self.worker_handle().handle(frame);
             }
         }
     }
@@ -546,10 +546,10 @@ impl State {
     }
 
     /// Where the run ends with any of its nodes, one that is told to leave ends it, and says so.
-    fn mind_leaving(&mut self, leave: &Leave) {
+    fn mind_leaving(&mut self, leave: &LeaveSignal) {
         if leave.is_asked() && !self.open && !self.said_goodbye && self.lost.is_none() {
             let error = NodeError::ToldToLeave;
-            self.calls().fail(error.to_string());
+            self.worker_handle().fail(error.to_string());
             self.lost = Some(error);
         }
     }
@@ -565,7 +565,7 @@ impl State {
     }
 
     /// Beats, ticks, and calls again where a connection broke.
-    fn keep_up(&mut self, patience: Duration, leave: &Leave) {
+    fn keep_up(&mut self, patience: Duration, leave: &LeaveSignal) {
         self.mind_leaving(leave);
         if self.lost.is_none() && !self.said_goodbye {
             self.lost = self.contact.mind(Instant::now(), &mut *self.transport).err();
@@ -573,23 +573,23 @@ impl State {
         let due: Vec<NodeId> = self.retry_at.iter().filter(|(_, at)| **at <= Instant::now()).map(|(n, _)| *n).collect();
         for node in due {
             self.retry_at.remove(&node);
-            self.calls().reconnected(node);
+            self.worker_handle().reconnected(node);
         }
         self.mind_silent(patience);
-        while let Some(finished) = self.scribe.next() {
-            if let Finished::Say(control @ (Control::Owes { .. } | Control::Unwritten { .. })) = finished {
+        while let Some(event) = self.checkpoint_writer.next() {
+            if let WriterEvent::Say(control @ (Control::Owes { .. } | Control::Unwritten { .. })) = event {
                 self.say(control);
             }
         }
-        self.calls().tick();
+        self.worker_handle().tick();
         if self.beat.elapsed() >= beat_every(patience) && self.lost.is_none() {
             self.beat = Instant::now();
             self.contact.asked(self.beat);
-            self.calls().beat();
+            self.worker_handle().beat();
             self.say_report();
             if self.contact.may_change() {
                 // Whoever leads now may never have heard what was said to the one before.
-                self.calls().reconnected(NodeId::Coordinator);
+                self.worker_handle().reconnected(NodeId::Coordinator);
             }
             self.ask_servers();
         }
@@ -598,7 +598,7 @@ impl State {
 
     fn report(&mut self) {
         let names = |on: &[WorkerId]| on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        for notice in self.calls().take_notices() {
+        for notice in self.worker_handle().take_notices() {
             match notice {
                 Notice::Read { table, on } if on.is_empty() => {
                     tracing::warn!(table, "a read waits for this worker's own pushes to arrive");

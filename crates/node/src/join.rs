@@ -1,6 +1,6 @@
 //! How a node enters a run: it asks the coordinator for a place, and waits until everybody has one.
 
-use crate::{Leave, NodeError};
+use crate::{LeaveSignal, NodeError};
 use net::{Event, Transport, Waiter};
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
@@ -15,9 +15,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// time; and nobody else has anything to say before a node has answered it.
 const EARLY_FRAMES: usize = 64;
 
-/// A place in a run.
+/// What a node learns when it has joined a run: its name, and the state of the run.
 #[derive(Debug)]
-pub struct Joined {
+pub struct JoinedRun {
     /// The name given.
     pub node: NodeId,
     /// The incarnation, for workers.
@@ -36,9 +36,9 @@ pub struct Joined {
     pub early: Vec<Frame>,
 }
 
-/// What a node would be.
+/// Which node of a run asks to join.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct JoinRequest<'a> {
     /// A server, or a worker.
     pub role: Role,
     /// Which of them; the first that is free without.
@@ -47,7 +47,7 @@ pub struct Wanted<'a> {
     pub job: &'a str,
 }
 
-impl Wanted<'_> {
+impl JoinRequest<'_> {
     /// Any of a role, of whatever job.
     #[must_use]
     pub fn any(role: Role) -> Self {
@@ -60,13 +60,13 @@ impl Wanted<'_> {
 pub fn join(
     transport: &mut dyn Transport,
     waiter: &mut dyn Waiter,
-    wanted: Wanted<'_>,
+    request: JoinRequest<'_>,
     address: &str,
     token: u64,
     limit: Duration,
-    leave: &Leave,
-) -> Result<Joined, NodeError> {
-    let Wanted { role, place: wanted, job } = wanted;
+    leave: &LeaveSignal,
+) -> Result<JoinedRun, NodeError> {
+    let JoinRequest { role, place: wanted, job } = request;
     let provisional = provisional_name(role, token);
     transport.rename(provisional);
     let begin = Instant::now();
@@ -126,7 +126,7 @@ pub fn join(
                             return Err(NodeError::TurnedAway { reason });
                         }
                         transport.know(&members);
-                        return Ok(Joined { node, source, plan, members, clock, barriers, lease, early });
+                        return Ok(JoinedRun { node, source, plan, members, clock, barriers, lease, early });
                     }
                 }
                 Message::Control(Control::Lost { node, reason }) => return Err(NodeError::Lost { node, reason }),
@@ -212,16 +212,16 @@ mod tests {
         }
     }
 
-    fn join_hearing(events: Vec<Event>) -> Result<Joined, NodeError> {
+    fn join_hearing(events: Vec<Event>) -> Result<JoinedRun, NodeError> {
         let (_, mut waiter) = Exchange::new().join(NodeId::Worker(1));
         join(
             &mut Script(events.into_iter()),
             &mut waiter,
-            Wanted::any(Role::Worker),
+            JoinRequest::any(Role::Worker),
             "",
             TOKEN,
             LIMIT,
-            &Leave::default(),
+            &LeaveSignal::default(),
         )
     }
 
@@ -245,11 +245,11 @@ mod tests {
     #[test]
     fn whoever_is_told_to_leave_does_not_wait_for_the_run_to_begin() {
         let (_, mut waiter) = Exchange::new().join(NodeId::Worker(1));
-        let leave = Leave::default();
+        let leave = LeaveSignal::default();
         leave.ask();
         let long = Duration::from_secs(1000);
         let mut script = Script(vec![welcome()].into_iter());
-        let joined = join(&mut script, &mut waiter, Wanted::any(Role::Worker), "", TOKEN, long, &leave);
+        let joined = join(&mut script, &mut waiter, JoinRequest::any(Role::Worker), "", TOKEN, long, &leave);
         assert_eq!(joined.err(), Some(NodeError::LeftEarly));
     }
 

@@ -1,15 +1,15 @@
-//! A coordinator that leads: the machine, and what it may say.
+//! A coordinator that leads: the machine, and the frames that it may send.
 //!
-//! What it has decided it has kept before it tells anybody: frames wait until the memory that explains them is. Only answers to beats do
-//! not, for they say nothing but that it leads. One whose lease has ended is dropped with all that it knows, and whoever leads next goes on
-//! from what was kept.
+//! It saves what it has decided before it tells anybody: frames wait until the memory that explains them is saved.
+//! Only answers to beats do not wait: they say nothing but that it leads. A coordinator whose leader lease has ended
+//! is dropped with all that it knows, and the next leader goes on from the saved memory.
 
 use crate::NodeError;
-use crate::checkpoints::Keeper;
+use crate::checkpoints::CheckpointPublisher;
 use crate::coordinator::CoordinatorSettings;
-use crate::office::Office;
 use crate::probe::Probes;
 use crate::record::{Recorder, Subject};
+use crate::registry::RegistryClient;
 use coordinator::{Coordinator, CoordinatorInput};
 use net::{Event, Transport};
 use std::collections::VecDeque;
@@ -18,28 +18,28 @@ use types::{NodeId, Source, Span, Time};
 use wire::Outbox;
 use wire::{Control, Frame, Message};
 
-/// One that leads.
-pub(crate) struct Leading {
+/// The coordinator while it leads.
+pub(crate) struct LeadingCoordinator {
     term: u64,
     /// It must not act as one that leads from then on.
     pub until: Instant,
     machine: Coordinator,
     recorder: Option<Recorder>,
-    /// The memory that was last given to the registry, its number, and the last number that is kept.
+    /// The memory that was last given to the registry, its number, and the last number that is saved.
     memory: Vec<u8>,
     number: u64,
-    kept: u64,
-    /// What may be said when a memory is kept.
+    saved: u64,
+    /// Frames, each with the number of the memory that must be saved before it is sent.
     held: VecDeque<(u64, Frame)>,
     probes: Probes,
-    /// Keeps checkpoints, if any are made. One that was under way when the leader changed is given up, and the next is made.
-    keeper: Option<Keeper>,
+    /// Publishes checkpoints, if any are made. One that was under way when the leader changed is given up, and the next is made.
+    publisher: Option<CheckpointPublisher>,
     /// Until when somebody of the run that is remembered must call, where the run could also begin anew from a checkpoint.
     doubted: Option<Instant>,
     ending: Option<Instant>,
 }
 
-impl Leading {
+impl LeadingCoordinator {
     /// A machine for a run that has yet to begin.
     pub fn begin(settings: &CoordinatorSettings, recorder: Option<&mut Recorder>) -> Result<Coordinator, NodeError> {
         let CoordinatorSettings { size, membership, patience, ref job, ref resume, .. } = *settings;
@@ -59,7 +59,7 @@ impl Leading {
         Ok(machine)
     }
 
-    /// A machine that goes on from what was kept, unless that is of a run that ended before this process was there.
+    /// A machine that goes on from the saved memory, unless that is of a run that ended before this process was there.
     pub fn recall(
         settings: &CoordinatorSettings,
         now: Time,
@@ -86,16 +86,16 @@ impl Leading {
         settings: &CoordinatorSettings,
     ) -> Result<Self, NodeError> {
         let probes = Probes::within(settings.patience);
-        let (memory, held, keeper, ending) = (Vec::new(), VecDeque::new(), None, None);
+        let (memory, held, publisher, ending) = (Vec::new(), VecDeque::new(), None, None);
         let doubted = is_doubted.then(|| Instant::now() + Duration::from_nanos(machine.finding().0));
-        let (number, kept) = (0, 0);
+        let (number, saved) = (0, 0);
         let mut leading =
-            Self { term, until, machine, recorder, memory, number, kept, held, probes, keeper, doubted, ending };
+            Self { term, until, machine, recorder, memory, number, saved, held, probes, publisher, doubted, ending };
         leading.settle(settings)?;
         Ok(leading)
     }
 
-    /// Begins anew if nobody has called of the run that is remembered, and keeps checkpoints once it is known which run it is.
+    /// Begins anew if nobody has called of the run that is remembered, and publishes checkpoints once it is known which run it is.
     pub fn settle(&mut self, settings: &CoordinatorSettings) -> Result<(), NodeError> {
         if self.doubted.take_if(|until| Instant::now() >= *until).is_some() {
             tracing::warn!(
@@ -105,13 +105,16 @@ impl Leading {
             self.held.clear();
             self.machine = Self::begin(settings, None)?;
         }
-        if let Some(kept) = settings.checkpoints.as_ref().filter(|_| self.keeper.is_none() && self.doubted.is_none()) {
-            let keeper = Keeper::start(kept.clone(), settings.resume.as_ref(), !self.machine.has_begun());
+        if let Some(checkpoints) =
+            settings.checkpoints.as_ref().filter(|_| self.publisher.is_none() && self.doubted.is_none())
+        {
+            let publisher =
+                CheckpointPublisher::start(checkpoints.clone(), settings.resume.as_ref(), !self.machine.has_begun());
             let no_thread = |error: std::io::Error| NodeError::NoThread {
                 name: "checkpoints".to_owned(),
                 reason: error.to_string(),
             };
-            self.keeper = Some(keeper.map_err(no_thread)?);
+            self.publisher = Some(publisher.map_err(no_thread)?);
         }
         Ok(())
     }
@@ -158,8 +161,8 @@ impl Leading {
         }
         self.tell(CoordinatorInput::Tick(now), transport);
         let mut out = Outbox::new();
-        if let Some(keeper) = &mut self.keeper {
-            let told = keeper.turn(now, &mut self.machine, &mut out);
+        if let Some(publisher) = &mut self.publisher {
+            let told = publisher.turn(now, &mut self.machine, &mut out);
             self.recorder.iter().for_each(|recorder| told.iter().cloned().for_each(|input| recorder.input(input)));
         }
         self.hold(out, transport);
@@ -186,7 +189,7 @@ impl Leading {
         self.hold(out, transport);
     }
 
-    /// What was said waits for the next memory to be kept, but for beats.
+    /// Holds frames until the next memory is saved; beats are sent at once.
     fn hold(&mut self, mut out: Outbox, transport: &mut impl Transport) {
         for mut frame in out.drain() {
             self.recorder.iter().for_each(|recorder| recorder.output(&frame));
@@ -200,8 +203,8 @@ impl Leading {
         }
     }
 
-    /// Has the memory kept if it is another than before.
-    pub fn keep(&mut self, office: &mut Office) {
+    /// Saves the memory if it has changed.
+    pub fn save(&mut self, registry: &mut RegistryClient) {
         if !self.machine.take_touched() {
             debug_assert_eq!(self.machine.memory(), self.memory, "a memory that is another says so");
             return;
@@ -209,25 +212,25 @@ impl Leading {
         let memory = self.machine.memory();
         if memory != self.memory {
             self.number += 1;
-            office.keep(self.number, &memory);
+            registry.save(self.number, &memory);
             self.memory = memory;
         }
     }
 
-    /// The memory of this number is kept, and so are those before.
-    pub fn kept(&mut self, number: u64) {
-        self.kept = self.kept.max(number);
+    /// The memory of this number is saved, and so are those before it.
+    pub fn saved(&mut self, number: u64) {
+        self.saved = self.saved.max(number);
     }
 
-    /// Says what may be said.
-    pub fn say_what_is_kept(&mut self, transport: &mut impl Transport) {
-        let (number, kept) = (self.number, self.kept);
-        while self.held.front().is_some_and(|(after, _)| (*after).min(number) <= kept) {
+    /// Sends the frames whose memory is saved.
+    pub fn send_released(&mut self, transport: &mut impl Transport) {
+        let (number, saved) = (self.number, self.saved);
+        while self.held.front().is_some_and(|(after, _)| (*after).min(number) <= saved) {
             self.held.pop_front().into_iter().for_each(|(_, frame)| transport.send(frame));
         }
     }
 
-    /// Whether something has to be kept before it is said.
+    /// Whether frames wait for a memory to be saved.
     pub fn waits(&self) -> bool {
         !self.held.is_empty()
     }
@@ -246,7 +249,7 @@ impl Leading {
     /// How the run has ended, if it has and everybody had time to hear of it.
     pub fn ended(&mut self, settings: &CoordinatorSettings) -> Option<Result<(), NodeError>> {
         let lost = self.machine.lost();
-        if !(self.machine.is_finished() || lost.is_some()) || self.kept < self.number {
+        if !(self.machine.is_finished() || lost.is_some()) || self.saved < self.number {
             return None;
         }
         let ending = *self.ending.get_or_insert_with(Instant::now);
@@ -255,7 +258,7 @@ impl Leading {
         if ending.elapsed() < stay {
             return None;
         }
-        self.keeper.take().into_iter().for_each(|keeper| keeper.finish(&mut self.machine));
+        self.publisher.take().into_iter().for_each(|publisher| publisher.finish(&mut self.machine));
         Some(result.map_or(Ok(()), Err))
     }
 }

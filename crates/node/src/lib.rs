@@ -4,31 +4,30 @@
 //! program's threads: whoever waits also drives the network, so that an answer reaches the caller without passing
 //! through another thread, and a background thread keeps things moving while the program computes.
 
-mod calls;
 mod checkpoints;
 mod contact;
 mod coordinator;
 mod driver;
 mod join;
 mod leading;
-mod leave;
-mod office;
+mod leave_signal;
 mod probe;
 mod record;
 pub mod registry;
 mod server;
 mod stopwatch;
 mod wait;
+mod worker_handle;
 
-pub use calls::Calls;
 pub use checkpoints::{CheckpointSettings, describe_checkpoint, open_resume};
 pub use coordinator::{CoordinatorSettings, run_candidate, run_coordinator};
 pub use driver::{Driver, DriverSettings, RunFailure};
-pub use join::{Joined, Wanted, join};
-pub use leave::Leave;
+pub use join::{JoinRequest, JoinedRun, join};
+pub use leave_signal::LeaveSignal;
 pub use record::{RECORDING_BYTES, Recorder, Recording, RecordingError, Replayed, replay, replay_file, replay_from};
-pub use server::{ServerReport, ServerSettings, Watch, run_server};
-pub use wait::Wait;
+pub use server::{ReportCallback, ServerReport, ServerSettings, run_server};
+pub use wait::WaitPolicy;
+pub use worker_handle::WorkerHandle;
 
 use types::NodeId;
 

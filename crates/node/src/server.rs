@@ -1,12 +1,12 @@
 //! The thread that runs a server: it owns the machine and the sockets and runs each request to its end.
 
-use crate::checkpoints::{Finished, Scribe};
-use crate::contact::Contact;
+use crate::checkpoints::{CheckpointWriter, WriterEvent};
+use crate::contact::CoordinatorContact;
 use crate::driver::say_failed;
 use crate::record::{Recorder, Subject};
 use crate::stopwatch::STOPWATCH;
-use crate::wait::Turns;
-use crate::{Leave, NodeError, Wait, Wanted, join};
+use crate::wait::IdleTurns;
+use crate::{JoinRequest, LeaveSignal, NodeError, WaitPolicy, join};
 use net::{Event, Traffic, Transport, Waiter};
 use shard::{Server, ServerCounts, ServerInput};
 use std::sync::Arc;
@@ -41,21 +41,21 @@ pub struct ServerSettings {
     /// Whether several coordinators were named. Another is waited for as long as the run to begin.
     pub of_several: bool,
     /// How it waits.
-    pub wait: Wait,
+    pub wait: WaitPolicy,
     /// The updaters it knows.
     pub registry: Updaters,
     /// Where payloads are put.
     pub pool: Pool,
     /// What each shard remembers of key lists, in bytes.
     pub list_bytes: usize,
-    /// Is told now and then, and in the end, how it is doing.
-    pub watch: Option<Watch>,
+    /// Receives a report with every beat, and one at the end.
+    pub on_report: Option<ReportCallback>,
     /// Tells it to hand over what it holds, and to leave.
-    pub leave: Leave,
+    pub leave: LeaveSignal,
 }
 
-/// Is told how a server is doing, by the server's own thread: it should be quick.
-pub type Watch = Arc<dyn Fn(&ServerReport) + Send + Sync>;
+/// Receives a server's reports. The server's own thread calls it: it should be quick.
+pub type ReportCallback = Arc<dyn Fn(&ServerReport) + Send + Sync>;
 
 impl ServerSettings {
     /// A server in one process with the built-in updaters, in any place, that gives everybody half a minute.
@@ -69,12 +69,12 @@ impl ServerSettings {
             join_limit: Duration::from_secs(30),
             patience: Duration::from_secs(30),
             of_several: false,
-            wait: Wait::BLOCKING,
+            wait: WaitPolicy::BLOCKING,
             registry: Updaters::builtin(),
             pool: Pool::new(),
             list_bytes: shard::LIST_BYTES,
-            watch: None,
-            leave: Leave::default(),
+            on_report: None,
+            leave: LeaveSignal::default(),
         }
     }
 }
@@ -110,9 +110,9 @@ pub fn run_server(
     settings: ServerSettings,
     mut recorder: Option<Recorder>,
 ) -> Result<ServerReport, NodeError> {
-    let wanted = Wanted { role: Role::Server, place: settings.place, job: &settings.job };
+    let request = JoinRequest { role: Role::Server, place: settings.place, job: &settings.job };
     let (address, leave) = (&settings.address, &settings.leave);
-    let joined = join(&mut transport, &mut waiter, wanted, address, settings.token, settings.join_limit, leave)?;
+    let joined = join(&mut transport, &mut waiter, request, address, settings.token, settings.join_limit, leave)?;
     let node = joined.node;
     tracing::info!(%node, "serving");
     let start = Instant::now();
@@ -129,21 +129,21 @@ pub fn run_server(
     let (mut ticked, mut worked) = (start, start);
     // The first is due at once: before it is answered, a server that has a lease answers nobody.
     let mut beat: Option<Instant> = None;
-    let mut contact = Contact::new(start, settings.patience, settings.of_several, settings.join_limit);
+    let mut contact = CoordinatorContact::new(start, settings.patience, settings.of_several, settings.join_limit);
     let beat_every = contact.beat_every();
     let mut read = start;
     let mut more = false;
-    let mut turns = Turns::default();
-    let mut scribe = Scribe::default();
+    let mut turns = IdleTurns::default();
+    let mut checkpoint_writer = CheckpointWriter::default();
     // When it last said that it was told to leave, and why it could not.
     let (mut retiring, mut stays): (Option<Instant>, Option<String>) = (None, None);
     loop {
         if more {
             waiter.wait(Some(Duration::ZERO));
         } else {
-            let looks = settings.wait.looks(read - worked);
+            let spins = settings.wait.spins(read - worked);
             let tick = if machine.hurries() { HURRIED_TICK } else { TICK };
-            turns.wait(looks, looks && transport.glance(), &mut waiter, tick);
+            turns.wait(spins, spins && transport.glance(), &mut waiter, tick);
         }
         let mut busy = false;
         // The time is read once a turn: a turn that finds nothing must cost next to nothing.
@@ -173,13 +173,13 @@ pub fn run_server(
                     }
                     Message::Control(Control::Adopt { members, .. }) => transport.know(members),
                     Message::Control(Control::Checkpoint { number, location, name, .. }) => {
-                        let again = scribe.asked(*number, location, name);
+                        let again = checkpoint_writer.asked(*number, location, name);
                         again.into_iter().for_each(|control| say(&mut transport, node, control));
                     }
                     Message::Control(Control::Restore { table, spec, clock, location, name })
                         if !machine.has_table(*table) =>
                     {
-                        scribe.wanted((*table, spec), *clock, (location, name), machine.slices_of(spec));
+                        checkpoint_writer.restore((*table, spec), *clock, (location, name), machine.slices_of(spec));
                     }
                     _ => {}
                 }
@@ -210,15 +210,15 @@ pub fn run_server(
             }
             machine.tick(now, &mut out);
         }
-        scribe.write(machine.take_images());
-        while let Some(finished) = scribe.next() {
-            match finished {
-                Finished::Say(Control::Beat) => {}
-                Finished::Say(control) => say(&mut transport, node, control),
+        checkpoint_writer.write(machine.take_images());
+        while let Some(event) = checkpoint_writer.next() {
+            match event {
+                WriterEvent::Say(Control::Beat) => {}
+                WriterEvent::Say(control) => say(&mut transport, node, control),
                 // By another plan it may have a part in more of it by now, and is asked again.
-                Finished::Restore(restored)
+                WriterEvent::Restore(restored)
                     if !machine.slices_of(&restored.spec).iter().all(|slice| restored.has(*slice)) => {}
-                Finished::Restore(restored) => {
+                WriterEvent::Restore(restored) => {
                     if let Some(recorder) = &recorder {
                         recorder.input(ServerInput::Restore(now, restored.clone()));
                     }
@@ -239,7 +239,7 @@ pub fn run_server(
             report.round_trip = contact.round_trip();
             report.timeouts.extend(contact.timeouts());
             say(&mut transport, node, Control::Report { report: Box::new(report) });
-            settings.watch.iter().for_each(|watch| watch(&self::report(node, &machine, &transport)));
+            settings.on_report.iter().for_each(|on_report| on_report(&self::report(node, &machine, &transport)));
         }
         if settings.leave.is_asked() && !machine.is_finished() && retiring.is_none_or(|said| read - said >= beat_every)
         {
@@ -255,10 +255,10 @@ pub fn run_server(
         }
         transport.flush();
         // What was copied is written, though the run is over.
-        if machine.is_finished() && scribe.is_idle() {
+        if machine.is_finished() && checkpoint_writer.is_idle() {
             say_goodbye(&mut transport, &mut waiter, node, beat_every);
             let report = report(node, &machine, &transport);
-            settings.watch.iter().for_each(|watch| watch(&report));
+            settings.on_report.iter().for_each(|on_report| on_report(&report));
             return Ok(report);
         }
         contact.mind(read, &mut transport)?;

@@ -2,8 +2,8 @@
 
 use coordinator::{Coordinator, Membership, Resume, RunSize};
 use net::{Exchange, LocalTransport, Transport, Waiter};
-use node::registry::{Candidate, InProcess, Registry};
-use node::{CoordinatorSettings, Joined, Leave, NodeError, Wanted, join, run_candidate};
+use node::registry::{Candidate, CoordinatorRegistry, InProcessLocation};
+use node::{CoordinatorSettings, JoinRequest, JoinedRun, LeaveSignal, NodeError, join, run_candidate};
 use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, Source, Span, Time};
@@ -15,7 +15,7 @@ const OPEN: Membership = Membership::Open { copies: 1, slices: 1 };
 const PATIENCE: Duration = Duration::from_millis(400);
 
 /// A registry that remembers a run which had begun, and the worker of it.
-fn remembering() -> (InProcess, Source) {
+fn remembering() -> (InProcessLocation, Source) {
     let mut machine = Coordinator::new(SIZE, OPEN, Span(PATIENCE.as_nanos() as u64));
     let mut out = Outbox::new();
     let mut says = |head: Head, control: Control| {
@@ -36,7 +36,7 @@ fn remembering() -> (InProcess, Source) {
         says(Head { source: *source, ..Head::plain(*node, NodeId::Coordinator) }, Control::Beat);
     }
     assert!(machine.has_begun());
-    let place = InProcess::new();
+    let place = InProcessLocation::new();
     let mut led = place.stand(Candidate::new("clicks", "a:1"));
     let now = Instant::now();
     led.campaign(now).expect("nobody else stands");
@@ -46,7 +46,7 @@ fn remembering() -> (InProcess, Source) {
 }
 
 /// A coordinator that resumes, at clock 5.
-fn resuming(place: &InProcess, exchange: &Exchange) -> (Leave, JoinHandle<Result<(), NodeError>>) {
+fn resuming(place: &InProcessLocation, exchange: &Exchange) -> (LeaveSignal, JoinHandle<Result<(), NodeError>>) {
     let (location, name, clock, slices) = (String::new(), "checkpoint-1".to_owned(), Clock(5), 1);
     let resume = Some(Resume { location, name, clock, slices, tables: Vec::new(), leases: Vec::new() });
     let usual = CoordinatorSettings::new(SIZE);
@@ -57,9 +57,9 @@ fn resuming(place: &InProcess, exchange: &Exchange) -> (Leave, JoinHandle<Result
     (leave, spawn(move || run_candidate(transport, waiter, settings, stands)))
 }
 
-fn joins(exchange: &Exchange, role: Role, token: u64, leave: &Leave) -> JoinHandle<Result<Joined, NodeError>> {
+fn joins(exchange: &Exchange, role: Role, token: u64, leave: &LeaveSignal) -> JoinHandle<Result<JoinedRun, NodeError>> {
     let (mut transport, mut waiter) = exchange.join(NodeId::Worker((1 << 29) - token as u32));
-    let (wanted, limit, leave) = (Wanted::any(role), Duration::from_secs(20), leave.clone());
+    let (wanted, limit, leave) = (JoinRequest::any(role), Duration::from_secs(20), leave.clone());
     spawn(move || join(&mut transport, &mut waiter, wanted, "", token, limit, &leave))
 }
 

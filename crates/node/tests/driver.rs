@@ -2,7 +2,9 @@
 
 use coordinator::RunSize;
 use net::Exchange;
-use node::{CoordinatorSettings, Driver, DriverSettings, ServerSettings, Wait, join, run_coordinator, run_server};
+use node::{
+    CoordinatorSettings, Driver, DriverSettings, ServerSettings, WaitPolicy, join, run_coordinator, run_server,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,16 +24,23 @@ fn with_driver(program: impl FnOnce(&Driver)) {
     let settings = ServerSettings::new(1);
     let server = std::thread::spawn(move || run_server(transport, waiter, settings, None));
     let (mut transport, mut waiter) = exchange.join(NodeId::Worker(99));
-    let joined =
-        join(&mut transport, &mut waiter, node::Wanted::any(Role::Worker), "", 2, LIMIT, &node::Leave::default())
-            .expect("joined");
+    let joined = join(
+        &mut transport,
+        &mut waiter,
+        node::JoinRequest::any(Role::Worker),
+        "",
+        2,
+        LIMIT,
+        &node::LeaveSignal::default(),
+    )
+    .expect("joined");
     let settings = DriverSettings {
-        wait: Wait::BLOCKING,
+        wait: WaitPolicy::BLOCKING,
         patience: LIMIT,
         of_several: false,
         unled: Duration::from_secs(60),
         embedded: false,
-        leave: node::Leave::default(),
+        leave: node::LeaveSignal::default(),
     };
     let driver: Arc<Driver> =
         Driver::start(joined, Box::new(transport), Box::new(waiter), settings, None).expect("nothing to record");

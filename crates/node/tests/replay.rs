@@ -4,7 +4,7 @@ use coordinator::RunSize;
 use net::{Exchange, LocalTransport, LocalWaiter, SameHost, SocketSettings, Transport, Waiter, listen};
 use node::{
     CoordinatorSettings, Driver, DriverSettings, NodeError, RECORDING_BYTES, Recorder, Recording, RecordingError,
-    Replayed, ServerSettings, Wait, join, replay, replay_file, run_coordinator, run_server,
+    Replayed, ServerSettings, WaitPolicy, join, replay, replay_file, run_coordinator, run_server,
 };
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -157,19 +157,19 @@ fn run<T, W>(
                 let joined = join(
                     &mut transport,
                     &mut waiter,
-                    node::Wanted::any(Role::Worker),
+                    node::JoinRequest::any(Role::Worker),
                     &address,
                     token,
                     LIMIT,
-                    &node::Leave::default(),
+                    &node::LeaveSignal::default(),
                 )?;
                 let settings = DriverSettings {
-                    wait: Wait::BLOCKING,
+                    wait: WaitPolicy::BLOCKING,
                     patience: LIMIT,
                     of_several: false,
                     unled: Duration::from_secs(60),
                     embedded: false,
-                    leave: node::Leave::default(),
+                    leave: node::LeaveSignal::default(),
                 };
                 work(&Driver::start(joined, Box::new(transport), Box::new(waiter), settings, recorded)?)
             })
@@ -355,16 +355,23 @@ fn a_node_whose_recording_is_there_already_says_so_and_ends_the_run() {
     let recorder = Recorder::in_folder(&folder.0).expect("a folder");
     let server = std::thread::spawn(|| run_server(transport, waiter, ServerSettings::new(1), Some(recorder)));
     let (mut transport, mut waiter) = exchange.join(NodeId::Worker(99));
-    let joined =
-        join(&mut transport, &mut waiter, node::Wanted::any(Role::Worker), "", 2, LIMIT, &node::Leave::default())
-            .expect("a place");
+    let joined = join(
+        &mut transport,
+        &mut waiter,
+        node::JoinRequest::any(Role::Worker),
+        "",
+        2,
+        LIMIT,
+        &node::LeaveSignal::default(),
+    )
+    .expect("a place");
     let settings = DriverSettings {
-        wait: Wait::BLOCKING,
+        wait: WaitPolicy::BLOCKING,
         patience: LIMIT,
         of_several: false,
         unled: Duration::from_secs(60),
         embedded: false,
-        leave: node::Leave::default(),
+        leave: node::LeaveSignal::default(),
     };
     let driver =
         Driver::start(joined, Box::new(transport), Box::new(waiter), settings, None).expect("nothing to record");

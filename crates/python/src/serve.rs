@@ -3,7 +3,7 @@
 use crate::error;
 use crate::session::{LOOK, check_process, seconds};
 use pyo3::prelude::*;
-use slackwater::{Connect, Leave, Membership, RunSize, SameHost, Serve};
+use slackwater::{Connect, LeaveSignal, Membership, RunSize, SameHost, Serve};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const GOODBYE: Duration = Duration::from_secs(5);
 #[pyclass(frozen, module = "slackwater")]
 pub struct Server {
     thread: Mutex<Option<Serving>>,
-    leave: Leave,
+    leave: LeaveSignal,
     process: u32,
 }
 

@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use anyhow::Context;
-use slackwater::{Connect, RunSize, SameHost, Serve, Session, Wait};
+use slackwater::{Connect, RunSize, SameHost, Serve, Session, WaitPolicy};
 
 /// The settings of the hidden server process.
 #[derive(clap::Args)]
@@ -36,7 +36,7 @@ pub struct Options {
 fn connect(meet: SocketAddr, spin: bool, same_host: SameHost) -> Connect {
     Connect {
         same_host,
-        wait: if spin { Wait::SPINNING } else { Wait::BLOCKING },
+        wait: if spin { WaitPolicy::SPINNING } else { WaitPolicy::BLOCKING },
         patience: Duration::from_secs(60),
         ..Connect::to(&meet.to_string())
     }

@@ -3,7 +3,7 @@
 use super::{Session, SessionState};
 use crate::addresses::{CoordinatorAddress, Endpoint};
 use crate::{Connect, Error, embedded};
-use node::{DriverSettings, Recorder, Wait, Wanted, join};
+use node::{DriverSettings, JoinRequest, Recorder, WaitPolicy, join};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,13 +32,13 @@ impl Session {
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     pub fn embedded(size: RunSize) -> Result<Vec<Self>, Error> {
-        Self::embedded_with(size, Updaters::builtin(), Wait::BLOCKING)
+        Self::embedded_with(size, Updaters::builtin(), WaitPolicy::BLOCKING)
     }
 
     /// As [`Session::embedded`], with updaters of the program's own and another way of waiting.
     ///
     /// ```
-    /// use slackwater::{Updaters, RunSize, Session, UpdateStep, TableSpec, Updater, UpdaterSpec, Wait};
+    /// use slackwater::{Updaters, RunSize, Session, UpdateStep, TableSpec, Updater, UpdaterSpec, WaitPolicy};
     ///
     /// struct Max;
     /// impl Updater<f32> for Max {
@@ -51,7 +51,7 @@ impl Session {
     /// let mut registry = Updaters::builtin();
     /// registry.register::<f32>("max", |_settings| Box::new(Max));
     /// let size = RunSize { servers: 1, workers: 1 };
-    /// let session = Session::embedded_with(size, registry, Wait::BLOCKING)?.remove(0);
+    /// let session = Session::embedded_with(size, registry, WaitPolicy::BLOCKING)?.remove(0);
     /// let max = UpdaterSpec::Custom { name: "max".into(), settings: vec![] };
     /// let table = session.table::<f32>(TableSpec::dense("highest", 1, 1).updater(max))?;
     /// let rows = table.push_pull(&table.keys(&[0]), vec![3.0])?.wait()?;
@@ -59,7 +59,7 @@ impl Session {
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn embedded_with(size: RunSize, registry: Updaters, wait: Wait) -> Result<Vec<Self>, Error> {
+    pub fn embedded_with(size: RunSize, registry: Updaters, wait: WaitPolicy) -> Result<Vec<Self>, Error> {
         embedded::start(check_size(size)?, registry, wait, None)
     }
 
@@ -69,11 +69,11 @@ impl Session {
     /// holds such recordings already ([`Error::Run`]).
     ///
     /// ```
-    /// use slackwater::{Updaters, RunSize, Session, TableSpec, Wait};
+    /// use slackwater::{Updaters, RunSize, Session, TableSpec, WaitPolicy};
     ///
     /// let folder = std::env::temp_dir().join(format!("slackwater-recorded-{}", std::process::id()));
     /// let size = RunSize { servers: 1, workers: 1 };
-    /// let session = Session::embedded_recorded(size, Updaters::builtin(), Wait::BLOCKING, &folder)?.remove(0);
+    /// let session = Session::embedded_recorded(size, Updaters::builtin(), WaitPolicy::BLOCKING, &folder)?.remove(0);
     /// let table = session.table::<f32>(TableSpec::dense("t", 2, 1))?;
     /// table.push_range(0..2, vec![1.0, 2.0])?.wait()?;
     /// session.close()?;
@@ -83,7 +83,12 @@ impl Session {
     /// # std::fs::remove_dir_all(folder).expect("it is there");
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn embedded_recorded(size: RunSize, registry: Updaters, wait: Wait, folder: &Path) -> Result<Vec<Self>, Error> {
+    pub fn embedded_recorded(
+        size: RunSize,
+        registry: Updaters,
+        wait: WaitPolicy,
+        folder: &Path,
+    ) -> Result<Vec<Self>, Error> {
         embedded::start(check_size(size)?, registry, wait, Some(folder))
     }
 
@@ -113,7 +118,7 @@ impl Session {
         let coordinator = CoordinatorAddress::resolve(connect)?;
         let Endpoint { mut transport, mut waiter, address } = coordinator.listen_as_node(connect, 0, false, &pool)?;
         let (wanted, limit) =
-            (Wanted { role: Role::Worker, place: connect.place, job: &connect.job }, connect.join_limit);
+            (JoinRequest { role: Role::Worker, place: connect.place, job: &connect.job }, connect.join_limit);
         let joined = join(&mut transport, &mut waiter, wanted, &address, token(), limit, &connect.leave)?;
         let (of_several, unled) = (coordinator.is_of_several(), connect.join_limit);
         let (wait, patience, leave) = (connect.wait, connect.patience, connect.leave.clone());
@@ -122,7 +127,7 @@ impl Session {
     }
 
     pub(crate) fn begin(
-        joined: node::Joined,
+        joined: node::JoinedRun,
         transport: Box<dyn net::Transport>,
         waiter: Box<dyn net::Waiter>,
         settings: DriverSettings,

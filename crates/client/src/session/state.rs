@@ -2,7 +2,7 @@
 
 use crate::{Error, TimeBreakdown};
 use net::lock;
-use node::{Calls, Driver, DriverSettings, NodeError, Recorder};
+use node::{Driver, DriverSettings, NodeError, Recorder, WorkerHandle};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -44,7 +44,7 @@ pub(super) struct TableLogs {
 impl SessionState {
     /// A worker that has joined, and the thread that keeps its things moving.
     pub fn start(
-        joined: node::Joined,
+        joined: node::JoinedRun,
         transport: Box<dyn net::Transport>,
         waiter: Box<dyn net::Waiter>,
         settings: DriverSettings,
@@ -127,7 +127,7 @@ impl SessionState {
     }
 
     /// Runs a push or a pull; blocks first while too much is under way.
-    pub fn call_with_room<R>(&self, call: impl FnOnce(&mut Calls<'_>) -> R) -> Result<R, Error> {
+    pub fn call_with_room<R>(&self, call: impl FnOnce(&mut WorkerHandle<'_>) -> R) -> Result<R, Error> {
         let has_room = |worker: &worker::Worker| {
             worker.unacknowledged_bytes() < UNACKNOWLEDGED && worker.may_read() && worker.may_send()
         };
@@ -138,7 +138,7 @@ impl SessionState {
     pub fn call_when<R>(
         &self,
         ready: impl Fn(&worker::Worker) -> bool,
-        call: impl FnOnce(&mut Calls<'_>) -> R,
+        call: impl FnOnce(&mut WorkerHandle<'_>) -> R,
     ) -> Result<R, Error> {
         let mut call = Some(call);
         let now = self.driver.call(|worker| ready(worker).then(|| call.take().map(|call| call(worker))).flatten());

@@ -3,7 +3,7 @@
 use crate::{alone, done};
 use slackwater::{
     Combine, Consistency, Keys, Number, Reduce, RunSize, Session, TableSpec, Tickets, UpdateStep, Updater, UpdaterSpec,
-    Updaters, Wait,
+    Updaters, WaitPolicy,
 };
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -102,7 +102,7 @@ fn kept_memory_comes_back_from_a_run_that_is_lost_in_the_middle_of_the_push() {
     let gated = gate.clone();
     registry.register::<f32>("gated", move |_| Box::new(Gated(gated.clone())));
     let size = RunSize { servers: 1, workers: 2 };
-    let mut sessions = Session::embedded_with(size, registry, Wait::BLOCKING).expect("a run");
+    let mut sessions = Session::embedded_with(size, registry, WaitPolicy::BLOCKING).expect("a run");
     let (other, session) = (sessions.remove(1), sessions.remove(0));
     let updater = UpdaterSpec::Custom { name: "gated".into(), settings: vec![] };
     let table = session.table::<f32>(TableSpec::dense("t", ROWS[1], 1).updater(updater)).expect("made");

@@ -106,7 +106,7 @@ fn an_updater_of_the_programs_own_runs_on_the_servers() {
     let mut registry = Updaters::builtin();
     registry.register::<f64>("highest", |_| Box::new(Highest));
     let size = RunSize { servers: 2, workers: 1 };
-    let session = Session::embedded_with(size, registry, slackwater::Wait::BLOCKING).expect("a run").remove(0);
+    let session = Session::embedded_with(size, registry, slackwater::WaitPolicy::BLOCKING).expect("a run").remove(0);
     let highest = UpdaterSpec::Custom { name: "highest".into(), settings: vec![] };
     let spec = TableSpec::sparse("highest", 1).number(NumberType::F64).updater(highest);
     let table = session.table::<f64>(spec).expect("made");

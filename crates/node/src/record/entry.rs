@@ -1,4 +1,4 @@
-//! What a recording is made of, and how much room that takes.
+//! The entries of a recording, and how much memory they take.
 
 use coordinator::{CoordinatorInput, Membership, RunSize};
 use shard::ServerInput;
@@ -19,40 +19,40 @@ pub(crate) enum Subject {
     Worker { id: WorkerId, source: Source, plan: Plan, clock: Clock, barriers: u64, settings: WorkerSettings },
 }
 
-/// One thing a machine was told.
+/// One input of a machine.
 #[derive(Clone, Debug)]
-pub(crate) enum Input {
+pub(crate) enum MachineInput {
     Server(ServerInput),
     Coordinator(CoordinatorInput),
     Worker(WorkerInput),
 }
 
-/// One step of a recording.
-pub(crate) enum Entry {
+/// One entry of a recording.
+pub(crate) enum RecordEntry {
     Begin(Subject),
-    Input(Input),
+    Input(MachineInput),
     Output(Vec<u8>),
 }
 
-impl From<ServerInput> for Input {
+impl From<ServerInput> for MachineInput {
     fn from(input: ServerInput) -> Self {
         Self::Server(input)
     }
 }
 
-impl From<CoordinatorInput> for Input {
+impl From<CoordinatorInput> for MachineInput {
     fn from(input: CoordinatorInput) -> Self {
         Self::Coordinator(input)
     }
 }
 
-impl From<WorkerInput> for Input {
+impl From<WorkerInput> for MachineInput {
     fn from(input: WorkerInput) -> Self {
         Self::Worker(input)
     }
 }
 
-impl Entry {
+impl RecordEntry {
     /// About the memory that it keeps from being used again.
     pub fn cost(&self) -> usize {
         let bytes = match self {
@@ -64,7 +64,7 @@ impl Entry {
     }
 }
 
-impl Input {
+impl MachineInput {
     fn bytes(&self) -> usize {
         let of_frame = |frame: &Frame| frame.message.payloads().iter().map(|payload| payload.len()).sum();
         match self {

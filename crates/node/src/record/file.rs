@@ -17,7 +17,7 @@
 //! Integers are little-endian. A file without an end is of a node that was killed or whose recording was full: what is whole of
 //! it is its beginning. One whose checks do not match is refused.
 
-use super::{Entry, Input, Recording, Subject};
+use super::{MachineInput, RecordEntry, Recording, Subject};
 use crate::NodeError;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -150,15 +150,15 @@ fn write(recording: &Recording, mut to: impl Write) -> std::io::Result<()> {
         };
         body.clear();
         match &entry {
-            Entry::Begin(subject) => {
+            RecordEntry::Begin(subject) => {
                 subject.put(&mut body);
                 writer.put(BEGIN, &body)?;
             }
-            Entry::Input(input) => {
+            RecordEntry::Input(input) => {
                 input.put(&mut lists, &mut body);
                 writer.put(INPUT, &body)?;
             }
-            Entry::Output(bytes) => writer.put(OUTPUT, bytes)?,
+            RecordEntry::Output(bytes) => writer.put(OUTPUT, bytes)?,
         }
         recording.shared.held.fetch_sub(entry.cost(), Ordering::Relaxed);
     }
@@ -200,7 +200,7 @@ impl<R: Read> Entries<R> {
     }
 
     /// The next entry; none at the end, or where the file ends in the middle of one.
-    pub fn next(&mut self) -> Result<Option<Entry>, RecordingError> {
+    pub fn next(&mut self) -> Result<Option<RecordEntry>, RecordingError> {
         let mut front = [0; 9];
         match fill(&mut self.from, &mut front)? {
             9 => {}
@@ -235,18 +235,18 @@ impl<R: Read> Entries<R> {
         Ok(entry)
     }
 
-    fn parse(&mut self, kind: u8) -> Result<Option<Entry>, RecordingError> {
+    fn parse(&mut self, kind: u8) -> Result<Option<RecordEntry>, RecordingError> {
         let body = std::mem::take(&mut self.body);
         let mut input = Reader(&body);
         let entry = match (kind, &self.subject) {
             (BEGIN, None) => Subject::get(&mut input).map(|subject| {
                 self.subject = Some(subject.clone());
-                Some(Entry::Begin(subject))
+                Some(RecordEntry::Begin(subject))
             }),
             (INPUT, Some(subject)) => {
-                Input::get(subject, &mut input, &mut self.lists).map(|input| Some(Entry::Input(input)))
+                MachineInput::get(subject, &mut input, &mut self.lists).map(|input| Some(RecordEntry::Input(input)))
             }
-            (OUTPUT, Some(_)) => return Ok(Some(Entry::Output(body))),
+            (OUTPUT, Some(_)) => return Ok(Some(RecordEntry::Output(body))),
             (END, Some(_)) => Ok(None),
             _ => Err(WireError::Malformed("an entry of an unknown kind, or out of place")),
         };

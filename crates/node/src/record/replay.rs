@@ -1,7 +1,7 @@
 //! Feeding a recording back: a fresh machine is told the same, and every byte that it says is compared.
 
 use super::file::Entries;
-use super::{Entry, Input, Recording, RecordingError, Subject, bytes_of};
+use super::{MachineInput, RecordEntry, Recording, RecordingError, Subject, bytes_of};
 use coordinator::Coordinator;
 use shard::Server;
 use std::collections::{BTreeMap, VecDeque};
@@ -60,15 +60,15 @@ impl Machine {
         }
     }
 
-    fn feed(&mut self, input: Input, out: &mut Outbox) {
+    fn feed(&mut self, input: MachineInput, out: &mut Outbox) {
         match (self, input) {
-            (Self::Server(server), Input::Server(input)) => {
+            (Self::Server(server), MachineInput::Server(input)) => {
                 input.apply(server, out);
                 // Nobody writes them.
                 server.take_images();
             }
-            (Self::Coordinator(coordinator), Input::Coordinator(input)) => input.apply(coordinator, out),
-            (Self::Worker(worker, begun), Input::Worker(input)) => feed_worker(worker, begun, input, out),
+            (Self::Coordinator(coordinator), MachineInput::Coordinator(input)) => input.apply(coordinator, out),
+            (Self::Worker(worker, begun), MachineInput::Worker(input)) => feed_worker(worker, begun, input, out),
             _ => unreachable!("a recording holds inputs of the machine that it begins with"),
         }
     }
@@ -122,16 +122,16 @@ impl<'a> Replay<'a> {
         Self { registry, machine: None, said: VecDeque::new(), out: Outbox::new(), replayed }
     }
 
-    fn take(&mut self, entry: Entry) {
+    fn take(&mut self, entry: RecordEntry) {
         match entry {
-            Entry::Begin(subject) => self.machine = Some(Machine::new(subject, self.registry)),
-            Entry::Output(bytes) => {
+            RecordEntry::Begin(subject) => self.machine = Some(Machine::new(subject, self.registry)),
+            RecordEntry::Output(bytes) => {
                 if self.said.pop_front() != Some(bytes) {
                     self.replayed.first_difference.get_or_insert(self.replayed.frames);
                 }
                 self.replayed.frames += 1;
             }
-            Entry::Input(input) => {
+            RecordEntry::Input(input) => {
                 let Some(machine) = &mut self.machine else { return };
                 self.replayed.inputs += 1;
                 machine.feed(input, &mut self.out);

@@ -1,7 +1,7 @@
 //! A registry that the threads of one process share: the embedded default. It ends with the process.
 
-use super::stored::{self, Kind};
-use super::{Candidate, Registry, RegistryError, Standing, check_length, lead_until};
+use super::stored::{self, StoredKind};
+use super::{CampaignOutcome, Candidate, CoordinatorRegistry, RegistryError, check_length, lead_until};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -11,15 +11,15 @@ const PLACE: &str = "this process's registry";
 /// A place that the candidates of one process share. It keeps one job; time is what candidates say it is.
 ///
 /// ```
-/// use node::registry::{Candidate, InProcess, Registry};
+/// use node::registry::{Candidate, InProcessLocation, CoordinatorRegistry};
 ///
-/// let place = InProcess::new();
+/// let place = InProcessLocation::new();
 /// let mut alone = place.stand(Candidate::new("clicks-17", ""));
 /// assert_eq!(alone.load()?, None);
 /// # Ok::<(), node::registry::RegistryError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct InProcess(Arc<Mutex<State>>);
+pub struct InProcessLocation(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -39,16 +39,16 @@ struct Leader {
     ends: Instant,
 }
 
-/// One candidate of an [`InProcess`].
+/// One candidate of an [`InProcessLocation`].
 #[derive(Debug)]
 pub struct InProcessRegistry {
-    place: InProcess,
+    place: InProcessLocation,
     candidate: Candidate,
     /// The term it leads in, and until when it may.
     leading: Option<(u64, Instant)>,
 }
 
-impl InProcess {
+impl InProcessLocation {
     /// With no leader and no memory.
     #[must_use]
     pub fn new() -> Self {
@@ -101,8 +101,8 @@ impl InProcessRegistry {
     }
 }
 
-impl Registry for InProcessRegistry {
-    fn campaign(&mut self, now: Instant) -> Result<Standing, RegistryError> {
+impl CoordinatorRegistry for InProcessRegistry {
+    fn campaign(&mut self, now: Instant) -> Result<CampaignOutcome, RegistryError> {
         let place = self.place.clone();
         let mut state = place.state();
         let Candidate { job, address, lease } = &self.candidate;
@@ -114,18 +114,18 @@ impl Registry for InProcessRegistry {
             (Some(leader), _) => {
                 let leader = stored::open_leader(&leader.address, job, PLACE)?;
                 self.leading = None;
-                return Ok(Standing::Following { leader });
+                return Ok(CampaignOutcome::Following { leader });
             }
             (None, _) => {
                 state.term += 1;
-                let (term, address) = (state.term, stored::seal(Kind::Leader, job, address.as_bytes()));
+                let (term, address) = (state.term, stored::seal(StoredKind::Leader, job, address.as_bytes()));
                 state.leader = Some(Leader { term, address, ends: now + *lease });
                 term
             }
         };
         let until = lead_until(now, *lease);
         self.leading = Some((term, until));
-        Ok(Standing::Leading { term, until })
+        Ok(CampaignOutcome::Leading { term, until })
     }
 
     fn keep(&mut self, now: Instant) -> Result<Instant, RegistryError> {
@@ -148,7 +148,7 @@ impl Registry for InProcessRegistry {
 
     fn save(&mut self, now: Instant, memory: &[u8]) -> Result<(), RegistryError> {
         check_length(memory)?;
-        let memory = stored::seal(Kind::Memory, &self.candidate.job, memory);
+        let memory = stored::seal(StoredKind::Memory, &self.candidate.job, memory);
         self.replace(now, Some(memory))
     }
 
@@ -177,15 +177,15 @@ mod tests {
 
     #[test]
     fn a_leader_that_stopped_leads_on_if_nobody_took_its_place() {
-        let place = InProcess::new();
+        let place = InProcessLocation::new();
         let mut alone = place.stand(Candidate::new("clicks", "a:1"));
         let now = Instant::now();
-        let Ok(Standing::Leading { term, until }) = alone.campaign(now) else { panic!("it is alone") };
+        let Ok(CampaignOutcome::Leading { term, until }) = alone.campaign(now) else { panic!("it is alone") };
         alone.save(until - Duration::from_nanos(1), b"plan 1").expect("it leads to the last");
         assert_eq!(alone.save(until, b"plan 2"), Err(RegistryError::NotLeading { leader: Some("a:1".to_owned()) }));
         assert!(alone.keep(until).is_err());
         let again = alone.campaign(until).expect("a campaign");
-        assert_eq!(again, Standing::Leading { term, until: until + (until - now) });
+        assert_eq!(again, CampaignOutcome::Leading { term, until: until + (until - now) });
         alone.save(until, b"plan 2").expect("it leads");
     }
 }

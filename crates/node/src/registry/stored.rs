@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | 8 | `slackmem` |
 //! | 2 | the format's number, little-endian |
-//! | 1 | the kind: see [`Kind`] |
+//! | 1 | the kind: see [`StoredKind`] |
 //! | 4 | the length of the job's name, little-endian |
 //! | … | the job's name, UTF-8 |
 //! | … | the body |
@@ -17,19 +17,19 @@ const FORMAT: u16 = 1;
 /// What a body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub(crate) enum StoredKind {
     /// The address at which the leader is met.
     Leader = 1,
     /// A memory.
     Memory = 2,
-    /// Where the pieces of a memory are that is too large to lie in one place.
-    Pieces = 3,
+    /// Where the chunks of a memory are that is too large for one value.
+    Chunks = 3,
 }
 
-const KINDS: [Kind; 3] = [Kind::Leader, Kind::Memory, Kind::Pieces];
+const KINDS: [StoredKind; 3] = [StoredKind::Leader, StoredKind::Memory, StoredKind::Chunks];
 
 /// `body` with its label.
-pub fn seal(kind: Kind, job: &str, body: &[u8]) -> Vec<u8> {
+pub(crate) fn seal(kind: StoredKind, job: &str, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(MAGIC.len() + 7 + job.len() + body.len());
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&FORMAT.to_le_bytes());
@@ -41,7 +41,7 @@ pub fn seal(kind: Kind, job: &str, body: &[u8]) -> Vec<u8> {
 }
 
 /// The kind and the body, if the label is that of `job`. `place` is for messages.
-pub fn open<'a>(bytes: &'a [u8], job: &str, place: &str) -> Result<(Kind, &'a [u8]), RegistryError> {
+pub(crate) fn open<'a>(bytes: &'a [u8], job: &str, place: &str) -> Result<(StoredKind, &'a [u8]), RegistryError> {
     let damaged = |reason: &str| RegistryError::Damaged { place: place.to_owned(), reason: reason.to_owned() };
     let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| damaged("it does not begin as that does"))?;
     let (format, rest) = rest.split_first_chunk().ok_or_else(|| damaged("it is cut short"))?;
@@ -62,11 +62,11 @@ pub fn open<'a>(bytes: &'a [u8], job: &str, place: &str) -> Result<(Kind, &'a [u
     Ok((kind, body))
 }
 
-/// The address in a [`Kind::Leader`].
-pub fn open_leader(bytes: &[u8], job: &str, place: &str) -> Result<String, RegistryError> {
+/// The address in a [`StoredKind::Leader`].
+pub(crate) fn open_leader(bytes: &[u8], job: &str, place: &str) -> Result<String, RegistryError> {
     let damaged = || RegistryError::Damaged { place: place.to_owned(), reason: "it names no leader".to_owned() };
     match open(bytes, job, place)? {
-        (Kind::Leader, address) => String::from_utf8(address.to_vec()).map_err(|_| damaged()),
+        (StoredKind::Leader, address) => String::from_utf8(address.to_vec()).map_err(|_| damaged()),
         _ => Err(damaged()),
     }
 }
@@ -78,8 +78,8 @@ mod tests {
 
     #[test]
     fn what_was_sealed_is_opened_by_the_same_job_alone() {
-        let bytes = seal(Kind::Memory, "clicks", b"plan");
-        assert_eq!(open(&bytes, "clicks", "here"), Ok((Kind::Memory, &b"plan"[..])));
+        let bytes = seal(StoredKind::Memory, "clicks", b"plan");
+        assert_eq!(open(&bytes, "clicks", "here"), Ok((StoredKind::Memory, &b"plan"[..])));
         let error = open(&bytes, "ratings", "etcd path /jobs").expect_err("another's").to_string();
         assert!(error.starts_with("etcd path /jobs belongs to job `clicks`, not to `ratings`"), "{error}");
         assert!(matches!(open_leader(&bytes, "clicks", "here"), Err(RegistryError::Damaged { .. })));
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn another_format_is_named_before_anything_else_is_believed() {
-        let mut bytes = seal(Kind::Memory, "clicks", b"plan");
+        let mut bytes = seal(StoredKind::Memory, "clicks", b"plan");
         bytes[8] = 9;
         let error = open(&bytes, "ratings", "here").expect_err("another format");
         assert_eq!(error, RegistryError::OtherVersion { place: "here".into(), found: 9, expected: FORMAT });
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_label_that_is_cut_short_is_damage() {
-        let bytes = seal(Kind::Memory, "clicks", b"");
+        let bytes = seal(StoredKind::Memory, "clicks", b"");
         for length in 0..bytes.len() {
             let error = open(&bytes[..length], "clicks", "here").expect_err("cut short");
             assert!(matches!(error, RegistryError::Damaged { .. }), "{length}: {error}");

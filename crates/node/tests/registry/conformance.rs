@@ -1,7 +1,9 @@
 //! What every registry promises, as one suite: each rule is a function over a [`Fixture`], and each registry runs all.
 
 use crate::etcd::Etcd;
-use node::registry::{Candidate, EtcdLocation, InProcess, MEMORY_BYTES, Registry, RegistryError, Standing};
+use node::registry::{
+    CampaignOutcome, Candidate, CoordinatorRegistry, EtcdLocation, InProcessLocation, MEMORY_BYTES, RegistryError,
+};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -14,31 +16,31 @@ const SHORT: Duration = Duration::from_secs(3);
 trait Fixture: Sized {
     /// A place of its own, or none where it cannot be had.
     fn new() -> Option<Self>;
-    fn stand(&self, candidate: Candidate) -> Box<dyn Registry>;
+    fn stand(&self, candidate: Candidate) -> Box<dyn CoordinatorRegistry>;
     fn now(&self) -> Instant;
     /// Lets time go by.
     fn pass(&self, time: Duration);
 
-    fn candidate(&self, address: &str, lease: Duration) -> Box<dyn Registry> {
+    fn candidate(&self, address: &str, lease: Duration) -> Box<dyn CoordinatorRegistry> {
         self.stand(Candidate { lease, ..Candidate::new("clicks", address) })
     }
 
-    fn lead(&self, registry: &mut dyn Registry) -> (u64, Instant) {
+    fn lead(&self, registry: &mut dyn CoordinatorRegistry) -> (u64, Instant) {
         match registry.campaign(self.now()).expect("a campaign") {
-            Standing::Leading { term, until } => (term, until),
-            Standing::Following { leader } => panic!("it follows {leader}"),
+            CampaignOutcome::Leading { term, until } => (term, until),
+            CampaignOutcome::Following { leader } => panic!("it follows {leader}"),
         }
     }
 }
 
 /// Between threads, with a clock that the test moves.
-struct Threads(InProcess, Cell<Instant>);
+struct Threads(InProcessLocation, Cell<Instant>);
 
 impl Fixture for Threads {
     fn new() -> Option<Self> {
-        Some(Self(InProcess::new(), Cell::new(Instant::now())))
+        Some(Self(InProcessLocation::new(), Cell::new(Instant::now())))
     }
-    fn stand(&self, candidate: Candidate) -> Box<dyn Registry> {
+    fn stand(&self, candidate: Candidate) -> Box<dyn CoordinatorRegistry> {
         Box::new(self.0.stand(candidate))
     }
     fn now(&self) -> Instant {
@@ -58,7 +60,7 @@ impl Fixture for RealEtcd {
         let location = format!("etcd://{}/tests/clicks", etcd.endpoint()).parse().expect("a location");
         Some(Self(location, etcd))
     }
-    fn stand(&self, candidate: Candidate) -> Box<dyn Registry> {
+    fn stand(&self, candidate: Candidate) -> Box<dyn CoordinatorRegistry> {
         Box::new(self.0.stand(candidate))
     }
     fn now(&self) -> Instant {
@@ -69,8 +71,8 @@ impl Fixture for RealEtcd {
     }
 }
 
-fn following(leader: &str) -> Standing {
-    Standing::Following { leader: leader.to_owned() }
+fn following(leader: &str) -> CampaignOutcome {
+    CampaignOutcome::Following { leader: leader.to_owned() }
 }
 
 fn not_leading(leader: Option<&str>) -> RegistryError {
@@ -96,7 +98,7 @@ fn of_many_that_campaign_at_once_one_leads<F: Fixture>(fixture: &F) {
     let threads = candidates.into_iter().map(|mut candidate| std::thread::spawn(move || candidate.campaign(now)));
     let standings = threads.collect::<Vec<_>>().into_iter().map(|thread| thread.join().expect("no panic"));
     let standings: Vec<_> = standings.map(|standing| standing.expect("a campaign")).collect();
-    let leads = |standing: &&Standing| matches!(standing, Standing::Leading { .. });
+    let leads = |standing: &&CampaignOutcome| matches!(standing, CampaignOutcome::Leading { .. });
     assert_eq!(standings.iter().filter(leads).count(), 1, "{standings:?}");
     let leader = fixture.candidate("", LONG).leader(fixture.now()).expect("an answer").expect("a leader");
     let others = standings.iter().filter(|standing| !leads(standing));
@@ -156,7 +158,7 @@ fn another_leads_when_the_leader_stops_keeping<F: Fixture>(fixture: &F) {
     let begin = Instant::now();
     let second = loop {
         match b.campaign(fixture.now()).expect("a campaign") {
-            Standing::Leading { term, .. } => break term,
+            CampaignOutcome::Leading { term, .. } => break term,
             standing => assert_eq!(standing, following("a:1")),
         }
         assert!(begin.elapsed() < crate::LIMIT, "nobody else is let in");

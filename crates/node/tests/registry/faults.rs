@@ -5,7 +5,7 @@ use crate::proxy::Proxy;
 use crate::{LIMIT, insist, lead, lead_at_last, stand};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use node::registry::{Registry, RegistryError, Standing};
+use node::registry::{CampaignOutcome, CoordinatorRegistry, RegistryError};
 use std::time::{Duration, Instant};
 
 /// Of candidates that should not lose it.
@@ -27,8 +27,8 @@ fn delete(etcd: &Etcd, key: &str) {
     assert!(said.contains(r#""deleted":"1""#), "{said}");
 }
 
-/// The keys of the pieces that etcd holds.
-fn pieces(etcd: &Etcd) -> Vec<String> {
+/// The keys of the chunks that etcd holds.
+fn chunks(etcd: &Etcd) -> Vec<String> {
     let (from, to) = (BASE64.encode(format!("{MEMORY}/")), BASE64.encode(format!("{MEMORY}0")));
     let request = format!(r#"{{"key":"{from}","range_end":"{to}","keys_only":true}}"#);
     let said = etcd.post("/v3/kv/range", &request);
@@ -51,7 +51,7 @@ fn a_leader_leads_on_after_etcd_stood_still_for_less_than_its_lease() {
     assert_eq!(lead(&mut a).0, term);
     insist(|| a.save(Instant::now(), b"plan 3")).expect("it leads as before");
     assert_eq!(b.load(), Ok(Some(b"plan 3".to_vec())));
-    assert_eq!(b.campaign(Instant::now()), Ok(Standing::Following { leader: "a:1".to_owned() }));
+    assert_eq!(b.campaign(Instant::now()), Ok(CampaignOutcome::Following { leader: "a:1".to_owned() }));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_leader_stops_by_itself_while_etcd_stands_still_and_one_leads_afterwards() {
     let (second, _) = lead_at_last(&mut b);
     assert!(second > first);
     assert_eq!(b.load(), Ok(Some(b"plan 1".to_vec())));
-    assert_eq!(a.campaign(Instant::now()), Ok(Standing::Following { leader: "b:1".to_owned() }));
+    assert_eq!(a.campaign(Instant::now()), Ok(CampaignOutcome::Following { leader: "b:1".to_owned() }));
 }
 
 #[test]
@@ -93,9 +93,9 @@ fn an_etcd_that_was_killed_comes_back_with_the_leader_and_the_memory() {
     assert!(matches!(b.load(), Err(RegistryError::Unreachable { .. })));
     etcd.restart();
     assert!(insist(|| b.load()) == Ok(Some(memory)));
-    assert_eq!(insist(|| b.campaign(Instant::now())), Ok(Standing::Following { leader: "a:1".to_owned() }));
+    assert_eq!(insist(|| b.campaign(Instant::now())), Ok(CampaignOutcome::Following { leader: "a:1".to_owned() }));
     assert_eq!(
-        insist(|| a.campaign(Instant::now())).map(|standing| matches!(standing, Standing::Leading { .. })),
+        insist(|| a.campaign(Instant::now())).map(|standing| matches!(standing, CampaignOutcome::Leading { .. })),
         Ok(true)
     );
     assert_eq!(lead(&mut a).0, term);
@@ -116,7 +116,7 @@ fn a_cluster_that_loses_a_member_goes_on_and_one_without_a_majority_waits() {
     insist(|| a.save(Instant::now(), b"plan 2")).expect("two of three are there");
     insist(|| a.keep(Instant::now())).expect("two of three are there");
     assert_eq!(lead(&mut a).0, term);
-    assert_eq!(insist(|| b.campaign(Instant::now())), Ok(Standing::Following { leader: "a:1".to_owned() }));
+    assert_eq!(insist(|| b.campaign(Instant::now())), Ok(CampaignOutcome::Following { leader: "a:1".to_owned() }));
     members[1].kill();
     let said = b.load().expect_err("one of three is there").to_string();
     assert!(endpoints.iter().all(|endpoint| said.contains(endpoint)), "{said}");
@@ -169,11 +169,11 @@ fn a_save_that_etcd_comes_to_when_another_leads_is_not_done() {
         "{late:?}"
     );
     assert_eq!(b.load(), Ok(None));
-    assert_eq!(pieces(&etcd).len(), 0);
+    assert_eq!(chunks(&etcd).len(), 0);
 }
 
 #[test]
-fn a_piece_that_etcd_comes_to_late_is_in_nobodys_way() {
+fn a_chunk_that_etcd_comes_to_late_is_in_nobodys_way() {
     let Some(etcd) = Etcd::start() else { return };
     let proxy = Proxy::new(etcd.endpoint());
     let mut a = stand(&[&proxy.endpoint(), &etcd.endpoint()], "a:1", LONG / 2);
@@ -183,10 +183,10 @@ fn a_piece_that_etcd_comes_to_late_is_in_nobodys_way() {
     let memory = vec![2; 3_000_000];
     a.save(Instant::now(), &memory).expect("a leader saves");
     assert_eq!(proxy.release().len(), 1);
-    assert_eq!(pieces(&etcd).len(), 4);
+    assert_eq!(chunks(&etcd).len(), 4);
     assert!(a.load() == Ok(Some(memory)));
     a.save(Instant::now(), b"plan 3").expect("a leader saves");
-    assert_eq!(pieces(&etcd).len(), 0);
+    assert_eq!(chunks(&etcd).len(), 0);
 }
 
 #[test]
@@ -234,23 +234,23 @@ fn a_leader_whose_key_was_removed_by_hand_notices() {
 }
 
 #[test]
-fn pieces_of_no_use_are_removed_whoever_left_them() {
+fn chunks_of_no_use_are_removed_whoever_left_them() {
     let Some(etcd) = Etcd::start() else { return };
     let [mut a, mut b] = ["a:1", "b:1"].map(|address| stand(&[&etcd.endpoint()], address, LONG));
     lead(&mut a);
     a.save(Instant::now(), &[1; 3_000_000]).expect("a leader saves");
-    let first = pieces(&etcd);
+    let first = chunks(&etcd);
     assert_eq!(first.len(), 3);
-    // A leader died before all of its pieces were there.
+    // A leader died before all of its chunks were there.
     put(&etcd, &format!("{MEMORY}/00000000000000000001-0000000000/00000"), b"litter");
     put(&etcd, &format!("{MEMORY}/99999999999999999999-0000000000/00000"), b"litter");
     a.save(Instant::now(), &[2; 2_000_000]).expect("a leader saves");
-    let second = pieces(&etcd);
+    let second = chunks(&etcd);
     assert!(second.len() == 2 && second.iter().all(|key| !first.contains(key)), "{first:?} {second:?}");
     a.resign().expect("it is told");
     lead(&mut b);
     b.save(Instant::now(), b"plan 1").expect("a leader saves");
-    assert_eq!(pieces(&etcd), Vec::<String>::new());
+    assert_eq!(chunks(&etcd), Vec::<String>::new());
 }
 
 #[test]
@@ -269,9 +269,9 @@ fn what_lies_where_the_memory_should_is_named() {
     delete(&etcd, MEMORY);
     lead(&mut a);
     a.save(Instant::now(), &[1; 3_000_000]).expect("a leader saves");
-    delete(&etcd, &pieces(&etcd)[1]);
-    let said = a.load().expect_err("a piece is missing").to_string();
-    assert!(said.contains("its pieces are not those that were written together"), "{said}");
+    delete(&etcd, &chunks(&etcd)[1]);
+    let said = a.load().expect_err("a chunk is missing").to_string();
+    assert!(said.contains("its chunks are not those that were written together"), "{said}");
 }
 
 #[test]

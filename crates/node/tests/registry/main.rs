@@ -6,7 +6,7 @@ mod faults;
 mod proxy;
 mod strangers;
 
-use node::registry::{Candidate, EtcdLocation, EtcdRegistry, Registry, RegistryError, Standing};
+use node::registry::{CampaignOutcome, Candidate, CoordinatorRegistry, EtcdLocation, EtcdRegistry, RegistryError};
 use std::time::{Duration, Instant};
 
 /// Tells done from hung: what is awaited here usually takes a tenth of it.
@@ -19,10 +19,10 @@ fn stand(endpoints: &[&str], address: &str, lease: Duration) -> EtcdRegistry {
 }
 
 /// The term of a candidate that leads, and until when it may.
-fn lead(registry: &mut impl Registry) -> (u64, Instant) {
+fn lead(registry: &mut impl CoordinatorRegistry) -> (u64, Instant) {
     match registry.campaign(Instant::now()).expect("a campaign") {
-        Standing::Leading { term, until } => (term, until),
-        Standing::Following { leader } => panic!("it follows {leader}"),
+        CampaignOutcome::Leading { term, until } => (term, until),
+        CampaignOutcome::Following { leader } => panic!("it follows {leader}"),
     }
 }
 
@@ -39,10 +39,10 @@ fn insist<T>(mut attempt: impl FnMut() -> Result<T, RegistryError>) -> Result<T,
 }
 
 /// Waits until this candidate leads.
-fn lead_at_last(registry: &mut impl Registry) -> (u64, Instant) {
+fn lead_at_last(registry: &mut impl CoordinatorRegistry) -> (u64, Instant) {
     let begin = Instant::now();
     loop {
-        if let Ok(Standing::Leading { term, until }) = registry.campaign(Instant::now()) {
+        if let Ok(CampaignOutcome::Leading { term, until }) = registry.campaign(Instant::now()) {
             return (term, until);
         }
         assert!(begin.elapsed() < LIMIT, "it never leads");

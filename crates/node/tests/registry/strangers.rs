@@ -2,7 +2,7 @@
 
 use crate::proxy::{Stand, is_request, read_until};
 use crate::{etcd::Etcd, lead, stand};
-use node::registry::{Registry, RegistryError};
+use node::registry::{CoordinatorRegistry, RegistryError};
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,17 +3,17 @@
 //! A call is one HTTP request on a connection of its own: there are a few of them a second, and none can be spoiled by what happened to an
 //! earlier one. One that failed may still be done later, when etcd comes to it: whoever calls sees to it that this does no harm.
 
-use super::answer::{Answer, Fault, Refusal};
+use super::response::{EtcdFault, EtcdRefusal, EtcdResponse};
 use crate::registry::RegistryError;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// Answers are shorter: a piece of a memory, in base64, and a few words.
-const ANSWER_BYTES: u64 = 4 << 20;
+/// Responses are shorter: a chunk of a memory, in base64, and a few words.
+const RESPONSE_BYTES: u64 = 4 << 20;
 /// No time at all would mean any time.
 const LEAST: Duration = Duration::from_millis(1);
 
-pub struct Gateway {
+pub(crate) struct Gateway {
     agent: ureq::Agent,
     endpoints: Vec<String>,
     /// The endpoint that answered last.
@@ -24,12 +24,12 @@ pub struct Gateway {
     heard: Option<Instant>,
 }
 
-/// Why a call brought nothing.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// If etcd refused.
-    pub refusal: Option<Refusal>,
-    /// What to say of it.
+pub(crate) struct GatewayError {
+    /// Which refusal, if etcd refused.
+    pub refusal: Option<EtcdRefusal>,
+    /// What the caller reports.
     pub error: RegistryError,
 }
 
@@ -52,12 +52,12 @@ impl Gateway {
         path: &str,
         request: &Value,
         by: Instant,
-        read: impl Fn(&Answer) -> Result<T, Fault>,
-    ) -> Result<T, Failure> {
+        read: impl Fn(&EtcdResponse) -> Result<T, EtcdFault>,
+    ) -> Result<T, GatewayError> {
         let body = request.to_string();
         let heard = *self.heard.get_or_insert_with(Instant::now);
         let count = self.endpoints.len();
-        let mut faults: Vec<(&str, Fault)> = Vec::new();
+        let mut faults: Vec<(&str, EtcdFault)> = Vec::new();
         for turn in 0..count {
             let index = (self.first + turn) % count;
             let endpoint = self.endpoints[index].as_str();
@@ -68,59 +68,67 @@ impl Gateway {
                     (self.first, self.heard) = (index, Some(Instant::now()));
                     return Ok(read);
                 }
-                Err(Fault::Refused(refusal, reason)) => {
+                Err(EtcdFault::Refused(refusal, reason)) => {
                     (self.first, self.heard) = (index, Some(Instant::now()));
                     let error = RegistryError::Refused { endpoint: endpoint.to_owned(), reason };
-                    return Err(Failure { refusal: Some(refusal), error });
+                    return Err(GatewayError { refusal: Some(refusal), error });
                 }
                 Err(fault) => faults.push((endpoint, fault)),
             }
         }
-        Err(Failure { refusal: None, error: nobody(&faults, heard.elapsed()) })
+        Err(GatewayError { refusal: None, error: nobody(&faults, heard.elapsed()) })
     }
 }
 
 /// One request to one endpoint.
-fn ask(agent: &ureq::Agent, endpoint: &str, path: &str, body: &str, limit: Duration) -> Result<Answer, Fault> {
+fn ask(
+    agent: &ureq::Agent,
+    endpoint: &str,
+    path: &str,
+    body: &str,
+    limit: Duration,
+) -> Result<EtcdResponse, EtcdFault> {
     let fault = |error| fault_of(error, limit);
     let request = agent.post(format!("http://{endpoint}{path}")).config().timeout_global(Some(limit)).build();
     let mut response = request.content_type("application/json").send(body).map_err(fault)?;
     let status = response.status().as_u16();
-    let bytes = response.body_mut().with_config().limit(ANSWER_BYTES).read_to_vec().map_err(fault)?;
-    Answer::read(status, &bytes)
+    let bytes = response.body_mut().with_config().limit(RESPONSE_BYTES).read_to_vec().map_err(fault)?;
+    EtcdResponse::read(status, &bytes)
 }
 
-fn same_cluster(known: &mut Option<u64>, answer: &Answer) -> Result<(), Fault> {
+fn same_cluster(known: &mut Option<u64>, answer: &EtcdResponse) -> Result<(), EtcdFault> {
     match *known.get_or_insert(answer.cluster) {
         known if known == answer.cluster => Ok(()),
         known => {
             let found = answer.cluster;
-            Err(Fault::NotEtcd(format!("it belongs to etcd cluster {found:x}, and what answered before to {known:x}")))
+            Err(EtcdFault::NotEtcd(format!(
+                "it belongs to etcd cluster {found:x}, and what answered before to {known:x}"
+            )))
         }
     }
 }
 
-fn fault_of(error: ureq::Error, limit: Duration) -> Fault {
+fn fault_of(error: ureq::Error, limit: Duration) -> EtcdFault {
     use ureq::Error;
     match error {
-        Error::Timeout(_) => Fault::NotNow(format!("no answer within {:.2} s", limit.as_secs_f64())),
-        Error::Io(error) => Fault::NotNow(error.to_string().to_lowercase()),
-        Error::HostNotFound => Fault::NotNow("no host of that name".to_owned()),
-        Error::ConnectionFailed => Fault::NotNow("no connection".to_owned()),
-        error => Fault::NotEtcd(format!("it does not speak HTTP as etcd does ({error})")),
+        Error::Timeout(_) => EtcdFault::NotNow(format!("no answer within {:.2} s", limit.as_secs_f64())),
+        Error::Io(error) => EtcdFault::NotNow(error.to_string().to_lowercase()),
+        Error::HostNotFound => EtcdFault::NotNow("no host of that name".to_owned()),
+        Error::ConnectionFailed => EtcdFault::NotNow("no connection".to_owned()),
+        error => EtcdFault::NotEtcd(format!("it does not speak HTTP as etcd does ({error})")),
     }
 }
 
 /// None of the endpoints was of use.
-fn nobody(faults: &[(&str, Fault)], silent: Duration) -> RegistryError {
-    let words = |fault: &Fault| match fault {
-        Fault::NotNow(reason) | Fault::Refused(_, reason) => reason.clone(),
-        Fault::NotEtcd(reason) => format!("not etcd: {reason}"),
+fn nobody(faults: &[(&str, EtcdFault)], silent: Duration) -> RegistryError {
+    let words = |fault: &EtcdFault| match fault {
+        EtcdFault::NotNow(reason) | EtcdFault::Refused(_, reason) => reason.clone(),
+        EtcdFault::NotEtcd(reason) => format!("not etcd: {reason}"),
     };
     match faults {
         // An address that is wrong is not mended by waiting.
-        [(endpoint, Fault::NotEtcd(reason)), rest @ ..]
-            if rest.iter().all(|(_, fault)| matches!(fault, Fault::NotEtcd(_))) =>
+        [(endpoint, EtcdFault::NotEtcd(reason)), rest @ ..]
+            if rest.iter().all(|(_, fault)| matches!(fault, EtcdFault::NotEtcd(_))) =>
         {
             RegistryError::NotEtcd { endpoint: (*endpoint).to_owned(), reason: reason.clone() }
         }
@@ -132,13 +140,13 @@ fn nobody(faults: &[(&str, Fault)], silent: Duration) -> RegistryError {
     }
 }
 
-impl From<Failure> for RegistryError {
-    fn from(failure: Failure) -> Self {
+impl From<GatewayError> for RegistryError {
+    fn from(failure: GatewayError) -> Self {
         failure.error
     }
 }
 
-impl From<RegistryError> for Failure {
+impl From<RegistryError> for GatewayError {
     fn from(error: RegistryError) -> Self {
         Self { refusal: None, error }
     }

@@ -1,11 +1,11 @@
 //! How a memory is written and read: whole, whatever its length, and by the leader alone.
 
-use super::answer::Answer;
-use super::gateway::Failure;
-use super::pieces::{PIECE_BYTES, Pieces};
-use super::{EtcdRegistry, Leading, ROUNDS, request};
+use super::chunks::{CHUNK_BYTES, ChunkManifest};
+use super::gateway::GatewayError;
+use super::response::EtcdResponse;
+use super::{EtcdRegistry, Leadership, ROUNDS, request};
 use crate::registry::RegistryError;
-use crate::registry::stored::{self, Kind};
+use crate::registry::stored::{self, StoredKind};
 use std::time::Instant;
 
 impl EtcdRegistry {
@@ -13,13 +13,13 @@ impl EtcdRegistry {
     pub(super) fn replace(&mut self, now: Instant, memory: Option<&[u8]>) -> Result<(), RegistryError> {
         let mut leading = self.led(now)?;
         let job = self.candidate.job.clone();
-        let pieces = match memory {
-            Some(memory) if memory.len() > PIECE_BYTES => Some(self.write_pieces(leading, memory)?),
+        let chunks = match memory {
+            Some(memory) if memory.len() > CHUNK_BYTES => Some(self.write_chunks(leading, memory)?),
             _ => None,
         };
-        let value = match (pieces, memory) {
-            (Some(pieces), _) => Some(stored::seal(Kind::Pieces, &job, &pieces.to_bytes())),
-            (None, Some(memory)) => Some(stored::seal(Kind::Memory, &job, memory)),
+        let value = match (chunks, memory) {
+            (Some(chunks), _) => Some(stored::seal(StoredKind::Chunks, &job, &chunks.to_bytes())),
+            (None, Some(memory)) => Some(stored::seal(StoredKind::Memory, &job, memory)),
             (None, None) => None,
         };
         for _ in 0..ROUNDS {
@@ -28,12 +28,12 @@ impl EtcdRegistry {
                 &self.keys,
                 (leading.term, leading.revision),
                 value.as_deref(),
-                pieces.map(|pieces| pieces.name),
+                chunks.map(|chunks| chunks.name),
             );
-            let read = |answer: &Answer| {
-                Ok(match answer.succeeded()? {
-                    true => Ok(answer.revision),
-                    false => Err((answer.pair_at(0)?, answer.pair_at(1)?)),
+            let read = |response: &EtcdResponse| {
+                Ok(match response.succeeded()? {
+                    true => Ok(response.revision),
+                    false => Err((response.pair_at(0)?, response.pair_at(1)?)),
                 })
             };
             match self.gateway.call(request::TXN, &request, by, read)? {
@@ -55,45 +55,48 @@ impl EtcdRegistry {
         Err(RegistryError::Damaged { place: self.place.clone(), reason })
     }
 
-    fn write_pieces(&mut self, leading: Leading, memory: &[u8]) -> Result<Pieces, RegistryError> {
-        let pieces = Pieces::of((leading.term, leading.saves), memory);
+    fn write_chunks(&mut self, leading: Leadership, memory: &[u8]) -> Result<ChunkManifest, RegistryError> {
+        let chunks = ChunkManifest::of((leading.term, leading.saves), memory);
         // A name is not used again, even if this fails: what was given up may yet be written.
         self.leading.iter_mut().for_each(|leading| leading.saves += 1);
-        for (index, piece) in memory.chunks(PIECE_BYTES).enumerate() {
+        for (index, chunk) in memory.chunks(CHUNK_BYTES).enumerate() {
             let by = self.in_time(leading)?;
-            let key = self.keys.piece(pieces.name, index);
-            let request = request::put_if_leading(&self.keys.leader, leading.term, &key, piece);
-            let read = |answer: &Answer| Ok(if answer.succeeded()? { Ok(()) } else { Err(answer.pair_at(0)?) });
+            let key = self.keys.chunk(chunks.name, index);
+            let request = request::put_if_leading(&self.keys.leader, leading.term, &key, chunk);
+            let read =
+                |response: &EtcdResponse| Ok(if response.succeeded()? { Ok(()) } else { Err(response.pair_at(0)?) });
             match self.gateway.call(request::TXN, &request, by, read)? {
                 Ok(()) => {}
                 Err(leader) => return Err(self.superseded(leader.as_ref())),
             }
         }
-        Ok(pieces)
+        Ok(chunks)
     }
 
-    /// One attempt, which fails if the pieces were removed before they were read.
-    pub(super) fn try_load(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+    /// One attempt, which fails if the chunks were removed before they were read.
+    pub(super) fn try_load(&mut self) -> Result<Option<Vec<u8>>, GatewayError> {
         let request = request::range(&self.keys.memory, None);
         let by = self.soon();
-        let read = |answer: &Answer| Ok((answer.pair()?, answer.revision));
+        let read = |response: &EtcdResponse| Ok((response.pair()?, response.revision));
         let (pair, revision) = self.gateway.call(request::RANGE, &request, by, read)?;
         let Some(pair) = pair else { return Ok(None) };
         let damaged = |reason: &str| RegistryError::Damaged { place: self.place.clone(), reason: reason.to_owned() };
         let (kind, body) = stored::open(&pair.value, &self.candidate.job, &self.place)?;
-        let pieces = match kind {
-            Kind::Memory => return Ok(Some(body.to_vec())),
-            Kind::Pieces => Pieces::from_bytes(body).ok_or_else(|| damaged("it does not say where its pieces are"))?,
-            Kind::Leader => return Err(damaged("it holds a leader's address").into()),
+        let chunks = match kind {
+            StoredKind::Memory => return Ok(Some(body.to_vec())),
+            StoredKind::Chunks => {
+                ChunkManifest::from_bytes(body).ok_or_else(|| damaged("it does not say where its chunks are"))?
+            }
+            StoredKind::Leader => return Err(damaged("it holds a leader's address").into()),
         };
-        let mut memory = Vec::with_capacity(pieces.bytes as usize);
-        for index in 0..pieces.count() {
+        let mut memory = Vec::with_capacity(chunks.bytes as usize);
+        for index in 0..chunks.count() {
             // As they were then, even if a newer memory has replaced them since.
-            let request = request::range(&self.keys.piece(pieces.name, index), Some(revision));
+            let request = request::range(&self.keys.chunk(chunks.name, index), Some(revision));
             let by = self.soon();
-            let piece = self.gateway.call(request::RANGE, &request, by, Answer::pair)?;
-            memory.extend(piece.into_iter().flat_map(|piece| piece.value));
+            let chunk = self.gateway.call(request::RANGE, &request, by, EtcdResponse::pair)?;
+            memory.extend(chunk.into_iter().flat_map(|chunk| chunk.value));
         }
-        Ok(Some(pieces.check(memory, &self.place)?))
+        Ok(Some(chunks.check(memory, &self.place)?))
     }
 }

@@ -4,7 +4,7 @@ mod entry;
 mod file;
 mod replay;
 
-pub(crate) use entry::{Entry, Input, Subject};
+pub(crate) use entry::{MachineInput, RecordEntry, Subject};
 pub use file::RecordingError;
 pub use replay::{Replayed, replay, replay_file, replay_from};
 
@@ -49,14 +49,14 @@ enum Sink {
     /// A folder where the file is made when the machine has a name.
     Folder(PathBuf),
     /// Somebody takes the entries: a recording in memory, or the thread that writes a file.
-    Open { entries: Sender<Entry>, writer: Option<JoinHandle<()>> },
+    Open { entries: Sender<RecordEntry>, writer: Option<JoinHandle<()>> },
     /// It has ended.
     Closed,
 }
 
 /// Where a recording in memory arrives.
 pub struct Recording {
-    entries: Receiver<Entry>,
+    entries: Receiver<RecordEntry>,
     shared: Arc<Shared>,
 }
 
@@ -86,7 +86,7 @@ impl Recorder {
         Ok(Self { sink, shared, most_bytes: UNWRITTEN_BYTES, room_within: ROOM_WITHIN })
     }
 
-    fn put(&self, entry: Entry) {
+    fn put(&self, entry: RecordEntry) {
         let Shared { held, cut } = &*self.shared;
         let Sink::Open { entries, .. } = &self.sink else { return };
         if cut.load(Ordering::Relaxed) {
@@ -127,16 +127,16 @@ impl Recorder {
             let writer = file::start(&path, recording).map_err(|error| NodeError::not_recorded(&path, &error))?;
             self.sink = Sink::Open { entries, writer: Some(writer) };
         }
-        self.put(Entry::Begin(subject));
+        self.put(RecordEntry::Begin(subject));
         Ok(())
     }
 
-    pub(crate) fn input(&self, input: impl Into<Input>) {
-        self.put(Entry::Input(input.into()));
+    pub(crate) fn input(&self, input: impl Into<MachineInput>) {
+        self.put(RecordEntry::Input(input.into()));
     }
 
     pub(crate) fn output(&self, frame: &Frame) {
-        self.put(Entry::Output(bytes_of(frame)));
+        self.put(RecordEntry::Output(bytes_of(frame)));
     }
 }
 

@@ -1,6 +1,7 @@
-//! Reads what etcd's gateway answers: JSON in which 64-bit numbers are text, bytes are base64, and what is zero or empty is left out.
+//! Reads the responses of etcd's gateway: JSON in which 64-bit numbers are text, bytes are base64, and zero or empty
+//! fields are left out.
 //!
-//! Whatever the bytes, the outcome is an answer or a reason why they are not etcd's.
+//! Whatever the bytes, the outcome is a response or a reason why they are not etcd's.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -17,18 +18,18 @@ const OUT_OF_RANGE: u64 = 11;
 
 /// Why a request was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum EtcdFault {
     /// etcd has no leader of its own, or did not come to it in time.
     NotNow(String),
     /// etcd will not.
-    Refused(Refusal, String),
+    Refused(EtcdRefusal, String),
     /// It is not etcd that answers.
     NotEtcd(String),
 }
 
 /// Which refusals are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum EtcdRefusal {
     /// The lease is not there.
     NoLease,
     /// The past that was asked for has been removed.
@@ -37,9 +38,9 @@ pub enum Refusal {
     Other,
 }
 
-/// An answer to a request that was done.
+/// The response to a request that was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub(crate) struct EtcdResponse {
     /// Which etcd cluster answers.
     pub cluster: u64,
     /// That of the whole store.
@@ -47,9 +48,9 @@ pub struct Answer {
     body: Value,
 }
 
-/// A key's value.
+/// A key's value, and when it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub(crate) struct KeyValue {
     pub value: Vec<u8>,
     /// When the key was made.
     pub created: u64,
@@ -61,19 +62,19 @@ pub struct Pair {
 
 /// A lease as granted or renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub(crate) struct GrantedLease {
     pub lease: u64,
     pub seconds: u64,
 }
 
-impl Answer {
-    /// Reads a whole answer.
-    pub fn read(status: u16, bytes: &[u8]) -> Result<Self, Fault> {
-        // A stream's answer is a line for each message. Only one was asked for.
+impl EtcdResponse {
+    /// Reads a whole response.
+    pub fn read(status: u16, bytes: &[u8]) -> Result<Self, EtcdFault> {
+        // A stream's response has a line for each message. Only one was asked for.
         let line = bytes.split(|&byte| byte == b'\n').find(|line| !line.is_empty()).unwrap_or_default();
         let Ok(Value::Object(mut object)) = serde_json::from_slice(line) else {
             let start: String = String::from_utf8_lossy(bytes).chars().take(60).filter(|c| !c.is_control()).collect();
-            return Err(Fault::NotEtcd(format!("it says `{start}` with HTTP status {status}")));
+            return Err(EtcdFault::NotEtcd(format!("it says `{start}` with HTTP status {status}")));
         };
         if let Some(fault) = object.get("error").or(object.get("code").filter(|_| status != 200)) {
             // Of a stream the error is an object; of a call it is the words, with the number beside it.
@@ -86,7 +87,7 @@ impl Answer {
             None => object,
         };
         if status != 200 {
-            return Err(Fault::NotEtcd(format!("it answers with HTTP status {status}")));
+            return Err(EtcdFault::NotEtcd(format!("it answers with HTTP status {status}")));
         }
         let header = body.get("header").ok_or_else(|| not_etcd("its header"))?;
         let (cluster, revision) = (number(header, "cluster_id")?, number(header, "revision")?);
@@ -97,12 +98,12 @@ impl Answer {
     }
 
     /// The one key that a range asked for.
-    pub fn pair(&self) -> Result<Option<Pair>, Fault> {
+    pub fn pair(&self) -> Result<Option<KeyValue>, EtcdFault> {
         pair(&self.body)
     }
 
     /// Whether a transaction's comparisons held.
-    pub fn succeeded(&self) -> Result<bool, Fault> {
+    pub fn succeeded(&self) -> Result<bool, EtcdFault> {
         match self.body.get("succeeded") {
             None => Ok(false),
             Some(Value::Bool(succeeded)) => Ok(*succeeded),
@@ -111,37 +112,39 @@ impl Answer {
     }
 
     /// The key of the range that was the transaction's request `index`.
-    pub fn pair_at(&self, index: usize) -> Result<Option<Pair>, Fault> {
+    pub fn pair_at(&self, index: usize) -> Result<Option<KeyValue>, EtcdFault> {
         let range = self.body.get("responses").and_then(|responses| responses.get(index)?.get("response_range"));
         pair(range.ok_or_else(|| not_etcd("a range"))?)
     }
 
     /// The lease that was granted, or renewed; none if there was none to renew.
-    pub fn granted(&self) -> Result<Option<Granted>, Fault> {
+    pub fn granted(&self) -> Result<Option<GrantedLease>, EtcdFault> {
         let (lease, seconds) = (number(&self.body, "ID")?, number(&self.body, "TTL")?);
         match (lease, seconds) {
             (0, _) => Err(not_etcd("a lease")),
             (_, 0) => Ok(None),
-            _ => Ok(Some(Granted { lease, seconds })),
+            _ => Ok(Some(GrantedLease { lease, seconds })),
         }
     }
 }
 
-fn fault_of(detail: &serde_json::Map<String, Value>, status: u16) -> Fault {
+fn fault_of(detail: &serde_json::Map<String, Value>, status: u16) -> EtcdFault {
     let words = ["message", "error"].into_iter().find_map(|name| detail.get(name)?.as_str()).unwrap_or_default();
     let code = ["code", "grpc_code"].into_iter().find_map(|name| detail.get(name)?.as_u64());
     match code {
-        _ if words.is_empty() => Fault::NotEtcd(format!("it fails without a word, with HTTP status {status}")),
-        None => Fault::NotEtcd(format!("it says `{words}` with HTTP status {status}")),
-        Some(NOT_FOUND) if words.contains("lease") => Fault::Refused(Refusal::NoLease, words.to_owned()),
-        Some(OUT_OF_RANGE) if words.contains("compacted") => Fault::Refused(Refusal::Compacted, words.to_owned()),
-        Some(UNKNOWN) if words.starts_with("context ") => Fault::NotNow(words.to_owned()),
-        Some(code) if NOT_NOW.contains(&code) => Fault::NotNow(words.to_owned()),
-        Some(_) => Fault::Refused(Refusal::Other, words.to_owned()),
+        _ if words.is_empty() => EtcdFault::NotEtcd(format!("it fails without a word, with HTTP status {status}")),
+        None => EtcdFault::NotEtcd(format!("it says `{words}` with HTTP status {status}")),
+        Some(NOT_FOUND) if words.contains("lease") => EtcdFault::Refused(EtcdRefusal::NoLease, words.to_owned()),
+        Some(OUT_OF_RANGE) if words.contains("compacted") => {
+            EtcdFault::Refused(EtcdRefusal::Compacted, words.to_owned())
+        }
+        Some(UNKNOWN) if words.starts_with("context ") => EtcdFault::NotNow(words.to_owned()),
+        Some(code) if NOT_NOW.contains(&code) => EtcdFault::NotNow(words.to_owned()),
+        Some(_) => EtcdFault::Refused(EtcdRefusal::Other, words.to_owned()),
     }
 }
 
-fn pair(range: &Value) -> Result<Option<Pair>, Fault> {
+fn pair(range: &Value) -> Result<Option<KeyValue>, EtcdFault> {
     let Some(pairs) = range.get("kvs") else { return Ok(None) };
     let Some(pair) = pairs.as_array().ok_or_else(|| not_etcd("its keys"))?.first() else { return Ok(None) };
     let value = match pair.get("value") {
@@ -153,11 +156,11 @@ fn pair(range: &Value) -> Result<Option<Pair>, Fault> {
     if created == 0 || modified == 0 {
         return Err(not_etcd("a key's revisions"));
     }
-    Ok(Some(Pair { value, created, modified, lease: number(pair, "lease")? }))
+    Ok(Some(KeyValue { value, created, modified, lease: number(pair, "lease")? }))
 }
 
 /// A number of 64 bits, which may come as text; nothing is zero.
-fn number(object: &Value, name: &'static str) -> Result<u64, Fault> {
+fn number(object: &Value, name: &'static str) -> Result<u64, EtcdFault> {
     match object.get(name) {
         None => Ok(0),
         Some(Value::String(text)) => text.parse().map_err(|_| not_etcd(name)),
@@ -165,12 +168,12 @@ fn number(object: &Value, name: &'static str) -> Result<u64, Fault> {
     }
 }
 
-fn not_etcd(what: &str) -> Fault {
-    Fault::NotEtcd(format!("{what} cannot be read from what it answers"))
+fn not_etcd(what: &str) -> EtcdFault {
+    EtcdFault::NotEtcd(format!("{what} cannot be read from what it answers"))
 }
 
 /// As requests carry them.
-pub fn base64(bytes: &[u8]) -> String {
+pub(crate) fn base64(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
@@ -184,17 +187,17 @@ mod tests {
         r#""header":{"cluster_id":"324952591200643719","member_id":"33198","revision":"7","raft_term":"2"}"#;
     const PAIR: &str = r#"{"key":"YS9s","create_revision":"2","mod_revision":"5","version":"1","value":"YWRkcg==","lease":"2324035411153683207"}"#;
 
-    fn read(body: &str) -> Result<Answer, Fault> {
-        Answer::read(200, format!("{{{HEADER}{body}}}").as_bytes())
+    fn read(body: &str) -> Result<EtcdResponse, EtcdFault> {
+        EtcdResponse::read(200, format!("{{{HEADER}{body}}}").as_bytes())
     }
 
-    fn is_not_etcd<T>(read: Result<T, Fault>) -> bool {
-        matches!(read, Err(Fault::NotEtcd(_)))
+    fn is_not_etcd<T>(read: Result<T, EtcdFault>) -> bool {
+        matches!(read, Err(EtcdFault::NotEtcd(_)))
     }
 
     #[test]
     fn answers_are_read() {
-        let pair = Pair { value: b"addr".to_vec(), created: 2, modified: 5, lease: 2_324_035_411_153_683_207 };
+        let pair = KeyValue { value: b"addr".to_vec(), created: 2, modified: 5, lease: 2_324_035_411_153_683_207 };
         let empty = read("").expect("a header");
         assert_eq!((empty.cluster, empty.revision), (324_952_591_200_643_719, 7));
         assert_eq!((empty.pair(), empty.succeeded()), (Ok(None), Ok(false)));
@@ -206,9 +209,9 @@ mod tests {
         .expect("a transaction");
         assert_eq!((failed.succeeded(), failed.pair_at(0), failed.pair_at(1)), (Ok(false), Ok(Some(pair)), Ok(None)));
         assert!(is_not_etcd(failed.pair_at(2)));
-        assert_eq!(read(r#","succeeded":true"#).and_then(|answer| answer.succeeded()), Ok(true));
-        let granted = |body: &str| Answer::read(200, body.as_bytes()).and_then(|answer| answer.granted());
-        let lease = Granted { lease: 12, seconds: 3 };
+        assert_eq!(read(r#","succeeded":true"#).and_then(|response| response.succeeded()), Ok(true));
+        let granted = |body: &str| EtcdResponse::read(200, body.as_bytes()).and_then(|response| response.granted());
+        let lease = GrantedLease { lease: 12, seconds: 3 };
         assert_eq!(granted(&format!(r#"{{{HEADER},"ID":"12","TTL":"3"}}"#)), Ok(Some(lease)));
         assert_eq!(granted(&format!("{{\"result\":{{{HEADER},\"ID\":\"12\",\"TTL\":\"3\"}}}}\n")), Ok(Some(lease)));
         assert_eq!(granted(&format!(r#"{{"result":{{{HEADER},"ID":"12"}}}}"#)), Ok(None));
@@ -217,20 +220,20 @@ mod tests {
 
     #[test]
     fn faults_are_told_apart() {
-        let fault = |status, body: &str| Answer::read(status, body.as_bytes()).expect_err(body);
-        let refused = |refusal, words: &str| Fault::Refused(refusal, words.to_owned());
+        let fault = |status, body: &str| EtcdResponse::read(status, body.as_bytes()).expect_err(body);
+        let refused = |refusal, words: &str| EtcdFault::Refused(refusal, words.to_owned());
         let lease = "etcdserver: requested lease not found";
         let line = |words: &str, code: u8| format!(r#"{{"error":"{words}","message":"{words}","code":{code}}}"#);
-        assert_eq!(fault(404, &line(lease, 5)), refused(Refusal::NoLease, lease));
+        assert_eq!(fault(404, &line(lease, 5)), refused(EtcdRefusal::NoLease, lease));
         let compacted = "etcdserver: mvcc: required revision has been compacted";
-        assert_eq!(fault(400, &line(compacted, 11)), refused(Refusal::Compacted, compacted));
-        assert_eq!(fault(400, &line("too large", 3)), refused(Refusal::Other, "too large"));
-        assert_eq!(fault(503, &line("no leader", 14)), Fault::NotNow("no leader".into()));
+        assert_eq!(fault(400, &line(compacted, 11)), refused(EtcdRefusal::Compacted, compacted));
+        assert_eq!(fault(400, &line("too large", 3)), refused(EtcdRefusal::Other, "too large"));
+        assert_eq!(fault(503, &line("no leader", 14)), EtcdFault::NotNow("no leader".into()));
         let stream =
             r#"{"error":{"grpc_code":14,"http_code":503,"message":"no leader","http_status":"Service Unavailable"}}"#;
-        assert_eq!(fault(200, stream), Fault::NotNow("no leader".into()));
+        assert_eq!(fault(200, stream), EtcdFault::NotNow("no leader".into()));
         let newer = r#"{"code":5,"message":"etcdserver: requested lease not found","details":[]}"#;
-        assert_eq!(fault(404, newer), refused(Refusal::NoLease, lease));
+        assert_eq!(fault(404, newer), refused(EtcdRefusal::NoLease, lease));
     }
 
     #[test]
@@ -249,21 +252,22 @@ mod tests {
             (500, r#"{"error":7,"code":1}"#, "without a word"),
         ];
         for (status, body, words) in rows {
-            match Answer::read(status, body.as_bytes()) {
-                Err(Fault::NotEtcd(reason)) => assert!(reason.contains(words), "{reason}"),
+            match EtcdResponse::read(status, body.as_bytes()) {
+                Err(EtcdFault::NotEtcd(reason)) => assert!(reason.contains(words), "{reason}"),
                 other => panic!("{body}: {other:?}"),
             }
         }
         let wrong = [r#"{"value":3}"#, r#"{"value":"?"}"#, r#"{"value":"YQ=="}"#, r#"{"create_revision":-1}"#, "3"];
         for pair in wrong {
-            assert!(is_not_etcd(read(&format!(r#","kvs":[{pair}]"#)).and_then(|answer| answer.pair())), "{pair}");
+            assert!(is_not_etcd(read(&format!(r#","kvs":[{pair}]"#)).and_then(|response| response.pair())), "{pair}");
         }
     }
 
-    /// Everything that may be asked of an answer.
+    /// Everything that may be asked of a response.
     fn read_all(status: u16, bytes: &[u8]) {
-        if let Ok(answer) = Answer::read(status, bytes) {
-            let _ = (answer.pair(), answer.succeeded(), answer.pair_at(0), answer.pair_at(1), answer.granted());
+        if let Ok(response) = EtcdResponse::read(status, bytes) {
+            let _ =
+                (response.pair(), response.succeeded(), response.pair_at(0), response.pair_at(1), response.granted());
         }
     }
 

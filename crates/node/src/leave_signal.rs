@@ -1,4 +1,4 @@
-//! How a node is told to leave in good order, from outside: by a signal, or by whoever started it.
+//! Tells a node from outside to leave in good order: a Unix signal does, or the program that started the node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,30 +9,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A worker's program is told ([`is_asked`](Self::is_asked)), and leaves when it has finished what it is at.
 ///
 /// ```
-/// use node::Leave;
+/// use node::LeaveSignal;
 ///
-/// let leave = Leave::default();
+/// let leave = LeaveSignal::default();
 /// let elsewhere = leave.clone();
 /// assert!(!leave.is_asked());
 /// elsewhere.ask();
 /// assert!(leave.is_asked());
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Leave(Arc<AtomicBool>);
+pub struct LeaveSignal(Arc<AtomicBool>);
 
-impl Leave {
-    /// Told by this flag, which a signal may raise.
+impl LeaveSignal {
+    /// Raised with this flag, which a Unix signal handler may set.
     ///
     /// ```
     /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
     ///
     /// let flag = Arc::new(AtomicBool::new(false));
-    /// let leave = node::Leave::by(flag.clone());
+    /// let leave = node::LeaveSignal::from_flag(flag.clone());
     /// flag.store(true, Ordering::Relaxed);
     /// assert!(leave.is_asked());
     /// ```
     #[must_use]
-    pub fn by(flag: Arc<AtomicBool>) -> Self {
+    pub fn from_flag(flag: Arc<AtomicBool>) -> Self {
         Self(flag)
     }
 

@@ -1,14 +1,14 @@
 //! Checkpoints beside a run: threads that write and read them, so that no server waits for a disk.
 //!
-//! A server's thread copies its slices and hands the copies over; [`Scribe`] writes them. The coordinator's thread decides and
-//! gathers; [`Keeper`] begins checkpoints, publishes them and removes old ones. What fails is said in the log, with what to do
-//! about it: that checkpoint is given up, and the run goes on.
+//! A server's thread copies its slices and hands the copies over; [`CheckpointWriter`] writes them. The coordinator's
+//! thread decides and gathers; [`CheckpointPublisher`] begins checkpoints, publishes them and removes old ones. A failure
+//! is logged, with what to do about it: that checkpoint is given up, and the run goes on.
 
-mod keeper;
-mod scribe;
+mod publisher;
+mod writer;
 
-pub(crate) use keeper::Keeper;
-pub(crate) use scribe::{Finished, Scribe};
+pub(crate) use publisher::CheckpointPublisher;
+pub(crate) use writer::{CheckpointWriter, WriterEvent};
 
 use crate::NodeError;
 use coordinator::Resume;

@@ -1,4 +1,5 @@
-//! The coordinator's hand: begins checkpoints, publishes what servers have written, and removes old ones, on a thread of its own.
+//! The coordinator's part of a checkpoint: a thread begins checkpoints, publishes those that servers have written, and
+//! removes old ones.
 
 use super::{CheckpointSettings, leases_entry, spec_entry};
 use coordinator::{CheckpointEnd, Coordinator, CoordinatorInput, Gathered, Resume};
@@ -13,13 +14,15 @@ use store::{
 use types::{NumberType, TableSpec, Time};
 use wire::Outbox;
 
-enum Work {
+/// What the thread is asked to do.
+enum PublisherTask {
     Begin,
     Publish(Box<Gathered>),
     Abandon,
 }
 
-enum Done {
+/// What the thread has done.
+enum PublisherEvent {
     Begun(String),
     Published { name: String, clock: u64, bytes: u64 },
     Abandoned,
@@ -35,11 +38,11 @@ enum Stage {
     Gathering,
 }
 
-/// Keeps the checkpoints of a run.
-pub(crate) struct Keeper {
+/// Begins and publishes the checkpoints of a run.
+pub(crate) struct CheckpointPublisher {
     settings: CheckpointSettings,
-    works: Option<Sender<Work>>,
-    done: Receiver<Done>,
+    tasks: Option<Sender<PublisherTask>>,
+    events: Receiver<PublisherEvent>,
     thread: Option<JoinHandle<()>>,
     stage: Stage,
     /// When the next one is due.
@@ -48,21 +51,21 @@ pub(crate) struct Keeper {
     told_of_last: bool,
 }
 
-impl Keeper {
-    /// Begins to keep them. The one that the run came from stays, for it has tables that may yet be asked for; and where the run `is_new`,
-    /// what was left half-written is removed.
+impl CheckpointPublisher {
+    /// Starts the thread. The checkpoint that the run came from stays, for it has tables that may yet be asked for.
+    /// Where the run `is_new`, half-written checkpoints are removed.
     pub fn start(settings: CheckpointSettings, came_from: Option<&Resume>, is_new: bool) -> std::io::Result<Self> {
         let came_from = came_from.and_then(|resume| resume.name.parse().ok());
-        let (works, to_do) = channel();
-        let (finish, done) = channel();
-        let kept = settings.clone();
+        let (tasks, to_do) = channel();
+        let (finish, events) = channel();
+        let of_thread = settings.clone();
         let thread = std::thread::Builder::new().name("checkpoints".to_owned());
-        let thread = thread.spawn(move || work_off(&kept, (came_from, is_new), &to_do, &finish))?;
+        let thread = thread.spawn(move || do_tasks(&of_thread, (came_from, is_new), &to_do, &finish))?;
         let due = Instant::now() + settings.every;
         Ok(Self {
             settings,
-            works: Some(works),
-            done,
+            tasks: Some(tasks),
+            events,
             thread: Some(thread),
             stage: Stage::Idle,
             due,
@@ -70,9 +73,9 @@ impl Keeper {
         })
     }
 
-    fn give(&mut self, work: Work) {
+    fn give(&mut self, task: PublisherTask) {
         self.stage = Stage::Working;
-        self.works.as_ref().map(|works| works.send(work));
+        self.tasks.as_ref().map(|tasks| tasks.send(task));
     }
 
     /// Does what is to be done now. What the machine is told is returned, for the record.
@@ -83,27 +86,27 @@ impl Keeper {
             machine.last_checkpoint(true);
         }
         let over = machine.awaits_last_checkpoint();
-        while let Ok(done) = self.done.try_recv() {
-            match done {
-                Done::Begun(name) => {
+        while let Ok(event) = self.events.try_recv() {
+            match event {
+                PublisherEvent::Begun(name) => {
                     self.stage = Stage::Gathering;
                     let input = CoordinatorInput::Checkpoint(now, self.settings.location.clone(), name);
                     input.clone().apply(machine, out);
                     told.push(input);
                 }
-                Done::Failed(reason) if over => {
-                    self.finished(Done::Failed(reason), machine);
+                PublisherEvent::Failed(reason) if over => {
+                    self.finished(PublisherEvent::Failed(reason), machine);
                     told.push(CoordinatorInput::LastCheckpoint(false));
                     machine.last_checkpoint(false);
                 }
-                done => self.finished(done, machine),
+                event => self.finished(event, machine),
             }
         }
         self.gather(machine);
         let due = Instant::now() >= self.due || machine.awaits_last_checkpoint();
         if self.stage == Stage::Idle && due && machine.may_checkpoint() {
             self.due = Instant::now() + self.settings.every;
-            self.give(Work::Begin);
+            self.give(PublisherTask::Begin);
         }
         told
     }
@@ -112,15 +115,15 @@ impl Keeper {
     fn gather(&mut self, machine: &mut Coordinator) {
         match machine.take_checkpoint_end() {
             None => {}
-            Some(CheckpointEnd::Whole(gathered)) => self.give(Work::Publish(Box::new(gathered))),
+            Some(CheckpointEnd::Whole(gathered)) => self.give(PublisherTask::Publish(Box::new(gathered))),
             Some(CheckpointEnd::Missed { reason }) => {
                 tracing::debug!("a checkpoint is tried again: {reason}");
                 self.due = Instant::now();
-                self.give(Work::Abandon);
+                self.give(PublisherTask::Abandon);
             }
             Some(CheckpointEnd::Failed { reason }) => {
                 Self::say_none(machine, &reason);
-                self.give(Work::Abandon);
+                self.give(PublisherTask::Abandon);
             }
         }
     }
@@ -132,14 +135,14 @@ impl Keeper {
         }
     }
 
-    fn finished(&mut self, done: Done, machine: &Coordinator) {
+    fn finished(&mut self, event: PublisherEvent, machine: &Coordinator) {
         self.stage = Stage::Idle;
-        match done {
-            Done::Published { name, clock, bytes } => {
+        match event {
+            PublisherEvent::Published { name, clock, bytes } => {
                 tracing::info!(clock, bytes, location = self.settings.location, "{name} is there");
             }
-            Done::Failed(reason) => Self::say_none(machine, &reason),
-            Done::Abandoned | Done::Begun(_) => {}
+            PublisherEvent::Failed(reason) => Self::say_none(machine, &reason),
+            PublisherEvent::Abandoned | PublisherEvent::Begun(_) => {}
         }
     }
 
@@ -148,25 +151,25 @@ impl Keeper {
         self.gather(machine);
         if machine.is_checkpointing() {
             tracing::info!("the run ended before the checkpoint that was under way");
-            self.give(Work::Abandon);
+            self.give(PublisherTask::Abandon);
         }
-        drop(self.works.take());
-        while let Ok(done) = self.done.recv() {
-            if let Done::Begun(_) = done {
+        drop(self.tasks.take());
+        while let Ok(event) = self.events.recv() {
+            if let PublisherEvent::Begun(_) = event {
                 // Its folder is removed when the next run begins.
                 continue;
             }
-            self.finished(done, machine);
+            self.finished(event, machine);
         }
         self.thread.take().map(JoinHandle::join);
     }
 }
 
-fn work_off(
+fn do_tasks(
     settings: &CheckpointSettings,
     (came_from, is_new): (Option<CheckpointName>, bool),
-    to_do: &Receiver<Work>,
-    finish: &Sender<Done>,
+    to_do: &Receiver<PublisherTask>,
+    finish: &Sender<PublisherEvent>,
 ) {
     // Nobody else makes checkpoints here: what is half-written was left by somebody who was killed. But a leader before this one may be
     // about to publish its last.
@@ -175,30 +178,32 @@ fn work_off(
         tracing::warn!(%error, "what a run before has left half-written could not be removed");
     }
     let mut writing: Option<Writing> = None;
-    for work in to_do {
-        let done = match work {
-            Work::Begin => match Store::open(&settings.location).and_then(|store| store.begin(&settings.job)) {
-                Ok(begun) => {
-                    let name = begun.name().to_string();
-                    writing = Some(begun);
-                    Done::Begun(name)
+    for task in to_do {
+        let event = match task {
+            PublisherTask::Begin => {
+                match Store::open(&settings.location).and_then(|store| store.begin(&settings.job)) {
+                    Ok(begun) => {
+                        let name = begun.name().to_string();
+                        writing = Some(begun);
+                        PublisherEvent::Begun(name)
+                    }
+                    Err(error) => PublisherEvent::Failed(error.to_string()),
                 }
-                Err(error) => Done::Failed(error.to_string()),
-            },
-            Work::Publish(gathered) => {
+            }
+            PublisherTask::Publish(gathered) => {
                 let Some(writing) = writing.take() else { continue };
                 let published = publish(settings, &writing, &gathered, came_from);
                 if published.is_err() {
                     writing.abandon().ok();
                 }
-                published.unwrap_or_else(Done::Failed)
+                published.unwrap_or_else(PublisherEvent::Failed)
             }
-            Work::Abandon => {
+            PublisherTask::Abandon => {
                 writing.take().map(Writing::abandon);
-                Done::Abandoned
+                PublisherEvent::Abandoned
             }
         };
-        if finish.send(done).is_err() {
+        if finish.send(event).is_err() {
             return;
         }
     }
@@ -210,7 +215,7 @@ fn publish(
     writing: &Writing,
     gathered: &Gathered,
     came_from: Option<CheckpointName>,
-) -> Result<Done, String> {
+) -> Result<PublisherEvent, String> {
     let Gathered { name, clock, slices, tables, leases, owed, .. } = gathered;
     let words = |error: StoreError| error.to_string();
     let tables = tables.iter().map(|(spec, entries)| table_entry(writing, *slices, spec, entries));
@@ -226,7 +231,7 @@ fn publish(
     {
         tracing::warn!(%error, "old checkpoints could not be removed");
     }
-    Ok(Done::Published { name: name.clone(), clock: clock.0, bytes })
+    Ok(PublisherEvent::Published { name: name.clone(), clock: clock.0, bytes })
 }
 
 /// What the manifest says of a table. Every table has all slices there: of those that a small one has not, nothing is kept.

@@ -1,5 +1,5 @@
-//! A server's hand: writes copies of its slices, and reads those that it is to hold, on a thread of its own. And a worker's, which writes
-//! what its codecs have still to send.
+//! A server's part of a checkpoint: a thread writes copies of its slices, and reads the slices that it restores. For a
+//! worker the thread writes what its codecs have still to send.
 
 use super::{image_of, slice_of};
 use shard::{OwedRows, Restored, ShardImage};
@@ -13,7 +13,8 @@ use types::{Clock, ShardId, TableId, TableSpec};
 use wire::{Control, Field, Reader};
 use worker::Owed;
 
-enum Work {
+/// What the thread is asked to do.
+enum WriterTask {
     /// From now on copies belong to this checkpoint.
     Join {
         number: u64,
@@ -22,11 +23,11 @@ enum Work {
     },
     Write(Box<ShardImage>),
     WriteOwed(Box<Owed>),
-    Read(Box<Wanted>),
+    Read(Box<TableToRestore>),
 }
 
 /// A table of a checkpoint that is to be read.
-struct Wanted {
+struct TableToRestore {
     table: TableId,
     spec: TableSpec,
     clock: Clock,
@@ -35,9 +36,9 @@ struct Wanted {
     slices: Vec<ShardId>,
 }
 
-/// Something that the thread is done with.
+/// What the thread has done.
 #[expect(clippy::large_enum_variant, reason = "there are few of them")]
-pub(crate) enum Finished {
+pub(crate) enum WriterEvent {
     /// To be said to the coordinator.
     Say(Control),
     /// To be handed to the machine.
@@ -46,8 +47,8 @@ pub(crate) enum Finished {
 
 /// Writes and reads for one server, or writes for one worker.
 #[derive(Default)]
-pub(crate) struct Scribe {
-    thread: Option<(Sender<Work>, Receiver<Finished>, JoinHandle<()>)>,
+pub(crate) struct CheckpointWriter {
+    thread: Option<(Sender<WriterTask>, Receiver<WriterEvent>, JoinHandle<()>)>,
     /// Asked for and not finished.
     open: usize,
     /// The checkpoint it writes for, and what was said of it: said again when it is asked again, for it may have been lost.
@@ -58,20 +59,20 @@ pub(crate) struct Scribe {
     reading: BTreeSet<TableId>,
 }
 
-impl Scribe {
-    fn give(&mut self, work: Work) {
+impl CheckpointWriter {
+    fn give(&mut self, task: WriterTask) {
         if self.thread.is_none() {
-            let (works, to_do) = channel();
-            let (finish, finished) = channel();
+            let (tasks, to_do) = channel();
+            let (finish, events) = channel();
             let thread = std::thread::Builder::new().name("checkpoints".to_owned());
             let newest = self.newest.clone();
-            match thread.spawn(move || work_off(&to_do, &newest, &finish)) {
-                Ok(thread) => self.thread = Some((works, finished, thread)),
+            match thread.spawn(move || do_tasks(&to_do, &newest, &finish)) {
+                Ok(thread) => self.thread = Some((tasks, events, thread)),
                 Err(error) => return tracing::error!(%error, "no thread to write checkpoints with"),
             }
         }
-        if let Some((works, ..)) = &self.thread
-            && works.send(work).is_ok()
+        if let Some((tasks, ..)) = &self.thread
+            && tasks.send(task).is_ok()
         {
             self.open += 1;
         }
@@ -82,7 +83,7 @@ impl Scribe {
         if number > self.number {
             (self.number, self.said) = (number, Vec::new());
             self.newest.store(number, Ordering::Relaxed);
-            self.give(Work::Join { number, location: location.to_owned(), name: name.to_owned() });
+            self.give(WriterTask::Join { number, location: location.to_owned(), name: name.to_owned() });
         }
         self.said_of(number)
     }
@@ -92,8 +93,8 @@ impl Scribe {
         if number == self.number { self.said.clone() } else { Vec::new() }
     }
 
-    /// A table is to be restored, of which the server holds these slices.
-    pub fn wanted(
+    /// Reads a table of a checkpoint, of which the server holds these slices.
+    pub fn restore(
         &mut self,
         (table, spec): (TableId, &TableSpec),
         clock: Clock,
@@ -102,42 +103,49 @@ impl Scribe {
     ) {
         if self.reading.insert(table) {
             let (location, name) = (location.to_owned(), name.to_owned());
-            self.give(Work::Read(Box::new(Wanted { table, spec: spec.clone(), clock, location, name, slices })));
+            self.give(WriterTask::Read(Box::new(TableToRestore {
+                table,
+                spec: spec.clone(),
+                clock,
+                location,
+                name,
+                slices,
+            })));
         }
     }
 
     /// Writes copies.
     pub fn write(&mut self, images: Vec<ShardImage>) {
-        images.into_iter().for_each(|image| self.give(Work::Write(Box::new(image))));
+        images.into_iter().for_each(|image| self.give(WriterTask::Write(Box::new(image))));
     }
 
     /// Writes what a worker's codecs have still to send.
     pub fn write_owed(&mut self, owed: Owed) {
-        self.give(Work::WriteOwed(Box::new(owed)));
+        self.give(WriterTask::WriteOwed(Box::new(owed)));
     }
 
-    /// The next thing that is done.
-    pub fn next(&mut self) -> Option<Finished> {
-        let (_, finished, _) = self.thread.as_ref().filter(|_| self.open > 0)?;
-        let finished = finished.try_recv().ok()?;
+    /// The next event.
+    pub fn next(&mut self) -> Option<WriterEvent> {
+        let (_, events, _) = self.thread.as_ref().filter(|_| self.open > 0)?;
+        let event = events.try_recv().ok()?;
         self.open -= 1;
-        match &finished {
-            Finished::Say(
+        match &event {
+            WriterEvent::Say(
                 control @ (Control::Written { number, .. }
                 | Control::Unwritten { number, .. }
                 | Control::Owes { number, .. }),
             ) if *number == self.number => {
                 self.said.push(control.clone());
             }
-            Finished::Restore(restored) => {
+            WriterEvent::Restore(restored) => {
                 self.reading.remove(&restored.table);
             }
-            Finished::Say(Control::TableAdded { table, .. }) => {
+            WriterEvent::Say(Control::TableAdded { table, .. }) => {
                 self.reading.remove(table);
             }
-            Finished::Say(_) => {}
+            WriterEvent::Say(_) => {}
         }
-        Some(finished)
+        Some(event)
     }
 
     /// Whether nothing is under way.
@@ -146,42 +154,42 @@ impl Scribe {
     }
 }
 
-fn work_off(to_do: &Receiver<Work>, newest: &AtomicU64, finish: &Sender<Finished>) {
+fn do_tasks(to_do: &Receiver<WriterTask>, newest: &AtomicU64, finish: &Sender<WriterEvent>) {
     let mut writing: Option<(u64, Result<Writing, String>)> = None;
     // What workers owed at the checkpoint that is read: files that concern several tables.
     let mut residuals: Option<(String, Vec<Residuals>)> = None;
-    for work in to_do {
+    for task in to_do {
         let is_newest = |number: u64| number >= newest.load(Ordering::Relaxed);
-        let finished = match work {
-            Work::Join { number, location, name } => {
+        let event = match task {
+            WriterTask::Join { number, location, name } => {
                 let joined = name.parse::<CheckpointName>().map_err(|error| error.to_string());
                 let joined = joined.and_then(|name| Ok(Store::open(&location).map_err(|e| e.to_string())?.join(name)));
                 (writing, residuals) = (Some((number, joined)), None);
                 // Nobody has to be told.
-                Finished::Say(Control::Beat)
+                WriterEvent::Say(Control::Beat)
             }
-            Work::Write(image) => Finished::Say(match &writing {
+            WriterTask::Write(image) => WriterEvent::Say(match &writing {
                 Some((number, joined)) if *number == image.checkpoint && is_newest(*number) => {
                     write(*number, joined, &image)
                 }
                 // A copy for a checkpoint that was given up.
                 _ => Control::Beat,
             }),
-            Work::WriteOwed(owed) => Finished::Say(match &writing {
+            WriterTask::WriteOwed(owed) => WriterEvent::Say(match &writing {
                 Some((number, joined)) if *number == owed.checkpoint && is_newest(*number) => {
                     write_owed(*number, joined, &owed)
                 }
                 _ => Control::Beat,
             }),
-            Work::Read(wanted) => {
-                let table = wanted.table;
-                match read(*wanted, &mut residuals) {
-                    Ok(restored) => Finished::Restore(Box::new(restored)),
-                    Err(problem) => Finished::Say(Control::TableAdded { table, problem: Some(problem) }),
+            WriterTask::Read(request) => {
+                let table = request.table;
+                match read(*request, &mut residuals) {
+                    Ok(restored) => WriterEvent::Restore(Box::new(restored)),
+                    Err(problem) => WriterEvent::Say(Control::TableAdded { table, problem: Some(problem) }),
                 }
             }
         };
-        if finish.send(finished).is_err() {
+        if finish.send(event).is_err() {
             return;
         }
     }
@@ -250,8 +258,8 @@ fn owed_to(
     rows.collect::<Result<_, _>>().map_err(|error| format!("what workers had still to send to '{table}': {error}"))
 }
 
-fn read(wanted: Wanted, residuals: &mut Option<(String, Vec<Residuals>)>) -> Result<Restored, String> {
-    let Wanted { table, spec, clock, location, name, slices } = wanted;
+fn read(request: TableToRestore, residuals: &mut Option<(String, Vec<Residuals>)>) -> Result<Restored, String> {
+    let TableToRestore { table, spec, clock, location, name, slices } = request;
     let name: CheckpointName = name.parse().map_err(|error: store::NotAName| error.to_string())?;
     let opened = Store::open(&location).and_then(|store| store.open_named(name, None));
     let opened = opened.map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
 //! Where a coordinator's memory lives, and which coordinator leads.
 //!
-//! Several coordinators may stand for one job. A [`Registry`] lets one of them lead at a time, for as long as it keeps its lease, and keeps
+//! Several coordinators may stand for one job. A [`CoordinatorRegistry`] lets one of them lead at a time, for as long as it keeps its lease, and keeps
 //! the leader's memory, so that whoever leads next goes on from there. It promises:
 //! - **Terms grow.** Each new leadership has a term that no earlier one of the job had.
 //! - **A save is fenced.** It is done whole, by the candidate that leads in that moment, or it is refused whole. No leader's save is ever
@@ -10,14 +10,16 @@
 //! Of these the fence is what others may build on: a coordinator saves what it has decided before it tells anybody. The instant only
 //! keeps a leader that is cut off from talking on; clocks that run at unlike speeds can break it, and not the fence.
 //!
-//! There are two: [`InProcess`], between threads of one process, and [`EtcdLocation`]. Both give a [`Registry`] to each [`Candidate`].
+//! There are two: [`InProcessLocation`], between threads of one process, and [`EtcdLocation`]. Both give a [`CoordinatorRegistry`] to each [`Candidate`].
 
+mod client;
 mod etcd;
 mod memory;
 mod stored;
 
+pub(crate) use client::{RegistryClient, RegistryEvent};
 pub use etcd::{EtcdLocation, EtcdLocationError, EtcdRegistry};
-pub use memory::{InProcess, InProcessRegistry};
+pub use memory::{InProcessLocation, InProcessRegistry};
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +38,7 @@ pub struct Candidate {
     pub job: String,
     /// Where nodes meet this coordinator: what followers are told while it leads.
     pub address: String,
-    /// How long a leadership outlives its last [`keep`](Registry::keep). etcd rounds up to whole seconds, and to two seconds or so
+    /// How long a leadership outlives its last [`keep`](CoordinatorRegistry::keep). etcd rounds up to whole seconds, and to two seconds or so
     /// at least.
     pub lease: Duration,
 }
@@ -49,9 +51,9 @@ impl Candidate {
     }
 }
 
-/// What came of a campaign.
+/// The outcome of a campaign.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum CampaignOutcome {
     /// This candidate leads.
     Leading {
         /// Larger than that of every leadership before.
@@ -70,28 +72,28 @@ pub enum Standing {
 /// read just before the call.
 ///
 /// ```
-/// use node::registry::{Candidate, InProcess, Registry, Standing};
+/// use node::registry::{Candidate, InProcessLocation, CoordinatorRegistry, CampaignOutcome};
 /// use std::time::Instant;
 ///
-/// let place = InProcess::new();
+/// let place = InProcessLocation::new();
 /// let mut first = place.stand(Candidate::new("clicks-17", "10.0.0.5:7070"));
 /// let mut second = place.stand(Candidate::new("clicks-17", "10.0.0.6:7070"));
 ///
 /// let now = Instant::now();
-/// let Standing::Leading { until, .. } = first.campaign(now)? else { panic!("nobody else stood") };
-/// assert_eq!(second.campaign(now)?, Standing::Following { leader: "10.0.0.5:7070".to_owned() });
+/// let CampaignOutcome::Leading { until, .. } = first.campaign(now)? else { panic!("nobody else stood") };
+/// assert_eq!(second.campaign(now)?, CampaignOutcome::Following { leader: "10.0.0.5:7070".to_owned() });
 /// first.save(now, b"plan 3")?;
 ///
 /// // The first one is heard of no more. Well after it had to stop, the second one leads and goes on from its memory.
-/// assert!(matches!(second.campaign(until + (until - now))?, Standing::Leading { .. }));
+/// assert!(matches!(second.campaign(until + (until - now))?, CampaignOutcome::Leading { .. }));
 /// assert_eq!(second.load()?.as_deref(), Some(&b"plan 3"[..]));
 /// assert!(first.save(now, b"plan 4").is_err());
 /// # Ok::<(), node::registry::RegistryError>(())
 /// ```
-pub trait Registry: Send {
+pub trait CoordinatorRegistry: Send {
     /// Leads if nobody else does. For one that leads it does what [`keep`](Self::keep) does. A candidate that stopped because it could
     /// not keep its lease, and finds that nobody took its place, leads on in the same term.
-    fn campaign(&mut self, now: Instant) -> Result<Standing, RegistryError>;
+    fn campaign(&mut self, now: Instant) -> Result<CampaignOutcome, RegistryError>;
 
     /// Renews the lease, and says until when leading is good. To be called a few times in each lease.
     fn keep(&mut self, now: Instant) -> Result<Instant, RegistryError>;

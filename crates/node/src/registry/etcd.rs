@@ -3,27 +3,27 @@
 //! Under the job's path there are
 //! - `leader`: where the leader is met. It is made only while it is not there, and ends with its maker's lease. The store's revision at
 //!   which it was made is the term.
-//! - `memory`: the memory, if it is at most 1 MiB, or where its pieces are;
-//! - `memory/TERM-SAVE/INDEX`: those pieces, under a name that is used once.
+//! - `memory`: the memory, if it is at most 1 MiB, or where its chunks are;
+//! - `memory/TERM-SAVE/INDEX`: those chunks, under a name that is used once.
 //!
 //! Every write is a transaction that compares the revision at which `leader` was made with the writer's term. One that replaces `memory`
 //! also compares the revision that it replaces: so a request that was given up, and which etcd comes to later, finds that it is too late.
-//! The same transaction removes every piece that is of no use any more.
+//! The same transaction removes every chunk that is of no use any more.
 
-mod answer;
+mod chunks;
 mod gateway;
 mod location;
-mod pieces;
 mod request;
+mod response;
 mod saved;
 
 pub use location::{EtcdLocation, EtcdLocationError};
 
-use super::stored::{self, Kind};
-use super::{Candidate, Registry, RegistryError, Standing, check_length, lead_until};
-use answer::{Answer, Granted, Pair, Refusal};
+use super::stored::{self, StoredKind};
+use super::{CampaignOutcome, Candidate, CoordinatorRegistry, RegistryError, check_length, lead_until};
+use chunks::EtcdKeys;
 use gateway::Gateway;
-use pieces::Keys;
+use response::{EtcdRefusal, EtcdResponse, GrantedLease, KeyValue};
 use std::time::{Duration, Instant};
 
 /// How often a thing is begun anew because something changed in between: each time, somebody must have done something.
@@ -38,7 +38,7 @@ const LEAST_LIMIT: Duration = Duration::from_millis(250);
 /// leads. A call of this registry makes one to three requests, and one more for each MiB of a memory beyond the first.
 pub struct EtcdRegistry {
     gateway: Gateway,
-    keys: Keys,
+    keys: EtcdKeys,
     candidate: Candidate,
     /// What messages call the job's path.
     place: String,
@@ -46,16 +46,16 @@ pub struct EtcdRegistry {
     limit: Duration,
     /// Under which `leader` was last made, or may yet have been.
     lease: Option<u64>,
-    leading: Option<Leading>,
+    leading: Option<Leadership>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Leading {
+struct Leadership {
     term: u64,
     until: Instant,
     /// At which `memory` last changed, as far as is known.
     revision: u64,
-    /// Names of pieces that were used.
+    /// Names of chunks that were used.
     saves: u64,
 }
 
@@ -63,7 +63,7 @@ impl EtcdRegistry {
     pub(super) fn new(location: &EtcdLocation, candidate: Candidate) -> Self {
         Self {
             gateway: Gateway::new(location.endpoints.clone()),
-            keys: Keys::new(&location.path),
+            keys: EtcdKeys::new(&location.path),
             place: format!("etcd path {}", location.path),
             limit: (candidate.lease / 4).max(LEAST_LIMIT),
             candidate,
@@ -78,17 +78,17 @@ impl EtcdRegistry {
     }
 
     /// For a request of a leader's: it must know in time that it leads no more.
-    fn in_time(&self, leading: Leading) -> Result<Instant, RegistryError> {
+    fn in_time(&self, leading: Leadership) -> Result<Instant, RegistryError> {
         let now = Instant::now();
         if now < leading.until { Ok(leading.until.min(now + self.limit)) } else { Err(not_leading(None)) }
     }
 
-    fn led(&self, now: Instant) -> Result<Leading, RegistryError> {
+    fn led(&self, now: Instant) -> Result<Leadership, RegistryError> {
         self.leading.filter(|leading| now < leading.until).ok_or_else(|| not_leading(None))
     }
 
     /// Somebody else's leadership, or nobody's.
-    fn superseded(&mut self, pair: Option<&Pair>) -> RegistryError {
+    fn superseded(&mut self, pair: Option<&KeyValue>) -> RegistryError {
         self.leading = None;
         match pair.map(|pair| self.address(pair)).transpose() {
             Ok(leader) => not_leading(leader),
@@ -96,62 +96,63 @@ impl EtcdRegistry {
         }
     }
 
-    fn address(&self, pair: &Pair) -> Result<String, RegistryError> {
+    fn address(&self, pair: &KeyValue) -> Result<String, RegistryError> {
         stored::open_leader(&pair.value, &self.candidate.job, &self.place)
     }
 
-    fn leader_pair(&mut self, by: Instant) -> Result<Option<Pair>, RegistryError> {
+    fn leader_pair(&mut self, by: Instant) -> Result<Option<KeyValue>, RegistryError> {
         let request = request::range(&self.keys.leader, None);
-        Ok(self.gateway.call(request::RANGE, &request, by, Answer::pair)?)
+        Ok(self.gateway.call(request::RANGE, &request, by, EtcdResponse::pair)?)
     }
 
-    fn grant(&mut self) -> Result<Granted, RegistryError> {
+    fn grant(&mut self) -> Result<GrantedLease, RegistryError> {
         let seconds = self.candidate.lease.as_secs_f64().ceil().max(1.0) as u64;
         let by = self.soon();
-        let granted = self.gateway.call(request::GRANT, &request::grant(seconds), by, Answer::granted)?;
+        let granted = self.gateway.call(request::GRANT, &request::grant(seconds), by, EtcdResponse::granted)?;
         granted.ok_or_else(|| not_leading(None))
     }
 
     /// What is left of the lease after renewing it; none if it has ended.
     fn renew(&mut self, lease: u64, by: Instant) -> Result<Option<Duration>, RegistryError> {
-        match self.gateway.call(request::RENEW, &request::lease(lease), by, Answer::granted) {
+        match self.gateway.call(request::RENEW, &request::lease(lease), by, EtcdResponse::granted) {
             Ok(granted) => Ok(granted.map(|granted| Duration::from_secs(granted.seconds))),
-            Err(failure) if failure.refusal == Some(Refusal::NoLease) => Ok(None),
+            Err(failure) if failure.refusal == Some(EtcdRefusal::NoLease) => Ok(None),
             Err(failure) => Err(failure.error),
         }
     }
 
-    fn lead(&mut self, term: u64, until: Instant) -> Standing {
+    fn lead(&mut self, term: u64, until: Instant) -> CampaignOutcome {
         // Of a leadership that goes on, what is known of the memory stays known.
         let known = self.leading.filter(|leading| leading.term == term);
         let (revision, saves) = known.map_or((0, 0), |leading| (leading.revision, leading.saves));
-        self.leading = Some(Leading { term, until, revision, saves });
-        Standing::Leading { term, until }
+        self.leading = Some(Leadership { term, until, revision, saves });
+        CampaignOutcome::Leading { term, until }
     }
 
     /// Makes `leader`, under a new lease.
-    fn take(&mut self, now: Instant) -> Result<Standing, RegistryError> {
+    fn take(&mut self, now: Instant) -> Result<CampaignOutcome, RegistryError> {
         let granted = self.grant()?;
-        // Remembered before it is used: if the answer is lost, the next campaign knows the key for its own.
+        // Remembered before it is used: if the response is lost, the next campaign knows the key for its own.
         self.lease = Some(granted.lease);
         let until = lead_until(now, Duration::from_secs(granted.seconds));
-        let address = stored::seal(Kind::Leader, &self.candidate.job, self.candidate.address.as_bytes());
+        let address = stored::seal(StoredKind::Leader, &self.candidate.job, self.candidate.address.as_bytes());
         let request = request::take(&self.keys.leader, &address, granted.lease);
-        let read =
-            |answer: &Answer| Ok(if answer.succeeded()? { Ok(answer.revision) } else { Err(answer.pair_at(0)?) });
+        let read = |response: &EtcdResponse| {
+            Ok(if response.succeeded()? { Ok(response.revision) } else { Err(response.pair_at(0)?) })
+        };
         match self.gateway.call(request::TXN, &request, self.soon(), read) {
             Ok(Ok(term)) => Ok(self.lead(term, until)),
             // Asked of two endpoints, and the first did it without saying so.
             Ok(Err(Some(pair))) if pair.lease == granted.lease => Ok(self.lead(pair.created, until)),
-            Ok(Err(Some(pair))) => self.address(&pair).map(|leader| Standing::Following { leader }),
+            Ok(Err(Some(pair))) => self.address(&pair).map(|leader| CampaignOutcome::Following { leader }),
             Ok(Err(None)) => Err(not_leading(None)),
             Err(failure) => Err(failure.error),
         }
     }
 }
 
-impl Registry for EtcdRegistry {
-    fn campaign(&mut self, now: Instant) -> Result<Standing, RegistryError> {
+impl CoordinatorRegistry for EtcdRegistry {
+    fn campaign(&mut self, now: Instant) -> Result<CampaignOutcome, RegistryError> {
         let pair = self.leader_pair(self.soon())?;
         match (pair, self.lease) {
             (None, _) => self.take(now),
@@ -161,7 +162,7 @@ impl Registry for EtcdRegistry {
             },
             (Some(pair), _) => {
                 self.leading = None;
-                self.address(&pair).map(|leader| Standing::Following { leader })
+                self.address(&pair).map(|leader| CampaignOutcome::Following { leader })
             }
         }
     }
@@ -186,11 +187,11 @@ impl Registry for EtcdRegistry {
     fn load(&mut self) -> Result<Option<Vec<u8>>, RegistryError> {
         for _ in 0..ROUNDS {
             match self.try_load() {
-                Err(failure) if failure.refusal == Some(Refusal::Compacted) => {}
+                Err(failure) if failure.refusal == Some(EtcdRefusal::Compacted) => {}
                 loaded => return Ok(loaded?),
             }
         }
-        let reason = format!("its pieces were removed {ROUNDS} times while they were read");
+        let reason = format!("its chunks were removed {ROUNDS} times while they were read");
         Err(RegistryError::Damaged { place: self.place.clone(), reason })
     }
 
@@ -209,7 +210,7 @@ impl Registry for EtcdRegistry {
         let by = self.soon();
         match self.gateway.call(request::REVOKE, &request::lease(lease), by, |_| Ok(())) {
             Ok(()) => Ok(()),
-            Err(failure) if failure.refusal == Some(Refusal::NoLease) => Ok(()),
+            Err(failure) if failure.refusal == Some(EtcdRefusal::NoLease) => Ok(()),
             Err(failure) => Err(failure.error),
         }
     }

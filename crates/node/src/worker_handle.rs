@@ -1,4 +1,5 @@
-//! A worker's machine as its shell and its program see it: every call is taken down, where the worker is recorded, and made.
+//! The worker's machine as its shell and its program see it: every call is made, and recorded where the worker is
+//! recorded.
 
 use crate::Recorder;
 use lease::{LeaseId, Work};
@@ -11,8 +12,8 @@ use worker::{
     Batch, Failure, Grant, Notice, Outcome, PullTarget, RowsOfPush, TableFailure, TicketId, Values, Worker, WorkerInput,
 };
 
-/// A worker at one moment. Whatever can be asked of it without changing it is asked of the [`Worker`] itself.
-pub struct Calls<'a> {
+/// Calls to a worker's machine, while the driver is locked. Reads go to the [`Worker`] itself, by `Deref`.
+pub struct WorkerHandle<'a> {
     pub(crate) worker: &'a mut Worker,
     /// When its time began.
     pub(crate) start: Instant,
@@ -20,7 +21,7 @@ pub struct Calls<'a> {
     pub(crate) recorder: Option<&'a Recorder>,
 }
 
-impl Deref for Calls<'_> {
+impl Deref for WorkerHandle<'_> {
     type Target = Worker;
 
     fn deref(&self) -> &Worker {
@@ -28,7 +29,7 @@ impl Deref for Calls<'_> {
     }
 }
 
-impl Calls<'_> {
+impl WorkerHandle<'_> {
     fn now(&self) -> Time {
         Time(self.start.elapsed().as_nanos() as u64)
     }
