@@ -33,7 +33,7 @@ const APPS: &str = "slackwater-apps";
 const XTASK: &str = "xtask";
 
 /// Every crate, as (folder under crates/, package). A crate depends only on those above it.
-const ORDER: [(&str, &str); 19] = [
+const ORDER: [(&str, &str); 21] = [
     ("types", TYPES),
     ("wire", "slackwater-wire"),
     ("codec", "slackwater-codec"),
@@ -48,6 +48,8 @@ const ORDER: [(&str, &str); 19] = [
     ("data", "slackwater-data"),
     ("schedule", "slackwater-schedule"),
     ("apps", APPS),
+    ("launch", "slackwater-launch"),
+    ("bench", "slackwater-bench"),
     ("plan", "slackwater-plan"),
     ("gpu", "slackwater-gpu"),
     ("serve", "slackwater-serve"),

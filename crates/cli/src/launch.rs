@@ -16,9 +16,10 @@ use anyhow::Context;
 use children::{Children, Patience, Spares};
 use clap::value_parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use slackwater::SameHost;
 
 use crate::logs::Form;
-use crate::process::{Limits, Program, Way};
+use crate::process::{Limits, Program, same_host_parser};
 use crate::{checkpoints, replay, train};
 
 /// After a child has died the others get this long beyond their own patience: the coordinator stays a while to tell all.
@@ -26,7 +27,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// The settings of `launch`.
 #[derive(clap::Args)]
-pub struct Options {
+pub(crate) struct LaunchOptions {
     /// How many server processes to start; the first is the coordinator too.
     #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = value_parser!(u32).range(1..=256))]
     servers: u32,
@@ -39,8 +40,8 @@ pub struct Options {
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=16))]
     copies: Option<u32>,
     /// How the processes talk: through shared memory, or over TCP as those of different hosts do.
-    #[arg(long, value_name = "WAY", default_value = "shared-memory")]
-    same_host: Way,
+    #[arg(long, value_name = "WAY", default_value = "shared-memory", value_parser = same_host_parser())]
+    same_host: SameHost,
     /// Record everything that each process is told and says, in files of this folder that `slackwater replay` feeds back.
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
@@ -51,18 +52,18 @@ pub struct Options {
     #[command(flatten)]
     limits: Limits,
     #[command(flatten)]
-    checkpoints: checkpoints::Options,
+    checkpoints: checkpoints::CheckpointOptions,
     /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`; `-- train --help` lists them.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
 /// The command `launch`.
-pub fn run(options: &Options, log_form: Form) -> anyhow::Result<()> {
+pub(crate) fn run(options: &LaunchOptions, log_form: Form) -> anyhow::Result<()> {
     run_killing(options, Vec::new(), log_form)
 }
 
-fn run_killing(options: &Options, kills: Vec<(Duration, String)>, log_form: Form) -> anyhow::Result<()> {
+fn run_killing(options: &LaunchOptions, kills: Vec<(Duration, String)>, log_form: Form) -> anyhow::Result<()> {
     // Settings that make no sense are refused here, once, rather than by every worker.
     let program = Program::parse(&options.program);
     if let Program::Train(train::InRun(given)) = &program
@@ -98,16 +99,16 @@ fn run_killing(options: &Options, kills: Vec<(Duration, String)>, log_form: Form
 }
 
 /// A run of `program` in which each server's rows are held by another one too, and in which some processes are killed, each after so long.
-pub fn demonstrate(
+pub(crate) fn demonstrate(
     (servers, workers): (u32, u32),
     program: Vec<OsString>,
     kills: Vec<(Duration, String)>,
     log_form: Form,
 ) -> anyhow::Result<()> {
     let limits = Limits { join_limit: 300, patience: 2 };
-    let (copies, same_host, record, metrics) = (Some(2), Way::SharedMemory, None, None);
-    let checkpoints = checkpoints::Options::none();
-    let options = Options { servers, workers, copies, same_host, record, metrics, limits, checkpoints, program };
+    let (copies, same_host, record, metrics) = (Some(2), SameHost::SharedMemory, None, None);
+    let checkpoints = checkpoints::CheckpointOptions::none();
+    let options = LaunchOptions { servers, workers, copies, same_host, record, metrics, limits, checkpoints, program };
     run_killing(&options, kills, log_form)
 }
 
@@ -117,12 +118,18 @@ fn free_address() -> anyhow::Result<String> {
 }
 
 /// The name and the arguments of every process of the run.
-fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<OsString>)> {
-    let Options { servers, workers, copies, same_host, record, metrics, limits, checkpoints, program } = options;
+fn processes(options: &LaunchOptions, meet: &str, log_form: Form) -> Vec<(String, Vec<OsString>)> {
+    let LaunchOptions { servers, workers, copies, same_host, record, metrics, limits, checkpoints, program } = options;
     let common = |kind: &str, place: u32| {
         let mut arguments = vec![kind.to_owned(), format!("--meet={meet}"), format!("--place={place}")];
         arguments.extend([format!("--join-limit={}", limits.join_limit), format!("--patience={}", limits.patience)]);
-        arguments.push(format!("--same-host={}", same_host.word()));
+        arguments.push(format!(
+            "--same-host={}",
+            match same_host {
+                SameHost::SharedMemory => "shared-memory",
+                SameHost::Tcp => "tcp",
+            }
+        ));
         arguments.extend((log_form == Form::Json).then(|| "--log-json".to_owned()));
         let mut arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
         // As words of its own: the name of a folder need not be text.
@@ -157,7 +164,7 @@ fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<
 
 /// The arguments of a process that takes the place of a dead one of its kind, `server` or `worker`, in a run that does without those that
 /// die.
-fn spare(kind: &str, options: &Options, meet: &str, log_form: Form) -> Option<Vec<OsString>> {
+fn spare(kind: &str, options: &LaunchOptions, meet: &str, log_form: Form) -> Option<Vec<OsString>> {
     let last = processes(options, meet, log_form).into_iter().rfind(|(name, _)| name.starts_with(kind));
     let mut in_program = false;
     let is_common = |word: &OsString| {
@@ -176,10 +183,19 @@ mod tests {
         let limits = Limits { join_limit: 7, patience: 2 };
         let program = vec![OsString::from("demo"), OsString::from("--json")];
         let metrics = Some("here:9".to_owned());
-        let (copies, same_host) = (None, Way::Tcp);
-        let checkpoints = checkpoints::Options::none();
-        let options =
-            Options { servers: 2, workers: 3, copies, same_host, record: None, metrics, limits, checkpoints, program };
+        let (copies, same_host) = (None, SameHost::Tcp);
+        let checkpoints = checkpoints::CheckpointOptions::none();
+        let options = LaunchOptions {
+            servers: 2,
+            workers: 3,
+            copies,
+            same_host,
+            record: None,
+            metrics,
+            limits,
+            checkpoints,
+            program,
+        };
         let processes = processes(&options, "here:1", Form::Json);
         let names: Vec<&str> = processes.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["server 0", "server 1", "worker 0", "worker 1", "worker 2"]);
@@ -193,7 +209,7 @@ mod tests {
             assert_eq!(line.contains("--coordinate --servers=2 --workers=3"), name == "server 0", "{line}");
             assert_eq!(line.ends_with(" -- demo --json"), kind == "worker", "{line}");
         }
-        let options = Options { copies: Some(2), ..options };
+        let options = LaunchOptions { copies: Some(2), ..options };
         let processes = super::processes(&options, "here:1", Form::Json);
         let names: Vec<&str> = processes.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["coordinator", "server 0", "server 1", "worker 0", "worker 1", "worker 2"]);

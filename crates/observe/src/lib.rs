@@ -12,6 +12,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+pub mod chart;
 mod exporter;
 mod metrics;
 mod server;

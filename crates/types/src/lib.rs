@@ -10,6 +10,7 @@ mod key;
 mod measured;
 mod plan;
 mod policy;
+mod random;
 mod spec;
 mod updater;
 
@@ -21,5 +22,6 @@ pub use key::{Key, Placement, Position, PositionRange};
 pub use measured::Measured;
 pub use plan::{Chain, Placed, Plan};
 pub use policy::{Combine, Consistency, Reduce};
+pub use random::Random;
 pub use spec::{CacheSpec, Initial, NumberType, PART_BYTES, Shape, SpecError, TableSpec};
 pub use updater::{Setting, UpdaterSpec};

@@ -22,30 +22,30 @@ const PANICKED: i32 = 101;
 const MOST_REPLACED: u32 = 64;
 
 /// When the processes are ended, rather than waited for.
-pub struct Patience {
+pub(crate) struct Patience {
     /// So many interrupts are passed on to the workers, which heed them; the next one ends everybody.
-    pub interrupts: u32,
+    pub(crate) interrupts: u32,
     /// So many orders to leave are passed on to the workers, where they may leave; the next one ends everybody.
-    pub leave_orders: u32,
+    pub(crate) leave_orders: u32,
     /// The signal that they are passed on by.
-    pub leave_by: i32,
-    pub after_a_death: Duration,
+    pub(crate) leave_by: i32,
+    pub(crate) after_a_death: Duration,
 }
 
 /// What is started in the place of those that die, in a run that does without them.
-pub struct Spares {
-    pub server: Option<Vec<OsString>>,
+pub(crate) struct Spares {
+    pub(crate) server: Option<Vec<OsString>>,
     /// None where the program goes with the workers that it began with.
-    pub worker: Option<Vec<OsString>>,
+    pub(crate) worker: Option<Vec<OsString>>,
 }
 
 /// The processes of the run. Dropping them ends those that are still there.
 #[derive(Default)]
-pub struct Children {
+pub(crate) struct Children {
     /// What is started in the place of others, where the run does without those that die.
-    pub spares: Option<Spares>,
+    pub(crate) spares: Option<Spares>,
     /// Who is to be killed, and how long after the start.
-    pub kills: Vec<(Duration, String)>,
+    pub(crate) kills: Vec<(Duration, String)>,
     replaced: u32,
     /// When the coordinator had done what there was to do: the run is over.
     over: Option<Instant>,
@@ -88,7 +88,7 @@ impl Running {
 
 impl Children {
     /// Starts a process of the run.
-    pub fn start(&mut self, name: String, arguments: Vec<OsString>) -> anyhow::Result<()> {
+    pub(crate) fn start(&mut self, name: String, arguments: Vec<OsString>) -> anyhow::Result<()> {
         self.start_as(name, arguments, false)
     }
 
@@ -111,7 +111,7 @@ impl Children {
     }
 
     /// Waits until every child has ended; once one has died, or a signal came, not for ever.
-    pub fn see_through(mut self, stop: &AtomicUsize, mut patience: Patience) -> anyhow::Result<()> {
+    pub(crate) fn see_through(mut self, stop: &AtomicUsize, mut patience: Patience) -> anyhow::Result<()> {
         let mut deaths: Vec<Death> = Vec::new();
         let mut first_death: Option<Instant> = None;
         let begin = Instant::now();
