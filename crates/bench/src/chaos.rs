@@ -59,7 +59,8 @@ pub(crate) fn run(options: &ChaosBench) -> anyhow::Result<()> {
         match Made::make() {
             Ok(network) => return network.run_inside(),
             Err(error) => eprintln!(
-                "nobody is cut off: this machine makes no network namespaces ({error:#}); that takes root, and `ip` of iproute2"
+                "nobody is cut off: this machine makes no network namespaces ({:#}); that takes root, and `ip` of iproute2",
+                anyhow::Error::from(error)
             ),
         }
     }

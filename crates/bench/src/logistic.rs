@@ -6,12 +6,12 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 use apps::logistic::sigmoid;
 use data::{Labels, Minibatch, Reader, TextParser};
 use indicatif::ProgressBar;
+use launch::{Output, Start};
 
 use super::clicks::clicks;
 use super::learning::{BETA, RATE, Scratch, embedded, open};
@@ -215,14 +215,14 @@ fn apart(reader: &Reader) -> anyhow::Result<()> {
 
 /// The same as a server and a worker in processes of their own, which share memory; rows per second by their own account.
 fn processes(text: &Path, minibatch: u32) -> anyhow::Result<f64> {
-    let output = Command::new(std::env::current_exe()?)
+    let mut process = Start::this_program("the processes")?
         .args(["launch", "--servers", "1", "--workers", "1", "--", "train", "logistic", "--json", "--no-bias"])
         .args(["--shuffle", "off", "--minibatch", &minibatch.to_string(), "--data"])
-        .arg(text)
-        .stderr(Stdio::null())
-        .output()
-        .context("cannot start the processes")?;
-    let said = String::from_utf8_lossy(&output.stdout);
+        .args([text])
+        .stdout(Output::Capture)
+        .spawn()?;
+    process.wait()?;
+    let said = process.stdout();
     let figures: serde_json::Value = serde_json::from_str(said.trim()).with_context(|| format!("they said: {said}"))?;
     figures["rows_per_second"].as_f64().context("they said nothing of rows per second")
 }
@@ -248,7 +248,7 @@ if len(sys.argv) > 1:
 
 impl VowpalWabbit {
     fn prepare(options: &LogisticBench, text: &[u8], scratch: &Scratch) -> anyhow::Result<Option<Self>> {
-        let known = Command::new(&options.python).args(["-c", PASS]).stderr(Stdio::null()).status();
+        let known = Start::program("python", &options.python).args(["-c", PASS]).spawn().and_then(|mut it| it.wait());
         if !known.is_ok_and(|status| status.success()) {
             eprintln!("vowpalwabbit is not measured: `{}` has no such package", options.python);
             return Ok(None);
@@ -266,8 +266,10 @@ impl VowpalWabbit {
     }
 
     fn seconds(&self) -> anyhow::Result<f64> {
-        let output = Command::new(&self.python).args(["-c", PASS]).arg(&self.text).output()?;
-        let said = String::from_utf8_lossy(&output.stdout);
+        let start = Start::program("vowpalwabbit", &self.python).args(["-c", PASS]).args([&self.text]);
+        let mut process = start.stdout(Output::Capture).spawn()?;
+        process.wait()?;
+        let said = process.stdout();
         said.trim().parse().with_context(|| format!("vowpalwabbit said: {said}"))
     }
 }

@@ -5,10 +5,10 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use launch::{Output, Process, Start};
 
 use super::cold::{ColdBuffers, ColdCopy};
 use super::measure::{Format, Report, median};
@@ -38,7 +38,7 @@ pub struct RawBench {
 
 /// A second process of this program, at the other end of a loopback connection.
 pub(crate) struct RawPeer {
-    child: Child,
+    process: Process,
     stream: TcpStream,
     buffers: ColdBuffers,
 }
@@ -53,21 +53,14 @@ impl RawPeer {
     pub(crate) fn start_on(core: Option<usize>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on the loopback address")?;
         let address = listener.local_addr()?.to_string();
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let mut command = Command::new(&program);
-        command.args(["bench-peer", "raw", "--connect", &address]);
-        command.args(core.map(|core| format!("--core={core}")));
-        let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
-        let stream = match accept(&listener, &mut child) {
-            Ok(stream) => stream,
-            Err(error) => {
-                // Nothing else will end it. Both fail only if it has ended already.
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(error);
-            }
-        };
-        Ok(Self { child, stream, buffers: ColdBuffers::new(BULK_BYTES) })
+        let mut process = Start::this_program("the other process")?
+            .args(["bench-peer", "raw", "--connect", &address])
+            .args(core.map(|core| format!("--core={core}")))
+            .stdout(Output::Inherit)
+            .stderr(Output::Inherit)
+            .spawn()?;
+        let stream = accept(&listener, &mut process)?;
+        Ok(Self { process, stream, buffers: ColdBuffers::new(BULK_BYTES) })
     }
 
     /// Sends 64 MiB to the other process, both sides out of cache, and returns 10⁹ bytes per second.
@@ -138,12 +131,12 @@ impl Drop for RawPeer {
     fn drop(&mut self) {
         // Whatever the child is doing, it does it on this connection, and so it ends. Errors mean that it already has.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
-        let _ = self.child.wait();
+        let _ = self.process.wait();
     }
 }
 
 /// Waits for the child's connection, or for the child's end.
-fn accept(listener: &TcpListener, child: &mut Child) -> anyhow::Result<TcpStream> {
+fn accept(listener: &TcpListener, process: &mut Process) -> anyhow::Result<TcpStream> {
     listener.set_nonblocking(true)?;
     let start = Instant::now();
     loop {
@@ -156,7 +149,7 @@ fn accept(listener: &TcpListener, child: &mut Child) -> anyhow::Result<TcpStream
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(error.into()),
         }
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = process.try_wait()? {
             bail!("the other process of the benchmark ended before it connected: {status}");
         }
         if start.elapsed() > START_LIMIT {

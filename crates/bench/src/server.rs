@@ -1,10 +1,10 @@
 //! A real server in a process of its own, and a session with it: what `bench wire` measures.
 
 use std::net::SocketAddr;
-use std::process::{Child, Command};
 use std::time::Duration;
 
 use anyhow::Context;
+use launch::{Output, Process, Start};
 use slackwater::{Connect, SameHost, Serve, Session, Shape, Wait};
 
 /// The settings of the hidden server process.
@@ -79,7 +79,7 @@ impl Default for Kind {
 
 /// A server process. It ends when its workers have left.
 pub(crate) struct ServerProcess {
-    child: Child,
+    process: Process,
     meet: SocketAddr,
     kind: Kind,
 }
@@ -89,22 +89,21 @@ impl ServerProcess {
     pub(crate) fn start(kind: Kind) -> anyhow::Result<Self> {
         // A free port, given up just before the child takes it.
         let meet = slackwater::free_address()?;
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let mut command = Command::new(&program);
-        command.args(["bench-peer", "server", "--meet", &meet.to_string()]);
-        command.args(["--threads", &kind.threads.to_string(), "--workers", &kind.workers.to_string()]);
-        if kind.spin {
-            command.arg("--spin");
-        }
-        if kind.same_host == SameHost::SharedMemory {
-            command.arg("--share");
-        }
-        if let Some(bytes) = kind.list_bytes {
-            command.args(["--list-bytes", &bytes.to_string()]);
-        }
-        command.args(kind.core.map(|core| format!("--core={core}")));
-        let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
-        Ok(Self { child, meet, kind })
+        let process = Start::this_program("the server")?
+            .args(["bench-peer", "server"])
+            .args([
+                format!("--meet={meet}"),
+                format!("--threads={}", kind.threads),
+                format!("--workers={}", kind.workers),
+            ])
+            .args(kind.spin.then_some("--spin"))
+            .args((kind.same_host == SameHost::SharedMemory).then_some("--share"))
+            .args(kind.list_bytes.map(|bytes| format!("--list-bytes={bytes}")))
+            .args(kind.core.map(|core| format!("--core={core}")))
+            .stdout(Output::Inherit)
+            .stderr(Output::Inherit)
+            .spawn()?;
+        Ok(Self { process, meet, kind })
     }
 
     /// One worker's session.
@@ -114,7 +113,7 @@ impl ServerProcess {
 
     /// Bytes of its memory that are in use.
     pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
-        let path = format!("/proc/{}/statm", self.child.id());
+        let path = format!("/proc/{}/statm", self.process.id());
         let statm = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         let pages: u64 = statm.split(' ').nth(1).context("statm has no second number")?.parse()?;
         Ok(pages * 4096)
@@ -124,13 +123,6 @@ impl ServerProcess {
 impl Drop for ServerProcess {
     fn drop(&mut self) {
         // It ends by itself once the sessions are closed; if they were not, it is ended here.
-        for _ in 0..200 {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.end_within(Duration::from_secs(2));
     }
 }

@@ -113,11 +113,11 @@ pub(crate) fn run(options: &DemoOptions, log_form: Form) -> anyhow::Result<()> {
     if *kill {
         // Rows are made before the training begins.
         let (begin, length) = (Duration::from_secs(2), training.lock_step());
-        let kills = vec![
+        let kills = [
             (begin + length / 4, "server 1".to_owned()),
             (begin + length / 2, format!("worker {}", workers.saturating_sub(1).max(1))),
         ];
-        return launch::demonstrate(((*servers).max(3), (*workers).max(2)), training.words(), kills, log_form);
+        return launch::demonstrate(((*servers).max(3), (*workers).max(2)), training.words(), &kills, log_form);
     }
     let clicks = training.clicks();
     let sessions = Session::embedded(Shape { servers: *servers, workers: *workers })?;

@@ -17,6 +17,7 @@ mod train;
 
 use std::process::ExitCode;
 
+use ::launch::EXPELLED_STATUS;
 use apps::train::TrainError;
 use clap::{Parser, Subcommand};
 use slackwater::NodeError;
@@ -190,13 +191,10 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            if is_given_up(&error) { ExitCode::from(GIVEN_UP) } else { ExitCode::FAILURE }
+            if is_given_up(&error) { ExitCode::from(EXPELLED_STATUS) } else { ExitCode::FAILURE }
         }
     }
 }
-
-/// The exit status of a process that the run has given up: another may join in its place (EX_TEMPFAIL of sysexits).
-pub(crate) const GIVEN_UP: u8 = 75;
 
 fn is_given_up(error: &anyhow::Error) -> bool {
     let given_up = |error: &slackwater::Error| matches!(error, slackwater::Error::Run(NodeError::GivenUp { .. }));

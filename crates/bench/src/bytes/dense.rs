@@ -1,9 +1,9 @@
 //! A perceptron on images, trained by this program itself: its bytes, its curve and how well it predicts, by its own account.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
+use launch::{Output, Start};
 use serde_json::Value;
 
 /// What a training said of itself.
@@ -37,17 +37,19 @@ pub(crate) fn arguments(images: &Path, epochs: u32, seed: u32, up: &str, down: &
 
 /// Two workers of one process, and one server.
 pub(crate) fn train(images: &Path, epochs: u32, seed: u32, up: &str, down: &str) -> anyhow::Result<Trained> {
-    let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
-    command.args(arguments(images, epochs, seed, up, down)).args(["--workers", "2"]);
-    let output = command.stderr(Stdio::piped()).output().context("cannot start the training")?;
-    ensure!(output.status.success(), "the training ends with: {}", String::from_utf8_lossy(&output.stderr));
-    read(&output.stdout)
+    let mut process = Start::this_program("the training")?
+        .args(arguments(images, epochs, seed, up, down))
+        .args(["--workers", "2"])
+        .stdout(Output::Capture)
+        .stderr(Output::Capture)
+        .spawn()?;
+    ensure!(process.wait()?.success(), "the training ends with: {}", process.stderr());
+    read(&process.stdout())
 }
 
 /// What `train --json` has printed.
-pub(crate) fn read(printed: &[u8]) -> anyhow::Result<Trained> {
-    let said: Value = serde_json::from_slice(printed)
-        .with_context(|| format!("a training printed: {}", String::from_utf8_lossy(printed)))?;
+pub(crate) fn read(printed: &str) -> anyhow::Result<Trained> {
+    let said: Value = serde_json::from_str(printed).with_context(|| format!("a training printed: {printed}"))?;
     let number =
         |value: &Value, name: &str| value.as_f64().with_context(|| format!("a training says nothing of {name}"));
     let points = said["seconds_and_loss"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -94,11 +96,11 @@ mod tests {
     fn what_a_training_prints_is_read_and_what_is_missing_is_named() {
         let printed = r#"{"bytes_sent_by_workers": 4e6, "bytes_received_by_workers": 6e6, "test": {"accuracy": 0.85},
                           "seconds_and_loss": [[1.0, 2.0], [2.0, 1.0]]}"#;
-        let trained = read(printed.as_bytes()).expect("whole");
+        let trained = read(printed).expect("whole");
         assert_eq!((trained.up, trained.down, trained.accuracy), (4e6, 6e6, 85.0));
         assert_eq!(trained.over_bytes(), [(5.0, 2.0), (10.0, 1.9)]);
         assert_eq!((trained.seconds_to(1.95), trained.seconds_to(1.0)), (Some(2.0), None));
-        let error = read(br#"{"bytes_sent_by_workers": 1}"#).err().map(|error| error.to_string());
+        let error = read(r#"{"bytes_sent_by_workers": 1}"#).err().map(|error| error.to_string());
         assert_eq!(error.as_deref(), Some("a training says nothing of bytes"));
     }
 }

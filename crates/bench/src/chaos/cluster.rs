@@ -1,14 +1,15 @@
 //! The processes of a run that is disturbed: a coordinator, servers whose rows are held by two of them each, and whatever works there.
 
-use std::io::{BufRead, BufReader};
+use std::ffi::OsString;
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use launch::{Output, Process, ProcessError, RunPlan, Signal, Start};
 use slackwater::{Connect, SameHost};
 
 use super::faults::Silence;
@@ -25,35 +26,28 @@ pub(crate) const LOOK: Duration = Duration::from_millis(5);
 const SLICES_OF_SERVER: usize = 4;
 pub(crate) const SLICES: usize = SERVERS * SLICES_OF_SERVER;
 
-/// A process, ended by its id if it is still there.
-pub(crate) struct Process {
-    pub(crate) child: Child,
-    /// Where it runs, where there is a network.
+/// A process and, where there is a network, the host that it runs on.
+pub(crate) struct HostedProcess {
+    process: Process,
     host: Option<Host>,
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-impl Process {
-    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+impl HostedProcess {
+    /// How it ended, if it has.
+    pub(crate) fn try_wait(&mut self) -> Result<Option<ExitStatus>, ProcessError> {
+        self.process.try_wait()
     }
 
     /// Ends it at once.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
+        self.process.kill();
         self.host = None;
     }
 
     /// Nothing is heard of it any more.
     pub(crate) fn fall_silent(&mut self, how: Silence) -> anyhow::Result<()> {
         match (how, &mut self.host) {
-            (Silence::Stop, _) => self.signal(Signal::STOP),
+            (Silence::Stop, _) => Ok(self.process.signal(Signal::STOP)?),
             (Silence::Cut, Some(host)) => host.cut(),
             (Silence::Cut, None) => bail!("there is no network to cut it off from"),
         }
@@ -63,16 +57,9 @@ impl Process {
     pub(crate) fn go_on_and_end(&mut self, how: Silence) -> anyhow::Result<()> {
         match (how, &mut self.host) {
             (Silence::Cut, Some(host)) => host.join()?,
-            _ => self.signal(Signal::CONT)?,
+            _ => self.process.signal(Signal::CONT)?,
         }
-        let continued = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait()? {
-                break status;
-            }
-            ensure!(continued.elapsed() < LIMIT, "a process that was given up does not end");
-            std::thread::sleep(LOOK);
-        };
+        let status = self.process.wait_for(LIMIT)?.context("a process that was given up does not end")?;
         ensure!(!status.success(), "a process that was given up has not heard so");
         self.host = None;
         Ok(())
@@ -81,8 +68,8 @@ impl Process {
 
 /// The coordinator and the servers.
 pub(crate) struct Cluster {
-    pub(crate) meet: String,
-    pub(crate) patience: u64,
+    plan: RunPlan,
+    program: PathBuf,
     network: Option<Network>,
     coordinator: Process,
     /// How often the coordinator said that everything has its copies.
@@ -91,16 +78,14 @@ pub(crate) struct Cluster {
 }
 
 struct Server {
-    process: Process,
+    process: HostedProcess,
     /// Which server it is, once it has said so.
     number: Arc<OnceLock<u32>>,
 }
 
-/// Hands what a process says to somebody, line by line.
-fn listen(child: &mut Child, mut heard: impl FnMut(&str) + Send + 'static) {
-    if let Some(said) = child.stderr.take() {
-        std::thread::spawn(move || BufReader::new(said).lines().map_while(Result::ok).for_each(|line| heard(&line)));
-    }
+/// Gives the text of each line to a function.
+fn lines(mut heard: impl FnMut(&str) + Send + 'static) -> Output {
+    Output::Lines(Box::new(move |line| heard(&String::from_utf8_lossy(line))))
 }
 
 impl Cluster {
@@ -108,65 +93,79 @@ impl Cluster {
     pub(crate) fn start(patience: u64, network: Option<Network>) -> anyhow::Result<Self> {
         let here = if network.is_some() { HUB_ADDRESS } else { "127.0.0.1" };
         let meet = TcpListener::bind((here, 0))?.local_addr()?.to_string();
-        let mut arguments: Vec<String> =
-            ["server", "--threads=0", "--coordinate", "--copies=2"].map(str::to_owned).into();
-        arguments.extend([format!("--servers={SERVERS}"), format!("--workers={WORKERS}")]);
-        arguments.extend([format!("--slices={SLICES_OF_SERVER}"), format!("--meet={meet}")]);
-        arguments.push(format!("--patience={patience}"));
+        let plan = RunPlan {
+            copies: Some(2),
+            patience: Duration::from_secs(patience),
+            // Processes of different hosts could not do otherwise; these, on one machine, could.
+            same_host: if network.is_some() { SameHost::Tcp } else { SameHost::SharedMemory },
+            coordinator: vec![format!("--slices={SLICES_OF_SERVER}").into()],
+            ..RunPlan::new(&meet, SERVERS as u32, WORKERS as u32)
+        };
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let mut command = Command::new(program);
-        command.args(arguments).env("SLACKWATER_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::null());
-        let mut child = command.stderr(Stdio::piped()).spawn()?;
         let whole = Arc::new(AtomicU64::new(0));
         let counted = whole.clone();
-        listen(&mut child, move |line| {
+        let count = move |line: &str| {
             counted.fetch_add(u64::from(line.contains("has its copies")), Ordering::Relaxed);
-        });
-        let coordinator = Process { child, host: None };
-        let mut cluster = Self { meet, patience, network, coordinator, whole, servers: Vec::new() };
+        };
+        let coordinator = Start::program("the coordinator", &program)
+            .args(plan.coordinator().arguments)
+            .env("SLACKWATER_LOG", "warn")
+            .stderr(lines(count))
+            .spawn()?;
+        let mut cluster = Self { plan, program, network, coordinator, whole, servers: Vec::new() };
         (0..SERVERS).try_for_each(|_| cluster.start_server())?;
         Ok(cluster)
     }
 
-    /// This program, to be started by `start` in a place of its own, as what `kind` says, with where and how to meet and then these arguments. What
-    /// it says is not heard.
-    pub(crate) fn spawn(
+    /// Starts this program with these arguments, on a host of its own where there is a network.
+    fn spawn(
         &self,
-        kind: &[&str],
-        arguments: &[String],
-        start: impl FnOnce(&mut Command) -> std::io::Result<Child>,
-    ) -> anyhow::Result<Process> {
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        name: &str,
+        arguments: Vec<OsString>,
+        prepare: impl FnOnce(Start) -> Start,
+    ) -> anyhow::Result<HostedProcess> {
         let host = self.network.as_ref().map(Network::host).transpose()?;
-        let mut command = match &host {
-            Some(host) => {
-                let mut command = host.command();
-                command.arg(program);
-                command
-            }
-            None => Command::new(program),
+        let start = match &host {
+            Some(host) => host.start(name, &self.program),
+            None => Start::program(name, &self.program),
         };
-        let Self { meet, patience, .. } = self;
-        command.args(kind).args([format!("--meet={meet}"), format!("--patience={patience}")]);
-        // Those of different hosts could not do otherwise; these, on one machine, could.
-        command.args(host.iter().map(|_| "--same-host=tcp")).args(arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Process { child: start(&mut command)?, host })
+        Ok(HostedProcess { process: prepare(start.args(arguments)).spawn()?, host })
     }
 
     fn start_server(&mut self) -> anyhow::Result<()> {
-        let start = |command: &mut Command| command.env("SLACKWATER_LOG", "info").stderr(Stdio::piped()).spawn();
-        let mut process = self.spawn(&["server"], &[], start)?;
         let number = Arc::new(OnceLock::new());
         let known = number.clone();
-        listen(&mut process.child, move |line| {
+        let note = move |line: &str| {
             let words = line.split_once("serving node=server ").map(|(_, number)| number);
             if let Some(number) = words.and_then(|words| words.split_whitespace().next()?.parse().ok()) {
                 known.set(number).ok();
             }
-        });
+        };
+        let arguments = self.plan.server(None).arguments;
+        let prepare = |start: Start| start.env("SLACKWATER_LOG", "info").stderr(lines(note));
+        let process = self.spawn("a server", arguments, prepare)?;
         self.servers.push(Server { process, number });
         Ok(())
+    }
+
+    /// Starts a worker that runs a program; `prepare` says what becomes of its output.
+    pub(crate) fn start_worker(
+        &self,
+        program: Vec<OsString>,
+        prepare: impl FnOnce(Start) -> Start,
+    ) -> anyhow::Result<HostedProcess> {
+        let plan = RunPlan { program, ..self.plan.clone() };
+        self.spawn("a worker", plan.worker(None).arguments, prepare)
+    }
+
+    /// Starts a worker that pushes and counts: the hidden process of this benchmark, with these arguments.
+    pub(crate) fn start_pushing(&self, arguments: &[String]) -> anyhow::Result<HostedProcess> {
+        let RunPlan { meet, patience, .. } = &self.plan;
+        let mut words = ["bench-peer", "chaos"].map(str::to_owned).to_vec();
+        words.extend([format!("--meet={meet}"), format!("--patience={}", patience.as_secs())]);
+        words.extend((self.plan.same_host == SameHost::Tcp).then(|| "--same-host=tcp".to_owned()));
+        words.extend(arguments.iter().cloned());
+        self.spawn("a worker", words.into_iter().map(OsString::from).collect(), |start| start)
     }
 
     /// Whether hosts can be cut off.
@@ -176,9 +175,8 @@ impl Cluster {
 
     /// How to join it from here.
     pub(crate) fn connect(&self) -> Connect {
-        let patience = Duration::from_secs(self.patience);
-        let same_host = if self.network.is_some() { SameHost::Tcp } else { SameHost::SharedMemory };
-        Connect { patience, same_host, join_limit: LIMIT, ..Connect::to(&self.meet) }
+        let RunPlan { meet, patience, same_host, .. } = &self.plan;
+        Connect { patience: *patience, same_host: *same_host, join_limit: LIMIT, ..Connect::to(meet) }
     }
 
     /// The slices that nobody can push to when this server is gone, until others have taken over. All of them where it has none.
@@ -199,7 +197,7 @@ impl Cluster {
 
     /// Fails if the coordinator has ended.
     pub(crate) fn check(&mut self) -> anyhow::Result<()> {
-        match self.coordinator.child.try_wait()? {
+        match self.coordinator.try_wait()? {
             Some(status) => bail!("the coordinator ended: {status}"),
             None => Ok(()),
         }
@@ -207,7 +205,7 @@ impl Cluster {
 
     /// How long somebody is silent: longer than anybody has patience.
     pub(crate) fn silence(&self) -> Duration {
-        Duration::from_secs(2 * self.patience)
+        2 * self.plan.patience
     }
 
     /// A server dies, or falls silent and is there again later; and another comes. `go_on` is told since when; it has to wait until things go

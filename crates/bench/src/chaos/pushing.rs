@@ -9,7 +9,7 @@ use anyhow::{bail, ensure};
 use launch::parse_same_host;
 use slackwater::{Connect, Consistency, NumberType, SameHost, Session, Table, TableSpec};
 
-use super::cluster::{Cluster, LIMIT, LOOK, Process, SERVERS, SLICES, WORKERS};
+use super::cluster::{Cluster, HostedProcess, LIMIT, LOOK, SERVERS, SLICES, WORKERS};
 use super::counts::{Counting, Counts, row_in};
 use super::faults::{Fault, Role};
 use super::leased;
@@ -97,7 +97,7 @@ fn push_on(
 
 struct Worker {
     index: u64,
-    process: Process,
+    process: HostedProcess,
     /// Or stopped for so long that the run went on without it.
     killed: bool,
 }
@@ -121,7 +121,7 @@ impl Crew {
         let mut arguments = vec![format!("--index={index}")];
         arguments.extend(["--folder".to_owned(), self.scratch.path("").display().to_string()]);
         arguments.extend(self.leases.map(|leases| format!("--leases={leases}")));
-        let process = cluster.spawn(&["bench-peer", "chaos"], &arguments, |command| command.spawn())?;
+        let process = cluster.start_pushing(&arguments)?;
         self.workers.push(Worker { index, process, killed: false });
         Ok(())
     }
@@ -145,7 +145,7 @@ impl Crew {
                 return Ok(begin.elapsed().as_secs_f64());
             }
             for worker in self.workers.iter_mut().filter(|worker| !worker.killed) {
-                if let Some(status) = worker.process.child.try_wait()? {
+                if let Some(status) = worker.process.try_wait()? {
                     bail!("worker process {} ended, which nobody killed: {status}", worker.index);
                 }
             }

@@ -1,13 +1,15 @@
 //! A training that is disturbed: it must learn from every row of every epoch once, and come to the same loss as without.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use launch::Output;
 use serde_json::Value;
 
-use super::cluster::{Cluster, LIMIT, LOOK, Process, SERVERS, WORKERS};
+use super::cluster::{Cluster, HostedProcess, LIMIT, LOOK, SERVERS, WORKERS};
 use super::faults::{Fault, Faults, Role};
 use super::network::Network;
 use crate::learning::Scratch;
@@ -42,7 +44,7 @@ struct Crew<'a> {
     /// Which training it is, for the names of its files.
     run: &'a str,
     started: u64,
-    workers: Vec<(u64, Process)>,
+    workers: Vec<(u64, HostedProcess)>,
     /// Those that have ended well: the training is over.
     ended: Vec<u64>,
 }
@@ -108,14 +110,14 @@ impl Crew<'_> {
     }
 
     fn start_worker(&mut self, cluster: &Cluster) -> anyhow::Result<()> {
-        let mut arguments: Vec<String> = ["--", "train", "logistic", "--slack=3", "--json"].map(str::to_owned).into();
+        let mut program: Vec<OsString> = ["train", "logistic", "--slack=3", "--json"].map(OsString::from).into();
         let rows = self.training.scratch.path("rows.libsvm").display().to_string();
-        arguments.extend([format!("--data={rows}"), format!("--epochs={}", self.training.epochs)]);
+        program.extend([format!("--data={rows}").into(), format!("--epochs={}", self.training.epochs).into()]);
         let worker = self.started;
         self.started += 1;
         let (printed, said) = (File::create(self.file(worker, "json"))?, File::create(self.file(worker, "log"))?);
-        let process = cluster.spawn(&["worker"], &arguments, |command| {
-            command.env("SLACKWATER_LOG", "info").stdout(printed).stderr(said).spawn()
+        let process = cluster.start_worker(program, |start| {
+            start.env("SLACKWATER_LOG", "info").stdout(Output::File(printed)).stderr(Output::File(said))
         })?;
         self.workers.push((worker, process));
         Ok(())
@@ -137,7 +139,7 @@ impl Crew<'_> {
     fn is_over(&mut self) -> anyhow::Result<bool> {
         let mut failed = None;
         for (worker, process) in &mut self.workers {
-            match process.child.try_wait()? {
+            match process.try_wait()? {
                 Some(status) if status.success() && !self.ended.contains(worker) => self.ended.push(*worker),
                 Some(status) if !status.success() => failed = Some((*worker, status)),
                 _ => {}
@@ -190,8 +192,7 @@ impl Crew<'_> {
     /// What was printed, when all have ended.
     fn report(&mut self) -> anyhow::Result<Value> {
         let begin = Instant::now();
-        while self.workers.iter_mut().any(|(_, process)| process.child.try_wait().is_ok_and(|status| status.is_none()))
-        {
+        while self.workers.iter_mut().any(|(_, process)| process.try_wait().is_ok_and(|status| status.is_none())) {
             // One that was started when it was over looks for it in vain.
             if begin.elapsed() > Duration::from_secs(self.training.patience) + Duration::from_secs(5) {
                 break;

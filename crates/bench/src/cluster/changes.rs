@@ -2,38 +2,25 @@
 //! that pushes to rows of every server all the time.
 
 use std::collections::BTreeSet;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
+use launch::{PlannedProcess, Process, RunPlan, Start};
 use slackwater::{Connect, Session, Status, TableSpec, status};
 
 use super::measure::Report;
 
 /// Whatever is awaited here takes a tenth of this at most.
 const LIMIT: Duration = Duration::from_secs(120);
-const PATIENCE: u64 = 10;
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Rows that are filled in one push.
 const FILL: u64 = 100_000;
 /// Rows that are pushed to all the time, spread over everything.
 const PROBES: u64 = 1000;
 
-/// A process, ended by its id if it is still there.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
-fn server(meet: &str, more: &[String]) -> anyhow::Result<Process> {
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let mut command = Command::new(program);
-    command.args(["server", "--meet", meet, "--patience", &PATIENCE.to_string()]).args(more);
-    Ok(Process(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?))
+fn start(planned: &PlannedProcess) -> anyhow::Result<Process> {
+    Ok(Start::this_program(&planned.name)?.args(&planned.arguments).spawn()?)
 }
 
 /// Which server holds which slice.
@@ -59,10 +46,11 @@ fn wait_until(connect: &Connect, is_there: impl Fn(&Status) -> bool) -> anyhow::
 /// Measures a run of so many servers, with a table of so many rows, and reports what it finds under `name`.
 pub(crate) fn run(servers: u32, rows: u64, name: &str, report: &mut Report) -> anyhow::Result<()> {
     let meet = slackwater::free_address()?.to_string();
-    let coordinator = ["--coordinate", "--threads=0", "--copies=2", "--workers=1"].map(str::to_owned);
-    let _coordinator = server(&meet, &[&coordinator[..], &[format!("--servers={servers}")]].concat())?;
-    let mut processes = (0..servers).map(|_| server(&meet, &[])).collect::<anyhow::Result<Vec<_>>>()?;
-    let connect = Connect { patience: Duration::from_secs(PATIENCE), join_limit: LIMIT, ..Connect::to(&meet) };
+    let plan = RunPlan { copies: Some(2), patience: PATIENCE, ..RunPlan::new(&meet, servers, 1) };
+    let _coordinator = start(&plan.coordinator())?;
+    let server = || start(&plan.server(None));
+    let mut processes = (0..servers).map(|_| server()).collect::<anyhow::Result<Vec<_>>>()?;
+    let connect = Connect { patience: PATIENCE, join_limit: LIMIT, ..Connect::to(&meet) };
     let session = Session::connect(&connect)?;
     let table = session.table::<f32>(TableSpec::sparse("rows", 4))?;
     for first in (0..rows).step_by(FILL as usize) {
@@ -82,7 +70,7 @@ pub(crate) fn run(servers: u32, rows: u64, name: &str, report: &mut Report) -> a
     let mut change = || -> anyhow::Result<()> {
         let before = wait_until(&connect, |_| true)?;
         let begin = Instant::now();
-        processes.push(server(&meet, &[])?);
+        processes.push(server()?);
         let after = wait_until(&connect, |now| now.plan.servers().len() > before.plan.servers().len())?;
         report.number(&format!("{name}_join_s"), begin.elapsed().as_secs_f64());
         let moved = held(&after).difference(&held(&before)).count();
