@@ -11,7 +11,7 @@ use slackwater::{CheckpointSettings, ResumeFrom};
 #[derive(Clone, clap::Args)]
 #[command(next_help_heading = "Checkpoints")]
 #[group(skip)]
-pub struct Options {
+pub(crate) struct CheckpointOptions {
     /// Keep checkpoints here, without stopping the run: a folder that every server's process can write, or s3://BUCKET/PATH.
     #[arg(long, value_name = "LOCATION")]
     checkpoint: Option<String>,
@@ -38,14 +38,14 @@ fn seconds(text: &str) -> Result<f64, String> {
     if (0.01..=1e6).contains(&seconds) { Ok(seconds) } else { Err("from 0.01 to 1000000 seconds".to_owned()) }
 }
 
-impl Options {
+impl CheckpointOptions {
     /// As if nothing was said of them.
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self { checkpoint: None, checkpoint_every: 60.0, keep: 3, resume: None, job: None }
     }
 
     /// The job that was named.
-    pub fn job(&self) -> Option<&str> {
+    pub(crate) fn job(&self) -> Option<&str> {
         self.job.as_deref()
     }
 
@@ -55,7 +55,7 @@ impl Options {
     }
 
     /// Where they are kept, if they are.
-    pub fn settings(&self) -> Option<CheckpointSettings> {
+    pub(crate) fn settings(&self) -> Option<CheckpointSettings> {
         let every = Duration::from_secs_f64(self.checkpoint_every);
         let keep = NonZeroUsize::new(self.keep as usize).unwrap_or(NonZeroUsize::MIN);
         let location = self.checkpoint.as_deref();
@@ -67,7 +67,7 @@ impl Options {
     }
 
     /// What the run goes on from, if it does.
-    pub fn resumed(&self) -> anyhow::Result<Option<ResumeFrom>> {
+    pub(crate) fn resumed(&self) -> anyhow::Result<Option<ResumeFrom>> {
         let Some(location) = &self.resume else { return Ok(None) };
         let location = match (&location[..], &self.checkpoint) {
             ("", Some(kept)) => kept.clone(),
@@ -78,7 +78,7 @@ impl Options {
     }
 
     /// The same, for a process that coordinates.
-    pub fn arguments(&self) -> Vec<OsString> {
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
         let mut arguments = Vec::new();
         if let Some(location) = &self.checkpoint {
             arguments.push(format!("--checkpoint={location}"));
@@ -102,10 +102,10 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        options: Options,
+        options: CheckpointOptions,
     }
 
-    fn line<'a>(words: impl IntoIterator<Item = &'a str>) -> Options {
+    fn line<'a>(words: impl IntoIterator<Item = &'a str>) -> CheckpointOptions {
         Line::parse_from(std::iter::once("").chain(words)).options
     }
 

@@ -8,11 +8,11 @@ use slackwater::{Connect, ElectionSettings, Membership, RunSize, SameHost, Serve
 
 use crate::checkpoints;
 use crate::leaving;
-use crate::process::{Limits, Way};
+use crate::process::{Limits, same_host_parser};
 
 /// The settings of `coordinator`.
 #[derive(clap::Args)]
-pub struct Options {
+pub(crate) struct CoordinatorOptions {
     /// The address to meet at, the same for every process of the run: where this coordinator listens. Of several coordinators, all of
     /// their addresses: each listens at the first that is its host's and free.
     #[arg(long, value_name = "HOST:PORT[,HOST:PORT]")]
@@ -35,24 +35,22 @@ pub struct Options {
     #[arg(long, value_name = "etcd://HOST:PORT[,HOST:PORT]/PATH")]
     registry: Option<String>,
     /// How this process talks to those of its own host: through shared memory wherever both ends can, or over TCP as to any other.
-    #[arg(long, value_name = "WAY", default_value = "shared-memory")]
-    same_host: Way,
+    #[arg(long, value_name = "WAY", default_value = "shared-memory", value_parser = same_host_parser())]
+    same_host: SameHost,
     #[command(flatten)]
     limits: Limits,
     #[command(flatten)]
-    checkpoints: checkpoints::Options,
+    checkpoints: checkpoints::CheckpointOptions,
 }
 
 /// The command `coordinator`: coordinates until the run ends.
-pub fn run(options: &Options) -> anyhow::Result<()> {
-    let Options { meet, servers, workers, copies, slices, registry, same_host, limits, checkpoints } = options;
+pub(crate) fn run(options: &CoordinatorOptions) -> anyhow::Result<()> {
+    let CoordinatorOptions { meet, servers, workers, copies, slices, registry, same_host, limits, checkpoints } =
+        options;
     let connect = Connect {
         join_limit: Duration::from_secs(limits.join_limit),
         patience: Duration::from_secs(limits.patience),
-        same_host: match same_host {
-            Way::SharedMemory => SameHost::SharedMemory,
-            Way::Tcp => SameHost::Tcp,
-        },
+        same_host: *same_host,
         job: checkpoints.job().unwrap_or_default().to_owned(),
         leave: leaving::listen()?,
         ..Connect::to(meet)

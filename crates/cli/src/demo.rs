@@ -5,7 +5,6 @@
 mod clicks;
 mod logistic;
 mod progress;
-pub mod random;
 mod recurrence;
 mod report;
 mod train;
@@ -31,7 +30,7 @@ const HELD_OUT_ROWS: usize = 10_000;
 
 /// The settings of `demo` in one process.
 #[derive(clap::Args)]
-pub struct Options {
+pub(crate) struct DemoOptions {
     /// How many servers hold the weights.
     #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = value_parser!(u32).range(1..=64))]
     servers: u32,
@@ -47,7 +46,7 @@ pub struct Options {
 
 /// What is trained and how, in whichever form the run takes.
 #[derive(clap::Args)]
-pub struct Training {
+pub(crate) struct Training {
     /// How many clocks a worker may run ahead of the slowest, in the second run.
     #[arg(long, value_name = "CLOCKS", default_value_t = 3, value_parser = value_parser!(u64).range(1..=1000))]
     slack: u64,
@@ -109,16 +108,16 @@ impl Training {
 }
 
 /// The command `demo`: servers and workers are threads of this process, unless some are to be killed.
-pub fn run(options: &Options, log_form: Form) -> anyhow::Result<()> {
-    let Options { servers, workers, kill, training } = options;
+pub(crate) fn run(options: &DemoOptions, log_form: Form) -> anyhow::Result<()> {
+    let DemoOptions { servers, workers, kill, training } = options;
     if *kill {
         // Rows are made before the training begins.
         let (begin, length) = (Duration::from_secs(2), training.lock_step());
-        let kills = vec![
+        let kills = [
             (begin + length / 4, "server 1".to_owned()),
             (begin + length / 2, format!("worker {}", workers.saturating_sub(1).max(1))),
         ];
-        return launch::demonstrate(((*servers).max(3), (*workers).max(2)), training.words(), kills, log_form);
+        return launch::demonstrate(((*servers).max(3), (*workers).max(2)), training.words(), &kills, log_form);
     }
     let clicks = training.clicks();
     let sessions = Session::embedded(RunSize { servers: *servers, workers: *workers })?;
@@ -132,7 +131,7 @@ pub fn run(options: &Options, log_form: Form) -> anyhow::Result<()> {
 }
 
 /// One worker of the demonstration in a run of processes.
-pub fn work(session: Session, training: &Training) -> anyhow::Result<()> {
+pub(crate) fn work(session: Session, training: &Training) -> anyhow::Result<()> {
     work_on(session, training, &training.clicks())
 }
 

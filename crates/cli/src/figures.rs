@@ -5,50 +5,50 @@ use std::time::Duration;
 use slackwater::{Consistency, NumberType, TableSpec, TimeBreakdown, Traffic, WorkerId};
 
 /// Reads are counted by how many clocks the reader was ahead; the last count is of all that were further.
-pub const STALENESS_COUNTS: usize = 16;
+pub(crate) const STALENESS_COUNTS: usize = 16;
 
 /// One worker's figures of one run. All are floating-point numbers, because they travel as a row.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// From the common start to the last acknowledged push.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Seconds that reads were held back by the bound, by the worker they waited for.
-    pub waited_for: Vec<f64>,
+    pub(crate) waited_for: Vec<f64>,
     /// Seconds that reads and acknowledgements were only under way.
-    pub network_seconds: f64,
+    pub(crate) network_seconds: f64,
     /// Seconds that it stood at barriers.
-    pub barrier_seconds: f64,
+    pub(crate) barrier_seconds: f64,
     /// Reads by how many clocks the reader was ahead of what it read.
-    pub staleness: Vec<f64>,
-    pub bytes_sent: f64,
-    pub bytes_received: f64,
+    pub(crate) staleness: Vec<f64>,
+    pub(crate) bytes_sent: f64,
+    pub(crate) bytes_received: f64,
 }
 
 impl Figures {
     /// Nothing yet, in a run of this many workers.
-    pub fn new(workers: usize) -> Self {
+    pub(crate) fn new(workers: usize) -> Self {
         Self { waited_for: vec![0.0; workers], staleness: vec![0.0; STALENESS_COUNTS], ..Self::default() }
     }
 
     /// The table in which the figures of all workers meet: a row for each of the first run, then of the next.
-    pub fn table(runs: usize, workers: usize) -> TableSpec {
+    pub(crate) fn table(runs: usize, workers: usize) -> TableSpec {
         TableSpec::dense(".figures", (runs * workers) as u64, Self::width(workers) as u32)
             .number(NumberType::F64)
             .consistency(Consistency::Unbounded)
     }
 
     /// Numbers in a row.
-    pub fn width(workers: usize) -> usize {
+    pub(crate) fn width(workers: usize) -> usize {
         Self::new(workers).fields().count()
     }
 
-    pub fn to_row(&self) -> Vec<f64> {
+    pub(crate) fn to_row(&self) -> Vec<f64> {
         self.clone().fields().map(|field| *field).collect()
     }
 
     /// # Panics
     /// If the row is narrower than that of a run of no workers.
-    pub fn from_row(row: &[f64]) -> Self {
+    pub(crate) fn from_row(row: &[f64]) -> Self {
         let mut figures = Self::new(row.len() - Self::width(0));
         figures.fields().zip(row).for_each(|(field, number)| *field = *number);
         figures
@@ -65,12 +65,17 @@ impl Figures {
     }
 
     /// Counts a read that was this many clocks behind its reader.
-    pub fn count_read(&mut self, staleness: u64) {
+    pub(crate) fn count_read(&mut self, staleness: u64) {
         self.staleness[(staleness as usize).min(STALENESS_COUNTS - 1)] += 1.0;
     }
 
     /// Notes what a session's times and traffic say of the time between two looks at them.
-    pub fn account(&mut self, time: Duration, times: (&TimeBreakdown, &TimeBreakdown), traffic: (Traffic, Traffic)) {
+    pub(crate) fn account(
+        &mut self,
+        time: Duration,
+        times: (&TimeBreakdown, &TimeBreakdown),
+        traffic: (Traffic, Traffic),
+    ) {
         self.seconds = time.as_secs_f64();
         self.network_seconds = times.1.network.saturating_sub(times.0.network).as_secs_f64();
         self.barrier_seconds = times.1.barrier.saturating_sub(times.0.barrier).as_secs_f64();

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The settings of `inspect`.
 #[derive(clap::Args)]
-pub struct Options {
+pub(crate) struct InspectOptions {
     /// The model, as `train` wrote it; or a checkpoint, by its folder or by the location where the newest is to be found.
     model: PathBuf,
     /// How many features to list, the heaviest first.
@@ -35,7 +35,7 @@ struct Heavy {
 }
 
 /// The command `inspect`.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &InspectOptions) -> anyhow::Result<()> {
     let location = options.model.to_string_lossy();
     if options.model.is_dir() || location.starts_with("s3://") {
         return Ok(write!(std::io::stdout().lock(), "{}", slackwater::describe_checkpoint(&location)?)?);

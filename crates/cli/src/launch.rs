@@ -1,32 +1,27 @@
 //! `launch`: a whole run on this host, each server and worker a process of its own.
 //!
-//! However it ends, no process that it started is left: when one dies, the others get time to notice and say so, and
-//! whoever is still there after that is ended by process id. The processes are in groups of their own, so that what a
-//! terminal says to stop reaches this process alone, which tells the others.
-
-mod children;
+//! [`RunPlan`] lists the processes and [`Supervisor`] sees them through. However this command ends, no process that it started is
+//! left. The processes are in sessions of their own: a terminal's Ctrl-C reaches this process alone, which tells the workers.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::Context;
-use children::{Children, Patience, Spares};
 use clap::value_parser;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use launch::{EndPolicy, Replacements, RunPlan, SameHost, Signal, SignalFlag, Supervisor};
 
+use crate::checkpoints::CheckpointOptions;
 use crate::logs::Form;
-use crate::process::{Limits, Program, Way};
-use crate::{checkpoints, replay, train};
+use crate::process::{Limits, Program, same_host_parser};
+use crate::{replay, train};
 
 /// After a child has died the others get this long beyond their own patience: the coordinator stays a while to tell all.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The settings of `launch`.
 #[derive(clap::Args)]
-pub struct Options {
+pub(crate) struct LaunchOptions {
     /// How many server processes to start; the first is the coordinator too.
     #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = value_parser!(u32).range(1..=256))]
     servers: u32,
@@ -39,8 +34,8 @@ pub struct Options {
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=16))]
     copies: Option<u32>,
     /// How the processes talk: through shared memory, or over TCP as those of different hosts do.
-    #[arg(long, value_name = "WAY", default_value = "shared-memory")]
-    same_host: Way,
+    #[arg(long, value_name = "WAY", default_value = "shared-memory", value_parser = same_host_parser())]
+    same_host: SameHost,
     /// Record everything that each process is told and says, in files of this folder that `slackwater replay` feeds back.
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
@@ -51,18 +46,18 @@ pub struct Options {
     #[command(flatten)]
     limits: Limits,
     #[command(flatten)]
-    checkpoints: checkpoints::Options,
+    checkpoints: CheckpointOptions,
     /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`; `-- train --help` lists them.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
 /// The command `launch`.
-pub fn run(options: &Options, log_form: Form) -> anyhow::Result<()> {
-    run_killing(options, Vec::new(), log_form)
+pub(crate) fn run(options: &LaunchOptions, log_form: Form) -> anyhow::Result<()> {
+    run_killing(options, &[], log_form)
 }
 
-fn run_killing(options: &Options, kills: Vec<(Duration, String)>, log_form: Form) -> anyhow::Result<()> {
+fn run_killing(options: &LaunchOptions, kills: &[(Duration, String)], log_form: Form) -> anyhow::Result<()> {
     // Settings that make no sense are refused here, once, rather than by every worker.
     let program = Program::parse(&options.program);
     if let Program::Train(train::InRun(given)) = &program
@@ -72,136 +67,66 @@ fn run_killing(options: &Options, kills: Vec<(Duration, String)>, log_form: Form
     }
     options.record.as_deref().map(replay::check_folder).transpose()?;
     options.checkpoints.resumed()?;
-    let stop = Arc::new(AtomicUsize::new(0));
-    for signal in [SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGQUIT] {
-        signal_hook::flag::register_usize(signal, stop.clone(), signal as usize)
-            .context("cannot listen for signals")?;
+    let signals = SignalFlag::listen(&[Signal::INT, Signal::TERM, Signal::USR1, Signal::HUP, Signal::QUIT])?;
+    let meet = launch::free_address().context("cannot listen on the loopback address")?;
+    let plan = plan(options, &meet.to_string(), log_form);
+    let replacements = options.copies.map(|_| Replacements {
+        server: plan.server(None),
+        worker: program.takes_late_workers().then(|| plan.worker(None)),
+    });
+    let mut supervisor = Supervisor::new(replacements)?;
+    for (after, name) in kills {
+        supervisor.kill_after(*after, name);
     }
-    let meet = free_address()?;
-    let mut children = Children::default();
-    if options.copies.is_some() {
-        let worker = program.takes_late_workers().then(|| spare("worker", options, &meet, log_form)).flatten();
-        children.spares = Some(Spares { server: spare("server", options, &meet, log_form), worker });
+    for process in plan.processes() {
+        supervisor.start(process)?;
     }
-    children.kills = kills;
-    for (name, arguments) in processes(options, &meet, log_form) {
-        children.start(name, arguments)?;
-    }
-    let patience = Patience {
+    let policy = EndPolicy {
         interrupts: u32::from(program.heeds_interrupts()),
         leave_orders: u32::from(options.copies.is_some()),
         // If all left at once, nobody would give the result of a program that has one to give.
-        leave_by: if program.heeds_interrupts() { SIGINT } else { SIGTERM },
-        after_a_death: Duration::from_secs(options.limits.patience) + GRACE,
+        leave_by: if program.heeds_interrupts() { Signal::INT } else { Signal::TERM },
+        after_a_loss: plan.patience + GRACE,
     };
-    children.see_through(&stop, patience)
+    Ok(supervisor.run(&signals, policy)?)
 }
 
 /// A run of `program` in which each server's rows are held by another one too, and in which some processes are killed, each after so long.
-pub fn demonstrate(
+pub(crate) fn demonstrate(
     (servers, workers): (u32, u32),
     program: Vec<OsString>,
-    kills: Vec<(Duration, String)>,
+    kills: &[(Duration, String)],
     log_form: Form,
 ) -> anyhow::Result<()> {
-    let limits = Limits { join_limit: 300, patience: 2 };
-    let (copies, same_host, record, metrics) = (Some(2), Way::SharedMemory, None, None);
-    let checkpoints = checkpoints::Options::none();
-    let options = Options { servers, workers, copies, same_host, record, metrics, limits, checkpoints, program };
+    let options = LaunchOptions {
+        servers,
+        workers,
+        copies: Some(2),
+        same_host: SameHost::SharedMemory,
+        record: None,
+        metrics: None,
+        limits: Limits { join_limit: 300, patience: 2 },
+        checkpoints: CheckpointOptions::none(),
+        program,
+    };
     run_killing(&options, kills, log_form)
 }
 
-/// A loopback address that nobody listens at.
-fn free_address() -> anyhow::Result<String> {
-    Ok(slackwater::free_address().context("cannot listen on the loopback address")?.to_string())
-}
-
-/// The name and the arguments of every process of the run.
-fn processes(options: &Options, meet: &str, log_form: Form) -> Vec<(String, Vec<OsString>)> {
-    let Options { servers, workers, copies, same_host, record, metrics, limits, checkpoints, program } = options;
-    let common = |kind: &str, place: u32| {
-        let mut arguments = vec![kind.to_owned(), format!("--meet={meet}"), format!("--place={place}")];
-        arguments.extend([format!("--join-limit={}", limits.join_limit), format!("--patience={}", limits.patience)]);
-        arguments.push(format!("--same-host={}", same_host.word()));
-        arguments.extend((log_form == Form::Json).then(|| "--log-json".to_owned()));
-        let mut arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
-        // As words of its own: the name of a folder need not be text.
-        arguments.extend(record.iter().flat_map(|folder| ["--record".into(), folder.clone().into_os_string()]));
-        arguments
-    };
-    let shape = ["--coordinate".to_owned(), format!("--servers={servers}"), format!("--workers={workers}")];
-    let shape: Vec<OsString> = shape.map(OsString::from).into_iter().chain(checkpoints.arguments()).collect();
-    let server = |place| {
-        let mut arguments = common("server", place);
-        arguments.extend(metrics.iter().map(|address| format!("--metrics={address}").into()));
-        if place == 0 && copies.is_none() {
-            arguments.extend(shape.clone());
-        }
-        (format!("server {place}"), arguments)
-    };
-    // Where any server may die, the coordinator is none of them.
-    let coordinator = copies.map(|copies| {
-        let mut arguments = common("server", 0);
-        arguments.extend(["--threads=0".into(), format!("--copies={copies}").into()]);
-        arguments.extend(shape.clone());
-        ("coordinator".to_owned(), arguments)
-    });
-    let worker = |place| {
-        let arguments = common("worker", place).into_iter();
-        let arguments = arguments.chain([OsString::from("--")]).chain(program.iter().cloned());
-        (format!("worker {place}"), arguments.collect())
-    };
-    let servers = (0..*servers).map(server);
-    coordinator.into_iter().chain(servers).chain((0..*workers).map(worker)).collect()
-}
-
-/// The arguments of a process that takes the place of a dead one of its kind, `server` or `worker`, in a run that does without those that
-/// die.
-fn spare(kind: &str, options: &Options, meet: &str, log_form: Form) -> Option<Vec<OsString>> {
-    let last = processes(options, meet, log_form).into_iter().rfind(|(name, _)| name.starts_with(kind));
-    let mut in_program = false;
-    let is_common = |word: &OsString| {
-        in_program |= word == "--";
-        in_program || !word.to_string_lossy().starts_with("--place=")
-    };
-    last.map(|(_, arguments)| arguments.into_iter().filter(is_common).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_process_coordinates_and_every_process_has_its_place() {
-        let limits = Limits { join_limit: 7, patience: 2 };
-        let program = vec![OsString::from("demo"), OsString::from("--json")];
-        let metrics = Some("here:9".to_owned());
-        let (copies, same_host) = (None, Way::Tcp);
-        let checkpoints = checkpoints::Options::none();
-        let options =
-            Options { servers: 2, workers: 3, copies, same_host, record: None, metrics, limits, checkpoints, program };
-        let processes = processes(&options, "here:1", Form::Json);
-        let names: Vec<&str> = processes.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["server 0", "server 1", "worker 0", "worker 1", "worker 2"]);
-        for (name, arguments) in &processes {
-            let line = arguments.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ");
-            let (kind, place) = name.split_once(' ').unwrap();
-            let begins =
-                format!("{kind} --meet=here:1 --place={place} --join-limit=7 --patience=2 --same-host=tcp --log-json");
-            assert!(line.starts_with(&begins), "{line}");
-            assert_eq!(line.contains("--metrics=here:9"), kind == "server", "{line}");
-            assert_eq!(line.contains("--coordinate --servers=2 --workers=3"), name == "server 0", "{line}");
-            assert_eq!(line.ends_with(" -- demo --json"), kind == "worker", "{line}");
-        }
-        let options = Options { copies: Some(2), ..options };
-        let processes = super::processes(&options, "here:1", Form::Json);
-        let names: Vec<&str> = processes.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["coordinator", "server 0", "server 1", "worker 0", "worker 1", "worker 2"]);
-        let common = "--meet=here:1 --join-limit=7 --patience=2 --same-host=tcp --log-json";
-        for (kind, more) in [("server", "--metrics=here:9"), ("worker", "-- demo --json")] {
-            let spare = spare(kind, &options, "here:1", Form::Json).unwrap();
-            let line = spare.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ");
-            assert_eq!(line, format!("{kind} {common} {more}"));
-        }
+/// The processes of the run.
+fn plan(options: &LaunchOptions, meet: &str, log_form: Form) -> RunPlan {
+    let LaunchOptions { servers, workers, copies, same_host, record, metrics, limits, checkpoints, program } = options;
+    let mut common: Vec<OsString> = (log_form == Form::Json).then(|| "--log-json".into()).into_iter().collect();
+    // As words of its own: the name of a folder need not be text.
+    common.extend(record.iter().flat_map(|folder| ["--record".into(), folder.clone().into_os_string()]));
+    RunPlan {
+        copies: *copies,
+        join_limit: Duration::from_secs(limits.join_limit),
+        patience: Duration::from_secs(limits.patience),
+        same_host: *same_host,
+        common,
+        coordinator: checkpoints.arguments(),
+        server: metrics.iter().map(|address| format!("--metrics={address}").into()).collect(),
+        program: program.clone(),
+        ..RunPlan::new(meet, *servers, *workers)
     }
 }

@@ -10,7 +10,7 @@ use signal_hook::flag::{register, register_conditional_shutdown};
 use slackwater::{Error, LeaveSignal, NodeError};
 
 /// Listens from now on. The same signal twice ends the process at once.
-pub fn listen() -> anyhow::Result<LeaveSignal> {
+pub(crate) fn listen() -> anyhow::Result<LeaveSignal> {
     let told = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGUSR1] {
         let before = Arc::new(AtomicBool::new(false));
@@ -24,7 +24,7 @@ pub fn listen() -> anyhow::Result<LeaveSignal> {
 }
 
 /// One that was told to leave before there was anything to leave has done so.
-pub fn left_early(error: anyhow::Error) -> anyhow::Result<()> {
+pub(crate) fn left_early(error: anyhow::Error) -> anyhow::Result<()> {
     if matches!(error.downcast_ref(), Some(Error::Run(NodeError::LeftEarly))) {
         tracing::info!("told to leave before the run had begun");
         return Ok(());

@@ -10,13 +10,13 @@ const VARIABLES: [&str; 2] = ["SLACKWATER_LOG", "RUST_LOG"];
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub(crate) enum Form {
     Text,
     Json,
 }
 
 /// Starts logging. Without a variable, what is at least as grave as `default` is said.
-pub fn start(form: Form, default: &str) -> anyhow::Result<()> {
+pub(crate) fn start(form: Form, default: &str) -> anyhow::Result<()> {
     let set = VARIABLES.iter().find_map(|name| Some((name, std::env::var(name).ok()?)));
     let filter = match set {
         Some((name, value)) => {

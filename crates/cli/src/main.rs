@@ -1,7 +1,5 @@
 //! The command `slackwater`.
 
-mod bench;
-mod chart;
 mod checkpoints;
 mod coordinator;
 mod demo;
@@ -17,9 +15,9 @@ mod status;
 mod totals;
 mod train;
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use ::launch::EXPELLED_STATUS;
 use apps::train::TrainError;
 use clap::{Parser, Subcommand};
 use slackwater::NodeError;
@@ -153,76 +151,37 @@ enum Command {
     Train(train::InProcess),
     /// Say what a model predicts for the rows of files.
     #[command(after_help = PREDICT_EXAMPLES)]
-    Predict(predict::Options),
+    Predict(predict::PredictOptions),
     /// Show how a model was learnt and which features weigh most.
     #[command(after_help = INSPECT_EXAMPLES)]
-    Inspect(inspect::Options),
+    Inspect(inspect::InspectOptions),
     /// Train a model twice, in lock-step and with slack, while workers are slowed at random, and show what slack gains.
     #[command(after_help = DEMO_EXAMPLES)]
-    Demo(demo::Options),
+    Demo(demo::DemoOptions),
     /// Be one or more servers of a run, and its coordinator if so told.
     #[command(after_help = SERVER_EXAMPLES)]
     Server(process::ServerOptions),
     /// Coordinate a run, alone or as one of several of which one leads.
     #[command(after_help = COORDINATOR_EXAMPLES)]
-    Coordinator(coordinator::Options),
+    Coordinator(coordinator::CoordinatorOptions),
     /// Be a worker of a run.
     #[command(after_help = WORKER_EXAMPLES)]
     Worker(process::WorkerOptions),
     /// Start a whole run on this host, each server and worker a process of its own.
     #[command(after_help = LAUNCH_EXAMPLES)]
-    Launch(launch::Options),
+    Launch(launch::LaunchOptions),
     /// Show how a run stands: who is there, who holds what, who is slow or waited for, and when somebody counts as lost.
     #[command(after_help = STATUS_EXAMPLES)]
-    Status(status::Options),
+    Status(status::StatusOptions),
     /// Feed recordings back, and say of each whether the same was said again.
     #[command(after_help = REPLAY_EXAMPLES)]
-    Replay(replay::Options),
+    Replay(replay::ReplayOptions),
     /// Measure this machine, and Slackwater against it.
     #[command(subcommand)]
-    Bench(Bench),
+    Bench(bench::Bench),
     /// The other process of a benchmark; started by `bench`, never by hand.
     #[command(subcommand, hide = true)]
-    BenchPeer(BenchPeer),
-}
-
-#[derive(Subcommand)]
-enum Bench {
-    /// What this machine itself can do: loopback TCP between two processes, and copying memory.
-    Raw(bench::raw::Options),
-    /// Slackwater between two processes, over TCP beside raw TCP and through shared memory beside copying memory.
-    Wire(bench::wire::Options),
-    /// Slackwater in one process, beside copying memory in the same run.
-    Embedded(bench::embedded::Options),
-    /// How cost grows with rows, connections, shards and the size of parts, and that of training with workers, minibatches and features.
-    Scale(bench::scale::Options),
-    /// Logistic regression from text, beside a plain loop written by hand, and Vowpal Wabbit where it is installed.
-    Logistic(bench::logistic::Options),
-    /// The same training with plain messages and with shrunk ones: bytes each way, and what was learnt.
-    Bytes(bench::bytes::Options),
-    /// What each codec saves, loses and costs on one core, beside copying memory in the same run.
-    Codec(bench::codec::Options),
-    /// What copies cost: pushes to servers that hold everything twice, beside servers that hold it once.
-    Cluster(bench::cluster::Options),
-    /// Real processes that are killed and stopped at random, while every push is accounted for.
-    Chaos(bench::chaos::Options),
-}
-
-#[derive(Subcommand)]
-enum BenchPeer {
-    /// Serves `bench wire`.
-    Server(bench::server::Options),
-    /// Pushes for `bench chaos`.
-    Chaos(bench::chaos::WorkerOptions),
-    /// Answers `bench raw`.
-    Raw {
-        /// Where the measuring process listens.
-        #[arg(long)]
-        connect: SocketAddr,
-        /// The core to stay on.
-        #[arg(long)]
-        core: Option<usize>,
-    },
+    BenchPeer(bench::BenchPeer),
 }
 
 fn main() -> ExitCode {
@@ -232,13 +191,10 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            if is_given_up(&error) { ExitCode::from(GIVEN_UP) } else { ExitCode::FAILURE }
+            if is_given_up(&error) { ExitCode::from(EXPELLED_STATUS) } else { ExitCode::FAILURE }
         }
     }
 }
-
-/// The exit status of a process that the run has given up: another may join in its place (EX_TEMPFAIL of sysexits).
-pub const GIVEN_UP: u8 = 75;
 
 fn is_given_up(error: &anyhow::Error) -> bool {
     let given_up = |error: &slackwater::Error| matches!(error, slackwater::Error::Run(NodeError::GivenUp { .. }));
@@ -273,20 +229,7 @@ fn run(Arguments { log_json, command }: Arguments) -> anyhow::Result<()> {
         Command::Worker(options) => process::run_worker(&options),
         Command::Launch(options) => launch::run(&options, log_form),
         Command::Replay(options) => replay::run(&options),
-        Command::Bench(Bench::Raw(options)) => bench::raw::run(&options),
-        Command::Bench(Bench::Wire(options)) => bench::wire::run(&options),
-        Command::Bench(Bench::Embedded(options)) => bench::embedded::run(&options),
-        Command::Bench(Bench::Scale(options)) => bench::scale::run(&options),
-        Command::Bench(Bench::Logistic(options)) => bench::logistic::run(&options),
-        Command::Bench(Bench::Bytes(options)) => bench::bytes::run(&options),
-        Command::Bench(Bench::Codec(options)) => bench::codec::run(&options),
-        Command::Bench(Bench::Cluster(options)) => bench::cluster::run(&options),
-        Command::Bench(Bench::Chaos(options)) => bench::chaos::run(&options),
-        Command::BenchPeer(BenchPeer::Chaos(options)) => bench::chaos::work(&options),
-        Command::BenchPeer(BenchPeer::Server(options)) => bench::server::serve(&options),
-        Command::BenchPeer(BenchPeer::Raw { connect, core }) => {
-            core.into_iter().for_each(bench::core::stay_on);
-            bench::peer::serve(connect)
-        }
+        Command::Bench(bench) => bench::run(&bench),
+        Command::BenchPeer(peer) => bench::run_peer(&peer),
     }
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 /// The settings of `predict`.
 #[derive(clap::Args)]
-pub struct Options {
+pub(crate) struct PredictOptions {
     /// The model, as `train` wrote it.
     #[arg(long, value_name = "MODEL")]
     model: PathBuf,
@@ -33,7 +33,7 @@ pub struct Options {
 }
 
 /// The command `predict`.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &PredictOptions) -> anyhow::Result<()> {
     let model = Model::read(&options.model)?;
     let shown = || options.model.display().to_string();
     let settings = Settings::of_model(&model.settings).with_context(shown)?;
@@ -107,7 +107,7 @@ fn write_prediction(out: &mut impl Write, task: Task, first_class: u64, predicti
 }
 
 /// Opens the files, with labels if their first row has one.
-fn open(settings: &Settings, options: &Options) -> anyhow::Result<(DataReader, bool)> {
+fn open(settings: &Settings, options: &PredictOptions) -> anyhow::Result<(DataReader, bool)> {
     let labels = train::labels(settings)?;
     let without = || train::open_alike(settings, &options.data, Labels::Ignored);
     if options.no_labels {

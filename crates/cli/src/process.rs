@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::{Parser, Subcommand, ValueEnum, value_parser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Parser, Subcommand, value_parser};
+use launch::{SAME_HOST_WORDS, parse_same_host};
 use observe::{CodecCost, Metrics, ServerState};
 use slackwater::{
     Connect, LeaveSignal, Membership, Meter, NodeId, ReportCallback, RunSize, SameHost, Serve, ServerReport, Session,
@@ -17,7 +19,7 @@ use crate::{checkpoints, demo, leaving, train};
 
 /// How a process finds the others, and how long it waits for them.
 #[derive(clap::Args)]
-pub struct Meeting {
+pub(crate) struct Meeting {
     /// The address to meet at, the same for every process of the run: where the coordinator listens. The process that is the
     /// coordinator may be given 0.0.0.0:PORT or [::]:PORT instead, to listen at every address of its host. Where there are several
     /// coordinators (see `slackwater coordinator --help`), the addresses of all of them, with commas between.
@@ -35,8 +37,8 @@ pub struct Meeting {
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Option<String>,
     /// How this process talks to those of its own host: through shared memory wherever both ends can, or over TCP as to any other.
-    #[arg(long, value_name = "WAY", default_value = "shared-memory")]
-    same_host: Way,
+    #[arg(long, value_name = "WAY", default_value = "shared-memory", value_parser = same_host_parser())]
+    same_host: SameHost,
     /// Record everything that this process is told and says, in files of this folder that `slackwater replay` feeds back.
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
@@ -44,33 +46,21 @@ pub struct Meeting {
     limits: Limits,
 }
 
-/// How processes of one host talk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Way {
-    SharedMemory,
-    Tcp,
-}
-
-impl Way {
-    /// As it is written on the command line.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::SharedMemory => "shared-memory",
-            Self::Tcp => "tcp",
-        }
-    }
+/// Reads how processes of one host talk.
+pub(crate) fn same_host_parser() -> impl TypedValueParser<Value = SameHost> {
+    PossibleValuesParser::new(SAME_HOST_WORDS).try_map(|word| parse_same_host(&word).ok_or("not a way to talk"))
 }
 
 /// How long is waited before something counts as gone wrong.
 #[derive(Clone, clap::Args)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// How many seconds to wait for everybody to join before giving up.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=1_000_000))]
-    pub join_limit: u64,
+    pub(crate) join_limit: u64,
     /// A process that is silent for this many seconds is lost, and the run with it; or done without, where processes come and go. Every other
     /// time-out follows from this and from what is measured: `slackwater status` shows them.
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = value_parser!(u64).range(1..=1_000_000))]
-    pub patience: u64,
+    pub(crate) patience: u64,
 }
 
 impl Meeting {
@@ -84,10 +74,7 @@ impl Meeting {
             record: record.clone(),
             join_limit: Duration::from_secs(limits.join_limit),
             patience: Duration::from_secs(limits.patience),
-            same_host: match same_host {
-                Way::SharedMemory => SameHost::SharedMemory,
-                Way::Tcp => SameHost::Tcp,
-            },
+            same_host: *same_host,
             job: job.to_owned(),
             leave,
             ..default
@@ -97,7 +84,7 @@ impl Meeting {
 
 /// The settings of `server`.
 #[derive(clap::Args)]
-pub struct ServerOptions {
+pub(crate) struct ServerOptions {
     #[command(flatten)]
     meeting: Meeting,
     /// How many servers this process is: each is a thread that holds its share of every table. 0, with --coordinate, is the coordinator alone.
@@ -123,11 +110,11 @@ pub struct ServerOptions {
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
     #[command(flatten)]
-    checkpoints: checkpoints::Options,
+    checkpoints: checkpoints::CheckpointOptions,
 }
 
 /// The command `server`: serves until the run ends, or until it is told to leave and others hold what it held.
-pub fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
+pub(crate) fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     let coordinated = match (options.servers, options.workers) {
         (Some(servers), Some(workers)) if servers < options.threads => {
             let threads = options.threads;
@@ -205,7 +192,7 @@ fn into_metrics(metrics: Metrics) -> ReportCallback {
 
 /// The settings of `worker`.
 #[derive(clap::Args)]
-pub struct WorkerOptions {
+pub(crate) struct WorkerOptions {
     #[command(flatten)]
     meeting: Meeting,
     /// The job that this worker is for: a run of another job turns it away.
@@ -217,7 +204,7 @@ pub struct WorkerOptions {
 }
 
 /// The command `worker`: joins the run, and works until the program is done.
-pub fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
+pub(crate) fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
     let program = Program::parse(&options.program);
     let in_run = || format!("the run that meets at {}", options.meeting.meet);
     let leave = leaving::listen()?;
@@ -256,7 +243,7 @@ fn say_resumed(clock: u64, leased: bool) {
 }
 
 /// Turns a worker away that came to a run under way, for a program that goes with the workers that it begins with.
-pub fn in_time(session: Session, program: &str) -> anyhow::Result<Session> {
+pub(crate) fn in_time(session: Session, program: &str) -> anyhow::Result<Session> {
     if session.joined_late() {
         // It leaves at once: what the others do is not touched.
         session.close()?;
@@ -267,7 +254,7 @@ pub fn in_time(session: Session, program: &str) -> anyhow::Result<Session> {
 
 /// A learning program that a worker can run.
 #[derive(Subcommand)]
-pub enum Program {
+pub(crate) enum Program {
     /// Train a model twice, in lock-step and with slack, while workers are slowed at random, and show what slack gains.
     ///
     /// How many servers and workers there are is the run's to say. Worker 0 prints the result and writes the picture.
@@ -293,7 +280,7 @@ struct ProgramLine {
 
 impl Program {
     /// Whether its workers, interrupted once, come to an end by themselves and have something to show for it.
-    pub fn heeds_interrupts(&self) -> bool {
+    pub(crate) fn heeds_interrupts(&self) -> bool {
         matches!(self, Self::Train(_))
     }
 
@@ -303,7 +290,7 @@ impl Program {
     }
 
     /// Whether it takes workers that come later.
-    pub fn takes_late_workers(&self) -> bool {
+    pub(crate) fn takes_late_workers(&self) -> bool {
         match self {
             Self::Demo(_) => false,
             Self::Train(train::InRun(given)) => train::takes_late_workers(given),
@@ -311,7 +298,7 @@ impl Program {
     }
 
     /// Understands what follows `--`; if it cannot, says why and ends this process.
-    pub fn parse(words: &[OsString]) -> Self {
+    pub(crate) fn parse(words: &[OsString]) -> Self {
         ProgramLine::parse_from(words).program
     }
 }

@@ -11,7 +11,7 @@ const EXTENSION: &str = "recording";
 
 /// The settings of `replay`.
 #[derive(clap::Args)]
-pub struct Options {
+pub(crate) struct ReplayOptions {
     /// Recordings, or folders of recordings.
     #[arg(required = true, value_name = "FILE|FOLDER")]
     files: Vec<PathBuf>,
@@ -21,7 +21,7 @@ pub struct Options {
 }
 
 /// The command `replay`: fails if anything differs or cannot be read, after saying so of each.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &ReplayOptions) -> anyhow::Result<()> {
     let mut files = Vec::new();
     for file in &options.files {
         if file.is_dir() {
@@ -91,7 +91,7 @@ fn recordings_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Refuses a folder that holds recordings already, before any process of a run is started.
-pub fn check_folder(folder: &Path) -> anyhow::Result<()> {
+pub(crate) fn check_folder(folder: &Path) -> anyhow::Result<()> {
     if folder.is_dir()
         && let Some(found) = recordings_in(folder)?.first()
     {

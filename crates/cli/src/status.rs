@@ -9,7 +9,7 @@ use slackwater::{Connect, Measured, MemberStatus, NodeId, Span, Standing, Status
 
 /// The settings of `status`.
 #[derive(clap::Args)]
-pub struct Options {
+pub(crate) struct StatusOptions {
     /// Where the run meets.
     #[arg(long, value_name = "HOST:PORT")]
     meet: String,
@@ -22,7 +22,7 @@ pub struct Options {
 }
 
 /// The command `status`.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &StatusOptions) -> anyhow::Result<()> {
     let connect = Connect { join_limit: Duration::from_secs(options.limit), ..Connect::to(&options.meet) };
     let status = status(&connect).with_context(|| format!("the run that meets at {}", options.meet))?;
     let text = if options.json { format!("{}\n", as_json(&status)) } else { as_text(&status) };

@@ -5,24 +5,24 @@ use std::fmt;
 use crate::figures::Figures;
 
 /// The figures of all workers of a run together.
-pub struct Totals {
+pub(crate) struct Totals {
     /// Until the last worker had finished.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Time that workers neither waited for each other, at barriers or elsewhere, nor for the network, added up.
-    pub own_seconds: f64,
+    pub(crate) own_seconds: f64,
     /// Shares of all workers' time.
-    pub waiting: f64,
-    pub network: f64,
-    pub barrier: f64,
+    pub(crate) waiting: f64,
+    pub(crate) network: f64,
+    pub(crate) barrier: f64,
     /// Reads by how many clocks behind they were.
-    pub staleness: Vec<f64>,
-    pub bytes_sent: f64,
-    pub bytes_received: f64,
+    pub(crate) staleness: Vec<f64>,
+    pub(crate) bytes_sent: f64,
+    pub(crate) bytes_received: f64,
 }
 
 impl Totals {
     /// Adds up what each worker measured.
-    pub fn of(workers: &[Figures]) -> Self {
+    pub(crate) fn of(workers: &[Figures]) -> Self {
         let sum = |figure: &dyn Fn(&Figures) -> f64| workers.iter().map(figure).sum::<f64>();
         let seconds = workers.iter().map(|worker| worker.seconds).fold(0.0, f64::max);
         let all = seconds * workers.len() as f64;
@@ -43,13 +43,13 @@ impl Totals {
     }
 
     /// How many clocks behind a read was.
-    pub fn staleness_mean(&self) -> f64 {
+    pub(crate) fn staleness_mean(&self) -> f64 {
         let clocks = (0u32..).zip(&self.staleness).map(|(clocks, reads)| f64::from(clocks) * reads).sum::<f64>();
         clocks / self.staleness.iter().sum::<f64>()
     }
 
     /// The share of reads at each staleness that occurred, as whole per cents.
-    pub fn staleness_shares(&self) -> String {
+    pub(crate) fn staleness_shares(&self) -> String {
         let all: f64 = self.staleness.iter().sum();
         let seen = self.staleness.iter().rposition(|reads| *reads > 0.0).map_or(0, |last| last + 1);
         let shares = self.staleness[..seen].iter().map(|reads| format!("{:.0}", 100.0 * reads / all));
@@ -58,7 +58,7 @@ impl Totals {
 }
 
 /// Bytes in the unit that leaves a few digits.
-pub fn bytes_in_words(bytes: f64) -> String {
+pub(crate) fn bytes_in_words(bytes: f64) -> String {
     match bytes {
         ..1e4 => format!("{bytes:.0} bytes"),
         ..1e6 => format!("{:.1} kB", bytes / 1e3),
@@ -68,7 +68,7 @@ pub fn bytes_in_words(bytes: f64) -> String {
 }
 
 /// A whole number with its thousands apart.
-pub fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =
         (0..digits.len()).rev().step_by(3).map(|end| &digits[end.saturating_sub(2)..=end]).collect();
@@ -76,22 +76,22 @@ pub fn grouped(number: u64) -> String {
 }
 
 /// A table of seconds: a line for each worker that waited, a column for each that was waited for.
-pub struct Waiting<'a> {
-    pub heading: &'a str,
-    pub workers: &'a [Figures],
-    pub ranks: &'a Ranks,
+pub(crate) struct Waiting<'a> {
+    pub(crate) heading: &'a str,
+    pub(crate) workers: &'a [Figures],
+    pub(crate) ranks: &'a Ranks,
 }
 
 /// The ranks of those whose figures are there, and of those whom they waited for, in the order of the figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ranks {
-    pub workers: Vec<u32>,
-    pub waited_for: Vec<u32>,
+pub(crate) struct Ranks {
+    pub(crate) workers: Vec<u32>,
+    pub(crate) waited_for: Vec<u32>,
 }
 
 impl Ranks {
     /// Of a run that keeps the workers that it began with.
-    pub fn first(workers: u32) -> Self {
+    pub(crate) fn first(workers: u32) -> Self {
         Self { workers: (0..workers).collect(), waited_for: (0..workers).collect() }
     }
 }

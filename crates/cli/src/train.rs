@@ -17,11 +17,11 @@ mod tests;
 mod value;
 mod watch;
 
-pub use given::{Given, InProcess, InRun};
-pub use job::method;
-pub use reading::{labels, open_alike};
-pub use report::{quality_json, quality_line};
-pub use settings::Settings;
+pub(crate) use given::{Given, InProcess, InRun};
+pub(crate) use job::method;
+pub(crate) use reading::{labels, open_alike};
+pub(crate) use report::{quality_json, quality_line};
+pub(crate) use settings::Settings;
 
 use anyhow::{Context, anyhow, bail};
 use apps::model::{Model, ModelTable};
@@ -45,7 +45,7 @@ use crate::totals::{Ranks, Totals};
 use crate::{process, replay};
 
 /// The command `train`: servers and workers are threads of this process.
-pub fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
+pub(crate) fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
     let Some(job) = prepare(given, None)? else { return Ok(()) };
     let metrics = job.settings.text("metrics").map(|address| serve_metrics(address, 0)).transpose()?;
     let interrupt = Interrupt::listen()?;
@@ -71,7 +71,7 @@ pub fn run(InProcess(given): &InProcess) -> anyhow::Result<()> {
 }
 
 /// One worker in a run of processes: what it is to do is checked before it joins.
-pub fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>) -> anyhow::Result<()> {
+pub(crate) fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>) -> anyhow::Result<()> {
     // What stands to be settled by the run is; here it only matters that the rest makes sense.
     let Some(job) = prepare(given, Some(RunSize { servers: 1, workers: 1 }))? else { return Ok(()) };
     let interrupt = Interrupt::listen()?;
@@ -101,12 +101,12 @@ pub fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>) -> an
 }
 
 /// Whether workers may come to such a training while it is under way. Settings that make no sense take nobody.
-pub fn takes_late_workers(given: &Given) -> bool {
+pub(crate) fn takes_late_workers(given: &Given) -> bool {
     given.settle().is_ok_and(|settings| settings.text("updater") != Some("proximal"))
 }
 
 /// Prints what the settings come to, and where each is from.
-pub fn show(given: &Given) -> anyhow::Result<()> {
+pub(crate) fn show(given: &Given) -> anyhow::Result<()> {
     Ok(write!(std::io::stdout(), "{}", given.settle()?)?)
 }
 
@@ -129,7 +129,7 @@ fn prepare(given: &Given, run: Option<RunSize>) -> anyhow::Result<Option<Job>> {
 }
 
 /// Refuses to write where nothing can be written, or over a file that is needed. Hours later would be a bad time to find out.
-pub fn check_output(flag: &str, file: Option<&Path>, needed: &[PathBuf]) -> anyhow::Result<()> {
+pub(crate) fn check_output(flag: &str, file: Option<&Path>, needed: &[PathBuf]) -> anyhow::Result<()> {
     let Some(file) = file else { return Ok(()) };
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {

@@ -1,4 +1,4 @@
-//! What a run says about itself while it works: metrics, and the HTTP server that Prometheus reads them from.
+//! What a run says about itself: metrics while it works, the HTTP server that Prometheus reads them from, and charts of losses.
 //!
 //! ```
 //! use observe::{Exporter, Metrics};
@@ -12,6 +12,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+pub mod chart;
 mod exporter;
 mod metrics;
 mod server;

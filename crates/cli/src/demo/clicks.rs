@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::logistic::{evaluate, sigmoid};
-use super::random::Random;
+use types::Random;
 
 /// A row has a number of distinct features in this range, its end included.
 const ROW_FEATURES: (u64, u64) = (15, 25);
@@ -18,7 +18,7 @@ const CLICK_RATE: f64 = 0.3;
 const FLOOR_LOSS: f64 = 0.5;
 
 /// Rows of features in compressed form: row `i` has `features[offsets[i]..offsets[i + 1]]`, ascending.
-pub struct Clicks {
+pub(crate) struct Clicks {
     offsets: Vec<u32>,
     features: Vec<u32>,
     labels: Vec<bool>,
@@ -30,7 +30,7 @@ impl Clicks {
     ///
     /// # Panics
     /// If there are no rows, fewer than 100 features (rows of distinct ones would be hard to find), or more than fit.
-    pub fn generate(seed: u64, rows: usize, features: usize) -> Self {
+    pub(crate) fn generate(seed: u64, rows: usize, features: usize) -> Self {
         assert!(rows > 0 && features >= 100, "a data set needs rows, and at least 100 features");
         assert!(u32::try_from(rows * ROW_FEATURES.1 as usize).is_ok(), "a data set has at most 171 million rows");
         let mut random = Random::new(seed);
@@ -42,38 +42,38 @@ impl Clicks {
     }
 
     /// How many rows there are.
-    pub fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.offsets.len() - 1
     }
 
     /// How many features there are: the length of a dense array of weights.
-    pub fn features(&self) -> usize {
+    pub(crate) fn features(&self) -> usize {
         self.true_weights.len()
     }
 
     /// The features of a row, ascending, and whether it was clicked.
-    pub fn row(&self, row: usize) -> (&[u32], bool) {
+    pub(crate) fn row(&self, row: usize) -> (&[u32], bool) {
         (self.features_of(row), self.labels[row])
     }
 
     /// The part of rows in `range` that are clicks.
-    pub fn click_rate(&self, range: Range<usize>) -> f64 {
+    pub(crate) fn click_rate(&self, range: Range<usize>) -> f64 {
         let length = range.len() as f64;
         self.labels[range].iter().filter(|label| **label).count() as f64 / length
     }
 
     /// The mean log-loss of the true model on `range`: what no learner can beat but by luck.
-    pub fn floor_loss(&self, range: Range<usize>) -> f64 {
+    pub(crate) fn floor_loss(&self, range: Range<usize>) -> f64 {
         evaluate(self, range, &self.true_weights)
     }
 
     /// The mean log-loss on `range` of always predicting its click rate: what a learner must beat to have learnt.
-    pub fn click_rate_loss(&self, range: Range<usize>) -> f64 {
+    pub(crate) fn click_rate_loss(&self, range: Range<usize>) -> f64 {
         entropy(self.click_rate(range))
     }
 
     /// The logit of a row under dense weights.
-    pub fn score(&self, row: usize, weights: &[f32]) -> f64 {
+    pub(crate) fn score(&self, row: usize, weights: &[f32]) -> f64 {
         self.features_of(row).iter().map(|feature| f64::from(weights[*feature as usize])).sum()
     }
 

@@ -8,25 +8,25 @@ use std::ops::Range;
 use super::clicks::Clicks;
 
 /// σ(z) = 1 / (1 + e^−z).
-pub fn sigmoid(score: f64) -> f64 {
+pub(crate) fn sigmoid(score: f64) -> f64 {
     1.0 / (1.0 + (-score).exp())
 }
 
 /// The loss of a row with this score and label: ln(1 + e^−z) for a click, ln(1 + e^z) otherwise; finite for any finite score.
-pub fn log_loss(score: f64, label: bool) -> f64 {
+pub(crate) fn log_loss(score: f64, label: bool) -> f64 {
     let against = if label { -score } else { score };
     against.max(0.0) + (-against.abs()).exp().ln_1p()
 }
 
 /// The mean loss over a range of rows under dense weights.
-pub fn evaluate(clicks: &Clicks, range: Range<usize>, weights: &[f32]) -> f64 {
+pub(crate) fn evaluate(clicks: &Clicks, range: Range<usize>, weights: &[f32]) -> f64 {
     let length = range.len() as f64;
     range.map(|row| log_loss(clicks.score(row, weights), clicks.row(row).1)).sum::<f64>() / length
 }
 
 /// Some rows, and the distinct features among them.
 #[derive(Debug, Default)]
-pub struct Minibatch {
+pub(crate) struct Minibatch {
     keys: Vec<u64>,
     /// Row `i` has the features `keys[p]` for each p of `positions[offsets[i]..offsets[i + 1]]`.
     offsets: Vec<u32>,
@@ -36,18 +36,18 @@ pub struct Minibatch {
 
 /// For each feature of the data set, its place among the keys of the minibatch last built. Kept between minibatches; what
 /// an earlier one left behind is harmless, because an entry counts only if the key at that place is its feature.
-pub struct Places(Vec<u32>);
+pub(crate) struct Places(Vec<u32>);
 
 impl Places {
     /// For data sets with this many features.
-    pub fn new(features: usize) -> Self {
+    pub(crate) fn new(features: usize) -> Self {
         Self(vec![0; features])
     }
 }
 
 impl Minibatch {
     /// Gathers rows of a data set.
-    pub fn gather(clicks: &Clicks, rows: impl IntoIterator<Item = usize>, places: &mut Places) -> Self {
+    pub(crate) fn gather(clicks: &Clicks, rows: impl IntoIterator<Item = usize>, places: &mut Places) -> Self {
         let mut batch = Self { offsets: vec![0], ..Self::default() };
         for row in rows {
             let (features, label) = clicks.row(row);
@@ -73,12 +73,12 @@ impl Minibatch {
     }
 
     /// The distinct features: the keys to pull and to push. Ascending, until they are arranged otherwise.
-    pub fn keys(&self) -> &[u64] {
+    pub(crate) fn keys(&self) -> &[u64] {
         &self.keys
     }
 
     /// Puts the keys in another order: `order` holds the same ones. Weights and gradients follow it from then on.
-    pub fn arrange(&mut self, order: impl Iterator<Item = u64>, places: &mut Places) {
+    pub(crate) fn arrange(&mut self, order: impl Iterator<Item = u64>, places: &mut Places) {
         let arranged: Vec<u64> = order.collect();
         debug_assert_eq!(arranged.len(), self.keys.len(), "the same keys in another order");
         for (place, key) in arranged.iter().enumerate() {
@@ -91,12 +91,12 @@ impl Minibatch {
     }
 
     /// How many rows there are.
-    pub fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.labels.len()
     }
 
     /// The mean loss under `weights`, which are aligned with `keys`.
-    pub fn loss(&self, weights: &[f32]) -> f64 {
+    pub(crate) fn loss(&self, weights: &[f32]) -> f64 {
         let scored = self.scored_rows(weights);
         scored.map(|(_, score, label)| log_loss(score, label)).sum::<f64>() / self.rows() as f64
     }
@@ -114,7 +114,7 @@ impl Minibatch {
     ///
     /// # Panics
     /// If there are not as many weights as keys.
-    pub fn gradient(&self, weights: &[f32], gradient: &mut Vec<f32>) -> f64 {
+    pub(crate) fn gradient(&self, weights: &[f32], gradient: &mut Vec<f32>) -> f64 {
         assert_eq!(weights.len(), self.keys.len(), "one weight for each key");
         gradient.clear();
         gradient.resize(self.keys.len(), 0.0);
@@ -134,7 +134,7 @@ impl Minibatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::random::Random;
+    use types::Random;
 
     #[test]
     fn log_loss_is_minus_the_logarithm_of_the_probability_and_stays_finite() {

@@ -9,14 +9,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 const LINES: u64 = 5;
 
 /// The display of one run.
-pub enum Progress {
+pub(crate) enum Progress {
     Bar(ProgressBar),
     Lines { label: String, clocks: u64, printed: u64 },
 }
 
 impl Progress {
     /// Begins a run of this many clocks.
-    pub fn start(label: &str, clocks: u64) -> Self {
+    pub(crate) fn start(label: &str, clocks: u64) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self::Lines { label: label.to_owned(), clocks, printed: 0 };
         }
@@ -27,7 +27,7 @@ impl Progress {
     }
 
     /// The run has come to a clock, after this time, with this held-out loss.
-    pub fn reach(&mut self, clock: u64, time: Duration, loss: f64) {
+    pub(crate) fn reach(&mut self, clock: u64, time: Duration, loss: f64) {
         match self {
             Self::Bar(bar) => {
                 bar.set_position(clock);
@@ -45,7 +45,7 @@ impl Progress {
     }
 
     /// The run is over; what is displayed stays.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         if let Self::Bar(bar) = self {
             bar.abandon();
         }

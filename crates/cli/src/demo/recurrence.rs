@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use super::random::Random;
+use types::Random;
 
 /// Who is slow when: in each clock one worker, drawn at random, takes `factor` times as long as the others.
 #[derive(Clone, Debug)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     workers: usize,
     base: Duration,
     factor: u32,
@@ -18,29 +18,29 @@ pub struct Schedule {
 
 impl Schedule {
     /// Draws a schedule.
-    pub fn random(seed: u64, workers: usize, clocks: usize, base: Duration, factor: u32) -> Self {
+    pub(crate) fn random(seed: u64, workers: usize, clocks: usize, base: Duration, factor: u32) -> Self {
         let mut random = Random::new(seed);
         let slowed = (0..clocks).map(|_| random.below(workers as u64) as usize).collect();
         Self { workers, base, factor, slowed }
     }
 
     /// How many clocks the schedule covers.
-    pub fn clocks(&self) -> usize {
+    pub(crate) fn clocks(&self) -> usize {
         self.slowed.len()
     }
 
     /// The worker that is slow in a clock.
-    pub fn slowed(&self, clock: usize) -> usize {
+    pub(crate) fn slowed(&self, clock: usize) -> usize {
         self.slowed[clock]
     }
 
     /// How long a worker computes in a clock.
-    pub fn duration(&self, worker: usize, clock: usize) -> Duration {
+    pub(crate) fn duration(&self, worker: usize, clock: usize) -> Duration {
         if self.slowed(clock) == worker { self.base * self.factor } else { self.base }
     }
 
     /// How long all workers together compute.
-    pub fn work(&self) -> Duration {
+    pub(crate) fn work(&self) -> Duration {
         // Each clock has one slow worker and the others.
         (self.base * (self.workers as u32 - 1 + self.factor)) * self.clocks() as u32
     }
@@ -48,7 +48,7 @@ impl Schedule {
     /// When the last worker finishes the last clock, under Bounded(slack):
     ///
     /// start_i(c) = max(finish_i(c−1), max_j finish_j(c−s−1)), and finish_i(c) = start_i(c) + duration_i(c).
-    pub fn total(&self, slack: usize) -> Duration {
+    pub(crate) fn total(&self, slack: usize) -> Duration {
         let mut finish = vec![Duration::ZERO; self.workers];
         // all_finished[c] = max_j finish_j(c)
         let mut all_finished: Vec<Duration> = Vec::with_capacity(self.clocks());
@@ -64,7 +64,7 @@ impl Schedule {
     }
 
     /// How many times sooner than in lock step the schedule ends under this slack.
-    pub fn ideal_gain(&self, slack: usize) -> f64 {
+    pub(crate) fn ideal_gain(&self, slack: usize) -> f64 {
         self.total(0).as_secs_f64() / self.total(slack).as_secs_f64()
     }
 }

@@ -8,8 +8,8 @@ use slackwater::RunSize;
 use super::clicks::Clicks;
 use super::train::Run;
 use super::{HELD_OUT_ROWS, Training};
-use crate::chart::{Chart, Curve};
 use crate::totals::{Ranks, Totals, Waiting, bytes_in_words, grouped};
+use observe::chart::{Chart, Curve};
 
 const COLOURS: [&str; 2] = ["#c2410c", "#0f766e"];
 /// Losses are compared at a whole multiple of this.
@@ -18,7 +18,7 @@ const LOSS_STEP: f64 = 0.001;
 const BUSY: f64 = 1.05;
 
 /// Both runs and what they are compared by.
-pub struct Report<'a> {
+pub(crate) struct Report<'a> {
     training: &'a Training,
     size: RunSize,
     runs: Vec<Run>,
@@ -32,7 +32,7 @@ pub struct Report<'a> {
 
 impl<'a> Report<'a> {
     /// Reports on a run in lock-step and one with slack.
-    pub fn new(training: &'a Training, size: RunSize, clicks: &Clicks, runs: Vec<Run>) -> Self {
+    pub(crate) fn new(training: &'a Training, size: RunSize, clicks: &Clicks, runs: Vec<Run>) -> Self {
         let held_out = clicks.rows() - HELD_OUT_ROWS..clicks.rows();
         let (floor_loss, untaught_loss) = (clicks.floor_loss(held_out.clone()), clicks.click_rate_loss(held_out));
         let schedule = training.schedule(size.workers);
@@ -58,7 +58,7 @@ impl<'a> Report<'a> {
     }
 
     /// Both loss curves.
-    pub fn chart(&self) -> Chart {
+    pub(crate) fn chart(&self) -> Chart {
         let gain = self.gain(|run| self.seconds_to_target(run));
         let slack = self.training.slack;
         let title = match gain >= 1.05 {
@@ -83,7 +83,7 @@ impl<'a> Report<'a> {
     }
 
     /// Every figure and both curves.
-    pub fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let Training { slack, clocks, minibatch, seed, base_ms, factor, rows, features, .. } = self.training;
         let run = |run: &Run| {
             let figures = Totals::of(&run.workers);

@@ -21,17 +21,17 @@ const CURVE_POINTS: usize = 60;
 const CURVE_BACKLOG: usize = 8;
 
 /// One of the two runs, as the first worker knows it in the end.
-pub struct Run {
-    pub slack: u64,
+pub(crate) struct Run {
+    pub(crate) slack: u64,
     /// What each worker measured.
-    pub workers: Vec<Figures>,
+    pub(crate) workers: Vec<Figures>,
     /// Seconds since the start, and the held-out loss of the weights that the first worker read then.
-    pub curve: Vec<(f64, f64)>,
+    pub(crate) curve: Vec<(f64, f64)>,
 }
 
 impl Run {
     /// What the run is called in text and pictures.
-    pub fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         label(self.slack)
     }
 }
@@ -57,7 +57,7 @@ impl Batch {
 
 /// Trains from nothing, once in lock-step and once with slack, on the same rows with the same stragglers. Returns both runs
 /// to the first worker.
-pub fn train(session: &Session, training: &Training, clicks: &Clicks) -> Result<Option<Vec<Run>>, Error> {
+pub(crate) fn train(session: &Session, training: &Training, clicks: &Clicks) -> Result<Option<Vec<Run>>, Error> {
     let (worker, workers) = (session.rank() as usize, session.size().workers as usize);
     let schedule = training.schedule(session.size().workers);
     let slacks = [0, training.slack];

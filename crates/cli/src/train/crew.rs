@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const SECONDS: f64 = 0.005;
 
 /// The tables in which figures meet: rows of as many workers as there are.
-pub struct Crew {
+pub(crate) struct Crew {
     /// By rank: when it began, in seconds since 1970, and its figures.
     figures: Table<f64>,
     /// By rank and rank: how long one waited for the other.
@@ -18,15 +18,15 @@ pub struct Crew {
 
 /// What the crew comes to.
 #[derive(Debug, PartialEq)]
-pub struct Muster {
-    pub workers: Vec<Figures>,
-    pub ranks: Ranks,
+pub(crate) struct Muster {
+    pub(crate) workers: Vec<Figures>,
+    pub(crate) ranks: Ranks,
     /// When the first of them began, in seconds since 1970.
-    pub begun: f64,
+    pub(crate) begun: f64,
 }
 
 impl Crew {
-    pub fn open(session: &Session) -> Result<Self, Error> {
+    pub(crate) fn open(session: &Session) -> Result<Self, Error> {
         let table = |name: &str, width: usize| {
             let spec = TableSpec::sparse(name, width as u32).number(NumberType::F64);
             session.table::<f64>(spec.consistency(Consistency::Unbounded))
@@ -35,7 +35,7 @@ impl Crew {
     }
 
     /// Adds a worker's figures.
-    pub fn add(&self, rank: u32, begun: f64, mut figures: Figures) -> Result<(), Error> {
+    pub(crate) fn add(&self, rank: u32, begun: f64, mut figures: Figures) -> Result<(), Error> {
         let waited: BTreeMap<u64, f64> = (0..).zip(std::mem::take(&mut figures.waited_for)).collect();
         let of = |other: u64| u64::from(rank) << 32 | other;
         let ids: Vec<u64> =
@@ -48,7 +48,7 @@ impl Crew {
     }
 
     /// Everybody's.
-    pub fn muster(&self) -> Result<Muster, Error> {
+    pub(crate) fn muster(&self) -> Result<Muster, Error> {
         let (rows, waited) = (self.figures.pull_all()?.wait()?, self.waited.pull_all()?.wait()?);
         let rows = rows.ids().iter().map(|rank| *rank as u32).zip(rows.values().chunks_exact(1 + Figures::width(0)));
         let waited =

@@ -1,13 +1,13 @@
 //! A loss over time in few points, however long it takes: when there are too many, neighbours are put together.
 
 /// A curve has at most this many points.
-pub const POINTS: usize = 128;
+pub(crate) const POINTS: usize = 128;
 /// Numbers in a row of a table that carries a curve.
-pub const WIDTH: usize = 3 * POINTS;
+pub(crate) const WIDTH: usize = 3 * POINTS;
 
 /// Losses of examples, put together by time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Curve {
+pub(crate) struct Curve {
     points: Vec<Point>,
     /// Minibatches in a full point, and in the last one.
     each: u64,
@@ -40,7 +40,7 @@ impl Default for Curve {
 
 impl Curve {
     /// A minibatch that counts for so many examples, whose losses add up to `loss`.
-    pub fn add(&mut self, seconds: f64, examples: f64, loss: f64) {
+    pub(crate) fn add(&mut self, seconds: f64, examples: f64, loss: f64) {
         let point = Point { examples, seconds: examples * seconds, loss };
         match self.points.last_mut() {
             Some(last) if self.last < self.each => {
@@ -59,7 +59,7 @@ impl Curve {
     }
 
     /// As a row of a table.
-    pub fn to_row(&self) -> Vec<f64> {
+    pub(crate) fn to_row(&self) -> Vec<f64> {
         let mut row: Vec<f64> =
             self.points.iter().flat_map(|point| [point.examples, point.seconds, point.loss]).collect();
         row.resize(WIDTH, 0.0);
@@ -67,7 +67,7 @@ impl Curve {
     }
 
     /// The curves of these rows put together: seconds and mean loss, in order of time.
-    pub fn together<'a>(rows: impl Iterator<Item = &'a [f64]>) -> Vec<(f64, f64)> {
+    pub(crate) fn together<'a>(rows: impl Iterator<Item = &'a [f64]>) -> Vec<(f64, f64)> {
         let point = |three: &[f64]| Point { examples: three[0], seconds: three[1], loss: three[2] };
         let mut points: Vec<Point> = rows.flat_map(|row| row.chunks_exact(3).map(point)).collect();
         points.retain(|point| point.examples > 0.0);

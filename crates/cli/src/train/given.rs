@@ -16,19 +16,19 @@ const SHORTHAND: (&str, &str, &str) = (ASYNC, "slack", ASYNC);
 
 /// What stands on the command line of `train`.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub(crate) struct Given {
     /// A program, or a job file.
     what: String,
     flags: BTreeMap<&'static str, Value>,
     /// Only show what the settings come to.
-    pub show: bool,
+    pub(crate) show: bool,
 }
 
 /// `train` in one process, which is told how many servers and workers there are.
-pub struct InProcess(pub Given);
+pub(crate) struct InProcess(pub Given);
 
 /// `train` in a run of processes, whose size the run says.
-pub struct InRun(pub Given);
+pub(crate) struct InRun(pub Given);
 
 impl Given {
     fn arguments(command: clap::Command, with_size: bool) -> clap::Command {
@@ -65,7 +65,7 @@ impl Given {
     }
 
     /// What the settings come to: flags win over the job file, and that over what they are if nobody says.
-    pub fn settle(&self) -> anyhow::Result<Settings> {
+    pub(crate) fn settle(&self) -> anyhow::Result<Settings> {
         let mut settings = Settings::defaults();
         if PROGRAMS.contains(&self.what.as_str()) {
             settings.set("program", Value::Text(self.what.clone()), Origin::Flag);

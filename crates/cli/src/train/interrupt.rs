@@ -15,11 +15,11 @@ const MOMENT: u32 = 10;
 
 /// Whether the process was told to stop.
 #[derive(Clone)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Listens from now on.
-    pub fn listen() -> anyhow::Result<Self> {
+    pub(crate) fn listen() -> anyhow::Result<Self> {
         let told = Arc::new(AtomicBool::new(false));
         // In this order: the first signal finds the flag down, and only then raises it.
         signal_hook::flag::register_conditional_shutdown(SIGINT, STATUS, told.clone())
@@ -30,19 +30,19 @@ impl Interrupt {
 
     /// One that no signal reaches.
     #[cfg(test)]
-    pub fn unheard() -> Self {
+    pub(crate) fn unheard() -> Self {
         Self(Arc::default())
     }
 
     /// As if the signal had come.
     #[cfg(test)]
-    pub fn tell(&self) {
+    pub(crate) fn tell(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
     /// Does something that may wait for long and cannot end early. If the process is told to stop meanwhile, it ends a moment
     /// later.
-    pub fn unless_told<R>(&self, work: impl FnOnce() -> R) -> R {
+    pub(crate) fn unless_told<R>(&self, work: impl FnOnce() -> R) -> R {
         let (done, waiting) = std::sync::mpsc::channel::<()>();
         let told = self.clone();
         std::thread::spawn(move || {
@@ -61,7 +61,7 @@ impl Interrupt {
         result
     }
 
-    pub fn is_told(&self) -> bool {
+    pub(crate) fn is_told(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

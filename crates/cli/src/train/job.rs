@@ -18,19 +18,19 @@ use data::DataReader;
 use slackwater::{Bandwidth, Codecs, Consistency, RunSize};
 
 /// What is to be done.
-pub struct Job {
-    pub settings: Settings,
-    pub method: Method,
-    pub training: Training,
-    pub data: DataReader,
-    pub test: Option<DataReader>,
+pub(crate) struct Job {
+    pub(crate) settings: Settings,
+    pub(crate) method: Method,
+    pub(crate) training: Training,
+    pub(crate) data: DataReader,
+    pub(crate) test: Option<DataReader>,
     /// What each worker may send in a second.
-    pub bandwidth: Option<Bandwidth>,
+    pub(crate) bandwidth: Option<Bandwidth>,
 }
 
 impl Job {
     /// Settles what the settings leave open, and opens the files. In a run of processes, its size is given.
-    pub fn new(mut settings: Settings, run: Option<RunSize>) -> anyhow::Result<Self> {
+    pub(crate) fn new(mut settings: Settings, run: Option<RunSize>) -> anyhow::Result<Self> {
         if let Some(RunSize { servers, workers }) = run {
             settings.set("servers", Value::Count(servers.into()), Origin::Run);
             settings.set("workers", Value::Count(workers.into()), Origin::Run);
@@ -54,14 +54,14 @@ impl Job {
     }
 
     /// How many servers and workers there are.
-    pub fn size(&self) -> RunSize {
+    pub(crate) fn size(&self) -> RunSize {
         let count = |name| self.settings.count(name).unwrap_or(1) as u32;
         RunSize { servers: count("servers"), workers: count("workers") }
     }
 }
 
 /// What is learnt, and how.
-pub enum Method {
+pub(crate) enum Method {
     /// A program of sparse examples, minibatch by minibatch.
     Minibatches(Box<dyn Program>),
     /// The same model as that program's, to the optimum.
@@ -71,14 +71,14 @@ pub enum Method {
 }
 
 impl Method {
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Minibatches(program) | Self::Proximal(_, program) => program.name(),
             Self::Mlp(_) => "mlp",
         }
     }
 
-    pub fn task(&self) -> Task {
+    pub(crate) fn task(&self) -> Task {
         match self {
             Self::Minibatches(program) | Self::Proximal(_, program) => program.task(),
             Self::Mlp(mlp) => Task::Classes { count: mlp.classes },
@@ -86,7 +86,7 @@ impl Method {
     }
 
     /// Predicts with a model that was learnt so; `bias` says whether it has a constant term.
-    pub fn predictor<'a>(&'a self, model: &'a Model, bias: bool) -> Result<Box<dyn Predict + 'a>, ModelError> {
+    pub(crate) fn predictor<'a>(&'a self, model: &'a Model, bias: bool) -> Result<Box<dyn Predict + 'a>, ModelError> {
         Ok(match self {
             Self::Minibatches(program) | Self::Proximal(_, program) => {
                 Box::new(Predictor::new(&**program, model, bias)?)
@@ -97,7 +97,7 @@ impl Method {
 }
 
 /// The method that the settings name, all settled.
-pub fn method(settings: &Settings, codecs: &Codecs) -> anyhow::Result<Method> {
+pub(crate) fn method(settings: &Settings, codecs: &Codecs) -> anyhow::Result<Method> {
     let number = |name| settings.number(name).unwrap_or(0.0);
     let count = |name| settings.count(name).with_context(|| format!("say how many --{name} there are"));
     let (l2, seed) = (number("l2"), settings.count("seed").unwrap_or(0));
@@ -219,7 +219,7 @@ fn codecs(settings: &Settings, updater: &str) -> anyhow::Result<Codecs> {
 }
 
 /// What each worker may send in a second, where that is bounded.
-pub fn bandwidth(settings: &Settings) -> anyhow::Result<Option<Bandwidth>> {
+pub(crate) fn bandwidth(settings: &Settings) -> anyhow::Result<Option<Bandwidth>> {
     settings.text("bandwidth").map(|rate| rate.parse().context("--bandwidth")).transpose()
 }
 

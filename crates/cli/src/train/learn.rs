@@ -12,14 +12,14 @@ use slackwater::{Session, Table};
 use std::collections::BTreeMap;
 
 /// What a worker comes back with.
-pub struct Learned {
+pub(crate) struct Learned {
     weights: Weights,
-    pub stopped: bool,
-    pub progress: ReadProgress,
+    pub(crate) stopped: bool,
+    pub(crate) progress: ReadProgress,
     /// How far from the optimum the weights are at most, where that is known.
-    pub gap: Option<Gap>,
+    pub(crate) gap: Option<Gap>,
     /// What all workers have learnt from, where data is leased.
-    pub tally: Option<Tally>,
+    pub(crate) tally: Option<Tally>,
 }
 
 /// Where the weights are.
@@ -31,7 +31,7 @@ enum Weights {
 
 impl Learned {
     /// The weights as a model has them, by name.
-    pub fn model(&self) -> Result<BTreeMap<String, ModelTable>, slackwater::Error> {
+    pub(crate) fn model(&self) -> Result<BTreeMap<String, ModelTable>, slackwater::Error> {
         match &self.weights {
             Weights::Proximal(table) => Ok([("weights".to_owned(), apps::proximal::weights(table)?)].into()),
             Weights::Tables(tables, scaling) => {
@@ -71,7 +71,12 @@ fn learn_proximal(
 }
 
 /// Learns from a worker's share of the data, or from what it is granted.
-pub fn learn(session: &Session, job: &Job, data: Data<'_>, watch: &mut Watch<'_>) -> Result<Learned, TrainError> {
+pub(crate) fn learn(
+    session: &Session,
+    job: &Job,
+    data: Data<'_>,
+    watch: &mut Watch<'_>,
+) -> Result<Learned, TrainError> {
     if let (Method::Proximal(proximal, _), Data::Share(reader)) = (&job.method, data) {
         return learn_proximal(session, proximal, reader, watch);
     }

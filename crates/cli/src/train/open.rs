@@ -44,7 +44,7 @@ fn account_of(counted: Counted) -> Account {
 }
 
 /// One worker's part. What comes of it all is written and printed when this returns, by whomever.
-pub fn work_on(
+pub(crate) fn work_on(
     session: &Session,
     job: &Job,
     interrupt: &Interrupt,

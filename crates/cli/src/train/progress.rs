@@ -11,24 +11,24 @@ const LINES: f64 = 5.0;
 const LENGTH: f64 = 10_000.0;
 
 /// The display.
-pub enum Progress {
+pub(crate) enum Progress {
     Bar(ProgressBar),
     Lines { printed: f64 },
 }
 
 /// What is displayed.
-pub struct Now {
+pub(crate) struct Now {
     /// Share of the rows learnt from, all epochs together.
-    pub share: f64,
-    pub time: Duration,
-    pub loss: f64,
-    pub rows_per_second: f64,
-    pub staleness: f64,
+    pub(crate) share: f64,
+    pub(crate) time: Duration,
+    pub(crate) loss: f64,
+    pub(crate) rows_per_second: f64,
+    pub(crate) staleness: f64,
 }
 
 impl Progress {
     /// Begins.
-    pub fn start(program: &str) -> Self {
+    pub(crate) fn start(program: &str) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self::Lines { printed: 0.0 };
         }
@@ -39,7 +39,7 @@ impl Progress {
     }
 
     /// Shows where it is.
-    pub fn show(&mut self, now: &Now) {
+    pub(crate) fn show(&mut self, now: &Now) {
         match self {
             Self::Bar(bar) => {
                 bar.set_position((now.share * LENGTH) as u64);
@@ -56,7 +56,7 @@ impl Progress {
     }
 
     /// Says something beside it.
-    pub fn say(&self, words: &str) {
+    pub(crate) fn say(&self, words: &str) {
         match self {
             Self::Bar(bar) => bar.println(words),
             Self::Lines { .. } => eprintln!("{words}"),
@@ -64,7 +64,7 @@ impl Progress {
     }
 
     /// It is over; what is displayed stays.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         if let Self::Bar(bar) = self {
             bar.abandon();
         }

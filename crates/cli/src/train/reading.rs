@@ -24,7 +24,7 @@ const ENDINGS: [(&str, &str); 11] = [
 
 /// Opens the files to learn from, and settles what was left to be guessed: the settings then say how any other file is to
 /// be read alike.
-pub fn open_training_data(settings: &mut Settings) -> anyhow::Result<DataReader> {
+pub(crate) fn open_training_data(settings: &mut Settings) -> anyhow::Result<DataReader> {
     let files = settings.texts("data").to_vec();
     if files.is_empty() {
         bail!("there is nothing to learn from: name files with --data");
@@ -81,7 +81,7 @@ fn settle_images(settings: &mut Settings, files: &[String]) -> anyhow::Result<()
 }
 
 /// Opens other files, once through and in order, as the training data was read. Columns that it did not have are ignored.
-pub fn open_alike(settings: &Settings, files: &[String], labels: Labels) -> anyhow::Result<DataReader> {
+pub(crate) fn open_alike(settings: &Settings, files: &[String], labels: Labels) -> anyhow::Result<DataReader> {
     let mut reading = reading(settings, labels)?;
     if let Format::Csv(Csv { columns, .. }) | Format::Parquet(columns) = &mut reading.format {
         columns.others = ColumnRule::Ignored;
@@ -92,7 +92,7 @@ pub fn open_alike(settings: &Settings, files: &[String], labels: Labels) -> anyh
 }
 
 /// What the program takes for labels.
-pub fn labels(settings: &Settings) -> anyhow::Result<Labels> {
+pub(crate) fn labels(settings: &Settings) -> anyhow::Result<Labels> {
     Ok(match settings.text("program") {
         Some("linear") => Labels::Real,
         Some(program @ ("softmax" | "mlp")) => {

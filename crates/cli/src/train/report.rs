@@ -3,7 +3,6 @@
 use super::job::Job;
 use super::reading::{labels, open_alike};
 use super::watch::Account;
-use crate::chart::{Chart, Curve};
 use crate::figures::Figures;
 use crate::totals::{Ranks, Totals, Waiting, bytes_in_words, grouped};
 use anyhow::Context;
@@ -11,6 +10,7 @@ use apps::figures::Quality;
 use apps::model::Model;
 use apps::program::Task;
 use apps::proximal::Gap;
+use observe::chart::{Chart, Curve};
 use serde_json::{Value, json};
 use slackwater::{CodecUse, RunSize};
 use std::fmt;
@@ -21,25 +21,25 @@ const TRAIN_ROWS: u64 = 1_000_000;
 const COLOUR: &str = "#0f766e";
 
 /// What the workers say of a run.
-pub struct Run {
-    pub workers: Vec<Figures>,
-    pub ranks: Ranks,
+pub(crate) struct Run {
+    pub(crate) workers: Vec<Figures>,
+    pub(crate) ranks: Ranks,
     /// How long it took.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Of this run.
-    pub account: Account,
+    pub(crate) account: Account,
     /// Of this run and of those that it goes on from by checkpoints, every row of every epoch once; where that is known.
-    pub in_all: Option<Account>,
+    pub(crate) in_all: Option<Account>,
     /// Seconds and loss.
-    pub curve: Vec<(f64, f64)>,
-    pub stopped: bool,
-    pub gap: Option<Gap>,
+    pub(crate) curve: Vec<(f64, f64)>,
+    pub(crate) stopped: bool,
+    pub(crate) gap: Option<Gap>,
     /// What codecs did for the first worker.
-    pub codecs: Vec<CodecUse>,
+    pub(crate) codecs: Vec<CodecUse>,
 }
 
 /// What it came to.
-pub struct Report<'a> {
+pub(crate) struct Report<'a> {
     job: &'a Job,
     run: Run,
     train: Option<Quality>,
@@ -50,7 +50,7 @@ pub struct Report<'a> {
 
 impl<'a> Report<'a> {
     /// Measures how well the model fits, and puts everything together.
-    pub fn new(job: &'a Job, model: &Model, run: Run) -> anyhow::Result<Self> {
+    pub(crate) fn new(job: &'a Job, model: &Model, run: Run) -> anyhow::Result<Self> {
         let mut predictor = job.method.predictor(model, job.training.bias)?;
         let learnt_from = open_alike(&job.settings, job.settings.texts("data"), labels(&job.settings)?)?;
         let train = predictor.evaluate(&learnt_from, TRAIN_ROWS)?;
@@ -60,7 +60,7 @@ impl<'a> Report<'a> {
     }
 
     /// Prints it, and draws the picture.
-    pub fn give(&self) -> anyhow::Result<()> {
+    pub(crate) fn give(&self) -> anyhow::Result<()> {
         let settings = &self.job.settings;
         // Not `print!`, which panics when whoever reads has heard enough.
         match settings.switch("json") {
@@ -137,7 +137,7 @@ impl<'a> Report<'a> {
 }
 
 /// Figures by name; one that is not a number is null.
-pub fn quality_json(quality: &Quality) -> Value {
+pub(crate) fn quality_json(quality: &Quality) -> Value {
     quality
         .named()
         .into_iter()
@@ -171,7 +171,7 @@ fn codec_line(used: &CodecUse) -> String {
 }
 
 /// Figures by name, in a line.
-pub fn quality_line(quality: &Quality) -> String {
+pub(crate) fn quality_line(quality: &Quality) -> String {
     let figure = |(name, figure): (&str, f64)| format!("{} {}", name.replace('_', "-"), with_digits(figure));
     quality.named().into_iter().map(figure).collect::<Vec<_>>().join(", ")
 }

@@ -2,21 +2,21 @@
 //! can be, and what it is if nobody says.
 
 /// One setting.
-pub struct Setting {
+pub(crate) struct Setting {
     /// Its flag without the dashes, and its key in a job file and in a model.
-    pub name: &'static str,
-    pub kind: Kind,
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
     /// What it is if nobody says, as it would be written after the flag. Where this says what it depends on, or there is
     /// nothing, the program decides.
-    pub default: Preset,
+    pub(crate) default: Preset,
     /// Whose it is.
-    pub of: Of,
-    pub help: &'static str,
+    pub(crate) of: Of,
+    pub(crate) help: &'static str,
 }
 
 /// What a setting can be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Switch,
     /// Any text, called so.
     Text(&'static str),
@@ -34,7 +34,7 @@ pub enum Kind {
 
 /// What a setting is if nobody says.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Preset {
+pub(crate) enum Preset {
     /// It is not there.
     Absent,
     /// This.
@@ -45,7 +45,7 @@ pub enum Preset {
 
 /// Whose a setting is, and so where it may be given and where it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
+pub(crate) enum Of {
     /// The model's: every program has it.
     Model,
     /// The model's: only these programs have it.
@@ -62,13 +62,13 @@ pub enum Of {
     Process,
 }
 
-pub const PROGRAMS: [&str; 5] = ["logistic", "linear", "softmax", "fm", "mlp"];
-pub const FORMATS: [&str; 8] = ["auto", "libsvm", "libffm", "vw", "criteo", "csv", "parquet", "idx"];
-pub const UPDATERS: [&str; 5] = ["ftrl", "adagrad", "adam", "sgd", "proximal"];
-pub const DECAYS: [&str; 2] = ["none", "linear"];
+pub(crate) const PROGRAMS: [&str; 5] = ["logistic", "linear", "softmax", "fm", "mlp"];
+pub(crate) const FORMATS: [&str; 8] = ["auto", "libsvm", "libffm", "vw", "criteo", "csv", "parquet", "idx"];
+pub(crate) const UPDATERS: [&str; 5] = ["ftrl", "adagrad", "adam", "sgd", "proximal"];
+pub(crate) const DECAYS: [&str; 2] = ["none", "linear"];
 /// The words that stand in place of a number.
-pub const ASYNC: &str = "async";
-pub const OFF: &str = "off";
+pub(crate) const ASYNC: &str = "async";
+pub(crate) const OFF: &str = "off";
 
 const ANY: u64 = u64::MAX >> 1;
 
@@ -85,7 +85,7 @@ const fn setting(name: &'static str, kind: Kind, default: Preset, of: Of, help: 
 
 /// Every setting, in the order in which they are shown. The first is the program, which is no flag: it stands by itself.
 #[rustfmt::skip]
-pub const SETTINGS: [Setting; 45] = [
+pub(crate) const SETTINGS: [Setting; 45] = [
     setting("program", Word(&PROGRAMS), Absent, Model, "What is learnt."),
     setting("data", Texts("FILE"), Absent, Model, "Files to learn from, or patterns of files: plain, .gz or .zst."),
     setting("test", Texts("FILE"), Absent, Model, "Files to say how well the model predicts rows it has not learnt from."),
@@ -134,18 +134,18 @@ pub const SETTINGS: [Setting; 45] = [
 ];
 
 /// The setting of that name.
-pub fn find(name: &str) -> Option<&'static Setting> {
+pub(crate) fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
 }
 
 impl Setting {
     /// Whether a model keeps it.
-    pub fn is_kept(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
         !matches!(self.of, Report | Process)
     }
 
     /// Those that it is a setting of alone, and what they are.
-    pub fn owners(&self) -> Option<(&'static str, &'static [&'static str])> {
+    pub(crate) fn owners(&self) -> Option<(&'static str, &'static [&'static str])> {
         match self.of {
             Programs(these) => Some(("program", these)),
             Formats(these) => Some(("format", these)),
@@ -155,7 +155,7 @@ impl Setting {
     }
 
     /// Its default, in words.
-    pub fn default_in_words(&self) -> &'static str {
+    pub(crate) fn default_in_words(&self) -> &'static str {
         match self.default {
             Absent => "",
             Is(words) | Depends(words) => words,

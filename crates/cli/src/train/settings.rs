@@ -8,7 +8,7 @@ use std::fmt;
 
 /// Where a value came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub(crate) enum Origin {
     Default,
     File,
     Flag,
@@ -22,11 +22,11 @@ pub enum Origin {
 
 /// What every setting is, and where from. Settings that are not set are not in it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings(BTreeMap<&'static str, (Value, Origin)>);
+pub(crate) struct Settings(BTreeMap<&'static str, (Value, Origin)>);
 
 impl Settings {
     /// What settings are if nobody says.
-    pub fn defaults() -> Self {
+    pub(crate) fn defaults() -> Self {
         let mut settings = Self::default();
         for setting in &SETTINGS {
             if let Preset::Is(words) = setting.default {
@@ -38,7 +38,7 @@ impl Settings {
     }
 
     /// The settings that a model keeps. What they are if nobody says does not matter to it.
-    pub fn of_model(kept: &BTreeMap<String, String>) -> anyhow::Result<Self> {
+    pub(crate) fn of_model(kept: &BTreeMap<String, String>) -> anyhow::Result<Self> {
         let mut settings = Self::default();
         for (name, text) in kept {
             // A model may say more about itself than how it was learnt.
@@ -51,13 +51,13 @@ impl Settings {
     }
 
     /// What a model keeps of them.
-    pub fn kept(&self) -> BTreeMap<String, String> {
+    pub(crate) fn kept(&self) -> BTreeMap<String, String> {
         let kept = self.iter().filter(|(setting, ..)| setting.is_kept());
         kept.map(|(setting, value, _)| (setting.name.to_owned(), value.kept())).collect()
     }
 
     /// Those that are set, in the order of the list.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static Setting, &Value, Origin)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static Setting, &Value, Origin)> {
         SETTINGS.iter().filter_map(|setting| {
             let (value, origin) = self.0.get(setting.name)?;
             Some((setting, value, *origin))
@@ -68,18 +68,18 @@ impl Settings {
     ///
     /// # Panics
     /// If the list has no setting of that name.
-    pub fn set(&mut self, name: &str, value: Value, origin: Origin) {
+    pub(crate) fn set(&mut self, name: &str, value: Value, origin: Origin) {
         let setting = find(name).unwrap_or_else(|| panic!("`{name}` is in the list of settings"));
         self.0.insert(setting.name, (value, origin));
     }
 
     /// One that is set.
-    pub fn get(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name).map(|(value, _)| value)
     }
 
     /// Refuses a setting of one program that was given to another, and leaves out what such settings are by default.
-    pub fn check(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn check(&mut self) -> anyhow::Result<()> {
         let program = self.text("program").context("the job file names no `program`")?.to_owned();
         self.refuse_others("program")?;
         for setting in &SETTINGS {
@@ -91,7 +91,7 @@ impl Settings {
     }
 
     /// Refuses what was given and would be ignored: settings of other programs, formats or updaters, as `what` says.
-    pub fn refuse_others(&self, what: &str) -> anyhow::Result<()> {
+    pub(crate) fn refuse_others(&self, what: &str) -> anyhow::Result<()> {
         let Some(chosen) = self.text(what) else { return Ok(()) };
         for (setting, value, origin) in self.iter().filter(|(.., origin)| matches!(origin, Origin::Flag | Origin::File))
         {
@@ -113,35 +113,35 @@ impl Settings {
         Ok(())
     }
 
-    pub fn text(&self, name: &str) -> Option<&str> {
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
         match self.get(name) {
             Some(Value::Text(text)) => Some(text),
             _ => None,
         }
     }
 
-    pub fn texts(&self, name: &str) -> &[String] {
+    pub(crate) fn texts(&self, name: &str) -> &[String] {
         match self.get(name) {
             Some(Value::Texts(texts)) => texts,
             _ => &[],
         }
     }
 
-    pub fn count(&self, name: &str) -> Option<u64> {
+    pub(crate) fn count(&self, name: &str) -> Option<u64> {
         match self.get(name) {
             Some(Value::Count(count)) => Some(*count),
             _ => None,
         }
     }
 
-    pub fn number(&self, name: &str) -> Option<f64> {
+    pub(crate) fn number(&self, name: &str) -> Option<f64> {
         match self.get(name) {
             Some(Value::Number(number)) => Some(*number),
             _ => None,
         }
     }
 
-    pub fn switch(&self, name: &str) -> bool {
+    pub(crate) fn switch(&self, name: &str) -> bool {
         self.get(name) == Some(&Value::Switch(true))
     }
 }

@@ -6,7 +6,7 @@ use toml::de::DeValue;
 
 /// What a setting is set to.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub(crate) enum Value {
     Switch(bool),
     Count(u64),
     Number(f64),
@@ -16,7 +16,7 @@ pub enum Value {
 
 impl Kind {
     /// Reads what stands after a flag. Of texts, this is one.
-    pub fn read(self, text: &str) -> Result<Value, String> {
+    pub(crate) fn read(self, text: &str) -> Result<Value, String> {
         let whole = || text.parse::<u64>().map_err(|_| format!("`{text}` is no whole number from 0"));
         match self {
             Self::Switch => match text {
@@ -43,7 +43,7 @@ impl Kind {
     }
 
     /// Reads what stands in a job file.
-    pub fn read_toml(self, value: &DeValue<'_>) -> Result<Value, String> {
+    pub(crate) fn read_toml(self, value: &DeValue<'_>) -> Result<Value, String> {
         let found = |wanted: &str| format!("expected {wanted}, found {}", described(value));
         match (self, value) {
             (Self::Switch, DeValue::Boolean(switch)) => Ok(Value::Switch(*switch)),
@@ -71,7 +71,7 @@ impl Kind {
     }
 
     /// Reads what a model keeps.
-    pub fn read_kept(self, text: &str) -> Result<Value, String> {
+    pub(crate) fn read_kept(self, text: &str) -> Result<Value, String> {
         match self {
             Self::Texts(_) => {
                 let value = DeValue::parse(text).map_err(|error| error.message().to_owned())?;
@@ -96,7 +96,7 @@ fn described(value: &DeValue<'_>) -> String {
 
 impl Value {
     /// As a model keeps it: plain, but several texts as in a job file.
-    pub fn kept(&self) -> String {
+    pub(crate) fn kept(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
             other => other.to_string(),
@@ -104,7 +104,7 @@ impl Value {
     }
 
     /// As it stands in JSON.
-    pub fn to_json(&self) -> serde_json::Value {
+    pub(crate) fn to_json(&self) -> serde_json::Value {
         match self {
             Self::Switch(switch) => (*switch).into(),
             Self::Count(count) => (*count).into(),

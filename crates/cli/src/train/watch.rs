@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const COUNTS: usize = 3;
 
 /// Looks on while a worker trains.
-pub struct Watch<'a> {
+pub(crate) struct Watch<'a> {
     session: &'a Session,
     interrupt: &'a Interrupt,
     /// Rows that all workers of this process have learnt from.
@@ -38,9 +38,9 @@ pub struct Watch<'a> {
 }
 
 /// The first worker's display, and what it needs to know how far it is.
-pub struct Display {
-    pub progress: Progress,
-    pub epochs: u32,
+pub(crate) struct Display {
+    pub(crate) progress: Progress,
+    pub(crate) epochs: u32,
     /// Of the first epoch, once that is over.
     epoch_rows: Option<u64>,
     epoch_began_at_row: u64,
@@ -61,26 +61,26 @@ struct Since {
 
 /// What a worker counts, and its way to the first worker.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Account {
-    pub rows: f64,
-    pub minibatches: f64,
-    pub bad_rows: f64,
+pub(crate) struct Account {
+    pub(crate) rows: f64,
+    pub(crate) minibatches: f64,
+    pub(crate) bad_rows: f64,
 }
 
 impl Account {
     /// The table in which everybody's accounts and curves meet: a row each.
-    pub fn table(workers: u32) -> TableSpec {
+    pub(crate) fn table(workers: u32) -> TableSpec {
         TableSpec::dense(".accounts", workers.into(), (COUNTS + WIDTH) as u32)
             .number(NumberType::F64)
             .consistency(Consistency::Unbounded)
     }
 
-    pub fn to_row(&self, curve: &Curve) -> Vec<f64> {
+    pub(crate) fn to_row(&self, curve: &Curve) -> Vec<f64> {
         [&[self.rows, self.minibatches, self.bad_rows][..], &curve.to_row()].concat()
     }
 
     /// The accounts of all rows together, and their curve.
-    pub fn together(rows: &[f64]) -> (Self, Vec<(f64, f64)>) {
+    pub(crate) fn together(rows: &[f64]) -> (Self, Vec<(f64, f64)>) {
         let rows = || rows.chunks_exact(COUNTS + WIDTH);
         let sum = |place: usize| rows().map(|row| row[place]).sum();
         (
@@ -91,7 +91,7 @@ impl Account {
 }
 
 impl Display {
-    pub fn start(program: &str, epochs: u32) -> Self {
+    pub(crate) fn start(program: &str, epochs: u32) -> Self {
         Self { progress: Progress::start(program), epochs, epoch_rows: None, epoch_began_at_row: 0, epoch: 0 }
     }
 
@@ -119,7 +119,7 @@ impl Display {
 }
 
 impl<'a> Watch<'a> {
-    pub fn new(
+    pub(crate) fn new(
         session: &'a Session,
         interrupt: &'a Interrupt,
         learnt_here: &'a AtomicU64,
@@ -151,7 +151,7 @@ impl<'a> Watch<'a> {
     }
 
     /// A minibatch was learnt.
-    pub fn see(&mut self, learnt: Learnt) -> Go {
+    pub(crate) fn see(&mut self, learnt: Learnt) -> Go {
         self.rows += learnt.examples;
         self.minibatches += 1;
         self.progress = learnt.progress;
@@ -173,7 +173,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Whether to go on. To be asked after every clock.
-    pub fn go(&mut self) -> Go {
+    pub(crate) fn go(&mut self) -> Go {
         if self.refreshed.elapsed() >= LOOK {
             self.refresh();
         }
@@ -185,7 +185,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Brings the metrics up to date with what the session knows.
-    pub fn refresh(&mut self) {
+    pub(crate) fn refresh(&mut self) {
         self.refreshed = Instant::now();
         if let Some(metrics) = &self.metrics {
             let waiting = self.progress.rows_read.saturating_sub(self.rows);
@@ -233,7 +233,7 @@ impl<'a> Watch<'a> {
     }
 
     /// The training is over. Returns what it came to.
-    pub fn finish(mut self, progress: data::ReadProgress) -> (Figures, Account, Curve) {
+    pub(crate) fn finish(mut self, progress: data::ReadProgress) -> (Figures, Account, Curve) {
         self.figures.account(
             self.begun.elapsed(),
             (&self.times, &self.session.time_breakdown()),

@@ -1,0 +1,49 @@
+//! Two hosts joined by a cable of 100 Mbit/s: network namespaces of this machine, with a token bucket at both ends.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use launch::{Namespace, Output, Process};
+
+use super::dense::{Trained, arguments, read};
+
+/// What the cable carries in a second, each way.
+const RATE: &str = "100mbit";
+
+/// The hosts, which go with everything that runs on them.
+pub(crate) struct Hosts([Namespace; 2]);
+
+impl Hosts {
+    /// Makes them: the first at 10.0.0.1, the second at 10.0.0.2. Fails where this machine does not allow it.
+    pub(crate) fn make() -> anyhow::Result<Self> {
+        let [near, far] = ["near", "far"].map(|host| format!("slackwater-{host}-{}", std::process::id()));
+        let hosts = Namespace::make_pair([&near, &far])?;
+        for host in &hosts {
+            host.limit_rate("cable", RATE)?;
+        }
+        Ok(Self(hosts))
+    }
+
+    fn start(&self, host: usize, name: &str, arguments: &[String]) -> anyhow::Result<Process> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        Ok(self.0[host].start(name, program).args(arguments).stdout(Output::Capture).spawn()?)
+    }
+
+    /// A server on one host and a worker on the other that trains a perceptron.
+    pub(crate) fn train(&self, images: &Path, epochs: u32, up: &str, down: &str) -> anyhow::Result<Trained> {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let serve = "server --meet 10.0.0.1:7000 --coordinate --servers 1 --workers 1 --join-limit 60";
+        let mut server = self.start(0, "the server", &words(serve))?;
+        let work = [words("worker --meet 10.0.0.1:7000 --join-limit 60 --"), arguments(images, epochs, 1, up, down)];
+        let trained = printed(self.start(1, "the worker", &work.concat())?);
+        // Before the port is asked for again.
+        server.wait().ok();
+        read(&trained.with_context(|| format!("over {RATE} with {up}"))?)
+    }
+}
+
+fn printed(mut process: Process) -> anyhow::Result<String> {
+    let status = process.wait()?;
+    ensure!(status.success(), "{} ends with {status}", process.name());
+    Ok(process.stdout())
+}

@@ -1,0 +1,144 @@
+//! `bench chaos`: real processes are killed, stopped and cut off at random while others push, and every push is accounted for; and the same while
+//! they train, which must come to the same end as a training without faults.
+//!
+//! Of the pushes, rows that only one worker adds to tell in the end: of a worker that lived, exactly the acknowledged pushes; of one that was
+//! killed, no fewer than were acknowledged and no more than were sent.
+
+mod cluster;
+mod counts;
+mod faults;
+mod leased;
+mod network;
+mod pushing;
+mod training;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+
+use super::measure::{Format, Report};
+use cluster::{SERVERS, WORKERS};
+use faults::{Fault, Faults};
+use network::{Made, Network};
+pub use pushing::ChaosWorker;
+use pushing::Pushing;
+pub(crate) use pushing::work;
+use training::Training;
+use types::Random;
+
+/// The settings of `bench chaos`.
+#[derive(clap::Args)]
+pub struct ChaosBench {
+    /// For how many seconds something goes wrong again and again.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// A process that is silent for this many seconds is done without.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
+    patience: u64,
+    /// What happens when is drawn from this.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Workers learn from data leases instead, which others take over: every example must count exactly once.
+    #[arg(long)]
+    leases: bool,
+    /// The folder that holds the data set `a9a`, for the training; SLACKWATER_DATA names it, too.
+    #[arg(long, value_name = "FOLDER")]
+    data: Option<PathBuf>,
+    /// Print JSON rather than a table.
+    #[arg(long)]
+    json: bool,
+    /// The network that it works in, where one was made.
+    #[arg(long, hide = true)]
+    network: Option<String>,
+}
+
+/// The command `bench chaos`.
+pub(crate) fn run(options: &ChaosBench) -> anyhow::Result<()> {
+    if options.network.is_none() {
+        match Made::make() {
+            Ok(network) => return network.run_inside(),
+            Err(error) => eprintln!(
+                "nobody is cut off: this machine makes no network namespaces ({:#}); that takes root, and `ip` of iproute2",
+                anyhow::Error::from(error)
+            ),
+        }
+    }
+    disturb(options, options.network.as_deref().map(Network::of))
+}
+
+fn disturb(options: &ChaosBench, network: Option<Network>) -> anyhow::Result<()> {
+    let mut random = Random::new(options.seed);
+    let mut report = Report::default();
+    report.number("servers", SERVERS as f64);
+    report.number("copies", 2.0);
+    report.number("workers", WORKERS as f64);
+    report.number("patience_s", options.patience as f64);
+    let (lost, doubled) = push(options, network.clone(), &mut random, &mut report)?;
+    let trained = train(options, network, &mut random, &mut report);
+    // What was measured is shown all the more where something is wrong.
+    report.print(if options.json { Format::Json } else { Format::Table })?;
+    ensure!(lost == 0 && doubled == 0, "{lost} rows of pushes were lost and {doubled} counted twice");
+    trained
+}
+
+/// Reports how pushes fare. Returns how many rows of them were lost, and how many counted twice.
+fn push(
+    options: &ChaosBench,
+    network: Option<Network>,
+    random: &mut Random,
+    report: &mut Report,
+) -> anyhow::Result<(u64, u64)> {
+    let cuts = network.is_some();
+    // Longer than things go wrong, with what comes before.
+    let leases = options.leases.then(|| leased::enough(options.seconds * 5 / 4 + 1, WORKERS));
+    let mut pushing = Pushing::start(options.patience, leases, network)?;
+    let length = Duration::from_secs(options.seconds);
+    // What it does when nothing goes wrong.
+    let (begin, before) = (Instant::now(), pushing.acknowledged());
+    std::thread::sleep((length / 4).clamp(Duration::from_secs(1), Duration::from_secs(15)));
+    let undisturbed = (pushing.acknowledged() - before) as f64 / begin.elapsed().as_secs_f64();
+    let mut faults = Faults::default();
+    let (begin, before) = (Instant::now(), pushing.acknowledged());
+    while begin.elapsed() < length {
+        let fault = Fault::draw(random, cuts);
+        faults.add(fault, pushing.suffer(fault, random)?);
+        std::thread::sleep(Duration::from_millis(random.below(500)));
+    }
+    let disturbed = (pushing.acknowledged() - before) as f64 / begin.elapsed().as_secs_f64();
+    let (lost, doubled) = pushing.account()?;
+    report.number("seconds", begin.elapsed().as_secs_f64());
+    faults.report(report, cuts);
+    report.number("pushes_acknowledged", pushing.acknowledged() as f64);
+    report.number("rows_of_pushes_lost", lost as f64);
+    report.number("rows_of_pushes_doubled", doubled as f64);
+    report.number("goodput_under_faults_over_without", disturbed / undisturbed);
+    Ok((lost, doubled))
+}
+
+/// Reports how a training fares, if there is data for it. Fails if it does not come to the same end as without faults.
+fn train(
+    options: &ChaosBench,
+    network: Option<Network>,
+    random: &mut Random,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let cuts = network.is_some();
+    let data = options.data.clone().or_else(|| std::env::var_os("SLACKWATER_DATA").map(PathBuf::from));
+    let Some(data) = data.map(|data| data.join("a9a/a9a.gz")).filter(|file| file.is_file()) else {
+        eprintln!(
+            "the training is left out: there is no a9a/a9a.gz; say where the data sets are: --data FOLDER, or SLACKWATER_DATA=FOLDER"
+        );
+        return Ok(());
+    };
+    let training = Training::new(&data, options.seconds, options.patience, network)?;
+    let without = training.run(None)?;
+    let with = training.run(Some(random))?;
+    report.number("training_log_loss", with.log_loss);
+    report.number("training_log_loss_without_faults", without.log_loss);
+    report.number("training_rows_missing", training.rows() as f64 - with.rows as f64);
+    report.number("training_seconds", with.seconds);
+    with.faults.report_counts(report, "training_", cuts);
+    report.number("training_goodput_under_faults_over_without", without.seconds / with.seconds);
+    training.compare(&with, &without)
+}

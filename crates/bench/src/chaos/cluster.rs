@@ -1,0 +1,249 @@
+//! The processes of a run that is disturbed: a coordinator, servers whose rows are held by two of them each, and whatever works there.
+
+use std::ffi::OsString;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use launch::{Output, Process, ProcessError, RunPlan, Signal, Start};
+use slackwater::{Connect, SameHost};
+
+use super::faults::Silence;
+use super::network::{HUB_ADDRESS, Host, Network};
+
+/// Whatever is awaited here takes a tenth of this at most.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const SERVERS: usize = 3;
+pub(crate) const WORKERS: usize = 4;
+/// How often something that is awaited is looked at.
+pub(crate) const LOOK: Duration = Duration::from_millis(5);
+
+/// Into how many slices tables are cut: so many for each server of the beginning.
+const SLICES_OF_SERVER: usize = 4;
+pub(crate) const SLICES: usize = SERVERS * SLICES_OF_SERVER;
+
+/// A process and, where there is a network, the host that it runs on.
+pub(crate) struct HostedProcess {
+    process: Process,
+    host: Option<Host>,
+}
+
+impl HostedProcess {
+    /// How it ended, if it has.
+    pub(crate) fn try_wait(&mut self) -> Result<Option<ExitStatus>, ProcessError> {
+        self.process.try_wait()
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill();
+        self.host = None;
+    }
+
+    /// Nothing is heard of it any more.
+    pub(crate) fn fall_silent(&mut self, how: Silence) -> anyhow::Result<()> {
+        match (how, &mut self.host) {
+            (Silence::Stop, _) => Ok(self.process.signal(Signal::STOP)?),
+            (Silence::Cut, Some(host)) => host.cut(),
+            (Silence::Cut, None) => bail!("there is no network to cut it off from"),
+        }
+    }
+
+    /// Goes on after it was silent, to hear that it is not wanted any more, and ends. It must not take that for a good end.
+    pub(crate) fn go_on_and_end(&mut self, how: Silence) -> anyhow::Result<()> {
+        match (how, &mut self.host) {
+            (Silence::Cut, Some(host)) => host.join()?,
+            _ => self.process.signal(Signal::CONT)?,
+        }
+        let status = self.process.wait_for(LIMIT)?.context("a process that was given up does not end")?;
+        ensure!(!status.success(), "a process that was given up has not heard so");
+        self.host = None;
+        Ok(())
+    }
+}
+
+/// The coordinator and the servers.
+pub(crate) struct Cluster {
+    plan: RunPlan,
+    program: PathBuf,
+    network: Option<Network>,
+    coordinator: Process,
+    /// How often the coordinator said that everything has its copies.
+    whole: Arc<AtomicU64>,
+    servers: Vec<Server>,
+}
+
+struct Server {
+    process: HostedProcess,
+    /// Which server it is, once it has said so.
+    number: Arc<OnceLock<u32>>,
+}
+
+/// Gives the text of each line to a function.
+fn lines(mut heard: impl FnMut(&str) + Send + 'static) -> Output {
+    Output::Lines(Box::new(move |line| heard(&String::from_utf8_lossy(line))))
+}
+
+impl Cluster {
+    /// Starts them. The run begins when the workers are there, too.
+    pub(crate) fn start(patience: u64, network: Option<Network>) -> anyhow::Result<Self> {
+        let here = if network.is_some() { HUB_ADDRESS } else { "127.0.0.1" };
+        let meet = TcpListener::bind((here, 0))?.local_addr()?.to_string();
+        let plan = RunPlan {
+            copies: Some(2),
+            patience: Duration::from_secs(patience),
+            // Processes of different hosts could not do otherwise; these, on one machine, could.
+            same_host: if network.is_some() { SameHost::Tcp } else { SameHost::SharedMemory },
+            coordinator: vec![format!("--slices={SLICES_OF_SERVER}").into()],
+            ..RunPlan::new(&meet, SERVERS as u32, WORKERS as u32)
+        };
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let whole = Arc::new(AtomicU64::new(0));
+        let counted = whole.clone();
+        let count = move |line: &str| {
+            counted.fetch_add(u64::from(line.contains("has its copies")), Ordering::Relaxed);
+        };
+        let coordinator = Start::program("the coordinator", &program)
+            .args(plan.coordinator().arguments)
+            .env("SLACKWATER_LOG", "warn")
+            .stderr(lines(count))
+            .spawn()?;
+        let mut cluster = Self { plan, program, network, coordinator, whole, servers: Vec::new() };
+        (0..SERVERS).try_for_each(|_| cluster.start_server())?;
+        Ok(cluster)
+    }
+
+    /// Starts this program with these arguments, on a host of its own where there is a network.
+    fn spawn(
+        &self,
+        name: &str,
+        arguments: Vec<OsString>,
+        prepare: impl FnOnce(Start) -> Start,
+    ) -> anyhow::Result<HostedProcess> {
+        let host = self.network.as_ref().map(Network::host).transpose()?;
+        let start = match &host {
+            Some(host) => host.start(name, &self.program),
+            None => Start::program(name, &self.program),
+        };
+        Ok(HostedProcess { process: prepare(start.args(arguments)).spawn()?, host })
+    }
+
+    fn start_server(&mut self) -> anyhow::Result<()> {
+        let number = Arc::new(OnceLock::new());
+        let known = number.clone();
+        let note = move |line: &str| {
+            let words = line.split_once("serving node=server ").map(|(_, number)| number);
+            if let Some(number) = words.and_then(|words| words.split_whitespace().next()?.parse().ok()) {
+                known.set(number).ok();
+            }
+        };
+        let arguments = self.plan.server(None).arguments;
+        let prepare = |start: Start| start.env("SLACKWATER_LOG", "info").stderr(lines(note));
+        let process = self.spawn("a server", arguments, prepare)?;
+        self.servers.push(Server { process, number });
+        Ok(())
+    }
+
+    /// Starts a worker that runs a program; `prepare` says what becomes of its output.
+    pub(crate) fn start_worker(
+        &self,
+        program: Vec<OsString>,
+        prepare: impl FnOnce(Start) -> Start,
+    ) -> anyhow::Result<HostedProcess> {
+        let plan = RunPlan { program, ..self.plan.clone() };
+        self.spawn("a worker", plan.worker(None).arguments, prepare)
+    }
+
+    /// Starts a worker that pushes and counts: the hidden process of this benchmark, with these arguments.
+    pub(crate) fn start_pushing(&self, arguments: &[String]) -> anyhow::Result<HostedProcess> {
+        let RunPlan { meet, patience, .. } = &self.plan;
+        let mut words = ["bench-peer", "chaos"].map(str::to_owned).to_vec();
+        words.extend([format!("--meet={meet}"), format!("--patience={}", patience.as_secs())]);
+        words.extend((self.plan.same_host == SameHost::Tcp).then(|| "--same-host=tcp".to_owned()));
+        words.extend(arguments.iter().cloned());
+        self.spawn("a worker", words.into_iter().map(OsString::from).collect(), |start| start)
+    }
+
+    /// Whether hosts can be cut off.
+    pub(crate) fn can_cut(&self) -> bool {
+        self.network.is_some()
+    }
+
+    /// How to join it from here.
+    pub(crate) fn connect(&self) -> Connect {
+        let RunPlan { meet, patience, same_host, .. } = &self.plan;
+        Connect { patience: *patience, same_host: *same_host, join_limit: LIMIT, ..Connect::to(meet) }
+    }
+
+    /// The slices that nobody can push to when this server is gone, until others have taken over. All of them where it has none.
+    pub(crate) fn slices_of(&self, which: usize) -> anyhow::Result<Vec<usize>> {
+        let begin = Instant::now();
+        let number = loop {
+            match self.servers[which].number.get() {
+                Some(number) => break *number,
+                None => ensure!(begin.elapsed() < LIMIT, "a server does not say which it is"),
+            }
+            std::thread::sleep(LOOK);
+        };
+        let plan = slackwater::status(&self.connect()).context("how does the run stand?")?.plan;
+        ensure!(plan.chains.len() == SLICES, "{} slices, and {SLICES} were meant", plan.chains.len());
+        let its: Vec<usize> = (0..SLICES).filter(|slice| plan.chains[*slice].replicas.contains(&number)).collect();
+        Ok(if its.is_empty() { (0..SLICES).collect() } else { its })
+    }
+
+    /// Fails if the coordinator has ended.
+    pub(crate) fn check(&mut self) -> anyhow::Result<()> {
+        match self.coordinator.try_wait()? {
+            Some(status) => bail!("the coordinator ended: {status}"),
+            None => Ok(()),
+        }
+    }
+
+    /// How long somebody is silent: longer than anybody has patience.
+    pub(crate) fn silence(&self) -> Duration {
+        2 * self.plan.patience
+    }
+
+    /// A server dies, or falls silent and is there again later; and another comes. `go_on` is told since when; it has to wait until things go
+    /// on, and returns how long that took. Returns when everything has its copies again, or `is_over`.
+    pub(crate) fn lose_server(
+        &mut self,
+        which: usize,
+        silence: Option<Silence>,
+        go_on: impl FnOnce(&mut Self, Instant) -> anyhow::Result<f64>,
+        mut is_over: impl FnMut() -> anyhow::Result<bool>,
+    ) -> anyhow::Result<f64> {
+        let whole = self.whole.load(Ordering::Relaxed);
+        let mut lost = self.servers.swap_remove(which).process;
+        let begin = Instant::now();
+        match silence {
+            Some(how) => lost.fall_silent(how)?,
+            None => lost.kill(),
+        }
+        let seconds = go_on(self, begin)?;
+        if let Some(how) = silence {
+            std::thread::sleep(self.silence().saturating_sub(begin.elapsed()));
+            if is_over()? {
+                return Ok(seconds);
+            }
+            lost.go_on_and_end(how)?;
+        }
+        self.start_server()?;
+        self.wait_for_copies(whole, is_over)?;
+        Ok(seconds)
+    }
+
+    /// Waits until the coordinator says once more that everything has its copies.
+    fn wait_for_copies(&self, before: u64, mut is_over: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        while self.whole.load(Ordering::Relaxed) <= before && !is_over()? {
+            ensure!(begin.elapsed() < LIMIT, "copies are not whole after {} s", LIMIT.as_secs());
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+}

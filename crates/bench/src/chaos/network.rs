@@ -1,0 +1,143 @@
+//! A network of hosts that can be cut off, where this machine lets us make one: network namespaces, each joined to a bridge by a
+//! cable of its own.
+//!
+//! The bridge is in a namespace, too, and the benchmark does its work there: nothing of the machine's own network is touched. The
+//! process that made the network removes it when the work is done, however that ended, with every process that is left in it.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use launch::{Namespace, NamespaceError, Output, Signal, SignalFlag, Start};
+
+/// So many hosts that everybody has one, with some to spare for those who come before others have gone.
+const HOSTS: usize = super::cluster::SERVERS + super::cluster::WORKERS + 3;
+/// Where the bridge is.
+pub(crate) const HUB_ADDRESS: &str = "10.77.0.1";
+const LOOK: Duration = Duration::from_millis(20);
+
+fn hub(name: &str) -> String {
+    format!("{name}-hub")
+}
+
+fn host(name: &str, number: usize) -> String {
+    format!("{name}-{number}")
+}
+
+/// The network, for the process that makes it.
+pub(crate) struct Made {
+    name: String,
+    /// Dropped before the hub, and the cables with them.
+    _hosts: Vec<Namespace>,
+    hub: Namespace,
+}
+
+impl Made {
+    /// Makes it. Fails where this machine does not allow that.
+    pub(crate) fn make() -> Result<Self, NamespaceError> {
+        let name = format!("slackwater-chaos-{}", std::process::id());
+        let hub = Namespace::make(&hub(&name))?;
+        hub.ip("link add bridge type bridge forward_delay 0")?;
+        hub.add_address("bridge", &format!("{HUB_ADDRESS}/24"))?;
+        hub.set_up("bridge")?;
+        let mut hosts = Vec::new();
+        for number in 0..HOSTS {
+            let host = Namespace::make(&host(&name, number))?;
+            hub.connect(&format!("port{number}"), &host, "cable")?;
+            hub.ip(&format!("link set port{number} master bridge up"))?;
+            host.add_address("cable", &format!("10.77.0.{}/24", number + 2))?;
+            host.set_up("cable")?;
+            hosts.push(host);
+        }
+        Ok(Self { name, _hosts: hosts, hub })
+    }
+
+    /// Runs this program once more, with the same arguments, where the bridge is. A signal that would end this process ends that one first.
+    pub(crate) fn run_inside(&self) -> anyhow::Result<()> {
+        let signals = SignalFlag::listen(&[Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT])?;
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut process = (self.hub.start("the benchmark", program))
+            .args(std::env::args_os().skip(1))
+            .args(["--network", &self.name])
+            .stdout(Output::Inherit)
+            .stderr(Output::Inherit)
+            .spawn()?;
+        loop {
+            if let Some(status) = process.try_wait()? {
+                ensure!(status.success(), "it ended with {status}");
+                return Ok(());
+            }
+            match signals.take() {
+                None => std::thread::sleep(LOOK),
+                Some(signal) => {
+                    process.kill();
+                    bail!("stopped by signal {}; every process of the run has been ended", signal.as_raw());
+                }
+            }
+        }
+    }
+}
+
+/// The network, for the processes that work in it.
+#[derive(Clone)]
+pub(crate) struct Network {
+    name: String,
+    free: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Network {
+    /// The one of that name, where all hosts are free.
+    pub(crate) fn of(name: &str) -> Self {
+        Self { name: name.to_owned(), free: Arc::new(Mutex::new((0..HOSTS).collect())) }
+    }
+
+    /// A host for one process.
+    pub(crate) fn host(&self) -> anyhow::Result<Host> {
+        let number = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().context("no host is free")?;
+        let namespace = Namespace::existing(&host(&self.name, number));
+        Ok(Host { network: self.clone(), namespace, number, cut: false })
+    }
+}
+
+/// One process's place. Free again when it is dropped, and joined.
+pub(crate) struct Host {
+    network: Network,
+    namespace: Namespace,
+    number: usize,
+    cut: bool,
+}
+
+impl Host {
+    /// A process that runs there.
+    pub(crate) fn start(&self, name: &str, program: &Path) -> Start {
+        self.namespace.start(name, program)
+    }
+
+    fn hub(&self) -> (Namespace, String) {
+        (Namespace::existing(&hub(&self.network.name)), format!("port{}", self.number))
+    }
+
+    /// Takes its cable away.
+    pub(crate) fn cut(&mut self) -> anyhow::Result<()> {
+        self.cut = true;
+        let (hub, port) = self.hub();
+        Ok(hub.set_down(&port)?)
+    }
+
+    /// Joins it again.
+    pub(crate) fn join(&mut self) -> anyhow::Result<()> {
+        self.cut = false;
+        let (hub, port) = self.hub();
+        Ok(hub.set_up(&port)?)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if self.cut {
+            self.join().ok();
+        }
+        self.network.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.number);
+    }
+}

@@ -1,0 +1,248 @@
+//! Workers that push, and are killed and stopped on the way: each counts what it sends and what is acknowledged in a file of its own, which
+//! outlives it, and adds one to rows that nobody else touches.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure};
+use launch::parse_same_host;
+use slackwater::{Connect, Consistency, NumberType, SameHost, Session, Table, TableSpec};
+
+use super::cluster::{Cluster, HostedProcess, LIMIT, LOOK, SERVERS, SLICES, WORKERS};
+use super::counts::{Counting, Counts, row_in};
+use super::faults::{Fault, Role};
+use super::leased;
+use super::network::Network;
+use crate::learning::Scratch;
+use types::Random;
+
+/// The settings of the hidden worker process.
+#[derive(clap::Args)]
+pub struct ChaosWorker {
+    #[arg(long)]
+    meet: String,
+    #[arg(long)]
+    patience: u64,
+    #[arg(long, default_value = "shared-memory", value_parser = |word: &str| parse_same_host(word).ok_or("no such way"))]
+    same_host: SameHost,
+    /// Which rows are its own.
+    #[arg(long)]
+    index: u64,
+    /// Where it counts, and where it looks whether it should stop.
+    #[arg(long)]
+    folder: PathBuf,
+    /// How many leases there are to learn from, where it learns.
+    #[arg(long)]
+    leases: Option<u64>,
+}
+
+fn counts(session: &Session) -> anyhow::Result<Table<i64>> {
+    let spec = TableSpec::sparse("counts", 1).number(NumberType::I64).consistency(Consistency::slack(4));
+    Ok(session.table::<i64>(spec)?)
+}
+
+/// A worker's rows: one in each slice, so that whoever is lost, every push waits for others to take over.
+fn rows_of(table: &Table<i64>, index: u64) -> Vec<u64> {
+    (0..SLICES).map(|slice| row_in(table, slice, index)).collect()
+}
+
+fn count_file(folder: &Path, index: u64) -> PathBuf {
+    folder.join(format!("worker-{index}"))
+}
+
+/// What a worker process does: pushes until it is told to stop, and leaves when it is told to.
+pub(crate) fn work(options: &ChaosWorker) -> anyhow::Result<()> {
+    let ChaosWorker { meet, patience, same_host, index, folder, leases } = options;
+    let mut counting = Counting::begin(&count_file(folder, *index))?;
+    let patience = Duration::from_secs(*patience);
+    let session =
+        Session::connect(&Connect { patience, same_host: *same_host, join_limit: LIMIT, ..Connect::to(meet) })?;
+    let table = counts(&session)?;
+    match leases {
+        Some(leases) => leased::learn(&session, &table, *leases, &mut counting)?,
+        None => push_on(&session, &table, *index, folder, &mut counting)?,
+    }
+    counting.stopped()?;
+    // Others may still read, and a read waits for the clocks of everybody who is there.
+    while !folder.join("leave").exists() {
+        session.clock()?;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(session.close()?)
+}
+
+fn push_on(
+    session: &Session,
+    table: &Table<i64>,
+    index: u64,
+    folder: &Path,
+    counting: &mut Counting,
+) -> anyhow::Result<()> {
+    let keys = table.keys(&rows_of(table, index));
+    loop {
+        let push = counting.sent(0..SLICES)?;
+        table.push(&keys, vec![1; SLICES])?.wait()?;
+        counting.acknowledged(0..SLICES)?;
+        session.clock()?;
+        if push % 8 == 0 {
+            let rows = table.pull(&keys)?.wait()?;
+            ensure!(rows.values().iter().all(|count| *count == push as i64), "own pushes are missing: {rows:?}");
+        }
+        if push % 16 == 0 && folder.join("stop").exists() {
+            return Ok(());
+        }
+    }
+}
+
+struct Worker {
+    index: u64,
+    process: HostedProcess,
+    /// Or stopped for so long that the run went on without it.
+    killed: bool,
+}
+
+/// A run whose workers push.
+pub(crate) struct Pushing {
+    cluster: Cluster,
+    crew: Crew,
+}
+
+/// Its workers, those that were killed among them.
+struct Crew {
+    leases: Option<u64>,
+    scratch: Scratch,
+    workers: Vec<Worker>,
+}
+
+impl Crew {
+    fn start_worker(&mut self, cluster: &Cluster) -> anyhow::Result<()> {
+        let index = self.workers.len() as u64;
+        let mut arguments = vec![format!("--index={index}")];
+        arguments.extend(["--folder".to_owned(), self.scratch.path("").display().to_string()]);
+        arguments.extend(self.leases.map(|leases| format!("--leases={leases}")));
+        let process = cluster.start_pushing(&arguments)?;
+        self.workers.push(Worker { index, process, killed: false });
+        Ok(())
+    }
+
+    fn counted(&self, worker: &Worker) -> Counts {
+        Counts::read(&count_file(&self.scratch.path(""), worker.index))
+    }
+
+    /// Waits until every worker that lives has seen so many pushes acknowledged that it has sent from now on, and until somebody has seen
+    /// one acknowledged in each of these slices. Returns how long that took since `begin`.
+    fn go_on(&mut self, cluster: &mut Cluster, begin: Instant, pushes: u64, slices: &[usize]) -> anyhow::Result<f64> {
+        let living = self.workers.iter().filter(|worker| !worker.killed);
+        let before: Vec<(u64, Counts)> = living.map(|worker| (worker.index, self.counted(worker))).collect();
+        loop {
+            let now: Vec<Counts> =
+                before.iter().map(|(index, _)| self.counted(&self.workers[*index as usize])).collect();
+            let both = || before.iter().map(|(_, before)| before).zip(&now);
+            let everybody = both().all(|(before, now)| now.acknowledged >= before.sent + pushes);
+            let in_slice = |slice: usize| both().any(|(before, now)| now.slices[slice][1] > before.slices[slice][0]);
+            if everybody && slices.iter().all(|slice| in_slice(*slice)) {
+                return Ok(begin.elapsed().as_secs_f64());
+            }
+            for worker in self.workers.iter_mut().filter(|worker| !worker.killed) {
+                if let Some(status) = worker.process.try_wait()? {
+                    bail!("worker process {} ended, which nobody killed: {status}", worker.index);
+                }
+            }
+            cluster.check()?;
+            ensure!(begin.elapsed() < LIMIT, "nothing was acknowledged for {} s", LIMIT.as_secs());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A new worker comes, and pushes.
+    fn welcome(&mut self, cluster: &mut Cluster) -> anyhow::Result<()> {
+        self.start_worker(cluster)?;
+        self.go_on(cluster, Instant::now(), 1, &[]).map(drop)
+    }
+
+    /// So many pushes that nobody makes them while it is waiting for a worker that is silent: without leases every eighth push reads, no more
+    /// than four clocks ahead of it, and with them every one does, and eight are a clock.
+    fn far(&self) -> u64 {
+        if self.leases.is_some() { 48 } else { 24 }
+    }
+}
+
+impl Pushing {
+    /// Starts it, and waits until everybody pushes.
+    pub(crate) fn start(patience: u64, leases: Option<u64>, network: Option<Network>) -> anyhow::Result<Self> {
+        let mut cluster = Cluster::start(patience, network)?;
+        let mut crew = Crew { leases, scratch: Scratch::new()?, workers: Vec::new() };
+        (0..WORKERS).try_for_each(|_| crew.start_worker(&cluster))?;
+        crew.go_on(&mut cluster, Instant::now(), 20, &[])?;
+        Ok(Self { cluster, crew })
+    }
+
+    /// Pushes that were acknowledged, to whomever.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.crew.workers.iter().map(|worker| self.crew.counted(worker).acknowledged).sum()
+    }
+
+    /// Something goes wrong. Returns how long it takes until every worker goes on, in the slices that it befell.
+    pub(crate) fn suffer(&mut self, fault: Fault, random: &mut Random) -> anyhow::Result<f64> {
+        let Self { cluster, crew } = self;
+        let (role, silence) = match fault {
+            Fault::Kill(role) => (role, None),
+            Fault::Silence(role, how) => (role, Some(how)),
+        };
+        if role == Role::Server {
+            let server = random.below(SERVERS as u64) as usize;
+            let slices = cluster.slices_of(server)?;
+            let go_on = |cluster: &mut Cluster, begin| crew.go_on(cluster, begin, 1, &slices);
+            return cluster.lose_server(server, silence, go_on, || Ok(false));
+        }
+        let living: Vec<usize> = (0..crew.workers.len()).filter(|at| !crew.workers[*at].killed).collect();
+        let worker = living[random.below(living.len() as u64) as usize];
+        let begin = Instant::now();
+        crew.workers[worker].killed = true;
+        let Some(how) = silence else {
+            crew.workers[worker].process.kill();
+            let seconds = crew.go_on(cluster, begin, 1, &[])?;
+            crew.welcome(cluster)?;
+            return Ok(seconds);
+        };
+        crew.workers[worker].process.fall_silent(how)?;
+        let far = crew.far();
+        let seconds = crew.go_on(cluster, begin, far, &[])?;
+        std::thread::sleep(cluster.silence().saturating_sub(begin.elapsed()));
+        crew.workers[worker].process.go_on_and_end(how)?;
+        crew.welcome(cluster)?;
+        Ok(seconds)
+    }
+
+    /// Those who learn stop when there is nothing left to learn from.
+    fn longest_to_stop(&self) -> Duration {
+        LIMIT + Duration::from_millis(self.crew.leases.unwrap_or(0) * 50)
+    }
+
+    /// Reads every row: pushes that are missing, and pushes that are there more than once.
+    pub(crate) fn account(&mut self) -> anyhow::Result<(u64, u64)> {
+        let longest = self.longest_to_stop();
+        let Self { cluster, crew } = self;
+        File::create(crew.scratch.path("stop"))?;
+        let begin = Instant::now();
+        while !crew.workers.iter().all(|worker| worker.killed || crew.counted(worker).stopped) {
+            ensure!(begin.elapsed() < longest, "workers do not stop");
+            std::thread::sleep(LOOK);
+        }
+        let session = Session::connect(&cluster.connect())?;
+        let table = counts(&session)?;
+        let (mut lost, mut doubled) = crew.leases.map_or(Ok((0, 0)), |leases| leased::account(&table, leases))?;
+        for worker in crew.workers.iter().filter(|_| crew.leases.is_none()) {
+            let Counts { sent, acknowledged, .. } = crew.counted(worker);
+            let most = if worker.killed { sent } else { acknowledged };
+            for count in table.pull(&table.keys(&rows_of(&table, worker.index)))?.wait()?.values() {
+                lost += acknowledged.saturating_sub(*count as u64);
+                doubled += (*count as u64).saturating_sub(most);
+            }
+        }
+        File::create(crew.scratch.path("leave"))?;
+        session.close()?;
+        Ok((lost, doubled))
+    }
+}

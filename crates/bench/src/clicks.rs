@@ -1,0 +1,106 @@
+//! A made-up click log, streamed from a .zst file: how fast, in how much memory, and where the time goes.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use apps::logistic::{Logistic, sigmoid};
+use apps::train::{Go, train};
+use indicatif::ProgressBar;
+use slackwater::{RunSize, Session};
+
+use super::learning::{Scratch, open, training};
+use super::measure::{Report, timed};
+use types::Random;
+
+/// Keys are hashes of so many bits.
+const BITS: u32 = 24;
+const FIELDS: usize = 20;
+
+/// Learns from a log of so many rows.
+pub(crate) fn clicks(rows: u64, scratch: &Scratch, report: &mut Report) -> anyhow::Result<()> {
+    let path = scratch.path("clicks.libsvm.zst");
+    let features = write_clicks(&path, rows)?;
+    report.number("clicks_file_bytes", std::fs::metadata(&path)?.len() as f64);
+    let reader = open(&path, 2000)?;
+    let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
+    let progress = ProgressBar::new(rows);
+    let (mut seen, mut at_marks) = (0, Vec::new());
+    let (seconds, _) = timed(|| {
+        Ok(train(&session, &Logistic { l2: 0.0 }, &training(true), None, &reader, |learnt| {
+            let before = seen;
+            seen += learnt.examples;
+            progress.set_position(seen);
+            let passed = marks(rows).into_iter().filter(|mark| before < *mark && seen >= *mark);
+            at_marks.extend(passed.map(|mark| (mark, resident_mb())));
+            Go::On
+        })?)
+    })?;
+    progress.finish_and_clear();
+    report.number("clicks_rows_per_s", rows as f64 / seconds);
+    for ((mark, megabytes), features) in at_marks.into_iter().zip(features) {
+        report.number(&format!("clicks_features_at_{mark}_rows"), features as f64);
+        report.number(&format!("clicks_resident_mb_at_{mark}_rows"), megabytes);
+    }
+    let times = session.time_breakdown();
+    report.number("clicks_share_computing", times.compute().as_secs_f64() / times.total.as_secs_f64());
+    report.number("clicks_share_network", times.network.as_secs_f64() / times.total.as_secs_f64());
+    let reading = timed(|| {
+        for batch in reader.batches()? {
+            batch?;
+        }
+        Ok(())
+    })?;
+    report.number("clicks_reading_alone_rows_per_s", rows as f64 / reading.0);
+    Ok(session.close()?)
+}
+
+/// The rows at which memory is looked at.
+fn marks(rows: u64) -> [u64; 3] {
+    [rows / 10, rows / 2, rows]
+}
+
+/// Writes rows of one value from each field. Fields have 4, 8, 16, … values, of which the k-th comes as often as 1 / k says;
+/// its key is a hash. Returns how many keys have been written at each mark.
+fn write_clicks(path: &Path, rows: u64) -> anyhow::Result<Vec<u64>> {
+    let mut out = zstd::Encoder::new(BufWriter::new(File::create(path)?), 1)?;
+    let mut random = Random::new(2);
+    let mut line = String::new();
+    let progress = ProgressBar::new(rows);
+    let mut written = vec![false; 1 << BITS];
+    let (mut features, mut at_marks) = (0, Vec::new());
+    for row in 1..=rows {
+        use std::fmt::Write as _;
+        let mut score = -1.0;
+        let mut keys = [0; FIELDS];
+        for (field, key) in keys.iter_mut().enumerate() {
+            let values = f64::from(4u32 << field);
+            let value = (random.unit() * values.ln()).exp() as u64;
+            let hash = (value ^ (field as u64) << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            *key = hash >> (64 - BITS);
+            score += if *key % 7 == 0 { 0.4 } else { -0.05 };
+            features += u64::from(!std::mem::replace(&mut written[*key as usize], true));
+        }
+        line.clear();
+        line.push(if random.unit() < sigmoid(score) { '1' } else { '0' });
+        keys.iter().try_for_each(|key| write!(line, " {key}"))?;
+        line.push('\n');
+        out.write_all(line.as_bytes())?;
+        if marks(rows).contains(&row) {
+            at_marks.push(features);
+        }
+        if row.is_multiple_of(100_000) {
+            progress.set_position(row);
+        }
+    }
+    progress.finish_and_clear();
+    out.finish()?.flush()?;
+    Ok(at_marks)
+}
+
+/// Memory of this process that is in use.
+fn resident_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: f64 = status.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(f64::NAN);
+    pages * 4096.0 / 1e6
+}

@@ -1,0 +1,99 @@
+//! How long it takes when a server comes or dies, and how much moves: real processes, two copies of everything, and one worker here
+//! that pushes to rows of every server all the time.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use launch::{PlannedProcess, Process, RunPlan, Start};
+use slackwater::{Connect, Session, Status, TableSpec, status};
+
+use super::measure::Report;
+
+/// Whatever is awaited here takes a tenth of this at most.
+const LIMIT: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Rows that are filled in one push.
+const FILL: u64 = 100_000;
+/// Rows that are pushed to all the time, spread over everything.
+const PROBES: u64 = 1000;
+
+fn start(planned: &PlannedProcess) -> anyhow::Result<Process> {
+    Ok(Start::this_program(&planned.name)?.args(&planned.arguments).spawn()?)
+}
+
+/// Which server holds which slice.
+fn held(status: &Status) -> BTreeSet<(usize, u32)> {
+    let chains = status.plan.chains.iter().enumerate();
+    chains.flat_map(|(slice, chain)| chain.replicas.iter().map(move |server| (slice, *server))).collect()
+}
+
+/// Waits until `is_there` in a plan that everybody goes by, with every copy whole.
+fn wait_until(connect: &Connect, is_there: impl Fn(&Status) -> bool) -> anyhow::Result<Status> {
+    let begin = Instant::now();
+    loop {
+        let now = status(connect)?;
+        let is_whole = now.plan.chains.iter().all(|chain| chain.backfilling.is_empty() && chain.replicas.len() == 2);
+        if is_whole && now.adopting.is_empty() && is_there(&now) {
+            return Ok(now);
+        }
+        ensure!(begin.elapsed() < LIMIT, "copies are not whole after {} s", LIMIT.as_secs());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Measures a run of so many servers, with a table of so many rows, and reports what it finds under `name`.
+pub(crate) fn run(servers: u32, rows: u64, name: &str, report: &mut Report) -> anyhow::Result<()> {
+    let meet = slackwater::free_address()?.to_string();
+    let plan = RunPlan { copies: Some(2), patience: PATIENCE, ..RunPlan::new(&meet, servers, 1) };
+    let _coordinator = start(&plan.coordinator())?;
+    let server = || start(&plan.server(None));
+    let mut processes = (0..servers).map(|_| server()).collect::<anyhow::Result<Vec<_>>>()?;
+    let connect = Connect { patience: PATIENCE, join_limit: LIMIT, ..Connect::to(&meet) };
+    let session = Session::connect(&connect)?;
+    let table = session.table::<f32>(TableSpec::sparse("rows", 4))?;
+    for first in (0..rows).step_by(FILL as usize) {
+        let keys: Vec<u64> = (first..rows.min(first + FILL)).collect();
+        table.push(&table.keys(&keys), vec![1.0; keys.len() * 4])?.wait()?;
+    }
+    let probes: Vec<u64> = (0..rows).step_by((rows / PROBES).max(1) as usize).collect();
+    let (probes, values) = (table.keys(&probes), vec![1.0; probes.len() * 4]);
+    let (acknowledged, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let push_on = || -> anyhow::Result<()> {
+        while !over.load(Ordering::Relaxed) {
+            table.push(&probes, &values)?.wait()?;
+            acknowledged.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    };
+    let mut change = || -> anyhow::Result<()> {
+        let before = wait_until(&connect, |_| true)?;
+        let begin = Instant::now();
+        processes.push(server()?);
+        let after = wait_until(&connect, |now| now.plan.servers().len() > before.plan.servers().len())?;
+        report.number(&format!("{name}_join_s"), begin.elapsed().as_secs_f64());
+        let moved = held(&after).difference(&held(&before)).count();
+        let fair = held(&after).len() as f64 / f64::from(servers + 1);
+        report.number(&format!("{name}_join_moved_over_fair_share"), moved as f64 / fair);
+        let begin = Instant::now();
+        drop(processes.swap_remove(0));
+        let died = acknowledged.load(Ordering::Relaxed);
+        // One may have been under way past the dead server already.
+        while acknowledged.load(Ordering::Relaxed) < died + 2 {
+            ensure!(begin.elapsed() < LIMIT, "nothing was acknowledged for {} s", LIMIT.as_secs());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        report.number(&format!("{name}_failover_s"), begin.elapsed().as_secs_f64());
+        wait_until(&connect, |now| now.plan.servers().len() == before.plan.servers().len())?;
+        report.number(&format!("{name}_copies_again_s"), begin.elapsed().as_secs_f64());
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let pushes = scope.spawn(push_on);
+        let changed = change();
+        over.store(true, Ordering::Relaxed);
+        pushes.join().map_err(|_| anyhow::anyhow!("the worker fell over"))?.and(changed)
+    })?;
+    Ok(session.close()?)
+}

@@ -1,0 +1,70 @@
+//! What the benchmarks of learning share: files of their own, a reader, and logistic regression in one process.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use apps::logistic::Logistic;
+use apps::train::{Go, Rule, Training, train};
+use data::{DataReader, Format, Labels, ReaderSettings};
+use slackwater::{Codecs, Consistency, RunSize, Session};
+
+/// α and β of ftrl.
+pub(crate) const RATE: f64 = 0.1;
+pub(crate) const BETA: f64 = 1.0;
+
+/// A folder for the files of one run, removed with them.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// An empty one.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("slackwater-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(Self(folder))
+    }
+
+    /// A file in it.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// LibSVM text of two classes, in minibatches of so many rows.
+pub(crate) fn open(file: &Path, minibatch_rows: usize) -> anyhow::Result<DataReader> {
+    let settings = ReaderSettings { minibatch_rows, ..ReaderSettings::new(Format::LibSvm, Labels::Binary) };
+    Ok(DataReader::open(&[file.to_str().context("a path in UTF-8")?], settings)?)
+}
+
+/// Ftrl without penalties, as fresh as slack 3 has it.
+pub(crate) fn training(bias: bool) -> Training {
+    Training {
+        rule: Rule::Ftrl { rate: RATE, beta: BETA },
+        l1: 0.0,
+        consistency: Consistency::slack(3),
+        bias,
+        codecs: Codecs::default(),
+    }
+}
+
+/// Learns from all rows through sessions and tables, in this process.
+pub(crate) fn embedded(reader: &DataReader, workers: u32) -> anyhow::Result<()> {
+    let sessions = Session::embedded(RunSize { servers: 1, workers })?;
+    let training = training(false);
+    let work = |session: Session| -> anyhow::Result<()> {
+        let share = reader.for_worker(session.rank(), workers)?;
+        train(&session, &Logistic { l2: 0.0 }, &training, None, &share, |_| Go::On)?;
+        Ok(session.close()?)
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = sessions.into_iter().map(|session| scope.spawn(|| work(session))).collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}

@@ -1,0 +1,93 @@
+//! Lists of keys, sent again and sent for the first time, and rows that are made: measured alike over a wire and in one process.
+
+use std::sync::Arc;
+
+use indicatif::ProgressBar;
+use slackwater::{Consistency, Keys, Rows, Session, Table, TableSpec, Tickets};
+
+use super::measure::{Columns, timed};
+use types::Random;
+
+pub(crate) const MILLION: usize = 1_000_000;
+
+pub(crate) fn random_ids(count: usize, seed: u64) -> Vec<u64> {
+    let mut random = Random::new(seed);
+    (0..count).map(|_| random.bits()).collect()
+}
+
+/// Makes rows in batches whose order has nothing to do with the order of any list that is measured.
+pub(crate) fn fill(table: &Table<f32>, ids: &[u64]) -> anyhow::Result<()> {
+    for chunk in ids.chunks(MILLION / 4) {
+        let keys = table.keys(chunk);
+        table.push(&keys, vec![1.0; keys.len()])?.wait()?;
+    }
+    Ok(())
+}
+
+/// Repeated lists and lists never sent before, on a table of `rows` rows.
+pub(crate) fn sparse(
+    session: &Session,
+    rounds: u32,
+    rows: usize,
+    columns: &mut Columns,
+    progress: &ProgressBar,
+    names: [&'static str; 4],
+) -> anyhow::Result<()> {
+    let table = session.table::<f32>(TableSpec::sparse("sparse", 1).consistency(Consistency::Unbounded))?;
+    let ids = random_ids(rows, 1);
+    fill(&table, &ids)?;
+    let sample = |seed: u64| {
+        // A million of the rows; of a table that has no more, all but one in a hundred.
+        let mut random = Random::new(seed);
+        let share = if rows > MILLION { MILLION as f64 / rows as f64 } else { 0.99 };
+        let picked: Vec<u64> = ids.iter().copied().filter(|_| random.unit() < share).collect();
+        table.keys(&picked)
+    };
+    let all = if rows > MILLION { sample(2) } else { table.keys(&ids) };
+    let values: Arc<[f32]> = vec![0.25; all.len()].into();
+    let mut target = vec![0.0; all.len()];
+    for round in 0..rounds + 2 {
+        // The first two rounds send the list and see it come back as a signature; they do not count.
+        let mut put = |name, keys: &Keys, seconds: f64| {
+            if round > 1 {
+                columns.put(name, keys.len() as f64 / seconds / 1e6);
+            }
+        };
+        let (seconds, ()) = timed(|| Ok(table.push(&all, values.clone())?.wait()?))?;
+        put(names[0], &all, seconds);
+        let (seconds, rows) = timed(|| pull(&table, &all, std::mem::take(&mut target)))?;
+        put(names[1], &all, seconds);
+        target = rows.into_values();
+        let (new_push, new_pull) = (sample(100 + u64::from(round)), sample(200 + u64::from(round)));
+        let new_values: Arc<[f32]> = vec![0.25; new_push.len()].into();
+        let (seconds, ()) = timed(|| Ok(table.push(&new_push, new_values)?.wait()?))?;
+        put(names[2], &new_push, seconds);
+        let new_target = vec![1.0; new_pull.len()];
+        let (seconds, _) = timed(|| pull(&table, &new_pull, new_target))?;
+        put(names[3], &new_pull, seconds);
+        progress.inc(1);
+    }
+    Ok(())
+}
+
+pub(crate) fn pull(table: &Table<f32>, keys: &Keys, target: Vec<f32>) -> anyhow::Result<Rows<f32>> {
+    Ok(table.pull_into(keys, target, &Tickets::none())?.wait()?)
+}
+
+/// A million rows that are not there yet.
+pub(crate) fn create(
+    session: &Session,
+    rounds: u32,
+    columns: &mut Columns,
+    progress: &ProgressBar,
+) -> anyhow::Result<()> {
+    for round in 0..rounds {
+        let table = session.table::<f32>(TableSpec::sparse(&format!("table {round}"), 1))?;
+        let keys = table.keys(&random_ids(MILLION, u64::from(round) + 9));
+        let values: Arc<[f32]> = vec![0.25; keys.len()].into();
+        let (seconds, ()) = timed(|| Ok(table.push(&keys, values)?.wait()?))?;
+        columns.put("create", keys.len() as f64 / seconds / 1e6);
+        progress.inc(1);
+    }
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! Starts, supervises and ends processes on this host.
+//!
+//! [`Start`] starts one child as a [`Process`]. [`RunPlan`] lists the processes of a whole run, and a [`Supervisor`] starts them,
+//! forwards their output, replaces lost ones and ends them together. A [`Namespace`] is a network namespace to start processes in:
+//! another host, as far as the network is concerned.
+//!
+//! Invariants:
+//! - A process that was started here ends when its [`Process`] is dropped. It is ended by process id.
+//! - On Linux it also ends when the launcher dies, however that dies.
+//! - A signal goes only to a process that has not been waited for: a process id that was used again is never hit.
+
+mod namespace;
+mod output;
+mod plan;
+mod process;
+mod signals;
+mod start;
+mod supervisor;
+
+pub use namespace::{Namespace, NamespaceError};
+pub use net::{SameHost, free_address};
+pub use output::Output;
+pub use plan::{PlannedProcess, ProcessKind, RunPlan, SAME_HOST_WORDS, parse_same_host};
+pub use process::{Process, ProcessError, signal_process};
+pub use rustix::process::Signal;
+pub use signals::SignalFlag;
+pub use start::Start;
+pub use supervisor::{EXPELLED_STATUS, EndPolicy, Replacements, RunFailure, Supervisor};

@@ -1,0 +1,218 @@
+//! The processes of a run, each with its name and the arguments that the command `slackwater` takes.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use net::SameHost;
+
+/// How processes of one host talk, as it is written on the command line.
+pub const SAME_HOST_WORDS: [&str; 2] = ["shared-memory", "tcp"];
+
+/// The one that a word of [`SAME_HOST_WORDS`] stands for.
+pub fn parse_same_host(word: &str) -> Option<SameHost> {
+    [SameHost::SharedMemory, SameHost::Tcp].into_iter().find(|same_host| same_host_word(*same_host) == word)
+}
+
+fn same_host_word(same_host: SameHost) -> &'static str {
+    match same_host {
+        SameHost::SharedMemory => SAME_HOST_WORDS[0],
+        SameHost::Tcp => SAME_HOST_WORDS[1],
+    }
+}
+
+/// What a process of a run does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessKind {
+    /// Coordinates and does nothing else.
+    Coordinator,
+    /// Holds rows; the first coordinates, too, where no process does that alone.
+    Server,
+    /// Runs the program.
+    Worker,
+}
+
+impl ProcessKind {
+    /// As it is called in messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Coordinator => "coordinator",
+            Self::Server => "server",
+            Self::Worker => "worker",
+        }
+    }
+}
+
+/// A process to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedProcess {
+    /// What it does.
+    pub kind: ProcessKind,
+    /// What it is called in messages.
+    pub name: String,
+    /// The arguments of the command `slackwater`.
+    pub arguments: Vec<OsString>,
+}
+
+/// A run on this host: how many processes of each kind, and what they are told.
+#[derive(Clone, Debug)]
+pub struct RunPlan {
+    /// Where the coordinator listens.
+    pub meet: String,
+    /// How many servers, each a process.
+    pub servers: u32,
+    /// How many workers, each a process.
+    pub workers: u32,
+    /// How many servers hold each part of every table, if the run survives the loss of processes. A process of its own then
+    /// coordinates: any server may be lost.
+    pub copies: Option<u32>,
+    /// How long everybody waits for the others to join.
+    pub join_limit: Duration,
+    /// After how long a silent process counts as lost.
+    pub patience: Duration,
+    /// How the processes talk.
+    pub same_host: SameHost,
+    /// More arguments of every process.
+    pub common: Vec<OsString>,
+    /// More arguments of the process that coordinates.
+    pub coordinator: Vec<OsString>,
+    /// More arguments of every server.
+    pub server: Vec<OsString>,
+    /// The program that workers run, and its arguments.
+    pub program: Vec<OsString>,
+}
+
+impl RunPlan {
+    /// A run that does not survive the loss of a process, with the usual limits and nothing to run yet.
+    pub fn new(meet: &str, servers: u32, workers: u32) -> Self {
+        Self {
+            meet: meet.to_owned(),
+            servers,
+            workers,
+            copies: None,
+            join_limit: Duration::from_secs(300),
+            patience: Duration::from_secs(2),
+            same_host: SameHost::default(),
+            common: Vec::new(),
+            coordinator: Vec::new(),
+            server: Vec::new(),
+            program: Vec::new(),
+        }
+    }
+
+    /// Every process of the run, in the order to start them in.
+    pub fn processes(&self) -> Vec<PlannedProcess> {
+        let coordinator = self.copies.map(|_| self.coordinator());
+        let servers = (0..self.servers).map(|place| self.server(Some(place)));
+        let workers = (0..self.workers).map(|place| self.worker(Some(place)));
+        coordinator.into_iter().chain(servers).chain(workers).collect()
+    }
+
+    /// The process that coordinates and does nothing else.
+    pub fn coordinator(&self) -> PlannedProcess {
+        let mut arguments = self.arguments("server", Some(0));
+        arguments.push("--threads=0".into());
+        arguments.extend(self.copies.map(|copies| format!("--copies={copies}").into()));
+        arguments.extend(self.coordination());
+        let kind = ProcessKind::Coordinator;
+        PlannedProcess { kind, name: kind.word().to_owned(), arguments }
+    }
+
+    /// A server: the one of that place, or one that takes any place.
+    pub fn server(&self, place: Option<u32>) -> PlannedProcess {
+        let mut arguments = self.arguments("server", place);
+        arguments.extend(self.server.iter().cloned());
+        if place == Some(0) && self.copies.is_none() {
+            arguments.extend(self.coordination());
+        }
+        PlannedProcess { kind: ProcessKind::Server, name: name(ProcessKind::Server, place), arguments }
+    }
+
+    /// A worker: the one of that place, or one that takes any place.
+    pub fn worker(&self, place: Option<u32>) -> PlannedProcess {
+        let mut arguments = self.arguments("worker", place);
+        arguments.push("--".into());
+        arguments.extend(self.program.iter().cloned());
+        PlannedProcess { kind: ProcessKind::Worker, name: name(ProcessKind::Worker, place), arguments }
+    }
+
+    fn arguments(&self, command: &str, place: Option<u32>) -> Vec<OsString> {
+        let mut arguments = vec![command.to_owned(), format!("--meet={}", self.meet)];
+        arguments.extend(place.map(|place| format!("--place={place}")));
+        arguments.push(format!("--join-limit={}", self.join_limit.as_secs_f64()));
+        arguments.push(format!("--patience={}", self.patience.as_secs_f64()));
+        arguments.push(format!("--same-host={}", same_host_word(self.same_host)));
+        arguments.into_iter().map(OsString::from).chain(self.common.iter().cloned()).collect()
+    }
+
+    fn coordination(&self) -> impl Iterator<Item = OsString> {
+        let shape =
+            ["--coordinate".to_owned(), format!("--servers={}", self.servers), format!("--workers={}", self.workers)];
+        shape.into_iter().map(OsString::from).chain(self.coordinator.iter().cloned())
+    }
+}
+
+fn name(kind: ProcessKind, place: Option<u32>) -> String {
+    let word = kind.word();
+    place.map_or_else(|| word.to_owned(), |place| format!("{word} {place}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(process: &PlannedProcess) -> String {
+        process.arguments.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    fn plan() -> RunPlan {
+        RunPlan {
+            join_limit: Duration::from_secs(7),
+            same_host: SameHost::Tcp,
+            common: vec!["--log-json".into()],
+            server: vec!["--metrics=here:9".into()],
+            program: vec!["demo".into(), "--json".into()],
+            ..RunPlan::new("here:1", 2, 3)
+        }
+    }
+
+    #[test]
+    fn plan_has_one_coordinator_and_a_place_for_every_process() {
+        let plan = plan();
+        let processes = plan.processes();
+        let names: Vec<&str> = processes.iter().map(|process| process.name.as_str()).collect();
+        assert_eq!(names, ["server 0", "server 1", "worker 0", "worker 1", "worker 2"]);
+        for process in &processes {
+            let (line, name) = (line(process), &process.name);
+            let (kind, place) = name.split_once(' ').unwrap();
+            let begins =
+                format!("{kind} --meet=here:1 --place={place} --join-limit=7 --patience=2 --same-host=tcp --log-json");
+            assert!(line.starts_with(&begins), "{line}");
+            assert_eq!(line.contains("--metrics=here:9"), kind == "server", "{line}");
+            assert_eq!(line.contains("--coordinate --servers=2 --workers=3"), name == "server 0", "{line}");
+            assert_eq!(line.ends_with(" -- demo --json"), kind == "worker", "{line}");
+        }
+        let plan = RunPlan { copies: Some(2), ..plan };
+        let processes = plan.processes();
+        let names: Vec<&str> = processes.iter().map(|process| process.name.as_str()).collect();
+        assert_eq!(names, ["coordinator", "server 0", "server 1", "worker 0", "worker 1", "worker 2"]);
+        let coordinator = line(&processes[0]);
+        assert!(coordinator.ends_with("--threads=0 --copies=2 --coordinate --servers=2 --workers=3"), "{coordinator}");
+        assert!(processes[1..].iter().all(|process| !line(process).contains("--coordinate")));
+    }
+
+    #[test]
+    fn plan_gives_no_place_to_a_process_that_takes_any() {
+        let common = "--meet=here:1 --join-limit=7 --patience=2 --same-host=tcp --log-json";
+        let plan = RunPlan { copies: Some(2), ..plan() };
+        assert_eq!(line(&plan.server(None)), format!("server {common} --metrics=here:9"));
+        assert_eq!(line(&plan.worker(None)), format!("worker {common} -- demo --json"));
+    }
+
+    #[test]
+    fn same_host_words_are_read_back() {
+        for word in SAME_HOST_WORDS {
+            assert_eq!(parse_same_host(word).map(same_host_word), Some(word));
+        }
+        assert_eq!(parse_same_host("carrier-pigeon"), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! How a process is started: its program, its output, and that it ends with its launcher.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use crate::{Output, Process, ProcessError};
+
+/// A process to be started. Its standard input is empty and its output discarded, unless told otherwise.
+///
+/// ```
+/// use launch::{Output, Start};
+///
+/// let mut process = Start::program("greeter", "echo").args(["good", "day"]).stdout(Output::Capture).spawn()?;
+/// assert!(process.wait()?.success());
+/// assert_eq!(process.stdout(), "good day\n");
+/// # Ok::<(), launch::ProcessError>(())
+/// ```
+#[derive(Debug)]
+pub struct Start {
+    name: String,
+    command: Command,
+    stdin: Stdio,
+    stdout: Output,
+    stderr: Output,
+    has_own_session: bool,
+}
+
+impl Start {
+    /// A process that runs `program` and is called `name` in messages.
+    pub fn program(name: &str, program: impl AsRef<OsStr>) -> Self {
+        Self::command(name, Command::new(program))
+    }
+
+    /// A process that runs this program again.
+    pub fn this_program(name: &str) -> Result<Self, ProcessError> {
+        Ok(Self::program(name, this_program()?))
+    }
+
+    /// A process that runs a command, which has its arguments and environment but nothing else.
+    pub fn command(name: &str, command: Command) -> Self {
+        Self {
+            name: name.to_owned(),
+            command,
+            stdin: Stdio::null(),
+            stdout: Output::Discard,
+            stderr: Output::Discard,
+            has_own_session: false,
+        }
+    }
+
+    /// Adds arguments.
+    pub fn args(mut self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    /// Sets a variable of its environment.
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Gives it the standard input of this process.
+    pub fn inherit_stdin(mut self) -> Self {
+        self.stdin = Stdio::inherit();
+        self
+    }
+
+    /// Where its standard output goes.
+    pub fn stdout(mut self, output: Output) -> Self {
+        self.stdout = output;
+        self
+    }
+
+    /// Where its standard error goes.
+    pub fn stderr(mut self, output: Output) -> Self {
+        self.stderr = output;
+        self
+    }
+
+    /// Puts it in a session of its own. A terminal's Ctrl-C then reaches the launcher alone, which passes it on as it sees fit.
+    pub fn own_session(mut self) -> Self {
+        self.has_own_session = true;
+        self
+    }
+
+    /// Starts it. On Linux it is killed when the thread that calls this ends: call it from a thread that outlives the process.
+    pub fn spawn(self) -> Result<Process, ProcessError> {
+        let Self { name, mut command, stdin, stdout, stderr, has_own_session } = self;
+        let (stdout, stdout_sink) = stdout.split();
+        let (stderr, stderr_sink) = stderr.split();
+        command.stdin(stdin).stdout(stdout).stderr(stderr);
+        let launcher = rustix::process::getpid();
+        let prepare = move || -> io::Result<()> {
+            if has_own_session {
+                rustix::process::setsid()?;
+            }
+            #[cfg(target_os = "linux")]
+            {
+                use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+                set_parent_process_death_signal(Some(Signal::KILL))?;
+                if getppid() != Some(launcher) {
+                    // The launcher died before the kernel knew whose death to watch for.
+                    return Err(rustix::io::Errno::SRCH.into());
+                }
+            }
+            #[cfg(not(target_os = "linux"))]
+            let _ = launcher;
+            Ok(())
+        };
+        // SAFETY: between fork and exec only async-signal-safe calls are allowed. `prepare` makes system calls and returns their
+        // error numbers; it neither allocates nor takes a lock.
+        unsafe { command.pre_exec(prepare) };
+        match command.spawn() {
+            Ok(child) => Ok(Process::new(name, child, stdout_sink, stderr_sink)),
+            Err(source) => {
+                let program = command.get_program().to_string_lossy().into_owned();
+                Err(ProcessError::Start { name, program, source })
+            }
+        }
+    }
+}
+
+/// The file of this program.
+pub(crate) fn this_program() -> Result<std::path::PathBuf, ProcessError> {
+    std::env::current_exe().map_err(|source| ProcessError::ThisProgram { source })
+}
