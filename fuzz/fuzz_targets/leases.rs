@@ -1,27 +1,27 @@
-//! Whatever a registry or a manifest says of leases, it is refused or a ledger that works and ends.
+//! Whatever a registry or a manifest says of leases, it is refused or a allocator that works and ends.
 #![no_main]
 
 use inputs::number;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use lease::{Done, Granted, Ledger, Terms, Work};
+use lease::{FinishedLeases, GrantReply, LeaseAllocator, GrantTerms, WorkReport};
 use types::{Clock, Source, Span, Time};
 use wire::{Field, Reader};
 
 /// Leases of a run that is played to its end.
 const FEW: u64 = 1000;
 
-/// A ledger that has been through something, as bytes.
+/// A allocator that has been through something, as bytes.
 fn bytes_of_a_run(input: &mut Unstructured) -> Result<Vec<u8>> {
     let shuffle = if input.arbitrary()? { Some(number(input)?) } else { None };
     let terms =
-        Terms { ranges: input.int_in_range(0..=40)?, epochs: input.int_in_range(0..=3)?, shuffle, per_clock: 8 };
-    let mut ledger = Ledger::new(terms).expect("few leases");
+        GrantTerms { ranges: input.int_in_range(0..=40)?, epochs: input.int_in_range(0..=3)?, shuffle, per_clock: 8 };
+    let mut allocator = LeaseAllocator::new(terms).expect("few leases");
     for _ in 0..input.int_in_range(0..=30)? {
-        step(&mut ledger, input)?;
+        step(&mut allocator, input)?;
     }
     let mut bytes = Vec::new();
-    ledger.put(&mut bytes);
+    allocator.put(&mut bytes);
     // Mostly sound, with a few bytes changed.
     for _ in 0..input.int_in_range(0..=3)? {
         let at = input.choose_index(bytes.len())?;
@@ -30,37 +30,37 @@ fn bytes_of_a_run(input: &mut Unstructured) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn step(ledger: &mut Ledger, input: &mut Unstructured) -> Result<()> {
+fn step(allocator: &mut LeaseAllocator, input: &mut Unstructured) -> Result<()> {
     let source = Source(input.int_in_range(0..=3)?);
     match input.int_in_range(0..=5)? {
-        0 | 1 => drop(ledger.grant(Time(number(input)?), source, number(input)?)),
+        0 | 1 => drop(allocator.grant(Time(number(input)?), source, number(input)?)),
         2 | 3 => {
             let leases = [number(input)?, input.int_in_range(0..=40)?, input.int_in_range(0..=40)?];
-            let work = Work { examples: number(input)?, busy: Span(number(input)?) };
-            drop(ledger.commit(source, &leases, Clock(number(input)?), work));
+            let work = WorkReport { examples: number(input)?, busy: Span(number(input)?) };
+            drop(allocator.commit(source, &leases, Clock(number(input)?), work));
         }
-        4 => drop(ledger.expel(source)),
-        _ => ledger.settle(Clock(number(input)?)),
+        4 => drop(allocator.expel(source)),
+        _ => allocator.settle(Clock(number(input)?)),
     }
     Ok(())
 }
 
 fn use_it(bytes: &[u8], input: &mut Unstructured) -> Result<()> {
-    let Ok(mut ledger) = Ledger::get(&mut Reader(bytes), Time(0)) else { return Ok(()) };
+    let Ok(mut allocator) = LeaseAllocator::get(&mut Reader(bytes), Time(0)) else { return Ok(()) };
     for _ in 0..10 {
-        step(&mut ledger, input)?;
-        let (now, before) = (ledger.committed(), ledger.committed_before(Clock(number(input)?)));
+        step(&mut allocator, input)?;
+        let (now, before) = (allocator.committed(), allocator.committed_before(Clock(number(input)?)));
         assert!(before.is_none_or(|before| before.count() <= now.count() && before.through() <= now.through()));
     }
     let mut again = Vec::new();
-    ledger.put(&mut again);
-    let Ok(restored) = Ledger::get(&mut Reader(&again), Time(0)) else { return Ok(()) };
-    assert_eq!(restored.committed(), ledger.committed());
-    let terms = ledger.terms();
+    allocator.put(&mut again);
+    let Ok(restored) = LeaseAllocator::get(&mut Reader(&again), Time(0)) else { return Ok(()) };
+    assert_eq!(restored.committed(), allocator.committed());
+    let terms = allocator.terms();
     if terms.leases().is_ok_and(|leases| leases <= FEW) {
-        let mut resumed = Ledger::resume(terms, &ledger.committed()).expect("its own");
-        while let Granted::Leases { leases, .. } = resumed.grant(Time(0), Source(1), 7) {
-            let work = Work { examples: 1, busy: Span(1) };
+        let mut resumed = LeaseAllocator::resume(terms, &allocator.committed()).expect("its own");
+        while let GrantReply::Leases { leases, .. } = resumed.grant(Time(0), Source(1), 7) {
+            let work = WorkReport { examples: 1, busy: Span(1) };
             assert_eq!(resumed.commit(Source(1), &leases, Clock(0), work).fresh, leases.len() as u64);
         }
         assert!(resumed.is_over());
@@ -69,7 +69,7 @@ fn use_it(bytes: &[u8], input: &mut Unstructured) -> Result<()> {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    Done::get(&mut Reader(bytes)).ok();
+    FinishedLeases::get(&mut Reader(bytes)).ok();
     let mut input = Unstructured::new(bytes);
     use_it(bytes, &mut Unstructured::new(bytes)).ok();
     if let Ok(bytes) = bytes_of_a_run(&mut input) {

@@ -4,7 +4,7 @@
 use inputs::{SERVER, WORKER, frame, plan, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use lease::KeptLeases;
+use lease::SavedLeases;
 use shard::{OwedRows, Restored, Server};
 use wire::Outbox;
 use types::{Clock, NodeId, TableId, TableSpec, Time};
@@ -72,7 +72,7 @@ fn run(input: &mut Unstructured) -> Result<()> {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    KeptLeases::get(&mut Reader(bytes)).ok();
+    SavedLeases::get(&mut Reader(bytes)).ok();
     OwedRows::get(&mut Reader(bytes)).ok();
     run(&mut Unstructured::new(bytes)).ok();
 });

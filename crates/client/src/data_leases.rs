@@ -2,7 +2,7 @@
 
 use crate::session::SessionState;
 use crate::{Error, Session};
-use lease::{LeaseId, Order, Work};
+use lease::{LeaseId, LeaseOrder, WorkReport};
 use net::lock;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ impl LeasedInput {
 pub struct DataLeases {
     shared: Arc<SessionState>,
     set: u32,
-    order: Order,
+    order: LeaseOrder,
     taken: VecDeque<u64>,
     share: u32,
     over: bool,
@@ -146,7 +146,7 @@ pub enum NextLease {
 #[must_use = "others wait until it is committed"]
 pub struct DataLease {
     id: LeaseId,
-    order: Order,
+    order: LeaseOrder,
     examples: AtomicU64,
 }
 
@@ -204,7 +204,7 @@ impl Session {
         shared.driver.call(|worker| worker.open_leases(name, terms.clone()));
         let opened = shared.driver.wait_until(|worker| worker.leases(name).cloned())?;
         let set = opened.map_err(|problem| Error::Leases { problem })?;
-        let order = Order { ranges: terms.ranges, shuffle: terms.shuffle };
+        let order = LeaseOrder { ranges: terms.ranges, shuffle: terms.shuffle };
         let (taken, share, over, busy) = (VecDeque::new(), terms.per_clock, false, self.time_breakdown().compute());
         Ok(DataLeases { shared, set, order, taken, share, over, busy })
     }
@@ -353,7 +353,7 @@ impl DataLeases {
     pub fn commit(&mut self, lease: DataLease) -> Result<(), Error> {
         let used = self.shared.time_breakdown().compute();
         let busy = used.saturating_sub(std::mem::replace(&mut self.busy, used));
-        let work = Work { examples: lease.examples.into_inner(), busy: Span(busy.as_nanos() as u64) };
+        let work = WorkReport { examples: lease.examples.into_inner(), busy: Span(busy.as_nanos() as u64) };
         Ok(self.shared.driver.call(|worker| worker.commit_lease(lease.id, work))?)
     }
 }

@@ -14,7 +14,7 @@ use types::Chain;
 const TOLERANCE: u64 = 10;
 
 /// Slices and the servers that are to hold them.
-pub(super) struct Layout<'a> {
+pub(super) struct ShardLayout<'a> {
     pub chains: &'a mut [Chain],
     /// Bytes of each slice, where they are known.
     pub bytes: &'a [u64],
@@ -24,7 +24,7 @@ pub(super) struct Layout<'a> {
     pub copies: usize,
 }
 
-impl Layout<'_> {
+impl ShardLayout<'_> {
     /// What a slice weighs: an empty one, too, has to be somewhere.
     fn weight(&self, slice: usize) -> u64 {
         self.bytes.get(slice).copied().unwrap_or(0).max(1)

@@ -14,7 +14,7 @@ impl Coordinator {
         if number <= self.passed {
             return Self::say(from, Control::BarrierPassed { number }, out);
         }
-        if self.seats.get(&from).is_none_or(|seat| seat.gone) {
+        if self.members.get(&from).is_none_or(|member| member.gone) {
             return;
         }
         let entry = self.barriers.entry(WorkerId(rank)).or_insert((number, now));

@@ -4,7 +4,7 @@
 //! says so; then the checkpoint is given up, and the next is decided further ahead.
 
 use super::{Coordinator, Membership};
-use lease::KeptLeases;
+use lease::SavedLeases;
 use std::collections::BTreeMap;
 use types::{Clock, NodeId, ShardId, TableId, TableSpec, Time};
 use wire::Outbox;
@@ -32,7 +32,7 @@ pub struct Resume {
     /// Tables as they were made.
     pub tables: Vec<TableSpec>,
     /// What was leased, by the numbers that shards know it by, and what of it is done.
-    pub leases: Vec<KeptLeases>,
+    pub leases: Vec<SavedLeases>,
 }
 
 impl Field for Resume {
@@ -53,9 +53,9 @@ impl Field for Resume {
 
 /// How a checkpoint has ended, for whoever keeps the store.
 #[derive(Clone, Debug, PartialEq)]
-pub enum CheckpointEnd {
+pub enum CheckpointOutcome {
     /// Every slice is in the store: it can be published.
-    Whole(Gathered),
+    Whole(WrittenCheckpoint),
     /// A shard had passed its clock when it heard of it: worth another try at once.
     Missed {
         /// In words.
@@ -70,7 +70,7 @@ pub enum CheckpointEnd {
 
 /// What servers have written for a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Gathered {
+pub struct WrittenCheckpoint {
     /// Which checkpoint of the run it is.
     pub number: u64,
     /// Its name in the store.
@@ -83,7 +83,7 @@ pub struct Gathered {
     pub tables: Vec<(TableSpec, Vec<String>)>,
     /// What is leased, in the order of its numbers. A lease is called done only if every slice's copy holds all of it: if it was
     /// committed in a clock before the checkpoint's.
-    pub leases: Vec<KeptLeases>,
+    pub leases: Vec<SavedLeases>,
     /// What workers' writers say of what their codecs had still to send.
     pub owed: Vec<String>,
 }
@@ -101,7 +101,7 @@ enum Last {
 }
 
 /// A checkpoint under way.
-pub(super) struct Underway {
+pub(super) struct RunningCheckpoint {
     number: u64,
     clock: Clock,
     /// Whether every worker had left when it was begun.
@@ -122,8 +122,8 @@ pub(super) struct Checkpoints {
     /// The furthest frontier that was heard of.
     furthest: Clock,
     ahead: u64,
-    underway: Option<Underway>,
-    ended: Option<CheckpointEnd>,
+    underway: Option<RunningCheckpoint>,
+    ended: Option<CheckpointOutcome>,
     last: Last,
 }
 
@@ -248,17 +248,19 @@ impl Coordinator {
         let clock = match last {
             // Whatever anybody has pushed or committed is before it.
             true => {
-                let seats = self.seats.values().map(|seat| seat.clock).max().unwrap_or_default();
-                seats.max(self.checkpoints.furthest).max(self.committed_until()).max(self.first_clock())
+                let members = self.members.values().map(|member| member.clock).max().unwrap_or_default();
+                members.max(self.checkpoints.furthest).max(self.committed_until()).max(self.first_clock())
             }
             false => Clock(self.checkpoints.furthest.max(self.first_clock()).0.saturating_add(self.checkpoints.ahead)),
         };
-        self.checkpoints.underway = Some(Underway { number, clock, last, location, name, written, owed, asked: now });
+        self.checkpoints.underway =
+            Some(RunningCheckpoint { number, clock, last, location, name, written, owed, asked: now });
         self.say_checkpoint(out);
     }
 
     fn say_checkpoint(&self, out: &mut Outbox) {
-        let Some(Underway { number, clock, last, location, name, owed, .. }) = &self.checkpoints.underway else {
+        let Some(RunningCheckpoint { number, clock, last, location, name, owed, .. }) = &self.checkpoints.underway
+        else {
             return;
         };
         let workers = self.live_workers().map(NodeId::from).filter(|worker| !owed.contains_key(worker));
@@ -297,7 +299,7 @@ impl Coordinator {
                 if number == underway.number && !underway.written.contains_key(&(table, shard)) {
                     known.ahead = (known.ahead * 2).min(MOST_AHEAD);
                     let reason = format!("clock {} had passed before every server knew of it", underway.clock.0);
-                    known.ended = Some(CheckpointEnd::Missed { reason });
+                    known.ended = Some(CheckpointOutcome::Missed { reason });
                     known.underway = None;
                 }
             }
@@ -305,12 +307,12 @@ impl Coordinator {
                 known.furthest = known.furthest.max(clock);
                 known.ahead = (known.ahead * 2).min(MOST_AHEAD);
                 let reason = format!("{from} had passed clock {} before it knew of it", underway.clock.0);
-                known.ended = Some(CheckpointEnd::Missed { reason });
+                known.ended = Some(CheckpointOutcome::Missed { reason });
                 known.underway = None;
             }
             Control::Unwritten { number, reason } if number == underway.number => {
                 known.last = if underway.last { Last::Over } else { known.last };
-                known.ended = Some(CheckpointEnd::Failed { reason: format!("{from}: {reason}") });
+                known.ended = Some(CheckpointOutcome::Failed { reason: format!("{from}: {reason}") });
                 known.underway = None;
             }
             Control::Owes { number, entry } if number == underway.number => {
@@ -326,12 +328,13 @@ impl Coordinator {
 
     /// Ends the checkpoint that is under way if everything is there: every slice of every table, and a word of every worker.
     fn gather(&mut self) {
-        let Some(Underway { number, clock, last, name, written, owed, .. }) = &self.checkpoints.underway else {
+        let Some(RunningCheckpoint { number, clock, last, name, written, owed, .. }) = &self.checkpoints.underway
+        else {
             return;
         };
         if !last && self.awaits_last_checkpoint() {
             let reason = "the run has ended before it".to_owned();
-            (self.checkpoints.ended, self.checkpoints.underway) = (Some(CheckpointEnd::Missed { reason }), None);
+            (self.checkpoints.ended, self.checkpoints.underway) = (Some(CheckpointOutcome::Missed { reason }), None);
             return;
         }
         // A table that is being made may have something of earlier clocks, too.
@@ -351,11 +354,11 @@ impl Coordinator {
             Some(leases) => {
                 let (owed, slices) = (owed.values().flatten().cloned().collect(), slices as u32);
                 let (number, clock, name) = (*number, *clock, name.clone());
-                CheckpointEnd::Whole(Gathered { number, name, clock, slices, tables, leases, owed })
+                CheckpointOutcome::Whole(WrittenCheckpoint { number, name, clock, slices, tables, leases, owed })
             }
             None => {
                 let reason = format!("what was leased before clock {} is not told apart any more", clock.0);
-                CheckpointEnd::Missed { reason }
+                CheckpointOutcome::Missed { reason }
             }
         };
         if *last {
@@ -368,13 +371,13 @@ impl Coordinator {
     pub(super) fn lose_last_checkpoint(&mut self, node: NodeId) {
         if self.awaits_last_checkpoint() {
             let reason = format!("{node} was lost before it had written what it held");
-            (self.checkpoints.ended, self.checkpoints.underway) = (Some(CheckpointEnd::Failed { reason }), None);
+            (self.checkpoints.ended, self.checkpoints.underway) = (Some(CheckpointOutcome::Failed { reason }), None);
             self.checkpoints.last = Last::Over;
         }
     }
 
     /// How the checkpoint that was under way has ended, once.
-    pub fn take_checkpoint_end(&mut self) -> Option<CheckpointEnd> {
+    pub fn take_checkpoint_end(&mut self) -> Option<CheckpointOutcome> {
         self.checkpoints.ended.take()
     }
 }

@@ -9,7 +9,7 @@
 
 use super::Coordinator;
 use super::barrier::NAMED;
-use lease::{Granted, KeptLeases, Ledger, Place, Terms, Work};
+use lease::{GrantReply, GrantTerms, LeaseAllocator, OrderIndex, SavedLeases, WorkReport};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, NodeId, Source, Time, WorkerId};
 use wire::Outbox;
@@ -19,7 +19,7 @@ use wire::{Control, Field, Head, LeaseTerms, Reader, WireError};
 pub(super) struct DataSet {
     name: String,
     terms: LeaseTerms,
-    ledger: Ledger,
+    allocator: LeaseAllocator,
     /// Whether anybody has asked for it in this run: otherwise it is as a checkpoint knows it.
     opened: bool,
     questions: BTreeMap<Source, Question>,
@@ -30,7 +30,7 @@ pub(super) struct DataSet {
     /// After the last clock in which a lease was committed: where its worker goes next.
     ended: Clock,
     /// Servers know nothing of leases before this place, and are being told to forget more.
-    forgotten: Place,
+    forgotten: OrderIndex,
     forgetting: Option<Forgetting>,
 }
 
@@ -44,25 +44,25 @@ struct Question {
 }
 
 struct Forgetting {
-    through: Place,
+    through: OrderIndex,
     clock: Clock,
     waiting: BTreeSet<NodeId>,
     said: Time,
 }
 
 impl DataSet {
-    fn new(name: String, terms: LeaseTerms, ledger: Ledger) -> Self {
-        let forgotten = Place::default();
+    fn new(name: String, terms: LeaseTerms, allocator: LeaseAllocator) -> Self {
+        let forgotten = OrderIndex::default();
         let (opened, ended_early, furthest, ended, forgetting) = (true, false, Clock(0), Clock(0), None);
         let questions = BTreeMap::new();
-        Self { name, terms, ledger, opened, questions, ended_early, furthest, ended, forgotten, forgetting }
+        Self { name, terms, allocator, opened, questions, ended_early, furthest, ended, forgotten, forgetting }
     }
 
     /// As a checkpoint at this clock knows it.
-    fn kept(kept: &KeptLeases, clock: Clock) -> Option<Self> {
+    fn kept(kept: &SavedLeases, clock: Clock) -> Option<Self> {
         // It was made of such terms.
-        let ledger = Ledger::resume(Terms::of(kept.terms()), kept.done()).ok()?;
-        let set = Self::new(kept.name().to_owned(), kept.terms().clone(), ledger);
+        let allocator = LeaseAllocator::resume(GrantTerms::of(kept.terms()), kept.done()).ok()?;
+        let set = Self::new(kept.name().to_owned(), kept.terms().clone(), allocator);
         Some(Self { opened: false, furthest: clock, ended: clock, ..set })
     }
 
@@ -74,7 +74,7 @@ impl DataSet {
     /// Goes on where a checkpoint's run was, if that has read the same.
     fn open(&mut self, terms: LeaseTerms) -> Result<(), String> {
         if !self.is_kept() {
-            self.ledger = Ledger::new(Terms::of(&terms)).map_err(|error| error.to_string())?;
+            self.allocator = LeaseAllocator::new(GrantTerms::of(&terms)).map_err(|error| error.to_string())?;
             (self.terms, self.opened) = (terms, true);
             return Ok(());
         }
@@ -82,8 +82,8 @@ impl DataSet {
             let (was, is) = (&self.terms.input, &terms.input);
             return Err(format!("the checkpoint is of a run that read {was}, and this worker reads {is}"));
         }
-        let done = self.ledger.committed();
-        self.ledger = Ledger::resume(Terms::of(&terms), &done).map_err(|error| error.to_string())?;
+        let done = self.allocator.committed();
+        self.allocator = LeaseAllocator::resume(GrantTerms::of(&terms), &done).map_err(|error| error.to_string())?;
         (self.terms, self.opened) = (terms, true);
         Ok(())
     }
@@ -93,7 +93,7 @@ impl DataSet {
         if self.terms.fingerprint != terms.fingerprint {
             return Some(format!("others read {}, and this worker reads {}", self.terms.input, terms.input));
         }
-        let (known, theirs) = (Terms::of(&self.terms), Terms::of(terms));
+        let (known, theirs) = (GrantTerms::of(&self.terms), GrantTerms::of(terms));
         (known != theirs).then(|| format!("others lease it by {known:?}, and this worker by {theirs:?}"))
     }
 }
@@ -102,7 +102,7 @@ impl Coordinator {
     /// What nodes say of leases.
     pub(super) fn leases(&mut self, head: &Head, control: Control, out: &mut Outbox) {
         let from = head.from;
-        if self.seats.get(&from).is_none_or(|seat| seat.gone) {
+        if self.members.get(&from).is_none_or(|member| member.gone) {
             return;
         }
         if let Control::OpenLeases { name, terms } = control {
@@ -122,7 +122,7 @@ impl Coordinator {
         match control {
             Control::AskLeases { number, wanted, .. } => self.asked_for_leases(head, set, number, wanted, out),
             Control::CommitLease { lease, clock, examples, busy, .. } => {
-                let receipt = known.ledger.commit(head.source, &[lease], clock, Work { examples, busy });
+                let receipt = known.allocator.commit(head.source, &[lease], clock, WorkReport { examples, busy });
                 if receipt.fresh > 0 {
                     known.ended = known.ended.max(clock.next());
                 }
@@ -134,7 +134,7 @@ impl Coordinator {
             Control::EndLeases { .. } => self.end_leases(set, head.source, out),
             // It may have missed that.
             Control::Learning { .. } if known.ended_early => Self::say(from, Control::EndLeases { set }, out),
-            Control::LeasesForgotten { through, .. } => self.leases_forgotten(from, set, Place(through), out),
+            Control::LeasesForgotten { through, .. } => self.leases_forgotten(from, set, OrderIndex(through), out),
             _ => {}
         }
     }
@@ -155,8 +155,9 @@ impl Coordinator {
                 None => Ok(known as u32),
             };
         }
-        let ledger = Ledger::new(Terms::of(&terms)).map_err(|error| format!("{}: {error}", terms.input))?;
-        self.sets.push(DataSet::new(name.to_owned(), terms, ledger));
+        let allocator =
+            LeaseAllocator::new(GrantTerms::of(&terms)).map_err(|error| format!("{}: {error}", terms.input))?;
+        self.sets.push(DataSet::new(name.to_owned(), terms, allocator));
         Ok(self.sets.len() as u32 - 1)
     }
 
@@ -177,7 +178,7 @@ impl Coordinator {
     /// A worker learns no more, and nobody is to. What it holds is given back, and when nobody holds anything that is the end.
     fn end_leases(&mut self, set: u32, source: Source, out: &mut Outbox) {
         let Some(known) = self.sets.get_mut(set as usize) else { return };
-        known.ledger.expel(source);
+        known.allocator.expel(source);
         if !std::mem::replace(&mut known.ended_early, true) {
             for worker in self.live_workers().collect::<Vec<_>>() {
                 Self::say(worker.into(), Control::EndLeases { set }, out);
@@ -191,25 +192,25 @@ impl Coordinator {
         let Some(known) = self.sets.get_mut(set as usize) else { return };
         let Some(question) = known.questions.get_mut(&source) else { return };
         let (node, number) = (question.node, question.number);
-        let holds = !known.ledger.held_by(source).is_empty();
+        let holds = !known.allocator.held_by(source).is_empty();
         let granted = match question.waits {
             // It has missed the answer.
-            None if holds => Granted::Leases { leases: Vec::new(), share: known.ledger.share(source) },
-            _ if known.ended_early => known.ledger.left_as_it_is(self.now, source),
-            _ => known.ledger.grant(self.now, source, question.wanted),
+            None if holds => GrantReply::Leases { leases: Vec::new(), share: known.allocator.share(source) },
+            _ if known.ended_early => known.allocator.left_as_it_is(self.now, source),
+            _ => known.allocator.grant(self.now, source, question.wanted),
         };
         let answer = match granted {
-            Granted::Leases { share, .. } => {
-                Control::Leased { set, number, leases: known.ledger.held_by(source), share }
+            GrantReply::Leases { share, .. } => {
+                Control::Leased { set, number, leases: known.allocator.held_by(source), share }
             }
-            Granted::Over => {
+            GrantReply::Over => {
                 let clock = known.furthest.max(known.ended);
-                match known.ended_early && !known.ledger.is_over() {
+                match known.ended_early && !known.allocator.is_over() {
                     true => Control::LeasesEnded { set, number, clock },
                     false => Control::LeasesOver { set, number, clock },
                 }
             }
-            Granted::Full | Granted::Wait { .. } => {
+            GrantReply::Full | GrantReply::Wait { .. } => {
                 question.waits.get_or_insert(self.now);
                 return;
             }
@@ -240,7 +241,7 @@ impl Coordinator {
     fn say_awaited(&self, set: u32, source: Source, with_names: bool, out: &mut Outbox) {
         let Some(known) = self.sets.get(set as usize) else { return };
         let Some(question) = known.questions.get(&source).filter(|question| question.waits.is_some()) else { return };
-        let holders = known.ledger.holders().filter(|(_, held)| with_names && *held > 0);
+        let holders = known.allocator.holders().filter(|(_, held)| with_names && *held > 0);
         let ranks = holders.filter_map(|(holder, _)| match known.questions.get(&holder)?.node {
             NodeId::Worker(rank) => Some(WorkerId(rank)),
             _ => None,
@@ -252,10 +253,10 @@ impl Coordinator {
 
     /// A worker takes part no more: what it holds is for others.
     pub(super) fn give_back_leases(&mut self, node: NodeId, out: &mut Outbox) {
-        let Some(source) = self.seats.get(&node).map(|seat| seat.source) else { return };
+        let Some(source) = self.members.get(&node).map(|member| member.source) else { return };
         for set in 0..self.sets.len() {
             self.sets[set].questions.remove(&source);
-            self.sets[set].ledger.expel(source);
+            self.sets[set].allocator.expel(source);
             self.answer_waiting(set as u32, out);
         }
     }
@@ -267,7 +268,7 @@ impl Coordinator {
             return;
         };
         let clock = known.ended;
-        let through = known.ledger.through_before(clock).unwrap_or_default();
+        let through = known.allocator.through_before(clock).unwrap_or_default();
         if through <= known.forgotten {
             return;
         }
@@ -286,7 +287,7 @@ impl Coordinator {
         }
     }
 
-    fn leases_forgotten(&mut self, from: NodeId, set: u32, through: Place, out: &mut Outbox) {
+    fn leases_forgotten(&mut self, from: NodeId, set: u32, through: OrderIndex, out: &mut Outbox) {
         let known = self.sets.get_mut(set as usize).and_then(|known| known.forgetting.as_mut());
         let Some(forgetting) = known.filter(|forgetting| forgetting.through == through) else { return };
         forgetting.waiting.remove(&from);
@@ -301,7 +302,7 @@ impl Coordinator {
             known.forgotten = done.through;
             self.touched = true;
             // Every frontier is there: nobody asks for clocks before it, but for the checkpoint that is under way.
-            known.ledger.settle(underway.map_or(done.clock, |underway| underway.min(done.clock)));
+            known.allocator.settle(underway.map_or(done.clock, |underway| underway.min(done.clock)));
         }
     }
 
@@ -311,19 +312,19 @@ impl Coordinator {
     }
 
     /// Knows the data sets of the checkpoint that the run goes on from.
-    pub(super) fn keep_leases(&mut self, kept: &[KeptLeases], clock: Clock) {
+    pub(super) fn keep_leases(&mut self, kept: &[SavedLeases], clock: Clock) {
         self.sets = kept.iter().filter_map(|kept| DataSet::kept(kept, clock)).collect();
     }
 
     /// Every data set with the leases that were committed before a clock. None if that is not known any more.
-    pub(super) fn leases_before(&self, clock: Clock) -> Option<Vec<KeptLeases>> {
+    pub(super) fn leases_before(&self, clock: Clock) -> Option<Vec<SavedLeases>> {
         let kept = |set: &DataSet| {
             let done = match set.is_kept() {
-                true => set.ledger.committed_before(clock)?,
+                true => set.allocator.committed_before(clock)?,
                 // It keeps its number, and nothing else.
-                false => Ledger::new(Terms::of(&set.terms)).ok()?.committed(),
+                false => LeaseAllocator::new(GrantTerms::of(&set.terms)).ok()?.committed(),
             };
-            KeptLeases::new(set.name.clone(), set.terms.clone(), done).ok()
+            SavedLeases::new(set.name.clone(), set.terms.clone(), done).ok()
         };
         self.sets.iter().map(kept).collect()
     }
@@ -361,13 +362,13 @@ impl Coordinator {
     /// Appends what is leased, for a coordinator that takes over.
     pub fn put_leases(&self, out: &mut Vec<u8>) {
         (self.sets.len() as u32).put(out);
-        for DataSet { name, terms, ledger, opened, ended_early, furthest, ended, forgotten, .. } in &self.sets {
+        for DataSet { name, terms, allocator, opened, ended_early, furthest, ended, forgotten, .. } in &self.sets {
             name.put(out);
             terms.put(out);
             (*opened, *ended_early).put(out);
             (*furthest, *ended).put(out);
             forgotten.0.put(out);
-            ledger.put(out);
+            allocator.put(out);
         }
     }
 
@@ -378,12 +379,19 @@ impl Coordinator {
             let (name, terms) = (String::get(input)?, LeaseTerms::get(input)?);
             let (opened, ended_early) = Field::get(input)?;
             let (furthest, ended) = Field::get(input)?;
-            let forgotten = Place(Field::get(input)?);
-            let ledger = Ledger::get(input, now)?;
-            if ledger.terms() != Terms::of(&terms) {
+            let forgotten = OrderIndex(Field::get(input)?);
+            let allocator = LeaseAllocator::get(input, now)?;
+            if allocator.terms() != GrantTerms::of(&terms) {
                 return Err(WireError::Malformed("leases by other terms than said"));
             }
-            sets.push(DataSet { opened, ended_early, furthest, ended, forgotten, ..DataSet::new(name, terms, ledger) });
+            sets.push(DataSet {
+                opened,
+                ended_early,
+                furthest,
+                ended,
+                forgotten,
+                ..DataSet::new(name, terms, allocator)
+            });
         }
         self.sets = sets;
         Ok(())

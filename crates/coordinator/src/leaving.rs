@@ -1,6 +1,6 @@
 //! Servers that leave in good order: what they hold goes to others first, and they are released when nothing depends on them.
 
-use super::{Coordinator, Membership, News};
+use super::{Coordinator, Membership, MembershipEvent};
 use types::{NodeId, Time};
 use wire::Control;
 use wire::Outbox;
@@ -9,17 +9,18 @@ impl Coordinator {
     /// A server was told to leave. It says so again until it is answered, and is answered each time.
     pub(super) fn retire(&mut self, node: NodeId, out: &mut Outbox) {
         let NodeId::Server(index) = node else { return };
-        let Some(seat) = self.seats.get_mut(&node) else { return };
-        if seat.gone {
+        let Some(member) = self.members.get_mut(&node) else { return };
+        if member.gone {
             return Self::say(node, Control::Released, out);
         }
-        let since = *seat.would_leave.get_or_insert(self.now);
-        if !seat.leaving {
+        let since = *member.would_leave.get_or_insert(self.now);
+        if !member.leaving {
             if let Some(reason) = self.why_it_stays(index, since) {
                 return Self::say(node, Control::Kept { reason }, out);
             }
-            self.seats.get_mut(&node).into_iter().for_each(|seat| seat.leaving = true);
-            self.news.push(News { node, what: "was told to leave: what it holds goes to others".to_owned() });
+            self.members.get_mut(&node).into_iter().for_each(|member| member.leaving = true);
+            self.news
+                .push(MembershipEvent { node, what: "was told to leave: what it holds goes to others".to_owned() });
         }
         for chain in &mut self.chains {
             let before = chain.backfilling.len();
@@ -54,15 +55,15 @@ impl Coordinator {
             return;
         }
         let is_free = |index: u32| !self.chains.iter().chain(&self.plan.chains).any(|chain| chain.holds(index));
-        let free = self.seats.iter().filter(|(node, seat)| {
-            seat.leaving && !seat.gone && matches!(node, NodeId::Server(index) if is_free(*index))
+        let free = self.members.iter().filter(|(node, member)| {
+            member.leaving && !member.gone && matches!(node, NodeId::Server(index) if is_free(*index))
         });
         for node in free.map(|(node, _)| *node).collect::<Vec<_>>() {
             self.touched = true;
-            self.seats.get_mut(&node).into_iter().for_each(|seat| seat.gone = true);
+            self.members.get_mut(&node).into_iter().for_each(|member| member.gone = true);
             self.untold.remove(&node);
             self.forget_at_tables(node, out);
-            self.news.push(News { node, what: "has left: others hold what it held".to_owned() });
+            self.news.push(MembershipEvent { node, what: "has left: others hold what it held".to_owned() });
             Self::say(node, Control::Released, out);
         }
     }

@@ -6,10 +6,10 @@ mod checkpoints;
 mod input;
 mod leases;
 mod leaving;
+mod members;
 mod memory;
 mod placement;
 mod plans;
-mod seats;
 mod status;
 mod tables;
 #[cfg(test)]
@@ -17,12 +17,12 @@ mod tests;
 mod timeouts;
 
 use checkpoints::Checkpoints;
-pub use checkpoints::{CheckpointEnd, Gathered, Resume};
+pub use checkpoints::{CheckpointOutcome, Resume, WrittenCheckpoint};
 pub use input::CoordinatorInput;
 use leases::DataSet;
+use members::MemberRecord;
 pub use memory::RecallError;
 use plans::Adoption;
-use seats::Seat;
 use std::collections::{BTreeMap, BTreeSet};
 use tables::Table;
 pub use types::RunSize;
@@ -54,7 +54,7 @@ pub enum Membership {
 
 /// Something that people want to know of who comes and goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct MembershipEvent {
     /// Whom it is about.
     pub node: NodeId,
     /// In words.
@@ -71,7 +71,7 @@ pub struct Coordinator {
     patience: Span,
     /// How long nodes take to answer.
     answers: Measured,
-    seats: BTreeMap<NodeId, Seat>,
+    members: BTreeMap<NodeId, MemberRecord>,
     tokens: BTreeMap<u64, NodeId>,
     /// Seats given so far: the last source.
     given: u64,
@@ -104,7 +104,7 @@ pub struct Coordinator {
     present: usize,
     passed: u64,
     said_again: Time,
-    news: Vec<News>,
+    news: Vec<MembershipEvent>,
     /// Whether every slice had all of its copies when that was last looked at.
     is_whole: bool,
     lost: Option<(NodeId, String)>,
@@ -123,7 +123,7 @@ impl Coordinator {
             job: String::new(),
             patience,
             answers: Measured::default(),
-            seats: BTreeMap::new(),
+            members: BTreeMap::new(),
             tokens: BTreeMap::new(),
             given: 0,
             begun: false,
@@ -167,7 +167,7 @@ impl Coordinator {
     /// Whether everybody has said goodbye.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.begun && self.seats.values().all(|seat| seat.gone)
+        self.begun && self.members.values().all(|member| member.gone)
     }
 
     /// Whether everybody has joined.
@@ -179,14 +179,14 @@ impl Coordinator {
     /// Who has not joined yet, in words, for people who wait for the run to begin.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
-        let count = |role: fn(&NodeId) -> bool| self.seats.keys().filter(|node| role(node)).count() as u32;
+        let count = |role: fn(&NodeId) -> bool| self.members.keys().filter(|node| role(node)).count() as u32;
         let servers = self.size.servers.saturating_sub(count(|node| matches!(node, NodeId::Server(_))));
         let workers = self.size.workers.saturating_sub(count(|node| matches!(node, NodeId::Worker(_))));
         (servers + workers > 0).then(|| format!("{servers} servers and {workers} workers have yet to join"))
     }
 
     /// Who came and went since this was last asked.
-    pub fn take_news(&mut self) -> Vec<News> {
+    pub fn take_news(&mut self) -> Vec<MembershipEvent> {
         std::mem::take(&mut self.news)
     }
 
@@ -199,16 +199,16 @@ impl Coordinator {
         let (from, head) = (frame.head.from, frame.head);
         let Message::Control(control) = frame.message else { return };
         self.now = now;
-        if let Some(seat) = self.seats.get_mut(&from) {
-            // A process that lost its seat to another still goes by the seat's name, but not by its source.
-            if matches!(from, NodeId::Worker(_)) && frame.head.source != seat.source {
+        if let Some(member) = self.members.get_mut(&from) {
+            // A process that lost its member to another still goes by the member's name, but not by its source.
+            if matches!(from, NodeId::Worker(_)) && frame.head.source != member.source {
                 return;
             }
-            if let Some(reason) = &seat.expelled {
+            if let Some(reason) = &member.expelled {
                 return Self::say(from, Control::Lost { node: from, reason: reason.clone() }, out);
             }
-            seat.heard = now;
-            seat.clock = seat.clock.max(frame.head.clock);
+            member.heard = now;
+            member.clock = member.clock.max(frame.head.clock);
         }
         // Signs of life are most of what arrives, and seldom change anything: where they do, that says so.
         self.touched |= !matches!(control, Control::Beat | Control::AskStatus | Control::Report { .. });
@@ -236,7 +236,7 @@ impl Coordinator {
             Control::Report { report } => self.reported(from, *report),
             // What stops one worker's program would stop the others', too.
             Control::Fail { reason } => self.declare_lost(from, format!("it could not go on: {reason}"), out),
-            // Whoever says more before it was told to begin is none of ours, and its seat may yet become another's.
+            // Whoever says more before it was told to begin is none of ours, and its member may yet become another's.
             _ if !self.begun => {}
             Control::MakeTable { spec } => self.make_table(now, from, spec, out),
             Control::TableAdded { table, problem } => self.table_added(from, table, problem, out),
@@ -257,14 +257,14 @@ impl Coordinator {
     }
 
     fn live_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.seats.iter().filter(|(_, seat)| seat.takes_part()).filter_map(|(node, _)| match node {
+        self.members.iter().filter(|(_, member)| member.takes_part()).filter_map(|(node, _)| match node {
             NodeId::Worker(rank) => Some(WorkerId(*rank)),
             _ => None,
         })
     }
 
     fn live_servers(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let live = self.seats.iter().filter(|(node, seat)| matches!(node, NodeId::Server(_)) && !seat.gone);
+        let live = self.members.iter().filter(|(node, member)| matches!(node, NodeId::Server(_)) && !member.gone);
         live.map(|(node, _)| *node)
     }
 
@@ -274,9 +274,9 @@ impl Coordinator {
     }
 
     fn bye(&mut self, from: NodeId, out: &mut Outbox) {
-        let Some(seat) = self.seats.get_mut(&from) else { return };
+        let Some(member) = self.members.get_mut(&from) else { return };
         Self::say(from, Control::Bye, out);
-        let was_there = !std::mem::replace(&mut seat.gone, true);
+        let was_there = !std::mem::replace(&mut member.gone, true);
         // Servers go when the run is over, and nobody wants what they hold.
         if was_there && matches!(from, NodeId::Worker(_)) {
             self.departed(from, out);
@@ -294,7 +294,7 @@ impl Coordinator {
             NodeId::Coordinator => return,
         };
         // One that had not begun was not waited for.
-        self.present -= usize::from(self.seats.get(&node).is_some_and(|seat| seat.since.is_some()));
+        self.present -= usize::from(self.members.get(&node).is_some_and(|member| member.since.is_some()));
         self.changed = true;
         self.untold.remove(&node);
         self.barriers.remove(&WorkerId(rank));
@@ -307,7 +307,7 @@ impl Coordinator {
     /// Whether every worker has left, and none is about to take part.
     fn is_over(&self) -> bool {
         let is_worker = |node: &NodeId| matches!(node, NodeId::Worker(_));
-        self.begun && self.live() == 0 && !self.seats.iter().any(|(node, seat)| is_worker(node) && !seat.gone)
+        self.begun && self.live() == 0 && !self.members.iter().any(|(node, member)| is_worker(node) && !member.gone)
     }
 
     /// Whether every worker has left, or the run is lost.
@@ -330,14 +330,15 @@ impl Coordinator {
             return self.tokens.contains_key(token);
         }
         let Head { from, source, .. } = frame.head;
-        let sits = |seat: &Seat| !seat.gone && (seat.source == source || matches!(from, NodeId::Server(_)));
-        self.seats.get(&from).is_some_and(sits)
+        let sits =
+            |member: &MemberRecord| !member.gone && (member.source == source || matches!(from, NodeId::Server(_)));
+        self.members.get(&from).is_some_and(sits)
     }
 
     /// Where a node listens, of those that are there.
     #[must_use]
     pub fn address(&self, node: NodeId) -> Option<&str> {
-        self.seats.get(&node).filter(|seat| !seat.gone).map(|seat| seat.address.as_str())
+        self.members.get(&node).filter(|member| !member.gone).map(|member| member.address.as_str())
     }
 
     /// A node's process has ended: its own host says so, and its lease with it.
@@ -363,7 +364,7 @@ impl Coordinator {
     /// Everybody who is there, or is about to be.
     #[must_use]
     pub fn everybody(&self) -> Vec<NodeId> {
-        self.seats.iter().filter(|(_, seat)| !seat.gone).map(|(node, _)| *node).collect()
+        self.members.iter().filter(|(_, member)| !member.gone).map(|(node, _)| *node).collect()
     }
 
     /// Time has passed: asks again, names who is waited for, and notices who has gone silent.
@@ -385,10 +386,15 @@ impl Coordinator {
             return;
         }
         // A server whose lease has surely ended is given up, not one whose lease is about to: clocks do not run alike everywhere.
-        let silent =
-            |(node, seat): &(&NodeId, &Seat)| !seat.gone && now.since(seat.heard) > self.given_up_after(**node);
-        let silent: Vec<(NodeId, f64)> =
-            self.seats.iter().filter(silent).map(|(node, seat)| (*node, now.since(seat.heard).as_secs_f64())).collect();
+        let silent = |(node, member): &(&NodeId, &MemberRecord)| {
+            !member.gone && now.since(member.heard) > self.given_up_after(**node)
+        };
+        let silent: Vec<(NodeId, f64)> = self
+            .members
+            .iter()
+            .filter(silent)
+            .map(|(node, member)| (*node, now.since(member.heard).as_secs_f64()))
+            .collect();
         for (node, seconds) in silent {
             self.failed(node, format!("nothing heard from it for {seconds:.1} s"), out);
         }
@@ -401,14 +407,14 @@ impl Coordinator {
         if self.is_over() {
             self.lose_last_checkpoint(node);
             // Nobody wants what it held, and its goodbye may have been said to a coordinator that is no more.
-            self.seats.get_mut(&node).into_iter().for_each(|seat| seat.gone = true);
+            self.members.get_mut(&node).into_iter().for_each(|member| member.gone = true);
             return;
         }
         let open = self.begun && self.membership != Membership::Fixed;
         let done_without = match node {
             NodeId::Worker(_) => {
                 // Somebody has to go on.
-                let counts = self.seats.get(&node).is_some_and(|seat| seat.since.is_some());
+                let counts = self.members.get(&node).is_some_and(|member| member.since.is_some());
                 !(counts && self.live() == 1)
             }
             NodeId::Server(index) => self.has_copies(index),
@@ -423,20 +429,21 @@ impl Coordinator {
 
     /// The run goes on without `node`. Whatever it still says is answered with the reason.
     fn expel(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
-        let Some(seat) = self.seats.get_mut(&node).filter(|seat| !seat.gone) else { return };
-        seat.gone = true;
-        seat.expelled = Some(format!("{reason}, and the run went on without it; start it again to join as a new one"));
+        let Some(member) = self.members.get_mut(&node).filter(|member| !member.gone) else { return };
+        member.gone = true;
+        member.expelled =
+            Some(format!("{reason}, and the run went on without it; start it again to join as a new one"));
         self.tokens.retain(|_, known| *known != node);
-        self.news.push(News { node, what: format!("is lost: {reason}; the run goes on without it") });
+        self.news.push(MembershipEvent { node, what: format!("is lost: {reason}; the run goes on without it") });
         self.departed(node, out);
     }
 
     /// The run cannot go on without `node`: everybody is told.
     fn declare_lost(&mut self, node: NodeId, reason: String, out: &mut Outbox) {
-        if self.lost.is_some() || self.seats.get(&node).is_none_or(|seat| seat.gone) {
+        if self.lost.is_some() || self.members.get(&node).is_none_or(|member| member.gone) {
             return;
         }
-        for other in self.seats.keys().filter(|other| **other != node) {
+        for other in self.members.keys().filter(|other| **other != node) {
             Self::say(*other, Control::Lost { node, reason: reason.clone() }, out);
         }
         self.lost = Some((node, reason));

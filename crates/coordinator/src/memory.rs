@@ -9,7 +9,7 @@ mod tests;
 use super::checkpoints::Checkpoints;
 use super::plans::Adoption;
 use super::tables::Table;
-use super::{Coordinator, Membership, RunSize, Seat};
+use super::{Coordinator, MemberRecord, Membership, RunSize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use types::{Chain, NodeId, Source, Span, Time, WorkerId};
@@ -66,7 +66,7 @@ impl From<WireError> for RecallError {
     }
 }
 
-impl Field for Seat {
+impl Field for MemberRecord {
     fn put(&self, out: &mut Vec<u8>) {
         self.address.put(out);
         self.source.put(out);
@@ -77,12 +77,12 @@ impl Field for Seat {
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let mut seat = Self::new(Field::get(input)?, Field::get(input)?, Time(0));
-        seat.ready = Field::get(input)?;
-        seat.since = Field::get(input)?;
-        seat.gone = Field::get(input)?;
-        seat.expelled = Field::get(input)?;
-        Ok(seat)
+        let mut member = Self::new(Field::get(input)?, Field::get(input)?, Time(0));
+        member.ready = Field::get(input)?;
+        member.since = Field::get(input)?;
+        member.gone = Field::get(input)?;
+        member.expelled = Field::get(input)?;
+        Ok(member)
     }
 }
 
@@ -109,7 +109,7 @@ impl Coordinator {
         let mut out = Vec::new();
         VERSION.put(&mut out);
         put_settings(self.size, self.membership, &mut out);
-        put_map(&self.seats, &mut out);
+        put_map(&self.members, &mut out);
         put_map(&self.tokens, &mut out);
         self.given.put(&mut out);
         self.begun.put(&mut out);
@@ -154,7 +154,7 @@ impl Coordinator {
             return Err(RecallError::OtherRun { difference: difference(theirs, size, membership)? });
         }
         let mut coordinator = Self::new(size, membership, patience);
-        coordinator.seats = get_map(input)?;
+        coordinator.members = get_map(input)?;
         coordinator.tokens = get_map(input)?;
         coordinator.given = Field::get(input)?;
         coordinator.begun = Field::get(input)?;
@@ -185,12 +185,12 @@ impl Coordinator {
         let is_name = |node: &NodeId| index(node).is_some_and(|index| index < MOST_NODES);
         let is_small =
             |chain: &Chain| chain.replicas.iter().chain(&chain.backfilling).all(|server| *server < MOST_NODES);
-        let is_kept = |node: &NodeId| self.seats.contains_key(node);
-        let sources: BTreeSet<Source> = self.seats.values().map(|seat| seat.source).collect();
+        let is_kept = |node: &NodeId| self.members.contains_key(node);
+        let sources: BTreeSet<Source> = self.members.values().map(|member| member.source).collect();
         let demands: [(bool, &str); 9] = [
-            (self.seats.keys().all(is_name), "a seat without a name"),
-            (self.tokens.values().all(is_kept), "a process without a seat"),
-            (sources.len() == self.seats.len(), "an incarnation that sits twice"),
+            (self.members.keys().all(is_name), "a member without a name"),
+            (self.tokens.values().all(is_kept), "a process without a member"),
+            (sources.len() == self.members.len(), "an incarnation that sits twice"),
             (sources.last().is_none_or(|last| last.0 <= self.given), "an incarnation that was never given"),
             (self.chains.iter().chain(&self.plan.chains).all(is_small), "a server without a name"),
             (self.plan.workers.len() <= MOST_NODES as usize, "too many workers"),
@@ -199,7 +199,7 @@ impl Coordinator {
             (self.given.max(self.plan.number.0).max(self.passed) < MOST_COUNT, "a count without end"),
         ];
         demands.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, what)| Err(*what))?;
-        let is_there = |worker: &WorkerId| self.seats.get(&(*worker).into()).is_some_and(|seat| !seat.gone);
+        let is_there = |worker: &WorkerId| self.members.get(&(*worker).into()).is_some_and(|member| !member.gone);
         if !self.barriers.keys().all(is_there) {
             return Err("somebody at a barrier who is not there");
         }
@@ -209,7 +209,7 @@ impl Coordinator {
     /// What is not kept: everybody is about to be heard of, and nobody is known to go by the plan.
     fn take_up(&mut self, now: Time) {
         let found = now + self.finding();
-        self.seats.values_mut().for_each(|seat| seat.heard = found);
+        self.members.values_mut().for_each(|member| member.heard = found);
         self.tables.values_mut().for_each(|table| table.asked_at(now));
         self.present = self.live_workers().count();
         if self.begun {

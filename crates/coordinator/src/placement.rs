@@ -1,7 +1,7 @@
 //! Where slices are in the beginning, and what becomes of that when servers come, go, or hold more than they did.
 
-use super::balance::Layout;
-use super::{Coordinator, Membership, News};
+use super::balance::ShardLayout;
+use super::{Coordinator, Membership, MembershipEvent};
 use types::{Chain, NodeId, PlanNumber, ShardId, TableId};
 
 /// Below this many bytes a server, what is held unevenly is not worth moving.
@@ -29,21 +29,21 @@ impl Coordinator {
 
     /// Servers that take part and are not about to leave, in order.
     pub(super) fn staying(&self) -> Vec<u32> {
-        let stays = |(node, seat): (&NodeId, &super::Seat)| match node {
-            NodeId::Server(index) if seat.takes_part() && !seat.leaving => Some(*index),
+        let stays = |(node, member): (&NodeId, &super::MemberRecord)| match node {
+            NodeId::Server(index) if member.takes_part() && !member.leaving => Some(*index),
             _ => None,
         };
-        self.seats.iter().filter_map(stays).collect()
+        self.members.iter().filter_map(stays).collect()
     }
 
     /// Has something done with where slices are, which says whether that changes anything.
-    fn lay_out(&mut self, change: impl FnOnce(&mut Layout<'_>) -> bool) {
+    fn lay_out(&mut self, change: impl FnOnce(&mut ShardLayout<'_>) -> bool) {
         if self.is_over() {
             // Servers leave, each by itself, and nobody is to take their place.
             return;
         }
         let (servers, copies) = (self.staying(), self.copies());
-        let mut layout = Layout { chains: &mut self.chains, bytes: &self.bytes, servers: &servers, copies };
+        let mut layout = ShardLayout { chains: &mut self.chains, bytes: &self.bytes, servers: &servers, copies };
         self.changed |= change(&mut layout);
         self.touched |= self.changed;
     }
@@ -72,7 +72,7 @@ impl Coordinator {
         let whole = self.chains.iter().all(|chain| chain.replicas.len() >= copies && chain.backfilling.is_empty());
         if whole && !std::mem::replace(&mut self.is_whole, true) {
             let what = format!("has its copies: every slice is held by {copies} servers");
-            self.news.push(News { node: NodeId::Coordinator, what });
+            self.news.push(MembershipEvent { node: NodeId::Coordinator, what });
         }
         self.is_whole = whole;
     }
@@ -111,7 +111,7 @@ impl Coordinator {
     /// Whether nothing is being filled, and nobody is about to leave.
     fn is_settled(&self) -> bool {
         self.chains.iter().all(|chain| chain.backfilling.is_empty())
-            && !self.seats.values().any(|seat| seat.leaving && !seat.gone)
+            && !self.members.values().any(|member| member.leaving && !member.gone)
     }
 
     /// A copy holds all of a table's slice. When it does of every table, it is part of the chain.

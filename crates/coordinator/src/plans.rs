@@ -1,6 +1,6 @@
 //! Plans: made when somebody comes or goes, adopted by every server first, and then told to the workers.
 
-use super::{Coordinator, Membership, Seat};
+use super::{Coordinator, MemberRecord, Membership};
 use std::collections::BTreeSet;
 use types::server_lease;
 use types::{Clock, NodeId, Plan, PlanNumber, Source, Time};
@@ -31,19 +31,20 @@ impl Coordinator {
     }
 
     pub(super) fn members(&self) -> Vec<Member> {
-        let present = self.seats.iter().filter(|(_, seat)| !seat.gone);
-        present.map(|(node, seat)| Member { node: *node, address: seat.address.clone() }).collect()
+        let present = self.members.iter().filter(|(_, member)| !member.gone);
+        present.map(|(node, member)| Member { node: *node, address: member.address.clone() }).collect()
     }
 
     /// Workers that count, by rank.
     pub(super) fn seated_workers(&self) -> Vec<Option<Source>> {
         let mut workers = Vec::new();
-        for (node, seat) in &self.seats {
+        for (node, member) in &self.members {
             let NodeId::Worker(rank) = node else { continue };
             if workers.len() <= *rank as usize {
                 workers.resize(*rank as usize + 1, None);
             }
-            workers[*rank as usize] = (!seat.gone && (seat.ready || seat.since.is_some())).then_some(seat.source);
+            workers[*rank as usize] =
+                (!member.gone && (member.ready || member.since.is_some())).then_some(member.source);
         }
         workers
     }
@@ -107,15 +108,16 @@ impl Coordinator {
         self.untold.extend(self.live_servers().collect::<Vec<_>>());
         for (worker, source) in self.plan.live_workers().collect::<Vec<_>>() {
             let node = NodeId::from(worker);
-            let Some(seat) = self.seats.get_mut(&node).filter(|seat| seat.source == source && !seat.gone) else {
+            let Some(member) = self.members.get_mut(&node).filter(|member| member.source == source && !member.gone)
+            else {
                 continue;
             };
-            match seat.since {
+            match member.since {
                 Some(_) => {
                     self.untold.insert(node);
                 }
                 None => {
-                    seat.since = Some(adoption.frontier);
+                    member.since = Some(adoption.frontier);
                     self.present += 1;
                     self.begin(node, out);
                     self.tell_tables(node, out);
@@ -140,12 +142,12 @@ impl Coordinator {
         self.chains = self.first_chains();
         self.plan = Plan { number: PlanNumber(1), chains: self.chains.clone(), workers: self.seated_workers() };
         let first = self.first_clock();
-        self.seats.values_mut().for_each(|seat| seat.since = Some(first));
-        self.seats.keys().for_each(|node| self.begin(*node, out));
+        self.members.values_mut().for_each(|member| member.since = Some(first));
+        self.members.keys().for_each(|node| self.begin(*node, out));
     }
 
     pub(super) fn begin(&self, to: NodeId, out: &mut Outbox) {
-        let Some(clock) = self.seats.get(&to).and_then(|seat: &Seat| seat.since) else { return };
+        let Some(clock) = self.members.get(&to).and_then(|member: &MemberRecord| member.since) else { return };
         let (plan, members, barriers) = (self.plan.clone(), self.members(), self.passed);
         let lease = (self.membership != Membership::Fixed).then_some(server_lease(self.patience));
         Self::say(to, Control::Begin { plan, members, clock, barriers, lease }, out);

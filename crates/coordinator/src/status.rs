@@ -1,6 +1,6 @@
 //! How the run stands, for whoever asks: what the coordinator knows, and what nodes say of themselves.
 
-use super::{Coordinator, Membership, Seat};
+use super::{Coordinator, MemberRecord, Membership};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, NodeId, TableId, Time, WorkerId};
 use wire::{MemberStatus, Report, Standing, Status};
@@ -17,16 +17,16 @@ impl Coordinator {
         if matches!(from, NodeId::Server(_)) && self.begun {
             self.heard_bytes(&report.slices);
         }
-        if let Some(seat) = self.seats.get_mut(&from).filter(|seat| !seat.gone) {
-            seat.report = report;
+        if let Some(member) = self.members.get_mut(&from).filter(|member| !member.gone) {
+            member.report = report;
         }
     }
 
     /// The lowest frontier of each table.
     fn frontiers(&self) -> BTreeMap<TableId, Clock> {
         let mut frontiers: BTreeMap<TableId, Clock> = BTreeMap::new();
-        let present = self.seats.values().filter(|seat| seat.takes_part());
-        for (table, clock) in present.flat_map(|seat| &seat.report.frontiers) {
+        let present = self.members.values().filter(|member| member.takes_part());
+        for (table, clock) in present.flat_map(|member| &member.report.frontiers) {
             frontiers.entry(*table).and_modify(|lowest| *lowest = (*lowest).min(*clock)).or_insert(*clock);
         }
         frontiers
@@ -34,7 +34,7 @@ impl Coordinator {
 
     /// Workers whose clocks take them much longer than most.
     fn slow(&self) -> Vec<WorkerId> {
-        let step = |worker: WorkerId| Some((self.seats.get(&worker.into())?.report.step?.mean, worker));
+        let step = |worker: WorkerId| Some((self.members.get(&worker.into())?.report.step?.mean, worker));
         let mut steps: Vec<_> = self.live_workers().filter_map(step).collect();
         steps.sort_unstable();
         // Of two, the faster one is in the middle.
@@ -44,31 +44,34 @@ impl Coordinator {
 
     /// How the run stands now.
     pub(super) fn status(&self, now: Time) -> Status {
-        let member = |(node, seat): (&NodeId, &Seat)| MemberStatus {
+        let member = |(node, member): (&NodeId, &MemberRecord)| MemberStatus {
             node: *node,
-            address: seat.address.clone(),
-            standing: match (&seat.expelled, seat.gone, seat.since) {
+            address: member.address.clone(),
+            standing: match (&member.expelled, member.gone, member.since) {
                 (Some(reason), ..) => Standing::Lost { reason: reason.clone() },
                 (None, true, _) => Standing::Left,
-                (None, false, Some(_)) if seat.leaving => Standing::Leaving,
+                (None, false, Some(_)) if member.leaving => Standing::Leaving,
                 (None, false, Some(_)) => Standing::Present,
                 (None, false, None) => Standing::Joining,
             },
-            silent: now.since(seat.heard),
-            clock: seat.clock,
-            report: seat.report.clone(),
+            silent: now.since(member.heard),
+            clock: member.clock,
+            report: member.report.clone(),
         };
         let awaited = self.live_workers().filter(|worker| !self.barriers.contains_key(worker));
         let awaited: Vec<WorkerId> = if self.barriers.is_empty() { Vec::new() } else { awaited.collect() };
-        let present = self.seats.values().filter(|seat| seat.takes_part());
-        let waited_for: BTreeSet<WorkerId> =
-            present.flat_map(|seat| &seat.report.waited_for).filter(|worker| self.is_live(**worker)).copied().collect();
+        let present = self.members.values().filter(|member| member.takes_part());
+        let waited_for: BTreeSet<WorkerId> = present
+            .flat_map(|member| &member.report.waited_for)
+            .filter(|worker| self.is_live(**worker))
+            .copied()
+            .collect();
         let frontiers = self.frontiers();
         let tables = self.tables.iter().map(|(name, table)| (name.clone(), frontiers.get(&table.id()).copied()));
         Status {
             plan: self.plan.clone(),
             adopting: self.adopting(),
-            members: self.seats.iter().map(member).collect(),
+            members: self.members.iter().map(member).collect(),
             awaited,
             tables: tables.collect(),
             waited_for: waited_for.into_iter().collect(),
@@ -81,6 +84,6 @@ impl Coordinator {
     }
 
     fn is_live(&self, worker: WorkerId) -> bool {
-        self.seats.get(&worker.into()).is_some_and(Seat::takes_part)
+        self.members.get(&worker.into()).is_some_and(MemberRecord::takes_part)
     }
 }

@@ -144,7 +144,7 @@ fn no_two_incarnations_share_a_source() {
     assert!(begins(said(&mut coordinator, much_later, name, new, Control::Beat)));
     assert_eq!(coordinator.plan().workers, [Some(new), Some(other)]);
     assert!(said(&mut coordinator, much_later, name, old, Control::Bye).is_empty());
-    assert!(!coordinator.seats[&name].gone);
+    assert!(!coordinator.members[&name].gone);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn what_is_said_of_a_barrier_grows_with_the_workers_and_not_with_their_square() 
     let mut coordinator = begun(workers);
     for rank in 0..workers / 2 {
         let node = NodeId::Worker(rank);
-        let source = coordinator.seats[&node].source;
+        let source = coordinator.members[&node].source;
         assert!(said(&mut coordinator, Time(0), node, source, Control::Barrier { number: 1 }).is_empty());
     }
     let mut out = Outbox::new();
@@ -200,7 +200,7 @@ fn who_is_waited_for_is_no_news_while_it_takes_as_long_as_it_always_does() {
     let mut step = types::Measured::default();
     (0..100).for_each(|_| step.observe(Span::from_secs(8)));
     let report = Box::new(wire::Report { step: Some(step), ..Default::default() });
-    let source = |coordinator: &Coordinator, rank| coordinator.seats[&NodeId::Worker(rank)].source;
+    let source = |coordinator: &Coordinator, rank| coordinator.members[&NodeId::Worker(rank)].source;
     let (first, second) = (source(&coordinator, 0), source(&coordinator, 1));
     said(&mut coordinator, Time(0), NodeId::Worker(1), second, Control::Report { report });
     said(&mut coordinator, Time(0), NodeId::Worker(0), first, Control::Barrier { number: 1 });
@@ -216,7 +216,7 @@ fn who_is_waited_for_is_no_news_while_it_takes_as_long_as_it_always_does() {
 fn a_barrier_counts_those_who_have_not_left() {
     let mut coordinator = begun(3);
     let mut say = |rank: u32, control: Control| {
-        let source = coordinator.seats[&NodeId::Worker(rank)].source;
+        let source = coordinator.members[&NodeId::Worker(rank)].source;
         let said = said(&mut coordinator, Time(0), NodeId::Worker(rank), source, control);
         said.iter().filter(|said| matches!(said, Control::BarrierPassed { .. })).count()
     };
@@ -262,7 +262,8 @@ fn a_place_whose_node_fell_silent_before_the_run_began_is_free_again() {
 fn a_clock_that_is_set_back_gives_nobody_up() {
     let mut coordinator = begun(1);
     let second = |seconds| Time(0) + Span::from_secs(seconds);
-    let members: Vec<(NodeId, Source)> = coordinator.seats.iter().map(|(node, seat)| (*node, seat.source)).collect();
+    let members: Vec<(NodeId, Source)> =
+        coordinator.members.iter().map(|(node, member)| (*node, member.source)).collect();
     for (node, source) in members {
         said(&mut coordinator, second(5_000), node, source, Control::Beat);
     }

@@ -18,7 +18,7 @@ impl Coordinator {
     pub(super) fn notice_after(&self) -> (Span, Option<Measured>) {
         let least = NOTICE_AFTER.min(self.finding());
         let most = least.max(Span(self.patience.0.saturating_mul(10)));
-        let steps = self.live_workers().filter_map(|worker| self.seats.get(&worker.into())?.report.step);
+        let steps = self.live_workers().filter_map(|worker| self.members.get(&worker.into())?.report.step);
         let slowest = steps.filter(|step| step.count >= ENOUGH_CLOCKS).max_by_key(|step| step.limit(least, most));
         (slowest.map_or(least, |step| step.limit(least, most)), slowest)
     }

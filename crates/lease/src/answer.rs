@@ -1,11 +1,11 @@
-//! What the ledger answers to workers.
+//! What the allocator answers to workers.
 
 use std::fmt;
 use types::{Source, Span};
 
 /// What a worker that asked for leases is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Granted {
+pub enum GrantReply {
     /// These are its own now, in this order.
     Leases {
         /// At least one.
@@ -28,18 +28,18 @@ pub enum Granted {
 
 /// What became of a commit, lease by lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Receipt {
+pub struct CommitReceipt {
     /// Leases that this made done.
     pub fresh: u64,
     /// Leases that were done before: said again, and acknowledged again.
     pub repeated: u64,
     /// Leases that are not the worker's to commit.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<CommitRefusal>,
 }
 
 /// Why a lease was not committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum CommitRefusal {
     /// Another worker holds it now.
     HeldByAnother {
         /// Its number.
@@ -59,7 +59,7 @@ pub enum Refusal {
     },
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for CommitRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HeldByAnother { lease, holder } => {

@@ -1,9 +1,9 @@
-//! The ledger as bytes, for the registry that a standby coordinator reads. What is read may be anything, and never panics; it
+//! The allocator as bytes, for the registry that a standby coordinator reads. What is read may be anything, and never panics; it
 //! costs no more memory than it has bytes.
 
 use super::pace::{self, Pace};
 use super::spans::Spans;
-use super::{CLOCK_RUNS, HELD_LEASES, Holding, LeaseId, Ledger, Terms, Worker};
+use super::{CLOCK_RUNS, GrantTerms, HELD_LEASES, Holding, LeaseAllocator, LeaseId, Worker};
 use std::ops::Range;
 use types::{Clock, Source, Time};
 use wire::{Field, Reader, WireError};
@@ -16,20 +16,20 @@ const OVERLAP: WireError = WireError::Malformed("a lease that is in two places a
 /// Places from the first to before the second.
 type Run = (u64, u64);
 
-impl Ledger {
+impl LeaseAllocator {
     /// Appends it to `out`.
     ///
     /// ```
-    /// use lease::{Ledger, Terms};
+    /// use lease::{LeaseAllocator, GrantTerms};
     /// use types::{Source, Time};
     ///
-    /// let mut ledger = Ledger::new(Terms { ranges: 100, epochs: 2, shuffle: Some(5), per_clock: 8 })?;
-    /// ledger.grant(Time(0), Source(1), 10);
+    /// let mut allocator = LeaseAllocator::new(GrantTerms { ranges: 100, epochs: 2, shuffle: Some(5), per_clock: 8 })?;
+    /// allocator.grant(Time(0), Source(1), 10);
     /// let mut bytes = Vec::new();
-    /// ledger.put(&mut bytes);
-    /// let again = Ledger::get(&mut wire::Reader(&bytes), Time(0)).expect("what was written");
-    /// assert_eq!(again, ledger);
-    /// # Ok::<(), lease::TermsError>(())
+    /// allocator.put(&mut bytes);
+    /// let again = LeaseAllocator::get(&mut wire::Reader(&bytes), Time(0)).expect("what was written");
+    /// assert_eq!(again, allocator);
+    /// # Ok::<(), lease::GrantTermsError>(())
     /// ```
     pub fn put(&self, out: &mut Vec<u8>) {
         VERSION.put(out);
@@ -49,24 +49,24 @@ impl Ledger {
         if u8::get(input)? != VERSION {
             return Err(WireError::Malformed("leases in a form of another release"));
         }
-        let terms = Terms::get(input)?;
+        let terms = GrantTerms::get(input)?;
         let unfit = |_| WireError::Malformed("terms that no leases can have");
-        let mut ledger = Self::new(terms).map_err(unfit)?;
-        ledger.next = u64::get(input)?;
-        if ledger.next > ledger.leases {
+        let mut allocator = Self::new(terms).map_err(unfit)?;
+        allocator.next = u64::get(input)?;
+        if allocator.next > allocator.leases {
             return Err(WireError::Malformed("more leases granted than there are"));
         }
-        ledger.told_apart_from = Clock::get(input)?;
+        allocator.told_apart_from = Clock::get(input)?;
         for (source, pace) in Vec::<(Source, Pace)>::get(input)? {
             if pace.share == 0 || pace.share > pace::most(terms.per_clock) {
                 return Err(WireError::Malformed("a share beyond its bounds"));
             }
-            ledger.workers.insert(source, Worker { held: 0, pace });
+            allocator.workers.insert(source, Worker { held: 0, pace });
         }
-        let next = ledger.next;
+        let next = allocator.next;
         let returned = Vec::<Run>::get(input)?.into_iter().map(|run| (run, ()));
-        fill(&mut ledger.returned, returned, next, |_, ()| Ok(()))?;
-        let workers = &mut ledger.workers;
+        fill(&mut allocator.returned, returned, next, |_, ()| Ok(()))?;
+        let workers = &mut allocator.workers;
         let holder = |places: &Range<u64>, source: Source| {
             let worker = workers.get_mut(&source).ok_or(WireError::Malformed("a lease held by nobody in the run"))?;
             worker.held = worker.held.saturating_add(places.end - places.start);
@@ -75,18 +75,18 @@ impl Ledger {
                 false => Err(WireError::Malformed("more leases in one hand than may be")),
             }
         };
-        fill(&mut ledger.held, Vec::get(input)?, next, holder)?;
-        let from = ledger.told_apart_from;
+        fill(&mut allocator.held, Vec::get(input)?, next, holder)?;
+        let from = allocator.told_apart_from;
         let committed = |_: &Range<u64>, clock: Clock| match (from..Clock(u64::MAX)).contains(&clock) {
             true => Ok(clock),
             false => Err(WireError::Malformed("a lease committed in a clock that is not told apart")),
         };
-        fill(&mut ledger.recent, Vec::get(input)?, next, committed)?;
-        if ledger.recent.runs() > CLOCK_RUNS {
+        fill(&mut allocator.recent, Vec::get(input)?, next, committed)?;
+        if allocator.recent.runs() > CLOCK_RUNS {
             return Err(WireError::Malformed("more clocks told apart than may be"));
         }
-        ledger.check_apart()?;
-        Ok(ledger)
+        allocator.check_apart()?;
+        Ok(allocator)
     }
 
     /// No place is held, to be granted and done, or two of those.
@@ -124,7 +124,7 @@ fn fill<T: Copy + Eq, F>(
     Ok(())
 }
 
-impl Field for Terms {
+impl Field for GrantTerms {
     fn put(&self, out: &mut Vec<u8>) {
         self.ranges.put(out);
         self.epochs.put(out);

@@ -1,4 +1,4 @@
-//! Data leases: the coordinator's ledger of which piece of the input is whose, and which are done.
+//! Data leases: the coordinator's allocator of which piece of the input is whose, and which are done.
 //!
 //! The input is cut into ranges. A lease is one range in one epoch, number `epoch × ranges + index`: a worker is granted
 //! some, learns from them and commits them with the clock that it ended. Every lease is committed exactly once. Those of a
@@ -10,26 +10,26 @@
 //! ([`HELD_LEASES`]). A worker for whom nothing is left waits while others hold leases, which may yet come back, and is told
 //! when the run is over.
 //!
-//! **Shares** follow measured speed: with each grant a worker hears how many minibatches to put into a clock ([`Work`]).
+//! **Shares** follow measured speed: with each grant a worker hears how many minibatches to put into a clock ([`WorkReport`]).
 
 mod answer;
 mod committed;
-mod done;
+mod finished;
 mod format;
-mod kept;
 mod order;
 mod pace;
+mod saved;
 mod spans;
 mod terms;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{Granted, Receipt, Refusal};
-pub use done::Done;
-pub use kept::KeptLeases;
-pub use order::{Order, Place};
-pub use pace::{MOST_OF_AVERAGE, Work};
-pub use terms::{ResumeError, Terms, TermsError};
+pub use answer::{CommitReceipt, CommitRefusal, GrantReply};
+pub use finished::FinishedLeases;
+pub use order::{LeaseOrder, OrderIndex};
+pub use pace::{MOST_OF_AVERAGE, WorkReport};
+pub use saved::SavedLeases;
+pub use terms::{GrantTerms, GrantTermsError, ResumeError};
 
 use pace::Pace;
 use spans::Spans;
@@ -75,26 +75,26 @@ struct Worker {
 /// Which lease is whose, and which are done.
 ///
 /// ```
-/// use lease::{Granted, Ledger, Terms, Work};
+/// use lease::{GrantReply, LeaseAllocator, GrantTerms, WorkReport};
 /// use types::{Clock, Source, Span, Time};
 ///
-/// let mut ledger = Ledger::new(Terms { ranges: 2, epochs: 1, shuffle: None, per_clock: 8 })?;
+/// let mut allocator = LeaseAllocator::new(GrantTerms { ranges: 2, epochs: 1, shuffle: None, per_clock: 8 })?;
 /// let (one, two) = (Source(1), Source(2));
-/// assert_eq!(ledger.grant(Time(0), one, 1), Granted::Leases { leases: vec![0], share: 8 });
-/// assert_eq!(ledger.grant(Time(0), two, 1), Granted::Leases { leases: vec![1], share: 8 });
-/// ledger.expel(one);
-/// let work = Work { examples: 500, busy: Span::from_millis(3) };
-/// assert_eq!(ledger.commit(two, &[1], Clock(0), work).fresh, 1);
-/// assert_eq!(ledger.grant(Time(0), two, 1), Granted::Leases { leases: vec![0], share: 8 });
-/// assert_eq!(ledger.commit(one, &[0], Clock(0), work).refused[0].to_string(),
+/// assert_eq!(allocator.grant(Time(0), one, 1), GrantReply::Leases { leases: vec![0], share: 8 });
+/// assert_eq!(allocator.grant(Time(0), two, 1), GrantReply::Leases { leases: vec![1], share: 8 });
+/// allocator.expel(one);
+/// let work = WorkReport { examples: 500, busy: Span::from_millis(3) };
+/// assert_eq!(allocator.commit(two, &[1], Clock(0), work).fresh, 1);
+/// assert_eq!(allocator.grant(Time(0), two, 1), GrantReply::Leases { leases: vec![0], share: 8 });
+/// assert_eq!(allocator.commit(one, &[0], Clock(0), work).refused[0].to_string(),
 ///     "lease 0 is held by source 2 now; what this worker did of it does not count twice");
-/// assert_eq!(ledger.commit(two, &[0], Clock(1), work).fresh, 1);
-/// assert!(ledger.is_over());
-/// # Ok::<(), lease::TermsError>(())
+/// assert_eq!(allocator.commit(two, &[0], Clock(1), work).fresh, 1);
+/// assert!(allocator.is_over());
+/// # Ok::<(), lease::GrantTermsError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ledger {
-    terms: Terms,
+pub struct LeaseAllocator {
+    terms: GrantTerms,
     /// Leases of the run.
     leases: u64,
     /// The first place that was never granted. Below it, what is neither held nor given back is done.
@@ -108,9 +108,9 @@ pub struct Ledger {
     workers: BTreeMap<Source, Worker>,
 }
 
-impl Ledger {
+impl LeaseAllocator {
     /// Of a run in which nothing is done yet.
-    pub fn new(terms: Terms) -> Result<Self, TermsError> {
+    pub fn new(terms: GrantTerms) -> Result<Self, GrantTermsError> {
         Ok(Self {
             leases: terms.leases()?,
             terms,
@@ -127,33 +127,33 @@ impl Ledger {
     /// workers, and more epochs.
     ///
     /// ```
-    /// use lease::{Granted, Ledger, Terms, Work};
+    /// use lease::{GrantReply, LeaseAllocator, GrantTerms, WorkReport};
     /// use types::{Clock, Source, Span, Time};
     ///
-    /// let terms = Terms { ranges: 4, epochs: 1, shuffle: None, per_clock: 8 };
-    /// let mut before = Ledger::new(terms)?;
+    /// let terms = GrantTerms { ranges: 4, epochs: 1, shuffle: None, per_clock: 8 };
+    /// let mut before = LeaseAllocator::new(terms)?;
     /// before.grant(Time(0), Source(1), 3);
-    /// before.commit(Source(1), &[1], Clock(0), Work { examples: 9, busy: Span(9) });
-    /// let mut after = Ledger::resume(terms, &before.committed())?;
-    /// assert_eq!(after.grant(Time(0), Source(7), 9), Granted::Leases { leases: vec![0, 2, 3], share: 8 });
+    /// before.commit(Source(1), &[1], Clock(0), WorkReport { examples: 9, busy: Span(9) });
+    /// let mut after = LeaseAllocator::resume(terms, &before.committed())?;
+    /// assert_eq!(after.grant(Time(0), Source(7), 9), GrantReply::Leases { leases: vec![0, 2, 3], share: 8 });
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume(terms: Terms, done: &Done) -> Result<Self, ResumeError> {
-        let mut ledger = Self::new(terms).map_err(ResumeError::Terms)?;
+    pub fn resume(terms: GrantTerms, done: &FinishedLeases) -> Result<Self, ResumeError> {
+        let mut allocator = Self::new(terms).map_err(ResumeError::GrantTerms)?;
         if done.order() != terms.order() {
             return Err(ResumeError::OtherInput { was: done.order(), is: terms.order() });
         }
-        if done.end() > ledger.leases {
-            return Err(ResumeError::Beyond { begun: done.end(), leases: ledger.leases });
+        if done.end() > allocator.leases {
+            return Err(ResumeError::Beyond { begun: done.end(), leases: allocator.leases });
         }
-        ledger.next = done.end();
-        done.gaps().for_each(|gap| ledger.returned.insert(gap, ()));
-        Ok(ledger)
+        allocator.next = done.end();
+        done.gaps().for_each(|gap| allocator.returned.insert(gap, ()));
+        Ok(allocator)
     }
 
     /// What is leased, and how.
     #[must_use]
-    pub fn terms(&self) -> Terms {
+    pub fn terms(&self) -> GrantTerms {
         self.terms
     }
 
@@ -161,12 +161,12 @@ impl Ledger {
     /// then new ones. Towards the end nobody gets more than its part of what is left.
     ///
     /// A worker that was [expelled](Self::expel) must not ask: nobody would take back what it is given.
-    pub fn grant(&mut self, now: Time, source: Source, wanted: u64) -> Granted {
+    pub fn grant(&mut self, now: Time, source: Source, wanted: u64) -> GrantReply {
         let per_clock = self.terms.per_clock;
         self.workers.entry(source).or_insert_with(|| Worker { held: 0, pace: Pace::new(per_clock) });
         let all_shares: u64 = self.workers.values().map(|worker| u64::from(worker.pace.share)).sum();
         let left = self.left();
-        let Some(worker) = self.workers.get_mut(&source) else { return Granted::Over };
+        let Some(worker) = self.workers.get_mut(&source) else { return GrantReply::Over };
         if left == 0 {
             return self.left_as_it_is(now, source);
         }
@@ -176,7 +176,7 @@ impl Ledger {
         let room = HELD_LEASES.saturating_sub(worker.held);
         let mut open = wanted.clamp(1, part.max(1)).min(room);
         if open == 0 {
-            return Granted::Full;
+            return GrantReply::Full;
         }
         worker.held += open;
         let order = self.terms.order();
@@ -191,17 +191,17 @@ impl Ledger {
                 }
             };
             open -= places.end - places.start;
-            leases.extend(places.clone().map(|place| order.lease(Place(place))));
+            leases.extend(places.clone().map(|place| order.lease(OrderIndex(place))));
             self.held.insert(places, Holding { source, since: now });
         }
-        Granted::Leases { leases, share }
+        GrantReply::Leases { leases, share }
     }
 
     /// What there is to say to a worker that asks where nothing is granted any more: that others hold leases, or that it is over.
-    pub fn left_as_it_is(&self, now: Time, source: Source) -> Granted {
+    pub fn left_as_it_is(&self, now: Time, source: Source) -> GrantReply {
         let oldest =
             self.held.iter().map(|(_, holding)| holding).min_by_key(|held| (held.source == source, held.since));
-        oldest.map_or(Granted::Over, |Holding { source, since }| Granted::Wait {
+        oldest.map_or(GrantReply::Over, |Holding { source, since }| GrantReply::Wait {
             holder: source,
             held_for: now.since(since),
         })
@@ -210,17 +210,17 @@ impl Ledger {
     /// A worker has done these leases, the last of it in `clock`, and everything that it pushed of them is acknowledged.
     /// `work` is what it did since it last said so, of these leases or of others that are still open; without leases,
     /// that alone is taken down.
-    pub fn commit(&mut self, source: Source, leases: &[u64], clock: Clock, work: Work) -> Receipt {
-        let mut receipt = Receipt::default();
+    pub fn commit(&mut self, source: Source, leases: &[u64], clock: Clock, work: WorkReport) -> CommitReceipt {
+        let mut receipt = CommitReceipt::default();
         // So that another clock follows it.
         let clock = clock.min(Clock(u64::MAX - 1));
         let order = self.terms.order();
         for &lease in leases {
             if lease >= self.leases {
-                receipt.refused.push(Refusal::Unknown { lease });
+                receipt.refused.push(CommitRefusal::Unknown { lease });
                 continue;
             }
-            let Place(place) = order.place(lease);
+            let OrderIndex(place) = order.place(lease);
             match self.held.get(place) {
                 Some(holding) if holding.source == source => {
                     self.held.take(place);
@@ -229,9 +229,11 @@ impl Ledger {
                     }
                     receipt.fresh += 1;
                 }
-                Some(Holding { source: holder, .. }) => receipt.refused.push(Refusal::HeldByAnother { lease, holder }),
+                Some(Holding { source: holder, .. }) => {
+                    receipt.refused.push(CommitRefusal::HeldByAnother { lease, holder })
+                }
                 None if place >= self.next || self.returned.get(place).is_some() => {
-                    receipt.refused.push(Refusal::NotGranted { lease });
+                    receipt.refused.push(CommitRefusal::NotGranted { lease });
                 }
                 None => receipt.repeated += 1,
             }
@@ -276,7 +278,7 @@ impl Ledger {
     pub fn held_by(&self, source: Source) -> Vec<u64> {
         let order = self.terms.order();
         let places = self.held.iter().filter(|(_, holding)| holding.source == source).flat_map(|(places, _)| places);
-        places.map(|place| order.lease(Place(place))).collect()
+        places.map(|place| order.lease(OrderIndex(place))).collect()
     }
 
     /// Who holds how many leases.

@@ -11,48 +11,48 @@ const ROUNDS: u64 = 4;
 /// Where a lease stands in the order in which leases are granted, all epochs together.
 ///
 /// ```
-/// use lease::{Order, Place};
+/// use lease::{LeaseOrder, OrderIndex};
 ///
-/// let order = Order { ranges: 10, shuffle: Some(7) };
+/// let order = LeaseOrder { ranges: 10, shuffle: Some(7) };
 /// let place = order.place(23);
 /// assert!((20..30).contains(&place.0), "of the third epoch, like its lease");
 /// assert_eq!(order.lease(place), 23);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place(pub u64);
+pub struct OrderIndex(pub u64);
 
 /// Which lease stands at which place. Lease `epoch × ranges + index` is range `index` of the input in that epoch.
 ///
 /// ```
-/// use lease::{Order, Place};
+/// use lease::{LeaseOrder, OrderIndex};
 ///
-/// let plain = Order { ranges: 4, shuffle: None };
-/// assert_eq!((0..8).map(|place| plain.lease(Place(place))).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6, 7]);
-/// let shuffled = Order { ranges: 4, shuffle: Some(1) };
-/// let mut second: Vec<u64> = (4..8).map(|place| shuffled.lease(Place(place))).collect();
+/// let plain = LeaseOrder { ranges: 4, shuffle: None };
+/// assert_eq!((0..8).map(|place| plain.lease(OrderIndex(place))).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6, 7]);
+/// let shuffled = LeaseOrder { ranges: 4, shuffle: Some(1) };
+/// let mut second: Vec<u64> = (4..8).map(|place| shuffled.lease(OrderIndex(place))).collect();
 /// second.sort_unstable();
 /// assert_eq!(second, [4, 5, 6, 7]);
 /// assert_eq!((plain.epoch(6), plain.range(6)), (1, 2));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct LeaseOrder {
     /// Pieces that the input is cut into.
     pub ranges: u64,
     /// The seed of the order, where it is not the leases' own.
     pub shuffle: Option<u64>,
 }
 
-impl Order {
+impl LeaseOrder {
     /// The lease at `place`.
     #[must_use]
-    pub fn lease(self, place: Place) -> u64 {
+    pub fn lease(self, place: OrderIndex) -> u64 {
         self.within_epoch(place.0, |shuffle, index| shuffle.forwards(index))
     }
 
     /// Where `lease` stands.
     #[must_use]
-    pub fn place(self, lease: u64) -> Place {
-        Place(self.within_epoch(lease, |shuffle, index| shuffle.backwards(index)))
+    pub fn place(self, lease: u64) -> OrderIndex {
+        OrderIndex(self.within_epoch(lease, |shuffle, index| shuffle.backwards(index)))
     }
 
     /// The pass over the input that `lease` is of, from 0.
@@ -135,11 +135,11 @@ mod tests {
     fn every_epoch_has_every_lease_once_in_an_order_of_its_own() {
         for ranges in (1..40).chain([63, 64, 65, 1000, 1023, 1024, 1025]) {
             for seed in [0, 1, u64::MAX] {
-                let order = Order { ranges, shuffle: Some(seed) };
+                let order = LeaseOrder { ranges, shuffle: Some(seed) };
                 let mut orders = Vec::new();
                 for epoch in 0..3 {
                     let places = epoch * ranges..(epoch + 1) * ranges;
-                    let leases: Vec<u64> = places.clone().map(|place| order.lease(Place(place))).collect();
+                    let leases: Vec<u64> = places.clone().map(|place| order.lease(OrderIndex(place))).collect();
                     let back: Vec<u64> = leases.iter().map(|lease| order.place(*lease).0).collect();
                     assert_eq!(back, places.clone().collect::<Vec<_>>(), "{ranges} ranges");
                     let mut sorted = leases.clone();
@@ -155,8 +155,8 @@ mod tests {
     #[test]
     fn a_shuffle_leaves_neither_places_nor_neighbours_where_they_were() {
         const RANGES: u64 = 10_000;
-        let order = Order { ranges: RANGES, shuffle: Some(3) };
-        let leases: Vec<u64> = (0..RANGES).map(|place| order.lease(Place(place))).collect();
+        let order = LeaseOrder { ranges: RANGES, shuffle: Some(3) };
+        let leases: Vec<u64> = (0..RANGES).map(|place| order.lease(OrderIndex(place))).collect();
         let stayed = leases.iter().zip(0..).filter(|(lease, place)| *lease == place).count();
         let neighbours = leases.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) == 1).count();
         assert!(stayed < 10 && neighbours < 20, "{stayed} stayed and {neighbours} are beside whom they were beside");
@@ -171,8 +171,8 @@ mod tests {
     #[test]
     fn the_order_is_the_one_that_checkpoints_were_made_with() {
         let first = |ranges, shuffle, epoch: u64| {
-            let order = Order { ranges, shuffle: Some(shuffle) };
-            (0..8).map(|place| order.range(order.lease(Place(epoch * ranges + place)))).collect::<Vec<_>>()
+            let order = LeaseOrder { ranges, shuffle: Some(shuffle) };
+            (0..8).map(|place| order.range(order.lease(OrderIndex(epoch * ranges + place)))).collect::<Vec<_>>()
         };
         assert_eq!(first(10, 1, 0), [9, 2, 3, 7, 8, 0, 4, 1]);
         assert_eq!(first(10, 1, 1), [4, 8, 1, 0, 3, 7, 2, 5]);
@@ -181,19 +181,22 @@ mod tests {
 
     #[test]
     fn input_without_ranges_has_no_leases_to_order() {
-        let order = Order { ranges: 0, shuffle: Some(1) };
-        assert_eq!((order.lease(Place(3)), order.place(3), order.epoch(3), order.range(3)), (3, Place(3), 0, 0));
+        let order = LeaseOrder { ranges: 0, shuffle: Some(1) };
+        assert_eq!(
+            (order.lease(OrderIndex(3)), order.place(3), order.epoch(3), order.range(3)),
+            (3, OrderIndex(3), 0, 0)
+        );
     }
 
     proptest! {
         #[test]
         fn a_place_is_found_again_whatever_the_numbers(ranges in 1u64.., seed in any::<u64>(), number in any::<u64>()) {
-            let order = Order { ranges, shuffle: Some(seed) };
+            let order = LeaseOrder { ranges, shuffle: Some(seed) };
             // The last epoch may be cut off by the end of the numbers.
             let number = if order.epoch(number) == u64::MAX / ranges { number % ranges } else { number };
-            let lease = order.lease(Place(number));
+            let lease = order.lease(OrderIndex(number));
             prop_assert_eq!(order.epoch(lease), order.epoch(number));
-            prop_assert_eq!(order.place(lease), Place(number));
+            prop_assert_eq!(order.place(lease), OrderIndex(number));
         }
     }
 }

@@ -27,14 +27,14 @@ pub const MOST_OF_AVERAGE: u32 = 16;
 /// What a worker did, and how long that took it: without the time in which it waited for others.
 ///
 /// ```
-/// use lease::Work;
+/// use lease::WorkReport;
 /// use types::Span;
 ///
-/// let work = Work { examples: 1000, busy: Span::from_millis(20) };
+/// let work = WorkReport { examples: 1000, busy: Span::from_millis(20) };
 /// assert_eq!(work.busy.as_secs_f64(), 0.02);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Work {
+pub struct WorkReport {
     /// Examples learnt from.
     pub examples: u64,
     /// Time spent on them.
@@ -60,8 +60,8 @@ impl Pace {
         Self { examples: 0.0, seconds: 0.0, clock: None, share: per_clock, lean: 0 }
     }
 
-    /// Counts work that ended in `clock`. Work that tells nothing of speed is passed over.
-    pub fn observe(&mut self, clock: Clock, work: Work) {
+    /// Counts work that ended in `clock`. WorkReport that tells nothing of speed is passed over.
+    pub fn observe(&mut self, clock: Clock, work: WorkReport) {
         if work.examples == 0 || work.busy == Span(0) {
             return;
         }

@@ -1,20 +1,20 @@
 //! What is leased, and why it cannot be.
 
-use super::Order;
+use super::LeaseOrder;
 use std::fmt;
 use wire::LeaseTerms;
 
 /// What is leased, and how.
 ///
 /// ```
-/// use lease::Terms;
+/// use lease::GrantTerms;
 ///
-/// let terms = Terms { ranges: 100, epochs: 3, shuffle: Some(7), per_clock: 8 };
+/// let terms = GrantTerms { ranges: 100, epochs: 3, shuffle: Some(7), per_clock: 8 };
 /// assert_eq!(terms.leases(), Ok(300));
-/// assert!(Terms { ranges: u64::MAX, ..terms }.leases().is_err());
+/// assert!(GrantTerms { ranges: u64::MAX, ..terms }.leases().is_err());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct GrantTerms {
     /// Pieces that the input is cut into.
     pub ranges: u64,
     /// How often each is read.
@@ -28,7 +28,7 @@ pub struct Terms {
 
 /// Why there can be no such leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TermsError {
+pub enum GrantTermsError {
     /// Their numbers do not fit. Cut the input into fewer ranges, or read it less often.
     TooMany {
         /// As asked for.
@@ -40,7 +40,7 @@ pub enum TermsError {
     EmptyClocks,
 }
 
-impl fmt::Display for TermsError {
+impl fmt::Display for GrantTermsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooMany { ranges, epochs } => {
@@ -51,9 +51,9 @@ impl fmt::Display for TermsError {
     }
 }
 
-impl std::error::Error for TermsError {}
+impl std::error::Error for GrantTermsError {}
 
-impl Terms {
+impl GrantTerms {
     /// As workers say them.
     #[must_use]
     pub fn of(terms: &LeaseTerms) -> Self {
@@ -62,20 +62,20 @@ impl Terms {
     }
 
     /// How many leases the run has.
-    pub fn leases(self) -> Result<u64, TermsError> {
+    pub fn leases(self) -> Result<u64, GrantTermsError> {
         let Self { ranges, epochs, per_clock, .. } = self;
         if per_clock == 0 {
-            return Err(TermsError::EmptyClocks);
+            return Err(GrantTermsError::EmptyClocks);
         }
         // One number stays free, so that what follows the last can be named.
         let leases = ranges.checked_mul(u64::from(epochs)).filter(|leases| *leases < u64::MAX);
-        leases.ok_or(TermsError::TooMany { ranges, epochs })
+        leases.ok_or(GrantTermsError::TooMany { ranges, epochs })
     }
 
     /// Which lease stands where in the order of granting.
     #[must_use]
-    pub fn order(self) -> Order {
-        Order { ranges: self.ranges, shuffle: self.shuffle }
+    pub fn order(self) -> LeaseOrder {
+        LeaseOrder { ranges: self.ranges, shuffle: self.shuffle }
     }
 }
 
@@ -83,13 +83,13 @@ impl Terms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeError {
     /// There can be no such leases at all.
-    Terms(TermsError),
+    GrantTerms(GrantTermsError),
     /// What is done was cut or ordered otherwise, so its numbers mean something else. Use the same files, range size and seed.
     OtherInput {
         /// As it was.
-        was: Order,
+        was: LeaseOrder,
         /// As it is to be.
-        is: Order,
+        is: LeaseOrder,
     },
     /// More is done than the run is to have. Ask for at least as many epochs as were begun.
     Beyond {
@@ -102,12 +102,12 @@ pub enum ResumeError {
 
 impl fmt::Display for ResumeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let order = |order: &Order| match order.shuffle {
+        let order = |order: &LeaseOrder| match order.shuffle {
             Some(seed) => format!("{} ranges shuffled by seed {seed}", order.ranges),
             None => format!("{} ranges in order", order.ranges),
         };
         match self {
-            Self::Terms(error) => error.fmt(f),
+            Self::GrantTerms(error) => error.fmt(f),
             Self::OtherInput { was, is } => {
                 let (was, is) = (order(was), order(is));
                 write!(f, "the run was cut into {was}, and is now cut into {is}; give it the same files and settings")

@@ -12,7 +12,7 @@ pub(crate) use writer::{CheckpointWriter, WriterEvent};
 
 use crate::NodeError;
 use coordinator::Resume;
-use lease::{Done, KeptLeases};
+use lease::{FinishedLeases, SavedLeases};
 use shard::{ImagePositions, ShardImage};
 use std::fmt::Write;
 use std::num::NonZeroUsize;
@@ -161,9 +161,9 @@ fn spec_of(wire: &str) -> Option<TableSpec> {
 }
 
 /// What is leased as the manifest keeps it, by the numbers of the data sets: for people, and byte for byte.
-fn leases_entry(leases: &[KeptLeases]) -> serde_json::Value {
-    let entry = |kept: &KeptLeases| {
-        let done: &Done = kept.done();
+fn leases_entry(leases: &[SavedLeases]) -> serde_json::Value {
+    let entry = |kept: &SavedLeases| {
+        let done: &FinishedLeases = kept.done();
         let beyond = done.beyond().iter().map(|run| [run.start, run.end]);
         let runs: Vec<[u64; 2]> = std::iter::once([0, done.through().0]).chain(beyond).collect();
         serde_json::json!({
@@ -179,7 +179,7 @@ fn leases_entry(leases: &[KeptLeases]) -> serde_json::Value {
 }
 
 /// And back. A manifest of a run without leases has none.
-fn leases_of(entry: &serde_json::Value) -> Option<Vec<KeptLeases>> {
+fn leases_of(entry: &serde_json::Value) -> Option<Vec<SavedLeases>> {
     if entry.is_null() {
         return Some(Vec::new());
     }
@@ -260,11 +260,11 @@ mod tests {
 
     #[test]
     fn leases_are_kept_byte_for_byte_and_for_people() {
-        let order = lease::Order { ranges: 10, shuffle: Some(1) };
+        let order = lease::LeaseOrder { ranges: 10, shuffle: Some(1) };
         let (epochs, per_clock, fingerprint, input) = (2, 8, u128::MAX, "a9a".to_owned());
         let terms =
             wire::LeaseTerms { ranges: order.ranges, epochs, shuffle: order.shuffle, per_clock, fingerprint, input };
-        let kept = KeptLeases::new("train".into(), terms, Done::none(order)).expect("such leases");
+        let kept = SavedLeases::new("train".into(), terms, FinishedLeases::none(order)).expect("such leases");
         let entry = leases_entry(std::slice::from_ref(&kept));
         assert_eq!((&entry[0]["name"], &entry[0]["done"][0][1]), (&"train".into(), &0.into()));
         assert_eq!(leases_of(&entry), Some(vec![kept]));

@@ -2,7 +2,7 @@
 //! recorded.
 
 use crate::Recorder;
-use lease::{LeaseId, Work};
+use lease::{LeaseId, WorkReport};
 use std::ops::Deref;
 use std::time::Instant;
 use types::{Bandwidth, NodeId, PositionRange, Setting, TableId, TableSpec, Time};
@@ -187,7 +187,7 @@ impl WorkerHandle<'_> {
     }
 
     /// See [`Worker::commit_lease`].
-    pub fn commit_lease(&mut self, lease: LeaseId, work: Work) -> Result<(), TableFailure> {
+    pub fn commit_lease(&mut self, lease: LeaseId, work: WorkReport) -> Result<(), TableFailure> {
         let now = self.now();
         self.note(|| WorkerInput::CommitLease(now, lease, work));
         self.worker.commit_lease(now, lease, work, self.out)

@@ -14,7 +14,7 @@ use wire::{Field, LeasedPart, Reader, WireError};
 
 /// The parts that a shard holds, of leases that are not over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LeasedParts {
+pub(crate) struct LeasedParts {
     /// In the rows.
     applied: AppliedParts,
     /// In sums of clocks that are open.

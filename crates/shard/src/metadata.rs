@@ -1,7 +1,7 @@
 //! A shard's metadata as bytes: everything it knows beside its rows, the once-only gate included.
 //! Replication batches and checkpoints carry it.
 
-use crate::intake::combine::{Combination, Held};
+use crate::intake::combine::{Combination, HeldClock};
 use crate::intake::frontier::Frontier;
 use crate::intake::stream::Stream;
 use crate::leases::LeasedParts;
@@ -72,10 +72,10 @@ impl<T: Number> Shard<T> {
     /// What the shard knows beside its rows and sums, as bytes.
     pub(crate) fn metadata(&self) -> Vec<u8> {
         let failing = self.held.values().filter_map(|held| match held {
-            Held::Failed(failed) => Some(failed.clone()),
-            Held::Sum(_) => None,
+            HeldClock::Failed(failed) => Some(failed.clone()),
+            HeldClock::Sum(_) => None,
         });
-        let is_sum = |(clock, held): (&Clock, &Held<T>)| matches!(held, Held::Sum(_)).then_some(*clock);
+        let is_sum = |(clock, held): (&Clock, &HeldClock<T>)| matches!(held, HeldClock::Sum(_)).then_some(*clock);
         let metadata = ShardMetadata {
             sources: self.sources.clone(),
             streams: self.streams.clone(),
@@ -104,11 +104,11 @@ impl<T: Number> Shard<T> {
         self.streams = metadata.streams;
         self.frontier = metadata.frontier;
         let sums: BTreeSet<Clock> = metadata.held.into_iter().collect();
-        self.held.retain(|clock, held| sums.contains(clock) && matches!(held, Held::Sum(_)));
+        self.held.retain(|clock, held| sums.contains(clock) && matches!(held, HeldClock::Sum(_)));
         for clock in sums {
-            self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new(Vec::new())));
+            self.held.entry(clock).or_insert_with(|| HeldClock::Sum(Combination::new(Vec::new())));
         }
-        self.held.extend(metadata.failing.into_iter().map(|failed| (failed.clock, Held::Failed(failed))));
+        self.held.extend(metadata.failing.into_iter().map(|failed| (failed.clock, HeldClock::Failed(failed))));
         self.held_changes.retain(|clock, _| self.held.contains_key(clock));
         self.held_examples = metadata.held_examples.into_iter().collect();
         self.settings = metadata.settings.into_iter().collect();
@@ -142,8 +142,8 @@ impl<T: Number> Shard<T> {
             return None;
         }
         let rows = self.rows.len();
-        let held = self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new(Vec::new())));
-        if let Held::Sum(sum) = held {
+        let held = self.held.entry(clock).or_insert_with(|| HeldClock::Sum(Combination::new(Vec::new())));
+        if let HeldClock::Sum(sum) = held {
             sum.set(width, rows, &resolved, values);
         }
         // Known by position, too, for the time when this replica is the head.

@@ -12,8 +12,8 @@ use crate::rows::key_lists::LIST_BYTES;
 use crate::shard::{AnyShard, ShardCounts};
 pub use checkpoints::Restored;
 use codec::{Meter, Stopwatch};
-use lease::{Order, Place};
-use serving_lease::Lease;
+use lease::{LeaseOrder, OrderIndex};
+use serving_lease::ServingLease;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, NodeId, Plan, ShardId, TableId, TableSpec, Time};
 use update::Updaters;
@@ -56,7 +56,7 @@ pub struct Server {
     beats: u64,
     finished: bool,
     now: Time,
-    lease: Option<Lease>,
+    lease: Option<ServingLease>,
     /// Whether every server is known to go by the plan.
     enacted: bool,
     /// Shards that this server answers for, and those of them that wait for the plan to be everybody's.
@@ -72,8 +72,8 @@ pub struct Server {
 
 /// Leases before a place, which shards at a clock may forget.
 struct Forgetting {
-    order: Order,
-    through: Place,
+    order: LeaseOrder,
+    through: OrderIndex,
     clock: Clock,
 }
 
@@ -263,7 +263,8 @@ impl Server {
             }
             Message::Control(Control::Restore { .. }) => {}
             Message::Control(Control::ForgetLeases { set, ranges, shuffle, through, clock }) => {
-                let forgetting = Forgetting { order: Order { ranges, shuffle }, through: Place(through), clock };
+                let forgetting =
+                    Forgetting { order: LeaseOrder { ranges, shuffle }, through: OrderIndex(through), clock };
                 self.forgetting.insert(set, forgetting);
                 self.forget_leases(out);
             }

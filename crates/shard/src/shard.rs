@@ -4,7 +4,7 @@ use crate::checkpoint::RequestedCheckpoint;
 use crate::checkpoint::ShardImage;
 use crate::follow::replica::peers::ChainRole;
 use crate::follow::replica::peers::Peers;
-use crate::intake::combine::Held;
+use crate::intake::combine::HeldClock;
 use crate::intake::decode::unpacked;
 use crate::intake::frontier::Frontier;
 use crate::reads::active::ActiveSet;
@@ -73,7 +73,7 @@ pub struct ShardCounts {
 }
 
 /// A shard of any number type, as the server drives it.
-pub trait AnyShard: Send {
+pub(crate) trait AnyShard: Send {
     /// One part of a push.
     fn push(&mut self, now: Time, head: &Head, push: Push, out: &mut Outbox);
     /// A clock ended.
@@ -126,7 +126,7 @@ pub trait AnyShard: Send {
 }
 
 /// What all shards of a server have in common.
-pub struct Terms<'a> {
+pub(crate) struct ShardContext<'a> {
     /// Who takes part.
     pub plan: &'a Plan,
     /// The updaters there are.
@@ -144,7 +144,7 @@ pub fn make(
     placed: Placed,
     table: TableId,
     spec: &TableSpec,
-    terms: &Terms<'_>,
+    terms: &ShardContext<'_>,
 ) -> Result<Box<dyn AnyShard>, RowsError> {
     Ok(match spec.number {
         types::NumberType::F32 => Box::new(Shard::<f32>::new(placed, table, spec, terms)?),
@@ -167,7 +167,7 @@ pub(crate) struct Shard<T: Number> {
     pub(crate) unacknowledged: Vec<WorkerId>,
     pub(crate) frontier: Frontier,
     pub(crate) parked: Parked,
-    pub(crate) held: BTreeMap<Clock, Held<T>>,
+    pub(crate) held: BTreeMap<Clock, HeldClock<T>>,
     pub(crate) held_examples: BTreeMap<Clock, u64>,
     /// For eager tables: positions and slots of the rows that each held clock will change.
     pub(crate) held_changes: BTreeMap<Clock, BTreeMap<u64, u32>>,
@@ -208,7 +208,12 @@ pub(crate) struct Shard<T: Number> {
 }
 
 impl<T: Number> Shard<T> {
-    pub(crate) fn new(placed: Placed, table: TableId, spec: &TableSpec, terms: &Terms<'_>) -> Result<Self, RowsError> {
+    pub(crate) fn new(
+        placed: Placed,
+        table: TableId,
+        spec: &TableSpec,
+        terms: &ShardContext<'_>,
+    ) -> Result<Self, RowsError> {
         let plan = terms.plan;
         let workers = plan.workers.len();
         let codecs = TableCodecs::of(spec).map_err(|error| RowsError::Codecs(error.to_string()))?;
@@ -309,7 +314,7 @@ impl<T: Number> Shard<T> {
             backfills.for_each(|backfill| backfill.renumber(&moves));
         }
         for held in self.held.values_mut() {
-            if let Held::Sum(sum) = held {
+            if let HeldClock::Sum(sum) = held {
                 sum.renumber(&moves);
             }
         }
@@ -362,7 +367,7 @@ impl<T: Number> AnyShard for Shard<T> {
                 );
                 if matches!(self.spec.combine, Combine::Clock(_)) && !stray {
                     let failed = FailedClock { clock: head.clock, worker, refusal: refusal.clone() };
-                    self.held.insert(head.clock, Held::Failed(failed));
+                    self.held.insert(head.clock, HeldClock::Failed(failed));
                 }
                 self.finish(worker, Some(refusal), out);
             }

@@ -8,7 +8,7 @@ mod order;
 mod queues;
 
 use crate::decode::{Row, rows};
-use crate::history::{Event, Fate, FinishedRead, History, Mark};
+use crate::history::{Fate, FinishedRead, History, HistoryEvent, Mark};
 use crate::program::TableIndex;
 pub use active::nothing_that_counts_is_left_out;
 pub use clocks::{
@@ -208,21 +208,25 @@ pub fn all_finished() -> Checker {
         let mut open = BTreeMap::new();
         for entry in &history.entries {
             match &entry.event {
-                Event::Pushed { ticket, .. } | Event::RowsSet { ticket, .. } | Event::PullIssued { ticket, .. } => {
+                HistoryEvent::Pushed { ticket, .. }
+                | HistoryEvent::RowsSet { ticket, .. }
+                | HistoryEvent::PullIssued { ticket, .. } => {
                     open.insert((entry.worker, *ticket), entry.at);
                 }
-                Event::PushDone { ticket, .. }
-                | Event::PullReturned { ticket, .. }
-                | Event::PullFailed { ticket, .. } => {
+                HistoryEvent::PushDone { ticket, .. }
+                | HistoryEvent::PullReturned { ticket, .. }
+                | HistoryEvent::PullFailed { ticket, .. } => {
                     open.remove(&(entry.worker, *ticket));
                 }
                 _ => {}
             }
         }
-        let gone = |event: &Event| matches!(event, Event::Left | Event::Crashed | Event::TurnedAway);
+        let gone = |event: &HistoryEvent| {
+            matches!(event, HistoryEvent::Left | HistoryEvent::Crashed | HistoryEvent::TurnedAway)
+        };
         let left = history.entries.iter().filter(|entry| gone(&entry.event)).count();
         let crashed =
-            |worker| history.entries.iter().any(|entry| entry.worker == worker && entry.event == Event::Crashed);
+            |worker| history.entries.iter().any(|entry| entry.worker == worker && entry.event == HistoryEvent::Crashed);
         open.retain(|(worker, _), _| !crashed(*worker));
         match open.first_key_value() {
             Some(((worker, ticket), _)) => {
@@ -242,7 +246,7 @@ pub fn not_finite_is_refused() -> Checker {
     Box::new(|history| {
         let refusals = history.refusals();
         for entry in &history.entries {
-            let Event::Pushed { table, clock, ticket, keys, values, .. } = &entry.event else { continue };
+            let HistoryEvent::Pushed { table, clock, ticket, keys, values, .. } = &entry.event else { continue };
             let width = history.specs[table.0].width as usize;
             let Some(bad) = values.iter().position(|value| !value.is_finite()) else { continue };
             let placement = history.specs[table.0].shape.placement();

@@ -14,12 +14,12 @@ mod schedule;
 use crate::check::{Checker, Violation};
 use crate::faults::{FaultCounts, Faults};
 use crate::history::History;
-use crate::inputs::{Output, packed};
+use crate::inputs::{MachineOutput, packed};
 use crate::network::Network;
-use crate::program::{Step, TableIndex};
-use crate::random::Random;
+use crate::program::{Action, TableIndex};
+use crate::random::Xoshiro256;
 use crate::sabotage::{Sabotage, Streams};
-use actor::{Actor, Standing};
+use actor::{Actor, Presence};
 use checkpoints::Checkpoints;
 pub use checkpoints::Kept;
 use clocks::Clocks;
@@ -79,7 +79,7 @@ pub struct Cluster {
     now: Time,
     schedule: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
-    random: Random,
+    random: Xoshiro256,
     coordinator: Coordinator,
     leadership: Leadership,
     servers: Vec<Option<Server>>,
@@ -106,8 +106,8 @@ pub struct Cluster {
     draining: BTreeSet<usize>,
     /// Of all slices by all plans, the fewest copies.
     fewest_copies: usize,
-    server_inputs: Vec<Vec<(ServerInput, Output)>>,
-    worker_inputs: Vec<Vec<(WorkerInput, Output)>>,
+    server_inputs: Vec<Vec<(ServerInput, MachineOutput)>>,
+    worker_inputs: Vec<Vec<(WorkerInput, MachineOutput)>>,
 }
 
 impl Cluster {
@@ -167,7 +167,7 @@ impl Cluster {
             now: Time(0),
             schedule: BinaryHeap::new(),
             sequence: 0,
-            random: Random::new(seed.wrapping_add(1) << 20),
+            random: Xoshiro256::new(seed.wrapping_add(1) << 20),
             coordinator,
             leadership: Leadership::new(size, membership, patience),
             servers: (0..size.servers).map(|index| Some(server(index))).collect(),
@@ -204,12 +204,12 @@ impl Cluster {
     }
 
     /// Gives a worker its program.
-    pub fn program(&mut self, worker: u32, steps: Vec<Step>) {
+    pub fn program(&mut self, worker: u32, steps: Vec<Action>) {
         self.actors[worker as usize].program = steps;
     }
 
     /// Gives every worker its program.
-    pub fn programs(&mut self, programs: Vec<Vec<Step>>) {
+    pub fn programs(&mut self, programs: Vec<Vec<Action>>) {
         (0..).zip(programs).for_each(|(worker, steps)| self.program(worker, steps));
     }
 
@@ -233,13 +233,13 @@ impl Cluster {
 
     /// The recorded inputs of a server.
     #[must_use]
-    pub fn server_record(&self, server: u32) -> &[(ServerInput, Output)] {
+    pub fn server_record(&self, server: u32) -> &[(ServerInput, MachineOutput)] {
         &self.server_inputs[server as usize]
     }
 
     /// The recorded inputs of a worker.
     #[must_use]
-    pub fn worker_record(&self, worker: u32) -> &[(WorkerInput, Output)] {
+    pub fn worker_record(&self, worker: u32) -> &[(WorkerInput, MachineOutput)] {
         &self.worker_inputs[worker as usize]
     }
 
@@ -331,7 +331,7 @@ impl Cluster {
                 return Err(Stuck { seed: self.history.seed, after: longest, standing });
             }
             self.happen(happening);
-            let over = |actor: &Actor| actor.is_over() || actor.standing == Standing::Away;
+            let over = |actor: &Actor| actor.is_over() || actor.standing == Presence::Away;
             if self.is_finished() && self.actors.iter().all(over) {
                 break;
             }

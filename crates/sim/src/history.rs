@@ -8,7 +8,7 @@ use worker::{Notice, TicketId};
 
 /// What a read brought.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Read {
+pub struct ReadRecord {
     /// The keys, in the table's order.
     pub keys: Vec<u64>,
     /// Row after row.
@@ -23,7 +23,7 @@ pub struct Read {
 
 /// Something a program did or saw.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum HistoryEvent {
     /// A push was made.
     Pushed {
         /// Which table.
@@ -90,7 +90,7 @@ pub enum Event {
         /// Which.
         ticket: TicketId,
         /// What they are.
-        read: Read,
+        read: ReadRecord,
     },
     /// There are no rows.
     PullFailed {
@@ -174,7 +174,7 @@ pub struct Entry {
     /// Whose program.
     pub worker: u32,
     /// What.
-    pub event: Event,
+    pub event: HistoryEvent,
 }
 
 /// A server acknowledged or answered, as the head of a slice.
@@ -243,14 +243,15 @@ pub struct FinishedRead<'a> {
     pub ended: Clock,
     /// How many shards the rows came from.
     pub shards: usize,
-    pub read: &'a Read,
+    pub read: &'a ReadRecord,
 }
 
 impl History {
     /// Workers that were there from the beginning.
     pub(crate) fn starters(&self) -> impl Iterator<Item = u32> + '_ {
-        let joined =
-            |entry: &Entry| matches!(entry.event, Event::Joined { .. } | Event::TurnedAway).then_some(entry.worker);
+        let joined = |entry: &Entry| {
+            matches!(entry.event, HistoryEvent::Joined { .. } | HistoryEvent::TurnedAway).then_some(entry.worker)
+        };
         let later: BTreeSet<u32> = self.entries.iter().filter_map(joined).collect();
         (0..self.plan.workers.len() as u32).filter(move |worker| !later.contains(worker))
     }
@@ -267,7 +268,7 @@ impl History {
         self.entries
             .iter()
             .filter_map(|entry| match &entry.event {
-                Event::PushDone { ticket, refusal } => Some(((entry.worker, *ticket), refusal.as_ref())),
+                HistoryEvent::PushDone { ticket, refusal } => Some(((entry.worker, *ticket), refusal.as_ref())),
                 _ => None,
             })
             .collect()
@@ -279,7 +280,9 @@ impl History {
         let placement = self.specs[of.0].shape.placement();
         let mut marks: BTreeMap<(u32, u64), Vec<Mark>> = BTreeMap::new();
         for (made, entry) in self.entries.iter().enumerate() {
-            let Event::Pushed { table, clock, ticket, keys, marks: numbers, .. } = &entry.event else { continue };
+            let HistoryEvent::Pushed { table, clock, ticket, keys, marks: numbers, .. } = &entry.event else {
+                continue;
+            };
             if *table != of || numbers.is_empty() {
                 continue;
             }
@@ -308,10 +311,10 @@ impl History {
         let mut clocks: BTreeMap<u32, Clock> = BTreeMap::new();
         for (line, entry) in self.entries.iter().enumerate() {
             match &entry.event {
-                Event::PullIssued { table, clock, ticket, last, keys, .. } => {
+                HistoryEvent::PullIssued { table, clock, ticket, last, keys, .. } => {
                     issued.insert((entry.worker, *ticket), (line, *table, *clock, *last, keys.is_empty()));
                 }
-                Event::PullReturned { ticket, read } => {
+                HistoryEvent::PullReturned { ticket, read } => {
                     let Some((issued, table, reader, last, scan)) = issued.remove(&(entry.worker, *ticket)) else {
                         continue;
                     };
@@ -332,7 +335,7 @@ impl History {
                         read,
                     });
                 }
-                Event::ClockEnded { clock } => {
+                HistoryEvent::ClockEnded { clock } => {
                     clocks.insert(entry.worker, clock.next());
                 }
                 _ => {}

@@ -9,19 +9,19 @@ use wire::{Frame, Pool};
 use worker::{Worker, WorkerInput, WorkerSettings};
 
 /// What a machine said to one input.
-pub type Output = Vec<Packed>;
+pub type MachineOutput = Vec<Packed>;
 
-pub(crate) fn packed(frames: &[Frame]) -> Output {
+pub(crate) fn packed(frames: &[Frame]) -> MachineOutput {
     frames.iter().map(Packed::new).collect()
 }
 
-fn drained(out: &mut Outbox) -> Output {
+fn drained(out: &mut Outbox) -> MachineOutput {
     out.drain().map(|frame| Packed::new(&frame)).collect()
 }
 
 /// What a fresh server says to these inputs.
 #[must_use]
-pub fn replay_server(node: NodeId, plan: &Plan, inputs: impl IntoIterator<Item = ServerInput>) -> Vec<Output> {
+pub fn replay_server(node: NodeId, plan: &Plan, inputs: impl IntoIterator<Item = ServerInput>) -> Vec<MachineOutput> {
     let mut server = Server::new(node, plan.clone(), Updaters::builtin(), Pool::new());
     let mut out = Outbox::new();
     let say = |input: ServerInput| {
@@ -38,7 +38,7 @@ pub fn replay_worker(
     plan: &Plan,
     settings: WorkerSettings,
     inputs: impl IntoIterator<Item = WorkerInput>,
-) -> Vec<Output> {
+) -> Vec<MachineOutput> {
     let mut machine =
         Worker::new(WorkerId(worker), plan.workers[worker as usize].expect("a live worker"), plan.clone(), settings);
     let mut out = Outbox::new();

@@ -2,19 +2,19 @@
 //! disconnection, and checkers that judge from the history alone.
 //!
 //! A [`Cluster`] drives a coordinator, servers and workers from one seed. Each worker runs a program, a list of
-//! [`Step`]s; what the programs did and saw is the [`History`], and a [`Checker`] judges by nothing else. A seed replays
+//! [`Action`]s; what the programs did and saw is the [`History`], and a [`Checker`] judges by nothing else. A seed replays
 //! a run exactly, and [`for_seeds`] runs a property over many, counting a seed only if its faults fired.
 //!
 //! ```
-//! use sim::{Cluster, Faults, RunSize, Step, Write, staleness_at_most};
+//! use sim::{Cluster, Faults, RunSize, Action, Write, staleness_at_most};
 //! use types::{Consistency, NumberType, TableSpec};
 //!
 //! let mut cluster = Cluster::new(7, RunSize { servers: 1, workers: 2 }, Faults::NONE);
 //! let spec = TableSpec::dense("t", 4, 2).number(NumberType::I64).consistency(Consistency::LOCK_STEP);
 //! let table = cluster.table(spec);
 //! for worker in 0..2 {
-//!     let push = Step::push(table, &[0, 3], Write::Marks);
-//!     cluster.program(worker, vec![Step::MakeTable(table), push, Step::EndClock, Step::pull(table, &[0, 3])]);
+//!     let push = Action::push(table, &[0, 3], Write::Marks);
+//!     cluster.program(worker, vec![Action::MakeTable(table), push, Action::EndClock, Action::pull(table, &[0, 3])]);
 //! }
 //! cluster.run();
 //! cluster.check(staleness_at_most(0));
@@ -42,11 +42,11 @@ pub use check::{
 };
 pub use cluster::{Cluster, Kept, Moment, Stuck};
 pub use faults::{FaultCounts, Faults};
-pub use history::{Entry, Event, HeadSaid, History, Read};
-pub use inputs::{Output, replay_server, replay_worker};
+pub use history::{Entry, HeadSaid, History, HistoryEvent, ReadRecord};
+pub use inputs::{MachineOutput, replay_server, replay_worker};
 pub use network::{Isolation, LinkFault, Packed};
-pub use program::{Lessons, Step, TableIndex, Work, Write};
-pub use random::Random;
+pub use program::{Action, Lessons, TableIndex, Workload, Write};
+pub use random::Xoshiro256;
 pub use sabotage::Sabotage;
 pub use seeds::{caught_by, for_seeds, some_seed};
 pub use types::RunSize;

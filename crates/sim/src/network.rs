@@ -1,7 +1,7 @@
 //! The way between nodes: every frame becomes bytes and a frame again, and meets the faults asked for.
 
 use crate::faults::{FaultCounts, Faults};
-use crate::random::Random;
+use crate::random::Xoshiro256;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{NodeId, Span, Time};
 use wire::{
@@ -113,7 +113,7 @@ impl<T> Wrong<T> {
 pub struct Network {
     pub faults: Faults,
     pub counts: FaultCounts,
-    random: Random,
+    random: Xoshiro256,
     ways: BTreeMap<(NodeId, NodeId), Way>,
     connections: BTreeMap<(NodeId, NodeId), Connection>,
     forgotten: BTreeSet<u128>,
@@ -133,7 +133,7 @@ impl Network {
         Self {
             faults,
             counts: FaultCounts::default(),
-            random: Random::new(seed),
+            random: Xoshiro256::new(seed),
             ways: BTreeMap::new(),
             connections: BTreeMap::new(),
             forgotten: BTreeSet::new(),

@@ -1,6 +1,6 @@
 //! What a worker's program does, step by step, and random programs.
 
-use crate::random::Random;
+use crate::random::Xoshiro256;
 use types::RunSize;
 use types::{Bandwidth, Consistency, Span, TableSpec};
 
@@ -26,7 +26,7 @@ pub enum Write {
 
 /// One step of a program. A program whose steps are done waits until everything is answered, and leaves.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum Action {
     /// Asks for a table, and waits until it is there.
     MakeTable(TableIndex),
     /// Computes for a while.
@@ -117,7 +117,7 @@ pub enum Step {
     Barrier,
 }
 
-impl Step {
+impl Action {
     /// A push that follows nothing.
     #[must_use]
     pub fn push(table: TableIndex, keys: &[u64], write: Write) -> Self {
@@ -178,9 +178,9 @@ impl Lessons {
     }
 }
 
-/// Random programs: in each clock some computing, pulls and pushes on random keys, one worker now and then far behind.
+/// Xoshiro256 programs: in each clock some computing, pulls and pushes on random keys, one worker now and then far behind.
 #[derive(Clone, Debug)]
-pub struct Work {
+pub struct Workload {
     /// Clocks of every worker.
     pub clocks: u64,
     /// Pushes and pulls in a clock.
@@ -195,17 +195,17 @@ pub struct Work {
     pub write: Write,
 }
 
-impl Default for Work {
+impl Default for Workload {
     fn default() -> Self {
         Self { clocks: 5, tasks: 4, keys: (0..8).collect(), waits: 0.7, nan: 0.0, write: Write::Marks }
     }
 }
 
-impl Work {
+impl Workload {
     /// The steps of one clock on one table, its end not among them.
-    pub fn clock(&self, random: &mut Random, table: TableIndex) -> Vec<Step> {
+    pub fn clock(&self, random: &mut Xoshiro256, table: TableIndex) -> Vec<Action> {
         let straggles = random.chance(0.1);
-        let mut steps = vec![Step::Compute(Span(random.below(if straggles { 40_000_000 } else { 3_000_000 })))];
+        let mut steps = vec![Action::Compute(Span(random.below(if straggles { 40_000_000 } else { 3_000_000 })))];
         for _ in 0..self.tasks {
             let keys = random.some_of(&self.keys, 0.4);
             if random.chance(0.5) {
@@ -214,11 +214,11 @@ impl Work {
                 } else {
                     self.write.clone()
                 };
-                steps.push(Step::push(table, &keys, write));
+                steps.push(Action::push(table, &keys, write));
             } else if random.chance(self.waits) {
-                steps.push(Step::pull(table, &keys));
+                steps.push(Action::pull(table, &keys));
             } else {
-                steps.push(Step::pull_later(table, &keys));
+                steps.push(Action::pull_later(table, &keys));
             }
         }
         steps
@@ -226,25 +226,25 @@ impl Work {
 
     /// The steps that bring every update of the clocks before into view and read it all.
     #[must_use]
-    pub fn ending(&self, spec: &TableSpec, table: TableIndex) -> Vec<Step> {
+    pub fn ending(&self, spec: &TableSpec, table: TableIndex) -> Vec<Action> {
         let slack = match spec.consistency {
             Consistency::Bounded { slack, .. } => slack,
             Consistency::Unbounded | Consistency::Delay { .. } => 0,
         };
-        let mut steps = vec![Step::EndClock; slack as usize + 1];
-        steps.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(table, &self.keys)]);
+        let mut steps = vec![Action::EndClock; slack as usize + 1];
+        steps.extend([Action::WaitUntilIdle, Action::Barrier, Action::pull_last(table, &self.keys)]);
         steps
     }
 
     /// A program for every worker on one table, from making it to reading its final state.
     #[must_use]
-    pub fn programs(&self, seed: u64, size: RunSize, table: TableIndex, spec: &TableSpec) -> Vec<Vec<Step>> {
-        let mut random = Random::new(seed ^ 0x5EED_0F00);
-        let program = |random: &mut Random| {
-            let mut steps = vec![Step::MakeTable(table)];
+    pub fn programs(&self, seed: u64, size: RunSize, table: TableIndex, spec: &TableSpec) -> Vec<Vec<Action>> {
+        let mut random = Xoshiro256::new(seed ^ 0x5EED_0F00);
+        let program = |random: &mut Xoshiro256| {
+            let mut steps = vec![Action::MakeTable(table)];
             for _ in 0..self.clocks {
                 steps.extend(self.clock(random, table));
-                steps.push(Step::EndClock);
+                steps.push(Action::EndClock);
             }
             steps.extend(self.ending(spec, table));
             steps
@@ -252,7 +252,7 @@ impl Work {
         (0..size.workers).map(|_| program(&mut random)).collect()
     }
 
-    /// As [`Work::programs`], where the last worker comes late, and leaves out what the others have done by then.
+    /// As [`Workload::programs`], where the last worker comes late, and leaves out what the others have done by then.
     #[must_use]
     pub fn programs_with_a_late_one(
         &self,
@@ -260,21 +260,21 @@ impl Work {
         size: RunSize,
         table: TableIndex,
         spec: &TableSpec,
-    ) -> Vec<Vec<Step>> {
+    ) -> Vec<Vec<Action>> {
         let mut programs = self.programs(seed, size, table, spec);
         let ending = self.ending(spec, table).len();
         if let Some(late) = programs.last_mut() {
-            let mut random = Random::new(seed ^ 0x1A7E);
-            let mut steps = vec![Step::MakeTable(table)];
+            let mut random = Xoshiro256::new(seed ^ 0x1A7E);
+            let mut steps = vec![Action::MakeTable(table)];
             let mut jumps = Vec::new();
             for _ in 0..self.clocks {
                 jumps.push(steps.len());
-                steps.push(Step::WaitUntilIdle);
+                steps.push(Action::WaitUntilIdle);
                 steps.extend(self.clock(&mut random, table));
-                steps.push(Step::EndClock);
+                steps.push(Action::EndClock);
             }
             let to = steps.len();
-            jumps.into_iter().for_each(|at| steps[at] = Step::JumpFrom { clock: self.clocks, to });
+            jumps.into_iter().for_each(|at| steps[at] = Action::JumpFrom { clock: self.clocks, to });
             steps.extend(late.split_off(late.len() - ending));
             *late = steps;
         }

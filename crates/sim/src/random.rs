@@ -4,11 +4,11 @@ use types::SplitMix64;
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
-pub struct Random {
+pub struct Xoshiro256 {
     state: [u64; 4],
 }
 
-impl Random {
+impl Xoshiro256 {
     /// The stream of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn a_seed_gives_its_stream_and_no_other() {
         let take = |seed| {
-            let mut random = Random::new(seed);
+            let mut random = Xoshiro256::new(seed);
             (0..8).map(|_| random.number()).collect::<Vec<_>>()
         };
         assert_eq!(take(1), take(1));
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn chances_and_bounds_come_out_as_asked() {
-        let mut random = Random::new(3);
+        let mut random = Xoshiro256::new(3);
         let hits = (0..10_000).filter(|_| random.chance(0.25)).count();
         assert!((2_200..2_800).contains(&hits), "{hits}");
         assert!((0..1_000).all(|_| random.below(7) < 7));

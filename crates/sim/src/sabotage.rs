@@ -43,21 +43,21 @@ pub enum Sabotage {
     TuneLate,
     /// The coordinator lets a worker pass every barrier as soon as it comes.
     PassBarriersEarly,
-    /// Heads take every window to be at the tail as soon as it is sent, and some never come there.
+    /// Heads take every batch to be at the tail as soon as it is sent, and some never get there.
     AcknowledgeForTheTail,
-    /// Copies do not know the last part of each stream that the head has applied.
-    ForgetTheWindow,
+    /// Replicas do not know the last part of each stream that the head has applied.
+    ForgetAppliedNumbers,
     /// Servers go on answering when their leases have ended.
     IgnoreLeases,
-    /// Coordinators tell what they have decided before they have kept it.
-    TellBeforeKeeping,
+    /// Coordinators tell what they have decided before they have saved it.
+    TellBeforeSaving,
     /// Coordinators keep what they knew in the beginning, and nothing more.
     KeepNothingNew,
-    /// Shards do not remember which pieces of a data lease they hold.
-    ForgetPieces,
-    /// New copies are filled with what another slice knows of its streams: windows that differ are joined.
-    JoinUnequalWindows,
-    /// Shards that hold a piece of a data lease already do not say in which clock it counts.
+    /// Shards do not remember which parts of a data lease they hold.
+    ForgetLeasedParts,
+    /// New replicas are backfilled with the metadata of another shard.
+    BackfillForeignMetadata,
+    /// Shards that hold a part of a data lease already do not say in which clock it counts.
     HideWhereItCounts,
     /// Workers commit a data lease before what they pushed of it is acknowledged.
     CommitUnseen,
@@ -129,20 +129,20 @@ impl Sabotage {
                     heard = Some(Frame { head: reply, message: Message::Replicated(replicated) });
                 }
             }
-            (Self::ForgetTheWindow, Message::ReplicaChunk(replica)) => {
+            (Self::ForgetAppliedNumbers, Message::ReplicaChunk(replica)) => {
                 if let ChunkContents::Metadata { bytes } = &mut replica.contents {
                     forget_last(bytes);
                 }
             }
-            (Self::JoinUnequalWindows, Message::ReplicaChunk(replica)) if replica.backfill.is_some() => {
+            (Self::BackfillForeignMetadata, Message::ReplicaChunk(replica)) if replica.backfill.is_some() => {
                 if let ChunkContents::Metadata { bytes } = &mut replica.contents {
-                    let known = streams.ledgers.entry(replica.table).or_default();
+                    let known = streams.metadata.entry(replica.table).or_default();
                     known.insert(replica.shard, bytes.clone());
                     let other = known.iter().find(|(shard, _)| **shard != replica.shard);
                     other.into_iter().for_each(|(_, other)| bytes.clone_from(other));
                 }
             }
-            (Self::ForgetPieces, Message::Push(Push { writes: Writes::Gradients { lease }, .. })) => *lease = None,
+            (Self::ForgetLeasedParts, Message::Push(Push { writes: Writes::Gradients { lease }, .. })) => *lease = None,
             (Self::HideWhereItCounts, Message::Acked(acked)) => {
                 for refused in &mut acked.refused {
                     if let Refusal::AlreadyHeld { clock } = &mut refused.refusal {
@@ -191,5 +191,5 @@ pub(crate) struct Streams {
     /// The last number sent on each stream.
     sent: BTreeMap<(u32, TableId, ShardId), u64>,
     /// What new copies of each slice were last filled with, beside rows.
-    ledgers: BTreeMap<TableId, BTreeMap<ShardId, Vec<u8>>>,
+    metadata: BTreeMap<TableId, BTreeMap<ShardId, Vec<u8>>>,
 }

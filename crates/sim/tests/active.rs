@@ -9,7 +9,7 @@ const SHAPE: RunSize = RunSize { servers: 3, workers: 4 };
 #[test]
 fn lists_that_are_chosen_from_others_lose_nothing() {
     let keys: Vec<u64> = (0..40).collect();
-    let work = Work { keys: keys.clone(), tasks: 6, ..Work::default() };
+    let work = Workload { keys: keys.clone(), tasks: 6, ..Workload::default() };
     for (name, combine) in [("each", Combine::Each), ("clock", Combine::Clock(Reduce::Sum))] {
         let spec = TableSpec::sparse("t", SHAPE.workers).number(NumberType::F64).consistency(Consistency::slack(1));
         let spec = spec.combine(combine);
@@ -19,7 +19,7 @@ fn lists_that_are_chosen_from_others_lose_nothing() {
             cluster.choose_from(&keys);
             let mut programs = work.programs(seed, SHAPE, table, &spec);
             // The whole list goes first: what follows is chosen from it.
-            programs.iter_mut().for_each(|steps| steps.insert(1, Step::pull(table, &keys)));
+            programs.iter_mut().for_each(|steps| steps.insert(1, Action::pull(table, &keys)));
             cluster.programs(programs);
             cluster.run();
             cluster.check(all_finished());
@@ -52,8 +52,8 @@ fn asking(seed: u64, codecs: &[&str], faults: Faults, sabotage: Option<Sabotage>
     let mut cluster = Cluster::new(seed, SHAPE, faults);
     let table = cluster.table(proximal(codecs));
     cluster.choose_from(&keys);
-    let mut random = Random::new(seed ^ 0xAC71);
-    let mut programs = vec![vec![Step::MakeTable(table)]; SHAPE.workers as usize];
+    let mut random = Xoshiro256::new(seed ^ 0xAC71);
+    let mut programs = vec![vec![Action::MakeTable(table)]; SHAPE.workers as usize];
     for clock in 0..8 {
         let pushed = if clock % 3 == 0 { keys.clone() } else { random.some_of(&keys, 0.5) };
         // Sixteenths, which add up exactly in any order; smaller from clock to clock, so that some of them settle.
@@ -62,9 +62,9 @@ fn asking(seed: u64, codecs: &[&str], faults: Faults, sabotage: Option<Sabotage>
         for steps in &mut programs {
             let row = |sixteenths: &f64| [sixteenths / 16.0, 0.25];
             let numbers = Write::Numbers(sixteenths.iter().flat_map(row).collect());
-            steps.extend([Step::push(table, &pushed, numbers), Step::EndClock]);
+            steps.extend([Action::push(table, &pushed, numbers), Action::EndClock]);
             for _ in 0..3 {
-                steps.push(Step::Ask { table, keys: vec![keys[random.below(keys.len() as u64) as usize]] });
+                steps.push(Action::Ask { table, keys: vec![keys[random.below(keys.len() as u64) as usize]] });
             }
         }
     }
@@ -75,7 +75,7 @@ fn asking(seed: u64, codecs: &[&str], faults: Faults, sabotage: Option<Sabotage>
 }
 
 fn left_out(cluster: &Cluster) -> usize {
-    let told = |event: &Event| matches!(event, Event::Told { active, .. } if active.iter().any(|(_, active)| !active));
+    let told = |event: &HistoryEvent| matches!(event, HistoryEvent::Told { active, .. } if active.iter().any(|(_, active)| !active));
     cluster.history().entries.iter().filter(|entry| told(&entry.event)).count()
 }
 

@@ -9,7 +9,7 @@ fn spec(consistency: Consistency) -> TableSpec {
     TableSpec::sparse("t", SHAPE.workers).number(NumberType::I64).consistency(consistency)
 }
 
-fn run(seed: u64, spec: TableSpec, work: &Work) -> Cluster {
+fn run(seed: u64, spec: TableSpec, work: &Workload) -> Cluster {
     let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
     let table = cluster.table(spec.clone());
     cluster.programs(work.programs(seed, SHAPE, table, &spec));
@@ -28,10 +28,10 @@ fn check_all(cluster: &Cluster, slack: u64) {
 }
 
 fn property(name: &str, slack: u64, spec: &TableSpec) {
-    property_of(name, slack, spec, &Work::default());
+    property_of(name, slack, spec, &Workload::default());
 }
 
-fn property_of(name: &str, slack: u64, spec: &TableSpec, work: &Work) {
+fn property_of(name: &str, slack: u64, spec: &TableSpec, work: &Workload) {
     for_seeds(name, |seed| {
         let cluster = run(seed, spec.clone(), work);
         check_all(&cluster, slack);
@@ -79,8 +79,8 @@ fn an_eager_dense_table_keeps_its_bounds() {
 }
 
 /// Many reads under way at once, whose answers arrive in any order.
-fn hasty() -> Work {
-    Work { waits: 0.1, tasks: 6, ..Work::default() }
+fn hasty() -> Workload {
+    Workload { waits: 0.1, tasks: 6, ..Workload::default() }
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn check_refusals(cluster: &Cluster, slack: u64) {
 fn nan_is_refused_whole_and_the_others_go_on() {
     let spec = spec(Consistency::slack(1)).number(NumberType::F64);
     for_seeds("bounded, slack 1, some NaN", |seed| {
-        let cluster = run(seed, spec.clone(), &Work { nan: 0.3, ..Work::default() });
+        let cluster = run(seed, spec.clone(), &Workload { nan: 0.3, ..Workload::default() });
         check_refusals(&cluster, 1);
         cluster
     });
@@ -115,7 +115,7 @@ fn nan_is_refused_whole_and_the_others_go_on() {
 fn a_refused_push_leaves_the_own_cache() {
     let spec = spec(Consistency::slack(1)).number(NumberType::F64).cached(100);
     for_seeds("bounded, slack 1, cached, some NaN", |seed| {
-        let cluster = run(seed, spec.clone(), &Work { nan: 0.3, ..Work::default() });
+        let cluster = run(seed, spec.clone(), &Workload { nan: 0.3, ..Workload::default() });
         check_refusals(&cluster, 1);
         cluster
     });

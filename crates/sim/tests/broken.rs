@@ -6,7 +6,12 @@ use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
 const SHAPE: RunSize = RunSize { servers: 3, workers: 4 };
 
 /// What a checker has against a cluster with this table and this machine.
-fn caught(sabotage: Option<Sabotage>, spec: &TableSpec, work: &Work, checker: fn() -> Checker) -> Option<Violation> {
+fn caught(
+    sabotage: Option<Sabotage>,
+    spec: &TableSpec,
+    work: &Workload,
+    checker: fn() -> Checker,
+) -> Option<Violation> {
     some_seed(|seed| {
         let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
         let table = cluster.table(spec.clone());
@@ -21,10 +26,10 @@ fn caught(sabotage: Option<Sabotage>, spec: &TableSpec, work: &Work, checker: fn
 fn each_checker_catches_the_machine_that_breaks_its_promise() {
     let each = TableSpec::sparse("t", SHAPE.workers).number(NumberType::F64).consistency(Consistency::slack(1));
     let clock = each.clone().combine(Combine::Clock(Reduce::Sum));
-    let some_nan = Work { nan: 0.1, ..Work::default() };
-    let all = Work::default();
+    let some_nan = Workload { nan: 0.1, ..Workload::default() };
+    let all = Workload::default();
     // (what is broken, the table, the programs, who notices)
-    type Case<'a> = (Sabotage, &'a TableSpec, &'a Work, fn() -> Checker);
+    type Case<'a> = (Sabotage, &'a TableSpec, &'a Workload, fn() -> Checker);
     let cases: [Case<'_>; 9] = [
         (Sabotage::ReadEarly, &each, &all, || staleness_at_most(1)),
         (Sabotage::ForgetOwnPushes, &each, &all, reads_own_writes),
@@ -48,10 +53,12 @@ fn waiting(sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::new(0, SHAPE, Faults::NONE);
     let table = cluster.table(TableSpec::dense("t", 8, 1).consistency(Consistency::slack(0)));
     for worker in 0..SHAPE.workers {
-        let pause = Step::Compute(Span::from_secs(if worker == 0 { 10 } else { 0 }));
-        let read = Step::pull(table, &[0, 1, 2, 3, 4, 5, 6, 7]);
-        cluster
-            .program(worker, vec![Step::MakeTable(table), pause.clone(), Step::EndClock, read, pause, Step::Barrier]);
+        let pause = Action::Compute(Span::from_secs(if worker == 0 { 10 } else { 0 }));
+        let read = Action::pull(table, &[0, 1, 2, 3, 4, 5, 6, 7]);
+        cluster.program(
+            worker,
+            vec![Action::MakeTable(table), pause.clone(), Action::EndClock, read, pause, Action::Barrier],
+        );
     }
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     cluster.run();
@@ -64,7 +71,7 @@ fn a_long_wait_says_for_whom() {
     cluster.check(no_silent_wait(Span::from_secs(4)));
     let named: std::collections::BTreeSet<_> = (cluster.history().entries.iter())
         .filter_map(|entry| match &entry.event {
-            Event::Noticed(worker::Notice::Read { on, .. } | worker::Notice::Barrier { on }) => Some(on.clone()),
+            HistoryEvent::Noticed(worker::Notice::Read { on, .. } | worker::Notice::Barrier { on }) => Some(on.clone()),
             _ => None,
         })
         .collect();
@@ -78,7 +85,7 @@ fn a_run_that_never_ends_is_noticed() {
     let mut cluster = Cluster::new(3, SHAPE, Faults::NONE);
     let spec = TableSpec::sparse("t", SHAPE.workers).number(NumberType::I64).consistency(Consistency::slack(1));
     let table = cluster.table(spec.clone());
-    cluster.programs(Work::default().programs(3, SHAPE, table, &spec));
+    cluster.programs(Workload::default().programs(3, SHAPE, table, &spec));
     cluster.sabotage(Sabotage::LoseMarkers);
     let stuck = cluster.try_run().expect_err("no frontier moves");
     println!("{stuck}");

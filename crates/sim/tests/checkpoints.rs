@@ -15,9 +15,9 @@ fn spec() -> TableSpec {
 fn run(seed: u64, mut cluster: Cluster) -> Cluster {
     let spec = spec();
     let table = cluster.table(spec.clone());
-    let work = Work { clocks: 12, ..Work::default() };
+    let work = Workload { clocks: 12, ..Workload::default() };
     cluster.programs(work.programs(seed, SHAPE, table, &spec));
-    let mut random = Random::new(seed ^ 0xC4EC_4B01);
+    let mut random = Xoshiro256::new(seed ^ 0xC4EC_4B01);
     cluster.checkpoint(Span(random.below(60_000_000)));
     cluster
 }
@@ -42,7 +42,7 @@ fn so_does_one_that_a_server_is_lost_in_the_middle_of() {
     let (whole, missed) = (Cell::new(0), Cell::new(0));
     let seeds = for_seeds("checkpoints, servers", |seed| {
         let mut cluster = run(seed, Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2));
-        let mut random = Random::new(seed ^ 0x5E12_7E12);
+        let mut random = Xoshiro256::new(seed ^ 0x5E12_7E12);
         cluster.join_server(Span(random.below(90_000_000)));
         let server = NodeId::Server(random.below(SHAPE.servers.into()) as u32);
         cluster.crash_amid(Moment::Checkpoint, Some(server));

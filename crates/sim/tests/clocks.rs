@@ -12,7 +12,7 @@ fn spec(consistency: Consistency, reduce: Reduce) -> TableSpec {
         .combine(Combine::Clock(reduce))
 }
 
-fn property(name: &str, slack: u64, spec: &TableSpec, work: &Work) {
+fn property(name: &str, slack: u64, spec: &TableSpec, work: &Workload) {
     for_seeds(name, |seed| {
         let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
         let table = cluster.table(spec.clone());
@@ -31,43 +31,48 @@ fn property(name: &str, slack: u64, spec: &TableSpec, work: &Work) {
 
 #[test]
 fn bulk_synchronous_reads_hold_exactly_the_earlier_clocks() {
-    property("clock(sum), slack 0", 0, &spec(Consistency::slack(0), Reduce::Sum), &Work::default());
+    property("clock(sum), slack 0", 0, &spec(Consistency::slack(0), Reduce::Sum), &Workload::default());
 }
 
 #[test]
 fn clocks_are_held_apart_when_workers_run_ahead() {
-    property("clock(sum), slack 2", 2, &spec(Consistency::slack(2), Reduce::Sum), &Work::default());
+    property("clock(sum), slack 2", 2, &spec(Consistency::slack(2), Reduce::Sum), &Workload::default());
 }
 
 #[test]
 fn a_mean_divides_by_the_workers_of_the_plan() {
-    property("clock(mean), slack 1", 1, &spec(Consistency::slack(1), Reduce::Mean), &Work::default());
+    property("clock(mean), slack 1", 1, &spec(Consistency::slack(1), Reduce::Mean), &Workload::default());
 }
 
 #[test]
 fn cached_copies_hold_whole_clocks() {
-    property("clock(sum), slack 2, cached", 2, &spec(Consistency::slack(2), Reduce::Sum).cached(100), &Work::default());
+    property(
+        "clock(sum), slack 2, cached",
+        2,
+        &spec(Consistency::slack(2), Reduce::Sum).cached(100),
+        &Workload::default(),
+    );
 }
 
 /// Workers push to new rows of an ordered table and scan it, some of them clocks ahead of others.
 fn scanning(seed: u64, nan: f64, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
     let table = cluster.table(spec(Consistency::slack(2), Reduce::Sum).ordered());
-    let mut random = Random::new(seed);
+    let mut random = Xoshiro256::new(seed);
     let keys: Vec<u64> = (0..24).map(|index| index * (u64::MAX / 24) + random.below(1_000)).collect();
     for worker in 0..SHAPE.workers {
-        let mut steps = vec![Step::MakeTable(table)];
+        let mut steps = vec![Action::MakeTable(table)];
         for _ in 0..5 {
             let pushed = random.some_of(&keys, 0.2);
             let write = if random.chance(nan) { Write::MarksWithNan { key: pushed[0] } } else { Write::Marks };
-            steps.push(Step::push(table, &pushed, write));
-            steps.push(Step::Compute(types::Span(random.below(4_000_000))));
-            steps.push(Step::Scan { table, first: 0, end: u64::MAX, last: false });
-            steps.push(Step::EndClock);
+            steps.push(Action::push(table, &pushed, write));
+            steps.push(Action::Compute(types::Span(random.below(4_000_000))));
+            steps.push(Action::Scan { table, first: 0, end: u64::MAX, last: false });
+            steps.push(Action::EndClock);
         }
-        steps.extend([Step::push(table, &keys, Write::Marks), Step::EndClock, Step::EndClock, Step::EndClock]);
-        steps.extend([Step::WaitUntilIdle, Step::Barrier]);
-        steps.push(Step::Scan { table, first: 0, end: u64::MAX, last: true });
+        steps.extend([Action::push(table, &keys, Write::Marks), Action::EndClock, Action::EndClock, Action::EndClock]);
+        steps.extend([Action::WaitUntilIdle, Action::Barrier]);
+        steps.push(Action::Scan { table, first: 0, end: u64::MAX, last: true });
         cluster.program(worker, steps);
     }
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
@@ -85,7 +90,7 @@ fn a_scan_shows_the_rows_of_applied_clocks_alone() {
             cluster.check(reads_hold_exactly_the_clocks_below_the_reported_one());
             cluster.check(no_acknowledged_push_lost_or_doubled());
             let last = cluster.history().entries.iter().rev().find_map(|entry| match &entry.event {
-                Event::PullReturned { read, .. } => Some(read.keys.len()),
+                HistoryEvent::PullReturned { read, .. } => Some(read.keys.len()),
                 _ => None,
             });
             assert_eq!(last, Some(24), "seed {seed}: in the end all rows are there");
@@ -103,25 +108,25 @@ fn a_scan_shows_the_rows_of_applied_clocks_alone() {
 #[test]
 fn eager_copies_hold_whole_clocks() {
     let eager = Consistency::Bounded { slack: 2, eager: true };
-    property("clock(sum), slack 2, eager", 2, &spec(eager, Reduce::Sum).cached(100), &Work::default());
+    property("clock(sum), slack 2, eager", 2, &spec(eager, Reduce::Sum).cached(100), &Workload::default());
 }
 
 #[test]
 fn a_clock_with_nan_fails_for_everybody_alike() {
-    let work = Work { nan: 0.1, ..Work::default() };
+    let work = Workload { nan: 0.1, ..Workload::default() };
     property("clock(sum), slack 1, some NaN", 1, &spec(Consistency::slack(1), Reduce::Sum), &work);
 }
 
 #[test]
 fn many_reads_under_way_hold_whole_clocks() {
     let eager = Consistency::Bounded { slack: 3, eager: true };
-    let hasty = Work { waits: 0.1, tasks: 6, ..Work::default() };
+    let hasty = Workload { waits: 0.1, tasks: 6, ..Workload::default() };
     property("clock(sum), slack 3, eager, hasty", 3, &spec(eager, Reduce::Sum).cached(100), &hasty);
 }
 
 #[test]
 fn a_failed_clock_stays_out_of_eager_copies() {
     let eager = Consistency::Bounded { slack: 1, eager: true };
-    let work = Work { nan: 0.1, ..Work::default() };
+    let work = Workload { nan: 0.1, ..Workload::default() };
     property("clock(sum), slack 1, eager, some NaN", 1, &spec(eager, Reduce::Sum).cached(100), &work);
 }

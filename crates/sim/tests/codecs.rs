@@ -5,7 +5,7 @@ use types::{Bandwidth, Codecs, Combine, Consistency, NumberType, Reduce, TableSp
 
 const SHAPE: RunSize = RunSize { servers: 2, workers: 3 };
 
-fn run(seed: u64, faults: Faults, spec: &TableSpec, work: &Work) -> Cluster {
+fn run(seed: u64, faults: Faults, spec: &TableSpec, work: &Workload) -> Cluster {
     let mut cluster = Cluster::new(seed, SHAPE, faults);
     let table = cluster.table(spec.clone());
     cluster.programs(work.programs(seed, SHAPE, table, spec));
@@ -16,16 +16,17 @@ fn run(seed: u64, faults: Faults, spec: &TableSpec, work: &Work) -> Cluster {
 }
 
 fn assert_made(cluster: &Cluster) {
-    let refused = cluster.history().entries.iter().find(|entry| matches!(entry.event, Event::TableRefused { .. }));
+    let refused =
+        cluster.history().entries.iter().find(|entry| matches!(entry.event, HistoryEvent::TableRefused { .. }));
     assert_eq!(refused, None);
 }
 
-fn marks() -> Work {
-    Work { clocks: 4, ..Work::default() }
+fn marks() -> Workload {
+    Workload { clocks: 4, ..Workload::default() }
 }
 
-fn ones() -> Work {
-    Work { write: Write::Ones, ..marks() }
+fn ones() -> Workload {
+    Workload { write: Write::Ones, ..marks() }
 }
 
 /// A table whose rows tell which pushes they hold, in numbers that f32 holds exactly.
@@ -57,8 +58,12 @@ fn exact_codecs_keep_every_promise() {
         let faults =
             Faults { forgetting: if pipeline == "spelt" { 0.0 } else { Faults::ALL.forgetting }, ..Faults::ALL };
         for_seeds(&format!("{pipeline} both ways, {number}"), |seed| {
-            let cluster =
-                run(seed, faults, &spec, &Work { nan: if number == NumberType::F64 { 0.1 } else { 0.0 }, ..marks() });
+            let cluster = run(
+                seed,
+                faults,
+                &spec,
+                &Workload { nan: if number == NumberType::F64 { 0.1 } else { 0.0 }, ..marks() },
+            );
             cluster.check(no_acknowledged_push_lost_or_doubled());
             cluster.check(staleness_at_most(1));
             cluster.check(reads_own_writes());
@@ -75,7 +80,7 @@ fn lossy_codecs_upward_keep_every_promise() {
     for pipeline in ["bf16", "keys+topk=50%", "threshold=0.5+lz4"] {
         let spec = marked(NumberType::F32).codecs(Codecs::up(names(pipeline)));
         for_seeds(&format!("{pipeline} upward"), |seed| {
-            let cluster = run(seed, Faults::ALL, &spec, &Work { nan: 0.1, ..marks() });
+            let cluster = run(seed, Faults::ALL, &spec, &Workload { nan: 0.1, ..marks() });
             cluster.check(no_acknowledged_push_lost_or_doubled());
             cluster.check(staleness_at_most(1));
             cluster.check(reads_own_writes());
@@ -109,7 +114,7 @@ fn steps_keep_every_promise() {
         let spec = stepping(marked(NumberType::F32).consistency(Consistency::slack(slack)));
         let spec = spec.codecs(Codecs::both(["keys"]).down(names(pipeline)));
         for_seeds(&format!("{pipeline} downward, slack {slack}"), |seed| {
-            let cluster = run(seed, Faults::ALL, &spec, &Work { waits: 0.5, ..marks() });
+            let cluster = run(seed, Faults::ALL, &spec, &Workload { waits: 0.5, ..marks() });
             cluster.check(no_acknowledged_push_lost_or_doubled());
             cluster.check(staleness_at_most(slack));
             cluster.check(reported_clock_is_true());
@@ -175,9 +180,9 @@ fn auto_follows_the_link() {
         let mut cluster =
             Cluster::new(1, RunSize { servers: 1, workers: 2 }, Faults { bytes_per_second: Some(rate), ..faults });
         let table = cluster.table(spec.clone());
-        let mut program = vec![Step::MakeTable(table)];
+        let mut program = vec![Action::MakeTable(table)];
         for _ in 0..20 {
-            program.extend([Step::pull(table, &keys), Step::push(table, &keys, Write::Ones), Step::EndClock]);
+            program.extend([Action::pull(table, &keys), Action::push(table, &keys, Write::Ones), Action::EndClock]);
         }
         cluster.programs(vec![program.clone(), program]);
         cluster.run();
@@ -195,15 +200,15 @@ fn auto_follows_the_link() {
     }
 }
 
-/// Random programs of workers that may send so little that most of their pushes wait.
-fn paced(seed: u64, spec: &TableSpec, work: &Work, each_clock: &[Step]) -> Cluster {
+/// Xoshiro256 programs of workers that may send so little that most of their pushes wait.
+fn paced(seed: u64, spec: &TableSpec, work: &Workload, each_clock: &[Action]) -> Cluster {
     let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
     let table = cluster.table(spec.clone());
     let mut programs = work.programs(seed, SHAPE, table, spec);
     for program in &mut programs {
-        program.insert(1, Step::Limit(Some(Bandwidth::from_bytes_per_second(20_000))));
-        let last = program.iter().position(|step| *step == Step::WaitUntilIdle).unwrap_or(0);
-        for end in (0..last).rev().filter(|at| program[*at] == Step::EndClock).collect::<Vec<_>>() {
+        program.insert(1, Action::Limit(Some(Bandwidth::from_bytes_per_second(20_000))));
+        let last = program.iter().position(|step| *step == Action::WaitUntilIdle).unwrap_or(0);
+        for end in (0..last).rev().filter(|at| program[*at] == Action::EndClock).collect::<Vec<_>>() {
             program.splice(end + 1..end + 1, each_clock.iter().cloned());
         }
     }
@@ -232,7 +237,7 @@ fn bounded_bandwidth_breaks_no_promise() {
         ("each, encoded, with copies", each.cached(50).codecs(Codecs::both(["keys", "zeros", "lz4"])), 1),
     ] {
         for_seeds(&format!("20 kB/s, {what}"), |seed| {
-            let cluster = paced(seed, &spec, &Work { waits: 0.4, ..marks() }, &[]);
+            let cluster = paced(seed, &spec, &Workload { waits: 0.4, ..marks() }, &[]);
             cluster.check(no_acknowledged_push_lost_or_doubled());
             cluster.check(staleness_at_most(slack));
             cluster.check(reads_own_writes());
@@ -246,7 +251,7 @@ fn bounded_bandwidth_breaks_no_promise() {
 #[test]
 fn a_scan_follows_own_pushes_that_wait_for_bandwidth() {
     let spec = TableSpec::dense("t", 8, SHAPE.workers).number(NumberType::I64).consistency(Consistency::slack(2));
-    let scan = Step::Scan { table: TableIndex(0), first: 0, end: 7, last: false };
+    let scan = Action::Scan { table: TableIndex(0), first: 0, end: 7, last: false };
     for_seeds("20 kB/s, scans", |seed| {
         let cluster = paced(seed, &spec, &marks(), std::slice::from_ref(&scan));
         cluster.check(no_acknowledged_push_lost_or_doubled());
@@ -263,24 +268,24 @@ fn assigned_values_that_wait_for_bandwidth_keep_their_order() {
         let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
         let table = cluster.table(spec.clone());
         for worker in 0..SHAPE.workers {
-            let limit = Step::Limit(Some(Bandwidth::from_bytes_per_second(20_000)));
-            let mut program = vec![Step::MakeTable(table), limit];
+            let limit = Action::Limit(Some(Bandwidth::from_bytes_per_second(20_000)));
+            let mut program = vec![Action::MakeTable(table), limit];
             for clock in 0..2u32 {
                 let values = (1..=8).map(|round| f64::from(clock * 8 + round));
                 program
-                    .extend(values.map(|value| Step::push(table, &[u64::from(worker)], Write::Numbers(vec![value]))));
+                    .extend(values.map(|value| Action::push(table, &[u64::from(worker)], Write::Numbers(vec![value]))));
                 // Time enough for all of them to go before the clock ends, when the oldest would go first.
-                let compute = Step::Compute(types::Span::from_millis(200));
-                program.extend([compute, Step::EndClock, Step::pull(table, &[0, 1, 2])]);
+                let compute = Action::Compute(types::Span::from_millis(200));
+                program.extend([compute, Action::EndClock, Action::pull(table, &[0, 1, 2])]);
             }
-            program.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(table, &[0, 1, 2])]);
+            program.extend([Action::WaitUntilIdle, Action::Barrier, Action::pull_last(table, &[0, 1, 2])]);
             cluster.program(worker, program);
         }
         cluster.run();
         cluster.check(all_finished());
         cluster.check(assigned_values_never_go_back());
         let reads = cluster.history().entries.iter().rev().filter_map(|entry| match &entry.event {
-            Event::PullReturned { read, .. } => Some(&read.values),
+            HistoryEvent::PullReturned { read, .. } => Some(&read.values),
             _ => None,
         });
         assert!(reads.take(SHAPE.workers as usize).all(|values| *values == [16.0; 3]), "the last value stays");
@@ -297,15 +302,15 @@ fn with_little_bandwidth_the_largest_changes_go_first() {
     let table = cluster.table(spec);
     let rate = 400_000;
     let row = |key: u64| vec![key as f64; 1024];
-    let mut program = vec![Step::MakeTable(table), Step::Limit(Some(Bandwidth::from_bytes_per_second(rate)))];
-    program.extend((0..40).map(|key| Step::push(table, &[key], Write::Numbers(row(key)))));
-    program.extend([Step::Compute(types::Span::from_secs(2)), Step::EndClock, Step::WaitUntilIdle]);
+    let mut program = vec![Action::MakeTable(table), Action::Limit(Some(Bandwidth::from_bytes_per_second(rate)))];
+    program.extend((0..40).map(|key| Action::push(table, &[key], Write::Numbers(row(key)))));
+    program.extend([Action::Compute(types::Span::from_secs(2)), Action::EndClock, Action::WaitUntilIdle]);
     cluster.programs(vec![program]);
     cluster.run();
     cluster.check(all_finished());
     let sent: Vec<(types::Time, u64)> = (cluster.history().entries.iter())
         .filter_map(|entry| match entry.event {
-            Event::TaskSent { row, .. } => Some((entry.at, row)),
+            HistoryEvent::TaskSent { row, .. } => Some((entry.at, row)),
             _ => None,
         })
         .collect();

@@ -16,9 +16,9 @@ fn coming_and_going(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> 
     let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let table = cluster.table(spec.clone());
-    let work = Work { clocks: 8, ..Work::default() };
+    let work = Workload { clocks: 8, ..Workload::default() };
     let mut programs = work.programs_with_a_late_one(seed, RunSize { workers: EVERYBODY, ..SHAPE }, table, spec);
-    let mut random = Random::new(seed ^ 0x1EAD_E125);
+    let mut random = Xoshiro256::new(seed ^ 0x1EAD_E125);
     let later = programs.pop().expect("one for each");
     cluster.programs(programs);
     cluster.join_worker(Span(random.below(40_000_000)), later);
@@ -63,7 +63,7 @@ fn clocks_are_whole_when_the_coordinator_is_lost() {
 #[test]
 fn coordinators_that_do_not_keep_what_they_tell_are_noticed() {
     let spec = rows().consistency(Consistency::slack(1));
-    for sabotage in [Sabotage::KeepNothingNew, Sabotage::TellBeforeKeeping] {
+    for sabotage in [Sabotage::KeepNothingNew, Sabotage::TellBeforeSaving] {
         caught_by(one_head_at_a_time, sabotage, |seed, broken| {
             coming_and_going(seed, &spec, broken.then_some(sabotage))
         });

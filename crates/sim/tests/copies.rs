@@ -13,7 +13,7 @@ fn rows() -> TableSpec {
 /// A server crashes and another one comes, both somewhere in the middle of the run.
 fn servers_come_and_go(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = open::cluster(seed, spec, sabotage);
-    let mut random = Random::new(seed ^ 0x5E12_7E12);
+    let mut random = Xoshiro256::new(seed ^ 0x5E12_7E12);
     cluster.join_server(Span(random.below(60_000_000)));
     cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(random.below(60_000_000)));
     cluster
@@ -22,7 +22,7 @@ fn servers_come_and_go(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) 
 /// A server is cut off, from everybody or from the coordinator alone, for longer than anybody has patience, and comes back.
 fn a_server_is_cut_off(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = open::cluster(seed, spec, sabotage);
-    let mut random = Random::new(seed ^ 0x150_1A7E);
+    let mut random = Xoshiro256::new(seed ^ 0x150_1A7E);
     let from = if random.chance(0.5) { Isolation::Everybody } else { Isolation::Coordinator };
     let server = random.below(SHAPE.servers.into()) as u32;
     cluster.isolate_server(server, from, Span(random.below(60_000_000)), Span::from_millis(1_500));
@@ -74,13 +74,13 @@ fn a_server_crashes_between_pushes_and_reads(seed: u64, sabotage: Option<Sabotag
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let table = cluster.table(spec);
     let keys: Vec<u64> = (0..8).collect();
-    let mut steps = vec![Step::MakeTable(table)];
+    let mut steps = vec![Action::MakeTable(table)];
     for _ in 0..6 {
-        steps.extend([Step::push(table, &keys, Write::Marks), Step::WaitUntilIdle]);
+        steps.extend([Action::push(table, &keys, Write::Marks), Action::WaitUntilIdle]);
     }
-    steps.extend([Step::Barrier, Step::Compute(Span::from_secs(2)), Step::pull_last(table, &keys)]);
+    steps.extend([Action::Barrier, Action::Compute(Span::from_secs(2)), Action::pull_last(table, &keys)]);
     cluster.programs(vec![steps; SHAPE.workers as usize]);
-    let mut random = Random::new(seed ^ 0x7A11);
+    let mut random = Xoshiro256::new(seed ^ 0x7A11);
     cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(1_000_000_000));
     cluster
 }
@@ -96,7 +96,7 @@ fn what_is_acknowledged_before_the_tail_has_it_is_missed() {
 
 #[test]
 fn what_a_copy_does_not_know_to_be_there_is_found_twice() {
-    let (spec, sabotage) = (rows().consistency(Consistency::slack(1)), Sabotage::ForgetTheWindow);
+    let (spec, sabotage) = (rows().consistency(Consistency::slack(1)), Sabotage::ForgetAppliedNumbers);
     let violation = caught_by(no_acknowledged_push_lost_or_doubled, sabotage, |seed, broken| {
         servers_come_and_go(seed, &spec, broken.then_some(sabotage))
     });

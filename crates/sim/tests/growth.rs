@@ -14,18 +14,18 @@ fn many_workers() {
             cluster.table(TableSpec::dense("t", 64, 1).number(NumberType::I64).consistency(Consistency::slack(0)));
         let keys: Vec<u64> = (0..64).collect();
         for worker in 0..workers {
-            let mut steps = vec![Step::MakeTable(table)];
+            let mut steps = vec![Action::MakeTable(table)];
             for clock in 0..5 {
                 let row = u64::from(worker) % 64;
-                steps.push(Step::push(table, &[row], Write::Numbers(vec![1.0])));
-                steps.push(Step::EndClock);
-                steps.push(if clock == 4 { Step::pull_last(table, &keys) } else { Step::pull(table, &[row]) });
+                steps.push(Action::push(table, &[row], Write::Numbers(vec![1.0])));
+                steps.push(Action::EndClock);
+                steps.push(if clock == 4 { Action::pull_last(table, &keys) } else { Action::pull(table, &[row]) });
             }
             cluster.program(worker, steps);
         }
         cluster.run();
         let last = cluster.history().entries.iter().rev().find_map(|entry| match &entry.event {
-            Event::PullReturned { read, .. } => Some(read.values.iter().sum::<f64>()),
+            HistoryEvent::PullReturned { read, .. } => Some(read.values.iter().sum::<f64>()),
             _ => None,
         });
         assert_eq!(last, Some(5.0 * f64::from(workers)));

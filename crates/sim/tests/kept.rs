@@ -36,38 +36,39 @@ fn updaters(seed: u64) -> UpdaterSpec {
 }
 
 /// Pushes to own rows and sets them, in any order, and reads them and those of others.
-fn program(random: &mut Random, worker: u32, spec: &TableSpec, table: TableIndex, slack: usize) -> Vec<Step> {
+fn program(random: &mut Xoshiro256, worker: u32, spec: &TableSpec, table: TableIndex, slack: usize) -> Vec<Action> {
     let kept = update::kept_width(spec).expect("built in");
     let own: Vec<u64> = (0..OWN).map(|key| u64::from(worker) * OWN + key).collect();
     let all: Vec<u64> = (0..OWN * u64::from(SHAPE.workers)).collect();
-    let numbers = |random: &mut Random, count: usize| (0..count).map(|_| 1.0 + random.below(64) as f64 / 8.0).collect();
-    let mut steps = vec![Step::MakeTable(table)];
+    let numbers =
+        |random: &mut Xoshiro256, count: usize| (0..count).map(|_| 1.0 + random.below(64) as f64 / 8.0).collect();
+    let mut steps = vec![Action::MakeTable(table)];
     for _ in 0..8 {
-        steps.push(Step::Compute(Span(random.below(3_000_000))));
+        steps.push(Action::Compute(Span(random.below(3_000_000))));
         for _ in 0..6 {
             let keys = random.some_of(&own, 0.5);
             steps.push(match random.below(6) {
-                0 | 1 => Step::Push {
+                0 | 1 => Action::Push {
                     table,
                     write: Write::Numbers(numbers(random, keys.len() * WIDTH)),
                     keys,
                     after: Vec::new(),
                 },
-                2 | 3 => Step::Set { table, rows: numbers(random, keys.len() * kept), keys },
-                4 => Step::pull(table, if random.chance(0.5) { &all } else { &own }),
-                _ => Step::PullKept { table, keys: own.clone(), last: false },
+                2 | 3 => Action::Set { table, rows: numbers(random, keys.len() * kept), keys },
+                4 => Action::pull(table, if random.chance(0.5) { &all } else { &own }),
+                _ => Action::PullKept { table, keys: own.clone(), last: false },
             });
         }
-        steps.push(Step::EndClock);
+        steps.push(Action::EndClock);
     }
-    steps.extend(vec![Step::EndClock; slack + 1]);
-    steps.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(table, &all)]);
-    steps.extend([Step::PullKept { table, keys: all, last: true }, Step::Barrier]);
+    steps.extend(vec![Action::EndClock; slack + 1]);
+    steps.extend([Action::WaitUntilIdle, Action::Barrier, Action::pull_last(table, &all)]);
+    steps.extend([Action::PullKept { table, keys: all, last: true }, Action::Barrier]);
     steps
 }
 
-fn programs(seed: u64, spec: &TableSpec, table: TableIndex) -> Vec<Vec<Step>> {
-    let mut random = Random::new(seed ^ 0x0005_E7D0);
+fn programs(seed: u64, spec: &TableSpec, table: TableIndex) -> Vec<Vec<Action>> {
+    let mut random = Xoshiro256::new(seed ^ 0x0005_E7D0);
     let slack = spec.consistency.bound().unwrap_or(0) as usize;
     (0..SHAPE.workers).map(|worker| program(&mut random, worker, spec, table, slack)).collect()
 }
@@ -79,7 +80,7 @@ fn servers_come_and_go(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     let spec = table(seed);
     let table = cluster.table(spec.clone());
     cluster.programs(programs(seed, &spec, table));
-    let mut random = Random::new(seed ^ 0x5E12_7E12);
+    let mut random = Xoshiro256::new(seed ^ 0x5E12_7E12);
     cluster.join_server(Span(random.below(60_000_000)));
     cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(random.below(60_000_000)));
     cluster
@@ -87,8 +88,8 @@ fn servers_come_and_go(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
 
 fn sets_and_kept_reads(cluster: &Cluster) -> (usize, usize) {
     let events = || cluster.history().entries.iter().map(|entry| &entry.event);
-    let sets = events().filter(|event| matches!(event, Event::RowsSet { .. })).count();
-    (sets, events().filter(|event| matches!(event, Event::KeptReturned { .. })).count())
+    let sets = events().filter(|event| matches!(event, HistoryEvent::RowsSet { .. })).count();
+    (sets, events().filter(|event| matches!(event, HistoryEvent::KeptReturned { .. })).count())
 }
 
 #[test]
@@ -115,17 +116,17 @@ fn a_server_crashes_between_sets_and_reads(seed: u64, sabotage: Option<Sabotage>
     let all: Vec<u64> = (0..OWN * u64::from(SHAPE.workers)).collect();
     let program = |worker: u32| {
         let own: Vec<u64> = (0..OWN).map(|key| u64::from(worker) * OWN + key).collect();
-        let mut steps = vec![Step::MakeTable(table)];
+        let mut steps = vec![Action::MakeTable(table)];
         for round in 1..7 {
             let rows = vec![f64::from(round); own.len() * kept];
-            steps.extend([Step::Set { table, keys: own.clone(), rows }, Step::WaitUntilIdle]);
+            steps.extend([Action::Set { table, keys: own.clone(), rows }, Action::WaitUntilIdle]);
         }
-        steps.extend([Step::Barrier, Step::Compute(Span::from_secs(2))]);
-        steps.push(Step::PullKept { table, keys: all.clone(), last: true });
+        steps.extend([Action::Barrier, Action::Compute(Span::from_secs(2))]);
+        steps.push(Action::PullKept { table, keys: all.clone(), last: true });
         steps
     };
     cluster.programs((0..SHAPE.workers).map(program).collect());
-    let mut random = Random::new(seed ^ 0x7A11);
+    let mut random = Xoshiro256::new(seed ^ 0x7A11);
     cluster.crash_server(random.below(SHAPE.servers.into()) as u32, Span(1_000_000_000));
     cluster
 }

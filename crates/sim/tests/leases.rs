@@ -14,10 +14,10 @@ fn lessons(table: TableIndex) -> Lessons {
     Lessons { table, ranges: 12, minibatches: 4, keys: 3, epochs: 2, per_clock: 3, at_once: 2 }
 }
 
-fn program(lessons: Lessons, slack: u64) -> Vec<Step> {
-    let mut steps = vec![Step::MakeTable(lessons.table), Step::Learn(lessons)];
-    steps.extend(vec![Step::EndClock; slack as usize + 1]);
-    steps.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(lessons.table, &lessons.all_keys())]);
+fn program(lessons: Lessons, slack: u64) -> Vec<Action> {
+    let mut steps = vec![Action::MakeTable(lessons.table), Action::Learn(lessons)];
+    steps.extend(vec![Action::EndClock; slack as usize + 1]);
+    steps.extend([Action::WaitUntilIdle, Action::Barrier, Action::pull_last(lessons.table, &lessons.all_keys())]);
     steps
 }
 
@@ -39,7 +39,7 @@ fn learning(seed: u64, spec: &TableSpec, kills: Kills, sabotage: Option<Sabotage
     let slack = spec.consistency.bound().unwrap_or(0);
     let table = cluster.table(spec.clone());
     let lessons = lessons(table);
-    let mut random = Random::new(seed ^ 0x1EA5E);
+    let mut random = Xoshiro256::new(seed ^ 0x1EA5E);
     cluster.programs(vec![program(lessons, slack); SHAPE.workers as usize]);
     if kills.workers {
         cluster.join_worker(Span(random.below(60_000_000)), program(lessons, slack));
@@ -119,7 +119,9 @@ fn a_dead_workers_half_done_clock_counts_for_what_came_of_it() {
 fn broken_leases_are_noticed() {
     let spec = counts().consistency(Consistency::slack(1));
     // Pieces that two workers push count twice; those of a worker that is lost after its commit, not at all.
-    for (sabotage, counts) in [(Sabotage::ForgetPieces, "counts 3 times"), (Sabotage::CommitUnseen, "counts 1 times")] {
+    for (sabotage, counts) in
+        [(Sabotage::ForgetLeasedParts, "counts 3 times"), (Sabotage::CommitUnseen, "counts 1 times")]
+    {
         // Each run has the one table.
         let checker = || every_lease_counted_once(lessons(TableIndex(0)));
         let violation =

@@ -11,9 +11,9 @@ fn rows() -> TableSpec {
 }
 
 /// A server and a worker are told to leave somewhere in the middle, and so is a second server when another has come.
-fn leave(seed: u64, spec: &TableSpec, prepare: impl FnOnce(&mut Cluster, &mut Random)) -> Cluster {
+fn leave(seed: u64, spec: &TableSpec, prepare: impl FnOnce(&mut Cluster, &mut Xoshiro256)) -> Cluster {
     let mut cluster = open::cluster(seed, spec, None);
-    let mut random = Random::new(seed ^ 0x1EA_5E5);
+    let mut random = Xoshiro256::new(seed ^ 0x1EA_5E5);
     let first = random.below(SHAPE.servers.into()) as u32;
     cluster.drain_server(first, Span(random.below(40_000_000)));
     cluster.drain_worker(random.below(SHAPE.workers.into()) as u32, Span(random.below(60_000_000)));

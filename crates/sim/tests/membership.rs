@@ -7,11 +7,11 @@ use sim::*;
 use types::{Combine, Consistency, Reduce, Span, TableSpec};
 
 /// One worker crashes, and another comes, both somewhere in the middle of the run.
-fn coming_and_going(seed: u64, spec: &TableSpec, work: &Work, faults: Faults) -> Cluster {
+fn coming_and_going(seed: u64, spec: &TableSpec, work: &Workload, faults: Faults) -> Cluster {
     let mut cluster = Cluster::open(seed, SHAPE, faults, PATIENCE, 1);
     let table = cluster.table(spec.clone());
     let mut programs = work.programs_with_a_late_one(seed, RunSize { workers: EVERYBODY, ..SHAPE }, table, spec);
-    let mut random = Random::new(seed ^ 0xC0_FFEE);
+    let mut random = Xoshiro256::new(seed ^ 0xC0_FFEE);
     let later = programs.pop().expect("one for each");
     cluster.programs(programs);
     cluster.join_worker(Span(random.below(40_000_000)), later);
@@ -26,7 +26,7 @@ fn rows() -> TableSpec {
 
 #[test]
 fn bounds_hold_and_nothing_is_lost_while_workers_come_and_go() {
-    let work = Work { clocks: 8, ..Work::default() };
+    let work = Workload { clocks: 8, ..Workload::default() };
     for slack in [0, 2] {
         let spec = rows().consistency(Consistency::slack(slack));
         for_seeds(&format!("coming and going, slack {slack}"), |seed| {
@@ -44,7 +44,7 @@ fn bounds_hold_and_nothing_is_lost_while_workers_come_and_go() {
 
 #[test]
 fn clocks_are_whole_while_workers_come_and_go() {
-    let work = Work { clocks: 8, ..Work::default() };
+    let work = Workload { clocks: 8, ..Workload::default() };
     let spec = rows().consistency(Consistency::slack(1)).combine(Combine::Clock(Reduce::Sum));
     for_seeds("coming and going, by clock", |seed| {
         let cluster = coming_and_going(seed, &spec, &work, Faults::ALL);

@@ -16,22 +16,22 @@
 //! cache, and `!k` for each clock k that it was told had failed. A program that is over leaves.
 
 use shard::Server;
-use sim::{Cluster, Event, Faults, Read, RunSize, Step, TableIndex, Write};
+use sim::{Action, Cluster, Faults, HistoryEvent, ReadRecord, RunSize, TableIndex, Write};
 use types::{
     Clock, Combine, Consistency, NodeId, Plan, Reduce, ShardId, Source, Span, TableId, TableSpec, UpdaterSpec,
 };
 use wire::Outbox;
 use wire::{Control, Frame, Head, Marker, Message, Refusal};
 
-fn step(word: &str, table: TableIndex) -> Step {
-    let push = |rows: &[u64], values: Vec<f64>| Step::push(table, rows, Write::Numbers(values));
+fn step(word: &str, table: TableIndex) -> Action {
+    let push = |rows: &[u64], values: Vec<f64>| Action::push(table, rows, Write::Numbers(values));
     match word {
-        "." => Step::EndClock,
-        "~" => Step::Compute(Span::from_millis(100)),
-        "-" => Step::Compute(Span::from_millis(1)),
-        "?" => Step::pull(table, &[0]),
-        "?1" => Step::pull(table, &[1]),
-        "?*" => Step::pull(table, &[0, 1]),
+        "." => Action::EndClock,
+        "~" => Action::Compute(Span::from_millis(100)),
+        "-" => Action::Compute(Span::from_millis(1)),
+        "?" => Action::pull(table, &[0]),
+        "?1" => Action::pull(table, &[1]),
+        "?*" => Action::pull(table, &[0, 1]),
         "nan" => push(&[0], vec![f64::NAN]),
         "nan*" => push(&[0, 1], vec![f64::NAN, 1.0]),
         _ => {
@@ -41,7 +41,7 @@ fn step(word: &str, table: TableIndex) -> Step {
     }
 }
 
-fn shown(read: &Read) -> String {
+fn shown(read: &ReadRecord) -> String {
     let rows: Vec<String> = read.values.iter().map(f64::to_string).collect();
     let cached = if read.cached_rows == read.keys.len() { "c" } else { "" };
     let failed: String = read.failed.iter().map(|failed| format!("!{}", failed.clock.0)).collect();
@@ -54,7 +54,7 @@ fn seen(spec: TableSpec, programs: [&str; 2]) -> [String; 2] {
     let table = cluster.table(spec);
     for (worker, program) in (0..).zip(programs) {
         let words = program.split_whitespace().map(|word| step(word, table));
-        let together = [Step::MakeTable(table), Step::Barrier];
+        let together = [Action::MakeTable(table), Action::Barrier];
         cluster.program(worker, together.into_iter().chain(words).collect());
     }
     cluster.run();
@@ -62,7 +62,7 @@ fn seen(spec: TableSpec, programs: [&str; 2]) -> [String; 2] {
         let reads = cluster.history().entries.iter().filter(|entry| entry.worker == worker);
         let shown: Vec<String> = reads
             .filter_map(|entry| match &entry.event {
-                Event::PullReturned { read, .. } => Some(shown(read)),
+                HistoryEvent::PullReturned { read, .. } => Some(shown(read)),
                 _ => None,
             })
             .collect();

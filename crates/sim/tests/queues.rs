@@ -13,15 +13,15 @@ fn running_ahead(consistency: Consistency, sabotage: Option<Sabotage>) -> Cluste
     let spec = TableSpec::dense("t", 2, 1).number(NumberType::F64).consistency(consistency);
     let table = cluster.table(spec.combine(Combine::Clock(Reduce::Sum)));
     for worker in 0..SHAPE.workers {
-        let mut steps = vec![Step::MakeTable(table), Step::Barrier];
+        let mut steps = vec![Action::MakeTable(table), Action::Barrier];
         if worker == 1 {
-            steps.push(Step::Compute(Span::from_secs(10)));
+            steps.push(Action::Compute(Span::from_secs(10)));
         }
         for _ in 0..3 * HELD_CLOCKS {
-            steps.push(Step::push(table, &[0, 1], Write::Numbers(vec![1.0; 2])));
-            steps.push(Step::EndClock);
+            steps.push(Action::push(table, &[0, 1], Write::Numbers(vec![1.0; 2])));
+            steps.push(Action::EndClock);
         }
-        steps.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(table, &[0, 1])]);
+        steps.extend([Action::WaitUntilIdle, Action::Barrier, Action::pull_last(table, &[0, 1])]);
         cluster.program(worker, steps);
     }
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
@@ -38,11 +38,11 @@ fn a_worker_that_never_reads_stays_within_the_clocks_that_are_held() {
         let entries = &cluster.history().entries;
         let total = (6 * HELD_CLOCKS) as f64;
         let read = entries.iter().find_map(|entry| match &entry.event {
-            Event::PullReturned { read, .. } => Some(read.values.clone()),
+            HistoryEvent::PullReturned { read, .. } => Some(read.values.clone()),
             _ => None,
         });
         assert_eq!(read, Some(vec![total; 2]), "{consistency}: nothing is refused");
-        let told = |event: &Event| matches!(event, Event::Noticed(Notice::Push { on, .. }) if on == &[WorkerId(1)]);
+        let told = |event: &HistoryEvent| matches!(event, HistoryEvent::Noticed(Notice::Push { on, .. }) if on == &[WorkerId(1)]);
         assert!(
             entries.iter().any(|entry| entry.worker == 0 && told(&entry.event)),
             "{consistency}: it is told for whom"
@@ -61,22 +61,22 @@ fn a_late_table_has_room_once_everybody_knows_of_it() {
         let spec = TableSpec::dense("late", 2, 1).number(NumberType::F64).combine(Combine::Clock(Reduce::Sum));
         let late = cluster.table(spec.consistency(Consistency::slack(3)));
         for worker in 0..SHAPE.workers {
-            let mut steps = vec![Step::MakeTable(early)];
+            let mut steps = vec![Action::MakeTable(early)];
             for _ in 0..HELD_CLOCKS + 50 {
-                steps.push(Step::EndClock);
+                steps.push(Action::EndClock);
             }
-            steps.push(Step::MakeTable(late));
+            steps.push(Action::MakeTable(late));
             for _ in 0..3 {
-                steps.extend([Step::push(late, &[0], Write::Numbers(vec![1.0])), Step::EndClock]);
+                steps.extend([Action::push(late, &[0], Write::Numbers(vec![1.0])), Action::EndClock]);
             }
-            steps.extend(vec![Step::EndClock; 4]);
-            steps.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(late, &[0])]);
+            steps.extend(vec![Action::EndClock; 4]);
+            steps.extend([Action::WaitUntilIdle, Action::Barrier, Action::pull_last(late, &[0])]);
             cluster.program(worker, steps);
         }
         cluster.run();
         cluster.check(all_finished());
         let sums = cluster.history().entries.iter().filter_map(|entry| match &entry.event {
-            Event::PullReturned { read, .. } => Some(read.values[0]),
+            HistoryEvent::PullReturned { read, .. } => Some(read.values[0]),
             _ => None,
         });
         assert_eq!(sums.collect::<Vec<_>>(), [6.0; 2], "seed {seed}: nothing is refused");
@@ -89,11 +89,11 @@ fn asking(sabotage: Option<Sabotage>) -> Cluster {
     const READS: usize = OPEN_READS + 2 * READS_AT_ONCE;
     let mut cluster = Cluster::new(3, SHAPE, Faults::NONE);
     let table = cluster.table(TableSpec::dense("t", 2, 1).consistency(Consistency::slack(0)));
-    let mut steps = vec![Step::MakeTable(table), Step::Barrier, Step::EndClock];
-    steps.extend((0..READS).map(|read| Step::pull_later(table, &[read as u64 % 2])));
+    let mut steps = vec![Action::MakeTable(table), Action::Barrier, Action::EndClock];
+    steps.extend((0..READS).map(|read| Action::pull_later(table, &[read as u64 % 2])));
     cluster.program(0, steps);
-    let slow = Step::Compute(Span::from_secs(5));
-    cluster.program(1, vec![Step::MakeTable(table), Step::Barrier, slow, Step::EndClock]);
+    let slow = Action::Compute(Span::from_secs(5));
+    cluster.program(1, vec![Action::MakeTable(table), Action::Barrier, slow, Action::EndClock]);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     cluster.run();
     cluster
@@ -104,7 +104,7 @@ fn reads_beyond_those_under_way_wait_in_the_worker() {
     let cluster = asking(None);
     cluster.check(all_finished());
     cluster.check(open_reads_at_most(OPEN_READS));
-    let refused = |event: &Event| matches!(event, Event::PullFailed { .. });
+    let refused = |event: &HistoryEvent| matches!(event, HistoryEvent::PullFailed { .. });
     assert!(!cluster.history().entries.iter().any(|entry| refused(&entry.event)), "nothing is refused");
     let parked = (0..2).map(|server| cluster.server_counts(server).shards.most_parked);
     assert_eq!(parked.collect::<Vec<_>>(), [READS_AT_ONCE as u64; 2]);

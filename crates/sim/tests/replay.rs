@@ -23,19 +23,19 @@ fn recorded(seed: u64) -> Cluster {
     let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
     let spec = spec(seed);
     let table = cluster.table(spec.clone());
-    let work = Work { nan: 0.1, ..Work::default() };
+    let work = Workload { nan: 0.1, ..Workload::default() };
     let mut programs = work.programs(seed, SHAPE, table, &spec);
     if seed.is_multiple_of(3) {
         // Lists that are chosen from another, after that one; and a question about them.
         cluster.choose_from(&work.keys);
-        let first = [Step::pull(table, &work.keys), Step::Ask { table, keys: work.keys[2..5].to_vec() }];
+        let first = [Action::pull(table, &work.keys), Action::Ask { table, keys: work.keys[2..5].to_vec() }];
         programs.iter_mut().for_each(|steps| drop(steps.splice(1..1, first.clone())));
     }
     if seed.is_multiple_of(2) {
         // Rows that are set, read with their updater's state, and read again.
         let (keys, rows) = (work.keys[..2].to_vec(), vec![1.0; 2 * SHAPE.workers as usize]);
-        let set = Step::Set { table, keys: keys.clone(), rows };
-        let steps = [set, Step::PullKept { table, keys, last: false }];
+        let set = Action::Set { table, keys: keys.clone(), rows };
+        let steps = [set, Action::PullKept { table, keys, last: false }];
         programs.iter_mut().for_each(|program| drop(program.splice(1..1, steps.clone())));
     }
     cluster.programs(programs);

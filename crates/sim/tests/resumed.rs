@@ -17,10 +17,10 @@ fn lessons(table: TableIndex) -> Lessons {
     Lessons { table, ranges: 12, minibatches: 4, keys: 3, epochs: 2, per_clock: 3, at_once: 2 }
 }
 
-fn program(lessons: Lessons) -> Vec<Step> {
-    let mut steps = vec![Step::MakeTable(lessons.table), Step::Learn(lessons)];
-    steps.extend(vec![Step::EndClock; SLACK as usize + 1]);
-    steps.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(lessons.table, &lessons.all_keys())]);
+fn program(lessons: Lessons) -> Vec<Action> {
+    let mut steps = vec![Action::MakeTable(lessons.table), Action::Learn(lessons)];
+    steps.extend(vec![Action::EndClock; SLACK as usize + 1]);
+    steps.extend([Action::WaitUntilIdle, Action::Barrier, Action::pull_last(lessons.table, &lessons.all_keys())]);
     steps
 }
 
@@ -32,7 +32,7 @@ fn learns(cluster: &mut Cluster, spec: &TableSpec, workers: u32) -> Lessons {
 }
 
 /// A run in which a worker comes, and one node crashes in the middle of the first checkpoint and another somewhere.
-fn first_run(seed: u64, spec: &TableSpec, random: &mut Random) -> Cluster {
+fn first_run(seed: u64, spec: &TableSpec, random: &mut Xoshiro256) -> Cluster {
     let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
     let lessons = learns(&mut cluster, spec, SHAPE.workers);
     cluster.join_worker(Span(random.below(40_000_000)), program(lessons));
@@ -52,7 +52,7 @@ fn first_run(seed: u64, spec: &TableSpec, random: &mut Random) -> Cluster {
 }
 
 /// Goes on from a checkpoint, with other numbers of nodes, of which some are lost again.
-fn goes_on(seed: u64, spec: &TableSpec, from: &Kept, random: &mut Random) -> Cluster {
+fn goes_on(seed: u64, spec: &TableSpec, from: &Kept, random: &mut Xoshiro256) -> Cluster {
     let size = RunSize { servers: 2 + random.below(3) as u32, workers: 1 + random.below(4) as u32 };
     let mut cluster = Cluster::resumed(seed, size, Faults::ALL, PATIENCE, 2, from);
     let lessons = learns(&mut cluster, spec, size.workers);
@@ -71,7 +71,7 @@ fn goes_on(seed: u64, spec: &TableSpec, from: &Kept, random: &mut Random) -> Clu
 fn every_example_counts_once(name: &str, spec: &TableSpec) {
     let (resumed, done, left) = (Cell::new(0), Cell::new(0), Cell::new(0));
     let seeds = for_seeds(name, |seed| {
-        let mut random = Random::new(seed ^ 0x0009_E50B);
+        let mut random = Xoshiro256::new(seed ^ 0x0009_E50B);
         let cluster = first_run(seed, spec, &mut random);
         if !cluster.kept().is_empty() {
             let from = &cluster.kept()[random.below(cluster.kept().len() as u64) as usize];
@@ -106,7 +106,7 @@ fn so_it_does_where_contributions_meet_by_clock() {
 fn the_last_checkpoint_of_a_run_holds_all_of_it() {
     for (name, spec) in [("each", counts()), ("by clock", counts().combine(Combine::Clock(Reduce::Sum)))] {
         for_seeds(&format!("the last checkpoint, {name}"), |seed| {
-            let mut random = Random::new(seed ^ 0x1A57);
+            let mut random = Xoshiro256::new(seed ^ 0x1A57);
             let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
             let lessons = learns(&mut cluster, &spec, SHAPE.workers);
             cluster.crash_worker(random.below(3) as u32, Span(random.below(60_000_000)));
@@ -127,7 +127,7 @@ fn a_coordinator_that_is_lost_in_the_middle_of_a_checkpoint_leaves_those_before_
     let whole = Cell::new(0);
     let spec = counts();
     let seeds = for_seeds("resumed, coordinators", |seed| {
-        let mut random = Random::new(seed ^ 0xC00D);
+        let mut random = Xoshiro256::new(seed ^ 0xC00D);
         let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
         let lessons = learns(&mut cluster, &spec, SHAPE.workers);
         cluster.crash_amid(Moment::Checkpoint, Some(NodeId::Coordinator));
@@ -150,7 +150,7 @@ fn a_coordinator_that_is_lost_in_the_middle_of_a_checkpoint_leaves_those_before_
 fn a_lease_that_is_done_before_its_pieces_count_is_noticed() {
     let spec = counts().combine(Combine::Clock(Reduce::Sum));
     let found = (0..5000).find_map(|seed| {
-        let mut random = Random::new(seed ^ 0xA4EAD);
+        let mut random = Xoshiro256::new(seed ^ 0xA4EAD);
         let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 1);
         cluster.sabotage(Sabotage::HideWhereItCounts);
         learns(&mut cluster, &spec, SHAPE.workers);

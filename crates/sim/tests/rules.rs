@@ -11,7 +11,7 @@ fn marked(consistency: Consistency) -> TableSpec {
 }
 
 /// A cluster that runs one table's random programs.
-fn run(seed: u64, faults: Faults, spec: &TableSpec, work: &Work) -> Cluster {
+fn run(seed: u64, faults: Faults, spec: &TableSpec, work: &Workload) -> Cluster {
     let mut cluster = Cluster::new(seed, SHAPE, faults);
     let table = cluster.table(spec.clone());
     cluster.programs(work.programs(seed, SHAPE, table, spec));
@@ -25,7 +25,7 @@ fn run(seed: u64, faults: Faults, spec: &TableSpec, work: &Work) -> Cluster {
 
 #[test]
 fn unbounded_tables_lose_nothing() {
-    for_seeds("unbounded", |seed| run(seed, Faults::ALL, &marked(Consistency::Unbounded), &Work::default()));
+    for_seeds("unbounded", |seed| run(seed, Faults::ALL, &marked(Consistency::Unbounded), &Workload::default()));
 }
 
 /// Each shard is told of every example once, whatever becomes of the parts that carry the count: ftrl's ℓ1 grows with them.
@@ -40,12 +40,13 @@ fn every_shard_counts_every_example_once() {
         for_seeds(&format!("examples, {combine:?}"), |seed| {
             let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
             let table = cluster.table(spec.clone());
-            cluster.programs(Work { nan, ..Work::default() }.programs(seed, SHAPE, table, &spec));
+            cluster.programs(Workload { nan, ..Workload::default() }.programs(seed, SHAPE, table, &spec));
             cluster.run();
             cluster.check(all_finished());
             // A push is computed from as many examples as it has rows.
-            let pushed =
-                |entry: &Entry| if let Event::Pushed { keys, .. } = &entry.event { keys.len() as u64 } else { 0 };
+            let pushed = |entry: &Entry| {
+                if let HistoryEvent::Pushed { keys, .. } = &entry.event { keys.len() as u64 } else { 0 }
+            };
             let made: u64 = cluster.history().entries.iter().map(pushed).sum();
             for server in 0..SHAPE.servers {
                 assert_eq!(cluster.server_counts(server).shards.examples, made, "server {server}");
@@ -58,7 +59,7 @@ fn every_shard_counts_every_example_once() {
 #[test]
 fn delayed_tables_lose_nothing() {
     for_seeds("delay 1, shared rows", |seed| {
-        run(seed, Faults::ALL, &marked(Consistency::Delay { tau: 1 }), &Work::default())
+        run(seed, Faults::ALL, &marked(Consistency::Delay { tau: 1 }), &Workload::default())
     });
 }
 
@@ -66,7 +67,7 @@ fn delayed_tables_lose_nothing() {
 #[test]
 fn connections_that_break_need_no_resend_timer() {
     for_seeds("bounded, slack 1, connections break", |seed| {
-        let cluster = run(seed, Faults::CONNECTIONS, &marked(Consistency::slack(1)), &Work::default());
+        let cluster = run(seed, Faults::CONNECTIONS, &marked(Consistency::slack(1)), &Workload::default());
         assert!(cluster.worker_settings().resend_after.is_none());
         cluster.check(staleness_at_most(1));
         cluster.check(reads_own_writes());
@@ -78,7 +79,7 @@ fn connections_that_break_need_no_resend_timer() {
 #[test]
 fn eager_copies_survive_connections_that_break() {
     let eager = Consistency::Bounded { slack: 2, eager: true };
-    let hasty = Work { waits: 0.2, ..Work::default() };
+    let hasty = Workload { waits: 0.2, ..Workload::default() };
     for combine in [Combine::Each, Combine::Clock(Reduce::Sum)] {
         let spec = marked(eager).combine(combine).cached(50);
         for_seeds(&format!("eager, slack 2, {combine:?}, connections break"), |seed| {
@@ -97,24 +98,24 @@ fn a_key_without_a_row_does_not_stop_the_refreshes() {
     let mut cluster = Cluster::new(0, RunSize { servers: 1, workers: 2 }, Faults::NONE);
     let eager = Consistency::Bounded { slack: 0, eager: true };
     let table = cluster.table(TableSpec::sparse("t", 1).number(NumberType::F64).consistency(eager).cached(10));
-    let wait = Step::Compute(Span::from_millis(50));
-    let mut reader = vec![Step::MakeTable(table), Step::Barrier, Step::pull(table, &[0, 1, 2])];
-    let mut writer = vec![Step::MakeTable(table), Step::Barrier, wait.clone()];
+    let wait = Action::Compute(Span::from_millis(50));
+    let mut reader = vec![Action::MakeTable(table), Action::Barrier, Action::pull(table, &[0, 1, 2])];
+    let mut writer = vec![Action::MakeTable(table), Action::Barrier, wait.clone()];
     for key in [0, 1, 0] {
         writer.extend([
-            Step::push(table, &[key], Write::Numbers(vec![1.0])),
-            Step::EndClock,
+            Action::push(table, &[key], Write::Numbers(vec![1.0])),
+            Action::EndClock,
             wait.clone(),
             wait.clone(),
         ]);
-        let arrive = Step::Compute(Span::from_millis(20));
-        reader.extend([wait.clone(), wait.clone(), Step::EndClock, arrive, Step::pull(table, &[0, 1, 2])]);
+        let arrive = Action::Compute(Span::from_millis(20));
+        reader.extend([wait.clone(), wait.clone(), Action::EndClock, arrive, Action::pull(table, &[0, 1, 2])]);
     }
     cluster.programs(vec![reader, writer]);
     cluster.run();
     let reads: Vec<_> = (cluster.history().entries.iter())
         .filter_map(|entry| match &entry.event {
-            Event::PullReturned { read, .. } => Some((read.values.clone(), read.cached_rows)),
+            HistoryEvent::PullReturned { read, .. } => Some((read.values.clone(), read.cached_rows)),
             _ => None,
         })
         .collect();
@@ -128,7 +129,7 @@ fn a_key_without_a_row_does_not_stop_the_refreshes() {
 #[test]
 fn forgotten_lists_are_spelt_out_again() {
     let faults = Faults { forgetting: 0.5, ..Faults::ALL };
-    let work = Work { keys: (0..40).collect(), tasks: 6, ..Work::default() };
+    let work = Workload { keys: (0..40).collect(), tasks: 6, ..Workload::default() };
     for_seeds("bounded, slack 1, many lists, half of them forgotten", |seed| {
         let cluster = run(seed, faults, &marked(Consistency::slack(1)), &work);
         cluster.check(staleness_at_most(1));
@@ -140,9 +141,9 @@ fn forgotten_lists_are_spelt_out_again() {
 
 /// Tasks on a row each, so that frames can be told apart.
 fn tasks(cluster: &mut Cluster, seed: u64, table: TableIndex, follow: bool) {
-    let mut random = Random::new(seed);
+    let mut random = Xoshiro256::new(seed);
     for worker in 0..SHAPE.workers {
-        let mut steps = vec![Step::MakeTable(table)];
+        let mut steps = vec![Action::MakeTable(table)];
         for task in 0..12usize {
             let keys = vec![u64::from(worker) * 100 + task as u64];
             let after = if follow && task > 0 && random.chance(0.5) {
@@ -150,12 +151,12 @@ fn tasks(cluster: &mut Cluster, seed: u64, table: TableIndex, follow: bool) {
             } else {
                 Vec::new()
             };
-            steps.push(Step::Push { table, keys, write: Write::Marks, after });
+            steps.push(Action::Push { table, keys, write: Write::Marks, after });
             if random.chance(0.2) {
-                steps.push(Step::Compute(Span(random.below(5_000_000))));
+                steps.push(Action::Compute(Span(random.below(5_000_000))));
             }
         }
-        steps.extend([Step::EndClock, Step::WaitUntilIdle]);
+        steps.extend([Action::EndClock, Action::WaitUntilIdle]);
         cluster.program(worker, steps);
     }
 }
@@ -218,19 +219,19 @@ fn a_read_holds_own_pushes_that_had_to_wait() {
     for_seeds("bounded, slack 1, pushes that follow others", |seed| {
         let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
         let table = cluster.table(marked(Consistency::slack(1)));
-        let mut random = Random::new(seed);
+        let mut random = Xoshiro256::new(seed);
         for worker in 0..SHAPE.workers {
-            let mut steps = vec![Step::MakeTable(table)];
+            let mut steps = vec![Action::MakeTable(table)];
             for task in 0..16usize {
                 let keys = random.some_of(&[0, 1, 2, 3], 0.5);
                 if random.chance(0.4) {
-                    steps.push(Step::pull_later(table, &keys));
+                    steps.push(Action::pull_later(table, &keys));
                 } else {
                     let after = if task > 0 { vec![random.below(task as u64) as usize] } else { Vec::new() };
-                    steps.push(Step::Push { table, keys, write: Write::Marks, after });
+                    steps.push(Action::Push { table, keys, write: Write::Marks, after });
                 }
             }
-            steps.push(Step::EndClock);
+            steps.push(Action::EndClock);
             cluster.program(worker, steps);
         }
         cluster.run();
@@ -245,19 +246,19 @@ fn assigning(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
     let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Assign).consistency(Consistency::slack(2));
     let table = cluster.table(spec);
-    let mut random = Random::new(seed);
+    let mut random = Xoshiro256::new(seed);
     for worker in 0..SHAPE.workers {
-        let mut steps = vec![Step::MakeTable(table)];
+        let mut steps = vec![Action::MakeTable(table)];
         for clock in 0..6u32 {
-            steps.push(Step::Compute(Span(random.below(3_000_000))));
+            steps.push(Action::Compute(Span(random.below(3_000_000))));
             for round in 0..2 {
                 let value = f64::from(clock * 2 + round + 1);
-                steps.push(Step::push(table, &[u64::from(worker)], Write::Numbers(vec![value])));
-                steps.push(Step::pull(table, &random.some_of(&[0, 1, 2, 3], 0.6)));
+                steps.push(Action::push(table, &[u64::from(worker)], Write::Numbers(vec![value])));
+                steps.push(Action::pull(table, &random.some_of(&[0, 1, 2, 3], 0.6)));
             }
-            steps.push(Step::EndClock);
+            steps.push(Action::EndClock);
         }
-        steps.extend([Step::WaitUntilIdle, Step::Barrier, Step::pull_last(table, &[0, 1, 2, 3])]);
+        steps.extend([Action::WaitUntilIdle, Action::Barrier, Action::pull_last(table, &[0, 1, 2, 3])]);
         cluster.program(worker, steps);
     }
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
@@ -265,13 +266,13 @@ fn assigning(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     cluster
 }
 
-fn last_reads(cluster: &Cluster) -> Vec<&Read> {
+fn last_reads(cluster: &Cluster) -> Vec<&ReadRecord> {
     let mut last = Vec::new();
     let mut reads = Vec::new();
     for entry in &cluster.history().entries {
         match &entry.event {
-            Event::PullIssued { ticket, last: true, .. } => last.push((entry.worker, *ticket)),
-            Event::PullReturned { ticket, read } if last.contains(&(entry.worker, *ticket)) => reads.push(read),
+            HistoryEvent::PullIssued { ticket, last: true, .. } => last.push((entry.worker, *ticket)),
+            HistoryEvent::PullReturned { ticket, read } if last.contains(&(entry.worker, *ticket)) => reads.push(read),
             _ => {}
         }
     }
@@ -298,26 +299,26 @@ fn a_full_shard_refuses_new_rows_and_keeps_the_others() {
     for_seeds("bounded, slack 1, three rows a shard", |seed| {
         let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
         let table = cluster.table(spec.clone());
-        let mut random = Random::new(seed);
+        let mut random = Xoshiro256::new(seed);
         let keys: Vec<u64> = (0..30).collect();
         for worker in 0..SHAPE.workers {
-            let mut steps = vec![Step::MakeTable(table)];
+            let mut steps = vec![Action::MakeTable(table)];
             for _ in 0..5 {
                 for _ in 0..3 {
-                    steps.push(Step::push(table, &[random.below(30)], Write::Marks));
+                    steps.push(Action::push(table, &[random.below(30)], Write::Marks));
                 }
-                steps.push(Step::pull(table, &random.some_of(&keys, 0.3)));
-                steps.push(Step::EndClock);
+                steps.push(Action::pull(table, &random.some_of(&keys, 0.3)));
+                steps.push(Action::EndClock);
             }
-            steps.extend(Work { keys: keys.clone(), ..Work::default() }.ending(&spec, table));
+            steps.extend(Workload { keys: keys.clone(), ..Workload::default() }.ending(&spec, table));
             cluster.program(worker, steps);
         }
         cluster.run();
         cluster.check(all_finished());
         cluster.check(no_acknowledged_push_lost_or_doubled());
         cluster.check(staleness_at_most(1));
-        let full = |event: &Event| {
-            matches!(event, Event::PushDone { refusal: Some(Refusal::TooManyRows { max_rows: 3 }), .. })
+        let full = |event: &HistoryEvent| {
+            matches!(event, HistoryEvent::PushDone { refusal: Some(Refusal::TooManyRows { max_rows: 3 }), .. })
         };
         assert!(cluster.history().entries.iter().any(|entry| full(&entry.event)), "seed {seed}: a shard was full");
         assert!((0..SHAPE.servers).all(|server| cluster.server_counts(server).shards.rows <= 3));
@@ -331,19 +332,19 @@ fn a_scan_finds_every_row_of_its_range_in_order() {
         let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
         let spec = marked(Consistency::slack(0)).ordered();
         let table = cluster.table(spec.clone());
-        let mut random = Random::new(seed);
+        let mut random = Xoshiro256::new(seed);
         // Keys on all servers: an ordered table is cut into equal ranges of u64.
         let keys: Vec<u64> = (0..12).map(|index| index * (u64::MAX / 12) + random.below(1_000)).collect();
         for worker in 0..SHAPE.workers {
-            let mut steps = vec![Step::MakeTable(table)];
+            let mut steps = vec![Action::MakeTable(table)];
             for _ in 0..3 {
-                steps.push(Step::push(table, &random.some_of(&keys, 0.5), Write::Marks));
-                steps.push(Step::Scan { table, first: keys[2], end: keys[9], last: false });
-                steps.push(Step::EndClock);
+                steps.push(Action::push(table, &random.some_of(&keys, 0.5), Write::Marks));
+                steps.push(Action::Scan { table, first: keys[2], end: keys[9], last: false });
+                steps.push(Action::EndClock);
             }
-            steps.extend([Step::push(table, &keys[..], Write::Marks), Step::EndClock]);
-            steps.extend([Step::WaitUntilIdle, Step::Barrier]);
-            steps.push(Step::Scan { table, first: keys[2], end: keys[9], last: true });
+            steps.extend([Action::push(table, &keys[..], Write::Marks), Action::EndClock]);
+            steps.extend([Action::WaitUntilIdle, Action::Barrier]);
+            steps.push(Action::Scan { table, first: keys[2], end: keys[9], last: true });
             cluster.program(worker, steps);
         }
         cluster.run();
@@ -364,8 +365,8 @@ fn a_worker_that_leaves_early_does_not_hold_the_others() {
             let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
             let spec = marked(Consistency::slack(1)).combine(combine);
             let table = cluster.table(spec.clone());
-            let mut programs = Work::default().programs(seed, SHAPE, table, &spec);
-            let ends = programs[2].iter().position(|step| *step == Step::EndClock).expect("it has clocks");
+            let mut programs = Workload::default().programs(seed, SHAPE, table, &spec);
+            let ends = programs[2].iter().position(|step| *step == Action::EndClock).expect("it has clocks");
             programs[2].truncate(ends + 1);
             cluster.programs(programs);
             cluster.run();
@@ -385,22 +386,22 @@ fn a_table_made_in_the_middle_of_a_run_keeps_its_bounds() {
         let first = marked(Consistency::slack(1));
         let second = TableSpec { name: "late".into(), ..marked(Consistency::slack(1)) };
         let tables = [cluster.table(first.clone()), cluster.table(second.clone())];
-        let work = Work { clocks: 3, ..Work::default() };
-        let mut random = Random::new(seed);
+        let work = Workload { clocks: 3, ..Workload::default() };
+        let mut random = Xoshiro256::new(seed);
         for worker in 0..SHAPE.workers {
-            let mut steps = vec![Step::MakeTable(tables[0])];
+            let mut steps = vec![Action::MakeTable(tables[0])];
             // Each worker makes it at a clock of its own; those ahead wait at their reads, not for the table.
             let makes_at = random.below(3);
             for clock in 0..6 {
                 if clock == makes_at {
-                    steps.push(Step::MakeTable(tables[1]));
+                    steps.push(Action::MakeTable(tables[1]));
                 }
                 let table = if clock >= makes_at { tables[random.below(2) as usize] } else { tables[0] };
                 steps.extend(work.clock(&mut random, table));
-                steps.push(Step::EndClock);
+                steps.push(Action::EndClock);
             }
             steps.extend(work.ending(&first, tables[0]));
-            steps.push(Step::pull_last(tables[1], &work.keys));
+            steps.push(Action::pull_last(tables[1], &work.keys));
             cluster.program(worker, steps);
         }
         cluster.run();
@@ -414,11 +415,11 @@ fn a_table_made_in_the_middle_of_a_run_keeps_its_bounds() {
 
 fn meeting(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
-    let mut random = Random::new(seed);
+    let mut random = Xoshiro256::new(seed);
     for worker in 0..SHAPE.workers {
         let rounds = if worker == 3 { 2 } else { 5 };
-        let pause = |random: &mut Random| Step::Compute(Span(random.below(30_000_000)));
-        cluster.program(worker, (0..rounds).flat_map(|_| [pause(&mut random), Step::Barrier]).collect());
+        let pause = |random: &mut Xoshiro256| Action::Compute(Span(random.below(30_000_000)));
+        cluster.program(worker, (0..rounds).flat_map(|_| [pause(&mut random), Action::Barrier]).collect());
     }
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     cluster.run();
@@ -446,14 +447,14 @@ fn tuned(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
         .consistency(Consistency::slack(0));
     let table = cluster.table(spec);
     for worker in 0..SHAPE.workers {
-        let mut steps = vec![Step::MakeTable(table)];
+        let mut steps = vec![Action::MakeTable(table)];
         for clock in 0..4 {
             if clock == 2 && worker == 1 {
-                steps.push(Step::Tune { table, rate: 0.5 });
+                steps.push(Action::Tune { table, rate: 0.5 });
             }
-            steps.push(Step::push(table, &[0, 1, 2, 3, 4, 5], Write::Numbers(vec![1.0; 6])));
-            steps.push(Step::EndClock);
-            steps.push(Step::pull(table, &[0, 5]));
+            steps.push(Action::push(table, &[0, 1, 2, 3, 4, 5], Write::Numbers(vec![1.0; 6])));
+            steps.push(Action::EndClock);
+            steps.push(Action::pull(table, &[0, 5]));
         }
         cluster.program(worker, steps);
     }
@@ -463,8 +464,8 @@ fn tuned(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
 }
 
 fn weights(cluster: &Cluster) -> Vec<(u64, Vec<f64>)> {
-    let returned = |event: &Event| match event {
-        Event::PullReturned { read, .. } => Some((read.clock.0, read.values.clone())),
+    let returned = |event: &HistoryEvent| match event {
+        HistoryEvent::PullReturned { read, .. } => Some((read.clock.0, read.values.clone())),
         _ => None,
     };
     cluster.history().entries.iter().filter_map(|entry| returned(&entry.event)).collect()

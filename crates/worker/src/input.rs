@@ -5,7 +5,7 @@ mod key_lists;
 
 use crate::{Batch, PullTarget, TableFailure, TicketId, Values, Worker};
 pub use key_lists::Lists;
-use lease::{LeaseId, Work};
+use lease::{LeaseId, WorkReport};
 use std::ops::Range;
 use types::{Bandwidth, NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
 use wire::{Frame, Keys, LeaseTerms, Outbox, Payload};
@@ -58,7 +58,7 @@ pub enum WorkerInput {
     /// The program learns no more of a data set, and nobody is to.
     EndLeases(u32),
     /// The program is done with a lease.
-    CommitLease(Time, LeaseId, Work),
+    CommitLease(Time, LeaseId, WorkReport),
     /// The program stands at a barrier.
     Barrier,
     /// The program is about to leave: what its codecs owe is sent.

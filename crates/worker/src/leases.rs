@@ -9,7 +9,7 @@ use super::stream::ItemKind;
 use super::ticket::Pending;
 use super::{Batch, Notice, PART_COST, TableFailure, TicketId, Worker};
 use codec::Formats;
-use lease::{LeaseId, Work};
+use lease::{LeaseId, WorkReport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use types::{Clock, TableId, Time};
@@ -94,7 +94,7 @@ struct Lesson {
 #[derive(Clone, Copy, Debug)]
 struct Commit {
     clock: Clock,
-    work: Work,
+    work: WorkReport,
     sent: bool,
 }
 
@@ -216,7 +216,7 @@ impl Worker {
         &mut self,
         now: Time,
         lease: LeaseId,
-        work: Work,
+        work: WorkReport,
         out: &mut Outbox,
     ) -> Result<(), TableFailure> {
         self.check_lease(lease)?;
@@ -368,7 +368,7 @@ impl Worker {
     }
 
     fn say_commit(&self, lease: LeaseId, Commit { clock, work, .. }: Commit, out: &mut Outbox) {
-        let Work { examples, busy } = work;
+        let WorkReport { examples, busy } = work;
         self.control(Control::CommitLease { set: lease.set, lease: lease.number, clock, examples, busy }, out);
     }
 

@@ -14,16 +14,16 @@ fn settle(
     bytes: &[u64],
     servers: &[u32],
     copies: usize,
-    change: impl FnOnce(&mut Layout<'_>) -> bool,
+    change: impl FnOnce(&mut ShardLayout<'_>) -> bool,
 ) -> u64 {
     let mut moved = 0;
     let before: Vec<usize> = chains.iter().map(|chain| chain.replicas.len().min(copies).min(servers.len())).collect();
-    change(&mut Layout { chains: &mut *chains, bytes, servers, copies });
+    change(&mut ShardLayout { chains: &mut *chains, bytes, servers, copies });
     for slice in 0..chains.len() {
         assert!(chains[slice].replicas.len() >= before[slice], "slice {slice} has fewer copies than it had");
         for server in chains[slice].backfilling.clone() {
             moved += bytes[slice];
-            Layout { chains: &mut *chains, bytes, servers, copies }.complete(slice, server);
+            ShardLayout { chains: &mut *chains, bytes, servers, copies }.complete(slice, server);
             assert!(chains[slice].replicas.len() >= before[slice], "slice {slice} has fewer copies than it had");
         }
     }
@@ -31,7 +31,7 @@ fn settle(
 }
 
 fn loads(chains: &mut [Chain], bytes: &[u64], servers: &[u32], copies: usize) -> Vec<u64> {
-    Layout { chains, bytes, servers, copies }.loads().into_values().collect()
+    ShardLayout { chains, bytes, servers, copies }.loads().into_values().collect()
 }
 
 fn indices(servers: u32) -> Vec<u32> {
@@ -108,7 +108,7 @@ proptest! {
         let grown: Vec<u64> =
             bytes.iter().zip(&chains).map(|(bytes, chain)| if chain.replicas == [0] { bytes * hot } else { *bytes }).collect();
         let largest = loads(&mut chains, &grown, &all, 1)[0];
-        let uneven = Layout { chains: &mut chains, bytes: &grown, servers: &all, copies: 1 }.is_uneven();
+        let uneven = ShardLayout { chains: &mut chains, bytes: &grown, servers: &all, copies: 1 }.is_uneven();
         settle(&mut chains, &grown, &all, 1, |layout| layout.share_out());
         let loads = loads(&mut chains, &grown, &all, 1);
         prop_assert!(loads.iter().all(|load| *load <= largest.max(loads.iter().sum::<u64>() / u64::from(servers) * 5 / 4)));
@@ -148,11 +148,11 @@ fn how_placing_grows() {
             let all = indices(servers + 1);
             let begin = std::time::Instant::now();
             let mut chains = vec![Chain::default(); bytes.len()];
-            Layout { chains: &mut chains, bytes: &bytes, servers: &all[1..], copies: 2 }.repair();
+            ShardLayout { chains: &mut chains, bytes: &bytes, servers: &all[1..], copies: 2 }.repair();
             let placed = begin.elapsed();
             chains.iter_mut().for_each(|chain| std::mem::swap(&mut chain.replicas, &mut chain.backfilling));
             let begin = std::time::Instant::now();
-            Layout { chains: &mut chains, bytes: &bytes, servers: &all, copies: 2 }.share_out();
+            ShardLayout { chains: &mut chains, bytes: &bytes, servers: &all, copies: 2 }.share_out();
             println!(
                 "{servers} servers, {} slices: placed in {placed:?}, shared out in {:?}",
                 bytes.len(),

@@ -216,14 +216,14 @@ impl Bench {
     }
 
     /// The server has written its slice, and that was all. Which leases of the first data set are done?
-    fn end_checkpoint(&mut self) -> crate::Gathered {
+    fn end_checkpoint(&mut self) -> crate::WrittenCheckpoint {
         for worker in [ONE, TWO] {
             self.say(worker, Control::Owes { number: 1, entry: None });
         }
         let (table, shard) = (types::TableId(0), types::ShardId(0));
         self.say(SERVER, Control::Written { number: 1, table, shard, entry: String::new() });
         match self.coordinator.take_checkpoint_end() {
-            Some(crate::CheckpointEnd::Whole(gathered)) => gathered,
+            Some(crate::CheckpointOutcome::Whole(gathered)) => gathered,
             other => panic!("{other:?} is no checkpoint"),
         }
     }
@@ -256,7 +256,7 @@ fn a_run_that_goes_on_knows_its_data_sets_by_their_numbers_and_may_read_more_of_
     bench.ask(ONE, 1, 2);
     bench.begin_checkpoint();
     bench.commit_at(ONE, 1, 6);
-    let crate::Gathered { name, clock, slices, tables, leases, .. } = bench.end_checkpoint();
+    let crate::WrittenCheckpoint { name, clock, slices, tables, leases, .. } = bench.end_checkpoint();
     let tables = tables.into_iter().map(|(spec, _)| spec).collect();
     let resume = crate::Resume { location: "place".into(), name, clock, slices, tables, leases };
 
@@ -322,7 +322,7 @@ fn what_a_run_keeps_books_by_is_begun_anew_under_its_number() {
     bench.begin_checkpoint();
     let (set, clock, examples, busy) = (1, Clock(6), 10, Span(10));
     (0..4).for_each(|lease| drop(bench.say(ONE, Control::CommitLease { set, lease, clock, examples, busy })));
-    let crate::Gathered { name, clock, slices, tables, leases, .. } = bench.end_checkpoint();
+    let crate::WrittenCheckpoint { name, clock, slices, tables, leases, .. } = bench.end_checkpoint();
     assert!(!leases[1].done().contains(0));
     let tables = tables.into_iter().map(|(spec, _)| spec).collect();
     let mut next = Bench::resumed(crate::Resume { location: "place".into(), name, clock, slices, tables, leases });

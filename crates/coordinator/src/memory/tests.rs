@@ -26,7 +26,7 @@ fn begun() -> Coordinator {
 }
 
 fn source(coordinator: &Coordinator, node: NodeId) -> Source {
-    coordinator.seats.get(&node).map_or(Source(0), |seat| seat.source)
+    coordinator.members.get(&node).map_or(Source(0), |member| member.source)
 }
 
 /// One thing that a random node says, or a while that passes.

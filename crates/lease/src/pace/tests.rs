@@ -1,6 +1,6 @@
 //! Workers with speeds of all kinds, in lock-step: each clock ends when the last of them has done its share.
 
-use super::super::{Granted, Ledger, Terms};
+use super::super::{GrantReply, GrantTerms, LeaseAllocator};
 use super::*;
 use proptest::prelude::*;
 use types::{Source, Time};
@@ -36,20 +36,21 @@ impl Run {
 /// A run of so many clocks in lock-step. Each clock costs a worker `fixed` seconds besides; where shares do not `follow`, each does as
 /// much as any.
 fn lock_step(per_clock: u32, speeds: &[Speed], clocks: u64, fixed: f64, follow: bool) -> Run {
-    let mut ledger = Ledger::new(Terms { ranges: u64::MAX / 8, epochs: 1, shuffle: None, per_clock }).expect("terms");
+    let mut allocator =
+        LeaseAllocator::new(GrantTerms { ranges: u64::MAX / 8, epochs: 1, shuffle: None, per_clock }).expect("terms");
     let mut run = Run { shares: Vec::new(), waits: Vec::new() };
     for clock in 0..clocks {
         let mut busy = Vec::new();
         run.shares.push(Vec::new());
         for (source, speed) in (0..).map(Source).zip(speeds) {
             // A lease of a minibatch each.
-            let share = if follow { ledger.share(source) } else { per_clock };
-            let Granted::Leases { leases, .. } = ledger.grant(Time(0), source, share.into()) else {
+            let share = if follow { allocator.share(source) } else { per_clock };
+            let GrantReply::Leases { leases, .. } = allocator.grant(Time(0), source, share.into()) else {
                 panic!("no lease")
             };
             let seconds = fixed + f64::from(share) / speed(clock);
-            let work = Work { examples: BATCH * leases.len() as u64, busy: Span((seconds * 1e9) as u64) };
-            assert_eq!(ledger.commit(source, &leases, Clock(clock), work).fresh, u64::from(share));
+            let work = WorkReport { examples: BATCH * leases.len() as u64, busy: Span((seconds * 1e9) as u64) };
+            assert_eq!(allocator.commit(source, &leases, Clock(clock), work).fresh, u64::from(share));
             busy.push(seconds);
             run.shares[clock as usize].push(share);
         }
@@ -149,25 +150,27 @@ fn a_share_is_at_least_one_and_at_most_its_bound() {
     let run = lock_step(PER_CLOCK, &speeds, 30, 0.0, true);
     assert_eq!(run.last()[0], PER_CLOCK * MOST_OF_AVERAGE);
     assert!(run.last()[1..].iter().all(|share| *share == 1));
-    let mut ledger = Ledger::new(Terms { ranges: 100, epochs: 1, shuffle: None, per_clock: u32::MAX }).expect("terms");
+    let mut allocator =
+        LeaseAllocator::new(GrantTerms { ranges: 100, epochs: 1, shuffle: None, per_clock: u32::MAX }).expect("terms");
     for (source, work) in
-        [(1, Work { examples: u64::MAX, busy: Span(1) }), (2, Work { examples: 1, busy: Span(u64::MAX) })]
+        [(1, WorkReport { examples: u64::MAX, busy: Span(1) }), (2, WorkReport { examples: 1, busy: Span(u64::MAX) })]
     {
-        ledger.grant(Time(0), Source(source), 1);
-        ledger.commit(Source(source), &[], Clock(u64::MAX), work);
-        ledger.grant(Time(0), Source(source), 1);
+        allocator.grant(Time(0), Source(source), 1);
+        allocator.commit(Source(source), &[], Clock(u64::MAX), work);
+        allocator.grant(Time(0), Source(source), 1);
     }
-    assert_eq!(ledger.share(Source(2)), 1);
+    assert_eq!(allocator.share(Source(2)), 1);
 }
 
 #[test]
 fn work_that_tells_nothing_of_speed_and_work_said_again_are_not_counted() {
-    let mut ledger = Ledger::new(Terms { ranges: 100, epochs: 1, shuffle: None, per_clock: 8 }).expect("terms");
+    let mut allocator =
+        LeaseAllocator::new(GrantTerms { ranges: 100, epochs: 1, shuffle: None, per_clock: 8 }).expect("terms");
     let mut say = |source, leases: &[u64], clock, examples, millis| {
-        ledger.grant(Time(0), Source(source), 1);
-        let work = Work { examples, busy: Span::from_millis(millis) };
-        ledger.commit(Source(source), leases, Clock(clock), work);
-        ledger.share(Source(source))
+        allocator.grant(Time(0), Source(source), 1);
+        let work = WorkReport { examples, busy: Span::from_millis(millis) };
+        allocator.commit(Source(source), leases, Clock(clock), work);
+        allocator.share(Source(source))
     };
     assert_eq!(say(1, &[0], 0, 1000, 10), 8);
     assert_eq!(say(2, &[], 0, 0, 500), 8, "no examples");

@@ -6,17 +6,17 @@ use proptest::prelude::*;
 /// One step of a random run: what, who, how much.
 type Step = (u8, u64, u64);
 
-/// What a ledger should say, the plain way.
+/// What a allocator should say, the plain way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
     Held(u64),
     /// In a clock of this run, or before it.
-    Done(Option<u64>),
+    FinishedLeases(Option<u64>),
 }
 
 struct Model {
-    order: Order,
+    order: LeaseOrder,
     /// By place.
     leases: Vec<State>,
     /// Clocks before are no longer told apart.
@@ -25,54 +25,54 @@ struct Model {
 
 impl Model {
     fn done_before(&self, clock: u64) -> Vec<u64> {
-        let done = |state: &State| matches!(state, State::Done(at) if *at < Some(clock));
+        let done = |state: &State| matches!(state, State::FinishedLeases(at) if *at < Some(clock));
         let places = (0..).zip(&self.leases).filter(|(_, state)| done(state));
-        let mut leases: Vec<u64> = places.map(|(place, _)| self.order.lease(Place(place))).collect();
+        let mut leases: Vec<u64> = places.map(|(place, _)| self.order.lease(OrderIndex(place))).collect();
         leases.sort_unstable();
         leases
     }
 
-    fn leases_of(&self, done: &Done) -> Vec<u64> {
+    fn leases_of(&self, done: &FinishedLeases) -> Vec<u64> {
         (0..self.leases.len() as u64).filter(|lease| done.contains(*lease)).collect()
     }
 
-    /// The ledger gives the first that are open, and only if there are any.
-    fn grant(&mut self, ledger: &mut Ledger, source: u64, wanted: u64) {
+    /// The allocator gives the first that are open, and only if there are any.
+    fn grant(&mut self, allocator: &mut LeaseAllocator, source: u64, wanted: u64) {
         let open = |state: &State| *state == State::Open;
-        match ledger.grant(Time(0), Source(source), wanted) {
-            Granted::Leases { leases, share } => {
+        match allocator.grant(Time(0), Source(source), wanted) {
+            GrantReply::Leases { leases, share } => {
                 assert!(!leases.is_empty() && leases.len() as u64 <= wanted.max(1) && share >= 1);
                 for lease in leases {
                     let first = self.leases.iter().position(open).expect("something is open");
-                    assert_eq!(self.order.place(lease), Place(first as u64));
+                    assert_eq!(self.order.place(lease), OrderIndex(first as u64));
                     self.leases[first] = State::Held(source);
                 }
             }
-            Granted::Wait { holder, .. } => {
+            GrantReply::Wait { holder, .. } => {
                 assert!(!self.leases.iter().any(open), "something is open");
                 assert!(self.leases.contains(&State::Held(holder.0)), "{holder:?} holds nothing");
             }
-            Granted::Over => assert!(self.leases.iter().all(|state| matches!(state, State::Done(_)))),
-            Granted::Full => panic!("nobody holds so many"),
+            GrantReply::Over => assert!(self.leases.iter().all(|state| matches!(state, State::FinishedLeases(_)))),
+            GrantReply::Full => panic!("nobody holds so many"),
         }
     }
 
-    fn commit(&mut self, ledger: &mut Ledger, source: u64, clock: u64, leases: &[u64]) {
-        let receipt = ledger.commit(Source(source), leases, Clock(clock), WORK);
-        let mut expected = Receipt::default();
+    fn commit(&mut self, allocator: &mut LeaseAllocator, source: u64, clock: u64, leases: &[u64]) {
+        let receipt = allocator.commit(Source(source), leases, Clock(clock), WORK);
+        let mut expected = CommitReceipt::default();
         for &lease in leases {
-            let state = self.leases.get_mut(self.order.place(lease).0 as usize).filter(|_| lease < ledger.leases);
+            let state = self.leases.get_mut(self.order.place(lease).0 as usize).filter(|_| lease < allocator.leases);
             match state {
-                None => expected.refused.push(Refusal::Unknown { lease }),
-                Some(State::Open) => expected.refused.push(Refusal::NotGranted { lease }),
+                None => expected.refused.push(CommitRefusal::Unknown { lease }),
+                Some(State::Open) => expected.refused.push(CommitRefusal::NotGranted { lease }),
                 Some(State::Held(holder)) if *holder != source => {
-                    expected.refused.push(Refusal::HeldByAnother { lease, holder: Source(*holder) });
+                    expected.refused.push(CommitRefusal::HeldByAnother { lease, holder: Source(*holder) });
                 }
                 Some(state @ State::Held(_)) => {
-                    *state = State::Done(Some(clock));
+                    *state = State::FinishedLeases(Some(clock));
                     expected.fresh += 1;
                 }
-                Some(State::Done(_)) => expected.repeated += 1,
+                Some(State::FinishedLeases(_)) => expected.repeated += 1,
             }
         }
         assert_eq!(receipt, expected, "{leases:?} by {source}");
@@ -83,24 +83,24 @@ impl Model {
         back.map(|state| *state = State::Open).count() as u64
     }
 
-    fn check(&self, ledger: &Ledger) {
+    fn check(&self, allocator: &LeaseAllocator) {
         let all = u64::MAX;
-        assert_eq!(self.leases_of(&ledger.committed()), self.done_before(all));
-        let undone = |state: &State| !matches!(state, State::Done(_));
+        assert_eq!(self.leases_of(&allocator.committed()), self.done_before(all));
+        let undone = |state: &State| !matches!(state, State::FinishedLeases(_));
         let through = self.leases.iter().position(undone).unwrap_or(self.leases.len());
-        assert_eq!(ledger.through(), Place(through as u64));
-        assert_eq!(ledger.is_over(), through == self.leases.len());
+        assert_eq!(allocator.through(), OrderIndex(through as u64));
+        assert_eq!(allocator.is_over(), through == self.leases.len());
         let held = |source| self.leases.iter().filter(|state| **state == State::Held(source)).count() as u64;
-        assert!(ledger.holders().all(|(source, count)| count == held(source.0)));
+        assert!(allocator.holders().all(|(source, count)| count == held(source.0)));
         for source in 0..4 {
-            let told = ledger.held_by(Source(source)).into_iter().map(|lease| self.order.place(lease).0);
+            let told = allocator.held_by(Source(source)).into_iter().map(|lease| self.order.place(lease).0);
             assert!(
                 told.eq((0..).zip(&self.leases).filter(|(_, s)| **s == State::Held(source)).map(|(place, _)| place))
             );
         }
         for clock in 0..8 {
-            let done = ledger.committed_before(Clock(clock));
-            let through = ledger.through_before(Clock(clock));
+            let done = allocator.committed_before(Clock(clock));
+            let through = allocator.through_before(Clock(clock));
             assert_eq!((done.is_none(), through.is_none()), (clock < self.settled, clock < self.settled));
             if let (Some(done), Some(through)) = (done, through) {
                 assert_eq!(self.leases_of(&done), self.done_before(clock));
@@ -109,66 +109,66 @@ impl Model {
         }
     }
 
-    fn step(&mut self, ledger: &mut Ledger, (kind, source, amount): Step) {
+    fn step(&mut self, allocator: &mut LeaseAllocator, (kind, source, amount): Step) {
         // Clocks of 0 to 7.
         let clock = amount % 8;
         match kind {
-            0..=3 => self.grant(ledger, source, amount),
+            0..=3 => self.grant(allocator, source, amount),
             4..=6 => {
                 // Some of what it holds, in any order.
                 let mine = (0..).zip(&self.leases).filter(|(_, state)| **state == State::Held(source));
-                let mut leases: Vec<u64> = mine.map(|(place, _)| self.order.lease(Place(place))).collect();
+                let mut leases: Vec<u64> = mine.map(|(place, _)| self.order.lease(OrderIndex(place))).collect();
                 leases.sort_unstable_by_key(|lease| lease.wrapping_mul(amount | 1) % 17);
                 leases.truncate(amount as usize);
-                self.commit(ledger, source, clock, &leases);
+                self.commit(allocator, source, clock, &leases);
             }
-            7 => self.commit(ledger, source, clock, &[amount, amount + 1, amount * amount]),
-            8 => assert_eq!(ledger.expel(Source(source)), self.take_back(|state| state == State::Held(source))),
+            7 => self.commit(allocator, source, clock, &[amount, amount + 1, amount * amount]),
+            8 => assert_eq!(allocator.expel(Source(source)), self.take_back(|state| state == State::Held(source))),
             9 => {
-                let bytes = saved(ledger);
+                let bytes = saved(allocator);
                 let again = restored(&bytes).expect("what was written");
-                assert_eq!((&again, &saved(&again)), (&*ledger, &bytes));
-                *ledger = again;
+                assert_eq!((&again, &saved(&again)), (&*allocator, &bytes));
+                *allocator = again;
             }
             10 => {
-                ledger.settle(Clock(clock));
+                allocator.settle(Clock(clock));
                 self.settled = self.settled.max(clock);
             }
             // Everybody dies, and the run goes on from a checkpoint of an earlier clock.
             _ => {
                 let clock = clock.max(self.settled);
-                let done = ledger.committed_before(Clock(clock)).expect("it is told apart");
-                *ledger = Ledger::resume(ledger.terms(), &done).expect("the same input");
-                self.take_back(|state| !matches!(state, State::Done(at) if at < Some(clock)));
+                let done = allocator.committed_before(Clock(clock)).expect("it is told apart");
+                *allocator = LeaseAllocator::resume(allocator.terms(), &done).expect("the same input");
+                self.take_back(|state| !matches!(state, State::FinishedLeases(at) if at < Some(clock)));
                 // What was done then is done before any clock of the new run.
                 self.leases
                     .iter_mut()
                     .filter(|state| **state != State::Open)
-                    .for_each(|state| *state = State::Done(None));
+                    .for_each(|state| *state = State::FinishedLeases(None));
                 self.settled = 0;
             }
         }
     }
 }
 
-fn random_run(terms: Terms, steps: Vec<Step>) {
-    let mut ledger = Ledger::new(terms).unwrap();
+fn random_run(terms: GrantTerms, steps: Vec<Step>) {
+    let mut allocator = LeaseAllocator::new(terms).unwrap();
     let leases = terms.leases().unwrap();
     let mut model = Model { order: terms.order(), leases: vec![State::Open; leases as usize], settled: 0 };
     for step in steps {
-        model.step(&mut ledger, step);
-        model.check(&ledger);
+        model.step(&mut allocator, step);
+        model.check(&allocator);
     }
     // One after another dies until one is left, which ends the run.
     for source in 1..4 {
-        model.step(&mut ledger, (8, source, 0));
+        model.step(&mut allocator, (8, source, 0));
     }
-    while !ledger.is_over() {
-        model.step(&mut ledger, (0, 0, 5));
-        model.step(&mut ledger, (4, 0, 15));
+    while !allocator.is_over() {
+        model.step(&mut allocator, (0, 0, 5));
+        model.step(&mut allocator, (4, 0, 15));
     }
-    model.check(&ledger);
-    assert_eq!(ledger.grant(Time(0), Source(0), 1), Granted::Over);
+    model.check(&allocator);
+    assert_eq!(allocator.grant(Time(0), Source(0), 1), GrantReply::Over);
 }
 
 proptest! {
@@ -189,10 +189,10 @@ proptest! {
         length in any::<prop::sample::Index>(),
     ) {
         let terms = terms(10, 3, Some(2));
-        let mut ledger = Ledger::new(terms).unwrap();
+        let mut allocator = LeaseAllocator::new(terms).unwrap();
         let mut model = Model { order: terms.order(), leases: vec![State::Open; 30], settled: 0 };
-        steps.into_iter().for_each(|step| model.step(&mut ledger, step));
-        let mut bytes = saved(&ledger);
+        steps.into_iter().for_each(|step| model.step(&mut allocator, step));
+        let mut bytes = saved(&allocator);
         prop_assert!(restored(&bytes[..length.index(bytes.len())]).is_err(), "cut off");
         for (at, byte) in damage {
             let at = at.index(bytes.len());

@@ -2,7 +2,7 @@
 //! removes old ones.
 
 use super::{CheckpointSettings, leases_entry, spec_entry};
-use coordinator::{CheckpointEnd, Coordinator, CoordinatorInput, Gathered, Resume};
+use coordinator::{CheckpointOutcome, Coordinator, CoordinatorInput, Resume, WrittenCheckpoint};
 use serde_json::Value;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -17,7 +17,7 @@ use wire::Outbox;
 /// What the thread is asked to do.
 enum PublisherTask {
     Begin,
-    Publish(Box<Gathered>),
+    Publish(Box<WrittenCheckpoint>),
     Abandon,
 }
 
@@ -115,13 +115,13 @@ impl CheckpointPublisher {
     fn gather(&mut self, machine: &mut Coordinator) {
         match machine.take_checkpoint_end() {
             None => {}
-            Some(CheckpointEnd::Whole(gathered)) => self.give(PublisherTask::Publish(Box::new(gathered))),
-            Some(CheckpointEnd::Missed { reason }) => {
+            Some(CheckpointOutcome::Whole(gathered)) => self.give(PublisherTask::Publish(Box::new(gathered))),
+            Some(CheckpointOutcome::Missed { reason }) => {
                 tracing::debug!("a checkpoint is tried again: {reason}");
                 self.due = Instant::now();
                 self.give(PublisherTask::Abandon);
             }
-            Some(CheckpointEnd::Failed { reason }) => {
+            Some(CheckpointOutcome::Failed { reason }) => {
                 Self::say_none(machine, &reason);
                 self.give(PublisherTask::Abandon);
             }
@@ -213,10 +213,10 @@ fn do_tasks(
 fn publish(
     settings: &CheckpointSettings,
     writing: &Writing,
-    gathered: &Gathered,
+    gathered: &WrittenCheckpoint,
     came_from: Option<CheckpointName>,
 ) -> Result<PublisherEvent, String> {
-    let Gathered { name, clock, slices, tables, leases, owed, .. } = gathered;
+    let WrittenCheckpoint { name, clock, slices, tables, leases, owed, .. } = gathered;
     let words = |error: StoreError| error.to_string();
     let tables = tables.iter().map(|(spec, entries)| table_entry(writing, *slices, spec, entries));
     let tables = tables.collect::<Result<Vec<_>, String>>()?;

@@ -3,7 +3,7 @@
 
 use crate::follow::replica::dirty_rows::DirtyRows;
 use crate::follow::replica::peers::Outgoing;
-use crate::intake::combine::Held;
+use crate::intake::combine::HeldClock;
 use crate::shard::Shard;
 use std::collections::VecDeque;
 use types::{NodeId, PART_BYTES, Position, PositionRange};
@@ -17,7 +17,7 @@ const UNDER_WAY: usize = 2;
 const ROUNDS: u32 = 8;
 
 /// The state of one backfill.
-pub struct Backfill {
+pub(crate) struct Backfill {
     id: u64,
     /// Where the first round is.
     next: Option<Position>,
@@ -135,7 +135,7 @@ impl<T: Number> Shard<T> {
         let width = self.rows.width();
         let positions = if self.held.is_empty() { Vec::new() } else { self.rows.positions() };
         for (clock, held) in &self.held {
-            let Held::Sum(sum) = held else { continue };
+            let HeldClock::Sum(sum) = held else { continue };
             let mut rows: Vec<(u64, u32)> = sum.slots().iter().map(|slot| (positions[*slot as usize], *slot)).collect();
             rows.sort_unstable();
             for rows in rows.chunks((PART_BYTES / (width * size_of::<T>()).max(8)).max(1)) {

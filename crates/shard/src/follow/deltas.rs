@@ -45,7 +45,7 @@ impl NumberedDelta {
 }
 
 /// The published rows, as readers hold them, and the deltas that led there.
-pub struct DeltaLog {
+pub(crate) struct DeltaLog {
     width: usize,
     max_rows: usize,
     encoder: PayloadEncoder,

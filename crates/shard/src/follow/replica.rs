@@ -12,7 +12,7 @@ pub(crate) mod peers;
 use crate::follow::backfill::positions_of;
 use crate::follow::replica::batch::OpenBatch;
 use crate::follow::replica::peers::{ChainRole, Outgoing, Peers, ReplicationBatch};
-use crate::intake::combine::Held;
+use crate::intake::combine::HeldClock;
 use crate::reads::parked::Parked;
 use crate::shard::{AnyShard, Shard};
 use types::{Clock, Combine, NodeId, PART_BYTES, Time, WorkerId};
@@ -92,7 +92,7 @@ impl<T: Number> Shard<T> {
         // The rows of sums that are held will change, and have to be known by position then.
         let positions = self.rows.positions();
         for (clock, held) in &self.held {
-            if let Held::Sum(sum) = held {
+            if let HeldClock::Sum(sum) = held {
                 let rows = sum.slots().iter().map(|slot| (positions[*slot as usize], *slot));
                 self.held_changes.entry(*clock).or_default().extend(rows);
             }
@@ -148,7 +148,7 @@ impl<T: Number> Shard<T> {
             all.push((ChunkContents::Rows, positions_of(rows), self.kept_rows(rows)));
         }
         for (clock, rows) in sums {
-            let Some(Held::Sum(sum)) = self.held.get(clock) else { continue };
+            let Some(HeldClock::Sum(sum)) = self.held.get(clock) else { continue };
             for rows in rows.chunks(per_chunk(width)) {
                 let sums = rows.iter().filter_map(|(_, slot)| sum.get(width, *slot)).flatten().copied();
                 let values = Payload::new(sums.collect::<Vec<T>>());

@@ -11,7 +11,7 @@ pub const MAX_UNRECEIVED: usize = 8;
 
 /// One worker's subscription.
 #[derive(Debug)]
-pub struct Subscription {
+pub(crate) struct Subscription {
     rows: SlotSet,
     /// How many keys without a row it watches.
     absent: u64,
@@ -37,7 +37,7 @@ impl Subscription {
 
 /// All subscriptions of a shard, and the rows that changed since the last refresh.
 #[derive(Debug, Default)]
-pub struct Subscribers {
+pub(crate) struct Subscribers {
     subscriptions: BTreeMap<WorkerId, Subscription>,
     chains: u64,
     any_row: SlotSet,

@@ -9,7 +9,7 @@ use wire::FailedClock;
 const BLOCK: usize = 2048;
 
 /// What has come in for one clock.
-pub enum Held<T> {
+pub(crate) enum HeldClock<T> {
     /// The sum so far.
     Sum(Combination<T>),
     /// A contribution was refused, so the clock is lost for everybody alike.
@@ -17,7 +17,7 @@ pub enum Held<T> {
 }
 
 /// The sum of contributions to some rows.
-pub struct Combination<T> {
+pub(crate) struct Combination<T> {
     /// The rows, in the order they were first touched.
     slots: Vec<u32>,
     /// Their sums, row after row.

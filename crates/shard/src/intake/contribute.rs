@@ -1,7 +1,7 @@
 //! What becomes of a part: checked whole, then applied or held for its clock; and of a clock that everybody has ended.
 
 use crate::follow::deltas::DeltaLog;
-use crate::intake::combine::{Combination, Held, as_slots};
+use crate::intake::combine::{Combination, HeldClock, as_slots};
 use crate::leases::applied::RUNS;
 use crate::rows::Resolved;
 use crate::rows::resolve::{NotApplied, rows_of};
@@ -64,8 +64,8 @@ impl<T: Number> Shard<T> {
                 self.hold_examples(clock, head.examples);
                 self.pending_rows.add(clock, &unseen);
                 let held =
-                    self.held.entry(clock).or_insert_with(|| Held::Sum(Combination::new(self.rows.take_spare())));
-                if let Held::Sum(sum) = held {
+                    self.held.entry(clock).or_insert_with(|| HeldClock::Sum(Combination::new(self.rows.take_spare())));
+                if let HeldClock::Sum(sum) = held {
                     sum.add(self.rows.width(), self.rows.len(), &resolved, values);
                     let followed = self.delta_log.as_ref().is_some_and(DeltaLog::is_followed);
                     if self.spec.consistency.is_eager() || followed || self.peers.is_some() {
@@ -196,11 +196,11 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    fn apply_held(&mut self, clock: Clock, held: Held<T>, examples: u64) {
+    fn apply_held(&mut self, clock: Clock, held: HeldClock<T>, examples: u64) {
         let changes = self.held_changes.remove(&clock).unwrap_or_default();
-        self.pending_rows.finish(clock, matches!(held, Held::Sum(_)));
+        self.pending_rows.finish(clock, matches!(held, HeldClock::Sum(_)));
         match (held, self.spec.combine) {
-            (Held::Sum(sum), Combine::Clock(reduce)) => {
+            (HeldClock::Sum(sum), Combine::Clock(reduce)) => {
                 self.rows.count_examples(examples);
                 // In a clock that nobody has ended, as at the end of a run, whoever pushed counts for one.
                 let (slots, sums) = sum.finish(reduce, self.frontier.ended(clock).max(1));
@@ -214,14 +214,14 @@ impl<T: Number> Shard<T> {
                 }
                 self.subscribers.changed(changes.into_iter());
             }
-            (Held::Failed(failed), _) => {
+            (HeldClock::Failed(failed), _) => {
                 self.counts.failed_clocks += 1;
                 self.failed.push_back(failed);
                 if self.failed.len() > FAILED_CLOCKS {
                     self.failed.pop_front();
                 }
             }
-            (Held::Sum(_), Combine::Each) => {}
+            (HeldClock::Sum(_), Combine::Each) => {}
         }
     }
 }

@@ -6,7 +6,7 @@ use wire::{Field, Reader, WireError};
 
 /// Where a worker stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WorkerProgress {
+pub(crate) struct WorkerProgress {
     /// The clock it is at.
     pub clock: Clock,
     /// The first clock it took part in.
@@ -16,7 +16,7 @@ pub struct WorkerProgress {
 /// The clocks of all workers of the plan, as one shard has seen them. Moving one costs the logarithm of the number of
 /// distinct clocks, whatever the number of workers.
 #[derive(Clone, Debug)]
-pub struct Frontier {
+pub(crate) struct Frontier {
     /// By rank; `None` where nobody sits.
     workers: Vec<Option<WorkerProgress>>,
     /// How many live workers are at each clock.

@@ -15,7 +15,7 @@ const REFUSALS_KEPT: usize = 1 << 18;
 
 /// What to do with an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The next one: do it.
     Fresh,
     /// Finished before: acknowledge it again, do nothing.
@@ -26,7 +26,7 @@ pub enum Verdict {
 
 /// One worker's stream, as far as the shard has finished it.
 #[derive(Clone, Debug, Default)]
-pub struct Stream {
+pub(crate) struct Stream {
     finished: u64,
     refused: Vec<Refused>,
     /// The number last asked for again, so that a burst behind a gap asks once.

@@ -19,7 +19,7 @@ type Run = (u64, u64);
 
 /// The parts that a shard holds, of leases that are not over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AppliedParts {
+pub(crate) struct AppliedParts {
     /// By data set and lease: in rising order, with gaps between them.
     leases: BTreeMap<(u32, u64), Vec<Run>>,
     runs: usize,

@@ -23,7 +23,7 @@ const MARGIN_SHARE: f64 = 10.0;
 
 /// Which rows of a proximal table are active.
 #[derive(Debug)]
-pub struct ActiveSet {
+pub(crate) struct ActiveSet {
     /// λ
     l1: f64,
     inactive: SlotSet,

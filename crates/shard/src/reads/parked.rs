@@ -7,7 +7,7 @@ use wire::Pull;
 
 /// A read and who made it, when and at which clock.
 #[derive(Clone, Debug)]
-pub struct ParkedRead {
+pub(crate) struct ParkedRead {
     /// The reader.
     pub worker: WorkerId,
     /// Its clock.
@@ -20,7 +20,7 @@ pub struct ParkedRead {
 
 /// The reads of one shard that cannot be answered yet. Letting some go costs no look at the others.
 #[derive(Debug, Default)]
-pub struct Parked {
+pub(crate) struct Parked {
     by_frontier: BTreeMap<Clock, Vec<ParkedRead>>,
     by_own: BTreeMap<WorkerId, Vec<ParkedRead>>,
     /// Every parked read, with the time of its last notice: a repeated request waits once.
@@ -31,7 +31,7 @@ pub struct Parked {
 
 /// What becomes of a read that cannot be answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parking {
+pub(crate) enum Parking {
     /// It waits.
     Parked,
     /// It was waiting already.

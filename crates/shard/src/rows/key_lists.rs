@@ -9,11 +9,11 @@ use wire::{Payload, Signature};
 pub const LIST_BYTES: usize = 256 << 20;
 
 /// One shard's piece of a list: signature of the whole, start and length of the piece.
-pub type ListName = (Signature, u64, u32);
+pub(crate) type ListName = (Signature, u64, u32);
 
 /// A list and where its rows lie.
 #[derive(Clone)]
-pub struct KnownList {
+pub(crate) struct KnownList {
     /// u64 each, sorted, unique, within the shard's range: checked when it was first seen. Kept only where they are needed
     /// again: some key has no row yet, or changed rows must be named.
     pub positions: Option<Payload>,
@@ -33,7 +33,7 @@ struct Entry {
 /// The lists. One that is new is held for a while, long enough for the push that follows a pull. If it comes back after
 /// that, it is kept, until others have been used more recently: a stream of lists that are never seen again takes little
 /// memory, and costs no list its place that is.
-pub struct KeyLists {
+pub(crate) struct KeyLists {
     entries: BTreeMap<ListName, Entry>,
     new: Shelf,
     returned: Shelf,

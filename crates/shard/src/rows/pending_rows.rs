@@ -8,7 +8,7 @@ use types::{Clock, Combine, Placement, TableShape, TableSpec};
 
 /// The rows of a shard that are not there yet for a scan.
 #[derive(Debug)]
-pub struct PendingRows {
+pub(crate) struct PendingRows {
     /// Whether there can be any.
     kept: bool,
     positions: BTreeSet<u64>,

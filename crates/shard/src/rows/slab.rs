@@ -14,7 +14,7 @@ const ORDERED_BELOW_BYTES: usize = 64;
 
 /// Why there cannot be rows.
 #[derive(Debug, thiserror::Error)]
-pub enum RowsError {
+pub(crate) enum RowsError {
     /// No such updater.
     #[error(transparent)]
     Updater(#[from] UnknownUpdater),
@@ -31,7 +31,7 @@ pub enum RowsError {
 
 /// The slots of some keys, in key order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Resolved {
+pub(crate) enum Resolved {
     /// Neighbouring rows.
     Run {
         /// The first slot.
@@ -72,7 +72,7 @@ impl Resolved {
 }
 
 /// The rows of one shard.
-pub struct Rows<T: Number> {
+pub(crate) struct Rows<T: Number> {
     range: PositionRange,
     placement: Placement,
     index: Index,

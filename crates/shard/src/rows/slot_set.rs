@@ -2,7 +2,7 @@
 
 /// Some of a shard's rows, by slot.
 #[derive(Debug, Default)]
-pub struct SlotSet {
+pub(crate) struct SlotSet {
     words: Vec<u64>,
     len: u64,
 }

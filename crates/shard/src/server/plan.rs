@@ -3,7 +3,7 @@
 
 use super::Server;
 use crate::follow::replica::peers::ChainRole;
-use crate::shard::{Terms, make};
+use crate::shard::{ShardContext, make};
 use types::{Clock, NodeId, Placed, Plan, TableId, TableSpec};
 use wire::Outbox;
 use wire::{Control, Frame, Head, Message};
@@ -70,7 +70,7 @@ impl Server {
             if !self.shards.contains_key(&name) {
                 let (plan, registry, pool) = (&self.plan, &self.registry, &self.pool);
                 let (list_bytes, stopwatch) = (self.list_bytes, self.stopwatch);
-                let terms = Terms { plan, registry, pool, list_bytes, stopwatch };
+                let terms = ShardContext { plan, registry, pool, list_bytes, stopwatch };
                 let shard = make(Placed { owner: self.node, ..placed }, table, spec, &terms);
                 let mut shard = shard.map_err(|error| error.to_string())?;
                 shard.answer(self.lease.as_ref().is_none_or(|lease| lease.holds), out);

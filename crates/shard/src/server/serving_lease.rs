@@ -8,7 +8,7 @@ use wire::Outbox;
 use wire::{Control, Frame, Head, Message};
 
 /// Until when a server may answer for its slices.
-pub(super) struct Lease {
+pub(super) struct ServingLease {
     length: Span,
     /// None before a beat was answered.
     until: Option<Time>,
@@ -25,7 +25,7 @@ impl Server {
     /// begin, it cannot know.
     #[must_use]
     pub fn leased(mut self, length: Option<Span>) -> Self {
-        self.lease = length.map(|length| Lease { length, until: None, asked: VecDeque::new(), holds: false });
+        self.lease = length.map(|length| ServingLease { length, until: None, asked: VecDeque::new(), holds: false });
         self
     }
 

@@ -1,7 +1,7 @@
 //! What shards say of the rows of an ℓ1 problem.
 
 use super::{Checker, broken};
-use crate::history::{Event, History};
+use crate::history::{History, HistoryEvent};
 use crate::program::TableIndex;
 use std::collections::BTreeMap;
 use types::{Clock, UpdaterSpec};
@@ -14,7 +14,7 @@ pub fn nothing_that_counts_is_left_out() -> Checker {
     Box::new(|history| {
         let mut told: BTreeMap<(TableIndex, u64, Clock), bool> = BTreeMap::new();
         for entry in &history.entries {
-            let Event::Told { table, active, clock } = &entry.event else { continue };
+            let HistoryEvent::Told { table, active, clock } = &entry.event else { continue };
             let UpdaterSpec::Proximal { rate, l1 } = history.specs[table.0].updater else { continue };
             for (key, active) in active {
                 let said = format!("worker {} is told at {clock} that key {key} is active: {active}", entry.worker);
@@ -36,7 +36,7 @@ pub fn nothing_that_counts_is_left_out() -> Checker {
 fn row(history: &History, of: TableIndex, wanted: u64, below: Clock, rate: f64, l1: f64) -> (f64, f64) {
     let mut steps: BTreeMap<Clock, (f64, f64)> = BTreeMap::new();
     for entry in &history.entries {
-        let Event::Pushed { table, clock, keys, values, .. } = &entry.event else { continue };
+        let HistoryEvent::Pushed { table, clock, keys, values, .. } = &entry.event else { continue };
         let place = keys.iter().position(|key| *key == wanted);
         if let Some(place) = place.filter(|_| *table == of && *clock < below) {
             let (gradient, curvature) = steps.entry(*clock).or_default();

@@ -1,7 +1,7 @@
 //! Promises of tables whose contributions meet clock by clock.
 
 use super::{Checker, broken, each_row};
-use crate::history::{Event, FinishedRead, History};
+use crate::history::{FinishedRead, History, HistoryEvent};
 use crate::program::TableIndex;
 use std::collections::BTreeSet;
 use types::{Clock, Combine, Consistency, ShardId};
@@ -19,7 +19,7 @@ pub(super) fn failed_clocks(history: &History, of: TableIndex) -> BTreeSet<(Cloc
     let placement = history.specs[of.0].shape.placement();
     let refusals = history.refusals();
     let failed = history.entries.iter().filter_map(|entry| match &entry.event {
-        Event::Pushed { table, clock, ticket, .. } if *table == of => {
+        HistoryEvent::Pushed { table, clock, ticket, .. } if *table == of => {
             match refusals.get(&(entry.worker, *ticket)).copied().flatten() {
                 Some(Refusal::NotFinite { position }) => Some((*clock, history.shard(of, placement.key(*position).0))),
                 _ => None,

@@ -1,7 +1,7 @@
 //! Rows that count: where every push adds one to each number, a row tells how many pushes it holds, whatever codec they took.
 
 use super::{Checker, broken};
-use crate::history::Event;
+use crate::history::HistoryEvent;
 use crate::program::Lessons;
 use std::collections::BTreeMap;
 use types::Clock;
@@ -18,7 +18,7 @@ pub fn pushes_are_counted_once() -> Checker {
         // By table and key: the clocks of accepted pushes.
         let mut made: BTreeMap<(usize, u64), Vec<Clock>> = BTreeMap::new();
         for entry in &history.entries {
-            let Event::Pushed { table, clock, ticket, keys, .. } = &entry.event else { continue };
+            let HistoryEvent::Pushed { table, clock, ticket, keys, .. } = &entry.event else { continue };
             if refusals.get(&(entry.worker, *ticket)).is_none_or(Option::is_none) {
                 keys.iter().for_each(|key| made.entry((table.0, *key)).or_default().push(*clock));
             }

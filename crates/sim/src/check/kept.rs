@@ -1,7 +1,7 @@
 //! Rows that one worker alone writes, by pushes and by setting them: they are what its program has made of them.
 
 use super::{Checker, broken};
-use crate::history::Event;
+use crate::history::HistoryEvent;
 use crate::program::TableIndex;
 use std::collections::BTreeMap;
 use types::Combine;
@@ -25,24 +25,24 @@ pub fn rows_are_as_their_writer_left_them() -> Checker {
             for entry in &history.entries {
                 let by = entry.worker;
                 let seen = match &entry.event {
-                    Event::Pushed { table: of, keys, values, .. } if *of == table => {
+                    HistoryEvent::Pushed { table: of, keys, values, .. } if *of == table => {
                         keys.iter().zip(values.chunks_exact(width)).for_each(|(key, row)| model.push(by, *key, row));
                         continue;
                     }
-                    Event::RowsSet { table: of, keys, values, .. } if *of == table => {
+                    HistoryEvent::RowsSet { table: of, keys, values, .. } if *of == table => {
                         let kept = model.kept_width();
                         keys.iter().zip(values.chunks_exact(kept)).for_each(|(key, row)| model.set(by, *key, row));
                         continue;
                     }
-                    Event::PullIssued { table: of, ticket, last, .. } if *of == table => {
+                    HistoryEvent::PullIssued { table: of, ticket, last, .. } if *of == table => {
                         asked.insert((by, *ticket), *last);
                         continue;
                     }
-                    Event::PullReturned { ticket, read } => {
+                    HistoryEvent::PullReturned { ticket, read } => {
                         let Some(last) = asked.get(&(by, *ticket)) else { continue };
                         model.unlike(by, *last, &read.keys, &read.values, width)
                     }
-                    Event::KeptReturned { table: of, keys, values, last } if *of == table => {
+                    HistoryEvent::KeptReturned { table: of, keys, values, last } if *of == table => {
                         model.unlike(by, *last, keys, values, model.kept_width())
                     }
                     _ => continue,

@@ -1,7 +1,7 @@
 //! Promises about what comes before what.
 
 use super::{Checker, any_read, broken, each_row};
-use crate::history::{Event, HeadSaid, History};
+use crate::history::{HeadSaid, History, HistoryEvent};
 use crate::program::TableIndex;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Consistency, Span, UpdaterSpec};
@@ -58,13 +58,13 @@ pub fn delay_at_most(tau: u64) -> Checker {
         let mut answered: BTreeSet<(u32, TableIndex, u64)> = BTreeSet::new();
         for entry in &history.entries {
             match &entry.event {
-                Event::Pushed { table, keys, .. } => {
+                HistoryEvent::Pushed { table, keys, .. } => {
                     asked.entry((entry.worker, *table)).or_default().extend(keys);
                 }
-                Event::TaskAnswered { table, row } => {
+                HistoryEvent::TaskAnswered { table, row } => {
                     answered.insert((entry.worker, *table, *row));
                 }
-                Event::TaskSent { table, row } if has_delay(history, *table) => {
+                HistoryEvent::TaskSent { table, row } if has_delay(history, *table) => {
                     let rows = asked.entry((entry.worker, *table)).or_default();
                     let Some(i) = rows.iter().position(|asked| asked == row) else { continue };
                     let first = i.saturating_sub(tau as usize);
@@ -93,8 +93,8 @@ pub fn runs_after() -> Checker {
         let mut rows: BTreeMap<(u32, TicketId), (TableIndex, u64)> = BTreeMap::new();
         let mut follows: BTreeMap<(u32, TableIndex, u64), Vec<TicketId>> = BTreeMap::new();
         for entry in &history.entries {
-            if let Event::Pushed { table, ticket, keys, after, .. }
-            | Event::PullIssued { table, ticket, keys, after, .. } = &entry.event
+            if let HistoryEvent::Pushed { table, ticket, keys, after, .. }
+            | HistoryEvent::PullIssued { table, ticket, keys, after, .. } = &entry.event
                 && let [row] = keys[..]
             {
                 rows.insert((entry.worker, *ticket), (*table, row));
@@ -104,10 +104,10 @@ pub fn runs_after() -> Checker {
         let mut answered: BTreeSet<(u32, TableIndex, u64)> = BTreeSet::new();
         for entry in &history.entries {
             match &entry.event {
-                Event::TaskAnswered { table, row } => {
+                HistoryEvent::TaskAnswered { table, row } => {
                     answered.insert((entry.worker, *table, *row));
                 }
-                Event::TaskSent { table, row } => {
+                HistoryEvent::TaskSent { table, row } => {
                     let after = follows.get(&(entry.worker, *table, *row)).map_or(&[][..], Vec::as_slice);
                     let mut named = after.iter().filter_map(|ticket| rows.get(&(entry.worker, *ticket)));
                     if let Some((_, open)) =
@@ -154,16 +154,16 @@ pub fn barriers_hold() -> Checker {
         let mut reached: BTreeMap<u32, u64> = history.starters().map(|rank| (rank, 0)).collect();
         for entry in &history.entries {
             match &entry.event {
-                Event::BarrierReached { number } => {
+                HistoryEvent::BarrierReached { number } => {
                     reached.insert(entry.worker, *number);
                 }
-                Event::Left | Event::Crashed => {
+                HistoryEvent::Left | HistoryEvent::Crashed => {
                     reached.remove(&entry.worker);
                 }
-                Event::Joined { .. } => {
+                HistoryEvent::Joined { .. } => {
                     reached.insert(entry.worker, 0);
                 }
-                Event::BarrierPassed { number } => {
+                HistoryEvent::BarrierPassed { number } => {
                     if let Some((missing, _)) = reached.iter().find(|(_, reached)| *reached < number) {
                         let what = format!("worker {} passes barrier {number} without worker {missing}", entry.worker);
                         return broken(history, "barriers_hold", what);
@@ -191,19 +191,19 @@ pub fn no_silent_wait(patience: Span) -> Checker {
         for entry in &history.entries {
             let worker = entry.worker;
             match &entry.event {
-                Event::ClockEnded { .. } => *clocks.entry(worker).or_default() += 1,
-                Event::PullIssued { table, clock, ticket, .. } => {
+                HistoryEvent::ClockEnded { .. } => *clocks.entry(worker).or_default() += 1,
+                HistoryEvent::PullIssued { table, clock, ticket, .. } => {
                     let slack = match history.specs[table.0].consistency {
                         Consistency::Bounded { slack, .. } => slack,
                         Consistency::Unbounded | Consistency::Delay { .. } => u64::MAX,
                     };
                     waits.insert((worker, ticket.0), (entry.at, clock.0.saturating_sub(slack), false));
                 }
-                Event::BarrierReached { number } => {
+                HistoryEvent::BarrierReached { number } => {
                     barriers.insert(worker, *number);
                     waits.insert((worker, 0), (entry.at, *number, false));
                 }
-                Event::Noticed(notice) => {
+                HistoryEvent::Noticed(notice) => {
                     let (on, barrier) = match notice {
                         Notice::Push { .. } | Notice::Codec { .. } => continue,
                         Notice::Read { on, .. } => (on, false),
@@ -224,14 +224,14 @@ pub fn no_silent_wait(patience: Span) -> Checker {
                     }
                     concerned.into_iter().for_each(|(_, (.., told))| *told = true);
                 }
-                Event::PullReturned { ticket, .. } | Event::PullFailed { ticket, .. } => {
+                HistoryEvent::PullReturned { ticket, .. } | HistoryEvent::PullFailed { ticket, .. } => {
                     if let Some((since, _, false)) = waits.remove(&(worker, ticket.0))
                         && entry.at.since(since) > patience
                     {
                         return silent(worker, "a read");
                     }
                 }
-                Event::BarrierPassed { .. } => {
+                HistoryEvent::BarrierPassed { .. } => {
                     if let Some((since, _, false)) = waits.remove(&(worker, 0))
                         && entry.at.since(since) > patience
                     {

@@ -1,7 +1,7 @@
 //! Promises about how much may be under way.
 
 use super::{Checker, broken};
-use crate::history::Event;
+use crate::history::HistoryEvent;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, Combine};
 
@@ -13,10 +13,10 @@ pub fn held_clocks_at_most(most: u64) -> Checker {
         let mut pushed: BTreeSet<u32> = BTreeSet::new();
         for entry in &history.entries {
             match &entry.event {
-                Event::Pushed { table, .. } if history.specs[table.0].combine != Combine::Each => {
+                HistoryEvent::Pushed { table, .. } if history.specs[table.0].combine != Combine::Each => {
                     pushed.insert(entry.worker);
                 }
-                Event::ClockEnded { clock } => {
+                HistoryEvent::ClockEnded { clock } => {
                     let slowest = ended.values().min().copied().unwrap_or_default();
                     if pushed.remove(&entry.worker) && clock.0 >= slowest.0 + most {
                         let what = format!("worker {} ends {clock} while the slowest is at {slowest}", entry.worker);
@@ -24,10 +24,10 @@ pub fn held_clocks_at_most(most: u64) -> Checker {
                     }
                     ended.insert(entry.worker, clock.next());
                 }
-                Event::Left | Event::Crashed => {
+                HistoryEvent::Left | HistoryEvent::Crashed => {
                     ended.remove(&entry.worker);
                 }
-                Event::Joined { clock } => {
+                HistoryEvent::Joined { clock } => {
                     ended.insert(entry.worker, *clock);
                 }
                 _ => {}
@@ -45,8 +45,8 @@ pub fn open_reads_at_most(most: usize) -> Checker {
         for entry in &history.entries {
             let count = open.entry(entry.worker).or_default();
             match &entry.event {
-                Event::PullIssued { .. } => *count += 1,
-                Event::PullReturned { .. } | Event::PullFailed { .. } => *count -= 1,
+                HistoryEvent::PullIssued { .. } => *count += 1,
+                HistoryEvent::PullReturned { .. } | HistoryEvent::PullFailed { .. } => *count -= 1,
                 _ => {}
             }
             if *count > most {

@@ -2,8 +2,8 @@
 
 use super::learner::Learner;
 use super::{Cluster, Happening};
-use crate::history::{Event, Read};
-use crate::program::{Step, TableIndex, Write};
+use crate::history::{HistoryEvent, ReadRecord};
+use crate::program::{Action, TableIndex, Write};
 use crate::sabotage::Sabotage;
 use lease::LeaseId;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const MOST_MARKS: u32 = 26;
 
 /// How far a worker's goodbye has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Presence {
     /// It has not asked to join.
     Away,
     /// It was given a place, as this incarnation.
@@ -58,8 +58,8 @@ enum Task {
 /// A worker and its program.
 pub struct Actor {
     pub worker: Worker,
-    pub program: Vec<Step>,
-    pub standing: Standing,
+    pub program: Vec<Action>,
+    pub standing: Presence,
     pub(super) next: usize,
     pub(super) wait: Wait,
     pub(super) learner: Option<Learner>,
@@ -74,7 +74,7 @@ impl Actor {
         Self {
             worker,
             program: Vec::new(),
-            standing: Standing::Working,
+            standing: Presence::Working,
             next: 0,
             wait: Wait::Nothing,
             learner: None,
@@ -92,12 +92,12 @@ impl Actor {
 
     /// Whether it takes part.
     pub fn has_begun(&self) -> bool {
-        matches!(self.standing, Standing::Working | Standing::Leaving | Standing::Gone)
+        matches!(self.standing, Presence::Working | Presence::Leaving | Presence::Gone)
     }
 
     /// Whether nothing more will come of it.
     pub fn is_over(&self) -> bool {
-        matches!(self.standing, Standing::Gone | Standing::Crashed)
+        matches!(self.standing, Presence::Gone | Presence::Crashed)
     }
 
     /// Where the program stands, unless it is over.
@@ -181,7 +181,7 @@ fn keys_of(spec: &TableSpec, ids: &[u64]) -> Keys {
 impl Cluster {
     /// Takes a program as far as it goes now.
     pub(super) fn advance(&mut self, worker: usize) {
-        if self.actors[worker].standing != Standing::Working {
+        if self.actors[worker].standing != Presence::Working {
             return;
         }
         loop {
@@ -193,20 +193,20 @@ impl Cluster {
             let actor = &self.actors[worker];
             let Some(step) = actor.program.get(actor.next).cloned() else {
                 if actor.worker.is_idle() && actor.outstanding.is_empty() {
-                    self.actors[worker].standing = Standing::Leaving;
-                    self.note(worker as u32, Event::Left);
+                    self.actors[worker].standing = Presence::Leaving;
+                    self.note(worker as u32, HistoryEvent::Left);
                     self.drive_worker(worker, WorkerInput::Leave);
                 }
                 return;
             };
             let must_wait = match step {
-                Step::EndClock => !actor.worker.is_flushed(),
-                Step::Pull { .. } | Step::PullKept { .. } | Step::Scan { .. } | Step::Ask { .. }
+                Action::EndClock => !actor.worker.is_flushed(),
+                Action::Pull { .. } | Action::PullKept { .. } | Action::Scan { .. } | Action::Ask { .. }
                     if self.sabotage != Some(Sabotage::AskWithoutRoom) =>
                 {
                     !actor.worker.may_read()
                 }
-                Step::WaitUntilIdle => !actor.worker.is_idle(),
+                Action::WaitUntilIdle => !actor.worker.is_idle(),
                 _ => false,
             };
             if must_wait {
@@ -220,14 +220,14 @@ impl Cluster {
     /// What the program waited for is there.
     fn arrived(&mut self, worker: usize) {
         match std::mem::replace(&mut self.actors[worker].wait, Wait::Nothing) {
-            Wait::Barrier(number) => self.note(worker as u32, Event::BarrierPassed { number }),
+            Wait::Barrier(number) => self.note(worker as u32, HistoryEvent::BarrierPassed { number }),
             Wait::Table(table) => {
                 let actor = &mut self.actors[worker];
                 match actor.worker.table(&self.history.specs[table.0].name).cloned() {
                     Some(Ok(id)) => {
                         actor.tables.insert(table, id);
                     }
-                    Some(Err(problem)) => self.note(worker as u32, Event::TableRefused { problem }),
+                    Some(Err(problem)) => self.note(worker as u32, HistoryEvent::TableRefused { problem }),
                     None => {}
                 }
             }
@@ -235,28 +235,28 @@ impl Cluster {
         }
     }
 
-    fn take_step(&mut self, worker: usize, step: Step) {
+    fn take_step(&mut self, worker: usize, step: Action) {
         let now = self.now;
         match step {
-            Step::MakeTable(table) => {
+            Action::MakeTable(table) => {
                 let spec = self.history.specs[table.0].clone();
                 self.drive_worker(worker, WorkerInput::MakeTable(spec));
                 self.actors[worker].wait = Wait::Table(table);
             }
-            Step::Compute(span) => {
+            Action::Compute(span) => {
                 self.actors[worker].wait = Wait::Until(now + span);
                 self.later(span, Happening::Wake(worker));
             }
-            Step::Push { table, keys, write, after } => self.push(worker, table, &keys, &write, &after, None),
-            Step::Pull { table, keys, after, wait, last } => self.pull(worker, table, &keys, &after, wait, last),
-            Step::Scan { table, first, end, last } => {
+            Action::Push { table, keys, write, after } => self.push(worker, table, &keys, &write, &after, None),
+            Action::Pull { table, keys, after, wait, last } => self.pull(worker, table, &keys, &after, wait, last),
+            Action::Scan { table, first, end, last } => {
                 let range = types::PositionRange { first: types::Position(first), last: types::Position(end) };
                 let id = self.actors[worker].tables[&table];
                 let ticket = self.drive_worker(worker, WorkerInput::Scan(now, id, range, Vec::new()));
                 self.pull_issued(worker, ticket, table, None, Vec::new(), true, last);
             }
-            Step::Set { table, keys, rows } => self.set_rows(worker, table, &keys, &rows),
-            Step::PullKept { table, keys, last } => {
+            Action::Set { table, keys, rows } => self.set_rows(worker, table, &keys, &rows),
+            Action::PullKept { table, keys, last } => {
                 let keys = self.keys_of(table, &keys);
                 let id = self.actors[worker].tables[&table];
                 let asked = WorkerInput::PullKept(now, id, Some(keys), Vec::new());
@@ -265,7 +265,7 @@ impl Cluster {
                     self.actors[worker].wait = Wait::For(ticket);
                 }
             }
-            Step::Ask { table, keys } => {
+            Action::Ask { table, keys } => {
                 let keys = self.keys_of(table, &keys);
                 let (id, ids) = (self.actors[worker].tables[&table], keys.ids().collect());
                 if let Some(ticket) = self.drive_worker(worker, WorkerInput::Ask(now, id, keys)).map(TicketId) {
@@ -273,32 +273,32 @@ impl Cluster {
                     self.actors[worker].wait = Wait::For(ticket);
                 }
             }
-            Step::Tune { table, rate } => {
+            Action::Tune { table, rate } => {
                 let id = self.actors[worker].tables[&table];
                 let clock = self.actors[worker].worker.clock();
                 let ticket = self.drive_worker(worker, WorkerInput::Tune(now, id, Setting::Rate(rate)));
                 self.actors[worker].outstanding.extend(ticket.map(|ticket| (TicketId(ticket), Task::Tune)));
-                self.note(worker as u32, Event::Tuned { table, clock, rate });
+                self.note(worker as u32, HistoryEvent::Tuned { table, clock, rate });
             }
-            Step::Limit(bandwidth) => {
+            Action::Limit(bandwidth) => {
                 self.drive_worker(worker, WorkerInput::Limit(now, bandwidth));
             }
-            Step::EndClock => {
+            Action::EndClock => {
                 let clock = self.actors[worker].worker.clock();
-                self.note(worker as u32, Event::ClockEnded { clock });
+                self.note(worker as u32, HistoryEvent::ClockEnded { clock });
                 self.drive_worker(worker, WorkerInput::EndClock(now));
             }
-            Step::Learn(lessons) => self.learn(worker, lessons),
-            Step::WaitUntilIdle => {}
-            Step::JumpFrom { clock, to } => {
+            Action::Learn(lessons) => self.learn(worker, lessons),
+            Action::WaitUntilIdle => {}
+            Action::JumpFrom { clock, to } => {
                 if self.actors[worker].worker.clock().0 >= clock {
                     self.actors[worker].next = to;
                 }
             }
-            Step::Barrier => {
+            Action::Barrier => {
                 if let Some(number) = self.drive_worker(worker, WorkerInput::Barrier) {
                     self.actors[worker].wait = Wait::Barrier(number);
-                    self.note(worker as u32, Event::BarrierReached { number });
+                    self.note(worker as u32, HistoryEvent::BarrierReached { number });
                 }
             }
         }
@@ -349,9 +349,9 @@ impl Cluster {
         let line = self.history.entries.len();
         let keys = keys.ids().collect();
         let ticket = TicketId(0);
-        self.note(worker as u32, Event::Pushed { table, clock, ticket, keys, marks, values, after: named });
+        self.note(worker as u32, HistoryEvent::Pushed { table, clock, ticket, keys, marks, values, after: named });
         let name = self.drive_worker(worker, WorkerInput::Push(self.now, id, batch, obeyed));
-        if let (Some(name), Event::Pushed { ticket, .. }) = (name, &mut self.history.entries[line].event) {
+        if let (Some(name), HistoryEvent::Pushed { ticket, .. }) = (name, &mut self.history.entries[line].event) {
             *ticket = TicketId(name);
             self.actors[worker].tasks.push(TicketId(name));
             self.actors[worker].outstanding.insert(TicketId(name), Task::Push);
@@ -372,7 +372,7 @@ impl Cluster {
         if let Some(ticket) = self.drive_worker(worker, made).map(TicketId) {
             self.actors[worker].tasks.push(ticket);
             self.actors[worker].outstanding.insert(ticket, Task::Push);
-            self.note(worker as u32, Event::RowsSet { table, ticket, keys: names, values });
+            self.note(worker as u32, HistoryEvent::RowsSet { table, ticket, keys: names, values });
         }
     }
 
@@ -413,13 +413,14 @@ impl Cluster {
             actor.wait = Wait::For(ticket);
         }
         let keys = keys.unwrap_or_default();
-        self.note(worker as u32, Event::PullIssued { table, clock, ticket, keys, after, last });
+        self.note(worker as u32, HistoryEvent::PullIssued { table, clock, ticket, keys, after, last });
     }
 
     /// Takes what has come for the program and tells the history.
     fn collect(&mut self, worker: usize) {
         let actor = &mut self.actors[worker];
-        let mut events: Vec<Event> = actor.worker.take_notices().into_iter().map(Event::Noticed).collect();
+        let mut events: Vec<HistoryEvent> =
+            actor.worker.take_notices().into_iter().map(HistoryEvent::Noticed).collect();
         let finished: Vec<TicketId> =
             actor.outstanding.keys().copied().filter(|ticket| actor.worker.is_finished(*ticket)).collect();
         for ticket in finished {
@@ -428,32 +429,32 @@ impl Cluster {
             };
             let event = match (task, result) {
                 (Task::Push, result) => {
-                    Event::PushDone { ticket, refusal: result.err().map(|(_, failure)| failure.refusal) }
+                    HistoryEvent::PushDone { ticket, refusal: result.err().map(|(_, failure)| failure.refusal) }
                 }
                 (Task::Pull(keys, table), Ok(Outcome::Rows(rows))) => {
                     let placement = self.history.specs[table.0].shape.placement();
                     let found = || rows.positions.iter().map(|at| placement.key(types::Position(*at)).0).collect();
-                    let read = Read {
+                    let read = ReadRecord {
                         keys: keys.unwrap_or_else(found),
                         values: reals(&rows.values),
                         clock: rows.clock,
                         failed: rows.failed,
                         cached_rows: rows.cached_rows,
                     };
-                    Event::PullReturned { ticket, read }
+                    HistoryEvent::PullReturned { ticket, read }
                 }
                 (Task::Ask(keys, table), Ok(Outcome::Rows(rows))) => {
                     let active = keys.into_iter().enumerate().map(|(index, key)| (key, rows.active.get(index)));
-                    Event::Told { table, active: active.collect(), clock: rows.clock }
+                    HistoryEvent::Told { table, active: active.collect(), clock: rows.clock }
                 }
                 (Task::Kept(table, last), Ok(Outcome::Rows(rows))) => {
                     let placement = self.history.specs[table.0].shape.placement();
                     let keys = rows.positions.iter().map(|at| placement.key(types::Position(*at)).0).collect();
-                    Event::KeptReturned { table, keys, values: reals(&rows.values), last }
+                    HistoryEvent::KeptReturned { table, keys, values: reals(&rows.values), last }
                 }
-                (Task::Kept(..), Err((_, failure))) => Event::PullFailed { ticket, refusal: failure.refusal },
-                (Task::Ask(..), Err((_, failure))) => Event::PullFailed { ticket, refusal: failure.refusal },
-                (Task::Pull(..), Err((_, failure))) => Event::PullFailed { ticket, refusal: failure.refusal },
+                (Task::Kept(..), Err((_, failure))) => HistoryEvent::PullFailed { ticket, refusal: failure.refusal },
+                (Task::Ask(..), Err((_, failure))) => HistoryEvent::PullFailed { ticket, refusal: failure.refusal },
+                (Task::Pull(..), Err((_, failure))) => HistoryEvent::PullFailed { ticket, refusal: failure.refusal },
                 (Task::Pull(..) | Task::Ask(..) | Task::Kept(..), Ok(Outcome::Done)) | (Task::Tune, _) => continue,
             };
             events.push(event);

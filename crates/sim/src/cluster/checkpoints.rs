@@ -4,8 +4,8 @@
 use super::{Cluster, Happening, RunSize, control};
 use crate::check::Violation;
 use crate::faults::Faults;
-use crate::history::Event;
-use coordinator::{CheckpointEnd, Gathered, Membership, Resume};
+use crate::history::HistoryEvent;
+use coordinator::{CheckpointOutcome, Membership, Resume, WrittenCheckpoint};
 use shard::{Restored, ServerInput, ShardImage};
 use std::collections::BTreeMap;
 use types::{Clock, NodeId, Span, TableId, TableSpec};
@@ -18,7 +18,7 @@ const LOOK: Span = Span::from_millis(5);
 /// A checkpoint that is whole: everything that a run can go on from.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    gathered: Gathered,
+    gathered: WrittenCheckpoint,
     images: Vec<ShardImage>,
     owed: Vec<Owed>,
 }
@@ -43,7 +43,7 @@ impl Kept {
     }
 
     fn resume(&self) -> Resume {
-        let Gathered { name, clock, slices, tables, leases, .. } = self.gathered.clone();
+        let WrittenCheckpoint { name, clock, slices, tables, leases, .. } = self.gathered.clone();
         let tables = tables.into_iter().map(|(spec, _)| spec).collect();
         Resume { location: String::new(), name, clock, slices, tables, leases }
     }
@@ -108,7 +108,7 @@ impl Cluster {
             }
         }
         match self.coordinator.take_checkpoint_end() {
-            Some(CheckpointEnd::Whole(gathered)) => {
+            Some(CheckpointOutcome::Whole(gathered)) => {
                 // Two servers may have copied one slice: the coordinator says whose copy it is.
                 let entries = gathered.tables.iter().flat_map(|(_, entries)| entries);
                 let indices = entries.map(|entry| entry.parse::<usize>().expect("as it was written"));
@@ -199,7 +199,7 @@ impl Cluster {
     pub fn check_checkpoints(&self) {
         let mut pushed: BTreeMap<(u64, u32), Vec<(Clock, u32)>> = BTreeMap::new();
         for entry in &self.history.entries {
-            if let Event::Pushed { clock, keys, marks, .. } = &entry.event {
+            if let HistoryEvent::Pushed { clock, keys, marks, .. } = &entry.event {
                 for (key, mark) in keys.iter().zip(marks) {
                     pushed.entry((*key, entry.worker)).or_default().push((*clock, *mark));
                 }

@@ -2,9 +2,9 @@
 //! begins with it, as does that of the first coordinator, for they go by how long they have been there. What machines are told of the
 //! time is what their node's clock shows.
 
-use super::actor::Standing;
+use super::actor::Presence;
 use super::{Cluster, Happening};
-use crate::random::Random;
+use crate::random::Xoshiro256;
 use shard::ServerInput;
 use std::collections::BTreeMap;
 use types::{NodeId, Span, Time};
@@ -27,13 +27,13 @@ struct Clock {
 /// The clocks of all nodes. Without skew they all show the time.
 pub(super) struct Clocks {
     skew: Option<f64>,
-    random: Random,
+    random: Xoshiro256,
     of: BTreeMap<NodeId, Clock>,
 }
 
 impl Clocks {
     pub fn new(seed: u64) -> Self {
-        Self { skew: None, random: Random::new(seed ^ 0xC10C_C10C), of: BTreeMap::new() }
+        Self { skew: None, random: Xoshiro256::new(seed ^ 0xC10C_C10C), of: BTreeMap::new() }
     }
 
     /// What a node's clock shows.
@@ -99,7 +99,7 @@ impl Cluster {
         match node {
             NodeId::Coordinator => !self.leadership.away,
             NodeId::Server(server) => self.servers[server as usize].is_some(),
-            NodeId::Worker(worker) => self.actors[worker as usize].standing == Standing::Working,
+            NodeId::Worker(worker) => self.actors[worker as usize].standing == Presence::Working,
         }
     }
 

@@ -133,7 +133,7 @@ impl Cluster {
         let doom = self.leadership.doom.take();
         let last = doom.map(|(last, _)| last);
         match self.sabotage {
-            Some(Sabotage::TellBeforeKeeping) => {
+            Some(Sabotage::TellBeforeSaving) => {
                 self.leadership.late.push_back(memory);
                 if self.leadership.late.len() > LATE {
                     self.leadership.kept = self.leadership.late.pop_front().unwrap_or_default();
@@ -145,7 +145,7 @@ impl Cluster {
         }
         match last {
             None => {}
-            Some(_) if self.sabotage == Some(Sabotage::TellBeforeKeeping) => {}
+            Some(_) if self.sabotage == Some(Sabotage::TellBeforeSaving) => {}
             Some(Last::Told) => frames.truncate(frames.len().div_ceil(2)),
             Some(Last::Forgotten | Last::Kept) => frames.clear(),
         }

@@ -2,10 +2,10 @@
 
 use super::actor::Wait;
 use super::{Cluster, Happening};
-use crate::history::Event;
+use crate::history::HistoryEvent;
 use crate::program::{Lessons, Write};
 use crate::sabotage::Sabotage;
-use lease::{LeaseId, Work};
+use lease::{LeaseId, WorkReport};
 use std::collections::VecDeque;
 use types::{NodeId, Span, Time};
 use wire::{Control, Frame, Head, LeaseTerms, Message};
@@ -70,7 +70,7 @@ impl Cluster {
                 return false;
             }
             let clock = self.actors[worker].worker.clock();
-            self.note(worker as u32, Event::ClockEnded { clock });
+            self.note(worker as u32, HistoryEvent::ClockEnded { clock });
             self.drive_worker(worker, WorkerInput::EndClock(self.now));
             learner.in_clock = 0;
         }
@@ -105,7 +105,7 @@ impl Cluster {
         learner.lesson = Some((lease, minibatch + 1));
         if minibatch + 1 == lessons.minibatches {
             let busy = Span(self.now.since(learner.since).0.max(1));
-            let work = Work { examples: std::mem::take(&mut learner.examples), busy };
+            let work = WorkReport { examples: std::mem::take(&mut learner.examples), busy };
             self.drive_worker(worker, WorkerInput::CommitLease(self.now, id, work));
             (learner.lesson, learner.since) = (None, self.now);
         }

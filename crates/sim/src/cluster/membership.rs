@@ -1,11 +1,11 @@
 //! Workers that crash, and workers that come later.
 
-use super::actor::{Actor, Standing};
+use super::actor::{Actor, Presence};
 use super::moments::SOON;
 use super::{Cluster, Happening, SAY_AGAIN};
-use crate::history::Event;
+use crate::history::HistoryEvent;
 use crate::network::{Isolation, LinkFault};
-use crate::program::Step;
+use crate::program::Action;
 use shard::{Server, ServerInput};
 use types::{NodeId, Plan, Source, Span, WorkerId};
 use update::Updaters;
@@ -24,12 +24,12 @@ impl Cluster {
 
     /// Another worker joins the run at that time, with this program. Returns its rank. To be said before tables are named: its rows
     /// have a column for it, too.
-    pub fn join_worker(&mut self, after: Span, program: Vec<Step>) -> u32 {
+    pub fn join_worker(&mut self, after: Span, program: Vec<Action>) -> u32 {
         let rank = self.actors.len() as u32;
         self.planned.joined += 1;
         self.history.plan.workers.push(Some(Source(0)));
         let mut actor = Actor::new(Worker::new(WorkerId(rank), Source(0), Plan::default(), self.settings));
-        (actor.program, actor.standing) = (program, Standing::Away);
+        (actor.program, actor.standing) = (program, Presence::Away);
         self.actors.push(actor);
         self.worker_inputs.push(Vec::new());
         self.later(after, Happening::Join(rank as usize));
@@ -75,7 +75,7 @@ impl Cluster {
 
     pub(super) fn drain_a_worker(&mut self, worker: usize) {
         let actor = &mut self.actors[worker];
-        if actor.standing == Standing::Working && actor.next < actor.program.len() {
+        if actor.standing == Presence::Working && actor.next < actor.program.len() {
             actor.program.truncate(actor.next);
             self.network.counts.left += 1;
             self.advance(worker);
@@ -194,10 +194,10 @@ impl Cluster {
     }
 
     pub(super) fn crash(&mut self, worker: usize) {
-        if self.actors[worker].standing == Standing::Working {
-            self.actors[worker].standing = Standing::Crashed;
+        if self.actors[worker].standing == Presence::Working {
+            self.actors[worker].standing = Presence::Crashed;
             self.network.counts.crashed += 1;
-            self.note(worker as u32, Event::Crashed);
+            self.note(worker as u32, HistoryEvent::Crashed);
             self.end_process(NodeId::Worker(worker as u32));
         }
     }
@@ -207,11 +207,11 @@ impl Cluster {
         let rank = worker as u32;
         let frame = match self.actors[worker].standing {
             // Once more now and then, for an answer may have been lost.
-            Standing::Welcomed(source) if self.random.chance(0.7) => {
+            Presence::Welcomed(source) if self.random.chance(0.7) => {
                 let head = Head { source, ..Head::plain(NodeId::Worker(rank), NodeId::Coordinator) };
                 Frame { head, message: Message::Control(Control::Beat) }
             }
-            Standing::Away | Standing::Welcomed(_) => {
+            Presence::Away | Presence::Welcomed(_) => {
                 let (role, token, place) = (Role::Worker, u64::MAX - u64::from(rank), Some(rank));
                 super::control(
                     NodeId::Worker(PROVISIONAL | rank),
@@ -227,16 +227,16 @@ impl Cluster {
     /// What a worker hears that has not begun.
     pub(super) fn hear_of_joining(&mut self, worker: usize, frame: Frame) {
         match (self.actors[worker].standing, frame.message) {
-            (Standing::Away, Message::Control(Control::Welcome { source, .. })) => {
-                self.actors[worker].standing = Standing::Welcomed(source);
+            (Presence::Away, Message::Control(Control::Welcome { source, .. })) => {
+                self.actors[worker].standing = Presence::Welcomed(source);
                 self.join(worker);
             }
-            (Standing::Welcomed(source), Message::Control(Control::Begin { plan, clock, barriers, .. })) => {
+            (Presence::Welcomed(source), Message::Control(Control::Begin { plan, clock, barriers, .. })) => {
                 self.network.counts.joined += 1;
                 let id = WorkerId(worker as u32);
                 let machine = Worker::new(id, source, plan, self.settings).starting(clock, barriers);
-                (self.actors[worker].worker, self.actors[worker].standing) = (machine, Standing::Working);
-                self.note(worker as u32, Event::Joined { clock });
+                (self.actors[worker].worker, self.actors[worker].standing) = (machine, Presence::Working);
+                self.note(worker as u32, HistoryEvent::Joined { clock });
                 for happening in [Happening::Tick(id.into()), Happening::Beat(id.into())] {
                     self.later(SAY_AGAIN, happening);
                 }
@@ -249,7 +249,7 @@ impl Cluster {
 
     /// The run is over before it came.
     pub(super) fn turned_away(&mut self, worker: usize) {
-        self.actors[worker].standing = Standing::Gone;
-        self.note(worker as u32, Event::TurnedAway);
+        self.actors[worker].standing = Presence::Gone;
+        self.note(worker as u32, HistoryEvent::TurnedAway);
     }
 }

@@ -1,9 +1,9 @@
 //! What a node's shell does: it hands over what arrives, tells the machine the time, and says that it is alive.
 
-use super::actor::{Actor, Standing};
+use super::actor::{Actor, Presence};
 use super::schedule::Happening;
 use super::{Cluster, SAY_AGAIN, SETTLE_WITHIN, TICK, WORKER_TICK, control, membership};
-use crate::history::Event;
+use crate::history::HistoryEvent;
 use shard::{Server, ServerInput};
 use types::{NodeId, Span};
 use wire::{Control, Frame, Message};
@@ -62,19 +62,19 @@ impl Cluster {
             NodeId::Worker(rank) => {
                 let worker = (rank & !membership::PROVISIONAL) as usize;
                 match self.actors[worker].standing {
-                    Standing::Crashed => return,
-                    Standing::Away | Standing::Welcomed(_) => return self.hear_of_joining(worker, frame),
+                    Presence::Crashed => return,
+                    Presence::Away | Presence::Welcomed(_) => return self.hear_of_joining(worker, frame),
                     _ => {}
                 }
                 if let Message::Control(Control::Lost { node, .. }) = &frame.message
                     && *node == NodeId::Worker(rank)
                 {
-                    self.actors[worker].standing = Standing::Crashed;
+                    self.actors[worker].standing = Presence::Crashed;
                     self.network.counts.expelled += 1;
-                    return self.note(rank, Event::Crashed);
+                    return self.note(rank, HistoryEvent::Crashed);
                 }
                 if matches!(frame.message, Message::Control(Control::Bye)) {
-                    self.actors[worker].standing = Standing::Gone;
+                    self.actors[worker].standing = Presence::Gone;
                 }
                 if matches!(frame.message, Message::Control(Control::Checkpoint { .. })) {
                     self.say_written_again(NodeId::Worker(rank));
@@ -100,7 +100,7 @@ impl Cluster {
                 }
             }
             NodeId::Worker(rank) => {
-                if self.actors[rank as usize].standing == Standing::Crashed {
+                if self.actors[rank as usize].standing == Presence::Crashed {
                     return;
                 }
                 if self.settings.resend_after.is_some() {
@@ -132,13 +132,13 @@ impl Cluster {
                 }
             }
             NodeId::Worker(rank) => match self.actors[rank as usize].standing {
-                Standing::Working => {
+                Presence::Working => {
                     self.drive_worker(rank as usize, WorkerInput::Beat);
                 }
-                Standing::Leaving => {
+                Presence::Leaving => {
                     self.drive_worker(rank as usize, WorkerInput::Leave);
                 }
-                Standing::Gone | Standing::Crashed | Standing::Away | Standing::Welcomed(_) => return,
+                Presence::Gone | Presence::Crashed | Presence::Away | Presence::Welcomed(_) => return,
             },
         }
         self.later(SAY_AGAIN, Happening::Beat(node));

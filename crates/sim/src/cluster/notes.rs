@@ -1,7 +1,7 @@
 //! What the history is told, beside what programs do: who answers as the head of a slice, and which tasks on one row are under way.
 
 use super::Cluster;
-use crate::history::{Entry, Event, HeadSaid};
+use crate::history::{Entry, HeadSaid, HistoryEvent};
 use crate::program::TableIndex;
 use types::{PlanNumber, ShardId, TableId};
 use wire::{Frame, KeyPart, Message};
@@ -25,7 +25,7 @@ impl Cluster {
         self.history.heads.push(HeadSaid { at: self.now, table, shard, server, plan });
     }
 
-    pub(super) fn note(&mut self, worker: u32, event: Event) {
+    pub(super) fn note(&mut self, worker: u32, event: HistoryEvent) {
         self.history.entries.push(Entry { at: self.now, worker, event });
     }
 
@@ -40,7 +40,7 @@ impl Cluster {
         let Some(index) = self.actors[worker as usize].index_of(table) else { return };
         let name = (worker, table, shard, read, number);
         if self.tasks.insert(name, (index, first.0, false)).is_none() {
-            self.note(worker, Event::TaskSent { table: index, row: first.0 });
+            self.note(worker, HistoryEvent::TaskSent { table: index, row: first.0 });
         }
     }
 
@@ -66,7 +66,7 @@ impl Cluster {
             })
             .collect();
         for (table, row) in answered {
-            self.note(worker, Event::TaskAnswered { table, row });
+            self.note(worker, HistoryEvent::TaskAnswered { table, row });
         }
     }
 }

@@ -20,7 +20,7 @@ pub fn cluster(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Clust
     let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let table = cluster.table(spec.clone());
-    let work = Work { clocks: 8, ..Work::default() };
+    let work = Workload { clocks: 8, ..Workload::default() };
     cluster.programs(work.programs(seed, SHAPE, table, spec));
     cluster
 }

@@ -2,7 +2,7 @@
 
 use super::{Lists, RowsOfPush, WorkerInput};
 use crate::{Batch, TicketId, Values};
-use lease::Work;
+use lease::WorkReport;
 use types::{Bandwidth, TableId, Time};
 use wire::{Field, Frame, Reader, WireError};
 
@@ -140,7 +140,7 @@ impl WorkerInput {
             21 => Self::AskLeases(Field::get(input)?, Field::get(input)?),
             22 => {
                 let (now, lease) = (Field::get(input)?, Field::get(input)?);
-                Self::CommitLease(now, lease, Work { examples: Field::get(input)?, busy: Field::get(input)? })
+                Self::CommitLease(now, lease, WorkReport { examples: Field::get(input)?, busy: Field::get(input)? })
             }
             23 => Self::TakeLeases(Field::get(input)?),
             24 => Self::EndLeases(Field::get(input)?),

@@ -29,7 +29,7 @@ type Row = (u64, u32);
 
 /// The open batch.
 #[derive(Default)]
-pub struct OpenBatch {
+pub(crate) struct OpenBatch {
     /// Rows that changed since the last batch, and sums by clock.
     pub rows: DirtyRows,
     pub held: BTreeMap<Clock, DirtyRows>,

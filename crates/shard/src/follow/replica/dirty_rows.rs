@@ -4,7 +4,7 @@ use crate::rows::slot_set::SlotSet;
 
 /// Some rows by position and slot, in the order in which they changed first.
 #[derive(Debug, Default)]
-pub struct DirtyRows {
+pub(crate) struct DirtyRows {
     known: SlotSet,
     rows: Vec<(u64, u32)>,
     times: usize,

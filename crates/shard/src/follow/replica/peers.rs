@@ -16,7 +16,7 @@ const RESEND_MAX: Span = Span::from_secs(5);
 
 /// A server's role in the chain of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChainRole {
+pub(crate) struct ChainRole {
     /// The predecessor, which changes come from; none at the head.
     pub from: Option<NodeId>,
     /// The successor, which they go to; none at the tail.
@@ -47,7 +47,7 @@ impl ChainRole {
 }
 
 /// A server that changes are sent to: the successor, or a new replica.
-pub struct Receiver {
+pub(crate) struct Receiver {
     pub node: NodeId,
     /// Until it holds everything from before it joined.
     pub backfill: Option<Backfill>,
@@ -81,7 +81,7 @@ impl Receiver {
 }
 
 /// A closed batch.
-pub struct ReplicationBatch {
+pub(crate) struct ReplicationBatch {
     pub number: u64,
     pub chunks: Vec<ReplicaChunk>,
     /// How much of each worker's stream it holds.
@@ -91,10 +91,10 @@ pub struct ReplicationBatch {
 }
 
 /// Chunks to send, and to which server.
-pub type Outgoing = Vec<(NodeId, ReplicaChunk)>;
+pub(crate) type Outgoing = Vec<(NodeId, ReplicaChunk)>;
 
 /// A shard's neighbours in its chain.
-pub struct Peers {
+pub(crate) struct Peers {
     pub role: ChainRole,
     /// The plan that says so.
     plan: u64,

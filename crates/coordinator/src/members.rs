@@ -1,14 +1,14 @@
 //! Who sits where, and when the run begins.
 
 use super::memory::MOST_NODES;
-use super::{Coordinator, Membership, News};
+use super::{Coordinator, Membership, MembershipEvent};
 use types::{Clock, NodeId, Source, Time};
 use wire::Outbox;
 use wire::{Control, Frame, Head, Message, Report, Role};
 
-pub(super) struct Seat {
+pub(super) struct MemberRecord {
     pub address: String,
-    /// The incarnation that sits here. Every seat that is given has one of its own, for ever.
+    /// The incarnation that sits here. Every member that is given has one of its own, for ever.
     pub source: Source,
     /// Whether the node has spoken under the name it was given.
     pub ready: bool,
@@ -28,7 +28,7 @@ pub(super) struct Seat {
     pub expelled: Option<String>,
 }
 
-impl Seat {
+impl MemberRecord {
     /// For somebody who has just come.
     pub fn new(address: String, source: Source, heard: Time) -> Self {
         Self {
@@ -73,8 +73,8 @@ impl Coordinator {
         let node = match self.tokens.get(&token) {
             // It missed an answer: its next beat is taken for the first again.
             Some(node) => {
-                if let Some(seat) = self.seats.get_mut(node) {
-                    seat.ready = false;
+                if let Some(member) = self.members.get_mut(node) {
+                    member.ready = false;
                 }
                 *node
             }
@@ -86,14 +86,14 @@ impl Coordinator {
                 self.tokens.insert(token, node);
                 self.given += 1;
                 let source = Source(self.given);
-                self.seats.insert(node, Seat::new(address, source, now));
+                self.members.insert(node, MemberRecord::new(address, source, now));
                 if self.begun {
-                    self.news.push(News { node, what: "joins the run".to_owned() });
+                    self.news.push(MembershipEvent { node, what: "joins the run".to_owned() });
                 }
                 node
             }
         };
-        let Some(source) = self.seats.get(&node).map(|seat| seat.source) else { return };
+        let Some(source) = self.members.get(&node).map(|member| member.source) else { return };
         Self::say(from, Control::Welcome { node, source, token }, out);
     }
 
@@ -103,7 +103,7 @@ impl Coordinator {
             Role::Server => (NodeId::Server, self.size.servers),
             Role::Worker => (NodeId::Worker, self.size.workers),
         };
-        let is_free = |node: &NodeId| !self.seats.contains_key(node);
+        let is_free = |node: &NodeId| !self.members.contains_key(node);
         let comes_later = self.begun && self.membership != Membership::Fixed;
         match place {
             Some(place) if place >= MOST_NODES => Err(format!("there are no more than {MOST_NODES} of a kind, from 0")),
@@ -125,15 +125,15 @@ impl Coordinator {
     }
 
     pub(super) fn beat(&mut self, from: NodeId, number: u64, out: &mut Outbox) {
-        let Some(seat) = self.seats.get_mut(&from) else { return };
-        let first = !std::mem::replace(&mut seat.ready, true);
+        let Some(member) = self.members.get_mut(&from) else { return };
+        let first = !std::mem::replace(&mut member.ready, true);
         self.touched |= first;
         if let Some((node, reason)) = &self.lost {
             // Said again to whoever missed it.
             return Self::say(from, Control::Lost { node: *node, reason: reason.clone() }, out);
         }
-        let complete = self.seats.len() as u32 == self.size.servers + self.size.workers;
-        if complete && !self.begun && self.seats.values().all(|seat| seat.ready) {
+        let complete = self.members.len() as u32 == self.size.servers + self.size.workers;
+        if complete && !self.begun && self.members.values().all(|member| member.ready) {
             self.begin_run(out);
         } else if self.begun && first {
             self.come_in(from, out);
@@ -145,11 +145,11 @@ impl Coordinator {
 
     /// A node speaks for the first time since it was given its place, in a run that has begun: it takes part, or will when the servers know.
     fn come_in(&mut self, node: NodeId, out: &mut Outbox) {
-        let Some(seat) = self.seats.get_mut(&node) else { return };
-        match (seat.since, node) {
+        let Some(member) = self.members.get_mut(&node) else { return };
+        match (member.since, node) {
             (Some(_), _) => self.begin(node, out),
             (None, NodeId::Server(_)) => {
-                seat.since = Some(Clock(0));
+                member.since = Some(Clock(0));
                 self.begin(node, out);
                 self.tell_tables(node, out);
                 self.repair();
@@ -161,9 +161,9 @@ impl Coordinator {
 
     /// Before the run begins a place is kept only for those who are there: people may take their time to start every process.
     pub(super) fn vacate_silent(&mut self, now: Time) {
-        let (patience, seated) = (self.patience, self.seats.len());
-        self.seats.retain(|_, seat| now.since(seat.heard) <= patience);
-        self.touched |= self.seats.len() < seated;
-        self.tokens.retain(|_, node| self.seats.contains_key(node));
+        let (patience, seated) = (self.patience, self.members.len());
+        self.members.retain(|_, member| now.since(member.heard) <= patience);
+        self.touched |= self.members.len() < seated;
+        self.tokens.retain(|_, node| self.members.contains_key(node));
     }
 }

@@ -1,37 +1,37 @@
 //! What a checkpoint keeps of a data set: how it was leased, and which leases are done.
 
-use super::{Done, Ledger, ResumeError, Terms};
+use super::{FinishedLeases, GrantTerms, LeaseAllocator, ResumeError};
 use wire::{Field, LeaseTerms, Reader, WireError};
 
 /// A data set as a checkpoint knows it. Leases that are done are in every table's copies; the others run again, and shards leave out
 /// what they hold of them.
 ///
 /// ```
-/// use lease::{Done, KeptLeases, Order};
+/// use lease::{FinishedLeases, SavedLeases, LeaseOrder};
 /// use wire::{Field, LeaseTerms, Reader};
 ///
 /// let (epochs, shuffle, per_clock, fingerprint) = (3, None, 8, 7);
 /// let terms = LeaseTerms { ranges: 10, epochs, shuffle, per_clock, fingerprint, input: "a9a".into() };
-/// let kept = KeptLeases::new("train".into(), terms, Done::none(Order { ranges: 10, shuffle }))?;
+/// let kept = SavedLeases::new("train".into(), terms, FinishedLeases::none(LeaseOrder { ranges: 10, shuffle }))?;
 /// let mut bytes = Vec::new();
 /// kept.put(&mut bytes);
-/// assert_eq!(KeptLeases::get(&mut Reader(&bytes)), Ok(kept));
+/// assert_eq!(SavedLeases::get(&mut Reader(&bytes)), Ok(kept));
 /// # Ok::<(), lease::ResumeError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptLeases {
+pub struct SavedLeases {
     name: String,
     terms: LeaseTerms,
-    done: Done,
+    done: FinishedLeases,
 }
 
-impl KeptLeases {
+impl SavedLeases {
     /// Of a data set that such leases can be of.
     ///
     /// # Errors
     /// [`ResumeError`]: they cannot.
-    pub fn new(name: String, terms: LeaseTerms, done: Done) -> Result<Self, ResumeError> {
-        Ledger::resume(Terms::of(&terms), &done)?;
+    pub fn new(name: String, terms: LeaseTerms, done: FinishedLeases) -> Result<Self, ResumeError> {
+        LeaseAllocator::resume(GrantTerms::of(&terms), &done)?;
         Ok(Self { name, terms, done })
     }
 
@@ -49,12 +49,12 @@ impl KeptLeases {
 
     /// What is done.
     #[must_use]
-    pub fn done(&self) -> &Done {
+    pub fn done(&self) -> &FinishedLeases {
         &self.done
     }
 }
 
-impl Field for KeptLeases {
+impl Field for SavedLeases {
     fn put(&self, out: &mut Vec<u8>) {
         self.name.put(out);
         self.terms.put(out);

@@ -1,35 +1,35 @@
 //! Which leases are done, in a form that stays small however many there are.
 
-use super::{Order, Place};
+use super::{LeaseOrder, OrderIndex};
 use std::ops::Range;
 use wire::{Field, Reader, WireError};
 
 /// The leases that are done: all below a mark in the order of granting, and some beyond it. What a run that is
-/// [resumed](super::Ledger::resume) begins with.
+/// [resumed](super::LeaseAllocator::resume) begins with.
 ///
 /// ```
-/// use lease::{Done, Order, Place};
+/// use lease::{FinishedLeases, LeaseOrder, OrderIndex};
 ///
-/// let none = Done::none(Order { ranges: 10, shuffle: None });
-/// assert_eq!((none.count(), none.through(), none.contains(3)), (0, Place(0), false));
+/// let none = FinishedLeases::none(LeaseOrder { ranges: 10, shuffle: None });
+/// assert_eq!((none.count(), none.through(), none.contains(3)), (0, OrderIndex(0), false));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Done {
-    order: Order,
+pub struct FinishedLeases {
+    order: LeaseOrder,
     through: u64,
     /// In rising order, with gaps between them and before the first.
     beyond: Vec<Range<u64>>,
 }
 
-impl Done {
+impl FinishedLeases {
     /// Nothing yet.
     #[must_use]
-    pub fn none(order: Order) -> Self {
+    pub fn none(order: LeaseOrder) -> Self {
         Self { order, through: 0, beyond: Vec::new() }
     }
 
     /// Everything below `end` but what is `open`, in rising order.
-    pub(super) fn all_but(order: Order, end: u64, open: impl IntoIterator<Item = Range<u64>>) -> Self {
+    pub(super) fn all_but(order: LeaseOrder, end: u64, open: impl IntoIterator<Item = Range<u64>>) -> Self {
         let mut done = Self::none(order);
         let mut from = 0;
         let end_of_all = end..end;
@@ -46,14 +46,14 @@ impl Done {
 
     /// Which lease stands at which place.
     #[must_use]
-    pub fn order(&self) -> Order {
+    pub fn order(&self) -> LeaseOrder {
         self.order
     }
 
     /// Every lease whose place is below is done.
     #[must_use]
-    pub fn through(&self) -> Place {
-        Place(self.through)
+    pub fn through(&self) -> OrderIndex {
+        OrderIndex(self.through)
     }
 
     /// Places beyond [`through`](Self::through) whose leases are done.
@@ -65,7 +65,7 @@ impl Done {
     /// Whether `lease` is done.
     #[must_use]
     pub fn contains(&self, lease: u64) -> bool {
-        let Place(place) = self.order.place(lease);
+        let OrderIndex(place) = self.order.place(lease);
         let at = self.beyond.partition_point(|run| run.end <= place);
         place < self.through || self.beyond.get(at).is_some_and(|run| run.contains(&place))
     }
@@ -88,7 +88,7 @@ impl Done {
     }
 }
 
-impl Field for Order {
+impl Field for LeaseOrder {
     fn put(&self, out: &mut Vec<u8>) {
         self.ranges.put(out);
         self.shuffle.put(out);
@@ -99,7 +99,7 @@ impl Field for Order {
     }
 }
 
-impl Field for Done {
+impl Field for FinishedLeases {
     fn put(&self, out: &mut Vec<u8>) {
         self.order.put(out);
         self.through.put(out);
@@ -107,7 +107,7 @@ impl Field for Done {
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let (order, through): (Order, u64) = Field::get(input)?;
+        let (order, through): (LeaseOrder, u64) = Field::get(input)?;
         let runs: Vec<(u64, u64)> = Field::get(input)?;
         let mut from = through;
         for (start, end) in &runs {
@@ -125,12 +125,12 @@ impl Field for Done {
 mod tests {
     use super::*;
 
-    const PLAIN: Order = Order { ranges: 100, shuffle: None };
+    const PLAIN: LeaseOrder = LeaseOrder { ranges: 100, shuffle: None };
 
     type Run = (u64, u64);
 
-    fn done(order: Order, end: u64, open: &[Run]) -> Done {
-        Done::all_but(order, end, open.iter().map(|(start, end)| *start..*end))
+    fn done(order: LeaseOrder, end: u64, open: &[Run]) -> FinishedLeases {
+        FinishedLeases::all_but(order, end, open.iter().map(|(start, end)| *start..*end))
     }
 
     #[test]
@@ -161,9 +161,9 @@ mod tests {
 
     #[test]
     fn a_shuffled_lease_is_done_where_it_stands() {
-        let order = Order { ranges: 100, shuffle: Some(9) };
+        let order = LeaseOrder { ranges: 100, shuffle: Some(9) };
         let done = done(order, 60, &[(20, 30)]);
-        let places = (0..100).map(|place| (place, order.lease(Place(place))));
+        let places = (0..100).map(|place| (place, order.lease(OrderIndex(place))));
         assert!(
             places
                 .into_iter()
@@ -173,18 +173,18 @@ mod tests {
 
     #[test]
     fn bytes_are_read_back_and_others_refused() {
-        let done = done(Order { ranges: 100, shuffle: Some(9) }, 60, &[(20, 30), (40, 41)]);
+        let done = done(LeaseOrder { ranges: 100, shuffle: Some(9) }, 60, &[(20, 30), (40, 41)]);
         let mut bytes = Vec::new();
         done.put(&mut bytes);
-        assert_eq!(Done::get(&mut Reader(&bytes)), Ok(done));
+        assert_eq!(FinishedLeases::get(&mut Reader(&bytes)), Ok(done));
         for length in 0..bytes.len() {
-            assert!(Done::get(&mut Reader(&bytes[..length])).is_err(), "{length} of {} bytes", bytes.len());
+            assert!(FinishedLeases::get(&mut Reader(&bytes[..length])).is_err(), "{length} of {} bytes", bytes.len());
         }
         for runs in [vec![(5u64, 9u64)], vec![(7, 7)], vec![(9, 8)], vec![(8, 9), (9, 10)], vec![(8, 12), (10, 14)]] {
             let mut bytes = Vec::new();
             (PLAIN, 5u64).put(&mut bytes);
             runs.put(&mut bytes);
-            assert!(Done::get(&mut Reader(&bytes)).is_err(), "{runs:?} beyond 5");
+            assert!(FinishedLeases::get(&mut Reader(&bytes)).is_err(), "{runs:?} beyond 5");
         }
     }
 }
