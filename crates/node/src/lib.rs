@@ -15,6 +15,7 @@ mod probe;
 mod record;
 pub mod registry;
 mod server;
+mod shell_control;
 mod stopwatch;
 mod wait;
 mod worker_handle;
