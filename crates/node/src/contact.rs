@@ -3,14 +3,16 @@
 use crate::NodeError;
 use net::Transport;
 use std::time::{Duration, Instant};
-use types::{Measured, NodeId, Span};
-use wire::Leader;
-use wire::{Control, Frame, Message, Timeout};
+use types::{Measured, NodeId, Source, Span};
+use wire::{Control, Frame, Head, Leader, Message, Timeout};
 
 /// A node tells the coordinator this often at least that it lives.
 const LONGEST_BEAT: Duration = Duration::from_millis(500);
 /// How often people are told that nobody leads.
 const TELL_AFTER: Duration = Duration::from_secs(3);
+
+/// How much of the reason of a failure the others are told, in characters.
+pub(crate) const REASON_CHARS: usize = 500;
 
 /// How often a node tells the coordinator that it lives: four times in anybody's patience.
 pub(crate) fn beat_every(patience: Duration) -> Duration {
@@ -153,12 +155,19 @@ impl CoordinatorContact {
     }
 }
 
+/// Tells the coordinator that a node which has joined cannot go on, so that nobody waits for it.
+pub(crate) fn say_failed(transport: &mut dyn Transport, (node, source): (NodeId, Source), error: &NodeError) {
+    let head = Head { source, ..Head::plain(node, NodeId::Coordinator) };
+    let reason = error.to_string().chars().take(REASON_CHARS).collect();
+    transport.send(Frame { head, message: Message::Control(Control::Fail { reason }) });
+    transport.flush();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use net::{Event, Traffic};
-    use types::Source;
-    use wire::{Head, Member};
+    use wire::Member;
 
     /// Where the coordinator was looked for.
     #[derive(Default)]

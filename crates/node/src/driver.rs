@@ -1,21 +1,21 @@
-//! A worker's machine, shared by the program's threads: whoever waits drives it.
+//! A worker's machine, shared by the program's threads: a thread that waits drives the network.
+//!
+//! The driver has the locks and the threads; [`WorkerShell`] has the machine, its transport, and all that is done to them.
 
-use crate::checkpoints::{CheckpointWriter, WriterEvent};
-use crate::contact::{CoordinatorContact, beat_every};
-use crate::record::{Recorder, Subject};
-use crate::stopwatch::STOPWATCH;
+mod shell;
+mod silence;
+
+use crate::contact::REASON_CHARS;
+use crate::record::Recorder;
 use crate::wait::IdleTurns;
 use crate::{JoinedRun, LeaveSignal, NodeError, WaitPolicy, WorkerHandle};
-use net::{Event, Traffic, Transport, Waiter, Waker, lock};
-use std::collections::BTreeMap;
+use net::{Traffic, Transport, Waiter, Waker, lock};
+use shell::WorkerShell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use types::{Measured, NodeId, Source, Span, WorkerId};
-use wire::Outbox;
-use wire::{Control, Frame, Head, Message, Report};
-use worker::{Notice, Worker, WorkerSettings};
+use worker::Worker;
 
 /// The background thread looks after the network this often while the program computes.
 const LOOK: Duration = Duration::from_millis(5);
@@ -30,12 +30,6 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// And for so many times as long as a node may be silent, where another coordinator may have to be elected first, which has to know that
 /// this worker is not lost: its predecessor's lease is two, and finding it takes one and a half.
 const LONG_GOODBYE: u32 = 7;
-/// A node that does not answer is named after this long, and again each time it has passed.
-const TELL_AFTER: Duration = Duration::from_secs(3);
-/// A broken connection is tried again after this long.
-const RETRY: Duration = Duration::from_millis(50);
-/// How much of a reason the others are told.
-const REASON: usize = 500;
 
 /// How a worker's shell behaves.
 #[derive(Clone, Debug)]
@@ -54,34 +48,7 @@ pub struct DriverSettings {
     pub leave: LeaveSignal,
 }
 
-struct State {
-    worker: Worker,
-    transport: Box<dyn Transport>,
-    out: Outbox,
-    recorder: Option<Recorder>,
-    start: Instant,
-    contact: CoordinatorContact,
-    source: Source,
-    /// How long its clocks take it, without waiting for others.
-    step: Measured,
-    beat: Instant,
-    retry_at: BTreeMap<NodeId, Instant>,
-    /// Nodes that were asked for a sign of life, or that a connection broke to, and that have not been heard since; and when
-    /// people were last told.
-    silent: BTreeMap<NodeId, (Instant, Instant)>,
-    lost: Option<NodeError>,
-    /// Whether the program was told of the failure, by a call that failed with it.
-    failure_was_reported: bool,
-    /// Whether servers that are lost are done without.
-    open: bool,
-    farewell: bool,
-    said_goodbye: bool,
-    /// Writes what codecs have still to send, to the store and under the name of the last checkpoint.
-    checkpoint_writer: CheckpointWriter,
-    place: (String, String),
-}
-
-/// Why the run has failed for a worker that has not left: every call that waits fails from then on.
+/// Why a run is over for a worker that has not left: every call that waits fails with it from then on.
 ///
 /// ```
 /// use node::{NodeError, RunFailure};
@@ -97,20 +64,20 @@ pub struct RunFailure {
     pub was_reported: bool,
 }
 
-/// How long a thread waits.
+/// What ends a wait early, beside the end of the run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
-    /// Until it is interrupted, or for a while after the worker is told to leave.
-    WhoeverWaits,
-    /// For a while after the worker is told to leave.
-    UnlessLeaving,
-    /// As long as it takes.
-    Endless,
+enum Interruption {
+    /// The program interrupts it, or the worker was told to leave a while ago.
+    Any,
+    /// The worker was told to leave a while ago.
+    WhenLeaving,
+    /// Nothing.
+    Never,
 }
 
 /// A worker in a run.
 pub struct Driver {
-    state: Mutex<State>,
+    shell: Mutex<WorkerShell>,
     /// Something arrived, or the driving seat is free.
     changed: Condvar,
     waiter: Mutex<Box<dyn Waiter>>,
@@ -129,53 +96,15 @@ impl Driver {
     /// Drives the worker that has joined. Fails if it is to be recorded and cannot be; the run is then over for everybody.
     pub fn start(
         joined: JoinedRun,
-        mut transport: Box<dyn Transport>,
+        transport: Box<dyn Transport>,
         waiter: Box<dyn Waiter>,
         settings: DriverSettings,
-        mut recorder: Option<Recorder>,
+        recorder: Option<Recorder>,
     ) -> Result<Arc<Self>, NodeError> {
-        let rank = match joined.node {
-            NodeId::Worker(rank) => WorkerId(rank),
-            _ => WorkerId(0),
-        };
-        let now = Instant::now();
-        let source = joined.source;
-        let machine = WorkerSettings { stopwatch: STOPWATCH, ..WorkerSettings::default() };
-        if let Some(recorder) = &mut recorder {
-            let subject = Subject::Worker {
-                id: rank,
-                source,
-                plan: joined.plan.clone(),
-                clock: joined.clock,
-                barriers: joined.barriers,
-                settings: machine,
-            };
-            recorder.begin(subject).inspect_err(|error| say_failed(&mut *transport, (joined.node, source), error))?;
-        }
-        let open = joined.lease.is_some();
-        let mut state = State {
-            worker: Worker::new(rank, source, joined.plan, machine).starting(joined.clock, joined.barriers),
-            transport,
-            out: Outbox::new(),
-            recorder,
-            start: now,
-            contact: CoordinatorContact::new(now, settings.patience, settings.of_several, settings.unled),
-            source,
-            step: Measured::default(),
-            beat: now,
-            retry_at: BTreeMap::new(),
-            silent: BTreeMap::new(),
-            lost: None,
-            failure_was_reported: false,
-            open,
-            farewell: false,
-            said_goodbye: false,
-            checkpoint_writer: CheckpointWriter::default(),
-            place: Default::default(),
-        };
-        joined.early.into_iter().for_each(|frame| state.take(Event::Frame(frame)));
+        let shell = WorkerShell::new(joined, transport, &settings, recorder)?;
+        let name = format!("worker {}", shell.worker().id().0);
         let driver = Arc::new(Self {
-            state: Mutex::new(state),
+            shell: Mutex::new(shell),
             changed: Condvar::new(),
             waker: waiter.waker(),
             waiter: Mutex::new(waiter),
@@ -185,7 +114,7 @@ impl Driver {
             background: Mutex::new(None),
         });
         let weak = Arc::downgrade(&driver);
-        let background = std::thread::Builder::new().name(format!("worker {}", rank.0)).spawn(move || {
+        let background = std::thread::Builder::new().name(name).spawn(move || {
             while let Some(driver) = weak.upgrade() {
                 if driver.look_after() {
                     break;
@@ -205,11 +134,11 @@ impl Driver {
 
     /// Runs `call` on the machine and sends what it says.
     pub fn call<R>(&self, call: impl FnOnce(&mut WorkerHandle<'_>) -> R) -> R {
-        let mut state = lock(&self.state);
-        let result = call(&mut state.worker_handle());
-        state.send();
-        let backlog = state.transport.backlog();
-        drop(state);
+        let mut shell = lock(&self.shell);
+        let result = call(&mut shell.worker_handle());
+        shell.send();
+        let backlog = shell.backlog();
+        drop(shell);
         if backlog > 0 {
             self.wake_background();
         }
@@ -219,7 +148,7 @@ impl Driver {
     /// Whether what is pushed is used and then let go within this process, and may therefore be lent: nobody else keeps it, neither a
     /// connection nor a recording.
     pub fn lends(&self) -> bool {
-        self.settings.embedded && lock(&self.state).recorder.is_none()
+        self.settings.embedded && !lock(&self.shell).is_recorded()
     }
 
     /// Handles what has arrived, without waiting for more.
@@ -227,7 +156,7 @@ impl Driver {
         if let Ok(mut waiter) = self.waiter.try_lock() {
             waiter.wait(Some(Duration::ZERO));
         }
-        if lock(&self.state).pump() {
+        if lock(&self.shell).pump() {
             self.changed.notify_all();
         }
     }
@@ -242,12 +171,12 @@ impl Driver {
 
     /// Blocks until `done` gives something, driving the network meanwhile. Fails if the run is lost.
     pub fn wait_until<R>(&self, mut done: impl FnMut(&mut WorkerHandle<'_>) -> Option<R>) -> Result<R, NodeError> {
-        self.drive(Patience::WhoeverWaits, |state| done(&mut state.worker_handle()))
+        self.drive(Interruption::Any, |shell| done(&mut shell.worker_handle()))
     }
 
     /// As [`Driver::wait_until`], for something that was begun and must not be left half done: nobody interrupts it.
     pub fn see_through<R>(&self, mut done: impl FnMut(&mut WorkerHandle<'_>) -> Option<R>) -> Result<R, NodeError> {
-        self.drive(Patience::UnlessLeaving, |state| done(&mut state.worker_handle()))
+        self.drive(Interruption::WhenLeaving, |shell| done(&mut shell.worker_handle()))
     }
 
     /// Blocks until the machine is `ready`, driving the network meanwhile, and then runs `call` on it before any other thread
@@ -258,18 +187,22 @@ impl Driver {
         call: impl FnOnce(&mut WorkerHandle<'_>) -> R,
     ) -> Result<R, NodeError> {
         let mut call = Some(call);
-        self.drive(Patience::WhoeverWaits, |state| {
-            let call = if ready(&state.worker) { call.take() } else { None }?;
-            let result = call(&mut state.worker_handle());
-            state.send();
+        self.drive(Interruption::Any, |shell| {
+            let call = if ready(shell.worker()) { call.take() } else { None }?;
+            let result = call(&mut shell.worker_handle());
+            shell.send();
             Some(result)
         })
     }
 
-    /// Drives until it is `done`, or until its patience is over.
-    fn drive<R>(&self, patience: Patience, mut done: impl FnMut(&mut State) -> Option<R>) -> Result<R, NodeError> {
+    /// Drives until it is `done`, or until it is interrupted.
+    fn drive<R>(
+        &self,
+        interruption: Interruption,
+        mut done: impl FnMut(&mut WorkerShell) -> Option<R>,
+    ) -> Result<R, NodeError> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let result = self.drive_until(patience, &mut done);
+        let result = self.drive_until(interruption, &mut done);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         // Another thread may want the driving seat.
         self.changed.notify_all();
@@ -278,37 +211,36 @@ impl Driver {
 
     fn drive_until<R>(
         &self,
-        patience: Patience,
-        done: &mut impl FnMut(&mut State) -> Option<R>,
+        interruption: Interruption,
+        done: &mut impl FnMut(&mut WorkerShell) -> Option<R>,
     ) -> Result<R, NodeError> {
         let mut worked = Instant::now();
         let mut told: Option<Instant> = None;
         let mut turns = IdleTurns::default();
         let mut asked = Instant::now();
         loop {
-            if patience == Patience::WhoeverWaits && asked.elapsed() >= LONGEST_WAIT {
+            if interruption == Interruption::Any && asked.elapsed() >= LONGEST_WAIT {
                 asked = Instant::now();
                 // Before anything is locked: whoever answers may wait for a thread that waits for the machine.
                 if self.interrupt.get().is_some_and(|interrupt| interrupt()) {
                     return Err(NodeError::Interrupted);
                 }
             }
-            let mut state = lock(&self.state);
-            if state.pump() {
+            let mut shell = lock(&self.shell);
+            if shell.pump() {
                 self.changed.notify_all();
                 worked = Instant::now();
             }
-            if let Some(result) = done(&mut state) {
+            if let Some(result) = done(&mut shell) {
                 return Ok(result);
             }
-            if let Some(lost) = state.lost.clone() {
-                state.failure_was_reported = true;
+            if let Some(lost) = shell.tell_failure() {
                 return Err(lost);
             }
-            if state.farewell {
+            if shell.is_closed() {
                 return Err(NodeError::Closed);
             }
-            if patience != Patience::Endless && self.settings.leave.is_asked() {
+            if interruption != Interruption::Never && self.settings.leave.is_asked() {
                 let told = *told.get_or_insert_with(Instant::now);
                 if told.elapsed() > self.settings.patience * LEAVING {
                     return Err(NodeError::Leaving);
@@ -318,12 +250,12 @@ impl Driver {
                 Ok(mut waiter) => {
                     let may_spin = self.settings.wait != WaitPolicy::BLOCKING;
                     let spins = may_spin && self.settings.wait.spins(worked.elapsed());
-                    let glanced = spins && state.transport.glance();
-                    drop(state);
+                    let glanced = spins && shell.glance();
+                    drop(shell);
                     turns.wait(spins, glanced, &mut **waiter, LONGEST_WAIT);
                 }
                 Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => {
-                    let waited = self.changed.wait_timeout(state, LOOK_UP);
+                    let waited = self.changed.wait_timeout(shell, LOOK_UP);
                     drop(waited.unwrap_or_else(PoisonError::into_inner));
                 }
             }
@@ -337,18 +269,18 @@ impl Driver {
             if waiting == 0
                 && let Ok(mut waiter) = self.waiter.try_lock()
             {
-                let backlog = lock(&self.state).transport.backlog();
+                let backlog = lock(&self.shell).backlog();
                 waiter.wait(Some(if backlog > 0 { LOOK } else { Duration::ZERO }));
             }
-            let mut state = lock(&self.state);
-            if waiting == 0 && state.pump() {
+            let mut shell = lock(&self.shell);
+            if waiting == 0 && shell.pump() {
                 self.changed.notify_all();
             }
-            state.keep_up(self.settings.patience, &self.settings.leave);
-            if state.farewell {
+            shell.keep_up(self.settings.patience, &self.settings.leave);
+            if shell.is_closed() {
                 return true;
             }
-            if waiting > 0 || state.transport.backlog() == 0 {
+            if waiting > 0 || shell.backlog() == 0 {
                 return false;
             }
         }
@@ -356,7 +288,7 @@ impl Driver {
 
     /// The program has ended a clock that took it so long, without the time in which it waited for others.
     pub fn stepped(&self, took: Duration) {
-        lock(&self.state).step.observe(Span(took.as_nanos() as u64));
+        lock(&self.shell).observe_step(took);
     }
 
     /// Whether the program was told to leave.
@@ -367,22 +299,17 @@ impl Driver {
 
     /// Why the run has failed for this worker, if it has.
     pub fn failure(&self) -> Option<RunFailure> {
-        let state = lock(&self.state);
-        state.lost.clone().map(|error| RunFailure { error, was_reported: state.failure_was_reported })
+        lock(&self.shell).failure()
     }
 
     /// What the transport has moved.
     pub fn traffic(&self) -> Traffic {
-        lock(&self.state).transport.traffic()
+        lock(&self.shell).traffic()
     }
 
     /// Breaks nothing, but ends whatever blocks: for shutting down. A recording is whole when this returns.
     fn stop(&self) {
-        let recorder = {
-            let mut state = lock(&self.state);
-            state.farewell = true;
-            state.recorder.take()
-        };
+        let recorder = lock(&self.shell).close();
         drop(recorder);
         self.waker.wake();
         let background = lock(&self.background).take();
@@ -399,22 +326,22 @@ impl Driver {
         // Reads that nobody will take the answer of are not waited for by one that is told to leave.
         let by_order = self.settings.leave.is_asked();
         let is_done = |worker: &Worker| if by_order { worker.is_settled() } else { worker.is_idle() };
-        self.drive(Patience::Endless, |state| is_done(&state.worker).then_some(()))?;
+        self.drive(Interruption::Never, |shell| is_done(shell.worker()).then_some(()))?;
         if self.call(|worker| worker.pay()) {
-            self.drive(Patience::Endless, |state| state.worker.is_flushed().then_some(()))?;
+            self.drive(Interruption::Never, |shell| shell.worker().is_flushed().then_some(()))?;
             self.call(|worker| worker.end_clock());
-            self.drive(Patience::Endless, |state| is_done(&state.worker).then_some(()))?;
+            self.drive(Interruption::Never, |shell| is_done(shell.worker()).then_some(()))?;
         }
         let begin = Instant::now();
         let mut said: Option<Instant> = None;
         // The coordinator may be gone already once everybody has left, so its answer is not insisted on.
         let (may_change, again) = {
-            let state = lock(&self.state);
-            (state.contact.may_change(), state.contact.late_after())
+            let shell = lock(&self.shell);
+            (shell.contact().may_change(), shell.contact().late_after())
         };
         let patience = self.settings.patience;
         let limit = if may_change { patience * LONG_GOODBYE } else { patience.min(GOODBYE) };
-        while !lock(&self.state).said_goodbye && begin.elapsed() < limit {
+        while !lock(&self.shell).has_left() && begin.elapsed() < limit {
             if said.is_none_or(|said| said.elapsed() > again) {
                 said = Some(Instant::now());
                 self.call(|worker| worker.leave());
@@ -422,7 +349,7 @@ impl Driver {
             if let Ok(mut waiter) = self.waiter.try_lock() {
                 waiter.wait(Some(LOOK));
             }
-            lock(&self.state).pump();
+            lock(&self.shell).pump();
         }
         self.stop();
         Ok(())
@@ -431,203 +358,8 @@ impl Driver {
     /// Stops, and tells the coordinator that this worker cannot go on: so the run ends, and everybody hears why.
     pub fn abandon(&self, reason: &str) {
         // Enough to know what to look for; the rest is in this process's own words.
-        let reason = reason.chars().take(REASON).collect();
+        let reason = reason.chars().take(REASON_CHARS).collect();
         self.call(|worker| worker.fail(reason));
         self.stop();
     }
-}
-
-impl State {
-    fn worker_handle(&mut self) -> WorkerHandle<'_> {
-        let Self { worker, out, recorder, start, .. } = self;
-        WorkerHandle { worker, start: *start, out, recorder: recorder.as_ref() }
-    }
-
-    /// Says something to the coordinator that is the shell's to say.
-    fn say(&mut self, control: Control) {
-        let (id, plan) = (self.worker.id(), self.worker.plan());
-        let source = plan.source(id).unwrap_or_default();
-        let head = Head { source, clock: self.worker.clock(), ..Head::plain(id.into(), NodeId::Coordinator) };
-        self.transport.send(Frame { head, message: Message::Control(control) });
-    }
-
-    fn hand_on(&mut self) {
-        for frame in self.out.drain() {
-            if let Some(recorder) = &self.recorder {
-                recorder.output(&frame);
-            }
-            self.transport.send(frame);
-        }
-    }
-
-    fn send(&mut self) {
-        self.hand_on();
-        if let Some(owed) = self.worker.take_owed() {
-            self.checkpoint_writer.asked(owed.checkpoint, &self.place.0, &self.place.1);
-            self.checkpoint_writer.write_owed(owed);
-        }
-        self.transport.flush();
-    }
-
-    /// Handles everything that has arrived. Returns whether anything had.
-    fn pump(&mut self) -> bool {
-        let mut any = false;
-        while let Some(event) = self.transport.next() {
-            any = true;
-            self.take(event);
-            self.hand_on();
-        }
-        self.send();
-        if any {
-            self.report();
-        }
-        any
-    }
-
-    fn take(&mut self, event: Event) {
-        match event {
-            Event::Disconnected(node) => {
-                let now = Instant::now();
-                self.retry_at.entry(node).or_insert_with(|| now + RETRY);
-                self.silent.entry(node).or_insert((now, now));
-            }
-            Event::Frame(frame) => {
-                if !self.silent.is_empty() {
-                    self.silent.remove(&frame.head.from);
-                }
-                if frame.head.from == NodeId::Coordinator {
-                    if !self.contact.hears(Instant::now(), &frame, &mut *self.transport) {
-                        return;
-                    }
-                    match &frame.message {
-                        Message::Control(Control::Lost { node, reason }) => {
-                            self.lost = Some(NodeError::lost(self.worker.id().into(), *node, reason.clone()));
-                        }
-                        Message::Control(Control::Bye) => self.said_goodbye = true,
-                        Message::Control(Control::Adopt { members, .. }) => self.transport.know(members),
-                        Message::Control(Control::Checkpoint { number, location, name, .. }) => {
-                            self.place = (location.clone(), name.clone());
-                            self.checkpoint_writer.said_of(*number).into_iter().for_each(|control| self.say(control));
-                        }
-                        _ => {}
-                    }
-                }
-                self.worker_handle().handle(frame);
-            }
-        }
-    }
-
-    /// Asks the servers that this worker waits for whether they live: one that vanished without a word would be waited for
-    /// for ever, since nothing tells a connection on which nothing comes from one on which nothing can.
-    fn ask_servers(&mut self) {
-        let now = Instant::now();
-        let servers = self.worker.plan().servers().into_iter().map(NodeId::Server);
-        for node in servers.filter(|node| self.worker.waits_for(*node)) {
-            self.silent.entry(node).or_insert((now, now));
-            let head = Head::plain(self.worker.id().into(), node);
-            self.transport.send(Frame { head, message: Message::Control(Control::Beat) });
-        }
-    }
-
-    /// Says which servers are silent, and gives up on one after as long as it takes to give up on anybody.
-    fn mind_silent(&mut self, patience: Duration) {
-        let worker = &self.worker;
-        self.silent.retain(|node, _| worker.waits_for(*node));
-        for (node, (since, told)) in &mut self.silent {
-            let seconds = since.elapsed().as_secs_f64();
-            if since.elapsed() > patience && !self.open {
-                let reason = format!("this worker has heard nothing from it for {seconds:.1} s");
-                self.lost.get_or_insert(NodeError::Lost { node: *node, reason });
-            } else if told.elapsed() > TELL_AFTER {
-                *told = Instant::now();
-                tracing::warn!(%node, seconds, "does not answer; still trying");
-            }
-        }
-    }
-
-    /// Where the run ends with any of its nodes, one that is told to leave ends it, and says so.
-    fn mind_leaving(&mut self, leave: &LeaveSignal) {
-        if leave.is_asked() && !self.open && !self.said_goodbye && self.lost.is_none() {
-            let error = NodeError::ToldToLeave;
-            self.worker_handle().fail(error.to_string());
-            self.lost = Some(error);
-        }
-    }
-
-    /// Says how this worker does.
-    fn say_report(&mut self) {
-        let step = (self.step.count > 0).then_some(self.step);
-        let (round_trip, timeouts) = (self.contact.round_trip(), self.contact.timeouts());
-        let report = Box::new(Report { step, round_trip, timeouts, ..Report::default() });
-        let (source, clock) = (self.source, self.worker.clock());
-        let head = Head { source, clock, ..Head::plain(self.worker.id().into(), NodeId::Coordinator) };
-        self.transport.send(Frame { head, message: Message::Control(Control::Report { report }) });
-    }
-
-    /// Beats, ticks, and calls again where a connection broke.
-    fn keep_up(&mut self, patience: Duration, leave: &LeaveSignal) {
-        self.mind_leaving(leave);
-        if self.lost.is_none() && !self.said_goodbye {
-            self.lost = self.contact.mind(Instant::now(), &mut *self.transport).err();
-        }
-        let due: Vec<NodeId> = self.retry_at.iter().filter(|(_, at)| **at <= Instant::now()).map(|(n, _)| *n).collect();
-        for node in due {
-            self.retry_at.remove(&node);
-            self.worker_handle().reconnected(node);
-        }
-        self.mind_silent(patience);
-        while let Some(event) = self.checkpoint_writer.next() {
-            if let WriterEvent::Say(control @ (Control::Owes { .. } | Control::Unwritten { .. })) = event {
-                self.say(control);
-            }
-        }
-        self.worker_handle().tick();
-        if self.beat.elapsed() >= beat_every(patience) && self.lost.is_none() {
-            self.beat = Instant::now();
-            self.contact.asked(self.beat);
-            self.worker_handle().beat();
-            self.say_report();
-            if self.contact.may_change() {
-                // Whoever leads now may never have heard what was said to the one before.
-                self.worker_handle().reconnected(NodeId::Coordinator);
-            }
-            self.ask_servers();
-        }
-        self.send();
-    }
-
-    fn report(&mut self) {
-        let names = |on: &[WorkerId]| on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        for notice in self.worker_handle().take_notices() {
-            match notice {
-                Notice::Read { table, on } if on.is_empty() => {
-                    tracing::warn!(table, "a read waits for this worker's own pushes to arrive");
-                }
-                Notice::Read { table, on } => tracing::warn!(table, on = names(&on), "a read waits for slower workers"),
-                Notice::Push { table, on } => {
-                    tracing::warn!(table, on = names(&on), "a push waits for workers that are many clocks behind");
-                }
-                Notice::Codec { table, pipeline, bytes_per_second } => {
-                    let megabytes_per_second = bytes_per_second / 1_000_000;
-                    tracing::warn!(
-                        table,
-                        megabytes_per_second,
-                        "{pipeline} costs more time than it saves on this link; leave it out, or let auto choose"
-                    );
-                }
-                Notice::Barrier { on } => tracing::warn!(on = names(&on), "the barrier waits"),
-                Notice::Leases { on } => {
-                    tracing::info!(on = names(&on), "no lease is left; waiting for others to end theirs")
-                }
-            }
-        }
-    }
-}
-
-/// Tells the coordinator that a node which has joined cannot go on, so that nobody waits for it.
-pub(crate) fn say_failed(transport: &mut dyn Transport, (node, source): (NodeId, Source), error: &NodeError) {
-    let head = Head { source, ..Head::plain(node, NodeId::Coordinator) };
-    let reason = error.to_string().chars().take(REASON).collect();
-    transport.send(Frame { head, message: Message::Control(Control::Fail { reason }) });
-    transport.flush();
 }

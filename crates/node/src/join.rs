@@ -1,5 +1,6 @@
 //! How a node enters a run: it asks the coordinator for a place, and waits until everybody has one.
 
+use crate::shell_control::ShellControl;
 use crate::{LeaveSignal, NodeError};
 use net::{Event, Transport, Waiter};
 use std::time::{Duration, Instant};
@@ -100,7 +101,8 @@ pub fn join(
                 (place, asked) = (None, asked.filter(|_| place.is_none()));
                 continue;
             };
-            if let Message::Control(Control::Follow { leader }) = &frame.message {
+            let control = ShellControl::of(&frame);
+            if let Some(ShellControl::Follow { leader }) = control {
                 transport.call_elsewhere(NodeId::Coordinator, leader);
                 continue;
             }
@@ -108,16 +110,16 @@ pub fn join(
                 continue;
             }
             heard = Instant::now();
-            match frame.message {
-                Message::Control(Control::Welcome { node, source, token: theirs }) if theirs == token => {
+            match control {
+                Some(ShellControl::Welcome { node, source, token: theirs }) if theirs == token => {
                     transport.rename(node);
                     (place, was_welcomed) = (Some((node, source)), true);
                     asked = None;
                 }
-                Message::Control(Control::Turned { reason, token: theirs }) if theirs == token => {
-                    return Err(NodeError::TurnedAway { reason });
+                Some(ShellControl::TurnedAway { reason, token: theirs }) if theirs == token => {
+                    return Err(NodeError::TurnedAway { reason: reason.to_owned() });
                 }
-                Message::Control(Control::Begin { plan, members, clock, barriers, lease }) => {
+                Some(ShellControl::Begin { plan, members, clock, barriers, lease }) => {
                     if let Some((node, source)) = place {
                         if let NodeId::Worker(rank) = node
                             && plan.source(WorkerId(rank)) != Some(source)
@@ -125,14 +127,30 @@ pub fn join(
                             let reason = format!("{node} was silent for too long and another process took its place");
                             return Err(NodeError::TurnedAway { reason });
                         }
-                        transport.know(&members);
+                        transport.know(members);
+                        let (plan, members) = (plan.clone(), members.to_vec());
                         return Ok(JoinedRun { node, source, plan, members, clock, barriers, lease, early });
                     }
                 }
-                Message::Control(Control::Lost { node, reason }) => return Err(NodeError::Lost { node, reason }),
-                Message::Control(Control::Beat) => {}
-                _ if frame.head.from == NodeId::Coordinator && early.len() < EARLY_FRAMES => early.push(frame),
-                _ => {}
+                Some(ShellControl::Lost { node, reason }) => {
+                    return Err(NodeError::Lost { node, reason: reason.to_owned() });
+                }
+                Some(ShellControl::Beat) => {}
+                None
+                | Some(
+                    ShellControl::Bye
+                    | ShellControl::Follow { .. }
+                    | ShellControl::Welcome { .. }
+                    | ShellControl::TurnedAway { .. }
+                    | ShellControl::Adopt { .. }
+                    | ShellControl::Checkpoint { .. }
+                    | ShellControl::Restore { .. }
+                    | ShellControl::StaysForNow { .. },
+                ) => {
+                    if frame.head.from == NodeId::Coordinator && early.len() < EARLY_FRAMES {
+                        early.push(frame);
+                    }
+                }
             }
         }
         if heard.elapsed() > ELSEWHERE_AFTER {

@@ -4,6 +4,8 @@
 //! program's threads: whoever waits also drives the network, so that an answer reaches the caller without passing
 //! through another thread, and a background thread keeps things moving while the program computes.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod checkpoints;
 mod contact;
 mod coordinator;
@@ -15,6 +17,7 @@ mod probe;
 mod record;
 pub mod registry;
 mod server;
+mod shell_control;
 mod stopwatch;
 mod wait;
 mod worker_handle;

@@ -1,9 +1,9 @@
 //! The thread that runs a server: it owns the machine and the sockets and runs each request to its end.
 
 use crate::checkpoints::{CheckpointWriter, WriterEvent};
-use crate::contact::CoordinatorContact;
-use crate::driver::say_failed;
+use crate::contact::{CoordinatorContact, say_failed};
 use crate::record::{Recorder, Subject};
+use crate::shell_control::ShellControl;
 use crate::stopwatch::STOPWATCH;
 use crate::wait::IdleTurns;
 use crate::{JoinRequest, LeaveSignal, NodeError, WaitPolicy, join};
@@ -162,26 +162,35 @@ pub fn run_server(
                 continue;
             }
             if frame.head.from == NodeId::Coordinator {
-                match &frame.message {
-                    Message::Control(Control::Lost { node: lost, reason }) => {
-                        return Err(NodeError::lost(node, *lost, reason.clone()));
+                match ShellControl::of(&frame) {
+                    Some(ShellControl::Lost { node: lost, reason }) => {
+                        return Err(NodeError::lost(node, lost, reason.to_owned()));
                     }
-                    Message::Control(Control::Begin { .. }) => continue,
-                    Message::Control(Control::Kept { reason }) if stays.as_ref() != Some(reason) => {
-                        tracing::warn!(%node, "stays for now, though it was told to leave: {reason}");
-                        stays = Some(reason.clone());
+                    Some(ShellControl::Begin { .. }) => continue,
+                    Some(ShellControl::StaysForNow { reason }) => {
+                        if stays.as_deref() != Some(reason) {
+                            tracing::warn!(%node, "stays for now, though it was told to leave: {reason}");
+                            stays = Some(reason.to_owned());
+                        }
                     }
-                    Message::Control(Control::Adopt { members, .. }) => transport.know(members),
-                    Message::Control(Control::Checkpoint { number, location, name, .. }) => {
-                        let again = checkpoint_writer.asked(*number, location, name);
+                    Some(ShellControl::Adopt { members }) => transport.know(members),
+                    Some(ShellControl::Checkpoint { number, location, name }) => {
+                        let again = checkpoint_writer.asked(number, location, name);
                         again.into_iter().for_each(|control| say(&mut transport, node, control));
                     }
-                    Message::Control(Control::Restore { table, spec, clock, location, name })
-                        if !machine.has_table(*table) =>
-                    {
-                        checkpoint_writer.restore((*table, spec), *clock, (location, name), machine.slices_of(spec));
+                    Some(ShellControl::Restore { table, spec, clock, location, name }) => {
+                        if !machine.has_table(table) {
+                            checkpoint_writer.restore((table, spec), clock, (location, name), machine.slices_of(spec));
+                        }
                     }
-                    _ => {}
+                    None
+                    | Some(
+                        ShellControl::Beat
+                        | ShellControl::Bye
+                        | ShellControl::Follow { .. }
+                        | ShellControl::Welcome { .. }
+                        | ShellControl::TurnedAway { .. },
+                    ) => {}
                 }
             } else if matches!(frame.message, Message::Control(Control::Beat)) {
                 // A worker that waits asks whether this server lives.
@@ -213,12 +222,15 @@ pub fn run_server(
         checkpoint_writer.write(machine.take_images());
         while let Some(event) = checkpoint_writer.next() {
             match event {
-                WriterEvent::Say(Control::Beat) => {}
-                WriterEvent::Say(control) => say(&mut transport, node, control),
+                WriterEvent::Nothing => {}
+                WriterEvent::Answer { answer, .. } => say(&mut transport, node, answer),
+                WriterEvent::NotRestored { table, problem } => {
+                    say(&mut transport, node, Control::TableAdded { table, problem: Some(problem) });
+                }
                 // By another plan it may have a part in more of it by now, and is asked again.
-                WriterEvent::Restore(restored)
+                WriterEvent::Restored(restored)
                     if !machine.slices_of(&restored.spec).iter().all(|slice| restored.has(*slice)) => {}
-                WriterEvent::Restore(restored) => {
+                WriterEvent::Restored(restored) => {
                     if let Some(recorder) = &recorder {
                         recorder.input(ServerInput::Restore(now, restored.clone()));
                     }

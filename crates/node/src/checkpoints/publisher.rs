@@ -99,7 +99,9 @@ impl CheckpointPublisher {
                     told.push(CoordinatorInput::LastCheckpoint(false));
                     machine.last_checkpoint(false);
                 }
-                event => self.finished(event, machine),
+                event @ (PublisherEvent::Published { .. } | PublisherEvent::Abandoned | PublisherEvent::Failed(_)) => {
+                    self.finished(event, machine);
+                }
             }
         }
         self.gather(machine);

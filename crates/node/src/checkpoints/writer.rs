@@ -39,10 +39,14 @@ struct TableToRestore {
 /// What the thread has done.
 #[expect(clippy::large_enum_variant, reason = "there are few of them")]
 pub(crate) enum WriterEvent {
-    /// To be said to the coordinator.
-    Say(Control),
-    /// To be handed to the machine.
-    Restore(Box<Restored>),
+    /// A part of a checkpoint is written, or is not: what the coordinator is told.
+    Answer { number: u64, answer: Control },
+    /// A table is read, for the machine.
+    Restored(Box<Restored>),
+    /// A table cannot be read.
+    NotRestored { table: TableId, problem: String },
+    /// Nobody has to be told.
+    Nothing,
 }
 
 /// Writes and reads for one server, or writes for one worker.
@@ -130,20 +134,18 @@ impl CheckpointWriter {
         let event = events.try_recv().ok()?;
         self.open -= 1;
         match &event {
-            WriterEvent::Say(
-                control @ (Control::Written { number, .. }
-                | Control::Unwritten { number, .. }
-                | Control::Owes { number, .. }),
-            ) if *number == self.number => {
-                self.said.push(control.clone());
+            WriterEvent::Answer { number, answer } => {
+                if *number == self.number {
+                    self.said.push(answer.clone());
+                }
             }
-            WriterEvent::Restore(restored) => {
+            WriterEvent::Restored(restored) => {
                 self.reading.remove(&restored.table);
             }
-            WriterEvent::Say(Control::TableAdded { table, .. }) => {
+            WriterEvent::NotRestored { table, .. } => {
                 self.reading.remove(table);
             }
-            WriterEvent::Say(_) => {}
+            WriterEvent::Nothing => {}
         }
         Some(event)
     }
@@ -165,27 +167,26 @@ fn do_tasks(to_do: &Receiver<WriterTask>, newest: &AtomicU64, finish: &Sender<Wr
                 let joined = name.parse::<CheckpointName>().map_err(|error| error.to_string());
                 let joined = joined.and_then(|name| Ok(Store::open(&location).map_err(|e| e.to_string())?.join(name)));
                 (writing, residuals) = (Some((number, joined)), None);
-                // Nobody has to be told.
-                WriterEvent::Say(Control::Beat)
+                WriterEvent::Nothing
             }
-            WriterTask::Write(image) => WriterEvent::Say(match &writing {
+            WriterTask::Write(image) => match &writing {
                 Some((number, joined)) if *number == image.checkpoint && is_newest(*number) => {
-                    write(*number, joined, &image)
+                    WriterEvent::Answer { number: *number, answer: write(*number, joined, &image) }
                 }
                 // A copy for a checkpoint that was given up.
-                _ => Control::Beat,
-            }),
-            WriterTask::WriteOwed(owed) => WriterEvent::Say(match &writing {
+                _ => WriterEvent::Nothing,
+            },
+            WriterTask::WriteOwed(owed) => match &writing {
                 Some((number, joined)) if *number == owed.checkpoint && is_newest(*number) => {
-                    write_owed(*number, joined, &owed)
+                    WriterEvent::Answer { number: *number, answer: write_owed(*number, joined, &owed) }
                 }
-                _ => Control::Beat,
-            }),
+                _ => WriterEvent::Nothing,
+            },
             WriterTask::Read(request) => {
                 let table = request.table;
                 match read(*request, &mut residuals) {
-                    Ok(restored) => WriterEvent::Restore(Box::new(restored)),
-                    Err(problem) => WriterEvent::Say(Control::TableAdded { table, problem: Some(problem) }),
+                    Ok(restored) => WriterEvent::Restored(Box::new(restored)),
+                    Err(problem) => WriterEvent::NotRestored { table, problem },
                 }
             }
         };

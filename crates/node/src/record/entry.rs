@@ -66,17 +66,21 @@ impl RecordEntry {
 
 impl MachineInput {
     fn bytes(&self) -> usize {
-        let of_frame = |frame: &Frame| frame.message.payloads().iter().map(|payload| payload.len()).sum();
         match self {
-            Self::Server(ServerInput::Frame(_, frame))
-            | Self::Coordinator(CoordinatorInput::Frame(_, frame))
-            | Self::Worker(WorkerInput::Frame(_, frame)) => of_frame(frame),
-            Self::Worker(WorkerInput::Push(_, _, batch, _) | WorkerInput::PushPull(_, _, batch, _)) => {
-                batch.values.bytes.len() + batch.keys.len() * 8
-            }
-            Self::Worker(WorkerInput::Pull(_, _, keys, _) | WorkerInput::BeginPush(_, keys, _)) => keys.len() * 8,
-            Self::Worker(WorkerInput::PushRows(_, part)) => part.values.len() + part.rows.len() * 8,
-            Self::Server(_) | Self::Coordinator(_) | Self::Worker(_) => 0,
+            Self::Server(input) => match input {
+                ServerInput::Frame(_, frame) => payload_bytes(frame),
+                ServerInput::Settle | ServerInput::Tick(_) | ServerInput::Beat(_) | ServerInput::Restore(..) => 0,
+            },
+            Self::Coordinator(input) => match input {
+                CoordinatorInput::Frame(_, frame) => payload_bytes(frame),
+                CoordinatorInput::Tick(_)
+                | CoordinatorInput::Gone(_)
+                | CoordinatorInput::Resume(_)
+                | CoordinatorInput::Checkpoint(..)
+                | CoordinatorInput::GiveUp(_)
+                | CoordinatorInput::LastCheckpoint(_) => 0,
+            },
+            Self::Worker(input) => worker_bytes(input),
         }
     }
 
@@ -165,6 +169,42 @@ impl Field for Subject {
             }
             _ => return Err(WireError::Malformed("a recording of an unknown machine")),
         })
+    }
+}
+
+fn payload_bytes(frame: &Frame) -> usize {
+    frame.message.payloads().iter().map(|payload| payload.len()).sum()
+}
+
+fn worker_bytes(input: &WorkerInput) -> usize {
+    match input {
+        WorkerInput::Frame(_, frame) => payload_bytes(frame),
+        WorkerInput::Push(_, _, batch, _) | WorkerInput::PushPull(_, _, batch, _) => {
+            batch.values.bytes.len() + batch.keys.len() * 8
+        }
+        WorkerInput::Pull(_, _, keys, _) | WorkerInput::BeginPush(_, keys, _) => keys.len() * 8,
+        WorkerInput::PushRows(_, part) => part.values.len() + part.rows.len() * 8,
+        WorkerInput::Tick(_)
+        | WorkerInput::Reconnected(..)
+        | WorkerInput::Beat
+        | WorkerInput::MakeTable(_)
+        | WorkerInput::EndPush(_)
+        | WorkerInput::Scan(..)
+        | WorkerInput::SetRows(..)
+        | WorkerInput::PullKept(..)
+        | WorkerInput::Ask(..)
+        | WorkerInput::Tune(..)
+        | WorkerInput::Limit(..)
+        | WorkerInput::EndClock(_)
+        | WorkerInput::OpenLeases(..)
+        | WorkerInput::AskLeases(..)
+        | WorkerInput::TakeLeases(_)
+        | WorkerInput::EndLeases(_)
+        | WorkerInput::CommitLease(..)
+        | WorkerInput::Barrier
+        | WorkerInput::Pay(_)
+        | WorkerInput::Leave
+        | WorkerInput::Fail(_) => 0,
     }
 }
 

@@ -82,10 +82,8 @@ pub enum RecordingError {
 
 impl NodeError {
     pub(crate) fn not_recorded(path: &Path, error: &std::io::Error) -> Self {
-        let reason = match error.kind() {
-            std::io::ErrorKind::AlreadyExists => "there is one already".to_owned(),
-            _ => error.to_string(),
-        };
+        let is_there = error.kind() == std::io::ErrorKind::AlreadyExists;
+        let reason = if is_there { "there is one already".to_owned() } else { error.to_string() };
         Self::NotRecorded { path: path.display().to_string(), reason }
     }
 }

@@ -69,7 +69,9 @@ impl Machine {
             }
             (Self::Coordinator(coordinator), MachineInput::Coordinator(input)) => input.apply(coordinator, out),
             (Self::Worker(worker, begun), MachineInput::Worker(input)) => feed_worker(worker, begun, input, out),
-            _ => unreachable!("a recording holds inputs of the machine that it begins with"),
+            (Self::Server(_) | Self::Coordinator(_) | Self::Worker(..), _) => {
+                unreachable!("a recording holds inputs of the machine that it begins with")
+            }
         }
     }
 }
@@ -95,7 +97,30 @@ fn feed_worker(
             Some(_) => None,
             None => return,
         },
-        _ => None,
+        WorkerInput::Frame(..)
+        | WorkerInput::Tick(_)
+        | WorkerInput::Reconnected(..)
+        | WorkerInput::Beat
+        | WorkerInput::MakeTable(_)
+        | WorkerInput::Push(..)
+        | WorkerInput::Pull(..)
+        | WorkerInput::PushPull(..)
+        | WorkerInput::Scan(..)
+        | WorkerInput::SetRows(..)
+        | WorkerInput::PullKept(..)
+        | WorkerInput::Ask(..)
+        | WorkerInput::Tune(..)
+        | WorkerInput::Limit(..)
+        | WorkerInput::EndClock(_)
+        | WorkerInput::OpenLeases(..)
+        | WorkerInput::AskLeases(..)
+        | WorkerInput::TakeLeases(_)
+        | WorkerInput::EndLeases(_)
+        | WorkerInput::CommitLease(..)
+        | WorkerInput::Barrier
+        | WorkerInput::Pay(_)
+        | WorkerInput::Leave
+        | WorkerInput::Fail(_) => None,
     };
     // What did not fit then does not fit now, and was said to the program alone.
     if let Ok(Answer::Ticket(ticket)) = input.apply(worker, out) {

@@ -67,7 +67,7 @@ pub(crate) fn open_leader(bytes: &[u8], job: &str, place: &str) -> Result<String
     let damaged = || RegistryError::Damaged { place: place.to_owned(), reason: "it names no leader".to_owned() };
     match open(bytes, job, place)? {
         (StoredKind::Leader, address) => String::from_utf8(address.to_vec()).map_err(|_| damaged()),
-        _ => Err(damaged()),
+        (StoredKind::Memory | StoredKind::Chunks, _) => Err(damaged()),
     }
 }
 

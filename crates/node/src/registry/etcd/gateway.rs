@@ -108,6 +108,7 @@ fn same_cluster(known: &mut Option<u64>, answer: &EtcdResponse) -> Result<(), Et
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the errors of a library, which may add more")]
 fn fault_of(error: ureq::Error, limit: Duration) -> EtcdFault {
     use ureq::Error;
     match error {

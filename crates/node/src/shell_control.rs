@@ -1,0 +1,91 @@
+//! The coordinator's control messages that a node's shell acts on, beside its machine or before there is one.
+//!
+//! One list decides for every control message whether it concerns a shell. The shells match it exhaustively.
+
+use types::{Clock, NodeId, Plan, Source, Span, TableId, TableSpec};
+use wire::{Control, Frame, Member, Message};
+
+pub(crate) enum ShellControl<'a> {
+    /// A sign of life.
+    Beat,
+    /// A goodbye, or the answer to one.
+    Bye,
+    /// Another coordinator leads.
+    Follow { leader: &'a str },
+    /// This node has a place.
+    Welcome { node: NodeId, source: Source, token: u64 },
+    /// There is no place for this node.
+    TurnedAway { reason: &'a str, token: u64 },
+    /// The run begins.
+    Begin { plan: &'a Plan, members: &'a [Member], clock: Clock, barriers: u64, lease: Option<Span> },
+    /// A node is lost, and the run with it.
+    Lost { node: NodeId, reason: &'a str },
+    /// There is a new plan, and new members.
+    Adopt { members: &'a [Member] },
+    /// A checkpoint is begun.
+    Checkpoint { number: u64, location: &'a str, name: &'a str },
+    /// A table of a checkpoint is to be read.
+    Restore { table: TableId, spec: &'a TableSpec, clock: Clock, location: &'a str, name: &'a str },
+    /// A server that was told to leave has to stay for now.
+    StaysForNow { reason: &'a str },
+}
+
+impl<'a> ShellControl<'a> {
+    /// The control message in a frame; none if it concerns the machine alone.
+    pub fn of(frame: &'a Frame) -> Option<Self> {
+        let Message::Control(control) = &frame.message else { return None };
+        Some(match control {
+            Control::Beat => Self::Beat,
+            Control::Bye => Self::Bye,
+            Control::Follow { leader } => Self::Follow { leader },
+            Control::Welcome { node, source, token } => Self::Welcome { node: *node, source: *source, token: *token },
+            Control::Turned { reason, token } => Self::TurnedAway { reason, token: *token },
+            Control::Begin { plan, members, clock, barriers, lease } => {
+                Self::Begin { plan, members, clock: *clock, barriers: *barriers, lease: *lease }
+            }
+            Control::Lost { node, reason } => Self::Lost { node: *node, reason },
+            Control::Adopt { members, .. } => Self::Adopt { members },
+            Control::Checkpoint { number, location, name, .. } => Self::Checkpoint { number: *number, location, name },
+            Control::Restore { table, spec, clock, location, name } => {
+                Self::Restore { table: *table, spec, clock: *clock, location, name }
+            }
+            Control::Kept { reason } => Self::StaysForNow { reason },
+            Control::Join { .. }
+            | Control::Adopted { .. }
+            | Control::MakeTable { .. }
+            | Control::AddTable { .. }
+            | Control::TableAdded { .. }
+            | Control::TableMade { .. }
+            | Control::TableRefused { .. }
+            | Control::Barrier { .. }
+            | Control::BarrierPassed { .. }
+            | Control::BarrierWaiting { .. }
+            | Control::Finish
+            | Control::Filled { .. }
+            | Control::AskStatus
+            | Control::Status { .. }
+            | Control::Fail { .. }
+            | Control::Missed { .. }
+            | Control::Written { .. }
+            | Control::Unwritten { .. }
+            | Control::Owes { .. }
+            | Control::Passed { .. }
+            | Control::OpenLeases { .. }
+            | Control::LeasesOpened { .. }
+            | Control::AskLeases { .. }
+            | Control::Leased { .. }
+            | Control::LeasesOver { .. }
+            | Control::LeasesAwaited { .. }
+            | Control::EndLeases { .. }
+            | Control::LeasesEnded { .. }
+            | Control::Learning { .. }
+            | Control::CommitLease { .. }
+            | Control::LeaseCommitted { .. }
+            | Control::ForgetLeases { .. }
+            | Control::Retire
+            | Control::Released
+            | Control::Report { .. }
+            | Control::LeasesForgotten { .. } => return None,
+        })
+    }
+}
