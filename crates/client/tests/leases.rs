@@ -1,5 +1,10 @@
 //! Data leases through the client: every example counts once, whoever leaves in the middle, and whoever reads something else is told.
 
+mod deadline;
+mod embedded;
+
+use deadline::ends;
+use embedded::run;
 use slackwater::{Combine, Consistency, Error, LeasedInput, NumberType, Reduce, RunSize, Session, Table, TableSpec};
 
 const RANGES: u64 = 40;
@@ -49,54 +54,34 @@ fn learn(session: &Session, counts: &Table<i64>, mut most: u64) -> Result<(), Er
 }
 
 fn learn_together(spec: &TableSpec, leavers: u64) {
-    let sessions = Session::embedded(RunSize { servers: 2, workers: 4 }).expect("an embedded run");
-    std::thread::scope(|scope| {
-        for session in sessions {
-            scope.spawn(move || {
-                let counts = session.table::<i64>(spec.clone()).expect("a table");
-                let leaves = u64::from(session.rank()) < leavers;
-                learn(&session, &counts, if leaves { 7 + u64::from(session.rank()) } else { u64::MAX })
-                    .expect("learnt");
-                if !leaves {
-                    // Everybody who stays is at the same clock, and what was committed is there.
-                    (0..2).for_each(|_| session.clock().expect("ends"));
-                    session.barrier().expect("passes");
-                    let all: Vec<u64> = (0..RANGES * MINIBATCHES * 3).collect();
-                    let counted = counts.pull(&counts.keys(&all)).expect("asked").wait().expect("read");
-                    assert!(counted.values().iter().all(|count| *count == i64::from(EPOCHS)), "{:?}", counted.values());
-                }
-                session.close().expect("leaves");
-            });
+    run(2, 4, |session| {
+        let counts = session.table::<i64>(spec.clone()).expect("a table");
+        let leaves = u64::from(session.rank()) < leavers;
+        learn(session, &counts, if leaves { 7 + u64::from(session.rank()) } else { u64::MAX }).expect("learnt");
+        if !leaves {
+            // Everybody who stays is at the same clock, and what was committed is there.
+            (0..2).for_each(|_| session.clock().expect("ends"));
+            session.barrier().expect("passes");
+            let all: Vec<u64> = (0..RANGES * MINIBATCHES * 3).collect();
+            let counted = counts.pull(&counts.keys(&all)).expect("asked").wait().expect("read");
+            assert!(counted.values().iter().all(|count| *count == i64::from(EPOCHS)), "{:?}", counted.values());
         }
     });
 }
 
 #[test]
 fn every_example_counts_once() {
-    within_a_minute(|| learn_together(&spec(), 0));
+    ends("a run that learns", || learn_together(&spec(), 0));
 }
 
 #[test]
 fn what_those_who_leave_did_not_commit_is_learnt_by_others_and_counts_once() {
-    within_a_minute(|| learn_together(&spec(), 2));
+    ends("a run that learns", || learn_together(&spec(), 2));
 }
 
 #[test]
 fn so_it_is_where_contributions_meet_by_clock() {
-    within_a_minute(|| learn_together(&spec().combine(Combine::Clock(Reduce::Sum)), 2));
-}
-
-/// Fails where something hangs: ten times as long as it takes.
-fn within_a_minute(test: impl FnOnce() + Send + 'static) {
-    let (done, wait) = std::sync::mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        test();
-        done.send(()).ok();
-    });
-    if wait.recv_timeout(std::time::Duration::from_secs(60)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-        panic!("it hangs");
-    }
-    thread.join().expect("no panic");
+    ends("a run that learns", || learn_together(&spec().combine(Combine::Clock(Reduce::Sum)), 2));
 }
 
 #[test]
@@ -138,39 +123,31 @@ fn two_data_sets_are_leased_side_by_side() {
 
 #[test]
 fn a_data_set_that_one_worker_ends_is_over_for_all_of_them_at_one_clock() {
-    within_a_minute(|| {
-        let sessions = Session::embedded(RunSize { servers: 2, workers: 3 }).expect("an embedded run");
-        let clocks: Vec<u64> = std::thread::scope(|scope| {
-            let work = |session: Session| {
-                scope.spawn(move || {
-                    let counts = session.table::<i64>(spec()).expect("a table");
-                    let mut leases = session.leases("train", &LeasedInput::new(1_000_000)).expect("leases");
-                    let mut learnt = 0;
-                    // One of them has had enough; another has unlearnt leases in hand, and the third may wait for a read.
-                    while session.rank() != 1 || learnt < 20 {
-                        let Some(lease) = leases.next_lease().expect("granted") else { break };
-                        let keys = counts.keys(&[lease.range() % 50]);
-                        counts.pull(&keys).expect("asked").wait().expect("read");
-                        drop(counts.push_for(&lease, &keys, vec![1], 1).expect("fits"));
-                        // The last stays undone.
-                        if session.rank() != 1 || learnt < 19 {
-                            leases.commit(lease).expect("committed");
-                        }
-                        learnt += 1;
-                        session.clock().expect("ends");
-                    }
-                    leases.end().expect("ended");
-                    assert!(leases.is_ended() && leases.next_lease().expect("over").is_none());
-                    // A read waits for nobody: all are where the furthest is.
-                    counts.pull(&counts.keys(&[0])).expect("asked").wait().expect("read");
-                    let clock = session.now().0;
-                    session.barrier().expect("passes");
-                    session.close().expect("leaves");
-                    clock
-                })
-            };
-            let threads: Vec<_> = sessions.into_iter().map(work).collect();
-            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    ends("a run whose data set is ended early", || {
+        let clocks = run(2, 3, |session| {
+            let counts = session.table::<i64>(spec()).expect("a table");
+            let mut leases = session.leases("train", &LeasedInput::new(1_000_000)).expect("leases");
+            let mut learnt = 0;
+            // One of them has had enough; another has unlearnt leases in hand, and the third may wait for a read.
+            while session.rank() != 1 || learnt < 20 {
+                let Some(lease) = leases.next_lease().expect("granted") else { break };
+                let keys = counts.keys(&[lease.range() % 50]);
+                counts.pull(&keys).expect("asked").wait().expect("read");
+                drop(counts.push_for(&lease, &keys, vec![1], 1).expect("fits"));
+                // The last stays undone.
+                if session.rank() != 1 || learnt < 19 {
+                    leases.commit(lease).expect("committed");
+                }
+                learnt += 1;
+                session.clock().expect("ends");
+            }
+            leases.end().expect("ended");
+            assert!(leases.is_ended() && leases.next_lease().expect("over").is_none());
+            // A read waits for nobody: all are where the furthest is.
+            counts.pull(&counts.keys(&[0])).expect("asked").wait().expect("read");
+            let clock = session.now().0;
+            session.barrier().expect("passes");
+            clock
         });
         assert!(clocks.iter().all(|clock| *clock == clocks[0]), "{clocks:?}");
     });

@@ -1,36 +1,22 @@
 //! Exactly once over real sockets and through shared memory: connections break at every byte of an exchange, and at random in longer ones;
 //! afterwards the tables hold every push once, and nobody waits for ever.
 
+mod deadline;
 mod proxy;
 
+use deadline::{LIMIT, ends};
 use proxy::{Proxy, Way, free_address};
 use slackwater::{Connect, Consistency, Error, NumberType, RunSize, SameHost, Serve, Session, Table, TableSpec};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Tells done from hung: no run here takes a tenth of it.
-const LIMIT: Duration = Duration::from_secs(60);
 /// Nobody listens there: a node that gives this address can only be answered on connections it made itself.
 const NOWHERE: &str = "127.0.0.1:9";
 
 /// How nodes of one host may talk.
 const WAYS: [SameHost; 2] = [SameHost::Tcp, SameHost::SharedMemory];
-
-/// Runs `body` and fails if it takes for ever.
-fn ends<R: Send + 'static>(what: &str, body: impl FnOnce() -> R + Send + 'static) -> R {
-    let (sender, receiver) = channel();
-    let thread = std::thread::spawn(move || sender.send(body()).ok());
-    match receiver.recv_timeout(LIMIT) {
-        Ok(result) => result,
-        Err(RecvTimeoutError::Disconnected) => {
-            std::panic::resume_unwind(thread.join().expect_err("it ended without a word"))
-        }
-        Err(RecvTimeoutError::Timeout) => panic!("{what}: it hangs"),
-    }
-}
 
 /// Runs all of these at once, each of which must end, and adds up how often connections were cut.
 fn cuts_of_all<F: FnOnce() -> u64 + Send + 'static>(what: &'static str, least: u64, runs: impl Iterator<Item = F>) {

@@ -1,6 +1,8 @@
 //! Bad input, a row per case: each is refused with words that say what and where, rows stay as they were, and the
 //! servers go on.
 
+mod embedded;
+
 use net::{Event, Exchange, Transport, Waiter};
 use node::{CoordinatorSettings, ServerSettings, join, run_coordinator, run_server};
 use slackwater::{
@@ -260,28 +262,21 @@ fn the_failure_of_a_dropped_ticket_shows_at_a_clock() {
 
 #[test]
 fn a_failed_contribution_fails_its_clock_for_everybody_alike() {
-    let sessions = Session::embedded(RunSize { servers: 1, workers: 2 }).expect("a run");
     let spec = TableSpec::dense("gradients", 2, 1).combine(Combine::Clock(Reduce::Sum));
-    std::thread::scope(|scope| {
-        for session in sessions {
-            let spec = spec.clone();
-            scope.spawn(move || {
-                let table = session.table::<f32>(spec).expect("made");
-                let value = if session.rank() == 1 { f32::NAN } else { 1.0 };
-                let pushed = table.push_range(0..2, vec![value; 2]).expect("sent").wait();
-                assert_eq!(pushed.is_err(), session.rank() == 1);
-                session.clock().expect("ended");
-                let rows = table.pull_range(0..2).expect("asked").wait().expect("read");
-                assert_eq!(rows.values(), [0.0, 0.0]);
-                let failed = &rows.failed_clocks()[0];
-                assert_eq!((failed.clock.0, failed.worker.0), (0, 1), "clock and worker are named");
-                table.push_range(0..2, vec![1.0; 2]).expect("sent").wait().expect("pushed");
-                session.clock().expect("ended");
-                let rows = table.pull_range(0..2).expect("asked").wait().expect("read");
-                assert_eq!(rows.values(), [2.0, 2.0], "the next clock counts");
-                session.close().expect("left");
-            });
-        }
+    embedded::run(1, 2, |session| {
+        let table = session.table::<f32>(spec.clone()).expect("made");
+        let value = if session.rank() == 1 { f32::NAN } else { 1.0 };
+        let pushed = table.push_range(0..2, vec![value; 2]).expect("sent").wait();
+        assert_eq!(pushed.is_err(), session.rank() == 1);
+        session.clock().expect("ended");
+        let rows = table.pull_range(0..2).expect("asked").wait().expect("read");
+        assert_eq!(rows.values(), [0.0, 0.0]);
+        let failed = &rows.failed_clocks()[0];
+        assert_eq!((failed.clock.0, failed.worker.0), (0, 1), "clock and worker are named");
+        table.push_range(0..2, vec![1.0; 2]).expect("sent").wait().expect("pushed");
+        session.clock().expect("ended");
+        let rows = table.pull_range(0..2).expect("asked").wait().expect("read");
+        assert_eq!(rows.values(), [2.0, 2.0], "the next clock counts");
     });
 }
 

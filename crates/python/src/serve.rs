@@ -1,9 +1,9 @@
 //! Servers, and the coordinator, as threads of this process.
 
 use crate::error;
-use crate::session::{LOOK, check_process, seconds};
+use crate::session::{LOOK, check_process, connect_to};
 use pyo3::prelude::*;
-use slackwater::{Connect, LeaveSignal, Membership, RunSize, SameHost, Serve};
+use slackwater::{LeaveSignal, Membership, RunSize, Serve};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -52,13 +52,7 @@ impl Server {
         shared_memory: bool,
         place: Option<u32>,
     ) -> PyResult<Self> {
-        let connect = Connect {
-            place,
-            join_limit: seconds(join_limit)?,
-            patience: seconds(patience)?,
-            same_host: if shared_memory { SameHost::SharedMemory } else { SameHost::Tcp },
-            ..Connect::to(meet)
-        };
+        let connect = connect_to(meet, place, join_limit, patience, shared_memory)?;
         let leave = connect.leave.clone();
         let serve = Serve {
             threads,

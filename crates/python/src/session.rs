@@ -56,6 +56,23 @@ fn interruptible<R: Send + 'static>(
     }
 }
 
+/// How to reach a run, by what Python gave.
+pub fn connect_to(
+    meet: &str,
+    place: Option<u32>,
+    join_limit: f64,
+    patience: f64,
+    shared_memory: bool,
+) -> PyResult<Connect> {
+    Ok(Connect {
+        place,
+        join_limit: seconds(join_limit)?,
+        patience: seconds(patience)?,
+        same_host: if shared_memory { SameHost::SharedMemory } else { SameHost::Tcp },
+        ..Connect::to(meet)
+    })
+}
+
 impl Session {
     fn new(session: slackwater::Session) -> Self {
         session.interrupt_by(error::is_interrupted);
@@ -112,13 +129,7 @@ impl Session {
         patience: f64,
         shared_memory: bool,
     ) -> PyResult<Self> {
-        let connect = Connect {
-            place,
-            join_limit: seconds(join_limit)?,
-            patience: seconds(patience)?,
-            same_host: if shared_memory { SameHost::SharedMemory } else { SameHost::Tcp },
-            ..Connect::to(meet)
-        };
+        let connect = connect_to(meet, place, join_limit, patience, shared_memory)?;
         let leave = connect.leave.clone();
         let joined = interruptible(py, move || slackwater::Session::connect(&connect), || leave.ask())?;
         joined.map(Self::new).map_err(|error| error::raise(py, error))
@@ -248,7 +259,7 @@ impl Drop for Session {
 }
 
 /// A time that Python gave.
-pub fn seconds(number: f64) -> PyResult<Duration> {
+fn seconds(number: f64) -> PyResult<Duration> {
     let problem = |_| pyo3::exceptions::PyValueError::new_err(format!("{number} s is no time to wait"));
     Duration::try_from_secs_f64(number).map_err(problem)
 }

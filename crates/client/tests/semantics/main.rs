@@ -7,6 +7,8 @@ macro_rules! read {
 }
 
 mod clocks;
+#[path = "../embedded/mod.rs"]
+mod embedded;
 mod freshness;
 #[path = "../../../net/tests/logged/mod.rs"]
 mod logged;
@@ -14,29 +16,11 @@ mod memory;
 mod rows;
 mod tasks;
 
+use embedded::run;
 use logged::Log;
 use slackwater::{NumberType, RunSize, Session, Table, TableSpec, Ticket};
 use std::sync::Mutex;
 use std::time::Duration;
-
-/// Runs `program` as every worker of an embedded run; results by rank.
-fn run<R: Send>(servers: u32, workers: u32, program: impl Fn(&Session) -> R + Sync) -> Vec<R> {
-    let sessions = Session::embedded(RunSize { servers, workers }).expect("a run");
-    std::thread::scope(|scope| {
-        let program = &program;
-        let threads: Vec<_> = sessions
-            .into_iter()
-            .map(|session| {
-                scope.spawn(move || {
-                    let result = program(&session);
-                    session.close().expect("left");
-                    result
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-    })
-}
 
 fn alone<R: Send>(program: impl Fn(&Session) -> R + Sync) -> R {
     run(2, 1, program).remove(0)
