@@ -8,7 +8,8 @@ use types::{Bandwidth, NodeId, PositionRange, Setting, TableId, TableSpec, Time}
 use wire::Outbox;
 use wire::{Frame, Keys, LeaseTerms};
 use worker::{
-    Batch, Failure, Grant, Notice, Outcome, PullTarget, RowsOfPush, TableFailure, Ticket, Values, Worker, WorkerInput,
+    Batch, LeaseGrant, Notice, PullTarget, RowsOfPush, TableFailure, Ticket, TicketFailure, TicketOutcome, Values,
+    Worker, WorkerInput,
 };
 
 /// A worker at one moment. Whatever can be asked of it without changing it is asked of the [`Worker`] itself.
@@ -188,7 +189,7 @@ impl Calls<'_> {
     }
 
     /// See [`Worker::take_leases`]. Taken down, for a worker that has its leases ends no clocks by itself.
-    pub fn take_leases(&mut self, set: u32) -> Option<Grant> {
+    pub fn take_leases(&mut self, set: u32) -> Option<LeaseGrant> {
         let grant = self.worker.take_leases(set);
         if grant.is_some() {
             self.note(|| WorkerInput::TakeLeases(set));
@@ -252,7 +253,7 @@ impl Calls<'_> {
     // What the program takes away or leaves changes nothing that the worker will say, and is not taken down.
 
     /// See [`Worker::take`].
-    pub fn take(&mut self, ticket: Ticket) -> Option<Result<Outcome, (TableId, Failure)>> {
+    pub fn take(&mut self, ticket: Ticket) -> Option<Result<TicketOutcome, (TableId, TicketFailure)>> {
         self.worker.take(ticket)
     }
 
@@ -267,7 +268,7 @@ impl Calls<'_> {
     }
 
     /// See [`Worker::take_unreported`].
-    pub fn take_unreported(&mut self) -> Vec<(TableId, Failure)> {
+    pub fn take_unreported(&mut self) -> Vec<(TableId, TicketFailure)> {
         self.worker.take_unreported()
     }
 

@@ -1,7 +1,8 @@
-//! What a worker pushes to one table, encoded: by the chain that its spec names, or by whatever the link makes worth while.
+//! Encodes the pushes to one table, with the codecs that its spec names, or with those that pay on the
+//! network link.
 
-use super::cache::positions;
-use super::link_rate::Cost;
+use super::cached_rows::positions;
+use super::link_rate::TransferCost;
 use codec::{Chain, Choice, Formats, Meter, PayloadDecoder, PayloadEncoder, Rows, Stopwatch, TableCodecs};
 use types::{Position, TableSpec};
 use update::first_not_finite;
@@ -9,7 +10,7 @@ use wire::{KeyPart, Payload, Slice};
 
 /// How lists of keys travel the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyForm {
+pub(crate) enum KeyForm {
     /// 8 bytes a key; from then on by signature.
     Plain,
     /// Shortened; from then on by signature.
@@ -38,17 +39,17 @@ impl KeyForm {
 }
 
 /// The values of one part, as they travel.
-pub struct Encoded {
+pub(crate) struct EncodedPart {
     pub values: Payload,
     pub formats: Formats,
 }
 
-/// Where the link decides and something lossy is in use, one part in so many goes as it is: so a link that has become fast is
-/// noticed.
+/// Where the link decides and a lossy codec is in use, one part in so many goes as it is, so that a link
+/// that has become fast is noticed.
 const PROBE: u64 = 1024;
 
-/// A table's codecs on their way up.
-pub struct Upward {
+/// The codecs of the pushes to one table.
+pub(crate) struct PushCodec {
     spec: TableSpec,
     choice: Choice,
     seed: u64,
@@ -67,10 +68,10 @@ pub struct Upward {
     pub warned: bool,
 }
 
-impl Upward {
+impl PushCodec {
     pub fn new(spec: &TableSpec, codecs: &TableCodecs, seed: u64, stopwatch: Stopwatch) -> Self {
         let chain = codecs.up.chain().cloned().unwrap_or_default();
-        let mut upward = Self {
+        let mut push_codec = Self {
             spec: spec.clone(),
             choice: codecs.up.clone(),
             seed,
@@ -83,8 +84,8 @@ impl Upward {
             parts: 0,
             warned: false,
         };
-        upward.use_chain(chain);
-        upward
+        push_codec.use_chain(chain);
+        push_codec
     }
 
     /// What is in use now.
@@ -139,7 +140,7 @@ impl Upward {
         if !self.is_auto() {
             return;
         }
-        let best = Cost::best(bytes_per_second, &self.spec, &self.chain);
+        let best = TransferCost::best(bytes_per_second, &self.spec, &self.chain);
         if best != self.chain {
             self.use_chain(best);
         }
@@ -170,8 +171,8 @@ impl Upward {
     }
 
     /// Encodes one part. What is not finite goes as it is, for the shard to refuse and to name.
-    pub fn encode(&mut self, keys: &Slice, values: Payload) -> Encoded {
-        let plain = |values| Encoded { values, formats: Formats::default() };
+    pub fn encode(&mut self, keys: &Slice, values: Payload) -> EncodedPart {
+        let plain = |values| EncodedPart { values, formats: Formats::default() };
         let is_finite = match values.numbers::<f32>() {
             Some(numbers) if self.chain.is_lossy() || self.owing.is_some() => first_not_finite(numbers).is_none(),
             _ => true,
@@ -189,7 +190,7 @@ impl Upward {
             return plain(encoder.with_owed(rows, values.bytes()).map_or(values, Payload::new));
         }
         match encoder.encode(rows, values.bytes()) {
-            Some((bytes, formats)) => Encoded { values: Payload::new(bytes), formats },
+            Some((bytes, formats)) => EncodedPart { values: Payload::new(bytes), formats },
             None => plain(encoder.with_owed(rows, values.bytes()).map_or(values, Payload::new)),
         }
     }
@@ -202,8 +203,8 @@ impl Upward {
         }
     }
 
-    /// What a shard will make of an encoded part: for copies that hold it already.
-    pub fn decode(&mut self, encoded: &Encoded, rows: usize) -> Option<Payload> {
+    /// What a shard decodes a part to: for cached rows, which hold it already.
+    pub fn decode(&mut self, encoded: &EncodedPart, rows: usize) -> Option<Payload> {
         let mut numbers = vec![0u64; (rows * self.spec.row_bytes()).div_ceil(8)];
         let bytes = &mut bytemuck::cast_slice_mut(&mut numbers)[..rows * self.spec.row_bytes()];
         let (number, width) = (self.spec.number, self.spec.width as usize);

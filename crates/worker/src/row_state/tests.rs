@@ -1,12 +1,12 @@
 use super::*;
-use crate::{Batch, Failure, Outcome, PullTarget, ReadRows, WorkerSettings};
+use crate::testing::{TABLE, worker_with_table};
+use crate::{Batch, PullTarget, ReadRows, TicketFailure, TicketOutcome};
 use shard::Server;
 use std::collections::VecDeque;
-use types::{Consistency, Key, NodeId, NumberType, Plan, Reduce, Source, UpdaterSpec, WorkerId};
+use types::{Consistency, Key, NodeId, NumberType, Plan, Reduce, Source, UpdaterSpec};
 use update::{Number, Registry, Step, Updater};
 use wire::{Control, Frame, Head, Message, Pool};
 
-const TABLE: TableId = TableId(0);
 const SERVER: NodeId = NodeId::Server(0);
 
 /// A worker, a server that has all of its table, and what is under way from the one to the other.
@@ -22,14 +22,10 @@ impl Pair {
     fn of(spec: &TableSpec, registry: Registry) -> Self {
         let plan = Plan::first(1, vec![Source(1)]);
         let mut out = Outbox::new();
-        let mut server = Server::new(SERVER, plan.clone(), registry, Pool::new());
+        let mut server = Server::new(SERVER, plan, registry, Pool::new());
         let added = Message::Control(Control::AddTable { table: TABLE, spec: spec.clone() });
         server.handle(Time(0), Frame { head: Head::plain(NodeId::Coordinator, SERVER), message: added }, &mut out);
-        let mut worker = Worker::new(WorkerId(0), Source(1), plan, WorkerSettings::default());
-        worker.make_table(spec.clone(), &mut out);
-        let made = Message::Control(Control::TableMade { table: TABLE, name: spec.name.clone() });
-        let head = Head::plain(NodeId::Coordinator, NodeId::Worker(0));
-        worker.handle(Time(0), Frame { head, message: made }, &mut out);
+        let worker = worker_with_table(spec.clone(), 1);
         out.drain().for_each(drop);
         Self { worker, server, to_server: VecDeque::new(), to_worker: VecDeque::new(), out }
     }
@@ -66,10 +62,10 @@ impl Pair {
         }
     }
 
-    fn wait(&mut self, ticket: Ticket) -> Result<Outcome, Refusal> {
+    fn wait(&mut self, ticket: Ticket) -> Result<TicketOutcome, Refusal> {
         self.settle();
         let taken = self.worker.take(ticket).expect("finished");
-        taken.map_err(|(_, Failure { refusal })| refusal)
+        taken.map_err(|(_, TicketFailure { refusal })| refusal)
     }
 
     fn push<T: Number>(&mut self, keys: &Keys, values: &[T], examples: u64) -> Ticket {
@@ -89,8 +85,8 @@ impl Pair {
         let ticket = self.worker.pull_kept(Time(0), TABLE, keys.cloned(), &[], &mut self.out).expect("fits");
         self.sent();
         match self.wait(ticket)? {
-            Outcome::Rows(rows) => Ok(rows),
-            Outcome::Done => panic!("a read brings rows"),
+            TicketOutcome::Rows(rows) => Ok(rows),
+            TicketOutcome::Done => panic!("a read brings rows"),
         }
     }
 
@@ -106,7 +102,9 @@ impl Pair {
     fn read(&mut self, keys: &Keys) -> (Vec<f32>, usize) {
         let ticket = self.pull(keys);
         match self.wait(ticket) {
-            Ok(Outcome::Rows(ReadRows { values: PullTarget::F32(values), cached_rows, .. })) => (values, cached_rows),
+            Ok(TicketOutcome::Rows(ReadRows { values: PullTarget::F32(values), cached_rows, .. })) => {
+                (values, cached_rows)
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -326,7 +324,7 @@ fn an_answer_from_before_rows_were_set_is_not_kept() {
     for frame in std::mem::take(&mut pair.to_worker) {
         pair.worker.handle(Time(0), frame, &mut pair.out);
     }
-    assert!(matches!(pair.worker.take(before), Some(Ok(Outcome::Rows(_)))));
+    assert!(matches!(pair.worker.take(before), Some(Ok(TicketOutcome::Rows(_)))));
     assert_eq!(pair.read(&keys), (vec![11.0, 21.0, 31.0], 0));
     pair.wait(ticket).expect("taken");
 }
@@ -376,6 +374,6 @@ fn no_rows_are_set_and_read_at_once() {
     let mut pair = Pair::new(&TableSpec::dense("t", 2, 1));
     let none = Keys::run(0..0);
     let ticket = pair.set::<f32>(&none, &[]).expect("fits");
-    assert!(pair.to_server.is_empty() && matches!(pair.wait(ticket), Ok(Outcome::Done)));
+    assert!(pair.to_server.is_empty() && matches!(pair.wait(ticket), Ok(TicketOutcome::Done)));
     assert_eq!(f32s(pair.kept(Some(&none)).expect("kept")), (Vec::new(), Vec::new()));
 }
