@@ -22,6 +22,6 @@ pub struct Batch {
     pub values: Values,
     /// How many examples the values were computed from.
     pub examples: u64,
-    /// The lease that it was learnt from, if any was.
+    /// The data lease that it is made for, if there is one.
     pub lease: Option<LeaseId>,
 }

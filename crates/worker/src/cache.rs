@@ -1,5 +1,5 @@
-//! Cache of rows in a worker, each with the frontier it is fresh at. Shards may send refreshes, which
-//! move the frontier of all rows of a shard on.
+//! Cache of rows in a worker, each with the frontier it is fresh at. Shards may send refreshes,
+//! which move the frontier of all rows of a shard on.
 
 use crate::cached_rows::{CachedRows, positions};
 use types::{Clock, Consistency, TableSpec};
@@ -14,8 +14,8 @@ struct RefreshSequence {
     /// The number of the last refresh.
     last: u64,
     frontier: Clock,
-    /// Counts up whenever a sequence ends. Rows of an earlier generation keep the frontier they were
-    /// read at.
+    /// Counts up whenever a sequence ends. Rows of an earlier generation keep the frontier they
+    /// were read at.
     generation: u64,
 }
 

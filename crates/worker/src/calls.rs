@@ -23,7 +23,7 @@ pub enum TableFailure {
     /// The worker has left the run.
     #[error("this worker has left the run; open a new session")]
     Left,
-    /// What is pushed is of a lease that the worker does not hold.
+    /// The push is made for a data lease that the worker does not hold.
     #[error("lease {lease} is not this worker's: it is committed, or was never granted")]
     NotLeased {
         /// Which.
@@ -70,8 +70,9 @@ impl Worker {
         Ok(self.submit(now, table, Operation::Pull { keys, target, own: false }, after, out))
     }
 
-    /// Pushes a batch and pulls the same rows into `target`, with the push in them where the table combines `each`: one
-    /// task and one ticket, which fails if any part of the push is refused.
+    /// Pushes a batch and pulls the same rows into `target`, with the push in them where the table
+    /// combines `each`: one operation and one ticket, which fails if any part of the push is
+    /// refused.
     pub fn push_pull(
         &mut self,
         now: Time,
@@ -117,7 +118,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Pulls whatever rows a dense or ordered table has in a range, or any table as a whole.
+    /// Pulls all rows that a dense or ordered table has in a range, or all rows of any table.
     pub fn scan(
         &mut self,
         now: Time,
@@ -170,7 +171,8 @@ impl Worker {
         streams.filter(|stream| stream.placed.owner == node).any(ShardStream::awaits_answer)
     }
 
-    /// Ends the clock: a marker goes to every shard of every table. Call when [`Worker::is_flushed`].
+    /// Ends the clock: a marker goes to every shard of every table. Call when
+    /// [`Worker::is_flushed`].
     pub fn end_clock(&mut self, now: Time, out: &mut Outbox) {
         self.close_clock(now, out);
         self.proceed(now, out);
@@ -194,7 +196,8 @@ impl Worker {
         self.clock_ended(out);
     }
 
-    /// Whether every push, marker and read has been answered, and every lease that is done is committed.
+    /// Whether every push, marker and read has been answered, and every lease that is done is
+    /// committed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()
@@ -203,8 +206,8 @@ impl Worker {
             && self.tables.values().flat_map(|table| &table.streams).all(ShardStream::is_idle)
     }
 
-    /// Whether every push and marker has been acknowledged, and every lease that is done is committed:
-    /// only reads may be open.
+    /// Whether every push and marker has been acknowledged, and every lease that is done is
+    /// committed: only reads may be open.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let acknowledged = self.tables.values().flat_map(|table| &table.streams).all(ShardStream::is_acknowledged);
@@ -224,8 +227,8 @@ impl Worker {
         streams.map(|stream| stream.unacknowledged.len()).sum::<usize>() < UNACKNOWLEDGED_ITEMS
     }
 
-    /// Whether another read may be asked for: a program that has [`OPEN_READS`](types::OPEN_READS) open waits for one of
-    /// them first.
+    /// Whether another read may be asked for: a program that has [`OPEN_READS`](types::OPEN_READS)
+    /// open waits for one of them first.
     #[must_use]
     pub fn may_read(&self) -> bool {
         self.open_reads < OPEN_READS
@@ -236,7 +239,8 @@ impl Worker {
         self.control(Control::Beat, out);
     }
 
-    /// The run is over for this worker, without a goodbye: the memory of what it has pushed is let go.
+    /// The run is over for this worker, without a goodbye: the memory of what it has pushed is let
+    /// go.
     pub fn let_go(&mut self) {
         self.left = true;
         let streams = self.tables.values_mut().flat_map(|table| &mut table.streams);
@@ -261,8 +265,8 @@ pub(crate) fn unfit(spec: &TableSpec, refusal: Refusal) -> TableFailure {
     TableFailure::Unfit { table: spec.name.clone(), placement: spec.shape.placement(), refusal }
 }
 
-/// Rejects a list of more keys than a read can have parts for: a run of an ordered table can be longer
-/// than fits a shard, or memory. `expected`: the bytes that an answer would have.
+/// Rejects a list of more keys than a read can have parts for: a run of an ordered table can be
+/// longer than fits a shard, or memory. `expected`: the bytes that an answer would have.
 pub(crate) fn check_count(spec: &TableSpec, keys: &Keys, expected: u64) -> Result<(), TableFailure> {
     if keys.len() > u32::MAX as usize {
         return Err(unfit(spec, Refusal::WrongLength { expected, found: 0 }));

@@ -52,7 +52,8 @@ pub(crate) struct DeltaCache {
 pub(crate) struct CachedRead {
     /// The smallest frontier among the rows that were copied out.
     pub clock: Option<Clock>,
-    /// By index into the keys: rows that the consistency rule does not admit before some deltas are added.
+    /// By index into the keys: rows that the consistency rule does not admit before some deltas are
+    /// added.
     pub stale: Vec<u32>,
     /// By index into the keys: rows that are not cached.
     pub absent: Vec<u32>,
@@ -102,8 +103,8 @@ impl DeltaCache {
         target.copy_from_slice(bytemuck::cast_slice(self.rows.row(slot)));
     }
 
-    /// Copies rows out without asking the consistency rule. Returns the smallest frontier among them,
-    /// and by index those that are no longer cached.
+    /// Copies rows out without asking the consistency rule. Returns the smallest frontier among
+    /// them, and by index those that are no longer cached.
     pub fn fill(&self, keys: &Slice, rows: &[u32], target: &mut [u8]) -> (Option<Clock>, Vec<u32>) {
         let row_bytes = self.rows.width() * 4;
         let slots = self.rows.slots(&positions(keys));

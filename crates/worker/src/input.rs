@@ -1,4 +1,5 @@
-//! Event sourcing: a worker's inputs as data. A recording keeps them, and its replay feeds them back.
+//! Event sourcing: a worker's inputs as data. A recording keeps them, and its replay feeds them
+//! back.
 #![deny(clippy::wildcard_enum_match_arm)]
 
 mod format;
@@ -30,7 +31,8 @@ pub enum WorkerInput {
     Pull(Time, TableId, Keys, Vec<Ticket>),
     /// The program pushes and pulls the same rows, after other tickets.
     PushPull(Time, TableId, Batch, Vec<Ticket>),
-    /// The program begins a push whose values it hands over part by part; computed from so many examples.
+    /// The program begins a push whose values it hands over part by part; computed from so many
+    /// examples.
     BeginPush(TableId, Keys, u64),
     /// The program hands over one part.
     PushRows(Time, RowsOfPush),
@@ -97,8 +99,8 @@ pub enum WorkerReply {
 }
 
 impl WorkerInput {
-    /// Hands it to the worker. If what the program asks for does not fit its tables, the worker stays
-    /// as it was.
+    /// Hands it to the worker. If what the program asks for does not fit its tables, the worker
+    /// stays as it was.
     pub fn apply(self, worker: &mut Worker, out: &mut Outbox) -> Result<WorkerReply, TableFailure> {
         match self {
             Self::Frame(now, frame) => worker.handle(now, *frame, out),
@@ -156,7 +158,8 @@ impl WorkerInput {
     }
 }
 
-/// Memory for the rows of `keys`; none where there is no such table or not so much, which the worker then refuses.
+/// Memory for the rows of `keys`; none where there is no such table or not so much, which the
+/// worker then refuses.
 fn target_for(worker: &Worker, table: TableId, keys: &Keys) -> PullTarget {
     let (number, width) = worker.spec(table).map_or((NumberType::F32, 0), |spec| (spec.number, spec.width as usize));
     let count = keys.len().saturating_mul(width);

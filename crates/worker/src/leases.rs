@@ -3,10 +3,10 @@
 //!
 //! Parts of pushes made for a data lease are numbered from the lease alone, which makes pushes
 //! idempotent: for each shard of each table they count from 0, in the order in which the program
-//! pushes. A second run of the lease by another worker gives its parts the same ids, and shards skip
-//! the parts that they hold. Examples go along with the parts. Those of minibatches without a part for
-//! a shard go with the next part for it, or with an empty one at the end, never with the end of a
-//! clock, which another run may have elsewhere.
+//! pushes. A second run of the lease by another worker gives its parts the same ids, and shards
+//! skip the parts that they hold. Examples go along with the parts. Those of minibatches without a
+//! part for a shard go with the next part for it, or with an empty one at the end, never with the
+//! end of a clock, which another run may have elsewhere.
 
 use super::stream::StreamMessage;
 use super::ticket::PendingTicket;
@@ -28,7 +28,8 @@ use wire::{Control, Keys, LeaseTerms, LeasedPiece, Outbox, Payload};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseGrant {
-    /// Those that are new, in the order of granting; none when every lease of the data set is committed.
+    /// Those that are new, in the order of granting; none when every lease of the data set is
+    /// committed.
     pub leases: Vec<u64>,
     /// Minibatches to put into each clock from now on.
     pub share: u32,
@@ -87,7 +88,8 @@ struct LeaseProgress {
     shards: BTreeMap<TableId, Vec<(u64, u64)>>,
     /// Pushes that are not acknowledged.
     unfinished: usize,
-    /// The last clock in which a part of it counts that another worker, ahead of this one, had pushed.
+    /// The last clock in which a part of it counts that another worker, ahead of this one, had
+    /// pushed.
     counts_in: Clock,
     /// When it is done.
     commit: Option<Commit>,
@@ -109,8 +111,8 @@ pub(crate) struct DataLeases {
     in_progress: BTreeMap<LeaseId, LeaseProgress>,
     /// Whether some commit may be sent by now.
     ready: bool,
-    /// Whether the program has said that a lease is done, and has neither ended its clock nor looked for
-    /// others since: that clock is the program's to end.
+    /// Whether the program has said that a lease is done, and has neither ended its clock nor
+    /// looked for others since: that clock is the program's to end.
     in_commit: bool,
     problems: Vec<String>,
 }
@@ -157,8 +159,8 @@ impl Worker {
     }
 
     /// Asks for leases of a data set, unless that has been asked and not answered.
-    /// [`Worker::take_leases`] brings them. Meanwhile a worker without leases ends clocks as the others
-    /// do, so that nobody waits for it.
+    /// [`Worker::take_leases`] brings them. Meanwhile a worker without leases ends clocks as the
+    /// others do, so that nobody waits for it.
     pub fn ask_leases(&mut self, set: u32, wanted: u64, out: &mut Outbox) {
         let Some(state) = self.leases.sets.get_mut(&set).filter(|state| state.asking == Asking::No) else { return };
         state.asked += 1;
@@ -195,9 +197,9 @@ impl Worker {
         })
     }
 
-    /// Ends a data set for all workers: the leases that this worker holds are given back, and not granted
-    /// again. Call it when no lease is [uncommitted](Self::uncommitted). Then ask for leases: the answer
-    /// comes when no worker holds any.
+    /// Ends a data set for all workers: the leases that this worker holds are given back, and not
+    /// granted again. Call it when no lease is [uncommitted](Self::uncommitted). Then ask for
+    /// leases: the answer comes when no worker holds any.
     pub fn end_leases(&mut self, set: u32, out: &mut Outbox) {
         let Some(state) = self.leases.sets.get_mut(&set) else { return };
         state.end = End::Said;
@@ -208,14 +210,15 @@ impl Worker {
         self.control(Control::EndLeases { set }, out);
     }
 
-    /// Whether some worker, this one or another, has ended a data set before all of it was committed.
+    /// Whether some worker, this one or another, has ended a data set before all of it was
+    /// committed.
     #[must_use]
     pub fn leases_ended(&self, set: u32) -> bool {
         self.leases.sets.get(&set).is_some_and(|state| state.end != End::No)
     }
 
-    /// A lease is done, in this clock: everything learnt from it was pushed. It is committed when all of
-    /// that is acknowledged. `work` is what was done since the last commit.
+    /// A lease is done, in this clock: everything learnt from it was pushed. It is committed when
+    /// all of that is acknowledged. `work` is what was done since the last commit.
     pub fn commit_lease(
         &mut self,
         now: Time,
@@ -272,8 +275,8 @@ impl Worker {
         if held && !done { Ok(()) } else { Err(TableFailure::NotLeased { lease: lease.number }) }
     }
 
-    /// Numbers the parts of a push made for a data lease, in the order in which pushes are asked for.
-    /// They do not depend on how much may be sent.
+    /// Numbers the parts of a push made for a data lease, in the order in which pushes are asked
+    /// for. They do not depend on how much may be sent.
     pub(crate) fn number_leased_parts(&mut self, table: TableId, batch: &Batch) -> Vec<LeasedPushPart> {
         let (Some(lease), Some(known)) = (batch.lease, self.tables.get(&table)) else { return Vec::new() };
         let rows = batch.keys.rows_per_part(known.spec.number, known.spec.width);

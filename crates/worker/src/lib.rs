@@ -38,5 +38,6 @@ pub use residuals::Owed;
 pub use ticket::{Notice, PullBuffer, PullTarget, ReadRows, Ticket, TicketFailure, TicketOutcome};
 pub use worker::{CodecUse, Worker, WorkerCounts, WorkerSettings};
 
-/// What an unacknowledged part costs beside its values, in bytes, so that many tiny ones are bounded too.
+/// What an unacknowledged part costs beside its values, in bytes, so that many tiny ones are
+/// bounded too.
 const PART_COST: usize = 512;

@@ -1,5 +1,5 @@
-//! Bandwidth estimation from acknowledgements: how fast the network link to the servers is, and which
-//! codecs pay at that rate.
+//! Bandwidth estimation from acknowledgements: how fast the network link to the servers is, and
+//! which codecs pay at that rate.
 
 use codec::{Chain, Meter, ValueCodec};
 use std::collections::VecDeque;
@@ -12,9 +12,9 @@ const SAMPLES: usize = 32;
 /// Samples before anything is decided.
 const ENOUGH: usize = 3;
 
-/// Measures bytes acknowledged while some were under way. A sample is of parts acknowledged together:
-/// their bytes, over the time since the first of them was sent or something else was last acknowledged,
-/// whichever is later.
+/// Measures bytes acknowledged while some were under way. A sample is of parts acknowledged
+/// together: their bytes, over the time since the first of them was sent or something else was last
+/// acknowledged, whichever is later.
 #[derive(Debug, Default)]
 pub(crate) struct LinkRate {
     /// When each part was sent, and its bytes.
@@ -33,7 +33,8 @@ impl LinkRate {
     /// So many parts have arrived. Returns whether there is something new to decide by.
     pub fn arrived(&mut self, now: Time, parts: usize) -> bool {
         let Some((first, _)) = self.under_way.front().copied() else { return false };
-        // Shards acknowledge out of step: which parts these are hardly matters, only how many bytes.
+        // Shards acknowledge out of step: which parts these are hardly matters, only how many
+        // bytes.
         let bytes: u64 = self.under_way.drain(..parts.min(self.under_way.len())).map(|(_, bytes)| bytes).sum();
         let seconds = now.since(first.max(self.arrived)).as_secs_f64();
         self.arrived = now;
@@ -47,9 +48,9 @@ impl LinkRate {
         self.samples.len() >= ENOUGH
     }
 
-    /// Bytes per second, once there are enough samples: the rate that a quarter of the bytes exceeded.
-    /// Slower ones were held up by a busy processor; a few faster ones may be bursts that the link lets
-    /// through.
+    /// Bytes per second, once there are enough samples: the rate that a quarter of the bytes
+    /// exceeded. Slower ones were held up by a busy processor; a few faster ones may be bursts that
+    /// the link lets through.
     pub fn bytes_per_second(&self) -> Option<f64> {
         if self.samples.len() < ENOUGH {
             return None;
@@ -66,8 +67,8 @@ impl LinkRate {
     }
 }
 
-/// The seconds that it takes to move a megabyte of f32 through a codec: on the link, on the processors
-/// of both ends, and by how much longer learning takes for what the codec leaves out.
+/// The seconds that it takes to move a megabyte of f32 through a codec: on the link, on the
+/// processors of both ends, and by how much longer learning takes for what the codec leaves out.
 pub(crate) struct TransferCost;
 
 /// On a link that is faster than this, no lossy codec is chosen: a slower one is no link within a
@@ -79,8 +80,8 @@ const MEASURED_BYTES: u64 = 4 << 20;
 const BETTER: f64 = 0.8;
 
 impl TransferCost {
-    /// Of `chain` at this rate. The processor times are those of decision 13; the factors for what is left out are
-    /// judgements, on the careful side.
+    /// Of `chain` at this rate. The processor times are those of decision 13; the factors for what
+    /// is left out are judgements, on the careful side.
     pub fn of(chain: &Chain, bytes_per_second: f64) -> f64 {
         let (share, processor, longer) = match chain.values() {
             None => (1.0, 0.0, 1.0),
@@ -113,9 +114,9 @@ impl TransferCost {
         if clearly || !usable { best } else { in_use.clone() }
     }
 
-    /// Whether codecs that the program asked for take longer than sending everything as it is: by what
-    /// they are known to cost, or by what they have cost so far. Only for a warning: nothing that is sent
-    /// depends on it.
+    /// Whether codecs that the program asked for take longer than sending everything as it is: by
+    /// what they are known to cost, or by what they have cost so far. Only for a warning: nothing
+    /// that is sent depends on it.
     pub fn does_not_pay(chain: &Chain, meter: &Meter, bytes_per_second: f64) -> bool {
         let (saved, spent) = (meter.bytes_in.saturating_sub(meter.bytes_out), meter.encode_ns);
         let measured = meter.bytes_in > MEASURED_BYTES && spent as f64 / 1e9 > saved as f64 / bytes_per_second;
@@ -156,7 +157,8 @@ mod tests {
         let mut rate = LinkRate::default();
         for round in 0..10 {
             let start = round * 1000;
-            // A small part, long computing in which nobody looks, then a large part that is waited for.
+            // A small part, long computing in which nobody looks, then a large part that is waited
+            // for.
             rate.sent(ms(start), 5_000);
             rate.sent(ms(start + 100), 800_000);
             rate.arrived(ms(start + 100), 1);

@@ -19,7 +19,8 @@ pub(crate) enum Operation {
         /// Its parts, where it is made for a data lease.
         leased_parts: Vec<LeasedPushPart>,
     },
-    /// The second half of a push_pull follows its own push, whatever the rule for reads.
+    /// `own`: the second half of a push_pull, which follows its own push under any consistency
+    /// rule.
     Pull {
         keys: Keys,
         target: PullTarget,
@@ -92,7 +93,8 @@ pub(crate) struct QueuedOperation {
     pub operation: Operation,
     /// Those of the tickets it was to run after that may not be finished.
     pub after: Vec<Ticket>,
-    /// For a read that follows own pushes: the last part that was made of them, once they have all been cut.
+    /// For a read that follows own pushes: the last part that was made of them, once they have all
+    /// been cut.
     pub follows: Option<u64>,
 }
 
@@ -152,7 +154,8 @@ impl Worker {
         Clock(self.clock.next().0.saturating_sub(HELD_CLOCKS))
     }
 
-    /// Whether the shards of a table take pushes of this clock, by what they have told of their frontiers.
+    /// Whether the shards of a table take pushes of this clock, by what they have told of their
+    /// frontiers.
     pub(crate) fn may_push(&self, table: &Table) -> bool {
         let needed = self.frontier_for_push();
         table.spec.combine == Combine::Each || table.streams.iter().all(|stream| stream.frontier() >= needed)
@@ -178,7 +181,8 @@ impl Worker {
         }
     }
 
-    /// What an operation waits for, if anything. Once that has happened, it never waits for it again.
+    /// What an operation waits for, if anything. Once that has happened, it never waits for it
+    /// again.
     fn what_it_waits_for(&self, queued: &mut QueuedOperation) -> Option<WaitsFor> {
         while let Some(after) = queued.after.last() {
             if self.pending.contains_key(after) {
@@ -222,8 +226,8 @@ impl Worker {
         first.filter(|first| *first <= last).map(|_| WaitsFor::Bandwidth(last))
     }
 
-    /// The last place of a table with a delay that may start: operation i starts when the operations
-    /// before i − τ are acknowledged.
+    /// The last place of a table with a delay that may start: operation i starts when the
+    /// operations before i − τ are acknowledged.
     fn reached(&self, table: TableId, tau: u64) -> u64 {
         let oldest = self.tables.get(&table).and_then(|table| table.unfinished.first());
         oldest.map_or(u64::MAX, |oldest| oldest.saturating_add(tau))
@@ -260,8 +264,8 @@ impl Worker {
             }
             Operation::PushPull { batch, leased_parts, target } => {
                 self.start_push(now, ticket, table, &batch, leased_parts, out);
-                // The pull may have to wait for parts of the push to be sent. Until it starts, it counts as
-                // a part of the ticket.
+                // The pull may have to wait for parts of the push to be sent. Until it starts, it
+                // counts as a part of the ticket.
                 if let Some(pending) = self.pending.get_mut(&ticket) {
                     pending.parts += 1;
                 }

@@ -1,10 +1,11 @@
-//! Token bucket: bounds the bytes per second that a worker sends, and chooses which part of a push or
-//! read goes next.
+//! Token bucket: bounds the bytes per second that a worker sends, and chooses which part of a push
+//! or read goes next.
 //!
-//! Tokens are bytes, saved up for a twentieth of a second. Every frame to a shard costs its size on the
-//! wire. Parts of pushes that are overdue go first; with bandwidth to spare, the largest relative
-//! changes go early. Parts wait before they are numbered, because a stream keeps its order from there
-//! on. The end of a clock waits for the parts of that clock, and a read for the parts it must follow.
+//! Tokens are bytes, saved up for a twentieth of a second. Every frame to a shard costs its size on
+//! the wire. Parts of pushes that are overdue go first; with bandwidth to spare, the largest
+//! relative changes go early. Parts wait before they are numbered, because a stream keeps its order
+//! from there on. The end of a clock waits for the parts of that clock, and a read for the parts it
+//! must follow.
 
 use crate::Worker;
 use crate::stream::{StreamMessage, frame_bytes};
@@ -16,14 +17,14 @@ use wire::{Frame, Head, Outbox, Payload, Slice};
 /// The size of the bucket: so many seconds' worth, and at least so many bytes.
 const SAVED_SECONDS: f64 = 0.05;
 const SAVED_BYTES: f64 = 65_536.0;
-/// The largest debt for frames that are sent again: so many seconds' worth. Frames that are sent for the
-/// first time are charged in full.
+/// The largest debt for frames that are sent again: so many seconds' worth. Frames that are sent
+/// for the first time are charged in full.
 const DEBT_SECONDS: f64 = 1.0;
 /// Where resends keep the bucket in debt, something new goes after this long all the same: other
 /// workers may wait for it, and this worker for them.
 const STARVED: Span = Span::from_secs(2);
-/// Parts are no larger than this where they wait for bandwidth, so that there is something to choose
-/// from.
+/// Parts are no larger than this where they wait for bandwidth, so that there is something to
+/// choose from.
 pub(crate) const PACED_BYTES: usize = 32 << 10;
 
 /// One part of a push that waits for bandwidth.
@@ -109,8 +110,8 @@ impl Pacer {
         self.tokens -= bytes as f64;
     }
 
-    /// Charges frames that are sent again, which cannot wait. On a network that loses much, that must
-    /// not starve new frames.
+    /// Charges frames that are sent again, which cannot wait. On a network that loses much, that
+    /// must not starve new frames.
     pub fn charge_resent<'a>(&mut self, frames: impl IntoIterator<Item = &'a Frame>) {
         let bytes: usize = frames.into_iter().map(frame_bytes).sum();
         let least = self.tokens.min(-DEBT_SECONDS * self.bytes_per_second);
@@ -174,8 +175,8 @@ impl Pacer {
         self.markers.entry((table, shard)).or_default().push_back(head);
     }
 
-    /// The next part to go: one of a clock that has ended, the oldest first; then what a read waits for; else the most
-    /// significant.
+    /// The next part to go: one of a clock that has ended, the oldest first; then what a read waits
+    /// for; else the most significant.
     fn next(&mut self, clock: Clock) -> Option<PacedPart> {
         let (&oldest, part) = self.parts.first_key_value()?;
         if part.head.clock < clock {
@@ -210,7 +211,8 @@ impl Pacer {
         Some(part)
     }
 
-    /// Ends of clocks for a shard that wait for nothing any more. Parts are made in the order of their clocks.
+    /// Ends of clocks for a shard that wait for nothing any more. Parts are made in the order of
+    /// their clocks.
     fn due_markers(&mut self, name: (TableId, usize)) -> Vec<Head> {
         let first = self.by_shard.get(&name).and_then(BTreeSet::first).and_then(|number| self.parts.get(number));
         let first = first.map(|part| part.head.clock);
@@ -240,7 +242,8 @@ pub(crate) fn send(pacer: &mut Option<Pacer>, frame: Frame, out: &mut Outbox) {
 }
 
 impl Worker {
-    /// Sends no more than this from now on; `None` lifts the bound, and sends everything that waits.
+    /// Sends no more than this from now on; `None` lifts the bound, and sends everything that
+    /// waits.
     pub fn limit(&mut self, now: Time, bandwidth: Option<Bandwidth>, out: &mut Outbox) {
         match (&mut self.pacer, bandwidth) {
             (Some(pacer), Some(bandwidth)) => {
@@ -266,8 +269,8 @@ impl Worker {
         self.proceed(now, out);
     }
 
-    /// Starts operations that wait for nothing any more and sends what may be sent by now, which may let
-    /// other operations start.
+    /// Starts operations that wait for nothing any more and sends what may be sent by now, which
+    /// may let other operations start.
     pub(crate) fn proceed(&mut self, now: Time, out: &mut Outbox) {
         loop {
             self.start_queued(now, out);

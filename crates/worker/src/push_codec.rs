@@ -1,5 +1,5 @@
-//! Encodes the pushes to one table, with the codecs that its spec names, or with those that pay on the
-//! network link.
+//! Encodes the pushes to one table, with the codecs that its spec names, or with those that pay on
+//! the network link.
 
 use super::cached_rows::positions;
 use super::link_rate::TransferCost;
@@ -8,7 +8,7 @@ use types::{Position, TableSpec};
 use update::first_not_finite;
 use wire::{KeyPart, Payload, Slice};
 
-/// How lists of keys travel the first time.
+/// How a list of keys is sent the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyForm {
     /// 8 bytes a key; from then on by signature.
@@ -44,8 +44,8 @@ pub(crate) struct EncodedPart {
     pub formats: Formats,
 }
 
-/// Where the link decides and a lossy codec is in use, one part in so many goes as it is, so that a link
-/// that has become fast is noticed.
+/// Where the link decides and a lossy codec is in use, one part in so many goes as it is, so that a
+/// link that has become fast is noticed.
 const PROBE: u64 = 1024;
 
 /// The codecs of the pushes to one table.
@@ -93,7 +93,7 @@ impl PushCodec {
         &self.chain
     }
 
-    /// Whether the link decides.
+    /// Whether the rate of the network link decides.
     pub fn is_auto(&self) -> bool {
         self.choice == Choice::Auto
     }
@@ -113,7 +113,7 @@ impl PushCodec {
         sum
     }
 
-    /// Rows whose residuals were lost for want of room.
+    /// Rows whose residuals were dropped, because a bounded number is kept.
     pub fn dropped_rows(&self) -> u64 {
         let residuals = self.encoder.iter().chain(&self.owing).filter_map(PayloadEncoder::value_encoder);
         residuals.filter_map(codec::ValueEncoder::residuals).map(|residuals| residuals.dropped().rows).sum()
@@ -125,7 +125,8 @@ impl PushCodec {
         encoders.filter_map(codec::ValueEncoder::residuals).flat_map(codec::Residuals::export).collect()
     }
 
-    /// Encodes nothing from now on. Returns what has still to be sent, as [`owed`](Self::owed) does.
+    /// Encodes nothing from now on. Returns what has still to be sent, as [`owed`](Self::owed)
+    /// does.
     pub fn stop(&mut self) -> Vec<codec::ResidualRun> {
         let owed = self.owed();
         self.choice = Choice::Chain(Chain::default());
@@ -135,7 +136,7 @@ impl PushCodec {
         owed
     }
 
-    /// Where the link decides: takes what pays at this rate.
+    /// Where the link decides: takes the codecs that pay at this rate.
     pub fn follow(&mut self, bytes_per_second: f64) {
         if !self.is_auto() {
             return;

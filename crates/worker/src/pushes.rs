@@ -52,9 +52,9 @@ impl Worker {
         }
     }
 
-    /// Cuts a list into parts: whole rows of one shard each. The parts of a shard are in the order of
-    /// the list, and shards take turns: a caller that sends a few parts ahead of what is acknowledged
-    /// keeps all shards busy.
+    /// Cuts a list into parts: whole rows of one shard each. The parts of a shard are in the order
+    /// of the list, and shards take turns: a caller that sends a few parts ahead of what is
+    /// acknowledged keeps all shards busy.
     #[must_use]
     pub fn parts(&self, table: TableId, keys: &Keys) -> Vec<Range<usize>> {
         self.spec(table).map(|spec| self.cut(table, keys, spec.row_bytes())).unwrap_or_default()
@@ -74,8 +74,9 @@ impl Worker {
         parts.into_iter().map(|(_, rows)| rows).collect()
     }
 
-    /// Begins a push whose values are handed over part by part with [`Worker::push_rows`] and ended with
-    /// [`Worker::end_push`]. Only where nothing must come before it: else there is nothing to begin.
+    /// Begins a push whose values are handed over part by part with [`Worker::push_rows`] and ended
+    /// with [`Worker::end_push`]. Only where nothing must come before it: else there is nothing to
+    /// begin.
     pub fn begin_push(&mut self, table: TableId, keys: &Keys, examples: u64) -> Result<Option<Ticket>, TableFailure> {
         let spec = self.known(table)?;
         check_keys(spec, keys)?;
@@ -109,7 +110,8 @@ impl Worker {
         self.push_part(now, ticket, id, keys.slice(rows), values, None, out);
     }
 
-    /// Pushes the rows of one shard, with the id of the part and its examples where it is of a data lease.
+    /// Pushes the rows of one shard, with the id of the part and its examples where it is of a data
+    /// lease.
     #[expect(clippy::too_many_arguments, reason = "a part is named by its rows, its ticket and its place in a lease")]
     fn push_part(
         &mut self,
@@ -153,8 +155,8 @@ impl Worker {
         self.send_push(now, id, shard, message, examples, significance, out);
     }
 
-    /// Sends a part to a shard, or holds it until there is bandwidth. It goes with examples of its own,
-    /// or with those that the shard was not told of.
+    /// Sends a part to a shard, or holds it until there is bandwidth. It goes with examples of its
+    /// own, or with those that the shard was not told of.
     #[expect(clippy::too_many_arguments, reason = "what is sent, where, and when")]
     pub(crate) fn send_push(
         &mut self,

@@ -1,5 +1,5 @@
-//! Operations that wait, indexed by what they wait for: an event looks only at the operations that it
-//! releases.
+//! Operations that wait, indexed by what they wait for: an event looks only at the operations that
+//! it releases.
 
 use super::Ticket;
 use super::operations::QueuedOperation;
@@ -11,14 +11,15 @@ use types::TableId;
 pub(crate) enum WaitsFor {
     /// A ticket that it was to run after.
     Ticket(Ticket),
-    /// Earlier pushes of this worker to the table, which a read must follow and which wait themselves.
+    /// Earlier pushes of this worker to the table, which a read must follow and which wait
+    /// themselves.
     OwnPushes,
     /// Parts of them that wait for bandwidth: the last one made before it.
     Bandwidth(u64),
     /// Earlier operations on a table with a delay: its own place among them.
     Delay(u64),
-    /// For a push to a table that combines by clock: its shards hold as many clocks as they may until
-    /// their frontier moves.
+    /// For a push to a table that combines by clock: its shards hold as many clocks as they may
+    /// until their frontier moves.
     Frontier,
 }
 
@@ -110,7 +111,8 @@ impl Queue {
         }
     }
 
-    /// Parts of pushes have gone: this is the first one of the table that still waits for bandwidth.
+    /// Parts of pushes have gone: this is the first one of the table that still waits for
+    /// bandwidth.
     pub fn gone(&mut self, table: TableId, first: Option<u64>) {
         let until = (table, first.unwrap_or(u64::MAX), Ticket(0));
         while let Some(&name) = self.behind_bandwidth.range((table, 0, Ticket(0))..until).next() {

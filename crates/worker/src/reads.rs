@@ -1,8 +1,8 @@
 //! How a read is answered from the caches, and cut into parts that are requested from the shards.
 //!
 //! Every verb that reads ([`Worker::pull`], [`Worker::scan`], [`Worker::active`],
-//! [`Worker::pull_kept`]) is started by [`Worker::start_read`]: it requests parts, and says what their
-//! answers are collected in.
+//! [`Worker::pull_kept`]) is started by [`Worker::start_read`]: it requests parts, and says what
+//! their answers are collected in.
 
 use crate::delta_cache::CachedRead;
 use crate::stream::{ReadKeys, Reading, ShardStream};
@@ -32,8 +32,8 @@ impl ReadRequests<'_> {
         self.parts
     }
 
-    /// A part of the read. Where the table promises read-my-writes, it follows what was pushed before
-    /// it.
+    /// A part of the read. Where the table promises read-my-writes, it follows what was pushed
+    /// before it.
     pub fn part(&self, spec: &TableSpec, stream: &ShardStream, keys: ReadKeys) -> Reading {
         let own = matches!((spec.consistency, spec.combine), (Consistency::Bounded { .. }, Combine::Each));
         Reading {
@@ -57,7 +57,8 @@ impl ReadRequests<'_> {
 }
 
 impl Worker {
-    /// Starts a read: `request` requests its parts, and returns what their answers are collected in.
+    /// Starts a read: `request` requests its parts, and returns what their answers are collected
+    /// in.
     pub(crate) fn start_read(
         &mut self,
         now: Time,
@@ -144,8 +145,8 @@ struct CacheAnswer {
 }
 
 impl Table {
-    /// Requests the rows of a pull that the caches do not have: deltas for the `stale` ones, and the
-    /// `misses`, or all rows, whole.
+    /// Requests the rows of a pull that the caches do not have: deltas for the `stale` ones, and
+    /// the `misses`, or all rows, whole.
     fn request_rows(
         &mut self,
         keys: &Keys,
@@ -205,7 +206,8 @@ impl Table {
         }
         let mut misses = Vec::new();
         let clock = cache.read(keys, reader, target.bytes_mut(), &mut misses);
-        // A few misses are asked for by themselves; with many, the whole list goes by its signature.
+        // A few misses are asked for by themselves; with many, the whole list goes by its
+        // signature.
         if misses.len() * 4 > keys.len() {
             return nothing();
         }
@@ -213,7 +215,8 @@ impl Table {
     }
 }
 
-/// Whether this pull is one of the share that older copies may answer: a draw of its own for each.
+/// Whether this pull is one of the share that older cached rows may answer: a draw of its own for
+/// each.
 fn skips(source: Source, pull: u64, share: Share) -> bool {
     let mut bits = source.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ pull.wrapping_mul(0xD1B5_4A32_D192_ED03);
     bits = (bits ^ (bits >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);

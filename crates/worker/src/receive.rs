@@ -1,5 +1,5 @@
-//! What a worker does with the frames it receives, and retransmission: after a gap, a reconnection or
-//! a timeout it sends again everything that was not acknowledged.
+//! What a worker does with the frames it receives, and retransmission: after a gap, a reconnection
+//! or a timeout it sends again everything that was not acknowledged.
 #![deny(clippy::wildcard_enum_match_arm)]
 
 mod answers;

@@ -1,7 +1,8 @@
 //! Error feedback residuals: what a worker's lossy codecs have not sent yet.
 //!
-//! They are copied for a checkpoint when the worker comes to its clock: by then every push of earlier
-//! clocks is encoded, and none of later ones. Before a worker leaves, they are pushed without a codec.
+//! They are copied for a checkpoint when the worker comes to its clock: by then every push of
+//! earlier clocks is encoded, and none of later ones. Before a worker leaves, they are pushed
+//! without a codec.
 
 use super::operations::Operation;
 use super::{Batch, Values, Worker};
@@ -81,16 +82,16 @@ impl Worker {
     fn say_owed(&self, out: &mut Outbox) {
         let Some(CheckpointRequest { number, state, .. }) = &self.checkpoint else { return };
         match state {
-            // Whoever drives the worker says it, when it is written.
+            // The driver of the worker says it, when it is written.
             ResidualState::Awaited | ResidualState::Copied(_) => {}
             ResidualState::Nothing => self.control(Control::Owes { number: *number, entry: None }, out),
             ResidualState::Passed => self.control(Control::Passed { number: *number, clock: self.clock }, out),
         }
     }
 
-    /// Pushes what its codecs have still to send, and encodes nothing from then on. Returns whether there
-    /// was anything: then the clock is to be ended, so that a mean counts this worker. Call it when
-    /// [idle](Worker::is_idle), before the worker [leaves](Worker::leave).
+    /// Pushes what its codecs have still to send, and encodes nothing from then on. Returns whether
+    /// there was anything: then the clock is to be ended, so that a mean counts this worker. Call
+    /// it when [idle](Worker::is_idle), before the worker [leaves](Worker::leave).
     pub fn pay(&mut self, now: Time, out: &mut Outbox) -> bool {
         let stopped =
             self.tables.iter_mut().filter_map(|(id, table)| Some((*id, batch(&table.spec, &table.push_codec.stop())?)));
@@ -98,13 +99,14 @@ impl Worker {
         let pays = !owed.is_empty();
         for (table, batch) in owed {
             let ticket = self.submit(now, table, Operation::Push { batch, leased_parts: Vec::new() }, &[], out);
-            // If it is refused, whoever closes the session hears of it.
+            // If it is refused, closing the session reports it.
             self.detach(ticket);
         }
         pays
     }
 
-    /// What was owed at the clock of a checkpoint, once. Whoever drives the worker writes it, and says so.
+    /// What was owed at the clock of a checkpoint, once. The driver of the worker writes it, and
+    /// says so.
     pub fn take_owed(&mut self) -> Option<Owed> {
         match &mut self.checkpoint.as_mut()?.state {
             ResidualState::Copied(owed) => owed.take().map(|owed| *owed),

@@ -78,7 +78,8 @@ impl Worker {
             for stream in &mut table.streams {
                 let range = stream.placed.range;
                 let first = requests.parts();
-                // In the same parts as rows are read and pushed; a shard answers as much of each as fits.
+                // In the same parts as rows are read and pushed; a shard answers as much of each as
+                // fits.
                 let parts = match keys {
                     None => vec![ReadKeys::Scan { range, shard: first }],
                     Some(keys) => {
@@ -97,7 +98,8 @@ impl Worker {
     }
 }
 
-/// Whether these are rows of the table as it keeps them. Of an updater that only servers know, only they can tell.
+/// Whether these are rows of the table as it keeps them. Of an updater that only servers know, only
+/// they can tell.
 fn check_rows(spec: &TableSpec, keys: &Keys, values: &Values) -> Result<(), Refusal> {
     if let Combine::Clock(_) = spec.combine {
         return Err(Refusal::SetByClock);

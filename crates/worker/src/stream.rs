@@ -91,7 +91,7 @@ pub(crate) enum ReadKeys {
     /// No rows, but the deltas that bring these cached rows up to date. Then the rows go to these
     /// places of the target.
     Deltas { keys: Slice, rows: Vec<u32> },
-    /// A scan: whatever is found is collected, shard by shard.
+    /// A scan: the rows found are collected, shard by shard.
     Scan { range: types::PositionRange, shard: usize },
     /// Rows as they are kept, collected part by part: the answer tells how wide they are.
     Kept { keys: Slice, part: usize },
@@ -122,9 +122,11 @@ pub(crate) struct ShardStream {
     pub acknowledged: u64,
     pub unacknowledged: VecDeque<SentMessage>,
     reads: BTreeMap<u64, Reading>,
-    /// Those of the reads that have not been sent, because enough are under way or they wait for bandwidth.
+    /// Those of the reads that have not been sent, because enough are under way or they wait for
+    /// bandwidth.
     unsent: BTreeSet<u64>,
-    /// Whether reads wait until they are sent with [`ShardStream::send_unsent`], for bandwidth is bounded.
+    /// Whether reads wait until they are sent with [`ShardStream::send_unsent`], for bandwidth is
+    /// bounded.
     pub paced: bool,
     /// The highest frontier that the shard has told of.
     frontier: Clock,
@@ -333,8 +335,8 @@ impl ShardStream {
         Frame { head, message }
     }
 
-    /// A list goes in full the first time and by signature from then on. Keys chosen from a list that
-    /// the shard knows go as bits.
+    /// A list goes in full the first time and by signature from then on. Keys chosen from a list
+    /// that the shard knows go as bits.
     fn key_part(&mut self, keys: &Slice) -> KeyPart {
         if let Some(part) = self.choice(keys) {
             return part;

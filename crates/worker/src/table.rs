@@ -29,8 +29,8 @@ pub(crate) struct Table {
     /// The share of pulls that older cached rows may answer, and how many pulls there were.
     pub skips: Option<Share>,
     pub pulls: u64,
-    /// How often in a row deltas would have taken more than the rows, and until which pull whole rows
-    /// are asked for at once.
+    /// How often in a row deltas would have taken more than the rows, and until which pull whole
+    /// rows are asked for at once.
     pub declined: u32,
     pub whole_until: u64,
     /// What decoding has cost.
@@ -93,8 +93,8 @@ impl Table {
             && (self.delta_codec != Choice::Auto || self.push_codec.chain().is_lossy())
     }
 
-    /// Deltas took more than the rows that were wanted, or did not. Where they do again and again, as with
-    /// few rows of many, they are asked for less and less often (exponential backoff).
+    /// Deltas took more than the rows that were wanted, or did not. Where they do again and again,
+    /// as with few rows of many, they are asked for less and less often (exponential backoff).
     pub fn deltas_declined(&mut self, declined: bool) {
         self.declined = if declined { (self.declined + 1).min(LONGEST_PAUSE) } else { 0 };
         if declined {

@@ -1,4 +1,4 @@
-//! Tickets, and what they turn into.
+//! Futures of a worker: tickets, what is pending for each, and what it finishes with.
 
 use lease::LeaseId;
 use types::{Clock, NumberType, WorkerId};
@@ -17,7 +17,7 @@ pub enum PullTarget {
     F64(Vec<f64>),
     /// i64 numbers.
     I64(Vec<i64>),
-    /// Memory that is no vector, such as an array of another language: it is written where it is.
+    /// Memory that is no vector, such as an array of another language. It is written in place.
     Buffer(NumberType, Box<dyn PullBuffer>),
 }
 
@@ -43,7 +43,7 @@ impl PullTarget {
         }
     }
 
-    /// What it has room for.
+    /// The type of its numbers.
     pub(crate) fn number(&self) -> NumberType {
         match self {
             Self::F32(_) => NumberType::F32,
@@ -124,9 +124,9 @@ pub(crate) struct PendingTicket {
     pub table: types::TableId,
     /// Whether it is to bring rows.
     pub reads: bool,
-    /// For a table with a delay: its place among the table's tasks.
+    /// For a table with a delay: its place among the table's operations.
     pub place: Option<u64>,
-    /// The lease that it is of.
+    /// The data lease that it is made for.
     pub lease: Option<LeaseId>,
 }
 
@@ -165,8 +165,8 @@ impl PartialRead {
         Self { found: vec![(Vec::new(), Vec::new()); parts], ..self }
     }
 
-    /// An answer says who released it and which clocks failed. Each shard tells of its own; a clock is
-    /// named once.
+    /// An answer says who released it and which clocks failed. Each shard tells of its own; a clock
+    /// is named once.
     pub fn note(&mut self, pulled: &Pulled) {
         self.released_by = pulled.released_by.or(self.released_by);
         let new = |failed: &&FailedClock| self.failed.iter().all(|known| known.clock != failed.clock);
@@ -193,7 +193,7 @@ impl PartialRead {
     }
 }
 
-/// Who is waited for, for people.
+/// Something that people should know, mostly which nodes are waited for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
     /// A read is parked.
@@ -203,23 +203,23 @@ pub enum Notice {
         /// The workers it waits for; empty if its own pushes have not arrived.
         on: Vec<WorkerId>,
     },
-    /// A push waits in this worker, for shards hold enough clocks apart.
+    /// A push waits in this worker, because its shards hold as many clocks as they may.
     Push {
         /// The table's name.
         table: String,
         /// The workers it waits for.
         on: Vec<WorkerId>,
     },
-    /// A codec that the program asked for takes longer than it saves on this link.
+    /// A codec that the program asked for takes longer than it saves on this network link.
     Codec {
         /// The table's name.
         table: String,
         /// The codecs.
         chain: String,
-        /// What was measured of the link.
+        /// The measured rate of the link.
         bytes_per_second: u64,
     },
-    /// No lease is left for this worker, and it waits for those that others hold.
+    /// No data lease is left for this worker, and it waits for those that others hold.
     Leases {
         /// Who holds some.
         on: Vec<WorkerId>,

@@ -18,9 +18,9 @@ use wire::{Control, Frame, Head, Leader, Message, Outbox, Refusal};
 /// How a worker behaves.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WorkerSettings {
-    /// Send again what was not answered for this long. `None` where the transport loses nothing while it is connected.
+    /// Resend timeout. `None` where the transport loses nothing while it is connected.
     pub resend_after: Option<Span>,
-    /// For the meters of codecs.
+    /// Measures the time that codecs take.
     pub stopwatch: Stopwatch,
 }
 
@@ -36,11 +36,11 @@ pub struct WorkerSettings {
 pub struct WorkerCounts {
     /// Parts of pushes sent for the first time.
     pub parts: u64,
-    /// Those of them that had to wait for bandwidth.
+    /// Parts of pushes that had to wait for bandwidth.
     pub waited: u64,
     /// Parts of pushes that a shard refused.
     pub refused: u64,
-    /// Parts of leases that a shard held already, from a worker that was lost.
+    /// Parts made for data leases that a shard held already, from a worker that was lost.
     pub held_already: u64,
     /// Frames sent again.
     pub resent: u64,
@@ -52,18 +52,20 @@ pub struct WorkerCounts {
     pub refreshes: u64,
     /// Deltas that were applied to cached rows.
     pub deltas: u64,
-    /// Reads by how many clocks the reader was ahead of what it read; the last counts all that are further.
+    /// Reads by how many clocks the reader was ahead of what it read; the last counts all that are
+    /// further.
     pub staleness: [u64; 16],
 }
 
-/// What codecs did for a table, as a worker sees it.
+/// What a table's codecs cost and save, as a worker sees it.
 ///
 /// ```
 /// use codec::Meter;
 /// use worker::CodecUse;
 ///
 /// let upward = Meter { bytes_in: 25_600, bytes_out: 12_800, ..Meter::default() };
-/// let used = CodecUse { table: "layer".into(), up: "bf16".into(), upward, downward: Meter::default(), dropped_rows: 0 };
+/// let (table, up) = ("layer".into(), "bf16".into());
+/// let used = CodecUse { table, up, upward, downward: Meter::default(), dropped_rows: 0 };
 /// assert_eq!((used.upward.ratio(), used.downward.ratio()), (Some(2.0), None));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -76,7 +78,7 @@ pub struct CodecUse {
     pub upward: Meter,
     /// Of what is read: bytes and time to decode.
     pub downward: Meter,
-    /// Rows whose residuals were lost, for there are bounds to how many are kept.
+    /// Rows whose residuals were dropped, because a bounded number is kept.
     pub dropped_rows: u64,
 }
 
@@ -262,7 +264,8 @@ impl Worker {
         used.collect()
     }
 
-    /// How fast the network link to the servers is, in bytes per second, once enough was sent to tell.
+    /// How fast the network link to the servers is, in bytes per second, once enough was sent to
+    /// tell.
     #[must_use]
     pub fn link_rate(&self) -> Option<f64> {
         let measured = self.rate.bytes_per_second();
@@ -272,7 +275,8 @@ impl Worker {
         }
     }
 
-    /// The link was measured: codecs that follow it are chosen anew, and those that do not pay are named.
+    /// The rate of the network link changed: chooses the codecs that follow it anew, and warns of
+    /// those that do not pay.
     pub(crate) fn rate_changed(&mut self) {
         let Some(rate) = self.link_rate() else { return };
         for table in self.tables.values_mut() {
@@ -313,7 +317,7 @@ impl Worker {
         !self.pending.contains_key(&ticket)
     }
 
-    /// Nobody will ask for this ticket. Should it fail, [`Worker::take_unreported`] tells.
+    /// The program will not take this ticket. If it fails, [`Worker::take_unreported`] tells.
     pub fn detach(&mut self, ticket: Ticket) {
         match self.finished.remove(&ticket) {
             Some(Err(failure)) => self.unreported.push(failure),
@@ -325,7 +329,7 @@ impl Worker {
         }
     }
 
-    /// Failures of tickets that nobody asked for.
+    /// Failures of detached tickets.
     pub fn take_unreported(&mut self) -> Vec<(TableId, TicketFailure)> {
         std::mem::take(&mut self.unreported)
     }

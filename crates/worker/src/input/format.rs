@@ -1,5 +1,5 @@
-//! Inputs as bytes: a tag, then its fields in the wire's encoding. Reading any bytes returns an error
-//! rather than panic.
+//! Inputs as bytes: a tag, then its fields in the wire's encoding. Reading any bytes returns an
+//! error rather than panic.
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use super::{KeyListDictionary, RowsOfPush, WorkerInput};
@@ -9,8 +9,8 @@ use types::{Bandwidth, TableId, Time};
 use wire::{Field, Frame, Reader, WireError};
 
 impl WorkerInput {
-    /// Appends it to `out`. A key list that `lists` has goes by name; any other goes in full and is added
-    /// to `lists`.
+    /// Appends it to `out`. A key list that `lists` has goes by name; any other goes in full and is
+    /// added to `lists`.
     pub fn put(&self, lists: &mut KeyListDictionary, out: &mut Vec<u8>) {
         match self {
             Self::Frame(now, frame) => put_frame(0, *now, frame, out),

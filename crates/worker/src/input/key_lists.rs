@@ -1,5 +1,5 @@
-//! Dictionary compression of key lists: a recording holds a list in full once, and names it from then
-//! on.
+//! Dictionary compression of key lists: a recording holds a list in full once, and names it from
+//! then on.
 
 use std::collections::{BTreeMap, VecDeque};
 use types::Placement;
@@ -15,8 +15,8 @@ const CHOSEN: u8 = 2;
 
 type Name = (Placement, Signature);
 
-/// The last key lists that a recording holds in full. The writer and a reader of the recording have the
-/// same ones, because both go by what is written.
+/// The last key lists that a recording holds in full. The writer and a reader of the recording have
+/// the same ones, because both go by what is written.
 #[derive(Default)]
 pub struct KeyListDictionary {
     known: BTreeMap<Name, Keys>,

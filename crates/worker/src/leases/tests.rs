@@ -99,9 +99,10 @@ fn a_lease_is_committed_when_everything_pushed_of_it_is_acknowledged() {
     assert_eq!(late, Err(TableFailure::NotLeased { lease: 3 }));
 }
 
-/// Whoever pushed it first was further on: the lease is done when its last piece counts, not when this worker is through.
+/// The worker that pushed it first was ahead: the lease is done when its last part counts, not when
+/// this worker is through.
 #[test]
-fn a_lease_whose_pieces_are_held_already_is_done_in_the_clock_in_which_they_count() {
+fn lease_whose_parts_are_held_already_is_done_in_the_clock_in_which_they_count() {
     let mut fixture = Fixture::new();
     fixture.push(lease(3), 0..1, 1, &[]);
     fixture.worker.commit_lease(Time(0), lease(3), WORK, &mut fixture.out).expect("held");
@@ -116,7 +117,7 @@ fn a_lease_whose_pieces_are_held_already_is_done_in_the_clock_in_which_they_coun
 }
 
 #[test]
-fn pieces_are_numbered_as_they_are_asked_for_and_take_the_examples_of_those_without_along() {
+fn leased_parts_are_numbered_as_pushes_are_asked_for_and_take_examples_along() {
     let mut fixture = Fixture::new();
     let first = fixture.push(lease(3), 0..2, 10, &[]);
     let second = fixture.push(lease(3), 0..1, 7, &[first]);

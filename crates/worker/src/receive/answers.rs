@@ -1,4 +1,5 @@
-//! Answers to reads, and refreshes: decoded, kept in the caches, and put where the caller wants them.
+//! Answers to reads, and refreshes: decoded, kept in the caches, and put where the caller wants
+//! them.
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use crate::cache::{OwnWrite, ReceivedRows};

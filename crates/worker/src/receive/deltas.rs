@@ -8,8 +8,8 @@ use types::{PART_BYTES, Time};
 use wire::{Head, KeyPart, Keys, Outbox, Pulled, READ_WHOLE, Step, Wants};
 
 impl Worker {
-    /// A delta arrives: the cache adds it if it is the next one. A missing one is asked for again when
-    /// its rows are read.
+    /// A delta arrives: the cache adds it if it is the next one. A missing one is asked for again
+    /// when its rows are read.
     pub(super) fn delta_received(&mut self, head: &Head, step: &Step) {
         let Some(table) = self.tables.get_mut(&step.table) else { return };
         let shard = step.shard.0 as usize;
@@ -49,8 +49,8 @@ impl Worker {
         }
     }
 
-    /// The deltas that a reader asked for have been sent: its cached rows are fresh if all deltas have
-    /// arrived.
+    /// The deltas that a reader asked for have been sent: its cached rows are fresh if all deltas
+    /// have arrived.
     pub(super) fn caught_up(&mut self, now: Time, head: &Head, pulled: &Pulled, reading: Reading, out: &mut Outbox) {
         let sender = self.head();
         let Some(table) = self.tables.get_mut(&pulled.table) else { return };
@@ -74,8 +74,8 @@ impl Worker {
                 if cache.is_of(shard, sequence)
                     && reading.deltas.is_some_and(|(had, _)| cache.last_delta(shard) > had) =>
             {
-                // Some were lost on the way: asks again, from the last that arrived. If none did, it is no
-                // use to ask again.
+                // Some were lost on the way: asks again, from the last that arrived. If none did,
+                // it is no use to ask again.
                 self.requests += 1;
                 let reading = Reading { deltas: Some((cache.last_delta(shard), keys.len() as u64)), ..reading };
                 stream.read(sender, self.requests, reading, out);

@@ -141,7 +141,8 @@ fn updaters() -> Vec<(UpdaterSpec, usize)> {
     ]
 }
 
-/// Gradients of rows of four that are not the same twice; of a proximal table, half of each are curvatures.
+/// Gradients of rows of four that are not the same twice; of a proximal table, half of each are
+/// curvatures.
 fn gradients(rows: usize, salt: u32) -> Vec<f32> {
     (0..rows as u32 * 4).map(|place| 0.1 + ((place * 7 + salt * 13) % 11) as f32 / 8.0).collect()
 }
@@ -224,7 +225,8 @@ fn rows_that_do_not_fit_are_refused_before_anything_is_sent() {
     assert_eq!(refusal(beyond), Refusal::OutOfRange { position: types::Position(2) });
 }
 
-/// An updater that only the server knows: the mean of what was pushed, which counts beside each row.
+/// An updater that only the server knows: the mean of what was pushed, which counts beside each
+/// row.
 struct Mean;
 
 impl Updater<f32> for Mean {
@@ -304,7 +306,7 @@ fn the_cache_adds_nothing_to_rows_that_were_set_and_asks_the_shard() {
     let mut pair = Pair::new(&spec);
     pair.push(&keys, &[1f32, 1.0, 1.0], 1);
     assert_eq!(pair.read(&keys), (vec![1.0; 3], 0));
-    assert_eq!(pair.read(&keys), (vec![1.0; 3], 3), "copies are kept");
+    assert_eq!(pair.read(&keys), (vec![1.0; 3], 3), "cached rows are kept");
     pair.set(&keys, &[10f32, 20.0, 30.0]).expect("fits");
     pair.push(&keys, &[1f32, 1.0, 1.0], 1);
     assert_eq!(pair.read(&keys), (vec![11.0, 21.0, 31.0], 0));
