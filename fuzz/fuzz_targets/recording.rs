@@ -6,7 +6,7 @@ use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use coordinator::CoordinatorInput;
 use shard::ServerInput;
-use worker::{Batch, Lists, RowsOfPush, TicketId, Values, WorkerInput};
+use worker::{Batch, KeyListDictionary, RowsOfPush, TicketId, Values, WorkerInput};
 use node::replay_from;
 use types::{
     Bandwidth, NodeId, NumberType, Placement, Position, PositionRange, Setting, Source, TableId, Time, WorkerId,
@@ -118,7 +118,7 @@ fn run(input: &mut Unstructured) -> Result<()> {
         }
     }
     put(&mut file, 0, &body);
-    let mut lists = Lists::default();
+    let mut lists = KeyListDictionary::default();
     for (table, spec) in (0..).map(TableId).zip(specs()) {
         let head = Head::plain(NodeId::Coordinator, if which == 0 { SERVER } else { WORKER });
         let made = Frame { head, message: Message::Control(Control::AddTable { table, spec }) };

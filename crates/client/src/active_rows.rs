@@ -4,7 +4,7 @@ use crate::ticket::FromOutcome;
 use crate::{Error, Table, TargetNumber, Ticket};
 use types::{Clock, Placement, WorkerId};
 use wire::{Bits, Keys};
-use worker::Outcome;
+use worker::TicketOutcome;
 
 /// Which rows are active, by the place of their keys in the list that was asked about: see [`Table::active`].
 ///
@@ -59,8 +59,8 @@ impl ActiveRows {
 }
 
 impl FromOutcome for ActiveRows {
-    fn from_outcome(outcome: Outcome, _: Placement) -> Self {
-        let Outcome::Rows(rows) = outcome else { unreachable!("a read brings an answer") };
+    fn from_outcome(outcome: TicketOutcome, _: Placement) -> Self {
+        let TicketOutcome::Rows(rows) = outcome else { unreachable!("a read brings an answer") };
         Self { bits: rows.active, clock: rows.clock, released_by: rows.released_by }
     }
     fn released_by(&self) -> Option<WorkerId> {

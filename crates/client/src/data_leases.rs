@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use types::Span;
 use wire::LeaseTerms;
-use worker::Grant;
+use worker::LeaseGrant;
 
 /// Leases that are asked for at a time, so that the next is there when one is done.
 const AT_ONCE: u64 = 2;
@@ -253,7 +253,7 @@ impl DataLeases {
         }
         if self.taken.is_empty() && !self.over && !limit.is_zero() {
             let begin = Instant::now();
-            let late = |grant: Option<Grant>| (grant.is_some() || begin.elapsed() >= limit).then_some(grant);
+            let late = |grant: Option<LeaseGrant>| (grant.is_some() || begin.elapsed() >= limit).then_some(grant);
             let grant = driver.wait_until(|worker| late(worker.take_leases(set)));
             lock(&self.shared.times).barrier += begin.elapsed();
             self.take(grant?);
@@ -307,8 +307,8 @@ impl DataLeases {
         self.check_commits()
     }
 
-    fn take(&mut self, grant: Option<Grant>) {
-        let Some(Grant { leases, share }) = grant else { return };
+    fn take(&mut self, grant: Option<LeaseGrant>) {
+        let Some(LeaseGrant { leases, share }) = grant else { return };
         self.over = leases.is_empty();
         if !self.over {
             self.share = share;

@@ -68,7 +68,7 @@ pub use update_log::UpdateLog;
 pub use wire::{
     Backing, Bits, FailedClock, KeyError, Keys, MemberStatus, Payload, Refusal, Report, Standing, Status, Timeout,
 };
-pub use worker::{CodecUse, Room, TableFailure, WorkerCounts};
+pub use worker::{CodecUse, PullBuffer, TableFailure, WorkerCounts};
 
 /// The tour of the README, compiled and run with the other examples.
 #[cfg(doctest)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use types::{Clock, Placement, WorkerId};
 use wire::FailedClock;
-use worker::{Outcome, ReadRows, TicketId};
+use worker::{ReadRows, TicketId, TicketOutcome};
 
 /// A push or pull under way. [`Ticket::wait`] blocks for it; dropping it does not, and a failure then shows at the next
 /// [`crate::Session::clock`].
@@ -53,14 +53,14 @@ pub struct Ticket<R: FromOutcome> {
 /// ```
 pub trait FromOutcome: Sized {
     #[doc(hidden)]
-    fn from_outcome(outcome: Outcome, placement: Placement) -> Self;
+    fn from_outcome(outcome: TicketOutcome, placement: Placement) -> Self;
     /// Whose marker let it go, where it was held back by the bound.
     #[doc(hidden)]
     fn released_by(&self) -> Option<WorkerId>;
 }
 
 impl FromOutcome for () {
-    fn from_outcome(_: Outcome, _: Placement) -> Self {}
+    fn from_outcome(_: TicketOutcome, _: Placement) -> Self {}
     fn released_by(&self) -> Option<WorkerId> {
         None
     }
@@ -384,8 +384,8 @@ impl<T> Rows<T> {
 }
 
 impl<T: TargetNumber> FromOutcome for Rows<T> {
-    fn from_outcome(outcome: Outcome, placement: Placement) -> Self {
-        let Outcome::Rows(rows) = outcome else { unreachable!("a pull brings rows") };
+    fn from_outcome(outcome: TicketOutcome, placement: Placement) -> Self {
+        let TicketOutcome::Rows(rows) = outcome else { unreachable!("a pull brings rows") };
         let ReadRows { values, positions, clock, reader, released_by, failed, cached_rows, active: _ } = rows;
         let ids = positions.into_iter().map(|position| placement.key(types::Position(position)).0).collect();
         let rows = ReadFacts { clock, reader, released_by, failed, cached_rows };

@@ -9,7 +9,8 @@ use types::{Bandwidth, NodeId, PositionRange, Setting, TableId, TableSpec, Time}
 use wire::Outbox;
 use wire::{Frame, Keys, LeaseTerms};
 use worker::{
-    Batch, Failure, Grant, Notice, Outcome, PullTarget, RowsOfPush, TableFailure, TicketId, Values, Worker, WorkerInput,
+    Batch, LeaseGrant, Notice, PullTarget, RowsOfPush, TableFailure, TicketFailure, TicketId, TicketOutcome, Values,
+    Worker, WorkerInput,
 };
 
 /// Calls to a worker's machine, while the driver is locked. Reads go to the [`Worker`] itself, by `Deref`.
@@ -194,7 +195,7 @@ impl WorkerHandle<'_> {
     }
 
     /// See [`Worker::take_leases`]. Taken down, for a worker that has its leases ends no clocks by itself.
-    pub fn take_leases(&mut self, set: u32) -> Option<Grant> {
+    pub fn take_leases(&mut self, set: u32) -> Option<LeaseGrant> {
         let grant = self.worker.take_leases(set);
         if grant.is_some() {
             self.note(|| WorkerInput::TakeLeases(set));
@@ -258,7 +259,7 @@ impl WorkerHandle<'_> {
     // What the program takes away or leaves changes nothing that the worker will say, and is not taken down.
 
     /// See [`Worker::take`].
-    pub fn take(&mut self, ticket: TicketId) -> Option<Result<Outcome, (TableId, Failure)>> {
+    pub fn take(&mut self, ticket: TicketId) -> Option<Result<TicketOutcome, (TableId, TicketFailure)>> {
         self.worker.take(ticket)
     }
 
@@ -273,7 +274,7 @@ impl WorkerHandle<'_> {
     }
 
     /// See [`Worker::take_unreported`].
-    pub fn take_unreported(&mut self) -> Vec<(TableId, Failure)> {
+    pub fn take_unreported(&mut self) -> Vec<(TableId, TicketFailure)> {
         self.worker.take_unreported()
     }
 

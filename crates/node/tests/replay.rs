@@ -16,7 +16,7 @@ use types::{
 };
 use update::Updaters;
 use wire::{Keys, Member, Payload, Pool, Role};
-use worker::{Batch, Outcome, PullTarget, RowsOfPush, Values};
+use worker::{Batch, PullTarget, RowsOfPush, TicketOutcome, Values};
 
 const WORKERS: u32 = 3;
 const CLOCKS: u64 = 25;
@@ -44,7 +44,7 @@ fn specs() -> [TableSpec; 7] {
 
 fn rows(driver: &Driver, ticket: worker::TicketId) -> Result<(), NodeError> {
     let outcome = driver.wait_until(|worker| worker.take(ticket))?.expect("not refused");
-    assert!(matches!(outcome, Outcome::Rows(_)));
+    assert!(matches!(outcome, TicketOutcome::Rows(_)));
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use slackwater::{Backing, NumberType, Room};
+use slackwater::{Backing, NumberType, PullBuffer};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// What the numbers in some memory are.
@@ -337,7 +337,7 @@ fn unusable(kind: &str) -> PyErr {
 /// Memory that a pull writes to. Python's object lives until this is gone.
 pub struct Target(pub Py<Memory>);
 
-impl Room for Target {
+impl PullBuffer for Target {
     fn bytes_mut(&mut self) -> &mut [u8] {
         let memory = self.0.get();
         if memory.count == 0 {

@@ -38,7 +38,7 @@ use types::{Clock, NodeId, Source, Span, TableSpec, Time};
 use update::Updaters;
 use wire::Outbox;
 use wire::{Control, Frame, Head, Message, Pool, Role};
-use worker::{Answer, Worker, WorkerInput, WorkerSettings};
+use worker::{Worker, WorkerInput, WorkerReply, WorkerSettings};
 
 /// Servers and the coordinator are told this often that time has passed.
 const TICK: Span = Span::from_millis(100);
@@ -403,9 +403,9 @@ impl Cluster {
         self.dispatch(frames);
         self.write_owed(worker);
         match answer {
-            Answer::Nothing => None,
-            Answer::Ticket(ticket) => Some(ticket.0),
-            Answer::Barrier(number) => Some(number),
+            WorkerReply::Nothing => None,
+            WorkerReply::Ticket(ticket) => Some(ticket.0),
+            WorkerReply::Barrier(number) => Some(number),
         }
     }
 

@@ -147,7 +147,7 @@ fn rounded_steps_count_every_push_once() {
         for_seeds(&format!("{pipeline} both ways"), |seed| {
             let cluster = run(seed, Faults::ALL, &spec, &ones());
             cluster.check(pushes_are_counted_once());
-            let of = |worker| cluster.worker_counts(worker).steps;
+            let of = |worker| cluster.worker_counts(worker).deltas;
             steps.set(steps.get() + (0..SHAPE.workers).map(of).sum::<u64>());
             cluster
         });
@@ -195,7 +195,7 @@ fn auto_follows_the_link() {
                 "at {rate} bytes a second, {:?}",
                 cluster.link_rate(worker)
             );
-            assert_eq!(cluster.worker_counts(worker).steps > 0, !chosen.is_empty());
+            assert_eq!(cluster.worker_counts(worker).deltas > 0, !chosen.is_empty());
         }
     }
 }

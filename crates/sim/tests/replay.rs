@@ -4,7 +4,7 @@ use shard::ServerInput;
 use sim::*;
 use types::{Codecs, Combine, Consistency, NodeId, NumberType, Reduce, TableSpec};
 use wire::{Field, Reader};
-use worker::{Lists, WorkerInput};
+use worker::{KeyListDictionary, WorkerInput};
 
 const SHAPE: RunSize = RunSize { servers: 2, workers: 3 };
 
@@ -54,7 +54,7 @@ fn server_input(input: &ServerInput) -> ServerInput {
     again
 }
 
-fn worker_input(input: &WorkerInput, [written, read]: &mut [Lists; 2]) -> WorkerInput {
+fn worker_input(input: &WorkerInput, [written, read]: &mut [KeyListDictionary; 2]) -> WorkerInput {
     let mut bytes = Vec::new();
     input.put(written, &mut bytes);
     let mut reader = Reader(&bytes);
@@ -76,7 +76,7 @@ fn a_recorded_run_can_be_fed_back() {
         }
         for worker in 0..SHAPE.workers {
             let record = cluster.worker_record(worker);
-            let mut lists = <[Lists; 2]>::default();
+            let mut lists = <[KeyListDictionary; 2]>::default();
             let inputs = record.iter().map(|(input, _)| worker_input(input, &mut lists));
             let said = replay_worker(worker, plan, cluster.worker_settings(), inputs);
             assert!(record.iter().map(|(_, said)| said).eq(&said), "seed {seed}: worker {worker} said otherwise");

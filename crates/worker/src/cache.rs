@@ -1,86 +1,93 @@
-//! Copies of rows in a worker, each with the frontier it is fresh at.
+//! Cache of rows in a worker, each with the frontier it is fresh at. Shards may send refreshes,
+//! which move the frontier of all rows of a shard on.
 
-use shard::rows::Index;
-use types::{Clock, Consistency, Placement, TableShape, TableSpec};
+use crate::cached_rows::{CachedRows, positions};
+use types::{Clock, Consistency, TableSpec};
 use update::{ABSENT, Number, add_into, first_not_finite};
 use wire::{Keys, Payload, Slice};
 
-/// Which chain of refreshes keeps a shard's rows fresh, as far as it has arrived without a gap.
+/// The numbered sequence of refreshes that keeps a shard's rows fresh, as far as it has arrived
+/// without a gap.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Chain {
-    name: u64,
-    link: u64,
+struct RefreshSequence {
+    id: u64,
+    /// The number of the last refresh.
+    last: u64,
     frontier: Clock,
-    /// Counts up whenever the chain breaks: rows of an earlier life keep the frontier they were read at.
-    life: u64,
+    /// Counts up whenever a sequence ends. Rows of an earlier generation keep the frontier they
+    /// were read at.
+    generation: u64,
 }
 
-impl Chain {
-    /// A read at `frontier` says which chain and link it belongs to. Returns the life its rows join, if the chain has
-    /// arrived exactly as far.
-    fn join(&mut self, frontier: Clock, said: Option<(u64, u64)>) -> Option<u64> {
-        let (name, link) = said?;
-        if name != self.name {
-            *self = Self { name, link, frontier, life: self.life + 1 };
+impl RefreshSequence {
+    /// A read at `frontier` brings the id of a sequence and the number of its last refresh. Returns
+    /// the generation that its rows join, if the sequence has arrived exactly as far.
+    fn join(&mut self, frontier: Clock, refreshed: Option<(u64, u64)>) -> Option<u64> {
+        let (id, last) = refreshed?;
+        if id != self.id {
+            *self = Self { id, last, frontier, generation: self.generation + 1 };
         }
-        (link == self.link).then_some(self.life)
+        (last == self.last).then_some(self.generation)
     }
 
-    /// A link arrives. Returns whether it follows the last one.
-    fn follow(&mut self, name: u64, link: u64, frontier: Clock) -> bool {
-        let follows = name == self.name && Some(link) == self.link.checked_add(1);
+    /// A refresh arrives. Returns whether it follows the last one.
+    fn follow(&mut self, id: u64, number: u64, frontier: Clock) -> bool {
+        let follows = id == self.id && Some(number) == self.last.checked_add(1);
         if follows {
-            self.link = link;
+            self.last = number;
             self.frontier = self.frontier.max(frontier);
-        } else if name == self.name {
-            self.cut();
+        } else if id == self.id {
+            self.end();
         }
         follows
     }
 
-    /// Something was missed: rows kept by this chain are only as fresh as when they were read.
-    fn cut(&mut self) {
-        *self = Self { name: 0, link: 0, frontier: Clock(0), life: self.life + 1 };
+    /// A refresh was missed: rows of this sequence are only as fresh as when they were read.
+    fn end(&mut self) {
+        *self = Self { id: 0, last: 0, frontier: Clock(0), generation: self.generation + 1 };
     }
 }
 
 /// Rows that came from a shard.
-pub struct Arrival<'a> {
+pub(crate) struct ReceivedRows<'a> {
     pub shard: usize,
     pub frontier: Clock,
     pub keys: &'a Slice,
     pub values: &'a Payload,
-    /// The worker's own later pushes, which the rows do not hold.
-    pub later: Vec<(&'a Slice, Own<'a>)>,
+    /// The worker's own later writes, which the rows do not hold.
+    pub later: Vec<(&'a Slice, OwnWrite<'a>)>,
 }
 
-/// What a worker itself did to rows.
+/// What a worker itself wrote to rows.
 #[derive(Clone, Copy)]
-pub enum Own<'a> {
+pub(crate) enum OwnWrite<'a> {
     /// It pushed these gradients.
-    Pushed(&'a Payload),
-    /// It put others in their place, which the shard will tell.
-    Set,
+    Gradients(&'a Payload),
+    /// It set the rows. The shard will send them.
+    Rows,
 }
 
 /// A cache of any number type.
-pub trait AnyCache: Send {
-    /// Copies what the rule admits into `target`, notes the others by index, and returns the smallest frontier copied.
+pub(crate) trait AnyCache: Send {
+    /// Copies the rows that the consistency rule admits into `target`, appends the indices of the
+    /// others to `misses`, and returns the smallest frontier copied.
     fn read(&self, keys: &Keys, reader: Clock, target: &mut [u8], misses: &mut Vec<u32>) -> Option<Clock>;
-    /// Keeps what a read brought.
-    fn store(&mut self, arrival: &Arrival<'_>, chain: Option<(u64, u64)>);
-    /// Keeps what a refresh brought, if it follows the one before; else lets the chain go.
-    fn refresh(&mut self, arrival: &Arrival<'_>, chain: u64, link: u64, intact: bool);
-    /// The sum of squares of those rows that there are copies of, however old.
+    /// Keeps the rows of a read. `refreshed`: the sequence of refreshes they belong to, and the
+    /// number of its last one.
+    fn store(&mut self, received: &ReceivedRows<'_>, refreshed: Option<(u64, u64)>);
+    /// Keeps the rows of refresh `number` of sequence `id`, if it follows the one before. Otherwise
+    /// ends the sequence.
+    fn refresh(&mut self, received: &ReceivedRows<'_>, id: u64, number: u64, intact: bool);
+    /// The sum of squares of those rows that are cached, however old.
     fn squares(&self, keys: &Slice) -> Option<f64>;
     /// The worker itself pushes to these rows.
     fn pushed(&mut self, keys: &Slice, values: &Payload);
-    /// Copies of these rows are given up: the worker has set them, or the shard refused what it pushed to them, which they hold.
-    fn give_up(&mut self, keys: &Slice);
+    /// Drops these rows: the worker has set them, or the shard refused a push that they hold.
+    fn drop_rows(&mut self, keys: &Slice);
 }
 
 /// A cache for a table.
-pub fn make(spec: &TableSpec, max_rows: u64, shards: usize) -> Box<dyn AnyCache> {
+pub(crate) fn make(spec: &TableSpec, max_rows: u64, shards: usize) -> Box<dyn AnyCache> {
     match spec.number {
         types::NumberType::F32 => Box::new(Cache::<f32>::new(spec, max_rows, shards)),
         types::NumberType::F64 => Box::new(Cache::<f64>::new(spec, max_rows, shards)),
@@ -92,154 +99,92 @@ pub fn make(spec: &TableSpec, max_rows: u64, shards: usize) -> Box<dyn AnyCache>
 struct Tag {
     frontier: Clock,
     shard: u32,
-    life: Option<u64>,
+    generation: Option<u64>,
 }
 
 struct Cache<T> {
-    spec: TableSpec,
-    max_rows: u64,
-    index: Index,
-    slab: Vec<T>,
-    /// `None`: no copy, or one that lacks an own push.
-    tags: Vec<Option<Tag>>,
-    chains: Vec<Chain>,
+    consistency: Consistency,
+    /// Whether a push adds to its rows, so that its effect on a cached row is known.
+    additive: bool,
+    /// A row without a tag is not cached, or lacks an own push.
+    rows: CachedRows<T, Tag>,
+    sequences: Vec<RefreshSequence>,
 }
 
 impl<T: Number> Cache<T> {
     fn new(spec: &TableSpec, max_rows: u64, shards: usize) -> Self {
-        let mut cache = Self {
-            spec: spec.clone(),
-            max_rows,
-            index: index_for(spec, max_rows),
-            slab: Vec::new(),
-            tags: Vec::new(),
-            chains: vec![Chain::default(); shards],
-        };
-        cache.clear();
-        cache
-    }
-
-    fn width(&self) -> usize {
-        self.spec.width as usize
-    }
-
-    /// Empties the cache: the bound is kept by starting over, which costs one round of reads.
-    fn clear(&mut self) {
-        self.index = index_for(&self.spec, self.max_rows);
-        let rows = if self.index.is_dense() { self.spec.shape.extent().last.0 as usize + 1 } else { 0 };
-        self.slab = vec![T::ZERO; rows * self.width()];
-        self.tags = vec![None; rows];
-    }
-
-    fn slots(&self, positions: &[u64]) -> Vec<u32> {
-        let mut slots = Vec::new();
-        self.index.find(positions, &mut slots);
-        slots
-    }
-
-    fn slots_or_new(&mut self, positions: &[u64]) -> Vec<u32> {
-        let mut slots = self.slots(positions);
-        let new: Vec<u64> =
-            slots.iter().zip(positions).filter(|(slot, _)| **slot == ABSENT).map(|(_, position)| *position).collect();
-        if new.is_empty() {
-            return slots;
+        Self {
+            consistency: spec.consistency,
+            additive: spec.updater.is_additive(),
+            rows: CachedRows::new(spec, max_rows),
+            sequences: vec![RefreshSequence::default(); shards],
         }
-        if (self.tags.len() + new.len()) as u64 > self.max_rows {
-            self.clear();
-            if positions.len() as u64 > self.max_rows {
-                return vec![ABSENT; positions.len()];
-            }
-            return self.slots_or_new(positions);
-        }
-        let first = self.tags.len() as u32;
-        self.index.insert(&new, first);
-        self.tags.resize(self.tags.len() + new.len(), None);
-        self.slab.resize(self.tags.len() * self.width(), T::ZERO);
-        slots.iter_mut().filter(|slot| **slot == ABSENT).zip(first..).for_each(|(slot, new)| *slot = new);
-        slots
     }
 
-    /// What a copy is fresh at by now: its chain may have carried it on.
+    /// What a row is fresh at by now: refreshes may have moved it on since it was read.
     fn frontier(&self, tag: Tag) -> Clock {
-        let chain = self.chains[tag.shard as usize];
-        if tag.life == Some(chain.life) { tag.frontier.max(chain.frontier) } else { tag.frontier }
+        let sequence = self.sequences[tag.shard as usize];
+        if tag.generation == Some(sequence.generation) { tag.frontier.max(sequence.frontier) } else { tag.frontier }
     }
 
-    fn keep(&mut self, arrival: &Arrival<'_>, life: Option<u64>) {
-        let width = self.width();
-        let Some(values) = arrival.values.numbers::<T>() else { return };
-        let positions = positions(arrival.keys);
-        let slots = self.slots_or_new(&positions);
+    fn keep(&mut self, received: &ReceivedRows<'_>, generation: Option<u64>) {
+        let Some(values) = received.values.numbers::<T>() else { return };
+        let positions = positions(received.keys);
+        let slots = self.rows.slots_or_new(&positions);
         let mut kept = Vec::with_capacity(positions.len());
-        for ((&slot, position), row) in slots.iter().zip(&positions).zip(values.chunks_exact(width)) {
-            let Some(tag) = self.tags.get_mut(slot as usize) else { continue };
-            // A late arrival must not put an older row in place of a newer one.
-            if tag.is_some_and(|tag| tag.frontier > arrival.frontier) {
+        for ((&slot, position), row) in slots.iter().zip(&positions).zip(values.chunks_exact(self.rows.width())) {
+            let Some(tag) = self.rows.tag_mut(slot) else { continue };
+            // A late answer must not put an older row in place of a newer one.
+            if tag.is_some_and(|tag| tag.frontier > received.frontier) {
                 continue;
             }
-            *tag = Some(Tag { frontier: arrival.frontier, shard: arrival.shard as u32, life });
-            self.slab[slot as usize * width..][..width].copy_from_slice(row);
+            *tag = Some(Tag { frontier: received.frontier, shard: received.shard as u32, generation });
+            self.rows.row_mut(slot).copy_from_slice(row);
             kept.push(*position);
         }
         // A newer row that stays has these in it already.
-        for (keys, own) in &arrival.later {
+        for (keys, own) in &received.later {
             match own {
-                Own::Pushed(values) => self.add_own(keys, values, Some(&kept)),
-                Own::Set => self.give_up(keys),
+                OwnWrite::Gradients(values) => self.add_own(keys, values, Some(&kept)),
+                OwnWrite::Rows => self.drop_rows(keys),
             }
         }
     }
 
-    /// An additive updater's effect is known: add it. Any other leaves the copy without its own push.
+    /// The effect of an additive updater is known: it is added. Any other updater leaves the cached
+    /// row without the own push, so the row is dropped.
     fn add_own(&mut self, keys: &Slice, values: &Payload, only: Option<&[u64]>) {
-        let additive = self.spec.updater.is_additive();
-        let width = self.width();
         let Some(values) = values.numbers::<T>() else { return };
         if first_not_finite(values).is_some() {
-            // The shard will refuse the part whole: the rows stay as they were.
+            // The shard will refuse the whole part: the rows stay as they were.
             return;
         }
         let positions = positions(keys);
-        let slots = self.slots(&positions);
-        for ((slot, position), row) in slots.into_iter().zip(&positions).zip(values.chunks_exact(width)) {
+        let slots = self.rows.slots(&positions);
+        for ((slot, position), row) in slots.into_iter().zip(&positions).zip(values.chunks_exact(self.rows.width())) {
             if slot == ABSENT || only.is_some_and(|only| only.binary_search(position).is_err()) {
                 continue;
             }
-            if additive {
-                add_into(&mut self.slab[slot as usize * width..][..width], row);
+            if self.additive {
+                add_into(self.rows.row_mut(slot), row);
             } else {
-                self.tags[slot as usize] = None;
+                self.rows.tag_mut(slot).into_iter().for_each(|tag| *tag = None);
             }
         }
     }
-}
-
-/// A dense table that fits is kept as it is; of a larger one, whatever rows are read.
-pub(super) fn index_for(spec: &TableSpec, max_rows: u64) -> Index {
-    let shape = match spec.shape {
-        TableShape::Dense { rows } if rows > max_rows => TableShape::Sparse { placement: Placement::Ordered, max_rows },
-        shape => shape,
-    };
-    Index::new(shape, spec.shape.extent())
-}
-
-pub(super) fn positions(keys: &Slice) -> Vec<u64> {
-    keys.sorted().map_or_else(|| (0..keys.len()).map(|index| keys.position(index).0).collect(), <[u64]>::to_vec)
 }
 
 impl<T: Number> AnyCache for Cache<T> {
     fn read(&self, keys: &Keys, reader: Clock, target: &mut [u8], misses: &mut Vec<u32>) -> Option<Clock> {
-        let width = self.width();
-        let row_bytes = width * size_of::<T>();
-        let slots = self.slots(&positions(&keys.slice(0..keys.len())));
-        let rule: Consistency = self.spec.consistency;
+        let row_bytes = self.rows.width() * size_of::<T>();
+        let slots = self.rows.slots(&positions(&keys.slice(0..keys.len())));
         let mut lowest = None;
         for (index, &slot) in slots.iter().enumerate() {
-            let fresh = self.tags.get(slot as usize).copied().flatten().map(|tag| self.frontier(tag));
-            match fresh.filter(|frontier| rule.admits(reader, *frontier)) {
+            let fresh = self.rows.tag(slot).map(|tag| self.frontier(tag));
+            match fresh.filter(|frontier| self.consistency.admits(reader, *frontier)) {
                 Some(frontier) => {
-                    let row = &self.slab[slot as usize * width..][..width];
-                    target[index * row_bytes..][..row_bytes].copy_from_slice(bytemuck::cast_slice(row));
+                    let row = bytemuck::cast_slice(self.rows.row(slot));
+                    target[index * row_bytes..][..row_bytes].copy_from_slice(row);
                     lowest = Some(lowest.map_or(frontier, |lowest: Clock| lowest.min(frontier)));
                 }
                 None => misses.push(index as u32),
@@ -248,27 +193,26 @@ impl<T: Number> AnyCache for Cache<T> {
         lowest
     }
 
-    fn store(&mut self, arrival: &Arrival<'_>, chain: Option<(u64, u64)>) {
-        let life = self.chains[arrival.shard].join(arrival.frontier, chain);
-        self.keep(arrival, life);
+    fn store(&mut self, received: &ReceivedRows<'_>, refreshed: Option<(u64, u64)>) {
+        let generation = self.sequences[received.shard].join(received.frontier, refreshed);
+        self.keep(received, generation);
     }
 
-    fn refresh(&mut self, arrival: &Arrival<'_>, chain: u64, link: u64, intact: bool) {
-        let state = &mut self.chains[arrival.shard];
-        if !intact && state.name == chain {
-            return state.cut();
+    fn refresh(&mut self, received: &ReceivedRows<'_>, id: u64, number: u64, intact: bool) {
+        let sequence = &mut self.sequences[received.shard];
+        if !intact && sequence.id == id {
+            return sequence.end();
         }
-        if state.follow(chain, link, arrival.frontier) {
-            let life = state.life;
-            self.keep(arrival, Some(life));
+        if sequence.follow(id, number, received.frontier) {
+            let generation = sequence.generation;
+            self.keep(received, Some(generation));
         }
     }
 
     fn squares(&self, keys: &Slice) -> Option<f64> {
-        let width = self.width();
-        let slots = self.slots(&positions(keys));
-        let copied = slots.into_iter().filter(|slot| self.tags.get(*slot as usize).copied().flatten().is_some());
-        let rows = copied.flat_map(|slot| &self.slab[slot as usize * width..][..width]);
+        let slots = self.rows.slots(&positions(keys));
+        let cached = slots.into_iter().filter(|slot| self.rows.tag(*slot).is_some());
+        let rows = cached.flat_map(|slot| self.rows.row(slot));
         let squares: Vec<f64> = rows.map(|value| value.to_f64() * value.to_f64()).collect();
         (!squares.is_empty()).then(|| squares.iter().sum())
     }
@@ -277,11 +221,9 @@ impl<T: Number> AnyCache for Cache<T> {
         self.add_own(keys, values, None);
     }
 
-    fn give_up(&mut self, keys: &Slice) {
-        for slot in self.slots(&positions(keys)) {
-            if let Some(tag) = self.tags.get_mut(slot as usize) {
-                *tag = None;
-            }
+    fn drop_rows(&mut self, keys: &Slice) {
+        for slot in self.rows.slots(&positions(keys)) {
+            self.rows.tag_mut(slot).into_iter().for_each(|tag| *tag = None);
         }
     }
 }

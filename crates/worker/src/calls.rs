@@ -1,13 +1,45 @@
-//! What a program asks of its worker: checked here, before anything is sent.
+//! The calls of a program: their arguments are checked here, before anything is sent.
 
+use super::operations::Operation;
 use super::pacing::{Pacer, send};
-use super::stream::ItemKind;
-use super::tasks::Task;
-use super::{Batch, PullTarget, ShardLink, TableFailure, TicketId, Worker, touch};
+use super::stream::{ShardStream, StreamMessage};
+use super::{Batch, PullTarget, TicketId, Worker};
 use types::{NodeId, PositionRange, Setting, TableId, TableSpec, Time};
 use types::{OPEN_READS, UNACKNOWLEDGED_ITEMS};
-use wire::Outbox;
-use wire::{Control, Head, Keys, Refusal};
+use wire::{Control, Head, Keys, Outbox, Refusal};
+
+/// Why a call is refused before anything is sent.
+///
+/// ```
+/// use worker::TableFailure;
+///
+/// assert!(TableFailure::Left.to_string().contains("open a new session"));
+/// ```
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TableFailure {
+    /// The keys were put in another order than the table's.
+    #[error("these keys were made for a table in another order; make them with this table's keys()")]
+    Placement,
+    /// The worker has left the run.
+    #[error("this worker has left the run; open a new session")]
+    Left,
+    /// The push is made for a data lease that the worker does not hold.
+    #[error("lease {lease} is not this worker's: it is committed, or was never granted")]
+    NotLeased {
+        /// Which.
+        lease: u64,
+    },
+    /// The batch does not fit the table.
+    #[error("{}", refusal.describe(table, *placement))]
+    Unfit {
+        /// The table's name.
+        table: String,
+        /// Its order, to name keys.
+        placement: types::Placement,
+        /// What does not fit.
+        refusal: Refusal,
+    },
+}
 
 impl Worker {
     /// Pushes a batch, after the tickets named.
@@ -20,8 +52,8 @@ impl Worker {
         out: &mut Outbox,
     ) -> Result<TicketId, TableFailure> {
         self.check_batch(table, &batch)?;
-        let pieces = self.number_pieces(table, &batch);
-        Ok(self.submit(now, table, Task::Push { batch, pieces }, after, out))
+        let leased_parts = self.number_leased_parts(table, &batch);
+        Ok(self.submit(now, table, Operation::Push { batch, leased_parts }, after, out))
     }
 
     /// Pulls rows into `target`, after the tickets named. The target must hold exactly those rows.
@@ -35,11 +67,12 @@ impl Worker {
         out: &mut Outbox,
     ) -> Result<TicketId, TableFailure> {
         self.check_target(table, &keys, &mut target)?;
-        Ok(self.submit(now, table, Task::Pull { keys, target, own: false }, after, out))
+        Ok(self.submit(now, table, Operation::Pull { keys, target, own: false }, after, out))
     }
 
-    /// Pushes a batch and pulls the same rows into `target`, with the push in them where the table combines `each`: one
-    /// task and one ticket, which fails if any part of the push is refused.
+    /// Pushes a batch and pulls the same rows into `target`, with the push in them where the table
+    /// combines `each`: one operation and one ticket, which fails if any part of the push is
+    /// refused.
     pub fn push_pull(
         &mut self,
         now: Time,
@@ -51,8 +84,8 @@ impl Worker {
     ) -> Result<TicketId, TableFailure> {
         self.check_batch(table, &batch)?;
         self.check_target(table, &batch.keys, &mut target)?;
-        let pieces = self.number_pieces(table, &batch);
-        Ok(self.submit(now, table, Task::PushPull { batch, pieces, target }, after, out))
+        let leased_parts = self.number_leased_parts(table, &batch);
+        Ok(self.submit(now, table, Operation::PushPull { batch, leased_parts, target }, after, out))
     }
 
     fn check_batch(&self, table: TableId, batch: &Batch) -> Result<(), TableFailure> {
@@ -85,7 +118,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Pulls whatever rows a dense or ordered table has in a range, or any table as a whole.
+    /// Pulls all rows that a dense or ordered table has in a range, or all rows of any table.
     pub fn scan(
         &mut self,
         now: Time,
@@ -98,7 +131,7 @@ impl Worker {
         if spec.shape.placement() != types::Placement::Ordered && range != PositionRange::ALL {
             return Err(unfit(spec, Refusal::NotOrdered));
         }
-        Ok(self.submit(now, table, Task::Scan { range }, after, out))
+        Ok(self.submit(now, table, Operation::Scan { range }, after, out))
     }
 
     /// Changes a setting of the table's updater for updates made from this clock on.
@@ -111,10 +144,10 @@ impl Worker {
     ) -> Result<TicketId, TableFailure> {
         self.known(table)?;
         let at = self.clock;
-        Ok(self.submit(now, table, Task::Tune { at, setting }, &[], out))
+        Ok(self.submit(now, table, Operation::Tune { at, setting }, &[], out))
     }
 
-    pub(super) fn known(&self, table: TableId) -> Result<&TableSpec, TableFailure> {
+    pub(crate) fn known(&self, table: TableId) -> Result<&TableSpec, TableFailure> {
         if self.left {
             return Err(TableFailure::Left);
         }
@@ -134,27 +167,28 @@ impl Worker {
     /// Whether something sent to `node` has not been answered.
     #[must_use]
     pub fn waits_for(&self, node: NodeId) -> bool {
-        let links = self.tables.values().flat_map(|table| &table.links);
-        links.filter(|link| link.placed.owner == node).any(ShardLink::awaits_answer)
+        let streams = self.tables.values().flat_map(|table| &table.streams);
+        streams.filter(|stream| stream.placed.owner == node).any(ShardStream::awaits_answer)
     }
 
-    /// Ends the clock: a marker goes to every shard of every table. Call when [`Worker::is_flushed`].
+    /// Ends the clock: a marker goes to every shard of every table. Call when
+    /// [`Worker::is_flushed`].
     pub fn end_clock(&mut self, now: Time, out: &mut Outbox) {
         self.close_clock(now, out);
         self.proceed(now, out);
     }
 
-    pub(super) fn close_clock(&mut self, now: Time, out: &mut Outbox) {
+    pub(crate) fn close_clock(&mut self, now: Time, out: &mut Outbox) {
         let head = self.head();
         for (id, table) in &mut self.tables {
-            for (shard, link) in table.links.iter_mut().enumerate() {
-                if let Some(pacer) = self.pacer.as_mut().filter(|pacer| pacer.holds(*id, shard)) {
-                    let examples = std::mem::take(&mut link.untold);
+            for (shard, stream) in table.streams.iter_mut().enumerate() {
+                if let Some(pacer) = self.pacer.as_mut().filter(|pacer| pacer.has_waiting(*id, shard)) {
+                    let examples = std::mem::take(&mut stream.untold);
                     pacer.end_clock(*id, shard, Head { examples, ..head });
                     continue;
                 }
-                touch(link, now);
-                send(&mut self.pacer, link.append(head, ItemKind::Marker), out);
+                stream.touch(now);
+                send(&mut self.pacer, stream.append(head, StreamMessage::Marker), out);
             }
         }
         self.clock = self.clock.next();
@@ -162,19 +196,21 @@ impl Worker {
         self.clock_ended(out);
     }
 
-    /// Whether every push, marker and read has been answered, and every lease that is done is committed.
+    /// Whether every push, marker and read has been answered, and every lease that is done is
+    /// committed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()
             && self.leases.is_idle()
             && self.pacer.as_ref().is_none_or(|pacer| pacer.is_empty())
-            && self.tables.values().flat_map(|table| &table.links).all(ShardLink::is_idle)
+            && self.tables.values().flat_map(|table| &table.streams).all(ShardStream::is_idle)
     }
 
-    /// Whether every push and marker has been acknowledged, and every lease that is done is committed: only reads may be open.
+    /// Whether every push and marker has been acknowledged, and every lease that is done is
+    /// committed: only reads may be open.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let acknowledged = self.tables.values().flat_map(|table| &table.links).all(ShardLink::is_acknowledged);
+        let acknowledged = self.tables.values().flat_map(|table| &table.streams).all(ShardStream::is_acknowledged);
         self.unacknowledged_bytes() == 0 && acknowledged && self.leases.is_idle()
     }
 
@@ -187,12 +223,12 @@ impl Worker {
     /// Whether fewer pushes, ends of clocks and settings are under way than a worker keeps.
     #[must_use]
     pub fn may_send(&self) -> bool {
-        let links = self.tables.values().flat_map(|table| &table.links);
-        links.map(|link| link.unacknowledged.len()).sum::<usize>() < UNACKNOWLEDGED_ITEMS
+        let streams = self.tables.values().flat_map(|table| &table.streams);
+        streams.map(|stream| stream.unacknowledged.len()).sum::<usize>() < UNACKNOWLEDGED_ITEMS
     }
 
-    /// Whether another read may be asked for: a program that has [`OPEN_READS`](types::OPEN_READS) open waits for one of
-    /// them first.
+    /// Whether another read may be asked for: a program that has [`OPEN_READS`](types::OPEN_READS)
+    /// open waits for one of them first.
     #[must_use]
     pub fn may_read(&self) -> bool {
         self.open_reads < OPEN_READS
@@ -203,12 +239,13 @@ impl Worker {
         self.control(Control::Beat, out);
     }
 
-    /// The run is over for this worker, without a goodbye: the memory of what it has pushed is let go.
+    /// The run is over for this worker, without a goodbye: the memory of what it has pushed is let
+    /// go.
     pub fn let_go(&mut self) {
         self.left = true;
-        let links = self.tables.values_mut().flat_map(|table| &mut table.links);
-        links.flat_map(|link| &mut link.unacknowledged).for_each(|item| item.kind.let_go());
-        self.pacer.iter_mut().for_each(Pacer::let_go);
+        let streams = self.tables.values_mut().flat_map(|table| &mut table.streams);
+        streams.flat_map(|stream| &mut stream.unacknowledged).for_each(|sent| sent.message.free_values());
+        self.pacer.iter_mut().for_each(Pacer::free_values);
     }
 
     /// Says goodbye. Call when idle.
@@ -224,11 +261,20 @@ impl Worker {
     }
 }
 
-pub(super) fn unfit(spec: &TableSpec, refusal: Refusal) -> TableFailure {
+pub(crate) fn unfit(spec: &TableSpec, refusal: Refusal) -> TableFailure {
     TableFailure::Unfit { table: spec.name.clone(), placement: spec.shape.placement(), refusal }
 }
 
-pub(super) fn check_keys(spec: &TableSpec, keys: &Keys) -> Result<(), TableFailure> {
+/// Rejects a list of more keys than a read can have parts for: a run of an ordered table can be
+/// longer than fits a shard, or memory. `expected`: the bytes that an answer would have.
+pub(crate) fn check_count(spec: &TableSpec, keys: &Keys, expected: u64) -> Result<(), TableFailure> {
+    if keys.len() > u32::MAX as usize {
+        return Err(unfit(spec, Refusal::WrongLength { expected, found: 0 }));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_keys(spec: &TableSpec, keys: &Keys) -> Result<(), TableFailure> {
     if keys.placement() != spec.shape.placement() {
         return Err(TableFailure::Placement);
     }

@@ -1,104 +1,94 @@
-//! Copies that grow by steps: where a lossy codec shrinks what shards send, a worker keeps published rows and adds to them
-//! what each step says they change by, in order. All copies of a shard's rows are then as the shard published them last.
+//! Delta-encoded cache: where a lossy codec shrinks what shards send, a worker keeps published rows
+//! and adds the deltas of each shard to them, in order.
+//!
+//! Invariant: all cached rows of a shard are as the shard published them last.
 
-use super::cache::{index_for, positions};
-use shard::rows::Index;
+use crate::cached_rows::{CachedRows, positions};
 use types::{Clock, Consistency, TableSpec};
-use update::{ABSENT, add_into};
+use update::add_into;
 use wire::{Keys, Slice};
 
-/// Pieces of one move of the frontier: a table of a terabyte has no more.
-const MOST_PIECES: usize = 1 << 20;
+/// Deltas of one move of the frontier: a table of a terabyte has no more.
+const MOST_DELTAS: usize = 1 << 20;
 
-/// How far a shard's steps have come.
+/// How far a shard's deltas have come.
 #[derive(Clone, Debug, Default)]
-struct Followed {
-    chain: u64,
-    step: u64,
+struct FollowedShard {
+    /// The id of the numbered sequence of deltas. A later sequence has a larger id.
+    sequence: u64,
+    /// The number of the last delta.
+    last: u64,
     frontier: Clock,
-    /// Pieces of a move of the frontier that has not arrived whole: their numbers, positions and changes.
-    staged: Vec<(u64, Vec<u64>, Vec<f32>)>,
+    /// Deltas of a move of the frontier that has not arrived whole.
+    staged: Vec<StagedDelta>,
 }
 
-/// When a row was copied.
+#[derive(Clone, Debug)]
+struct StagedDelta {
+    number: u64,
+    positions: Vec<u64>,
+    changes: Vec<f32>,
+}
+
+/// When a row was read.
 #[derive(Clone, Copy, Debug)]
 struct Tag {
     shard: u32,
-    chain: u64,
-    step: u64,
+    sequence: u64,
+    /// The last delta that the row held then.
+    last: u64,
     frontier: Clock,
 }
 
-/// Copies of a table's published rows.
-pub struct Copies {
-    spec: TableSpec,
-    max_rows: u64,
-    index: Index,
-    rows: Vec<f32>,
-    tags: Vec<Option<Tag>>,
-    shards: Vec<Followed>,
+/// Published rows of a table, kept up to date by deltas.
+pub(crate) struct DeltaCache {
+    consistency: Consistency,
+    rows: CachedRows<f32, Tag>,
+    shards: Vec<FollowedShard>,
 }
 
-/// What copies say to a read.
+/// What the cache answers to a read, besides the rows it copied out.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub(crate) struct CachedRead {
     /// The smallest frontier among the rows that were copied out.
     pub clock: Option<Clock>,
-    /// By place in the list: copies that the rule does not admit before some steps are added.
+    /// By index into the keys: rows that the consistency rule does not admit before some deltas are
+    /// added.
     pub stale: Vec<u32>,
-    /// By place in the list: no copies.
+    /// By index into the keys: rows that are not cached.
     pub absent: Vec<u32>,
 }
 
-impl Copies {
+impl DeltaCache {
     pub fn new(spec: &TableSpec, max_rows: u64, shards: usize) -> Self {
-        let mut copies = Self {
-            spec: spec.clone(),
-            max_rows,
-            index: index_for(spec, max_rows),
-            rows: Vec::new(),
-            tags: Vec::new(),
-            shards: vec![Followed::default(); shards],
-        };
-        copies.clear();
-        copies
+        Self {
+            consistency: spec.consistency,
+            rows: CachedRows::new(spec, max_rows),
+            shards: vec![FollowedShard::default(); shards],
+        }
     }
 
-    fn width(&self) -> usize {
-        self.spec.width as usize
+    /// The number of the last delta of a shard that was added.
+    pub fn last_delta(&self, shard: usize) -> u64 {
+        self.shards[shard].last
     }
 
-    /// Gives all copies up: they are read anew.
-    fn clear(&mut self) {
-        self.index = index_for(&self.spec, self.max_rows);
-        let rows = if self.index.is_dense() { self.spec.shape.extent().last.0 as usize + 1 } else { 0 };
-        self.rows = vec![0.0; rows * self.width()];
-        self.tags = vec![None; rows];
-    }
-
-    /// The last step of a shard that was added.
-    pub fn step(&self, shard: usize) -> u64 {
-        self.shards[shard].step
-    }
-
-    /// What a copy is fresh at, if its shard still counts on it.
-    fn frontier(&self, tag: Tag) -> Option<Clock> {
+    /// What a row is fresh at, if it is of its shard's present sequence.
+    fn frontier(&self, slot: u32) -> Option<Clock> {
+        let tag = self.rows.tag(slot)?;
         let shard = &self.shards[tag.shard as usize];
-        let carried = if shard.step >= tag.step { shard.frontier } else { Clock(0) };
-        (tag.chain == shard.chain).then_some(tag.frontier.max(carried))
+        let carried = if shard.last >= tag.last { shard.frontier } else { Clock(0) };
+        (tag.sequence == shard.sequence).then_some(tag.frontier.max(carried))
     }
 
-    /// Copies what the rule admits into `target` and says what it lacks.
-    pub fn read(&self, keys: &Keys, reader: Clock, target: &mut [u8]) -> Answer {
-        let row_bytes = self.width() * 4;
-        let rule: Consistency = self.spec.consistency;
-        let mut answer = Answer::default();
-        let mut slots = Vec::new();
-        self.index.find(&positions(&keys.slice(0..keys.len())), &mut slots);
+    /// Copies the rows that the consistency rule admits into `target`, and names the others.
+    pub fn read(&self, keys: &Keys, reader: Clock, target: &mut [u8]) -> CachedRead {
+        let row_bytes = self.rows.width() * 4;
+        let mut answer = CachedRead::default();
+        let slots = self.rows.slots(&positions(&keys.slice(0..keys.len())));
         for (place, &slot) in (0..).zip(&slots) {
-            let tag = self.tags.get(slot as usize).copied().flatten();
-            match tag.and_then(|tag| self.frontier(tag)) {
-                Some(frontier) if rule.admits(reader, frontier) => {
+            match self.frontier(slot) {
+                Some(frontier) if self.consistency.admits(reader, frontier) => {
                     self.copy(slot, &mut target[place as usize * row_bytes..][..row_bytes]);
                     answer.clock = Some(answer.clock.map_or(frontier, |clock: Clock| clock.min(frontier)));
                 }
@@ -110,20 +100,17 @@ impl Copies {
     }
 
     fn copy(&self, slot: u32, target: &mut [u8]) {
-        let row = &self.rows[slot as usize * self.width()..][..self.width()];
-        target.copy_from_slice(bytemuck::cast_slice(row));
+        target.copy_from_slice(bytemuck::cast_slice(self.rows.row(slot)));
     }
 
-    /// Copies rows out, whatever the rule says. Returns the smallest frontier among them, and by index those that are no longer
-    /// there.
+    /// Copies rows out without asking the consistency rule. Returns the smallest frontier among
+    /// them, and by index those that are no longer cached.
     pub fn fill(&self, keys: &Slice, rows: &[u32], target: &mut [u8]) -> (Option<Clock>, Vec<u32>) {
-        let row_bytes = self.width() * 4;
-        let mut slots = Vec::new();
-        self.index.find(&positions(keys), &mut slots);
+        let row_bytes = self.rows.width() * 4;
+        let slots = self.rows.slots(&positions(keys));
         let (mut clock, mut gone) = (None, Vec::new());
         for (index, (&slot, &row)) in (0..).zip(slots.iter().zip(rows)) {
-            let tag = self.tags.get(slot as usize).copied().flatten();
-            match tag.and_then(|tag| self.frontier(tag)) {
+            match self.frontier(slot) {
                 Some(frontier) => {
                     self.copy(slot, &mut target[row as usize * row_bytes..][..row_bytes]);
                     clock = Some(clock.map_or(frontier, |clock: Clock| clock.min(frontier)));
@@ -134,115 +121,86 @@ impl Copies {
         (clock, gone)
     }
 
-    /// Keeps published rows that hold all steps up to `step`.
-    pub fn keep(&mut self, shard: usize, frontier: Clock, (chain, step): (u64, u64), keys: &Slice, values: &[f32]) {
+    /// Keeps published rows that hold all deltas of `sequence` up to `last`.
+    pub fn keep(&mut self, shard: usize, frontier: Clock, (sequence, last): (u64, u64), keys: &Slice, values: &[f32]) {
         let followed = &mut self.shards[shard];
-        if followed.chain > chain {
+        if followed.sequence > sequence {
             return;
         }
-        if followed.chain < chain {
-            *followed = Followed { chain, step, frontier, staged: Vec::new() };
+        if followed.sequence < sequence {
+            *followed = FollowedShard { sequence, last, frontier, staged: Vec::new() };
         }
-        // A late arrival: the steps that it lacks will not come again.
-        if step < followed.step {
+        // A late answer: the deltas that it lacks will not come again.
+        if last < followed.last {
             return;
         }
-        let width = self.width();
-        let positions = positions(keys);
-        let slots = self.slots_or_new(&positions);
-        for (&slot, row) in slots.iter().zip(values.chunks_exact(width)) {
-            let Some(tag) = self.tags.get_mut(slot as usize) else { continue };
-            if tag.is_some_and(|tag| tag.chain == chain && tag.step > step) {
+        let slots = self.rows.slots_or_new(&positions(keys));
+        for (&slot, row) in slots.iter().zip(values.chunks_exact(self.rows.width())) {
+            let Some(tag) = self.rows.tag_mut(slot) else { continue };
+            if tag.is_some_and(|tag| tag.sequence == sequence && tag.last > last) {
                 continue;
             }
-            *tag = Some(Tag { shard: shard as u32, chain, step, frontier });
-            self.rows[slot as usize * width..][..width].copy_from_slice(row);
+            *tag = Some(Tag { shard: shard as u32, sequence, last, frontier });
+            self.rows.row_mut(slot).copy_from_slice(row);
         }
     }
 
-    fn slots_or_new(&mut self, positions: &[u64]) -> Vec<u32> {
-        let mut slots = Vec::new();
-        self.index.find(positions, &mut slots);
-        let absent = slots.iter().zip(positions).filter(|(slot, _)| **slot == ABSENT);
-        let new: Vec<u64> = absent.map(|(_, position)| *position).collect();
-        if new.is_empty() {
-            return slots;
-        }
-        if (self.tags.len() + new.len()) as u64 > self.max_rows {
-            self.clear();
-            if positions.len() as u64 > self.max_rows {
-                return vec![ABSENT; positions.len()];
-            }
-            return self.slots_or_new(positions);
-        }
-        let first = self.tags.len() as u32;
-        self.index.insert(&new, first);
-        self.tags.resize(self.tags.len() + new.len(), None);
-        self.rows.resize(self.tags.len() * self.width(), 0.0);
-        slots.iter_mut().filter(|slot| **slot == ABSENT).zip(first..).for_each(|(slot, new)| *slot = new);
-        slots
+    /// How many of these rows are cached.
+    pub fn cached(&self, positions: &[u64]) -> usize {
+        self.rows.slots(positions).into_iter().filter(|slot| self.rows.tag(*slot).is_some()).count()
     }
 
-    /// How many of these rows there are copies of.
-    pub fn held(&self, positions: &[u64]) -> usize {
-        let mut slots = Vec::new();
-        self.index.find(positions, &mut slots);
-        slots.into_iter().filter(|slot| self.tags.get(*slot as usize).copied().flatten().is_some()).count()
+    /// Whether a shard's rows are kept up to date by this sequence of deltas.
+    pub fn is_of(&self, shard: usize, sequence: u64) -> bool {
+        self.shards[shard].sequence == sequence
     }
 
-    /// Whether copies of a shard's rows are of this chain.
-    pub fn is_of(&self, shard: usize, chain: u64) -> bool {
-        self.shards[shard].chain == chain
+    /// Whether a delta is the next one of a shard.
+    pub fn follows(&self, shard: usize, sequence: u64, number: u64) -> bool {
+        self.is_of(shard, sequence) && self.shards[shard].last.checked_add(1) == Some(number)
     }
 
-    /// Whether a step is the next one of a shard.
-    pub fn follows(&self, shard: usize, chain: u64, number: u64) -> bool {
-        self.shards[shard].chain == chain && self.shards[shard].step.checked_add(1) == Some(number)
-    }
-
-    /// Takes a step that [`Copies::follows`]. Copies change when all pieces of a move of the frontier are there: never do they
-    /// hold one clock here and another there.
+    /// Takes a delta that [`DeltaCache::follows`]. Rows change when all deltas of a move of the
+    /// frontier are there, so that they never hold different clocks.
     pub fn add(&mut self, shard: usize, positions: Vec<u64>, changes: Vec<f32>, reaches: Option<Clock>) {
-        let width = self.width();
         let followed = &mut self.shards[shard];
-        followed.step += 1;
-        followed.staged.push((followed.step, positions, changes));
+        followed.last += 1;
+        followed.staged.push(StagedDelta { number: followed.last, positions, changes });
         let Some(frontier) = reaches else {
-            // No move of the frontier has so many pieces: whoever sends them is not to be followed.
-            if followed.staged.len() > MOST_PIECES {
+            // No honest shard sends so many for one move of the frontier: stop following it.
+            if followed.staged.len() > MOST_DELTAS {
                 self.lose(shard);
             }
             return;
         };
         followed.frontier = followed.frontier.max(frontier);
-        let chain = followed.chain;
-        for (number, positions, changes) in std::mem::take(&mut followed.staged) {
-            let mut slots = Vec::new();
-            self.index.find(&positions, &mut slots);
-            for (&slot, change) in slots.iter().zip(changes.chunks_exact(width)) {
-                let tag = self.tags.get(slot as usize).copied().flatten();
-                if tag.is_some_and(|tag| tag.chain == chain && tag.step < number) {
-                    add_into(&mut self.rows[slot as usize * width..][..width], change);
+        let sequence = followed.sequence;
+        for StagedDelta { number, positions, changes } in std::mem::take(&mut followed.staged) {
+            let slots = self.rows.slots(&positions);
+            for (&slot, change) in slots.iter().zip(changes.chunks_exact(self.rows.width())) {
+                if self.rows.tag(slot).is_some_and(|tag| tag.sequence == sequence && tag.last < number) {
+                    add_into(self.rows.row_mut(slot), change);
                 }
             }
         }
     }
 
-    /// A shard says that a reader with all steps up to `step` is fresh at `frontier`. Returns whether this one has them.
-    pub fn reach(&mut self, shard: usize, frontier: Clock, chain: u64, step: u64) -> bool {
+    /// A shard says that a reader with all deltas up to `last` is fresh at `frontier`. Returns
+    /// whether this cache has them.
+    pub fn reach(&mut self, shard: usize, frontier: Clock, sequence: u64, last: u64) -> bool {
         let followed = &mut self.shards[shard];
-        let there = followed.chain == chain && followed.step >= step;
+        let there = followed.sequence == sequence && followed.last >= last;
         if there {
             followed.frontier = followed.frontier.max(frontier);
         }
         there
     }
 
-    /// A shard no longer knows the steps that would follow: its rows are read anew.
+    /// A shard no longer has the deltas that would follow: drops its rows.
     pub fn lose(&mut self, shard: usize) {
-        // No copy is of this chain, and the next answer starts a new one, whatever its name.
-        self.shards[shard] = Followed::default();
-        for tag in &mut self.tags {
+        // No cached row is of this sequence, and the next answer starts a new one with any id.
+        self.shards[shard] = FollowedShard::default();
+        for tag in self.rows.tags_mut() {
             if tag.is_some_and(|tag| tag.shard as usize == shard) {
                 *tag = None;
             }
@@ -254,49 +212,49 @@ impl Copies {
 mod tests {
     use super::*;
 
-    fn read(copies: &Copies, ids: &[u64], reader: u64) -> (Vec<f32>, Answer) {
+    fn read(cache: &DeltaCache, ids: &[u64], reader: u64) -> (Vec<f32>, CachedRead) {
         let keys = Keys::in_order(types::Placement::Ordered, ids).expect("sorted");
         let mut values = vec![0f32; ids.len()];
-        let answer = copies.read(&keys, Clock(reader), bytemuck::cast_slice_mut(&mut values));
+        let answer = cache.read(&keys, Clock(reader), bytemuck::cast_slice_mut(&mut values));
         (values, answer)
     }
 
-    fn keep(copies: &mut Copies, frontier: u64, at: (u64, u64), ids: &[u64], values: &[f32]) {
+    fn keep(cache: &mut DeltaCache, frontier: u64, at: (u64, u64), ids: &[u64], values: &[f32]) {
         let keys = Keys::in_order(types::Placement::Ordered, ids).expect("sorted");
-        copies.keep(0, Clock(frontier), at, &keys.slice(0..keys.len()), values);
+        cache.keep(0, Clock(frontier), at, &keys.slice(0..keys.len()), values);
     }
 
     #[test]
-    fn steps_are_added_in_order_to_the_rows_that_lack_them() {
+    fn delta_cache_adds_deltas_in_order_to_the_rows_that_lack_them() {
         let spec = TableSpec::sparse("t", 1).ordered();
-        let mut copies = Copies::new(&spec, 100, 1);
-        keep(&mut copies, 0, (1, 4), &[10, 20], &[1.0, 2.0]);
-        assert!(!copies.follows(0, 1, 6), "one is missing");
-        assert!(!copies.follows(0, 2, 5), "of another chain");
-        assert!(copies.follows(0, 1, 5));
-        // A row that is read later holds that step already.
-        keep(&mut copies, 1, (1, 5), &[30], &[3.0]);
-        copies.add(0, vec![10, 30, 40], vec![0.5, 0.5, 0.5], Some(Clock(1)));
-        assert!(!copies.reach(0, Clock(2), 1, 6) && copies.reach(0, Clock(1), 1, 5));
-        let (values, answer) = read(&copies, &[10, 20, 30, 40], 1);
+        let mut cache = DeltaCache::new(&spec, 100, 1);
+        keep(&mut cache, 0, (1, 4), &[10, 20], &[1.0, 2.0]);
+        assert!(!cache.follows(0, 1, 6), "one is missing");
+        assert!(!cache.follows(0, 2, 5), "of another sequence");
+        assert!(cache.follows(0, 1, 5));
+        // A row that is read later holds that delta already.
+        keep(&mut cache, 1, (1, 5), &[30], &[3.0]);
+        cache.add(0, vec![10, 30, 40], vec![0.5, 0.5, 0.5], Some(Clock(1)));
+        assert!(!cache.reach(0, Clock(2), 1, 6) && cache.reach(0, Clock(1), 1, 5));
+        let (values, answer) = read(&cache, &[10, 20, 30, 40], 1);
         assert_eq!((values, answer.clock), (vec![1.5, 2.0, 3.0, 0.0], Some(Clock(1))));
         assert_eq!((answer.stale, answer.absent), (vec![], vec![3]));
-        let (_, answer) = read(&copies, &[10, 30], 2);
+        let (_, answer) = read(&cache, &[10, 30], 2);
         assert_eq!((answer.stale, answer.absent), (vec![0, 1], vec![]), "not fresh enough");
-        keep(&mut copies, 0, (1, 4), &[10], &[1.0]);
-        assert_eq!(read(&copies, &[10], 1).0, [1.5], "a late answer changes nothing");
+        keep(&mut cache, 0, (1, 4), &[10], &[1.0]);
+        assert_eq!(read(&cache, &[10], 1).0, [1.5], "a late answer changes nothing");
     }
 
     #[test]
-    fn a_new_chain_and_a_lost_one_make_copies_worthless() {
+    fn delta_cache_drops_rows_of_an_old_or_lost_sequence() {
         let spec = TableSpec::dense("t", 4, 1);
-        let mut copies = Copies::new(&spec, 100, 1);
-        keep(&mut copies, 0, (1, 4), &[0, 1], &[1.0, 2.0]);
-        keep(&mut copies, 0, (2, 0), &[1], &[5.0]);
-        assert_eq!(read(&copies, &[0, 1], 0).1.absent, [0]);
-        keep(&mut copies, 0, (1, 9), &[0], &[1.0]);
-        assert_eq!(read(&copies, &[0], 0).1.absent, [0], "of the old chain");
-        copies.lose(0);
-        assert_eq!(read(&copies, &[0, 1], 0).1.absent, [0, 1]);
+        let mut cache = DeltaCache::new(&spec, 100, 1);
+        keep(&mut cache, 0, (1, 4), &[0, 1], &[1.0, 2.0]);
+        keep(&mut cache, 0, (2, 0), &[1], &[5.0]);
+        assert_eq!(read(&cache, &[0, 1], 0).1.absent, [0]);
+        keep(&mut cache, 0, (1, 9), &[0], &[1.0]);
+        assert_eq!(read(&cache, &[0], 0).1.absent, [0], "of the old sequence");
+        cache.lose(0);
+        assert_eq!(read(&cache, &[0, 1], 0).1.absent, [0, 1]);
     }
 }

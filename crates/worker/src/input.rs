@@ -1,10 +1,12 @@
-//! A worker's inputs as data: a recording keeps them, and replaying it feeds them back.
+//! Event sourcing: a worker's inputs as data. A recording keeps them, and its replay feeds them
+//! back.
+#![deny(clippy::wildcard_enum_match_arm)]
 
 mod format;
 mod key_lists;
 
 use crate::{Batch, PullTarget, TableFailure, TicketId, Values, Worker};
-pub use key_lists::Lists;
+pub use key_lists::KeyListDictionary;
 use lease::{LeaseId, WorkReport};
 use std::ops::Range;
 use types::{Bandwidth, NodeId, NumberType, PositionRange, Setting, TableId, TableSpec, Time};
@@ -29,7 +31,8 @@ pub enum WorkerInput {
     Pull(Time, TableId, Keys, Vec<TicketId>),
     /// The program pushes and pulls the same rows, after other tickets.
     PushPull(Time, TableId, Batch, Vec<TicketId>),
-    /// The program begins a push whose values it hands over part by part; computed from so many examples.
+    /// The program begins a push whose values it hands over part by part; computed from so many
+    /// examples.
     BeginPush(TableId, Keys, u64),
     /// The program hands over one part.
     PushRows(Time, RowsOfPush),
@@ -84,79 +87,79 @@ pub struct RowsOfPush {
     pub values: Payload,
 }
 
-/// What a worker tells its program at once.
+/// What a worker answers to an input at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum WorkerReply {
     /// Nothing.
     Nothing,
-    /// The ticket of a task.
+    /// The ticket of an operation.
     Ticket(TicketId),
     /// The number of a barrier.
     Barrier(u64),
 }
 
 impl WorkerInput {
-    /// Hands it to the machine. What a program asks for may not fit its tables; the machine is then as before.
-    pub fn apply(self, worker: &mut Worker, out: &mut Outbox) -> Result<Answer, TableFailure> {
-        let ticket = match self {
-            Self::Push(now, table, batch, after) => worker.push(now, table, batch, &after, out)?,
-            Self::Pull(now, table, keys, after) => {
-                let target = target_for(worker, table, &keys);
-                worker.pull(now, table, keys, target, &after, out)?
-            }
-            Self::PushPull(now, table, batch, after) => {
-                let target = target_for(worker, table, &batch.keys);
-                worker.push_pull(now, table, batch, target, &after, out)?
-            }
-            Self::BeginPush(table, keys, examples) => match worker.begin_push(table, &keys, examples)? {
-                Some(ticket) => ticket,
-                None => return Ok(Answer::Nothing),
-            },
-            Self::Scan(now, table, range, after) => worker.scan(now, table, range, &after, out)?,
-            Self::SetRows(now, table, keys, values, after) => worker.set_rows(now, table, keys, values, &after, out)?,
-            Self::PullKept(now, table, keys, after) => worker.pull_kept(now, table, keys, &after, out)?,
-            Self::Ask(now, table, keys) => worker.active(now, table, keys, &[], out)?,
-            Self::Tune(now, table, setting) => worker.tune(now, table, setting, out)?,
-            Self::Barrier => return Ok(Answer::Barrier(worker.barrier(out))),
-            Self::CommitLease(now, lease, work) => {
-                worker.commit_lease(now, lease, work, out)?;
-                return Ok(Answer::Nothing);
-            }
-            other => {
-                other.apply_unanswered(worker, out);
-                return Ok(Answer::Nothing);
-            }
-        };
-        Ok(Answer::Ticket(ticket))
-    }
-
-    /// Those that are told and not asked.
-    fn apply_unanswered(self, worker: &mut Worker, out: &mut Outbox) {
+    /// Hands it to the worker. If what the program asks for does not fit its tables, the worker
+    /// stays as it was.
+    pub fn apply(self, worker: &mut Worker, out: &mut Outbox) -> Result<WorkerReply, TableFailure> {
         match self {
             Self::Frame(now, frame) => worker.handle(now, *frame, out),
             Self::Tick(now) => worker.tick(now, out),
-            Self::Limit(now, bandwidth) => worker.limit(now, bandwidth, out),
             Self::Reconnected(now, node) => worker.reconnected(now, node, out),
             Self::Beat => worker.beat(out),
             Self::MakeTable(spec) => worker.make_table(spec, out),
+            Self::Push(now, table, batch, after) => {
+                return worker.push(now, table, batch, &after, out).map(WorkerReply::Ticket);
+            }
+            Self::Pull(now, table, keys, after) => {
+                let target = target_for(worker, table, &keys);
+                return worker.pull(now, table, keys, target, &after, out).map(WorkerReply::Ticket);
+            }
+            Self::PushPull(now, table, batch, after) => {
+                let target = target_for(worker, table, &batch.keys);
+                return worker.push_pull(now, table, batch, target, &after, out).map(WorkerReply::Ticket);
+            }
+            Self::BeginPush(table, keys, examples) => {
+                let begun = worker.begin_push(table, &keys, examples)?;
+                return Ok(begun.map_or(WorkerReply::Nothing, WorkerReply::Ticket));
+            }
             Self::PushRows(now, RowsOfPush { ticket, table, keys, rows, values }) => {
                 worker.push_rows(now, ticket, table, &keys, rows, values, out);
             }
+            Self::EndPush(ticket) => worker.end_push(ticket),
+            Self::Scan(now, table, range, after) => {
+                return worker.scan(now, table, range, &after, out).map(WorkerReply::Ticket);
+            }
+            Self::SetRows(now, table, keys, values, after) => {
+                return worker.set_rows(now, table, keys, values, &after, out).map(WorkerReply::Ticket);
+            }
+            Self::PullKept(now, table, keys, after) => {
+                return worker.pull_kept(now, table, keys, &after, out).map(WorkerReply::Ticket);
+            }
+            Self::Ask(now, table, keys) => {
+                return worker.active(now, table, keys, &[], out).map(WorkerReply::Ticket);
+            }
+            Self::Tune(now, table, setting) => {
+                return worker.tune(now, table, setting, out).map(WorkerReply::Ticket);
+            }
+            Self::Limit(now, bandwidth) => worker.limit(now, bandwidth, out),
+            Self::EndClock(now) => worker.end_clock(now, out),
             Self::OpenLeases(name, terms) => worker.open_leases(&name, terms, out),
             Self::AskLeases(set, wanted) => worker.ask_leases(set, wanted, out),
             Self::TakeLeases(set) => drop(worker.take_leases(set)),
             Self::EndLeases(set) => worker.end_leases(set, out),
-            Self::EndPush(ticket) => worker.end_push(ticket),
-            Self::EndClock(now) => worker.end_clock(now, out),
+            Self::CommitLease(now, lease, work) => worker.commit_lease(now, lease, work, out)?,
+            Self::Barrier => return Ok(WorkerReply::Barrier(worker.barrier(out))),
             Self::Pay(now) => drop(worker.pay(now, out)),
             Self::Leave => worker.leave(out),
             Self::Fail(reason) => worker.fail(reason, out),
-            _ => {}
         }
+        Ok(WorkerReply::Nothing)
     }
 }
 
-/// Memory for the rows of `keys`; none where there is no such table or not so much, which the worker then refuses.
+/// Memory for the rows of `keys`; none where there is no such table or not so much, which the
+/// worker then refuses.
 fn target_for(worker: &Worker, table: TableId, keys: &Keys) -> PullTarget {
     let (number, width) = worker.spec(table).map_or((NumberType::F32, 0), |spec| (spec.number, spec.width as usize));
     let count = keys.len().saturating_mul(width);

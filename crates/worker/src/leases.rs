@@ -1,38 +1,41 @@
-//! A worker's leases: asked for, learnt from, and committed when everything that was pushed of them is acknowledged.
+//! Data leases of a worker: asked for, learnt from, and committed when every push made for them is
+//! acknowledged.
 //!
-//! What is pushed of a lease is numbered from the lease alone: for each shard of each table its parts count from 0, in the order in
-//! which the program pushes. So a second run, by another worker, gives its parts the same names, and shards leave out what they
-//! hold. Examples go along with the parts, and those of minibatches that a shard has no part of with the next part for it, or with
-//! an empty one at the end; never with the end of a clock, which another run may have elsewhere.
+//! Parts of pushes made for a data lease are numbered from the lease alone, which makes pushes
+//! idempotent: for each shard of each table they count from 0, in the order in which the program
+//! pushes. A second run of the lease by another worker gives its parts the same ids, and shards
+//! skip the parts that they hold. Examples go along with the parts. Those of minibatches without a
+//! part for a shard go with the next part for it, or with an empty one at the end, never with the
+//! end of a clock, which another run may have elsewhere.
 
-use super::stream::ItemKind;
-use super::ticket::Pending;
+use super::stream::StreamMessage;
+use super::ticket::PendingTicket;
 use super::{Batch, Notice, PART_COST, TableFailure, TicketId, Worker};
 use codec::Formats;
 use lease::{LeaseId, WorkReport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use types::{Clock, TableId, Time};
-use wire::Outbox;
-use wire::{Control, Keys, LeaseTerms, LeasedPart, Payload};
+use types::{Clock, TableId, Time, WorkerId};
+use wire::{Control, Keys, LeaseTerms, LeasedPart, Outbox, Payload};
 
-/// Leases that a worker was given.
+/// Data leases that a worker was granted.
 ///
 /// ```
-/// use worker::Grant;
+/// use worker::LeaseGrant;
 ///
-/// let over = Grant { leases: Vec::new(), share: 8 };
+/// let over = LeaseGrant { leases: Vec::new(), share: 8 };
 /// assert!(over.is_over());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// Those that are new, in the order of granting; none when every lease of the data set is committed.
+pub struct LeaseGrant {
+    /// Those that are new, in the order of granting; none when every lease of the data set is
+    /// committed.
     pub leases: Vec<u64>,
     /// Minibatches to put into each clock from now on.
     pub share: u32,
 }
 
-impl Grant {
+impl LeaseGrant {
     /// Whether every lease of the data set is committed.
     #[must_use]
     pub fn is_over(&self) -> bool {
@@ -42,7 +45,7 @@ impl Grant {
 
 /// Where a worker stands with a data set.
 #[derive(Debug, Default)]
-struct Set {
+struct DataSet {
     /// How often it has asked, and for how many leases.
     asked: u64,
     wanted: u64,
@@ -80,12 +83,13 @@ enum Asking {
 
 /// A lease that is being learnt from.
 #[derive(Debug, Default)]
-struct Lesson {
+struct LeaseProgress {
     /// By table and shard: parts so far, and examples that the shard will be told of with the next.
     shards: BTreeMap<TableId, Vec<(u64, u64)>>,
     /// Pushes that are not acknowledged.
     unfinished: usize,
-    /// The last clock in which a piece of it counts that another worker, ahead of this one, had pushed.
+    /// The last clock in which a part of it counts that another worker, ahead of this one, had
+    /// pushed.
     counts_in: Clock,
     /// When it is done.
     commit: Option<Commit>,
@@ -98,45 +102,45 @@ struct Commit {
     sent: bool,
 }
 
-/// Everything about a worker's leases.
+/// The state of a worker's data leases.
 #[derive(Debug, Default)]
-pub(super) struct Leases {
+pub(crate) struct DataLeases {
     asked: BTreeMap<String, LeaseTerms>,
     opened: BTreeMap<String, Result<u32, String>>,
-    sets: BTreeMap<u32, Set>,
-    lessons: BTreeMap<LeaseId, Lesson>,
+    sets: BTreeMap<u32, DataSet>,
+    in_progress: BTreeMap<LeaseId, LeaseProgress>,
     /// Whether some commit may be sent by now.
     ready: bool,
-    /// Whether the program has said that a lease is done, and neither ended its clock nor looked for others since: that clock is the program's to
-    /// end, whatever comes meanwhile.
+    /// Whether the program has said that a lease is done, and has neither ended its clock nor
+    /// looked for others since: that clock is the program's to end.
     in_commit: bool,
     problems: Vec<String>,
 }
 
-impl Leases {
+impl DataLeases {
     /// Whether every lease that was done is committed.
     pub fn is_idle(&self) -> bool {
-        self.lessons.values().all(|lesson| lesson.commit.is_none())
+        self.in_progress.values().all(|progress| progress.commit.is_none())
     }
 
     /// A push is finished.
     pub fn finished(&mut self, lease: LeaseId) {
-        if let Some(lesson) = self.lessons.get_mut(&lease) {
-            lesson.unfinished -= 1;
-            self.ready |= lesson.unfinished == 0 && lesson.commit.is_some();
+        if let Some(progress) = self.in_progress.get_mut(&lease) {
+            progress.unfinished -= 1;
+            self.ready |= progress.unfinished == 0 && progress.commit.is_some();
         }
     }
 
     /// A push of a lease is to be finished before it is committed.
     fn began(&mut self, lease: LeaseId) {
-        self.lessons.entry(lease).or_default().unfinished += 1;
+        self.in_progress.entry(lease).or_default().unfinished += 1;
     }
 }
 
-/// One part of a push of a lease.
-pub(super) struct PiecePart {
+/// One part of a push made for a data lease.
+pub(crate) struct LeasedPushPart {
     pub rows: Range<usize>,
-    pub piece: LeasedPart,
+    pub id: LeasedPart,
     pub examples: u64,
 }
 
@@ -154,8 +158,9 @@ impl Worker {
         self.leases.opened.get(name)
     }
 
-    /// Asks for leases of a data set, unless that has been asked and not answered. [`Worker::take_leases`] brings them. Meanwhile the
-    /// worker ends clocks as the others do, where nothing is left for it, so that nobody waits for it.
+    /// Asks for leases of a data set, unless that has been asked and not answered.
+    /// [`Worker::take_leases`] brings them. Meanwhile a worker without leases ends clocks as the
+    /// others do, so that nobody waits for it.
     pub fn ask_leases(&mut self, set: u32, wanted: u64, out: &mut Outbox) {
         let Some(state) = self.leases.sets.get_mut(&set).filter(|state| state.asking == Asking::No) else { return };
         state.asked += 1;
@@ -165,15 +170,15 @@ impl Worker {
     }
 
     /// What the last question for leases brought, once it is answered.
-    pub fn take_leases(&mut self, set: u32) -> Option<Grant> {
+    pub fn take_leases(&mut self, set: u32) -> Option<LeaseGrant> {
         self.leases.in_commit = false;
         let state = self.leases.sets.get_mut(&set)?;
         match std::mem::take(&mut state.asking) {
-            Asking::Answered(leases) => Some(Grant { leases, share: state.share }),
+            Asking::Answered(leases) => Some(LeaseGrant { leases, share: state.share }),
             Asking::Over => {
                 state.asking = Asking::Over;
                 // Not before it is where everybody else will be.
-                (self.clock >= state.follow).then_some(Grant { leases: Vec::new(), share: state.share })
+                (self.clock >= state.follow).then_some(LeaseGrant { leases: Vec::new(), share: state.share })
             }
             asking => {
                 state.asking = asking;
@@ -192,8 +197,9 @@ impl Worker {
         })
     }
 
-    /// Learns no more of a data set, and neither is anybody else to: what this worker holds is given back, and not granted again. It has to be
-    /// said when nothing that was done is [uncommitted](Self::uncommitted). Ask for leases then: that nobody holds any is the answer.
+    /// Ends a data set for all workers: the leases that this worker holds are given back, and not
+    /// granted again. Call it when no lease is [uncommitted](Self::uncommitted). Then ask for
+    /// leases: the answer comes when no worker holds any.
     pub fn end_leases(&mut self, set: u32, out: &mut Outbox) {
         let Some(state) = self.leases.sets.get_mut(&set) else { return };
         state.end = End::Said;
@@ -204,14 +210,15 @@ impl Worker {
         self.control(Control::EndLeases { set }, out);
     }
 
-    /// Whether some worker, this one or another, has ended a data set before all of it was committed.
+    /// Whether some worker, this one or another, has ended a data set before all of it was
+    /// committed.
     #[must_use]
     pub fn leases_ended(&self, set: u32) -> bool {
         self.leases.sets.get(&set).is_some_and(|state| state.end != End::No)
     }
 
-    /// A lease is done, in this clock: whatever there is to learn from it was pushed. It is committed when all of that is acknowledged.
-    /// `work` is what was done since the last commit.
+    /// A lease is done, in this clock: everything learnt from it was pushed. It is committed when
+    /// all of that is acknowledged. `work` is what was done since the last commit.
     pub fn commit_lease(
         &mut self,
         now: Time,
@@ -220,29 +227,29 @@ impl Worker {
         out: &mut Outbox,
     ) -> Result<(), TableFailure> {
         self.check_lease(lease)?;
-        let lesson = self.leases.lessons.entry(lease).or_default();
+        let progress = self.leases.in_progress.entry(lease).or_default();
         let mut last: Vec<(TableId, usize, LeasedPart, u64)> = Vec::new();
-        for (table, shards) in &mut lesson.shards {
+        for (table, shards) in &mut progress.shards {
             for (shard, (next, untold)) in shards.iter_mut().enumerate().filter(|(_, (_, untold))| *untold > 0) {
-                let piece = LeasedPart { set: lease.set, lease: lease.number, part: *next };
-                last.push((*table, shard, piece, std::mem::take(untold)));
+                let id = LeasedPart { set: lease.set, lease: lease.number, part: *next };
+                last.push((*table, shard, id, std::mem::take(untold)));
             }
         }
-        lesson.commit = Some(Commit { clock: self.clock, work, sent: false });
-        for (table, shard, piece, examples) in last {
+        progress.commit = Some(Commit { clock: self.clock, work, sent: false });
+        for (table, shard, id, examples) in last {
             self.tickets += 1;
             let ticket = TicketId(self.tickets);
             let (failure, read, reads, place) = (None, None, false, None);
-            let pending = Pending { parts: 1, failure, read, table, reads, place, lease: Some(lease) };
+            let pending = PendingTicket { parts: 1, failure, read, table, reads, place, lease: Some(lease) };
             self.pending.insert(ticket, pending);
             self.detached.insert(ticket);
             self.leases.began(lease);
             let keys = Keys::run(0..0).slice(0..0);
             let (values, formats) = (Payload::EMPTY, Formats::default());
-            let writes = wire::Writes::Gradients { lease: Some(piece) };
-            let item = ItemKind::Push { ticket, keys, values, formats, plain: None, writes };
-            self.unacknowledged_bytes += item.kept() + PART_COST;
-            self.send_item(now, table, shard, item, Some(examples), 0.0, out);
+            let writes = wire::Writes::Gradients { lease: Some(id) };
+            let message = StreamMessage::Push { ticket, keys, values, formats, plain: None, writes };
+            self.unacknowledged_bytes += message.held_bytes() + PART_COST;
+            self.send_push(now, table, shard, message, Some(examples), 0.0, out);
         }
         (self.leases.ready, self.leases.in_commit) = (true, true);
         self.proceed(now, out);
@@ -257,101 +264,115 @@ impl Worker {
     /// Leases of a data set that are done and not yet known to be committed.
     #[must_use]
     pub fn uncommitted(&self, set: u32) -> usize {
-        let lessons = self.leases.lessons.iter().filter(|(lease, _)| lease.set == set);
-        lessons.filter(|(_, lesson)| lesson.commit.is_some()).count()
+        let in_progress = self.leases.in_progress.iter().filter(|(lease, _)| lease.set == set);
+        in_progress.filter(|(_, progress)| progress.commit.is_some()).count()
     }
 
     /// Whether this worker may push of a lease, or commit it.
-    pub(super) fn check_lease(&self, lease: LeaseId) -> Result<(), TableFailure> {
+    pub(crate) fn check_lease(&self, lease: LeaseId) -> Result<(), TableFailure> {
         let held = self.leases.sets.get(&lease.set).is_some_and(|state| state.held.contains(&lease.number));
-        let done = self.leases.lessons.get(&lease).is_some_and(|lesson| lesson.commit.is_some());
+        let done = self.leases.in_progress.get(&lease).is_some_and(|progress| progress.commit.is_some());
         if held && !done { Ok(()) } else { Err(TableFailure::NotLeased { lease: lease.number }) }
     }
 
-    /// Numbers the parts of a push of a lease, in the order in which pushes are asked for. They do not depend on how much may be sent.
-    pub(super) fn number_pieces(&mut self, table: TableId, batch: &Batch) -> Vec<PiecePart> {
+    /// Numbers the parts of a push made for a data lease, in the order in which pushes are asked
+    /// for. They do not depend on how much may be sent.
+    pub(crate) fn number_leased_parts(&mut self, table: TableId, batch: &Batch) -> Vec<LeasedPushPart> {
         let (Some(lease), Some(known)) = (batch.lease, self.tables.get(&table)) else { return Vec::new() };
         let rows = batch.keys.rows_per_part(known.spec.number, known.spec.width);
         let by_shard: Vec<Vec<Range<usize>>> =
-            known.links.iter().map(|link| batch.keys.parts(link.placed.range, rows)).collect();
+            known.streams.iter().map(|stream| batch.keys.parts(stream.placed.range, rows)).collect();
         self.leases.began(lease);
-        let Some(lesson) = self.leases.lessons.get_mut(&lease) else { return Vec::new() };
-        let counts = lesson.shards.entry(table).or_insert_with(|| vec![(0, 0); by_shard.len()]);
+        let Some(progress) = self.leases.in_progress.get_mut(&lease) else { return Vec::new() };
+        let counts = progress.shards.entry(table).or_insert_with(|| vec![(0, 0); by_shard.len()]);
         let mut parts = Vec::new();
         for ((next, untold), ranges) in counts.iter_mut().zip(by_shard) {
             *untold = untold.saturating_add(batch.examples);
             for rows in ranges {
-                let piece = LeasedPart { set: lease.set, lease: lease.number, part: *next };
+                let id = LeasedPart { set: lease.set, lease: lease.number, part: *next };
                 *next += 1;
-                parts.push(PiecePart { rows, piece, examples: std::mem::take(untold) });
+                parts.push(LeasedPushPart { rows, id, examples: std::mem::take(untold) });
             }
         }
         parts
     }
 
-    /// What the coordinator says of leases.
-    pub(super) fn leases_controlled(&mut self, control: Control) {
-        match control {
-            Control::LeasesOpened { name, set } if self.leases.asked.remove(&name).is_some() => {
-                if let Ok(set) = set {
-                    self.leases.sets.entry(set).or_default();
-                }
-                self.leases.opened.insert(name, set);
-            }
-            Control::Leased { set, number, leases, share } => {
-                // Whoever has ended it is told so again, and then gives back what it did not know that it had.
-                let answered = self.leases.answer(set, number).filter(|state| state.end != End::Said);
-                let Some(state) = answered else { return };
-                let fresh: Vec<u64> = leases.into_iter().filter(|lease| !state.known.contains(lease)).collect();
-                if fresh.is_empty() {
-                    return;
-                }
-                state.held.extend(&fresh);
-                (state.asking, state.share) = (Asking::Answered(fresh), share);
-            }
-            Control::LeasesOver { set, number, clock } => {
-                let Some(state) = self.leases.answer(set, number) else { return };
-                (state.asking, state.follow) = (Asking::Over, state.follow.max(clock));
-            }
-            Control::LeasesEnded { set, number, clock } => {
-                let Some(state) = self.leases.answer(set, number) else { return };
-                (state.asking, state.follow) = (Asking::Over, state.follow.max(clock));
-                state.end = state.end.told();
-            }
-            Control::EndLeases { set } => {
-                if let Some(state) = self.leases.sets.get_mut(&set) {
-                    state.end = state.end.told();
-                }
-            }
-            Control::LeasesAwaited { set, number, clock, on } => {
-                let Some(state) = self.leases.answer(set, number) else { return };
-                state.follow = state.follow.max(clock);
-                if !on.is_empty() {
-                    self.notices.push(Notice::Leases { on });
-                }
-            }
-            Control::LeaseCommitted { set, lease, problem } => {
-                let id = LeaseId { set, number: lease };
-                if self.leases.lessons.get(&id).and_then(|lesson| lesson.commit).is_some_and(|commit| commit.sent) {
-                    self.leases.lessons.remove(&id);
-                    self.leases.sets.get_mut(&set).map(|state| state.held.remove(&lease));
-                    self.leases.problems.extend(problem);
-                }
-            }
-            _ => {}
+    /// The coordinator has opened a data set, or says why not.
+    pub(crate) fn leases_opened(&mut self, name: String, set: Result<u32, String>) {
+        if self.leases.asked.remove(&name).is_none() {
+            return;
+        }
+        if let Ok(set) = set {
+            self.leases.sets.entry(set).or_default();
+        }
+        self.leases.opened.insert(name, set);
+    }
+
+    /// The coordinator grants leases.
+    pub(crate) fn leased(&mut self, set: u32, number: u64, leases: Vec<u64>, share: u32) {
+        // A worker that has ended the data set says so again, and then gives back these leases.
+        let answered = self.leases.answer(set, number).filter(|state| state.end != End::Said);
+        let Some(state) = answered else { return };
+        let fresh: Vec<u64> = leases.into_iter().filter(|lease| !state.known.contains(lease)).collect();
+        if fresh.is_empty() {
+            return;
+        }
+        state.held.extend(&fresh);
+        state.asking = Asking::Answered(fresh);
+        state.share = share;
+    }
+
+    /// Every lease is committed, up to this clock.
+    pub(crate) fn leases_over(&mut self, set: u32, number: u64, clock: Clock) {
+        let Some(state) = self.leases.answer(set, number) else { return };
+        state.asking = Asking::Over;
+        state.follow = state.follow.max(clock);
+    }
+
+    /// A data set is ended, and nobody holds leases of it any more.
+    pub(crate) fn leases_ended_by_all(&mut self, set: u32, number: u64, clock: Clock) {
+        let Some(state) = self.leases.answer(set, number) else { return };
+        state.asking = Asking::Over;
+        state.follow = state.follow.max(clock);
+        state.end = state.end.told();
+    }
+
+    /// Some worker has ended a data set.
+    pub(crate) fn leases_ended_by_another(&mut self, set: u32) {
+        if let Some(state) = self.leases.sets.get_mut(&set) {
+            state.end = state.end.told();
+        }
+    }
+
+    /// No lease is left: other workers hold some, and are at this clock.
+    pub(crate) fn leases_awaited(&mut self, set: u32, number: u64, clock: Clock, on: Vec<WorkerId>) {
+        let Some(state) = self.leases.answer(set, number) else { return };
+        state.follow = state.follow.max(clock);
+        if !on.is_empty() {
+            self.notices.push(Notice::Leases { on });
+        }
+    }
+
+    /// A lease is committed, or its commit is refused.
+    pub(crate) fn lease_committed(&mut self, lease: LeaseId, problem: Option<String>) {
+        let commit = self.leases.in_progress.get(&lease).and_then(|progress| progress.commit);
+        if commit.is_some_and(|commit| commit.sent) {
+            self.leases.in_progress.remove(&lease);
+            self.leases.sets.get_mut(&lease.set).map(|state| state.held.remove(&lease.number));
+            self.leases.problems.extend(problem);
         }
     }
 
     /// Commits what is acknowledged.
-    pub(super) fn send_commits(&mut self, out: &mut Outbox) {
+    pub(crate) fn send_commits(&mut self, out: &mut Outbox) {
         if !std::mem::take(&mut self.leases.ready) {
             return;
         }
         let mut commits = Vec::new();
-        for (lease, lesson) in self.leases.lessons.iter_mut().filter(|(_, lesson)| lesson.unfinished == 0) {
-            if let Some(commit) = lesson.commit.as_mut().filter(|commit| !commit.sent) {
+        for (lease, progress) in self.leases.in_progress.iter_mut().filter(|(_, progress)| progress.unfinished == 0) {
+            if let Some(commit) = progress.commit.as_mut().filter(|commit| !commit.sent) {
                 // It is done when all of it is in the rows, and not before.
-                commit.clock = commit.clock.max(lesson.counts_in);
+                commit.clock = commit.clock.max(progress.counts_in);
                 commit.sent = true;
                 commits.push((*lease, *commit));
             }
@@ -359,11 +380,11 @@ impl Worker {
         commits.into_iter().for_each(|(lease, commit)| self.say_commit(lease, commit, out));
     }
 
-    /// A piece of a lease was pushed before, in this clock.
-    pub(super) fn already_held(&mut self, ticket: TicketId, clock: Clock) {
+    /// A part made for a lease was pushed before, in this clock.
+    pub(crate) fn already_held(&mut self, ticket: TicketId, clock: Clock) {
         let lease = self.pending.get(&ticket).and_then(|pending| pending.lease);
-        if let Some(lesson) = lease.and_then(|lease| self.leases.lessons.get_mut(&lease)) {
-            lesson.counts_in = lesson.counts_in.max(clock);
+        if let Some(progress) = lease.and_then(|lease| self.leases.in_progress.get_mut(&lease)) {
+            progress.counts_in = progress.counts_in.max(clock);
         }
     }
 
@@ -373,7 +394,7 @@ impl Worker {
     }
 
     /// A clock has ended, and with it what was done in it.
-    pub(super) fn clock_ended(&mut self, out: &mut Outbox) {
+    pub(crate) fn clock_ended(&mut self, out: &mut Outbox) {
         self.leases.in_commit = false;
         self.say_learning(out);
     }
@@ -385,11 +406,11 @@ impl Worker {
     }
 
     /// Ends clocks as far as the others have come, if there is nothing to do until others are done.
-    pub(super) fn follow(&mut self, now: Time, out: &mut Outbox) {
+    pub(crate) fn follow(&mut self, now: Time, out: &mut Outbox) {
         if self.leases.in_commit || self.leases.sets.values().any(|state| !state.held.is_empty()) {
             return;
         }
-        let waits = |state: &&Set| matches!(state.asking, Asking::Yes | Asking::Over);
+        let waits = |state: &&DataSet| matches!(state.asking, Asking::Yes | Asking::Over);
         let Some(furthest) = self.leases.sets.values().filter(waits).map(|state| state.follow).max() else { return };
         while self.clock < furthest && self.is_flushed() && !self.left {
             self.close_clock(now, out);
@@ -397,7 +418,7 @@ impl Worker {
     }
 
     /// Says again what the coordinator has not answered.
-    pub(super) fn ask_leases_again(&self, out: &mut Outbox) {
+    pub(crate) fn ask_leases_again(&self, out: &mut Outbox) {
         for (name, terms) in &self.leases.asked {
             self.control(Control::OpenLeases { name: name.clone(), terms: terms.clone() }, out);
         }
@@ -407,8 +428,8 @@ impl Worker {
             }
             self.control(Control::AskLeases { set: *set, number: state.asked, wanted: state.wanted }, out);
         }
-        for (lease, lesson) in &self.leases.lessons {
-            if let Some(commit) = lesson.commit.filter(|commit| commit.sent) {
+        for (lease, progress) in &self.leases.in_progress {
+            if let Some(commit) = progress.commit.filter(|commit| commit.sent) {
                 self.say_commit(*lease, commit, out);
             }
         }
@@ -422,9 +443,9 @@ impl End {
     }
 }
 
-impl Leases {
+impl DataLeases {
     /// The data set that an answer is about, if it answers the last question.
-    fn answer(&mut self, set: u32, number: u64) -> Option<&mut Set> {
+    fn answer(&mut self, set: u32, number: u64) -> Option<&mut DataSet> {
         self.sets.get_mut(&set).filter(|state| state.asking == Asking::Yes && state.asked == number)
     }
 }

@@ -1,4 +1,5 @@
-//! How fast the way to the servers is, as acknowledgements show, and which codecs pay at that rate.
+//! Bandwidth estimation from acknowledgements: how fast the network link to the servers is, and
+//! which codecs pay at that rate.
 
 use codec::{Meter, Pipeline, ValueCodec};
 use std::collections::VecDeque;
@@ -11,10 +12,11 @@ const SAMPLES: usize = 32;
 /// Samples before anything is decided.
 const ENOUGH: usize = 3;
 
-/// Measures bytes acknowledged while some were under way. A sample is of parts acknowledged together: their bytes, over the time
-/// since the first of them was sent or something else was last acknowledged, whichever is later.
+/// Measures bytes acknowledged while some were under way. A sample is of parts acknowledged
+/// together: their bytes, over the time since the first of them was sent or something else was last
+/// acknowledged, whichever is later.
 #[derive(Debug, Default)]
-pub struct LinkRate {
+pub(crate) struct LinkRate {
     /// When each part was sent, and its bytes.
     under_way: VecDeque<(Time, u64)>,
     arrived: Time,
@@ -31,7 +33,8 @@ impl LinkRate {
     /// So many parts have arrived. Returns whether there is something new to decide by.
     pub fn arrived(&mut self, now: Time, parts: usize) -> bool {
         let Some((first, _)) = self.under_way.front().copied() else { return false };
-        // Shards acknowledge out of step: which parts these are hardly matters, only how many bytes.
+        // Shards acknowledge out of step: which parts these are hardly matters, only how many
+        // bytes.
         let bytes: u64 = self.under_way.drain(..parts.min(self.under_way.len())).map(|(_, bytes)| bytes).sum();
         let seconds = now.since(first.max(self.arrived)).as_secs_f64();
         self.arrived = now;
@@ -45,8 +48,9 @@ impl LinkRate {
         self.samples.len() >= ENOUGH
     }
 
-    /// Bytes a second, once enough was seen: what a quarter of the bytes went faster than. Others were held up by a processor
-    /// that was busy, as some always are; a few may have found a link that lets a burst through.
+    /// Bytes per second, once there are enough samples: the rate that a quarter of the bytes
+    /// exceeded. Slower ones were held up by a busy processor; a few faster ones may be bursts that
+    /// the link lets through.
     pub fn bytes_per_second(&self) -> Option<f64> {
         if self.samples.len() < ENOUGH {
             return None;
@@ -63,20 +67,21 @@ impl LinkRate {
     }
 }
 
-/// What it takes to move a megabyte of f32 through a codec, in seconds: the link, both ends' processors, and how much longer
-/// learning takes for what the codec leaves out.
-pub struct Cost;
+/// The seconds that it takes to move a megabyte of f32 through a codec: on the link, on the
+/// processors of both ends, and by how much longer learning takes for what the codec leaves out.
+pub(crate) struct TransferCost;
 
-/// Faster than this, nothing lossy is taken without being asked for: what is slower is no link within a machine, even a busy one.
+/// On a link that is faster than this, no lossy codec is chosen: a slower one is no link within a
+/// machine, even a busy one.
 const FAST: f64 = 100e6;
 /// Bytes encoded before what that has cost says something.
 const MEASURED_BYTES: u64 = 4 << 20;
 /// What is taken must be better than what is in use by this much.
 const BETTER: f64 = 0.8;
 
-impl Cost {
-    /// Of `pipeline` at this rate. The processor times are those of decision 13; the factors for
-    /// what is left out are judgements, on the careful side.
+impl TransferCost {
+    /// Of `pipeline` at this rate. The processor times are those of decision 13; the factors for what
+    /// is left out are judgements, on the careful side.
     pub fn of(pipeline: &Pipeline, bytes_per_second: f64) -> f64 {
         let (share, processor, longer) = match pipeline.values() {
             None => (1.0, 0.0, 1.0),
@@ -91,8 +96,7 @@ impl Cost {
         (share * 1e6 / bytes_per_second + processor + compressing) * longer
     }
 
-    /// The best pipeline for a table at this rate; the one in use, unless another is clearly
-    /// better.
+    /// The best pipeline for a table at this rate; the one in use, unless another is clearly better.
     pub fn best(bytes_per_second: f64, spec: &TableSpec, in_use: &Pipeline) -> Pipeline {
         let mut candidates = vec![&[][..]];
         if spec.number == NumberType::F32 && bytes_per_second < FAST {
@@ -110,9 +114,9 @@ impl Cost {
         if clearly || !usable { best } else { in_use.clone() }
     }
 
-    /// Whether a pipeline that was asked for takes longer than sending everything as it is: by what
-    /// it is known to cost, or by what it has cost so far. For people alone: nothing that is sent
-    /// depends on it.
+    /// Whether codecs that the program asked for take longer than sending everything as it is: by
+    /// what they are known to cost, or by what they have cost so far. Only for a warning: nothing
+    /// that is sent depends on it.
     pub fn does_not_pay(pipeline: &Pipeline, meter: &Meter, bytes_per_second: f64) -> bool {
         let (saved, spent) = (meter.bytes_in.saturating_sub(meter.bytes_out), meter.encode_ns);
         let measured = meter.bytes_in > MEASURED_BYTES && spent as f64 / 1e9 > saved as f64 / bytes_per_second;
@@ -154,7 +158,8 @@ mod tests {
         let mut rate = LinkRate::default();
         for round in 0..10 {
             let start = round * 1000;
-            // A small part, long computing in which nobody looks, then a large part that is waited for.
+            // A small part, long computing in which nobody looks, then a large part that is waited
+            // for.
             rate.sent(ms(start), 5_000);
             rate.sent(ms(start + 100), 800_000);
             rate.arrived(ms(start + 100), 1);
@@ -189,14 +194,14 @@ mod tests {
             (1e9, "", ""),
             (5e9, "", ""),
         ] {
-            assert_eq!(Cost::best(rate, &sgd, &none).to_string(), linear, "{rate}");
-            assert_eq!(Cost::best(rate, &adagrad, &none).to_string(), other, "{rate}");
+            assert_eq!(TransferCost::best(rate, &sgd, &none).to_string(), linear, "{rate}");
+            assert_eq!(TransferCost::best(rate, &adagrad, &none).to_string(), other, "{rate}");
         }
         let i64s = TableSpec::dense("t", 10, 100).number(NumberType::I64);
-        assert_eq!(Cost::best(1e6, &i64s, &none), none);
+        assert_eq!(TransferCost::best(1e6, &i64s, &none), none);
         let one_bit = Pipeline::parse(["keys", "1bit"]).expect("a pipeline");
-        assert_eq!(Cost::best(12.5e6, &sgd, &one_bit), one_bit, "what is in use stays");
-        assert_eq!(Cost::best(5e9, &sgd, &one_bit), none, "a link that turns out fast");
+        assert_eq!(TransferCost::best(12.5e6, &sgd, &one_bit), one_bit, "what is in use stays");
+        assert_eq!(TransferCost::best(5e9, &sgd, &one_bit), none, "a link that turns out fast");
     }
 
     #[test]
@@ -209,13 +214,17 @@ mod tests {
             ("lz4", 5e9, false),
             ("bf16", 1e8, false),
         ] {
-            assert_eq!(Cost::does_not_pay(&pipeline(name), &Meter::default(), rate), expected, "{name} at {rate}");
+            assert_eq!(
+                TransferCost::does_not_pay(&pipeline(name), &Meter::default(), rate),
+                expected,
+                "{name} at {rate}"
+            );
         }
         // Half the bytes at 10 MB/s: five megabytes in half a second.
         for (seconds, expected) in [(0.1, false), (1.0, true)] {
             let mut meter = Meter::default();
             meter.encoded(10_000_000, 5_000_000, (seconds * 1e9) as u64);
-            assert_eq!(Cost::does_not_pay(&pipeline("zstd=19"), &meter, 10e6), expected, "{seconds} s");
+            assert_eq!(TransferCost::does_not_pay(&pipeline("zstd=19"), &meter, 10e6), expected, "{seconds} s");
         }
     }
 }

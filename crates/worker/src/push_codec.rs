@@ -1,16 +1,16 @@
-//! What a worker pushes to one table, encoded: by the pipeline that its spec names, or by whatever
-//! the link makes worth while.
+//! Encodes the pushes to one table, with the codecs that its spec names, or with those that pay on
+//! the network link.
 
-use super::cache::positions;
-use super::link_rate::Cost;
+use super::cached_rows::positions;
+use super::link_rate::TransferCost;
 use codec::{BatchRows, CodecChoice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Stopwatch, TableCodecs};
 use types::{Position, TableSpec};
 use update::first_not_finite;
 use wire::{KeyPart, Payload, Slice};
 
-/// How lists of keys travel the first time.
+/// How a list of keys is sent the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyForm {
+pub(crate) enum KeyForm {
     /// 8 bytes a key; from then on by signature.
     Plain,
     /// Shortened; from then on by signature.
@@ -39,17 +39,17 @@ impl KeyForm {
 }
 
 /// The values of one part, as they travel.
-pub struct Encoded {
+pub(crate) struct EncodedPart {
     pub values: Payload,
     pub formats: Formats,
 }
 
-/// Where the link decides and something lossy is in use, one part in so many goes as it is: so a link that has become fast is
-/// noticed.
+/// Where the link decides and a lossy codec is in use, one part in so many goes as it is, so that a
+/// link that has become fast is noticed.
 const PROBE: u64 = 1024;
 
-/// A table's codecs on their way up.
-pub struct Upward {
+/// The codecs of the pushes to one table.
+pub(crate) struct PushCodec {
     spec: TableSpec,
     choice: CodecChoice,
     seed: u64,
@@ -68,10 +68,10 @@ pub struct Upward {
     pub warned: bool,
 }
 
-impl Upward {
+impl PushCodec {
     pub fn new(spec: &TableSpec, codecs: &TableCodecs, seed: u64, stopwatch: Stopwatch) -> Self {
         let pipeline = codecs.up.pipeline().cloned().unwrap_or_default();
-        let mut upward = Self {
+        let mut push_codec = Self {
             spec: spec.clone(),
             choice: codecs.up.clone(),
             seed,
@@ -84,8 +84,8 @@ impl Upward {
             parts: 0,
             warned: false,
         };
-        upward.use_pipeline(pipeline);
-        upward
+        push_codec.use_pipeline(pipeline);
+        push_codec
     }
 
     /// What is in use now.
@@ -93,7 +93,7 @@ impl Upward {
         &self.pipeline
     }
 
-    /// Whether the link decides.
+    /// Whether the rate of the network link decides.
     pub fn is_auto(&self) -> bool {
         self.choice == CodecChoice::Auto
     }
@@ -113,7 +113,7 @@ impl Upward {
         sum
     }
 
-    /// Rows whose residuals were lost for want of room.
+    /// Rows whose residuals were dropped, because a bounded number is kept.
     pub fn dropped_rows(&self) -> u64 {
         let residuals = self.encoder.iter().chain(&self.owing).filter_map(PayloadEncoder::value_encoder);
         residuals.filter_map(codec::ValueEncoder::residuals).map(|residuals| residuals.dropped().rows).sum()
@@ -125,7 +125,8 @@ impl Upward {
         encoders.filter_map(codec::ValueEncoder::residuals).flat_map(codec::RowResiduals::export).collect()
     }
 
-    /// Encodes nothing from now on. Returns what has still to be sent, as [`owed`](Self::owed) does.
+    /// Encodes nothing from now on. Returns what has still to be sent, as [`owed`](Self::owed)
+    /// does.
     pub fn stop(&mut self) -> Vec<codec::ResidualRun> {
         let owed = self.owed();
         self.choice = CodecChoice::Pipeline(Pipeline::default());
@@ -135,12 +136,12 @@ impl Upward {
         owed
     }
 
-    /// Where the link decides: takes what pays at this rate.
+    /// Where the link decides: takes the codecs that pay at this rate.
     pub fn follow(&mut self, bytes_per_second: f64) {
         if !self.is_auto() {
             return;
         }
-        let best = Cost::best(bytes_per_second, &self.spec, &self.pipeline);
+        let best = TransferCost::best(bytes_per_second, &self.spec, &self.pipeline);
         if best != self.pipeline {
             self.use_pipeline(best);
         }
@@ -172,8 +173,8 @@ impl Upward {
     }
 
     /// Encodes one part. What is not finite goes as it is, for the shard to refuse and to name.
-    pub fn encode(&mut self, keys: &Slice, values: Payload) -> Encoded {
-        let plain = |values| Encoded { values, formats: Formats::default() };
+    pub fn encode(&mut self, keys: &Slice, values: Payload) -> EncodedPart {
+        let plain = |values| EncodedPart { values, formats: Formats::default() };
         let is_finite = match values.numbers::<f32>() {
             Some(numbers) if self.pipeline.is_lossy() || self.owing.is_some() => first_not_finite(numbers).is_none(),
             _ => true,
@@ -191,7 +192,7 @@ impl Upward {
             return plain(encoder.with_owed(rows, values.bytes()).map_or(values, Payload::new));
         }
         match encoder.encode(rows, values.bytes()) {
-            Some((bytes, formats)) => Encoded { values: Payload::new(bytes), formats },
+            Some((bytes, formats)) => EncodedPart { values: Payload::new(bytes), formats },
             None => plain(encoder.with_owed(rows, values.bytes()).map_or(values, Payload::new)),
         }
     }
@@ -204,8 +205,8 @@ impl Upward {
         }
     }
 
-    /// What a shard will make of an encoded part: for copies that hold it already.
-    pub fn decode(&mut self, encoded: &Encoded, rows: usize) -> Option<Payload> {
+    /// What a shard decodes a part to: for cached rows, which hold it already.
+    pub fn decode(&mut self, encoded: &EncodedPart, rows: usize) -> Option<Payload> {
         let mut numbers = vec![0u64; (rows * self.spec.row_bytes()).div_ceil(8)];
         let bytes = &mut bytemuck::cast_slice_mut(&mut numbers)[..rows * self.spec.row_bytes()];
         let (number, width) = (self.spec.number, self.spec.width as usize);

@@ -1,24 +1,23 @@
-//! How a push is cut into parts, and how each is sent.
+//! How a push is cut into parts, and how each part is encoded and sent.
 
 use super::calls::check_keys;
-use super::leases::PiecePart;
-use super::pacing::{Held, PACED_BYTES};
-use super::push_codec::Encoded;
-use super::stream::{ItemKind, frame_bytes};
-use super::ticket::Pending;
-use super::{Batch, PART_COST, ShardLink, TableFailure, TicketId, Worker, touch};
+use super::leases::LeasedPushPart;
+use super::pacing::{PACED_BYTES, PacedPart};
+use super::push_codec::EncodedPart;
+use super::stream::{ShardStream, StreamMessage, frame_bytes};
+use super::ticket::PendingTicket;
+use super::{Batch, PART_COST, TableFailure, TicketId, Worker};
 use codec::Formats;
 use std::ops::Range;
 use types::{Combine, Consistency, TableId, Time};
-use wire::Outbox;
-use wire::{Keys, LeasedPart, Payload, Slice, Writes};
+use wire::{Keys, LeasedPart, Outbox, Payload, Slice, Writes};
 
 /// Rows of one shard, as they are to be sent.
-pub(super) struct PushedPart {
+pub(crate) struct PushedPart {
     pub keys: Slice,
     pub values: Payload,
     pub formats: Formats,
-    /// What the shard will make of the values, where copies need to know and it is not the same.
+    /// What the shard decodes the values to, where the cache needs it and it differs.
     pub plain: Option<Payload>,
     pub writes: Writes,
     /// Examples of its own, if it has some.
@@ -28,68 +27,70 @@ pub(super) struct PushedPart {
 }
 
 impl Worker {
-    pub(super) fn start_push(
+    pub(crate) fn start_push(
         &mut self,
         now: Time,
         ticket: TicketId,
         id: TableId,
         batch: &Batch,
-        pieces: Vec<PiecePart>,
+        leased_parts: Vec<LeasedPushPart>,
         out: &mut Outbox,
     ) {
         let Some(table) = self.tables.get_mut(&id) else { return };
         let row_bytes = table.spec.row_bytes();
         if batch.lease.is_some() {
-            for PiecePart { rows, piece, examples } in pieces {
+            for LeasedPushPart { rows, id: part, examples } in leased_parts {
                 let values = batch.values.bytes.slice(rows.start * row_bytes..rows.end * row_bytes);
-                self.push_part(now, ticket, id, batch.keys.slice(rows), values, Some((piece, examples)), out);
+                self.push_part(now, ticket, id, batch.keys.slice(rows), values, Some((part, examples)), out);
             }
             return;
         }
-        table.links.iter_mut().for_each(|link| link.untold = link.untold.saturating_add(batch.examples));
+        table.streams.iter_mut().for_each(|stream| stream.untold = stream.untold.saturating_add(batch.examples));
         for rows in self.parts(id, &batch.keys) {
             let values = batch.values.bytes.slice(rows.start * row_bytes..rows.end * row_bytes);
             self.push_rows(now, ticket, id, &batch.keys, rows, values, out);
         }
     }
 
-    /// How a list falls into parts: whole rows of one shard each. Those of a shard are in the order of the list, and shards take turns: whoever
-    /// sends a few parts ahead of what is acknowledged keeps all of them busy.
+    /// Cuts a list into parts: whole rows of one shard each. The parts of a shard are in the order
+    /// of the list, and shards take turns: a caller that sends a few parts ahead of what is
+    /// acknowledged keeps all shards busy.
     #[must_use]
     pub fn parts(&self, table: TableId, keys: &Keys) -> Vec<Range<usize>> {
         self.spec(table).map(|spec| self.cut(table, keys, spec.row_bytes())).unwrap_or_default()
     }
 
-    /// The same, of rows of so many bytes.
-    pub(super) fn cut(&self, table: TableId, keys: &Keys, row_bytes: usize) -> Vec<Range<usize>> {
+    /// As [`Worker::parts`], for rows of so many bytes.
+    pub(crate) fn cut(&self, table: TableId, keys: &Keys, row_bytes: usize) -> Vec<Range<usize>> {
         let Some(table) = self.tables.get(&table) else { return Vec::new() };
         let number = table.spec.number;
         let mut rows = keys.rows_per_part(number, (row_bytes / number.bytes()) as u32);
         if self.pacer.is_some() {
             rows = rows.min((PACED_BYTES / row_bytes.max(1)).max(1));
         }
-        let cut = |link: &ShardLink| keys.parts(link.placed.range, rows).into_iter().enumerate();
-        let mut parts: Vec<(usize, Range<usize>)> = table.links.iter().flat_map(cut).collect();
+        let cut = |stream: &ShardStream| keys.parts(stream.placed.range, rows).into_iter().enumerate();
+        let mut parts: Vec<(usize, Range<usize>)> = table.streams.iter().flat_map(cut).collect();
         parts.sort_by_key(|(turn, _)| *turn);
         parts.into_iter().map(|(_, rows)| rows).collect()
     }
 
-    /// Begins a push whose values are handed over part by part with [`Worker::push_rows`] and ended with
-    /// [`Worker::end_push`]. Only where nothing must come before it: else there is nothing to begin.
+    /// Begins a push whose values are handed over part by part with [`Worker::push_rows`] and ended
+    /// with [`Worker::end_push`]. Only where nothing must come before it: else there is nothing to
+    /// begin.
     pub fn begin_push(&mut self, table: TableId, keys: &Keys, examples: u64) -> Result<Option<TicketId>, TableFailure> {
         let spec = self.known(table)?;
         check_keys(spec, keys)?;
         let delayed = matches!(spec.consistency, Consistency::Delay { .. });
-        if delayed || !self.tables.get(&table).is_some_and(|table| self.has_room(table)) {
+        if delayed || !self.tables.get(&table).is_some_and(|table| self.may_push(table)) {
             return Ok(None);
         }
         self.begun += 1;
         self.tickets += 1;
         let ticket = TicketId(self.tickets);
         let (failure, read, reads, place, lease) = (None, None, false, None, None);
-        self.pending.insert(ticket, Pending { parts: 1, failure, read, table, reads, place, lease });
+        self.pending.insert(ticket, PendingTicket { parts: 1, failure, read, table, reads, place, lease });
         if let Some(table) = self.tables.get_mut(&table) {
-            table.links.iter_mut().for_each(|link| link.untold = link.untold.saturating_add(examples));
+            table.streams.iter_mut().for_each(|stream| stream.untold = stream.untold.saturating_add(examples));
         }
         Ok(Some(ticket))
     }
@@ -109,7 +110,8 @@ impl Worker {
         self.push_part(now, ticket, id, keys.slice(rows), values, None, out);
     }
 
-    /// Pushes the rows of one shard, with its name and its examples where it is of a lease.
+    /// Pushes the rows of one shard, with the id of the part and its examples where it is of a data
+    /// lease.
     #[expect(clippy::too_many_arguments, reason = "a part is named by its rows, its ticket and its place in a lease")]
     fn push_part(
         &mut self,
@@ -123,15 +125,15 @@ impl Worker {
     ) {
         let Some(table) = self.tables.get_mut(&id) else { return };
         let significance = if self.pacer.is_some() { table.significance(&keys, &values) } else { 0.0 };
-        let encoded = table.upward.encode(&keys, values);
+        let encoded = table.push_codec.encode(&keys, values);
         let mut plain = None;
         if let (Some(cache), Combine::Each) = (&mut table.cache, table.spec.combine) {
             if !encoded.formats.leaves_values() {
-                plain = table.upward.decode(&encoded, keys.len());
+                plain = table.push_codec.decode(&encoded, keys.len());
             }
             cache.pushed(&keys, plain.as_ref().unwrap_or(&encoded.values));
         }
-        let Encoded { values, formats } = encoded;
+        let EncodedPart { values, formats } = encoded;
         let (lease, examples) = leased.unzip();
         let writes = Writes::Gradients { lease };
         let part = PushedPart { keys, values, formats, plain, writes, examples, significance };
@@ -139,7 +141,7 @@ impl Worker {
     }
 
     /// Sends one part of a push to the shard that has its rows.
-    pub(super) fn send_part_of(
+    pub(crate) fn send_part_of(
         &mut self,
         now: Time,
         ticket: TicketId,
@@ -150,45 +152,45 @@ impl Worker {
         let PushedPart { keys, values, formats, plain, writes, examples, significance } = part;
         let Some(table) = self.tables.get(&id) else { return };
         let first = keys.position(0);
-        let Some(shard) = table.links.iter().position(|link| link.placed.range.contains(first)) else { return };
-        let item = ItemKind::Push { ticket, keys, values, formats, plain, writes };
-        self.unacknowledged_bytes += item.kept() + PART_COST;
+        let Some(shard) = table.streams.iter().position(|stream| stream.placed.range.contains(first)) else { return };
+        let message = StreamMessage::Push { ticket, keys, values, formats, plain, writes };
+        self.unacknowledged_bytes += message.held_bytes() + PART_COST;
         self.counts.parts += 1;
         if let Some(pending) = self.pending.get_mut(&ticket) {
             pending.parts += 1;
         }
-        self.send_item(now, id, shard, item, examples, significance, out);
+        self.send_push(now, id, shard, message, examples, significance, out);
     }
 
-    /// Sends a push to a shard, or holds it until there is bandwidth. With examples of its own, or with those that the shard was not told
-    /// of.
+    /// Sends a part to a shard, or holds it until there is bandwidth. It goes with examples of its
+    /// own, or with those that the shard was not told of.
     #[expect(clippy::too_many_arguments, reason = "what is sent, where, and when")]
-    pub(super) fn send_item(
+    pub(crate) fn send_push(
         &mut self,
         now: Time,
         id: TableId,
         shard: usize,
-        item: ItemKind,
+        message: StreamMessage,
         examples: Option<u64>,
         significance: f64,
         out: &mut Outbox,
     ) {
         let mut head = self.head();
         let Some(table) = self.tables.get_mut(&id) else { return };
-        let Some(link) = table.links.get_mut(shard) else { return };
-        head.examples = examples.unwrap_or_else(|| std::mem::take(&mut link.untold));
+        let Some(stream) = table.streams.get_mut(shard) else { return };
+        head.examples = examples.unwrap_or_else(|| std::mem::take(&mut stream.untold));
         if let Some(pacer) = &mut self.pacer {
-            // Sums are the same in any order; but rows that are set are not what was there.
-            let sets = matches!(item, ItemKind::Push { writes: Writes::Rows, .. });
+            // Sums are the same in any order; rows that are set are not.
+            let sets = matches!(message, StreamMessage::Push { writes: Writes::Rows, .. });
             let ordered = sets || table.spec.combine == Combine::Each && !table.spec.updater.is_additive();
-            let number = pacer.hold(Held { table: id, shard, head, item, significance, ordered });
+            let number = pacer.add(PacedPart { table: id, shard, head, message, significance, ordered });
             self.send_paced(now, out);
             let waits = self.pacer.as_ref().is_some_and(|pacer| pacer.has(number));
             self.counts.waited += u64::from(waits);
             return;
         }
-        touch(link, now);
-        let frame = link.append_held(head, item);
+        stream.touch(now);
+        let frame = stream.append_with_examples(head, message);
         self.rate.sent(now, frame_bytes(&frame) as u64);
         out.send(frame);
     }
@@ -202,22 +204,15 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use super::super::WorkerSettings;
     use super::*;
-    use types::{NodeId, Plan, Source, TableSpec, WorkerId};
-    use wire::{Control, Frame, Head, Message};
+    use crate::testing::{TABLE, worker_with_table};
+    use types::TableSpec;
 
     #[test]
     fn shards_take_turns_and_those_of_one_keep_the_order_of_the_list() {
-        let plan = Plan::first(3, vec![Source(1)]);
-        let mut worker = Worker::new(WorkerId(0), Source(1), plan, WorkerSettings::default());
-        let mut out = Outbox::new();
         // Four rows to a part, and twelve to a shard.
-        worker.make_table(TableSpec::dense("t", 36, 1 << 16), &mut out);
-        let made = Control::TableMade { table: TableId(0), name: "t".into() };
-        let head = Head::plain(NodeId::Coordinator, NodeId::Worker(0));
-        worker.handle(Time(0), Frame { head, message: Message::Control(made) }, &mut out);
-        let parts = worker.parts(TableId(0), &Keys::run(4..36));
+        let worker = worker_with_table(TableSpec::dense("t", 36, 1 << 16), 3);
+        let parts = worker.parts(TABLE, &Keys::run(4..36));
         assert_eq!(parts, [0..4, 8..12, 20..24, 4..8, 12..16, 24..28, 16..20, 28..32]);
     }
 }

@@ -1,41 +1,43 @@
-//! Tasks that wait for something, each filed under what it waits for: an event looks at the tasks it lets go, and at no
-//! other.
+//! Operations that wait, indexed by what they wait for: an event looks only at the operations that
+//! it releases.
 
 use super::TicketId;
-use super::tasks::Queued;
+use super::operations::QueuedOperation;
 use std::collections::{BTreeMap, BTreeSet};
 use types::TableId;
 
-/// What a task waits for first. It may wait for something else next.
+/// What an operation waits for first. It may wait for something else next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Obstacle {
+pub(crate) enum WaitsFor {
     /// A ticket that it was to run after.
     Ticket(TicketId),
-    /// Earlier pushes of this worker to the table, which a read must follow and which wait themselves.
+    /// Earlier pushes of this worker to the table, which a read must follow and which wait
+    /// themselves.
     OwnPushes,
     /// Parts of them that wait for bandwidth: the last one made before it.
-    Held(u64),
-    /// Earlier tasks on a table with a delay: its own place among them.
+    Bandwidth(u64),
+    /// Earlier operations on a table with a delay: its own place among them.
     Delay(u64),
-    /// A push to a table whose contributions meet by clock: its shards hold enough clocks apart.
-    Room,
+    /// For a push to a table that combines by clock: its shards hold as many clocks as they may
+    /// until their frontier moves.
+    Frontier,
 }
 
-/// The tasks that wait.
+/// The operations that wait.
 #[derive(Default)]
-pub(super) struct Queue {
-    tasks: BTreeMap<TicketId, Queued>,
+pub(crate) struct Queue {
+    operations: BTreeMap<TicketId, QueuedOperation>,
     bytes: usize,
-    /// Those whose obstacle is gone, to be looked at again.
+    /// Those that were released, to be looked at again.
     ready: BTreeSet<TicketId>,
     by_ticket: BTreeMap<TicketId, Vec<TicketId>>,
     behind_own: BTreeSet<(TableId, TicketId)>,
-    behind_held: BTreeSet<(TableId, u64, TicketId)>,
+    behind_bandwidth: BTreeSet<(TableId, u64, TicketId)>,
     by_place: BTreeMap<(TableId, u64), TicketId>,
-    crowded: BTreeSet<(TableId, TicketId)>,
-    /// Pushes among the tasks.
+    behind_frontier: BTreeSet<(TableId, TicketId)>,
+    /// Pushes among the operations.
     pushes: BTreeSet<(TableId, TicketId)>,
-    /// Tasks looked at again, to see that this grows with the tasks and not with their square.
+    /// Operations looked at again, to see that this grows with their number and not its square.
     #[cfg(test)]
     pub looks: usize,
 }
@@ -43,10 +45,10 @@ pub(super) struct Queue {
 impl Queue {
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
+        self.operations.is_empty()
     }
 
-    /// What the waiting tasks hold.
+    /// Bytes that the waiting operations hold.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -56,43 +58,43 @@ impl Queue {
         self.pushes.range((table, TicketId(0))..(table, ticket)).next().is_some()
     }
 
-    /// A task waits.
-    pub fn put(&mut self, queued: Queued, obstacle: Obstacle) {
+    /// An operation waits.
+    pub fn put(&mut self, queued: QueuedOperation, waits_for: WaitsFor) {
         let (table, ticket) = (queued.table, queued.ticket);
-        match obstacle {
-            Obstacle::Ticket(after) => self.by_ticket.entry(after).or_default().push(ticket),
-            Obstacle::OwnPushes => {
+        match waits_for {
+            WaitsFor::Ticket(after) => self.by_ticket.entry(after).or_default().push(ticket),
+            WaitsFor::OwnPushes => {
                 self.behind_own.insert((table, ticket));
             }
-            Obstacle::Held(last) => {
-                self.behind_held.insert((table, last, ticket));
+            WaitsFor::Bandwidth(last) => {
+                self.behind_bandwidth.insert((table, last, ticket));
             }
-            Obstacle::Delay(place) => {
+            WaitsFor::Delay(place) => {
                 self.by_place.insert((table, place), ticket);
             }
-            Obstacle::Room => {
-                self.crowded.insert((table, ticket));
+            WaitsFor::Frontier => {
+                self.behind_frontier.insert((table, ticket));
             }
         }
-        self.bytes += queued.task.cost();
-        if queued.task.is_push() {
+        self.bytes += queued.operation.cost();
+        if queued.operation.is_push() {
             self.pushes.insert((table, ticket));
         }
-        self.tasks.insert(ticket, queued);
+        self.operations.insert(ticket, queued);
     }
 
-    /// The next task whose obstacle is gone. It is put back if there is another.
-    pub fn take_ready(&mut self) -> Option<Queued> {
-        let queued = self.tasks.remove(&self.ready.pop_first()?)?;
+    /// The next operation that was released. It is put back if it waits for something else.
+    pub fn take_ready(&mut self) -> Option<QueuedOperation> {
+        let queued = self.operations.remove(&self.ready.pop_first()?)?;
         #[cfg(test)]
         {
             self.looks += 1;
         }
-        self.bytes -= queued.task.cost();
+        self.bytes -= queued.operation.cost();
         Some(queued)
     }
 
-    /// A task that was taken has started.
+    /// An operation that was taken has started.
     pub fn started(&mut self, table: TableId, ticket: TicketId) {
         if !self.pushes.remove(&(table, ticket)) {
             return;
@@ -109,16 +111,17 @@ impl Queue {
         }
     }
 
-    /// Parts of pushes have gone: this is the first one of the table that still waits for bandwidth.
+    /// Parts of pushes have gone: this is the first one of the table that still waits for
+    /// bandwidth.
     pub fn gone(&mut self, table: TableId, first: Option<u64>) {
         let until = (table, first.unwrap_or(u64::MAX), TicketId(0));
-        while let Some(&name) = self.behind_held.range((table, 0, TicketId(0))..until).next() {
-            self.behind_held.remove(&name);
+        while let Some(&name) = self.behind_bandwidth.range((table, 0, TicketId(0))..until).next() {
+            self.behind_bandwidth.remove(&name);
             self.ready.insert(name.2);
         }
     }
 
-    /// Whether an obstacle has gone since tasks were last looked at.
+    /// Whether an operation was released since they were last looked at.
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -128,7 +131,7 @@ impl Queue {
         self.ready.extend(self.by_ticket.remove(&ticket).into_iter().flatten());
     }
 
-    /// The tasks of a table with a delay may start as far as this place.
+    /// The operations of a table with a delay may start as far as this place.
     pub fn reached(&mut self, table: TableId, place: u64) {
         while let Some((&name, &ticket)) = self.by_place.range((table, 0)..=(table, place)).next() {
             self.by_place.remove(&name);
@@ -136,15 +139,15 @@ impl Queue {
         }
     }
 
-    /// Whether a push waits for room.
-    pub fn is_crowded(&self) -> bool {
-        !self.crowded.is_empty()
+    /// Whether a push waits for the frontier of its shards.
+    pub fn has_pushes_behind_frontier(&self) -> bool {
+        !self.behind_frontier.is_empty()
     }
 
-    /// The shards of a table hold contributions of this clock.
-    pub fn has_room(&mut self, table: TableId) {
-        while let Some(&name) = self.crowded.range((table, TicketId(0))..=(table, TicketId(u64::MAX))).next() {
-            self.crowded.remove(&name);
+    /// The shards of a table take pushes of this clock.
+    pub fn may_push(&mut self, table: TableId) {
+        while let Some(&name) = self.behind_frontier.range((table, TicketId(0))..=(table, TicketId(u64::MAX))).next() {
+            self.behind_frontier.remove(&name);
             self.ready.insert(name.1);
         }
     }
@@ -152,29 +155,18 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Batch, PullTarget, Values, Worker, WorkerSettings};
     use super::*;
-    use types::{Consistency, NodeId, NumberType, Plan, ShardId, Source, TableSpec, Time, WorkerId};
-    use wire::Outbox;
-    use wire::{Acked, Control, Frame, Head, Keys, Message, Payload};
-
-    const TABLE: TableId = TableId(0);
+    use crate::testing::{TABLE, ones, worker_with_table};
+    use crate::{PullTarget, Worker, testing};
+    use types::{Consistency, TableSpec, Time};
+    use wire::{Keys, Message, Outbox};
 
     fn worker(consistency: Consistency) -> Worker {
-        let plan = Plan::first(1, vec![Source(1)]);
-        let mut worker = Worker::new(WorkerId(0), Source(1), plan, WorkerSettings::default());
-        let mut out = Outbox::new();
-        worker.make_table(TableSpec::dense("t", 1, 1).consistency(consistency), &mut out);
-        let made = Control::TableMade { table: TABLE, name: "t".into() };
-        let head = Head::plain(NodeId::Coordinator, NodeId::Worker(0));
-        worker.handle(Time(0), Frame { head, message: Message::Control(made) }, &mut out);
-        worker
+        worker_with_table(TableSpec::dense("t", 1, 1).consistency(consistency), 1)
     }
 
     fn push(worker: &mut Worker, after: &[TicketId], out: &mut Outbox) -> TicketId {
-        let values = Values { number: NumberType::F32, bytes: Payload::new(vec![1.0f32]) };
-        let batch = Batch { keys: Keys::run(0..1), values, examples: 1, lease: None };
-        worker.push(Time(0), TABLE, batch, after, out).expect("fits")
+        worker.push(Time(0), TABLE, ones(Keys::run(0..1), 1, 1), after, out).expect("fits")
     }
 
     fn pull(worker: &mut Worker, out: &mut Outbox) -> TicketId {
@@ -182,9 +174,7 @@ mod tests {
     }
 
     fn acknowledge(worker: &mut Worker, through: u64, out: &mut Outbox) {
-        let acked = Acked { table: TABLE, shard: ShardId(0), through, refused: Vec::new() };
-        let head = Head { source: Source(1), ..Head::plain(NodeId::Server(0), NodeId::Worker(0)) };
-        worker.handle(Time(0), Frame { head, message: Message::Acked(acked) }, out);
+        testing::acknowledge(worker, Time(0), 0, through, Vec::new(), out);
     }
 
     fn sent(out: &mut Outbox) -> (usize, usize) {
@@ -193,12 +183,12 @@ mod tests {
         (frames.len() - pulls, pulls)
     }
 
-    /// Many tasks that wait, let go one by one: each is looked at a few times, however many others there are.
+    /// Many operations that wait are released one by one: each is looked at a few times.
     #[test]
     fn what_waits_is_looked_at_only_when_it_may_go() {
         const MANY: usize = 2_000;
         let bounded = Consistency::slack(0);
-        // (how each task waits, the rule, whether it names the task before it or the first)
+        // (how each waits, the rule, whether it names the operation before it or the first)
         for (what, rule, chained) in [
             ("each after the one before", bounded, true),
             ("all after the first", bounded, false),
@@ -219,7 +209,7 @@ mod tests {
             }
             assert_eq!(pushes, MANY, "{what}: all are sent");
             assert!(worker.is_idle() && worker.queue.bytes() == 0, "{what}");
-            assert!(worker.queue.looks <= 2 * MANY, "{what}: {} looks at {MANY} tasks", worker.queue.looks);
+            assert!(worker.queue.looks <= 2 * MANY, "{what}: {} looks at {MANY} operations", worker.queue.looks);
         }
     }
 

@@ -1,17 +1,85 @@
-//! How a read is answered from what is known, and cut into parts and asked for where it is not.
+//! How a read is answered from the caches, and cut into parts that are requested from the shards.
+//!
+//! Every verb that reads ([`Worker::pull`], [`Worker::scan`], [`Worker::active`],
+//! [`Worker::pull_kept`]) is started by [`Worker::start_read`]: it requests parts, and says what
+//! their answers are collected in.
 
-use super::delta_cache::Answer;
-use super::stream::{ReadKeys, Reading};
-use super::ticket::PendingRead;
-use super::{PullTarget, ShardLink, Table, TicketId, Worker, touch};
+use crate::delta_cache::CachedRead;
+use crate::stream::{ReadKeys, Reading, ShardStream};
+use crate::table::Table;
+use crate::ticket::PartialRead;
+use crate::{PullTarget, TicketId, Worker};
 use codec::Percentage;
-use types::{Clock, Combine, Consistency, NumberType, PositionRange, Source, TableId, TableSpec, Time};
-use wire::Outbox;
-use wire::{Bits, Keys, Wants};
+use types::{Clock, Combine, Consistency, PositionRange, Source, TableId, TableSpec, Time};
+use wire::{Head, Keys, Outbox, Wants};
+
+/// Requests the parts of one read from the streams of a table.
+pub(crate) struct ReadRequests<'a> {
+    now: Time,
+    head: Head,
+    ticket: TicketId,
+    reader: Clock,
+    /// The worker's last request number.
+    last: &'a mut u64,
+    /// Parts requested so far.
+    parts: usize,
+    out: &'a mut Outbox,
+}
+
+impl ReadRequests<'_> {
+    /// How many parts have been requested so far.
+    pub fn parts(&self) -> usize {
+        self.parts
+    }
+
+    /// A part of the read. Where the table promises read-my-writes, it follows what was pushed
+    /// before it.
+    pub fn part(&self, spec: &TableSpec, stream: &ShardStream, keys: ReadKeys) -> Reading {
+        let own = matches!((spec.consistency, spec.combine), (Consistency::Bounded { .. }, Combine::Each));
+        Reading {
+            ticket: self.ticket,
+            clock: self.reader,
+            after: if own { stream.last() } else { 0 },
+            subscribe: spec.consistency.is_eager(),
+            deltas: None,
+            wants: Wants::Values,
+            keys,
+        }
+    }
+
+    /// Requests a part from its shard.
+    pub fn request(&mut self, stream: &mut ShardStream, reading: Reading) {
+        *self.last += 1;
+        self.parts += 1;
+        stream.touch(self.now);
+        stream.read(self.head, *self.last, reading, self.out);
+    }
+}
 
 impl Worker {
+    /// Starts a read: `request` requests its parts, and returns what their answers are collected
+    /// in.
+    pub(crate) fn start_read(
+        &mut self,
+        now: Time,
+        ticket: TicketId,
+        id: TableId,
+        out: &mut Outbox,
+        request: impl FnOnce(&mut Table, &mut ReadRequests<'_>) -> PartialRead,
+    ) {
+        let (head, reader) = (self.head(), self.clock);
+        let Some(table) = self.tables.get_mut(&id) else { return };
+        let mut requests = ReadRequests { now, head, ticket, reader, last: &mut self.requests, parts: 0, out };
+        let read = request(table, &mut requests);
+        let parts = requests.parts;
+        if let Some(pending) = self.pending.get_mut(&ticket) {
+            pending.parts += parts;
+            pending.read = Some(read);
+        }
+    }
+
     #[expect(clippy::too_many_arguments, reason = "a read is named by its ticket, its rows and where they go")]
-    pub(super) fn start_pull(
+    pub(crate) fn start_pull(
         &mut self,
         now: Time,
         ticket: TicketId,
@@ -21,68 +89,25 @@ impl Worker {
         own: bool,
         out: &mut Outbox,
     ) {
-        let reader = self.clock;
-        let head = self.head();
-        let Some(table) = self.tables.get_mut(&id) else { return };
-        let row_bytes = table.spec.row_bytes();
-        let Known { clock, misses, stale } = table.answer(self.source, keys, reader, &mut target);
-        let failed =
-            if clock < Clock(u64::MAX) || !stale.is_empty() { table.failed_in_view(reader) } else { Vec::new() };
-        let missed = misses.as_ref().map_or(keys.len(), Vec::len);
-        // Those that steps bring up to date are copies, too, but cost a round trip.
-        let cached_rows = keys.len() - missed;
+        let (source, reader) = (self.source, self.clock);
+        let mut rows_cached = 0;
+        self.start_read(now, ticket, id, out, |table, requests| {
+            let CacheAnswer { clock, misses, stale } = table.read_caches(source, keys, reader, &mut target);
+            let uses_cache = clock < Clock(u64::MAX) || !stale.is_empty();
+            let failed = if uses_cache { table.failed_in_view(reader) } else { Vec::new() };
+            let missed = misses.as_ref().map_or(keys.len(), Vec::len);
+            // Rows that deltas bring up to date are cached, too, but cost a round trip.
+            let cached_rows = keys.len() - missed;
+            rows_cached = cached_rows - stale.len();
+            table.request_rows(keys, misses.as_deref(), &stale, own, requests);
+            let row_bytes = table.spec.row_bytes();
+            PartialRead { row_bytes, clock, failed, cached_rows, ..PartialRead::new(target, reader) }
+        });
         self.counts.rows_read += keys.len() as u64;
-        self.counts.rows_cached += (cached_rows - stale.len()) as u64;
-        let steps = table.follows_steps();
-        let mut parts = 0;
-        let wanted = misses.as_ref().map_or_else(|| keys.clone(), |misses| keys.select(misses));
-        let overdue = keys.select(&stale);
-        let rows_per_part = wanted.rows_per_part(table.spec.number, table.spec.width);
-        for (shard, link) in table.links.iter_mut().enumerate() {
-            let mut readings = Vec::new();
-            let late = overdue.within(link.placed.range);
-            if let (Some(copies), false) = (&table.copies, late.is_empty()) {
-                let wanted = late.len() as u64;
-                let keys = ReadKeys::Steps { keys: overdue.slice(late.clone()), rows: stale[late].to_vec() };
-                readings.push((keys, Some((copies.step(shard), wanted))));
-            }
-            for rows in wanted.parts(link.placed.range, rows_per_part) {
-                let (slice, row) = (wanted.slice(rows.clone()), rows.start);
-                let keys = match &misses {
-                    Some(misses) => ReadKeys::Scattered { keys: slice, rows: misses[rows].to_vec() },
-                    None => ReadKeys::Straight { keys: slice, row },
-                };
-                readings.push((keys, steps.then_some((0, 0))));
-            }
-            for (keys, steps) in readings {
-                self.requests += 1;
-                let mut reading = read_of(&table.spec, link, ticket, reader, keys);
-                reading.steps = steps;
-                if own && table.spec.combine == Combine::Each {
-                    reading.after = link.last();
-                }
-                touch(link, now);
-                link.read(head, self.requests, reading).into_iter().for_each(|frame| out.send(frame));
-                parts += 1;
-            }
-        }
-        if let Some(pending) = self.pending.get_mut(&ticket) {
-            pending.parts += parts;
-            pending.read = Some(PendingRead {
-                target,
-                active: Bits::none(0),
-                row_bytes,
-                clock,
-                reader,
-                released_by: None,
-                failed,
-                cached_rows,
-                found: Vec::new(),
-            });
-        }
+        self.counts.rows_cached += rows_cached as u64;
     }
 
-    pub(super) fn start_scan(
+    pub(crate) fn start_scan(
         &mut self,
         now: Time,
         ticket: TicketId,
@@ -91,75 +116,87 @@ impl Worker {
         out: &mut Outbox,
     ) {
         let reader = self.clock;
-        let head = self.head();
-        let Some(table) = self.tables.get_mut(&id) else { return };
-        let mut parts = 0;
-        let mut found = Vec::new();
-        for link in &mut table.links {
-            let first = range.first.max(link.placed.range.first);
-            let last = range.last.min(link.placed.range.last);
-            if first > last {
-                continue;
+        self.start_read(now, ticket, id, out, |table, requests| {
+            for stream in &mut table.streams {
+                let first = range.first.max(stream.placed.range.first);
+                let last = range.last.min(stream.placed.range.last);
+                if first > last {
+                    continue;
+                }
+                let keys = ReadKeys::Scan { range: PositionRange { first, last }, shard: requests.parts() };
+                let reading = requests.part(&table.spec, stream, keys);
+                requests.request(stream, reading);
             }
-            self.requests += 1;
-            let keys = ReadKeys::Scan { range: PositionRange { first, last }, shard: parts };
-            let reading = read_of(&table.spec, link, ticket, reader, keys);
-            touch(link, now);
-            link.read(head, self.requests, reading).into_iter().for_each(|frame| out.send(frame));
-            found.push((Vec::new(), Vec::new()));
-            parts += 1;
-        }
-        let target = room_of(table.spec.number);
-        if let Some(pending) = self.pending.get_mut(&ticket) {
-            pending.parts = parts;
             let row_bytes = table.spec.row_bytes();
-            pending.read = Some(PendingRead {
-                target,
-                active: Bits::none(0),
-                row_bytes,
-                clock: Clock(u64::MAX),
-                reader,
-                released_by: None,
-                failed: Vec::new(),
-                cached_rows: 0,
-                found,
-            });
-        }
+            let read = PartialRead::new(PullTarget::empty(table.spec.number), reader);
+            PartialRead { row_bytes, ..read.collecting(requests.parts()) }
+        });
     }
 }
 
-/// Room for rows that are collected, and taken when they are all there.
-pub(super) fn room_of(number: NumberType) -> PullTarget {
-    match number {
-        NumberType::F32 => PullTarget::F32(Vec::new()),
-        NumberType::F64 => PullTarget::F64(Vec::new()),
-        NumberType::I64 => PullTarget::I64(Vec::new()),
-    }
-}
-
-/// What copies say to a read: what they have put into its target is not part of it.
-struct Known {
+/// What the caches answer to a read, besides the rows that they have put into its target.
+struct CacheAnswer {
     /// The smallest frontier among those rows.
     clock: Clock,
-    /// By place, rows to be read; `None` for all.
+    /// By index into the keys: rows to be read; `None` for all.
     misses: Option<Vec<u32>>,
-    /// By place, copies that steps will bring up to date.
+    /// By index into the keys: cached rows that deltas will bring up to date.
     stale: Vec<u32>,
 }
 
 impl Table {
-    /// Answers a read from copies as far as the table's rule admits.
-    fn answer(&mut self, source: Source, keys: &Keys, reader: Clock, target: &mut PullTarget) -> Known {
-        let nothing = || Known { clock: Clock(u64::MAX), misses: None, stale: Vec::new() };
+    /// Requests the rows of a pull that the caches do not have: deltas for the `stale` ones, and
+    /// the `misses`, or all rows, whole.
+    fn request_rows(
+        &mut self,
+        keys: &Keys,
+        misses: Option<&[u32]>,
+        stale: &[u32],
+        own: bool,
+        requests: &mut ReadRequests<'_>,
+    ) {
+        let follows_deltas = self.follows_deltas();
+        let wanted = misses.map_or_else(|| keys.clone(), |misses| keys.select(misses));
+        let overdue = keys.select(stale);
+        let rows_per_part = wanted.rows_per_part(self.spec.number, self.spec.width);
+        for (shard, stream) in self.streams.iter_mut().enumerate() {
+            let mut parts = Vec::new();
+            let late = overdue.within(stream.placed.range);
+            if let (Some(cache), false) = (&self.delta_cache, late.is_empty()) {
+                let rows = late.len() as u64;
+                let keys = ReadKeys::Deltas { keys: overdue.slice(late.clone()), rows: stale[late].to_vec() };
+                parts.push((keys, Some((cache.last_delta(shard), rows))));
+            }
+            for rows in wanted.parts(stream.placed.range, rows_per_part) {
+                let (slice, row) = (wanted.slice(rows.clone()), rows.start);
+                let keys = match misses {
+                    Some(misses) => ReadKeys::Scattered { keys: slice, rows: misses[rows].to_vec() },
+                    None => ReadKeys::Straight { keys: slice, row },
+                };
+                parts.push((keys, follows_deltas.then_some((0, 0))));
+            }
+            for (keys, deltas) in parts {
+                let mut reading = Reading { deltas, ..requests.part(&self.spec, stream, keys) };
+                if own && self.spec.combine == Combine::Each {
+                    reading.after = stream.last();
+                }
+                requests.request(stream, reading);
+            }
+        }
+    }
+
+    /// Answers a read from the caches as far as the table's consistency rule admits.
+    fn read_caches(&mut self, source: Source, keys: &Keys, reader: Clock, target: &mut PullTarget) -> CacheAnswer {
+        let nothing = || CacheAnswer { clock: Clock(u64::MAX), misses: None, stale: Vec::new() };
         self.pulls += 1;
-        if let (Some(copies), true) = (&self.copies, self.follows_steps()) {
-            let Answer { clock, stale, absent } = copies.read(keys, reader, target.bytes_mut());
+        if let (Some(cache), true) = (&self.delta_cache, self.follows_deltas()) {
+            let CachedRead { clock, stale, absent } = cache.read(keys, reader, target.bytes_mut());
             // With many misses the whole list goes by its signature.
             if absent.len() * 4 > keys.len() {
                 return nothing();
             }
             let misses = Some(absent);
-            return Known { clock: clock.unwrap_or(Clock(u64::MAX)), misses, stale };
+            return CacheAnswer { clock: clock.unwrap_or(Clock(u64::MAX)), misses, stale };
         }
         let Some(cache) = &self.cache else { return nothing() };
         if let Some(share) = self.skips
@@ -169,33 +206,20 @@ impl Table {
         }
         let mut misses = Vec::new();
         let clock = cache.read(keys, reader, target.bytes_mut(), &mut misses);
-        // A few misses are asked for by themselves; with many, the whole list goes by its signature.
+        // A few misses are asked for by themselves; with many, the whole list goes by its
+        // signature.
         if misses.len() * 4 > keys.len() {
             return nothing();
         }
-        Known { clock: clock.unwrap_or(Clock(u64::MAX)), misses: Some(misses), stale: Vec::new() }
+        CacheAnswer { clock: clock.unwrap_or(Clock(u64::MAX)), misses: Some(misses), stale: Vec::new() }
     }
 }
 
-/// Whether this pull is one of the share that older copies may answer: a draw of its own for each.
+/// Whether this pull is one of the share that older cached rows may answer: a draw of its own for
+/// each.
 fn skips(source: Source, pull: u64, share: Percentage) -> bool {
     let mut bits = source.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ pull.wrapping_mul(0xD1B5_4A32_D192_ED03);
     bits = (bits ^ (bits >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
     bits ^= bits >> 32;
     ((bits >> 11) as f64) < share.percent() / 100.0 * (1u64 << 53) as f64
-}
-
-/// A part of a read at `reader`'s clock. Where the rule promises read-my-writes, it follows what was pushed before it.
-pub(super) fn read_of(spec: &TableSpec, link: &ShardLink, ticket: TicketId, reader: Clock, keys: ReadKeys) -> Reading {
-    let own = matches!((spec.consistency, spec.combine), (Consistency::Bounded { .. }, Combine::Each));
-    let after = if own { link.last() } else { 0 };
-    Reading {
-        ticket,
-        clock: reader,
-        after,
-        subscribe: spec.consistency.is_eager(),
-        steps: None,
-        wants: Wants::Values,
-        keys,
-    }
 }

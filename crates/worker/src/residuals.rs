@@ -1,13 +1,15 @@
-//! What a worker's codecs have still to send: copied for a checkpoint when the worker comes to its clock (every push of clocks before it
-//! is encoded by then, and none of later ones), and sent as it is before a worker leaves.
+//! Error feedback residuals: what a worker's lossy codecs have not sent yet.
+//!
+//! They are copied for a checkpoint when the worker comes to its clock: by then every push of
+//! earlier clocks is encoded, and none of later ones. Before a worker leaves, they are pushed
+//! without a codec.
 
-use super::tasks::Task;
+use super::operations::Operation;
 use super::{Batch, Values, Worker};
 use codec::ResidualRun;
 use shard::OwedRows;
 use types::{Clock, NumberType, Placement, Position, TableId, TableSpec, Time, WorkerId};
-use wire::Outbox;
-use wire::{Control, Keys, Payload};
+use wire::{Control, Keys, Outbox, Payload};
 
 /// What one worker had still to send when it came to the clock of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,14 +22,14 @@ pub struct Owed {
     pub tables: Vec<(String, OwedRows)>,
 }
 
-/// The checkpoint that a worker was last asked for.
-pub(super) struct Saving {
+/// The checkpoint that a worker was last asked for, and how far its residuals are with it.
+pub(crate) struct CheckpointRequest {
     number: u64,
     clock: Clock,
-    state: State,
+    state: ResidualState,
 }
 
-enum State {
+enum ResidualState {
     /// It has not come to the clock.
     Awaited,
     /// Nothing is owed.
@@ -40,9 +42,9 @@ enum State {
 
 impl Worker {
     /// A checkpoint is wanted. What is known of it is said, each time.
-    pub(super) fn save_owed(&mut self, number: u64, clock: Clock, out: &mut Outbox) {
-        if self.saving.as_ref().is_none_or(|saving| saving.number < number) {
-            self.saving = Some(Saving { number, clock, state: State::Awaited });
+    pub(crate) fn save_owed(&mut self, number: u64, clock: Clock, out: &mut Outbox) {
+        if self.checkpoint.as_ref().is_none_or(|asked| asked.number < number) {
+            self.checkpoint = Some(CheckpointRequest { number, clock, state: ResidualState::Awaited });
         }
         if !self.look_at_checkpoint(out) {
             self.say_owed(out);
@@ -50,61 +52,65 @@ impl Worker {
     }
 
     /// Whether it has come to the clock of a checkpoint just now.
-    pub(super) fn look_at_checkpoint(&mut self, out: &mut Outbox) -> bool {
+    pub(crate) fn look_at_checkpoint(&mut self, out: &mut Outbox) -> bool {
         let (now, worker) = (self.clock, self.id);
-        let Some(saving) = &mut self.saving else { return false };
-        if now < saving.clock || !matches!(saving.state, State::Awaited) {
+        let Some(asked) = &mut self.checkpoint else { return false };
+        if now < asked.clock || !matches!(asked.state, ResidualState::Awaited) {
             return false;
         }
         let tables = self.tables.values().filter(|table| table.spec.is_kept());
         let owed = tables.filter_map(|table| {
-            let runs =
-                table.upward.owed().into_iter().map(|ResidualRun { first: Position(first), values }| (first, values));
+            let runs = table
+                .push_codec
+                .owed()
+                .into_iter()
+                .map(|ResidualRun { first: Position(first), values }| (first, values));
             let runs: Vec<_> = runs.filter(|(_, values)| values.iter().any(|value| *value != 0.0)).collect();
             let rows = OwedRows { width: table.spec.width, runs };
             (!rows.runs.is_empty()).then(|| (table.spec.name.clone(), rows))
         });
         let tables: Vec<(String, OwedRows)> = owed.collect();
-        saving.state = match (tables.is_empty(), now == saving.clock) {
-            (true, _) => State::Nothing,
-            (false, false) => State::Passed,
-            (false, true) => State::Copied(Some(Box::new(Owed { checkpoint: saving.number, worker, tables }))),
+        asked.state = match (tables.is_empty(), now == asked.clock) {
+            (true, _) => ResidualState::Nothing,
+            (false, false) => ResidualState::Passed,
+            (false, true) => ResidualState::Copied(Some(Box::new(Owed { checkpoint: asked.number, worker, tables }))),
         };
         self.say_owed(out);
         true
     }
 
     fn say_owed(&self, out: &mut Outbox) {
-        let Some(Saving { number, state, .. }) = &self.saving else { return };
+        let Some(CheckpointRequest { number, state, .. }) = &self.checkpoint else { return };
         match state {
-            // Whoever drives the worker says it, when it is written.
-            State::Awaited | State::Copied(_) => {}
-            State::Nothing => self.control(Control::Owes { number: *number, entry: None }, out),
-            State::Passed => self.control(Control::Passed { number: *number, clock: self.clock }, out),
+            // The driver of the worker says it, when it is written.
+            ResidualState::Awaited | ResidualState::Copied(_) => {}
+            ResidualState::Nothing => self.control(Control::Owes { number: *number, entry: None }, out),
+            ResidualState::Passed => self.control(Control::Passed { number: *number, clock: self.clock }, out),
         }
     }
 
-    /// Pushes what its codecs have still to send, and nothing is encoded from then on. Returns whether there was anything: then the clock is
-    /// to be ended, so that a mean counts this worker. To be called when [idle](Worker::is_idle), by a worker that is about to
-    /// [leave](Worker::leave).
+    /// Pushes what its codecs have still to send, and encodes nothing from then on. Returns whether
+    /// there was anything: then the clock is to be ended, so that a mean counts this worker. Call
+    /// it when [idle](Worker::is_idle), before the worker [leaves](Worker::leave).
     pub fn pay(&mut self, now: Time, out: &mut Outbox) -> bool {
         let stopped =
-            self.tables.iter_mut().filter_map(|(id, table)| Some((*id, batch(&table.spec, &table.upward.stop())?)));
+            self.tables.iter_mut().filter_map(|(id, table)| Some((*id, batch(&table.spec, &table.push_codec.stop())?)));
         let owed: Vec<(TableId, Batch)> = stopped.collect();
         let pays = !owed.is_empty();
         for (table, batch) in owed {
-            let ticket = self.submit(now, table, Task::Push { batch, pieces: Vec::new() }, &[], out);
-            // If it is refused, whoever closes the session hears of it.
+            let ticket = self.submit(now, table, Operation::Push { batch, leased_parts: Vec::new() }, &[], out);
+            // If it is refused, closing the session reports it.
             self.detach(ticket);
         }
         pays
     }
 
-    /// What was owed at the clock of a checkpoint, once. Whoever drives the worker writes it, and says so.
+    /// What was owed at the clock of a checkpoint, once. The driver of the worker writes it, and
+    /// says so.
     pub fn take_owed(&mut self) -> Option<Owed> {
-        match &mut self.saving.as_mut()?.state {
-            State::Copied(owed) => owed.take().map(|owed| *owed),
-            State::Awaited | State::Nothing | State::Passed => None,
+        match &mut self.checkpoint.as_mut()?.state {
+            ResidualState::Copied(owed) => owed.take().map(|owed| *owed),
+            ResidualState::Awaited | ResidualState::Nothing | ResidualState::Passed => None,
         }
     }
 }

@@ -1,42 +1,45 @@
-//! What a worker has sent to one shard and not yet seen acknowledged, and what it knows of that shard.
+//! Go-back-N retransmission, the sender's side: the numbered stream of messages to one shard. Each
+//! message is kept until it is acknowledged, and a resend starts at the first one that is missing.
+//!
+//! Reads are not part of the numbered stream. Each has a request number of its own, and at most
+//! [`READS_AT_ONCE`] are under way.
 
-use super::TicketId;
-use super::push_codec::KeyForm;
+use crate::TicketId;
+use crate::push_codec::KeyForm;
 use codec::{Formats, PayloadFormat, Signatures};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use types::READS_AT_ONCE;
-use types::{Clock, NodeId, NumberType, Placed, Setting, TableId};
+use types::{Clock, NodeId, NumberType, Placed, READS_AT_ONCE, Setting, TableId, Time};
 use wire::{
-    CodecPipeline, Frame, HEADER_BYTES, Head, KeyPart, Marker, Message, Payload, Pull, Push, Signature, Slice, Tune,
-    Wants, Writes,
+    CodecPipeline, Frame, HEADER_BYTES, Head, KeyPart, Marker, Message, Outbox, Payload, Pull, Push, Signature, Slice,
+    Tune, Wants, Writes,
 };
 
-/// The body of what a worker sends to a shard, about: that of a read is the longest.
+/// About how long the body of a message to a shard is: that of a read is the longest.
 const BODY_BYTES: usize = 64;
 
-/// What a frame takes on the wire: its head, about its body, keys and values.
-pub fn frame_bytes(frame: &Frame) -> usize {
+/// About how many bytes a frame takes on the wire: its head, body, keys and values.
+pub(crate) fn frame_bytes(frame: &Frame) -> usize {
     HEADER_BYTES + BODY_BYTES + frame.message.payloads().iter().map(|payload| payload.len()).sum::<usize>()
 }
 
 /// One numbered message of the stream, kept as first made until it is acknowledged.
-pub struct Item {
+pub(crate) struct SentMessage {
     pub number: u64,
     clock: Clock,
     examples: u64,
-    /// Bytes on the wire by which the link is measured: those of pushes.
-    pub bytes: usize,
-    pub kind: ItemKind,
+    pub message: StreamMessage,
 }
 
-pub enum ItemKind {
+/// A message of the stream that shards apply in order: a part of a push, the end of a clock or a
+/// setting.
+pub(crate) enum StreamMessage {
     Push {
         ticket: TicketId,
         keys: Slice,
         /// As they travel.
         values: Payload,
         formats: Formats,
-        /// What the shard will make of them, where copies need to know and it is not the same.
+        /// What the shard decodes them to, where the cache needs it and it differs.
         plain: Option<Payload>,
         /// What it does to its rows.
         writes: Writes,
@@ -49,16 +52,16 @@ pub enum ItemKind {
     },
 }
 
-impl ItemKind {
-    /// Forgets the values, in a run that is over.
-    pub fn let_go(&mut self) {
+impl StreamMessage {
+    /// Frees the values, in a run that is over.
+    pub fn free_values(&mut self) {
         if let Self::Push { values, plain, .. } = self {
             (*values, *plain) = (Payload::EMPTY, None);
         }
     }
 
-    /// Bytes that a worker keeps of it until it is acknowledged.
-    pub fn kept(&self) -> usize {
+    /// Bytes that a worker holds for it until it is acknowledged.
+    pub fn held_bytes(&self) -> usize {
         match self {
             Self::Push { values, plain, .. } => values.len() + plain.as_ref().map_or(0, Payload::len),
             Self::Marker | Self::Tune { .. } => 0,
@@ -67,26 +70,28 @@ impl ItemKind {
 }
 
 /// One part of a read under way.
-pub struct Reading {
+pub(crate) struct Reading {
     pub ticket: TicketId,
     pub clock: Clock,
     pub after: u64,
     pub subscribe: bool,
-    /// Where copies grow by steps: the last one they have, and how many rows are to be brought up to date by others.
-    pub steps: Option<(u64, u64)>,
+    /// For a delta cache: the last delta it has, and how many rows later deltas are to bring up to
+    /// date.
+    pub deltas: Option<(u64, u64)>,
     pub wants: Wants,
     pub keys: ReadKeys,
 }
 
 /// Which rows a part of a read asks for, and where they go.
-pub enum ReadKeys {
+pub(crate) enum ReadKeys {
     /// Rows of the target from `row` on.
     Straight { keys: Slice, row: usize },
     /// Rows of the target at these places.
     Scattered { keys: Slice, rows: Vec<u32> },
-    /// No rows, but the steps that bring the copies of these up to date; then they go to these places of the target.
-    Steps { keys: Slice, rows: Vec<u32> },
-    /// A scan: whatever is found is collected, shard by shard.
+    /// No rows, but the deltas that bring these cached rows up to date. Then the rows go to these
+    /// places of the target.
+    Deltas { keys: Slice, rows: Vec<u32> },
+    /// A scan: the rows found are collected, shard by shard.
     Scan { range: types::PositionRange, shard: usize },
     /// Rows as they are kept, collected part by part: the answer tells how wide they are.
     Kept { keys: Slice, part: usize },
@@ -96,35 +101,37 @@ impl ReadKeys {
     pub fn slice(&self) -> Option<&Slice> {
         match self {
             Self::Straight { keys, .. } | Self::Scattered { keys, .. } => Some(keys),
-            Self::Scan { .. } | Self::Steps { .. } | Self::Kept { .. } => None,
+            Self::Scan { .. } | Self::Deltas { .. } | Self::Kept { .. } => None,
         }
     }
 }
 
-/// A read of no rows, answered when the frontier is there.
+/// A read of no rows, which the shard answers when its frontier is there.
 #[derive(Clone, Copy)]
-struct Room {
+struct FrontierRequest {
     request: u64,
     frontier: Clock,
 }
 
 /// A worker's end of the stream to one shard.
-pub struct ShardLink {
+pub(crate) struct ShardStream {
     pub placed: Placed,
     table: TableId,
     number: NumberType,
     next: u64,
     pub acknowledged: u64,
-    pub unacknowledged: VecDeque<Item>,
+    pub unacknowledged: VecDeque<SentMessage>,
     reads: BTreeMap<u64, Reading>,
-    /// Those of the reads that have not been sent, because enough are under way or they wait for bandwidth.
+    /// Those of the reads that have not been sent, because enough are under way or they wait for
+    /// bandwidth.
     unsent: BTreeSet<u64>,
-    /// Whether reads wait until they are sent with [`ShardLink::send_unsent`], for bandwidth is bounded.
+    /// Whether reads wait until they are sent with [`ShardStream::send_unsent`], for bandwidth is
+    /// bounded.
     pub paced: bool,
     /// The highest frontier that the shard has told of.
     frontier: Clock,
     /// A request to be told when the frontier is far enough for another push.
-    room: Option<Room>,
+    frontier_request: Option<FrontierRequest>,
     known: Signatures,
     /// How key lists are spelt out.
     pub key_form: KeyForm,
@@ -133,10 +140,10 @@ pub struct ShardLink {
     /// The first clock that the worker took part in.
     since: Clock,
     /// When something was last sent or heard, for resending.
-    pub moved: types::Time,
+    pub moved: Time,
 }
 
-impl ShardLink {
+impl ShardStream {
     pub fn new(placed: Placed, table: TableId, number: NumberType, since: Clock) -> Self {
         Self {
             placed,
@@ -150,21 +157,27 @@ impl ShardLink {
             unsent: BTreeSet::new(),
             paced: false,
             frontier: Clock(0),
-            room: None,
+            frontier_request: None,
             known: Signatures::default(),
             key_form: KeyForm::Plain,
             untold: 0,
-            moved: types::Time::default(),
+            moved: Time::default(),
         }
     }
 
-    /// The number of the last item of the stream so far.
+    /// The number of the last message of the stream so far.
     pub fn last(&self) -> u64 {
         self.next - 1
     }
 
+    /// Whether rising positions are all of this shard.
+    pub fn owns(&self, positions: &[u64]) -> bool {
+        let owned = |position: &u64| self.placed.range.contains(types::Position(*position));
+        positions.first().is_none_or(owned) && positions.last().is_none_or(owned)
+    }
+
     pub fn is_idle(&self) -> bool {
-        self.unacknowledged.is_empty() && self.reads.is_empty() && self.room.is_none()
+        self.unacknowledged.is_empty() && self.reads.is_empty() && self.frontier_request.is_none()
     }
 
     /// Whether everything that was pushed is acknowledged.
@@ -174,7 +187,12 @@ impl ShardLink {
 
     /// Whether something was sent that has not been answered.
     pub fn awaits_answer(&self) -> bool {
-        !self.unacknowledged.is_empty() || self.reads.len() > self.unsent.len() || self.room.is_some()
+        !self.unacknowledged.is_empty() || self.reads.len() > self.unsent.len() || self.frontier_request.is_some()
+    }
+
+    /// Something was sent or heard.
+    pub fn touch(&mut self, now: Time) {
+        self.moved = now;
     }
 
     /// The highest frontier that the shard has told of.
@@ -188,32 +206,32 @@ impl ShardLink {
     }
 
     /// Asks to be told when the frontier is there, unless that has been asked.
-    pub fn ask_for_room(&mut self, head: Head, request: u64, frontier: Clock) -> Option<Frame> {
-        if self.room.is_some_and(|room| room.frontier >= frontier) {
+    pub fn request_frontier(&mut self, head: Head, request: u64, frontier: Clock) -> Option<Frame> {
+        if self.frontier_request.is_some_and(|asked| asked.frontier >= frontier) {
             return None;
         }
-        let room = Room { request, frontier };
-        self.room = Some(room);
-        Some(self.room_frame(head, room))
+        let asked = FrontierRequest { request, frontier };
+        self.frontier_request = Some(asked);
+        Some(self.frontier_frame(head, asked))
     }
 
-    /// Whether that is what a request asks for.
-    pub fn asks_for_room(&self, request: u64) -> bool {
-        self.room.is_some_and(|room| room.request == request)
+    /// Whether `request` asks to be told of a frontier.
+    pub fn is_frontier_request(&self, request: u64) -> bool {
+        self.frontier_request.is_some_and(|asked| asked.request == request)
     }
 
-    /// Takes the answer to a request for room, if it is one.
-    pub fn take_room(&mut self, request: u64) -> bool {
-        let is_answer = self.asks_for_room(request);
+    /// Takes the answer to a request for a frontier, if it is one.
+    pub fn take_frontier_answer(&mut self, request: u64) -> bool {
+        let is_answer = self.is_frontier_request(request);
         if is_answer {
-            self.room = None;
+            self.frontier_request = None;
         }
         is_answer
     }
 
-    fn room_frame(&self, mut head: Head, room: Room) -> Frame {
+    fn frontier_frame(&self, mut head: Head, asked: FrontierRequest) -> Frame {
         head.to = self.placed.owner;
-        let (table, shard, request, frontier) = (self.table, self.placed.shard, room.request, room.frontier);
+        let (table, shard, request, frontier) = (self.table, self.placed.shard, asked.request, asked.frontier);
         let keys = KeyPart::Run { first: self.placed.range.first, count: 0 };
         // Of clock 0, so that the table's own rule lets it through.
         head.clock = Clock(0);
@@ -238,14 +256,13 @@ impl ShardLink {
     }
 
     /// Adds a read. It is sent at once, unless enough are under way or reads wait for bandwidth.
-    pub fn read(&mut self, head: Head, request: u64, reading: Reading) -> Option<Frame> {
-        let sent = !self.paced && self.may_send_read();
-        let frame = sent.then(|| self.read_frame(head, request, &reading));
-        if !sent {
+    pub fn read(&mut self, head: Head, request: u64, reading: Reading, out: &mut Outbox) {
+        if !self.paced && self.may_send_read() {
+            out.send(self.read_frame(head, request, &reading));
+        } else {
             self.unsent.insert(request);
         }
         self.reads.insert(request, reading);
-        frame
     }
 
     /// Takes a read that was answered, or is to be sent anew.
@@ -254,9 +271,13 @@ impl ShardLink {
         self.reads.remove(&request)
     }
 
-    /// The next read that waits for another to be answered, if there is room for it and bandwidth is not bounded.
-    pub fn next_read(&mut self, head: Head) -> Option<Frame> {
-        if self.paced { None } else { self.send_unsent(head) }
+    /// Sends the next read that waits for another to be answered, if one more may be under way and
+    /// bandwidth is not bounded. Returns whether it sent one.
+    pub fn next_read(&mut self, head: Head, out: &mut Outbox) -> bool {
+        let frame = if self.paced { None } else { self.send_unsent(head) };
+        let sent = frame.is_some();
+        frame.into_iter().for_each(|frame| out.send(frame));
+        sent
     }
 
     /// The first read that could be sent but for bandwidth.
@@ -274,47 +295,48 @@ impl ShardLink {
         Some(frame)
     }
 
-    /// Adds an item to the stream, with the examples that the shard has not been told of, and returns its frame.
-    pub fn append(&mut self, mut head: Head, kind: ItemKind) -> Frame {
+    /// Adds a message to the stream, with the examples that the shard has not been told of, and
+    /// returns its frame.
+    pub fn append(&mut self, mut head: Head, message: StreamMessage) -> Frame {
         head.examples = std::mem::take(&mut self.untold);
-        self.append_held(head, kind)
+        self.append_with_examples(head, message)
     }
 
-    /// Adds an item that has waited. Its head has examples of its own: by now, others may be of a later clock.
-    pub fn append_held(&mut self, head: Head, kind: ItemKind) -> Frame {
-        let mut item = Item { number: self.next, clock: head.clock, examples: head.examples, bytes: 0, kind };
+    /// Adds a message whose head has examples of its own. If it has waited for bandwidth, the
+    /// examples that the shard has not been told of may be of a later clock.
+    pub fn append_with_examples(&mut self, head: Head, message: StreamMessage) -> Frame {
+        let (number, clock, examples) = (self.next, head.clock, head.examples);
+        let sent = SentMessage { number, clock, examples, message };
         self.next += 1;
-        let frame = self.frame(head, &item);
-        if let ItemKind::Push { .. } = item.kind {
-            item.bytes = frame_bytes(&frame);
-        }
-        self.unacknowledged.push_back(item);
+        let frame = self.frame(head, &sent);
+        self.unacknowledged.push_back(sent);
         frame
     }
 
-    fn frame(&mut self, mut head: Head, item: &Item) -> Frame {
+    fn frame(&mut self, mut head: Head, sent: &SentMessage) -> Frame {
         head.to = self.placed.owner;
-        head.number = item.number;
-        head.clock = item.clock;
-        head.examples = item.examples;
+        head.number = sent.number;
+        head.clock = sent.clock;
+        head.examples = sent.examples;
         let (table, shard, settled) = (self.table, self.placed.shard, self.acknowledged);
-        let message = match &item.kind {
-            ItemKind::Push { keys, values, formats, writes, .. } => {
+        let message = match &sent.message {
+            StreamMessage::Push { keys, values, formats, writes, .. } => {
                 let none = KeyPart::Run { first: self.placed.range.first, count: 0 };
                 let keys = if keys.is_empty() { none } else { self.key_part(keys) };
                 head.codecs = pipeline_of(&keys, *formats);
                 let (number, writes, values) = (self.number, *writes, values.clone());
                 Message::Push(Push { table, shard, settled, number, writes, keys, values })
             }
-            ItemKind::Marker => Message::Marker(Marker { table, shard, settled, since: self.since }),
-            ItemKind::Tune { at, setting, .. } => {
+            StreamMessage::Marker => Message::Marker(Marker { table, shard, settled, since: self.since }),
+            StreamMessage::Tune { at, setting, .. } => {
                 Message::Tune(Tune { table, shard, settled, at: *at, setting: *setting })
             }
         };
         Frame { head, message }
     }
 
-    /// A list goes in full the first time and by signature from then on; what is chosen from one that is known, by bits.
+    /// A list goes in full the first time and by signature from then on. Keys chosen from a list
+    /// that the shard knows go as bits.
     fn key_part(&mut self, keys: &Slice) -> KeyPart {
         if let Some(part) = self.choice(keys) {
             return part;
@@ -324,7 +346,7 @@ impl ShardLink {
         if is_new || self.key_form == KeyForm::Spelt { self.key_form.in_full(keys) } else { keys.by_signature() }
     }
 
-    /// The keys as a choice, if the shard knows a piece of a list that all of them were chosen from.
+    /// The keys as a choice, if the shard knows a part of a list that all of them were chosen from.
     fn choice(&self, keys: &Slice) -> Option<KeyPart> {
         if self.key_form == KeyForm::Spelt {
             return None;
@@ -352,7 +374,7 @@ impl ShardLink {
         let keys = match &reading.keys {
             ReadKeys::Scan { range, .. } => KeyPart::Scan { range: *range },
             ReadKeys::Straight { keys, .. } | ReadKeys::Scattered { keys, .. } => self.key_part(keys),
-            ReadKeys::Steps { .. } => KeyPart::Run { first: self.placed.range.first, count: 0 },
+            ReadKeys::Deltas { .. } => KeyPart::Run { first: self.placed.range.first, count: 0 },
             // The shard is to name its rows, and may know no more of a list than where they lie.
             ReadKeys::Kept { keys, .. } => self.key_form.in_full(keys),
         };
@@ -364,7 +386,7 @@ impl ShardLink {
             after: reading.after,
             frontier: Clock(0),
             subscribe: reading.subscribe,
-            steps: reading.steps,
+            steps: reading.deltas,
             wants: reading.wants,
             keys,
         };
@@ -373,9 +395,10 @@ impl ShardLink {
 
     /// Everything unacknowledged from `next` on, as first made, once more.
     pub fn resend(&mut self, head: Head, next: u64) -> Vec<Frame> {
-        let items = std::mem::take(&mut self.unacknowledged);
-        let frames = items.iter().filter(|item| item.number >= next).map(|item| self.frame(head, item)).collect();
-        self.unacknowledged = items;
+        let messages = std::mem::take(&mut self.unacknowledged);
+        let missing = messages.iter().filter(|sent| sent.number >= next);
+        let frames = missing.map(|sent| self.frame(head, sent)).collect();
+        self.unacknowledged = messages;
         frames
     }
 
@@ -386,19 +409,19 @@ impl ShardLink {
         let sent = reads.iter().filter(|(request, _)| !unsent.contains(request));
         let mut frames: Vec<Frame> = sent.map(|(request, reading)| self.read_frame(head, *request, reading)).collect();
         (self.reads, self.unsent) = (reads, unsent);
-        frames.extend(self.room.map(|room| self.room_frame(head, room)));
+        frames.extend(self.frontier_request.map(|asked| self.frontier_frame(head, asked)));
         frames
     }
 
-    /// Items that are finished now that the shard has finished everything up to `through`.
-    pub fn finish(&mut self, through: u64) -> Vec<Item> {
+    /// Messages that are finished now that the shard has finished everything up to `through`.
+    pub fn finish(&mut self, through: u64) -> Vec<SentMessage> {
         self.acknowledged = self.acknowledged.max(through.min(self.last()));
-        let done = self.unacknowledged.partition_point(|item| item.number <= through);
+        let done = self.unacknowledged.partition_point(|sent| sent.number <= through);
         self.unacknowledged.drain(..done).collect()
     }
 }
 
-/// What the head says that payloads went through.
+/// The formats that the payloads of a frame are in, for its head.
 fn pipeline_of(keys: &KeyPart, values: Formats) -> CodecPipeline {
     let mut pipeline = if let KeyPart::Packed { .. } = keys {
         Formats::default().then(PayloadFormat::Keys)

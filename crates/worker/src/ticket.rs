@@ -1,8 +1,8 @@
-//! Tickets, and what they turn into.
+//! Futures of a worker: tickets, what is pending for each, and what it finishes with.
 
 use lease::LeaseId;
 use types::{Clock, NumberType, WorkerId};
-use wire::{Bits, FailedClock, Refusal};
+use wire::{Bits, FailedClock, Pulled, Refusal};
 
 /// Names a push or pull under way. It can be waited for, or named as what a later one runs after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,30 +17,39 @@ pub enum PullTarget {
     F64(Vec<f64>),
     /// i64 numbers.
     I64(Vec<i64>),
-    /// Memory that is no vector, such as an array of another language: it is written where it is.
-    Room(NumberType, Box<dyn Room>),
+    /// Memory that is no vector, such as an array of another language. It is written in place.
+    Buffer(NumberType, Box<dyn PullBuffer>),
 }
 
-/// Memory that a pull may write to until it lets go of it.
-pub trait Room: Send {
+/// Memory of the caller that a pull writes to until the pull is finished and drops it.
+pub trait PullBuffer: Send {
     /// The bytes of whole numbers, the same memory each time.
     fn bytes_mut(&mut self) -> &mut [u8];
 }
 
-impl std::fmt::Debug for dyn Room {
+impl std::fmt::Debug for dyn PullBuffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("room")
+        f.write_str("PullBuffer")
     }
 }
 
 impl PullTarget {
-    /// What it has room for.
-    pub(super) fn number(&self) -> NumberType {
+    /// An empty vector, for rows that are collected until all of them are there.
+    pub(crate) fn empty(number: NumberType) -> Self {
+        match number {
+            NumberType::F32 => Self::F32(Vec::new()),
+            NumberType::F64 => Self::F64(Vec::new()),
+            NumberType::I64 => Self::I64(Vec::new()),
+        }
+    }
+
+    /// The type of its numbers.
+    pub(crate) fn number(&self) -> NumberType {
         match self {
             Self::F32(_) => NumberType::F32,
             Self::F64(_) => NumberType::F64,
             Self::I64(_) => NumberType::I64,
-            Self::Room(number, _) => *number,
+            Self::Buffer(number, _) => *number,
         }
     }
 
@@ -50,12 +59,12 @@ impl PullTarget {
             Self::F32(values) => bytemuck::cast_slice_mut(values),
             Self::F64(values) => bytemuck::cast_slice_mut(values),
             Self::I64(values) => bytemuck::cast_slice_mut(values),
-            Self::Room(_, room) => room.bytes_mut(),
+            Self::Buffer(_, buffer) => buffer.bytes_mut(),
         }
     }
 
     /// Adds numbers at the end.
-    pub(super) fn extend(&mut self, bytes: &[u8]) {
+    pub(crate) fn extend(&mut self, bytes: &[u8]) {
         fn grow<T: bytemuck::Pod>(values: &mut Vec<T>, bytes: &[u8]) {
             let old = values.len();
             values.resize(old + bytes.len() / size_of::<T>(), T::zeroed());
@@ -65,7 +74,7 @@ impl PullTarget {
             Self::F32(values) => grow(values, bytes),
             Self::F64(values) => grow(values, bytes),
             Self::I64(values) => grow(values, bytes),
-            Self::Room(..) => unreachable!("a scan makes its own target"),
+            Self::Buffer(..) => unreachable!("a scan makes its own target"),
         }
     }
 }
@@ -93,7 +102,7 @@ pub struct ReadRows {
 
 /// What a finished ticket brought.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum TicketOutcome {
     /// Every part of a push was applied, or is held for its clock.
     Done,
     /// The rows of a pull.
@@ -102,25 +111,27 @@ pub enum Outcome {
 
 /// Why a ticket failed. Parts of the batch that were not refused have been applied.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
+pub struct TicketFailure {
     /// What was wrong with the first refused part.
     pub refusal: Refusal,
 }
 
-pub(super) struct Pending {
+/// A push or pull under way.
+pub(crate) struct PendingTicket {
     pub parts: usize,
-    pub failure: Option<Failure>,
-    pub read: Option<PendingRead>,
+    pub failure: Option<TicketFailure>,
+    pub read: Option<PartialRead>,
     pub table: types::TableId,
     /// Whether it is to bring rows.
     pub reads: bool,
-    /// For a table with a delay: its place among the table's tasks.
+    /// For a table with a delay: its place among the table's operations.
     pub place: Option<u64>,
-    /// The lease that it is of.
+    /// The data lease that it is made for.
     pub lease: Option<LeaseId>,
 }
 
-pub(super) struct PendingRead {
+/// What a read has brought so far.
+pub(crate) struct PartialRead {
     pub target: PullTarget,
     pub active: Bits,
     pub row_bytes: usize,
@@ -133,7 +144,36 @@ pub(super) struct PendingRead {
     pub found: Vec<(Vec<u64>, Vec<u8>)>,
 }
 
-impl PendingRead {
+impl PartialRead {
+    /// Nothing is read yet.
+    pub fn new(target: PullTarget, reader: Clock) -> Self {
+        Self {
+            target,
+            active: Bits::none(0),
+            row_bytes: 0,
+            clock: Clock(u64::MAX),
+            reader,
+            released_by: None,
+            failed: Vec::new(),
+            cached_rows: 0,
+            found: Vec::new(),
+        }
+    }
+
+    /// Collects the rows that each of `parts` finds.
+    pub fn collecting(self, parts: usize) -> Self {
+        Self { found: vec![(Vec::new(), Vec::new()); parts], ..self }
+    }
+
+    /// An answer says who released it and which clocks failed. Each shard tells of its own; a clock
+    /// is named once.
+    pub fn note(&mut self, pulled: &Pulled) {
+        self.released_by = pulled.released_by.or(self.released_by);
+        let new = |failed: &&FailedClock| self.failed.iter().all(|known| known.clock != failed.clock);
+        let new: Vec<_> = pulled.failed.iter().filter(new).cloned().collect();
+        self.failed.extend(new);
+    }
+
     pub fn finish(mut self) -> ReadRows {
         let mut positions = Vec::new();
         for (keys, values) in self.found {
@@ -153,7 +193,7 @@ impl PendingRead {
     }
 }
 
-/// Who is waited for, for people.
+/// Something that people should know, mostly which nodes are waited for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
     /// A read is parked.
@@ -163,23 +203,23 @@ pub enum Notice {
         /// The workers it waits for; empty if its own pushes have not arrived.
         on: Vec<WorkerId>,
     },
-    /// A push waits in this worker, for shards hold enough clocks apart.
+    /// A push waits in this worker, because its shards hold as many clocks as they may.
     Push {
         /// The table's name.
         table: String,
         /// The workers it waits for.
         on: Vec<WorkerId>,
     },
-    /// A codec that the program asked for takes longer than it saves on this link.
+    /// A codec that the program asked for takes longer than it saves on this network link.
     Codec {
         /// The table's name.
         table: String,
         /// The codecs.
         pipeline: String,
-        /// What was measured of the link.
+        /// The measured rate of the link.
         bytes_per_second: u64,
     },
-    /// No lease is left for this worker, and it waits for those that others hold.
+    /// No data lease is left for this worker, and it waits for those that others hold.
     Leases {
         /// Who holds some.
         on: Vec<WorkerId>,

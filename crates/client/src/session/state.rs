@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use types::{NodeId, Placement, PlanNumber, RunSize, TableId, TableSpec, WorkerId};
 use wire::{Member, Pool};
-use worker::Failure;
+use worker::TicketFailure;
 
 /// Pushed bytes that may be unacknowledged before a push blocks.
 const UNACKNOWLEDGED: usize = 256 << 20;
@@ -76,7 +76,7 @@ impl SessionState {
     }
 
     /// What a caller is told of a refusal. Whoever is no member any more hears that first from whomever it asks first: a server, or the coordinator.
-    pub fn refused(&self, table: TableId, failure: &Failure, others: usize) -> Error {
+    pub fn refused(&self, table: TableId, failure: &TicketFailure, others: usize) -> Error {
         if failure.refusal == wire::Refusal::Expelled {
             let reason = failure.refusal.describe("", Placement::Ordered);
             return NodeError::GivenUp { node: NodeId::Worker(self.rank.0), reason }.into();

@@ -6,7 +6,7 @@ use crate::ticket::{Rows, Ticket, Tickets};
 use std::ops::Range;
 use types::{Position, PositionRange};
 use wire::{Keys, Refusal};
-use worker::{PullTarget, Room, TableFailure};
+use worker::{PullBuffer, PullTarget, TableFailure};
 
 impl<T: TargetNumber> Table<T> {
     /// Pulls the rows of `keys`. Returns at once, unless thousands of reads are open already: then it blocks until one of
@@ -70,11 +70,11 @@ impl<T: TargetNumber> Table<T> {
     /// [`Rows::values`] is empty. The room is let go of when the ticket is done, or when nobody can write to it any more.
     ///
     /// ```
-    /// # use slackwater::{Room, RunSize, Session, TableSpec, Tickets};
+    /// # use slackwater::{PullBuffer, RunSize, Session, TableSpec, Tickets};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// /// Memory that somebody else has made, and keeps.
     /// struct Foreign(&'static mut [u8]);
-    /// impl Room for Foreign {
+    /// impl PullBuffer for Foreign {
     ///     fn bytes_mut(&mut self) -> &mut [u8] { self.0 }
     /// }
     ///
@@ -85,8 +85,8 @@ impl<T: TargetNumber> Table<T> {
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn pull_to(&self, keys: &Keys, room: Box<dyn Room>, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
-        self.pull_to_target(keys, PullTarget::Room(T::TYPE, room), after)
+    pub fn pull_to(&self, keys: &Keys, buffer: Box<dyn PullBuffer>, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {
+        self.pull_to_target(keys, PullTarget::Buffer(T::TYPE, buffer), after)
     }
 
     fn pull_to_target(&self, keys: &Keys, target: PullTarget, after: &Tickets) -> Result<Ticket<Rows<T>>, Error> {

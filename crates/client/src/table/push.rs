@@ -5,7 +5,7 @@ use crate::ticket::{Rows, Ticket, Tickets};
 use crate::{DataLease, Error};
 use std::ops::Range;
 use wire::{Keys, lend};
-use worker::{Batch, PullTarget, Room, RowsOfPush};
+use worker::{Batch, PullBuffer, PullTarget, RowsOfPush};
 
 /// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to stay in a cache. What is larger
 /// holds its caller in any case, and is lent within one process.
@@ -228,10 +228,10 @@ impl<T: TargetNumber> Table<T> {
     /// As [`Table::push_pull`], into memory that is no vector: see [`Table::pull_to`].
     ///
     /// ```
-    /// # use slackwater::{Room, RunSize, Session, TableSpec, Tickets};
+    /// # use slackwater::{PullBuffer, RunSize, Session, TableSpec, Tickets};
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// # struct Foreign(&'static mut [u8]);
-    /// # impl Room for Foreign { fn bytes_mut(&mut self) -> &mut [u8] { self.0 } }
+    /// # impl PullBuffer for Foreign { fn bytes_mut(&mut self) -> &mut [u8] { self.0 } }
     /// let table = session.table::<f32>(TableSpec::dense("t", 1, 1))?;
     /// let foreign = Foreign(Box::leak(vec![0; 4].into_boxed_slice()));       // as in `pull_to`
     /// table.push_pull_to(&table.keys(&[0]), vec![1.0], 1, Box::new(foreign), &Tickets::none())?.wait()?;
@@ -243,14 +243,14 @@ impl<T: TargetNumber> Table<T> {
         keys: &Keys,
         values: impl Into<PushValues<'v, T>>,
         examples: u64,
-        room: Box<dyn Room>,
+        buffer: Box<dyn PullBuffer>,
         after: &Tickets,
     ) -> Result<Ticket<Rows<T>>, Error>
     where
         T: 'v,
     {
         self.absorb_logs()?;
-        self.push_pull_to_target(keys, values.into(), examples, PullTarget::Room(T::TYPE, room), after)
+        self.push_pull_to_target(keys, values.into(), examples, PullTarget::Buffer(T::TYPE, buffer), after)
     }
 
     fn push_pull_to_target(

@@ -38,7 +38,7 @@ macro_rules! target_numbers {
                 match target {
                     PullTarget::$variant(values) => values,
                     // They are where the caller wanted them.
-                    PullTarget::Room(..) => Vec::new(),
+                    PullTarget::Buffer(..) => Vec::new(),
                     _ => unreachable!("a table brings its own numbers"),
                 }
             }

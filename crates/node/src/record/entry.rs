@@ -4,7 +4,7 @@ use coordinator::{CoordinatorInput, Membership, RunSize};
 use shard::ServerInput;
 use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
 use wire::{Field, Frame, Reader, WireError};
-use worker::{Lists, WorkerInput, WorkerSettings};
+use worker::{KeyListDictionary, WorkerInput, WorkerSettings};
 
 /// What an entry costs beside its bytes.
 const ENTRY_COST: usize = 128;
@@ -84,7 +84,7 @@ impl MachineInput {
         }
     }
 
-    pub fn put(&self, lists: &mut Lists, out: &mut Vec<u8>) {
+    pub fn put(&self, lists: &mut KeyListDictionary, out: &mut Vec<u8>) {
         match self {
             Self::Server(input) => input.put(out),
             Self::Coordinator(input) => input.put(out),
@@ -93,7 +93,7 @@ impl MachineInput {
     }
 
     /// Reads an input of a machine of the subject's kind.
-    pub fn get(subject: &Subject, input: &mut Reader<'_>, lists: &mut Lists) -> Result<Self, WireError> {
+    pub fn get(subject: &Subject, input: &mut Reader<'_>, lists: &mut KeyListDictionary) -> Result<Self, WireError> {
         Ok(match subject {
             Subject::Server { .. } => Self::Server(Field::get(input)?),
             Subject::Coordinator { .. } => Self::Coordinator(Field::get(input)?),

@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::TryRecvError;
 use std::thread::JoinHandle;
 use wire::{Field, Reader, WireError};
-use worker::Lists;
+use worker::KeyListDictionary;
 use xxhash_rust::xxh3::Xxh3;
 
 const MAGIC: [u8; 8] = *b"SLKWREC\0";
@@ -131,7 +131,7 @@ fn write(recording: &Recording, mut to: impl Write) -> std::io::Result<()> {
     to.write_all(&VERSION.to_le_bytes())?;
     to.write_all(&wire::VERSION.to_le_bytes())?;
     let mut writer = Writer { to, written: 12 };
-    let mut lists = Lists::default();
+    let mut lists = KeyListDictionary::default();
     let mut body = Vec::new();
     loop {
         let entry = match recording.entries.try_recv() {
@@ -171,7 +171,7 @@ pub(super) struct Entries<R> {
     from: BufReader<R>,
     at: u64,
     subject: Option<Subject>,
-    lists: Lists,
+    lists: KeyListDictionary,
     body: Vec<u8>,
     /// Whether the end has been read.
     pub ended: bool,
@@ -189,7 +189,7 @@ impl<R: Read> Entries<R> {
         if (file, wire) != (VERSION, wire::VERSION) {
             return Err(RecordingError::Version { file, wire });
         }
-        let (at, lists, body) = (front.len() as u64, Lists::default(), Vec::new());
+        let (at, lists, body) = (front.len() as u64, KeyListDictionary::default(), Vec::new());
         Ok(Self { from, at, subject: None, lists, body, ended: false })
     }
 

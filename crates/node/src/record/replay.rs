@@ -13,7 +13,7 @@ use types::TableId;
 use update::Updaters;
 use wire::Outbox;
 use wire::Pool;
-use worker::{Answer, Worker, WorkerInput};
+use worker::{Worker, WorkerInput, WorkerReply};
 
 /// What came of feeding a recording back.
 ///
@@ -123,7 +123,7 @@ fn feed_worker(
         | WorkerInput::Fail(_) => None,
     };
     // What did not fit then does not fit now, and was said to the program alone.
-    if let Ok(Answer::Ticket(ticket)) = input.apply(worker, out) {
+    if let Ok(WorkerReply::Ticket(ticket)) = input.apply(worker, out) {
         begun.extend(begins.map(|table| (ticket, table)));
         // Nobody asks for what it brings.
         worker.detach(ticket);

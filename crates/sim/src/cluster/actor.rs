@@ -9,7 +9,7 @@ use lease::LeaseId;
 use std::collections::BTreeMap;
 use types::{Key, NumberType, Setting, Source, TableId, TableSpec, Time};
 use wire::{Bits, Keys, Payload};
-use worker::{Batch, Outcome, PullTarget, TicketId, Values, Worker, WorkerInput};
+use worker::{Batch, PullTarget, TicketId, TicketOutcome, Values, Worker, WorkerInput};
 
 /// 4ⁿ is exact in an f64 up to here, and so is the sum of all of them.
 const MOST_MARKS: u32 = 26;
@@ -163,7 +163,7 @@ fn reals(target: &PullTarget) -> Vec<f64> {
         PullTarget::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),
         PullTarget::F64(values) => values.clone(),
         PullTarget::I64(values) => values.iter().map(|value| *value as f64).collect(),
-        PullTarget::Room(..) => unreachable!("programs of the simulator read into vectors"),
+        PullTarget::Buffer(..) => unreachable!("programs of the simulator read into vectors"),
     }
 }
 
@@ -431,7 +431,7 @@ impl Cluster {
                 (Task::Push, result) => {
                     HistoryEvent::PushDone { ticket, refusal: result.err().map(|(_, failure)| failure.refusal) }
                 }
-                (Task::Pull(keys, table), Ok(Outcome::Rows(rows))) => {
+                (Task::Pull(keys, table), Ok(TicketOutcome::Rows(rows))) => {
                     let placement = self.history.specs[table.0].shape.placement();
                     let found = || rows.positions.iter().map(|at| placement.key(types::Position(*at)).0).collect();
                     let read = ReadRecord {
@@ -443,11 +443,11 @@ impl Cluster {
                     };
                     HistoryEvent::PullReturned { ticket, read }
                 }
-                (Task::Ask(keys, table), Ok(Outcome::Rows(rows))) => {
+                (Task::Ask(keys, table), Ok(TicketOutcome::Rows(rows))) => {
                     let active = keys.into_iter().enumerate().map(|(index, key)| (key, rows.active.get(index)));
                     HistoryEvent::Told { table, active: active.collect(), clock: rows.clock }
                 }
-                (Task::Kept(table, last), Ok(Outcome::Rows(rows))) => {
+                (Task::Kept(table, last), Ok(TicketOutcome::Rows(rows))) => {
                     let placement = self.history.specs[table.0].shape.placement();
                     let keys = rows.positions.iter().map(|at| placement.key(types::Position(*at)).0).collect();
                     HistoryEvent::KeptReturned { table, keys, values: reals(&rows.values), last }
@@ -455,7 +455,9 @@ impl Cluster {
                 (Task::Kept(..), Err((_, failure))) => HistoryEvent::PullFailed { ticket, refusal: failure.refusal },
                 (Task::Ask(..), Err((_, failure))) => HistoryEvent::PullFailed { ticket, refusal: failure.refusal },
                 (Task::Pull(..), Err((_, failure))) => HistoryEvent::PullFailed { ticket, refusal: failure.refusal },
-                (Task::Pull(..) | Task::Ask(..) | Task::Kept(..), Ok(Outcome::Done)) | (Task::Tune, _) => continue,
+                (Task::Pull(..) | Task::Ask(..) | Task::Kept(..), Ok(TicketOutcome::Done)) | (Task::Tune, _) => {
+                    continue;
+                }
             };
             events.push(event);
         }

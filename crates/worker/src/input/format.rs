@@ -1,14 +1,17 @@
-//! Inputs as bytes: a tag, then its fields in the wire's own spelling. What is read may be anything, and never panics.
+//! Inputs as bytes: a tag, then its fields in the wire's encoding. Reading any bytes returns an
+//! error rather than panic.
+#![deny(clippy::wildcard_enum_match_arm)]
 
-use super::{Lists, RowsOfPush, WorkerInput};
+use super::{KeyListDictionary, RowsOfPush, WorkerInput};
 use crate::{Batch, TicketId, Values};
 use lease::WorkReport;
 use types::{Bandwidth, TableId, Time};
 use wire::{Field, Frame, Reader, WireError};
 
 impl WorkerInput {
-    /// Appends it to `out`. Key lists that `lists` remembers are named, others spelt out and remembered.
-    pub fn put(&self, lists: &mut Lists, out: &mut Vec<u8>) {
+    /// Appends it to `out`. A key list that `lists` has goes by name; any other goes in full and is
+    /// added to `lists`.
+    pub fn put(&self, lists: &mut KeyListDictionary, out: &mut Vec<u8>) {
         match self {
             Self::Frame(now, frame) => put_frame(0, *now, frame, out),
             Self::Tick(now) => put_time(2, *now, out),
@@ -115,8 +118,8 @@ impl WorkerInput {
         }
     }
 
-    /// Reads what [`WorkerInput::put`] has written with lists that remember the same.
-    pub fn get(input: &mut Reader<'_>, lists: &mut Lists) -> Result<Self, WireError> {
+    /// Reads what [`WorkerInput::put`] has written. `lists` must be as it was for the writer.
+    pub fn get(input: &mut Reader<'_>, lists: &mut KeyListDictionary) -> Result<Self, WireError> {
         Ok(match u8::get(input)? {
             0 => Self::Frame(Field::get(input)?, Box::new(Frame::get(input)?)),
             2 => Self::Tick(Field::get(input)?),
@@ -189,7 +192,7 @@ fn put_batch(
     table: TableId,
     batch: &Batch,
     after: &Vec<TicketId>,
-    lists: &mut Lists,
+    lists: &mut KeyListDictionary,
     out: &mut Vec<u8>,
 ) {
     put_time(tag, now, out);
@@ -202,13 +205,13 @@ fn put_batch(
     after.put(out);
 }
 
-fn batch(input: &mut Reader<'_>, lists: &mut Lists) -> Result<Batch, WireError> {
+fn batch(input: &mut Reader<'_>, lists: &mut KeyListDictionary) -> Result<Batch, WireError> {
     let keys = lists.get(input)?;
     let values = Values { number: Field::get(input)?, bytes: Field::get(input)? };
     Ok(Batch { keys, values, examples: Field::get(input)?, lease: Field::get(input)? })
 }
 
-fn rows_of_push(input: &mut Reader<'_>, lists: &mut Lists) -> Result<RowsOfPush, WireError> {
+fn rows_of_push(input: &mut Reader<'_>, lists: &mut KeyListDictionary) -> Result<RowsOfPush, WireError> {
     let (ticket, table, keys) = (Field::get(input)?, Field::get(input)?, lists.get(input)?);
     let (start, end) = <(u64, u64)>::get(input)?;
     let values = Field::get(input)?;

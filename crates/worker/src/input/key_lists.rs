@@ -1,10 +1,11 @@
-//! Key lists that a recording has spelt out, so that it can name them from then on.
+//! Dictionary compression of key lists: a recording holds a list in full once, and names it from
+//! then on.
 
 use std::collections::{BTreeMap, VecDeque};
 use types::Placement;
 use wire::{Bits, Field, Keys, Payload, Reader, Signature, WireError};
 
-/// Lists that are remembered, in bytes of keys; what came first is forgotten first.
+/// The bound of the dictionary, in bytes of keys; the oldest list is dropped first.
 const REMEMBERED: usize = 64 << 20;
 
 /// How a list is written.
@@ -14,16 +15,17 @@ const CHOSEN: u8 = 2;
 
 type Name = (Placement, Signature);
 
-/// The last lists that were spelt out. Whoever writes and whoever reads keep the same ones, since both go by what is written.
+/// The last key lists that a recording holds in full. The writer and a reader of the recording have
+/// the same ones, because both go by what is written.
 #[derive(Default)]
-pub struct Lists {
+pub struct KeyListDictionary {
     known: BTreeMap<Name, Keys>,
     order: VecDeque<Name>,
     bytes: usize,
 }
 
-impl Lists {
-    /// What was chosen from another list goes as that one and bits.
+impl KeyListDictionary {
+    /// A list that was chosen from another goes as that one and bits.
     pub(super) fn put(&mut self, keys: &Keys, out: &mut Vec<u8>) {
         let Some((from, bits)) = keys.chosen_from() else { return self.put_plain(keys, out) };
         CHOSEN.put(out);
@@ -91,7 +93,7 @@ impl Lists {
     }
 }
 
-/// A list's keys, and what it costs to keep it at all.
+/// The memory of a list: its keys, and the overhead of an entry.
 fn cost(keys: &Keys) -> usize {
     keys.len() * 8 + 128
 }

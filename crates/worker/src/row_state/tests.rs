@@ -1,12 +1,12 @@
 use super::*;
-use crate::{Batch, Failure, Outcome, PullTarget, ReadRows, WorkerSettings};
+use crate::testing::{TABLE, worker_with_table};
+use crate::{Batch, PullTarget, ReadRows, TicketFailure, TicketOutcome};
 use shard::Server;
 use std::collections::VecDeque;
-use types::{Consistency, Key, NodeId, NumberType, Plan, Reduce, Source, UpdaterSpec, WorkerId};
+use types::{Consistency, Key, NodeId, NumberType, Plan, Reduce, Source, UpdaterSpec};
 use update::{Number, UpdateStep, Updater, Updaters};
 use wire::{Control, Frame, Head, Message, Pool};
 
-const TABLE: TableId = TableId(0);
 const SERVER: NodeId = NodeId::Server(0);
 
 /// A worker, a server that has all of its table, and what is under way from the one to the other.
@@ -22,14 +22,10 @@ impl Pair {
     fn of(spec: &TableSpec, registry: Updaters) -> Self {
         let plan = Plan::first(1, vec![Source(1)]);
         let mut out = Outbox::new();
-        let mut server = Server::new(SERVER, plan.clone(), registry, Pool::new());
+        let mut server = Server::new(SERVER, plan, registry, Pool::new());
         let added = Message::Control(Control::AddTable { table: TABLE, spec: spec.clone() });
         server.handle(Time(0), Frame { head: Head::plain(NodeId::Coordinator, SERVER), message: added }, &mut out);
-        let mut worker = Worker::new(WorkerId(0), Source(1), plan, WorkerSettings::default());
-        worker.make_table(spec.clone(), &mut out);
-        let made = Message::Control(Control::TableMade { table: TABLE, name: spec.name.clone() });
-        let head = Head::plain(NodeId::Coordinator, NodeId::Worker(0));
-        worker.handle(Time(0), Frame { head, message: made }, &mut out);
+        let worker = worker_with_table(spec.clone(), 1);
         out.drain().for_each(drop);
         Self { worker, server, to_server: VecDeque::new(), to_worker: VecDeque::new(), out }
     }
@@ -66,10 +62,10 @@ impl Pair {
         }
     }
 
-    fn wait(&mut self, ticket: TicketId) -> Result<Outcome, Refusal> {
+    fn wait(&mut self, ticket: TicketId) -> Result<TicketOutcome, Refusal> {
         self.settle();
         let taken = self.worker.take(ticket).expect("finished");
-        taken.map_err(|(_, Failure { refusal })| refusal)
+        taken.map_err(|(_, TicketFailure { refusal })| refusal)
     }
 
     fn push<T: Number>(&mut self, keys: &Keys, values: &[T], examples: u64) -> TicketId {
@@ -89,8 +85,8 @@ impl Pair {
         let ticket = self.worker.pull_kept(Time(0), TABLE, keys.cloned(), &[], &mut self.out).expect("fits");
         self.sent();
         match self.wait(ticket)? {
-            Outcome::Rows(rows) => Ok(rows),
-            Outcome::Done => panic!("a read brings rows"),
+            TicketOutcome::Rows(rows) => Ok(rows),
+            TicketOutcome::Done => panic!("a read brings rows"),
         }
     }
 
@@ -106,7 +102,9 @@ impl Pair {
     fn read(&mut self, keys: &Keys) -> (Vec<f32>, usize) {
         let ticket = self.pull(keys);
         match self.wait(ticket) {
-            Ok(Outcome::Rows(ReadRows { values: PullTarget::F32(values), cached_rows, .. })) => (values, cached_rows),
+            Ok(TicketOutcome::Rows(ReadRows { values: PullTarget::F32(values), cached_rows, .. })) => {
+                (values, cached_rows)
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -143,7 +141,8 @@ fn updaters() -> Vec<(UpdaterSpec, usize)> {
     ]
 }
 
-/// Gradients of rows of four that are not the same twice; of a proximal table, half of each are curvatures.
+/// Gradients of rows of four that are not the same twice; of a proximal table, half of each are
+/// curvatures.
 fn gradients(rows: usize, salt: u32) -> Vec<f32> {
     (0..rows as u32 * 4).map(|place| 0.1 + ((place * 7 + salt * 13) % 11) as f32 / 8.0).collect()
 }
@@ -226,7 +225,8 @@ fn rows_that_do_not_fit_are_refused_before_anything_is_sent() {
     assert_eq!(refusal(beyond), Refusal::OutOfRange { position: types::Position(2) });
 }
 
-/// An updater that only the server knows: the mean of what was pushed, which counts beside each row.
+/// An updater that only the server knows: the mean of what was pushed, which counts beside each
+/// row.
 struct Mean;
 
 impl Updater<f32> for Mean {
@@ -306,7 +306,7 @@ fn the_cache_adds_nothing_to_rows_that_were_set_and_asks_the_shard() {
     let mut pair = Pair::new(&spec);
     pair.push(&keys, &[1f32, 1.0, 1.0], 1);
     assert_eq!(pair.read(&keys), (vec![1.0; 3], 0));
-    assert_eq!(pair.read(&keys), (vec![1.0; 3], 3), "copies are kept");
+    assert_eq!(pair.read(&keys), (vec![1.0; 3], 3), "cached rows are kept");
     pair.set(&keys, &[10f32, 20.0, 30.0]).expect("fits");
     pair.push(&keys, &[1f32, 1.0, 1.0], 1);
     assert_eq!(pair.read(&keys), (vec![11.0, 21.0, 31.0], 0));
@@ -326,7 +326,7 @@ fn an_answer_from_before_rows_were_set_is_not_kept() {
     for frame in std::mem::take(&mut pair.to_worker) {
         pair.worker.handle(Time(0), frame, &mut pair.out);
     }
-    assert!(matches!(pair.worker.take(before), Some(Ok(Outcome::Rows(_)))));
+    assert!(matches!(pair.worker.take(before), Some(Ok(TicketOutcome::Rows(_)))));
     assert_eq!(pair.read(&keys), (vec![11.0, 21.0, 31.0], 0));
     pair.wait(ticket).expect("taken");
 }
@@ -376,6 +376,6 @@ fn no_rows_are_set_and_read_at_once() {
     let mut pair = Pair::new(&TableSpec::dense("t", 2, 1));
     let none = Keys::run(0..0);
     let ticket = pair.set::<f32>(&none, &[]).expect("fits");
-    assert!(pair.to_server.is_empty() && matches!(pair.wait(ticket), Ok(Outcome::Done)));
+    assert!(pair.to_server.is_empty() && matches!(pair.wait(ticket), Ok(TicketOutcome::Done)));
     assert_eq!(f32s(pair.kept(Some(&none)).expect("kept")), (Vec::new(), Vec::new()));
 }

@@ -1,0 +1,97 @@
+//! What a worker does with the coordinator's messages.
+#![deny(clippy::wildcard_enum_match_arm)]
+
+use crate::{Notice, Worker};
+use lease::LeaseId;
+use std::collections::BTreeSet;
+use types::{Clock, Plan, Time};
+use wire::{Control, Outbox};
+
+impl Worker {
+    /// The coordinator says something.
+    pub(super) fn controlled(&mut self, now: Time, control: Control, out: &mut Outbox) {
+        match control {
+            Control::TableMade { table, name } => {
+                if let Some(spec) = self.asked.remove(&name) {
+                    self.attach(table, spec, true, out);
+                    self.made.insert(name, Ok(table));
+                }
+            }
+            Control::AddTable { table, spec } => {
+                self.attach(table, spec, false, out);
+                self.control(Control::TableAdded { table, problem: None }, out);
+            }
+            Control::TableRefused { name, problem } => {
+                if self.asked.remove(&name).is_some() {
+                    self.made.insert(name, Err(problem));
+                }
+            }
+            Control::Adopt { plan, enacted, .. } => self.adopt(now, plan, enacted, out),
+            Control::Checkpoint { number, clock, .. } => self.save_owed(number, clock, out),
+            Control::BarrierPassed { number } => self.barrier_passed = self.barrier_passed.max(number),
+            Control::BarrierWaiting { on, .. } => self.notices.push(Notice::Barrier { on }),
+            Control::LeasesOpened { name, set } => self.leases_opened(name, set),
+            Control::Leased { set, number, leases, share } => self.leased(set, number, leases, share),
+            Control::LeasesOver { set, number, clock } => self.leases_over(set, number, clock),
+            Control::LeasesEnded { set, number, clock } => self.leases_ended_by_all(set, number, clock),
+            Control::EndLeases { set } => self.leases_ended_by_another(set),
+            Control::LeasesAwaited { set, number, clock, on } => self.leases_awaited(set, number, clock, on),
+            Control::LeaseCommitted { set, lease, problem } => {
+                self.lease_committed(LeaseId { set, number: lease }, problem);
+            }
+            // To the coordinator, to servers, or to the process that drives the worker.
+            Control::Join { .. }
+            | Control::Welcome { .. }
+            | Control::Turned { .. }
+            | Control::Begin { .. }
+            | Control::Adopted { .. }
+            | Control::MakeTable { .. }
+            | Control::TableAdded { .. }
+            | Control::Barrier { .. }
+            | Control::Beat
+            | Control::Bye
+            | Control::Lost { .. }
+            | Control::Finish
+            | Control::Filled { .. }
+            | Control::Follow { .. }
+            | Control::AskStatus
+            | Control::Status { .. }
+            | Control::Fail { .. }
+            | Control::Missed { .. }
+            | Control::Written { .. }
+            | Control::Unwritten { .. }
+            | Control::Owes { .. }
+            | Control::Passed { .. }
+            | Control::Restore { .. }
+            | Control::OpenLeases { .. }
+            | Control::AskLeases { .. }
+            | Control::Learning { .. }
+            | Control::CommitLease { .. }
+            | Control::ForgetLeases { .. }
+            | Control::Retire
+            | Control::Released
+            | Control::Kept { .. }
+            | Control::Report { .. }
+            | Control::LeasesForgotten { .. } => {}
+        }
+    }
+
+    /// Goes by another plan, unless it is an old one.
+    fn adopt(&mut self, now: Time, plan: Plan, enacted: bool, out: &mut Outbox) {
+        if plan.number > self.plan.number {
+            self.plan = plan;
+            let mut moved = BTreeSet::new();
+            for table in self.tables.values_mut() {
+                for (stream, placed) in table.streams.iter_mut().zip(self.plan.shards(table.spec.shape)) {
+                    if stream.placed.owner != placed.owner {
+                        stream.move_to(placed.owner);
+                        moved.insert(placed.owner);
+                    }
+                }
+            }
+            // Everything that is not acknowledged is sent again before anything else is said there.
+            moved.into_iter().for_each(|owner| self.reconnected(now, owner, out));
+        }
+        self.control(Control::Adopted { plan: self.plan.number, enacted, frontier: Clock(0) }, out);
+    }
+}

@@ -1,0 +1,121 @@
+//! Deltas of rows, and reads that wait for them.
+#![deny(clippy::wildcard_enum_match_arm)]
+
+use super::answers::decode;
+use crate::Worker;
+use crate::stream::{ReadKeys, Reading};
+use types::{PART_BYTES, Time};
+use wire::{Head, KeyPart, Keys, Outbox, Pulled, READ_WHOLE, Step, Wants};
+
+impl Worker {
+    /// A delta arrives: the cache adds it if it is the next one. A missing one is asked for again
+    /// when its rows are read.
+    pub(super) fn delta_received(&mut self, head: &Head, step: &Step) {
+        let Some(table) = self.tables.get_mut(&step.table) else { return };
+        let shard = step.shard.0 as usize;
+        let (Some(cache), Some(stream)) = (&mut table.delta_cache, table.streams.get(shard)) else { return };
+        let most = PART_BYTES / table.spec.row_bytes().max(1);
+        let count = step.keys.count().and_then(|count| usize::try_from(count).ok()).filter(|count| *count <= most);
+        let (Some(count), true) = (count, cache.follows(shard, step.chain, step.number)) else { return };
+        let mut positions = vec![0u64; count];
+        match &step.keys {
+            KeyPart::Run { first, .. } => {
+                positions.iter_mut().zip(0..).for_each(|(position, index)| *position = first.0.saturating_add(index));
+            }
+            KeyPart::Packed { packed, .. } if codec::keys::decode(packed.bytes(), &mut positions).is_ok() => {}
+            KeyPart::Packed { .. }
+            | KeyPart::List { .. }
+            | KeyPart::Known { .. }
+            | KeyPart::Chosen { .. }
+            | KeyPart::Scan { .. } => return,
+        }
+        if !stream.owns(&positions) {
+            return;
+        }
+        let stopwatch = self.settings.stopwatch;
+        let before = table.decoded;
+        let plain = decode(&mut self.decoder, &mut table.decoded, stopwatch, &table.spec, head, &step.values, count);
+        // What a delta saves is what it takes the place of: the rows that are cached.
+        let packed = if let KeyPart::Packed { packed, .. } = &step.keys { packed.len() } else { 0 };
+        (table.decoded.bytes_in, table.decoded.bytes_out) = (before.bytes_in, before.bytes_out);
+        table.decoded.encoded(cache.cached(&positions) * table.spec.row_bytes(), step.values.len() + packed, 0);
+        let values = plain.as_ref().unwrap_or(&step.values);
+        if let Some(changes) =
+            values.numbers::<f32>().filter(|changes| changes.len() * 4 == count * table.spec.row_bytes())
+        {
+            let changes = changes.to_vec();
+            cache.add(shard, positions, changes, step.reaches);
+            self.counts.deltas += 1;
+        }
+    }
+
+    /// The deltas that a reader asked for have been sent: its cached rows are fresh if all deltas
+    /// have arrived.
+    pub(super) fn caught_up(&mut self, now: Time, head: &Head, pulled: &Pulled, reading: Reading, out: &mut Outbox) {
+        let sender = self.head();
+        let Some(table) = self.tables.get_mut(&pulled.table) else { return };
+        let shard = pulled.shard.0 as usize;
+        let (Some(cache), Some(stream)) = (&mut table.delta_cache, table.streams.get_mut(shard)) else { return };
+        let ReadKeys::Deltas { keys, rows } = &reading.keys else { return };
+        let declined = pulled.chain == Some(READ_WHOLE);
+        let missing = match pulled.chain {
+            Some((sequence, last)) if cache.reach(shard, head.clock, sequence, last) => {
+                let Some(read) = self.pending.get_mut(&reading.ticket).and_then(|pending| pending.read.as_mut()) else {
+                    return;
+                };
+                read.note(pulled);
+                let (clock, gone) = cache.fill(keys, rows, read.target.bytes_mut());
+                read.clock = read.clock.min(clock.unwrap_or(read.clock));
+                gone
+            }
+            // Others of the shard may still be brought up to date later.
+            Some(READ_WHOLE) => (0..keys.len() as u32).collect(),
+            Some((sequence, _))
+                if cache.is_of(shard, sequence)
+                    && reading.deltas.is_some_and(|(had, _)| cache.last_delta(shard) > had) =>
+            {
+                // Some were lost on the way: asks again, from the last that arrived. If none did,
+                // it is no use to ask again.
+                self.requests += 1;
+                let reading = Reading { deltas: Some((cache.last_delta(shard), keys.len() as u64)), ..reading };
+                stream.read(sender, self.requests, reading, out);
+                return;
+            }
+            _ => {
+                cache.lose(shard);
+                (0..keys.len() as u32).collect()
+            }
+        };
+        table.deltas_declined(declined);
+        let Some(stream) = table.streams.get_mut(shard) else { return };
+        // Rows that are not cached any more are read whole.
+        let positions: Vec<u64> = missing.iter().map(|index| keys.position(*index as usize).0).collect();
+        let places: Vec<u32> = missing.iter().map(|index| rows[*index as usize]).collect();
+        let mut parts = 0;
+        if let Ok(keys) = Keys::at(table.spec.shape.placement(), &positions) {
+            let rows_per_part = keys.rows_per_part(table.spec.number, table.spec.width);
+            for start in (0..keys.len()).step_by(rows_per_part) {
+                let end = keys.len().min(start + rows_per_part);
+                self.requests += 1;
+                let keys = ReadKeys::Scattered { keys: keys.slice(start..end), rows: places[start..end].to_vec() };
+                let reading = Reading {
+                    ticket: reading.ticket,
+                    clock: reading.clock,
+                    after: reading.after,
+                    subscribe: reading.subscribe,
+                    deltas: Some((0, 0)),
+                    wants: Wants::Values,
+                    keys,
+                };
+                stream.touch(now);
+                stream.read(sender, self.requests, reading, out);
+                parts += 1;
+            }
+        }
+        stream.next_read(sender, out);
+        if let Some(pending) = self.pending.get_mut(&reading.ticket) {
+            pending.parts += parts;
+        }
+        self.part_done(reading.ticket, None);
+    }
+}

@@ -1,0 +1,379 @@
+//! The worker's state machine: its fields, the tables it takes part in, barriers and tickets.
+//!
+//! It does no I/O. Time and frames come in as arguments, and frames to send go to an [`Outbox`].
+
+use crate::leases::DataLeases;
+use crate::link_rate::{LinkRate, TransferCost};
+use crate::pacing::Pacer;
+use crate::queue::Queue;
+use crate::residuals::CheckpointRequest;
+use crate::stream::{ShardStream, StreamMessage};
+use crate::table::Table;
+use crate::ticket::{Notice, PendingTicket, TicketFailure, TicketId, TicketOutcome};
+use codec::{Meter, PayloadDecoder, Stopwatch};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Clock, NodeId, Plan, Source, Span, TableId, TableSpec, Time, WorkerId};
+use wire::{Control, Frame, Head, Leader, Message, Outbox, Refusal};
+
+/// How a worker behaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WorkerSettings {
+    /// Resend timeout. `None` where the transport loses nothing while it is connected.
+    pub resend_after: Option<Span>,
+    /// Measures the time that codecs take.
+    pub stopwatch: Stopwatch,
+}
+
+/// What a worker has done so far.
+///
+/// ```
+/// use worker::WorkerCounts;
+///
+/// let counts = WorkerCounts { rows_read: 10, rows_cached: 9, ..WorkerCounts::default() };
+/// assert_eq!(counts.rows_cached as f64 / counts.rows_read as f64, 0.9);    // the hit rate
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkerCounts {
+    /// Parts of pushes sent for the first time.
+    pub parts: u64,
+    /// Parts of pushes that had to wait for bandwidth.
+    pub waited: u64,
+    /// Parts of pushes that a shard refused.
+    pub refused: u64,
+    /// Parts made for data leases that a shard held already, from a worker that was lost.
+    pub held_already: u64,
+    /// Frames sent again.
+    pub resent: u64,
+    /// Rows read.
+    pub rows_read: u64,
+    /// Rows read that the cache answered.
+    pub rows_cached: u64,
+    /// Refreshes that arrived.
+    pub refreshes: u64,
+    /// Deltas that were applied to cached rows.
+    pub deltas: u64,
+    /// Reads by how many clocks the reader was ahead of what it read; the last counts all that are
+    /// further.
+    pub staleness: [u64; 16],
+}
+
+/// What a table's codecs cost and save, as a worker sees it.
+///
+/// ```
+/// use codec::Meter;
+/// use worker::CodecUse;
+///
+/// let upward = Meter { bytes_in: 25_600, bytes_out: 12_800, ..Meter::default() };
+/// let (table, up) = ("layer".into(), "bf16".into());
+/// let used = CodecUse { table, up, upward, downward: Meter::default(), dropped_rows: 0 };
+/// assert_eq!((used.upward.ratio(), used.downward.ratio()), (Some(2.0), None));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct CodecUse {
+    /// The table's name.
+    pub table: String,
+    /// What is in use for pushes now; empty for nothing.
+    pub up: String,
+    /// Of pushes: bytes, error and time to encode.
+    pub upward: Meter,
+    /// Of what is read: bytes and time to decode.
+    pub downward: Meter,
+    /// Rows whose residuals were dropped, because a bounded number is kept.
+    pub dropped_rows: u64,
+}
+
+/// One worker: its tables, tickets, streams to shards, caches and data leases.
+pub struct Worker {
+    pub(crate) id: WorkerId,
+    pub(crate) source: Source,
+    pub(crate) plan: Plan,
+    pub(crate) settings: WorkerSettings,
+    /// The first clock it takes part in.
+    pub(crate) since: Clock,
+    pub(crate) clock: Clock,
+    pub(crate) tables: BTreeMap<TableId, Table>,
+    /// Tables asked for and not made yet.
+    pub(crate) asked: BTreeMap<String, TableSpec>,
+    pub(crate) made: BTreeMap<String, Result<TableId, String>>,
+    pub(crate) tickets: u64,
+    pub(crate) requests: u64,
+    pub(crate) pending: BTreeMap<TicketId, PendingTicket>,
+    pub(crate) finished: BTreeMap<TicketId, Result<TicketOutcome, (TableId, TicketFailure)>>,
+    /// Tickets that the program will not take.
+    pub(crate) detached: BTreeSet<TicketId>,
+    pub(crate) unreported: Vec<(TableId, TicketFailure)>,
+    pub(crate) queue: Queue,
+    /// Pushes that are being handed over part by part: a clock must not end in the middle of one.
+    pub(crate) begun: usize,
+    pub(crate) unacknowledged_bytes: usize,
+    /// Operations that read and are not finished.
+    pub(crate) open_reads: usize,
+    pub(crate) left: bool,
+    pub(crate) barrier: u64,
+    pub(crate) barrier_passed: u64,
+    pub(crate) leader: Leader,
+    pub(crate) asked_control: Time,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) rate: LinkRate,
+    /// Where bandwidth is bounded.
+    pub(crate) pacer: Option<Pacer>,
+    pub(crate) decoder: PayloadDecoder,
+    pub(crate) counts: WorkerCounts,
+    pub(crate) leases: DataLeases,
+    /// The checkpoint that it was last asked for.
+    pub(crate) checkpoint: Option<CheckpointRequest>,
+}
+
+impl Worker {
+    /// Worker `id` of the plan, in the incarnation that the coordinator has given it.
+    #[must_use]
+    pub fn new(id: WorkerId, source: Source, plan: Plan, settings: WorkerSettings) -> Self {
+        Self {
+            id,
+            source,
+            plan,
+            settings,
+            since: Clock(0),
+            clock: Clock(0),
+            tables: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            made: BTreeMap::new(),
+            tickets: 0,
+            requests: 0,
+            pending: BTreeMap::new(),
+            finished: BTreeMap::new(),
+            detached: BTreeSet::new(),
+            unreported: Vec::new(),
+            queue: Queue::default(),
+            begun: 0,
+            unacknowledged_bytes: 0,
+            open_reads: 0,
+            left: false,
+            barrier: 0,
+            barrier_passed: 0,
+            leader: Leader::default(),
+            asked_control: Time(0),
+            notices: Vec::new(),
+            rate: LinkRate::default(),
+            pacer: None,
+            decoder: PayloadDecoder::default(),
+            counts: WorkerCounts::default(),
+            leases: DataLeases::default(),
+            checkpoint: None,
+        }
+    }
+
+    /// Takes part from this clock on, with so many barriers passed without it.
+    #[must_use]
+    pub fn starting(mut self, clock: Clock, barriers: u64) -> Self {
+        (self.since, self.clock) = (clock, clock);
+        (self.barrier, self.barrier_passed) = (barriers, barriers);
+        self
+    }
+
+    /// The plan it goes by.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Its rank.
+    #[must_use]
+    pub fn id(&self) -> WorkerId {
+        self.id
+    }
+
+    /// Its clock.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counts(&self) -> &WorkerCounts {
+        &self.counts
+    }
+
+    pub(crate) fn head(&self) -> Head {
+        let mut head = Head::plain(NodeId::from(self.id), NodeId::Coordinator);
+        head.plan = self.plan.number;
+        head.source = self.source;
+        head.clock = self.clock;
+        head
+    }
+
+    pub(crate) fn control(&self, control: Control, out: &mut Outbox) {
+        out.send(Frame { head: self.head(), message: Message::Control(control) });
+    }
+
+    /// Asks for a table. [`Worker::table`] tells when it is there.
+    pub fn make_table(&mut self, spec: TableSpec, out: &mut Outbox) {
+        self.made.remove(&spec.name);
+        self.control(Control::MakeTable { spec: spec.clone() }, out);
+        self.asked.insert(spec.name.clone(), spec);
+    }
+
+    /// The table asked for by that name, once the coordinator has answered.
+    #[must_use]
+    pub fn table(&self, name: &str) -> Option<&Result<TableId, String>> {
+        self.made.get(name)
+    }
+
+    /// The spec of a table that was made.
+    #[must_use]
+    pub fn spec(&self, table: TableId) -> Option<&TableSpec> {
+        self.tables.get(&table).map(|table| &table.spec)
+    }
+
+    /// Takes part in a table. Only what the program asked for gets a cache.
+    pub(crate) fn attach(&mut self, id: TableId, spec: TableSpec, asked: bool, out: &mut Outbox) {
+        if let Some(table) = self.tables.get_mut(&id) {
+            if asked {
+                table.make_caches();
+            }
+            return;
+        }
+        let placed = self.plan.shards(spec.shape).into_iter();
+        let streams = placed.map(|placed| ShardStream::new(placed, id, spec.number, self.since)).collect();
+        let mut table = Table::new(spec, streams, self.source, id, self.settings.stopwatch);
+        table.streams.iter_mut().for_each(|stream| stream.paced = self.pacer.is_some());
+        if asked {
+            table.make_caches();
+        }
+        // A table made in the middle of a run: nothing of the earlier clocks is missing from it.
+        if let Some(last) = self.clock.0.checked_sub(1) {
+            let mut head = self.head();
+            head.clock = Clock(last);
+            table.streams.iter_mut().for_each(|stream| out.send(stream.append(head, StreamMessage::Marker)));
+        }
+        self.tables.insert(id, table);
+    }
+
+    /// What the codecs of each table have cost and gained, of those tables that have any.
+    #[must_use]
+    pub fn codecs(&self) -> Vec<CodecUse> {
+        let with_codecs = self.tables.values().filter(|table| table.spec.codecs != types::Codecs::default());
+        let used = with_codecs.map(|table| CodecUse {
+            table: table.spec.name.clone(),
+            up: table.push_codec.pipeline().to_string(),
+            upward: table.push_codec.meter(),
+            downward: table.decoded,
+            dropped_rows: table.push_codec.dropped_rows(),
+        });
+        used.collect()
+    }
+
+    /// How fast the network link to the servers is, in bytes per second, once enough was sent to
+    /// tell.
+    #[must_use]
+    pub fn link_rate(&self) -> Option<f64> {
+        let measured = self.rate.bytes_per_second();
+        match (&self.pacer, measured) {
+            (Some(pacer), measured) => Some(measured.map_or(pacer.rate(), |measured| measured.min(pacer.rate()))),
+            (None, measured) => measured,
+        }
+    }
+
+    /// The rate of the network link changed: chooses the codecs that follow it anew, and warns of
+    /// those that do not pay.
+    pub(crate) fn rate_changed(&mut self) {
+        let Some(rate) = self.link_rate() else { return };
+        for table in self.tables.values_mut() {
+            table.push_codec.follow(rate);
+            let key_form = table.push_codec.key_form();
+            table.streams.iter_mut().for_each(|stream| stream.key_form = key_form);
+            let pipeline = table.push_codec.pipeline();
+            let may_warn = !table.push_codec.is_auto() && !table.push_codec.warned;
+            if may_warn && TransferCost::does_not_pay(pipeline, &table.push_codec.meter(), rate) {
+                let (name, pipeline) = (table.spec.name.clone(), pipeline.to_string());
+                self.notices.push(Notice::Codec { table: name, pipeline, bytes_per_second: rate as u64 });
+                table.push_codec.warned = true;
+            }
+        }
+    }
+
+    /// Stands at the next barrier; [`Worker::barrier_passed`] tells when everybody does.
+    pub fn barrier(&mut self, out: &mut Outbox) -> u64 {
+        self.barrier = self.barrier.saturating_add(1);
+        self.control(Control::Barrier { number: self.barrier }, out);
+        self.barrier
+    }
+
+    /// Whether everybody has reached that barrier.
+    #[must_use]
+    pub fn barrier_passed(&self, number: u64) -> bool {
+        self.barrier_passed >= number
+    }
+
+    /// What a ticket brought, once it is finished. Asking again gives nothing.
+    pub fn take(&mut self, ticket: TicketId) -> Option<Result<TicketOutcome, (TableId, TicketFailure)>> {
+        self.finished.remove(&ticket)
+    }
+
+    /// Whether a ticket is finished, taken or not.
+    #[must_use]
+    pub fn is_finished(&self, ticket: TicketId) -> bool {
+        !self.pending.contains_key(&ticket)
+    }
+
+    /// The program will not take this ticket. If it fails, [`Worker::take_unreported`] tells.
+    pub fn detach(&mut self, ticket: TicketId) {
+        match self.finished.remove(&ticket) {
+            Some(Err(failure)) => self.unreported.push(failure),
+            Some(Ok(_)) => {}
+            None if self.pending.contains_key(&ticket) => {
+                self.detached.insert(ticket);
+            }
+            None => {}
+        }
+    }
+
+    /// Failures of detached tickets.
+    pub fn take_unreported(&mut self) -> Vec<(TableId, TicketFailure)> {
+        std::mem::take(&mut self.unreported)
+    }
+
+    /// Who is waited for, as shards and the coordinator have said since the last time.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    pub(crate) fn part_done(&mut self, ticket: TicketId, refusal: Option<Refusal>) {
+        let Some(pending) = self.pending.get_mut(&ticket) else { return };
+        pending.parts -= 1;
+        if let Some(refusal) = refusal {
+            pending.failure.get_or_insert(TicketFailure { refusal });
+        }
+        if pending.parts == 0 {
+            self.complete(ticket);
+        }
+    }
+
+    pub(crate) fn complete(&mut self, ticket: TicketId) {
+        let Some(pending) = self.pending.remove(&ticket) else { return };
+        self.release(ticket, pending.table, pending.place);
+        pending.lease.into_iter().for_each(|lease| self.leases.finished(lease));
+        self.open_reads -= usize::from(pending.reads);
+        let result = match (pending.failure, pending.read) {
+            (Some(failure), _) => Err((pending.table, failure)),
+            (None, None) => Ok(TicketOutcome::Done),
+            (None, Some(read)) => {
+                let mut rows = read.finish();
+                if rows.clock == Clock(u64::MAX) {
+                    rows.clock = rows.reader;
+                }
+                let behind = rows.reader.0.saturating_sub(rows.clock.0).min(15);
+                self.counts.staleness[behind as usize] += 1;
+                Ok(TicketOutcome::Rows(rows))
+            }
+        };
+        if self.detached.remove(&ticket) {
+            if let Err(failure) = result {
+                self.unreported.push(failure);
+            }
+        } else {
+            self.finished.insert(ticket, result);
+        }
+    }
+}
