@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -13,7 +12,7 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Any, Callable, Optional
 
 from . import _lifetime, _run, _slackwater
-from ._slackwater import free_address
+from ._slackwater import Process, free_address
 
 # How long processes get to end by themselves after one has failed: a little more than it takes to notice.
 GRACE_SECONDS = 5.0
@@ -21,33 +20,30 @@ GRACE_SECONDS = 5.0
 
 def start_servers(
     meet: str, servers: int, workers: int, copies: Optional[int], patience: float, shared_memory: bool
-) -> list[subprocess.Popen]:
-    """The servers' processes: one for all of them or, where each may be lost, one for each and one that coordinates."""
+) -> list[Process]:
+    """The servers' processes: one for all of them or, where each may be lost, one for each and one
+    that coordinates."""
 
-    def start(threads: int, coordinate: bool) -> subprocess.Popen:
+    def start(threads: int, coordinate: bool) -> Process:
         command = [sys.executable, "-m", "slackwater._serve", "--launcher", str(os.getpid())]
         command += ["--meet", meet, "--threads", str(threads)]
         command += ["--patience", str(patience)] + ([] if shared_memory else ["--tcp"])
         if coordinate:
             command += ["--coordinate", str(servers), str(workers)]
             command += [] if copies is None else ["--copies", str(copies)]
-        # In a group of its own: what a terminal says to stop reaches the workers, and the servers end after them.
-        return subprocess.Popen(command, start_new_session=True)
+        # A terminal's Ctrl-C does not reach it: the workers stop, and the servers end after them.
+        return Process("server", command, {})
 
     if copies is None:
         return [start(servers, True)]
     return [start(0, True)] + [start(1, False) for _ in range(servers)]
 
 
-def end(processes: list[subprocess.Popen], seconds: float) -> None:
+def end(processes: list[Process], seconds: float) -> None:
     """Gives the processes that long, and then ends those that are left."""
     limit = time.monotonic() + seconds
     for process in processes:
-        try:
-            process.wait(max(0.0, limit - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.end(max(0.0, limit - time.monotonic()))
 
 
 def worker_environment(meet: str, place: int, workers: int) -> dict[str, str]:
@@ -166,45 +162,38 @@ def run_script(
     """Runs a command as each of the workers of a run, and returns a status for the shell: that of the first that failed."""
     meet = free_address()
     serving = start_servers(meet, servers, workers, copies, patience, shared_memory)
-    children: list[subprocess.Popen] = []
+    children: list[Process] = []
     status, passed_on = 0, 0
     told: list[int] = []
     earlier = {name: signal.signal(name, lambda number, _: told.append(number)) for name in (signal.SIGINT, signal.SIGTERM)}
     try:
         for place in range(workers):
-            environment = {**os.environ, **worker_environment(meet, place, workers)}
-            environment["SLACKWATER_PATIENCE"] = str(patience)
-            # As torchrun does, in a session of its own: what a terminal says reaches this process alone, which passes it on, once.
-            child = subprocess.Popen(
-                command, env=environment, start_new_session=True, preexec_fn=_lifetime.ends_with_this()
-            )
-            children.append(child)
+            environment = {**worker_environment(meet, place, workers), "SLACKWATER_PATIENCE": str(patience)}
+            # A terminal's Ctrl-C reaches this process alone, which passes it on, once, as torchrun
+            # does.
+            children.append(Process(f"worker {place}", command, environment, stdin=True))
         deadline: Optional[float] = None
         while any(child.poll() is None for child in children):
             time.sleep(0.05)
             for number in told[passed_on:]:
                 passed_on += 1
                 for child in children:
-                    if child.poll() is None:
-                        child.send_signal(number)
-            failed = [(place, child.returncode) for place, child in enumerate(children) if child.poll()]
+                    child.signal(number)
+            failed = [(place, child.poll()) for place, child in enumerate(children) if child.poll()]
             if failed and status == 0 and (copies is None or len(failed) == workers):
                 place, status = failed[0]
                 print(f"slackwater: worker {place} ended with status {status}", file=sys.stderr)
                 deadline = time.monotonic() + patience + GRACE_SECONDS
             if deadline is not None and time.monotonic() > deadline:
                 for child in children:
-                    if child.poll() is None:
-                        child.kill()
+                    child.kill()
         return status if status >= 0 else 128 - status
     except BaseException:
         status = 1
         raise
     finally:
         for child in children:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
+            child.kill()
         # After a failure the servers may wait for workers that never came.
         end(serving, GRACE_SECONDS + patience if status == 0 else 1.0)
         for name, handler in earlier.items():

@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-from typing import Callable, Optional
 
 # <sys/prctl.h>: which signal a process gets when its parent is gone.
 PR_SET_PDEATHSIG = 1
@@ -29,12 +28,6 @@ def end_with(parent: int) -> None:
     if os.getppid() != parent:
         # It was gone before it could be missed.
         os._exit(1)
-
-
-def ends_with_this() -> Optional[Callable[[], None]]:
-    """For the ``preexec_fn`` of a program that knows nothing of this: it ends with this process, where the system sees to that."""
-    this = os.getpid()
-    return (lambda: end_with(this)) if _prctl is not None else None
 
 
 def _look_for(parent: int) -> None:

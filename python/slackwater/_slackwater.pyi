@@ -6,6 +6,29 @@ __version__: str
 
 def free_address() -> str: ...
 
+class Process:
+    """A command that runs as a process in a session of its own: a terminal's Ctrl-C does not reach
+    it. It ends when this object goes and, on Linux, when the thread that started it ends."""
+
+    def __init__(
+        self, name: str, command: list[str], environment: dict[str, str], *, stdin: bool = False
+    ) -> None:
+        """Starts it, with these variables added to the environment of this process."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> Optional[int]:
+        """How it ended, if it has: its exit status, or minus the signal that killed it."""
+
+    def signal(self, number: int) -> None:
+        """Sends it a signal. Nothing happens if it has ended."""
+
+    def kill(self) -> None:
+        """Kills it, unless it has ended."""
+
+    def end(self, limit_seconds: float) -> None:
+        """Gives it so many seconds to end by itself, and then kills it."""
+
 class SlackwaterError(RuntimeError):
     """Something that Slackwater was asked to do failed."""
 

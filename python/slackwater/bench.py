@@ -214,7 +214,9 @@ def over_slow_links() -> dict[str, float]:
         try:
             said = [process.communicate(timeout=SLOW_LIMIT_SECONDS)[0] for process in started]
         finally:
-            _launch.end(started, 0.0)
+            for process in started:
+                process.kill()
+                process.wait()
         if any(process.returncode != 0 for process in started):
             raise subprocess.SubprocessError(f"a host's process failed: {[process.returncode for process in started]}")
         return compared("slow links", [json.loads(text.splitlines()[-1]) for text in said])

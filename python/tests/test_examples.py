@@ -28,7 +28,7 @@ def command(example, folder, *more, run=("--workers", "2", "--servers", "1")):
     if not (DATA / folder).is_dir():
         print(f"SKIPPED: {example}, for there is no {DATA / folder}", file=sys.__stderr__)
         pytest.skip(f"no data in {DATA / folder}")
-    return [sys.executable, "-m", "slackwater.run", *run, str(ROOT / "examples" / f"{example}.py"), "--data", str(DATA / folder), *more]
+    return [sys.executable, "-m", "slackwater.run", *run, str(ROOT / "examples" / "python" / f"{example}.py"), "--data", str(DATA / folder), *more]
 
 
 def said(example, folder, words, *more):

@@ -1,7 +1,8 @@
-//! Benchmarks: what Slackwater does, printed beside what the machine itself can do, or beside a peer.
+//! Benchmarks: what Slackwater does, printed beside what the machine itself can do, or beside a
+//! peer.
 //!
-//! `slackwater bench` is [`Bench`] on the command line and a call of [`run`]. Some benchmarks start this program again as another
-//! process; what that process does is [`BenchPeer`].
+//! `slackwater bench` is [`Bench`] on the command line and a call of [`run`]. Some benchmarks start
+//! this program again as another process; what that process does is [`BenchPeer`].
 
 mod bytes;
 mod chaos;
@@ -40,19 +41,24 @@ pub use wire::WireBench;
 pub enum Bench {
     /// What this machine itself can do: loopback TCP between two processes, and copying memory.
     Raw(RawBench),
-    /// Slackwater between two processes, over TCP beside raw TCP and through shared memory beside copying memory.
+    /// Slackwater between two processes, over TCP beside raw TCP and through shared memory beside
+    /// copying memory.
     Wire(WireBench),
     /// Slackwater in one process, beside copying memory in the same run.
     Embedded(EmbeddedBench),
-    /// How cost grows with rows, connections, shards and the size of parts, and that of training with workers, minibatches and features.
+    /// How cost grows with rows, connections, shards and the size of parts, and that of training
+    /// with workers, minibatches and features.
     Scale(ScaleBench),
-    /// Logistic regression from text, beside a plain loop written by hand, and Vowpal Wabbit where it is installed.
+    /// Logistic regression from text, beside a plain loop written by hand, and Vowpal Wabbit where
+    /// it is installed.
     Logistic(LogisticBench),
-    /// The same training with plain messages and with shrunk ones: bytes each way, and what was learnt.
+    /// The same training with plain messages and with shrunk ones: bytes each way, and what was
+    /// learnt.
     Bytes(BytesBench),
     /// What each codec saves, loses and costs on one core, beside copying memory in the same run.
     Codec(CodecBench),
-    /// What copies cost: pushes to servers that hold everything twice, beside servers that hold it once.
+    /// What copies cost: pushes to servers that hold everything twice, beside servers that hold it
+    /// once.
     Cluster(ClusterBench),
     /// Real processes that are killed and stopped at random, while every push is accounted for.
     Chaos(ChaosBench),

@@ -1,7 +1,8 @@
 //! `launch`: a whole run on this host, each server and worker a process of its own.
 //!
-//! [`RunPlan`] lists the processes and [`Supervisor`] sees them through. However this command ends, no process that it started is
-//! left. The processes are in sessions of their own: a terminal's Ctrl-C reaches this process alone, which tells the workers.
+//! [`RunPlan`] lists the processes and [`Supervisor`] sees them through. However this command ends,
+//! no process that it started is left. The processes are in sessions of their own: a terminal's
+//! Ctrl-C reaches this process alone, which tells the workers.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,7 +17,8 @@ use crate::logs::Form;
 use crate::process::{Limits, Program, same_host_parser};
 use crate::{replay, train};
 
-/// After a child has died the others get this long beyond their own patience: the coordinator stays a while to tell all.
+/// After a child has died the others get this long beyond their own patience: the coordinator stays
+/// a while to tell all.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The settings of `launch`.
@@ -28,26 +30,29 @@ pub(crate) struct LaunchOptions {
     /// How many worker processes to start.
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = value_parser!(u32).range(1..=256))]
     workers: u32,
-    /// Let processes come and go: how many servers hold each part of every table. With 2 or more, a server that dies takes nothing with
-    /// it. Another is started in its place, and so it is for a worker of `train`; other programs do without. A process of its own
-    /// coordinates, and must live.
+    /// Let processes come and go: how many servers hold each part of every table. With 2 or more, a
+    /// server that dies takes nothing with it. Another is started in its place, and so it is for a
+    /// worker of `train`; other programs do without. A process of its own coordinates, and must
+    /// live.
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=16))]
     copies: Option<u32>,
     /// How the processes talk: through shared memory, or over TCP as those of different hosts do.
     #[arg(long, value_name = "WAY", default_value = "shared-memory", value_parser = same_host_parser())]
     same_host: SameHost,
-    /// Record everything that each process is told and says, in files of this folder that `slackwater replay` feeds back.
+    /// Record everything that each process is told and says, in files of this folder that
+    /// `slackwater replay` feeds back.
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
-    /// Serve metrics of each server process, at this port + its number; port 0 is any free one. For those of workers, say --metrics to
-    /// `train`.
+    /// Serve metrics of each server process, at this port + its number; port 0 is any free one. For
+    /// those of workers, say --metrics to `train`.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
     #[command(flatten)]
     limits: Limits,
     #[command(flatten)]
     checkpoints: CheckpointOptions,
-    /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`; `-- train --help` lists them.
+    /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`; `--
+    /// train --help` lists them.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
@@ -91,7 +96,8 @@ fn run_killing(options: &LaunchOptions, kills: &[(Duration, String)], log_form: 
     Ok(supervisor.run(&signals, policy)?)
 }
 
-/// A run of `program` in which each server's rows are held by another one too, and in which some processes are killed, each after so long.
+/// A run of `program` in which each server's rows are held by another one too, and in which some
+/// processes are killed, each after so long.
 pub(crate) fn demonstrate(
     (servers, workers): (u32, u32),
     program: Vec<OsString>,

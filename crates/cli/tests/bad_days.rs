@@ -7,9 +7,9 @@ mod counting;
 mod etcd;
 mod process;
 
-use counting::{Workers, free_address, server};
+use counting::{Workers, server};
 use etcd::Etcd;
-use process::{ENDLESS, LIMIT, Process, start};
+use process::{ENDLESS, LIMIT, Process, free_address, start};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};

@@ -4,22 +4,16 @@
 
 mod process;
 
-use process::skipped;
+use launch::Namespace;
+use process::{Signal, bench, data_sets, is_alive, skipped, start, until};
+use serde_json::Value;
 use std::process::Command;
 
 /// Runs a benchmark in one round, and checks that these figures are there and positive. Others may be of what is not installed.
 fn prints(arguments: &[&str], names: &[&str]) {
-    let output = Command::new(env!("CARGO_BIN_EXE_slackwater"))
-        .arg("bench")
-        .args(arguments)
-        .args(["--rounds", "1", "--json"])
-        .output()
-        .expect("it can be started");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    let figures: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_slice(&output.stdout).expect("an object of figures");
+    let (figures, _) = bench(&[arguments, &["--rounds", "1"]].concat());
     for name in names {
-        let is_positive = figures.get(*name).and_then(serde_json::Value::as_f64).is_some_and(|number| number > 0.0);
+        let is_positive = figures[*name].as_f64().is_some_and(|number| number > 0.0);
         assert!(is_positive, "{name} is not among {figures:?}");
     }
 }
@@ -96,25 +90,17 @@ fn bench_logistic_prints_its_figures() {
     prints(&["logistic", "--clicks", "0", "--python", "no-such-python"], &names);
 }
 
-/// It says itself whether anything was lost or counted twice, and fails if so.
 /// A short run of it: something happened, and nothing was lost or doubled.
-fn chaos(arguments: &[&str]) -> serde_json::Map<String, serde_json::Value> {
-    let output = Command::new(env!("CARGO_BIN_EXE_slackwater"))
-        .args(["bench", "chaos", "--json"])
-        .args(arguments)
-        .output()
-        .expect("it can be started");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let figures: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_slice(&output.stdout).expect("an object of figures");
-    let number = |name: &str| figures.get(name).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
+fn chaos(arguments: &[&str]) -> Value {
+    let (figures, said) = bench(&[&["chaos"], arguments].concat());
     let kinds = ["server_kills", "server_stops", "worker_kills", "worker_stops", "server_cuts", "worker_cuts"];
-    let counts = kinds.map(|kind| figures.get(kind).and_then(serde_json::Value::as_f64));
+    let counts = kinds.map(|kind| figures[kind].as_f64());
     assert!(counts.into_iter().flatten().sum::<f64>() >= 1.0, "{figures:?}");
-    let says_why = String::from_utf8_lossy(&output.stderr).contains("nobody is cut off");
+    let says_why = said.contains("nobody is cut off");
     assert_eq!(counts[4..].iter().all(Option::is_none), says_why, "{figures:?}");
-    assert!(number("pushes_acknowledged") > 0.0, "{figures:?}");
-    assert_eq!((number("rows_of_pushes_lost"), number("rows_of_pushes_doubled")), (0.0, 0.0));
+    assert!(figures["pushes_acknowledged"].as_f64() > Some(0.0), "{figures:?}");
+    let numbers = ["rows_of_pushes_lost", "rows_of_pushes_doubled"].map(|name| figures[name].as_f64());
+    assert_eq!(numbers, [Some(0.0); 2]);
     figures
 }
 
@@ -125,10 +111,9 @@ fn bench_chaos_counts_what_is_leased_once() {
 
 #[test]
 fn bench_chaos_loses_nothing_in_a_few_seconds() {
-    let default = || std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let data = std::env::var_os("SLACKWATER_DATA").map_or_else(default, std::path::PathBuf::from);
+    let data = data_sets();
     let figures = chaos(&["--seconds=6", "--data", data.to_str().expect("a path in UTF-8")]);
-    let number = |name: &str| figures.get(name).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
+    let number = |name: &str| figures[name].as_f64().unwrap_or(f64::NAN);
     if !data.join("a9a").is_dir() {
         skipped(&format!("the training of bench chaos, for there is no {}", data.join("a9a").display()));
         return;
@@ -138,47 +123,25 @@ fn bench_chaos_loses_nothing_in_a_few_seconds() {
     assert!(number("training_goodput_under_faults_over_without") > 0.0, "{figures:?}");
 }
 
-/// Waits until something holds, for ten times as long as it usually takes.
-#[cfg(target_os = "linux")]
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begin = std::time::Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{what} does not come");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-}
-
 #[cfg(target_os = "linux")]
 #[test]
 fn bench_chaos_that_is_told_to_end_leaves_no_network_and_no_process() {
-    let ip = |words: &str| Command::new("ip").args(words.split(' ')).output();
-    let mut chaos = Command::new(env!("CARGO_BIN_EXE_slackwater"))
-        .args(["bench", "chaos", "--seconds=300", "--data=nowhere"])
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .expect("it can be started");
+    let mut chaos = start("chaos", &["bench", "chaos", "--seconds=300", "--data=nowhere"]);
     let name = format!("slackwater-chaos-{}", chaos.id());
     // Without the right to make namespaces there is nothing to see.
-    if !ip(&format!("netns add {name}-trial")).is_ok_and(|output| output.status.success()) {
+    if Namespace::make(&format!("{name}-trial")).is_err() {
         skipped("this machine makes no network namespaces");
-        chaos.kill().and_then(|()| chaos.wait()).expect("it ends");
         return;
     }
-    ip(&format!("netns del {name}-trial")).expect("it was made");
     // The benchmark itself, the coordinator, and a process on a host.
-    let inside = |namespace: &str| -> Vec<i32> {
-        let pids = ip(&format!("netns pids {name}-{namespace}")).map(|output| output.stdout).unwrap_or_default();
-        String::from_utf8_lossy(&pids).lines().filter_map(|id| id.trim().parse().ok()).collect()
-    };
+    let inside = |namespace: &str| Namespace::existing(&format!("{name}-{namespace}")).processes();
     until("a run", || inside("hub").len() >= 2 && !inside("9").is_empty());
     let there = [inside("hub"), inside("9")].concat();
-    let id = rustix::process::Pid::from_child(&chaos);
-    rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it is there");
-    assert!(!chaos.wait().expect("it ends").success());
-    let left = ip("netns list").map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    assert!(!left.expect("they can be listed").contains(&name), "a namespace is left");
-    let lives = |id: &i32| std::fs::read_to_string(format!("/proc/{id}/cmdline")).is_ok_and(|line| !line.is_empty());
-    until("the end of everybody", || !there.iter().any(lives));
+    chaos.signal(Signal::TERM);
+    assert!(!chaos.end());
+    let left = Command::new("ip").args(["netns", "list"]).output().expect("they can be listed");
+    assert!(!String::from_utf8_lossy(&left.stdout).contains(&name), "a namespace is left");
+    until("the end of everybody", || !there.iter().any(|id| is_alive(*id)));
 }
 
 #[test]

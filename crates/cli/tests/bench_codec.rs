@@ -1,16 +1,14 @@
 //! `bench codec`, small.
 
-use std::process::Command;
+#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
+
+mod process;
 
 #[test]
 fn bench_codec_prints_its_figures_and_whether_the_targets_were_met() {
-    let output = Command::new(env!("CARGO_BIN_EXE_slackwater"))
-        .args(["bench", "codec", "--rounds", "1", "--mib", "1", "--only", "bf16,fixed12+lz4,keys", "--json"])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let figures: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
-    for (name, figure) in &figures {
+    let (figures, _) = process::bench(&["codec", "--rounds=1", "--mib=1", "--only=bf16,fixed12+lz4,keys"]);
+    let figures = figures.as_object().unwrap();
+    for (name, figure) in figures {
         let is_verdict = name.ends_with("_target") && ["ok", "missed"].iter().any(|verdict| figure == verdict);
         assert!(is_verdict || figure.as_f64().is_some_and(|number| number > 0.0), "{name}: {figure}");
     }

@@ -5,8 +5,9 @@
 mod clocked;
 mod process;
 
-use clocked::{Folder, Worker, free_address, manifest, published, until};
-use process::{PROGRAM, Process, skipped, start, start_as};
+use clocked::{Worker, manifest, published};
+use launch::Start;
+use process::{Folder, PROGRAM, Process, free_address, skipped, start, start_as, succeeds, until};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -105,19 +106,19 @@ fn on_a_small_disk(folder: &Path, arguments: &[&str]) -> Option<Process> {
     };
     let mut trial = Command::new("unshare");
     inside(&mut trial, "true");
-    if !trial.output().is_ok_and(|output| output.status.success()) {
+    if !succeeds(&mut trial) {
         skipped("this machine lets nobody mount a small disk (unshare, mount)");
         return None;
     }
     let mut command = Command::new("unshare");
     inside(&mut command, "exec \"$@\"");
     command.arg(PROGRAM);
-    Some(start_as("server", command, arguments))
+    Some(start_as(Start::command("server", command), arguments))
 }
 
 /// How the process sees a folder.
 fn seen_by(process: &Process, folder: &Path) -> PathBuf {
-    PathBuf::from(format!("/proc/{}/root{}", process.child.id(), folder.display()))
+    PathBuf::from(format!("/proc/{}/root{}", process.id(), folder.display()))
 }
 
 /// A run whose disk is bad for a while: it goes on, says so, keeps what was there, and makes checkpoints again when it can.
@@ -156,11 +157,11 @@ fn a_run_outlives_a_full_disk() {
 #[test]
 fn a_run_outlives_a_disk_that_becomes_read_only() {
     let remount = |process: &Process, folder: &Path, how: &str| {
-        let pid = process.child.id().to_string();
+        let pid = process.id().to_string();
         let folder = folder.to_string_lossy().split_once("/root").map(|(_, path)| path.to_owned()).unwrap();
         let mount = ["-t", &pid, "-m", "mount", "-o", how, &folder];
         // Not in the middle of a file.
-        let done = || Command::new("nsenter").args(mount).output().unwrap().status.success();
+        let done = || succeeds(Command::new("nsenter").args(mount));
         until("another way to mount", done);
     };
     let spoil = |process: &Process, inside: &Path| remount(process, inside, "remount,ro");

@@ -5,8 +5,8 @@
 mod counting;
 mod process;
 
-use counting::{Workers, free_address, server};
-use process::start;
+use counting::{Workers, server};
+use process::{Signal, free_address, signal, start};
 
 /// Of a run that has lost server 1 and has a fourth in its place.
 fn check_status(meet: &str) {
@@ -52,7 +52,7 @@ fn servers_that_are_killed_take_nothing_with_them() {
         let mut third = server(&meet, "server 2", &["--place=2", way]);
         let workers = Workers::start(&meet, 2);
         workers.go_on(50, || first.stderr());
-        second.child.kill().unwrap();
+        second.kill();
         let killed = workers.go_on(1, || first.stderr());
         first.hear("that server 1 is lost", |said| said.contains("server 1").then_some(()));
         let mut fourth = server(&meet, "server 3", &[way]);
@@ -60,7 +60,7 @@ fn servers_that_are_killed_take_nothing_with_them() {
         // Until what was lost has copies again.
         first.hear("that everything has its copies", |said| said.contains("has its copies").then_some(()));
         check_status(&meet);
-        third.child.kill().unwrap();
+        third.kill();
         let killed_again = workers.go_on(1, || first.stderr());
         println!("{way}: from a kill to the next acknowledged push: {killed:?}, {killed_again:?}");
         workers.go_on(50, || first.stderr());
@@ -79,19 +79,13 @@ fn a_worker_that_is_lost_is_done_without_and_another_may_come() {
     let idle = ["worker", &format!("--meet={meet}"), "--patience=2", "--", "demo", "--clocks=10000", "--out=/dev/null"];
     let mut lost = start("worker 1", &idle);
     lost.hear("that it works", |said| said.contains("working").then_some(()));
-    lost.child.kill().unwrap();
+    lost.kill();
     workers.go_on(50, || serves.stderr());
     serves.hear("that a worker is lost", |said| said.contains("the run goes on without it").then_some(()));
     workers.add(&meet);
     workers.go_on(50, || serves.stderr());
     workers.end(0);
     assert!(serves.end(), "{}", serves.stderr());
-}
-
-/// The process id that launch told of a child.
-fn id_of(said: &str, name: &str) -> Option<u32> {
-    let line = said.lines().find(|line| line.contains(&format!("started {name} process=")))?;
-    line.rsplit("process=").next()?.trim().parse().ok()
 }
 
 #[test]
@@ -101,9 +95,9 @@ fn launch_starts_another_server_in_the_place_of_one_that_dies() {
     let picture = format!("--out={}", out.display());
     let launch = ["launch", "--servers=3", "--workers=2", "--copies=2", "--patience=2", "--"];
     let mut launch = start("launch", &[&launch[..], &program, &[&picture]].concat());
-    let server = launch.hear("which process is server 1", |said| id_of(said, "server 1"));
+    let server = launch.started("server 1");
     launch.hear("that it works", |said| said.contains("working").then_some(()));
-    assert!(std::process::Command::new("kill").args(["-9", &server.to_string()]).status().unwrap().success());
+    signal(server, Signal::KILL);
     launch.hear("that another takes its place", |said| {
         said.contains("started server in place of server 1").then_some(())
     });

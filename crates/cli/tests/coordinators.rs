@@ -7,10 +7,9 @@ mod counting;
 mod etcd;
 mod process;
 
-use counting::{Workers, free_address, server};
+use counting::{Workers, server};
 use etcd::Etcd;
-use process::{Process, start};
-use rustix::process::{Pid, Signal, kill_process};
+use process::{Process, Signal, free_address, start};
 use std::time::Duration;
 
 const LEADS: &str = "this coordinator leads";
@@ -74,18 +73,18 @@ fn a_run_goes_on_when_the_coordinator_that_leads_is_killed_and_so_is_the_next() 
     let Some(etcd) = Etcd::start() else { return };
     let mut run = Run::begin(&etcd);
     let mut first = run.coordinators.remove(0);
-    first.child.kill().unwrap();
+    first.kill();
     run.coordinators[0].hear("that it leads", |said| said.contains(LEADS).then_some(()));
     println!("from the loss of the leader to 50 more pushes: {:?}", run.go_on(50));
     // Started again, the first follows; and then it is its turn.
     run.coordinate("coordinator 0, again").hear("that it follows", |said| said.contains("follows").then_some(()));
     let mut second = run.coordinators.remove(0);
-    second.child.kill().unwrap();
+    second.kill();
     run.coordinators[0].hear("that it leads", |said| said.contains(LEADS).then_some(()));
     run.go_on(50);
     // It knows what the others knew: one server is done without, and the other has everything.
     let mut server = run.servers.remove(0);
-    server.child.kill().unwrap();
+    server.kill();
     run.coordinators[0].hear("that a server is lost", |said| said.contains("goes on without it").then_some(()));
     run.go_on(50);
     run.end();
@@ -96,13 +95,13 @@ fn a_leader_that_is_told_to_leave_lets_another_lead_at_once() {
     let Some(etcd) = Etcd::start() else { return };
     let mut run = Run::begin(&etcd);
     let mut first = run.coordinators.remove(0);
-    kill_process(Pid::from_child(&first.child), Signal::TERM).unwrap();
+    first.signal(Signal::TERM);
     assert!(first.end() && first.stderr().contains("was told to leave"), "{}", first.stderr());
     run.coordinators[0].hear("that it leads", |said| said.contains(LEADS).then_some(()));
     println!("from the order to 50 more pushes: {:?}", run.go_on(50));
     // It knows the run: a server leaves in good order, and another has everything.
     let mut server = run.servers.remove(0);
-    kill_process(Pid::from_child(&server.child), Signal::USR1).unwrap();
+    server.signal(Signal::USR1);
     assert!(server.end(), "{}", server.stderr());
     run.go_on(50);
     run.end();
@@ -112,11 +111,10 @@ fn a_leader_that_is_told_to_leave_lets_another_lead_at_once() {
 fn a_leader_that_was_stopped_follows_when_it_wakes() {
     let Some(etcd) = Etcd::start() else { return };
     let mut run = Run::begin(&etcd);
-    let stopped = Pid::from_child(&run.coordinators[0].child);
-    kill_process(stopped, Signal::STOP).unwrap();
+    run.coordinators[0].signal(Signal::STOP);
     run.coordinators[1].hear("that it leads", |said| said.contains(LEADS).then_some(()));
     println!("from the election to 50 more pushes: {:?}", run.go_on(50));
-    kill_process(stopped, Signal::CONT).unwrap();
+    run.coordinators[0].signal(Signal::CONT);
     run.coordinators[0].hear("that it follows", |said| said.contains("this coordinator follows").then_some(()));
     run.go_on(50);
     run.end();

@@ -5,60 +5,30 @@
 
 mod process;
 
-use process::{Process, start};
+use process::{Folder, Process, Signal, signal, start};
 use serde_json::Value;
-use std::path::PathBuf;
 
 const ROWS: u64 = 10_000;
 const EPOCHS: u64 = 60;
 
-/// A folder of one test with a file to learn from, removed with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("slackwater-elastic-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let row = |row: u64| format!("{} {}:1 {}:1\n", row % 2, 1 + row % 2, 10 + row % 50);
-        std::fs::write(folder.join("rows.libsvm"), (0..ROWS).map(row).collect::<String>()).unwrap();
-        Self(folder)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-
-    /// The words of a training that lasts some seconds.
-    fn train(&self, more: &[&str]) -> Vec<String> {
-        let words = ["train", "logistic", "--minibatch=100", "--json"];
-        let own = [format!("--data={}", self.path("rows.libsvm")), format!("--out={}", self.path("model.safetensors"))];
-        let epochs = format!("--epochs={EPOCHS}");
-        words.iter().chain(more).map(|word| (*word).to_owned()).chain(own).chain([epochs]).collect()
-    }
+/// A folder of one test with a file to learn from.
+fn with_rows(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    let row = |row: u64| format!("{} {}:1 {}:1\n", row % 2, 1 + row % 2, 10 + row % 50);
+    folder.write("rows.libsvm", &(0..ROWS).map(row).collect::<String>());
+    folder
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).ok();
-    }
+/// The words of a training that lasts some seconds.
+fn train(folder: &Folder, more: &[&str]) -> Vec<String> {
+    let words = ["train", "logistic", "--minibatch=100", "--json"];
+    let own = [format!("--data={}", folder.path("rows.libsvm")), format!("--out={}", folder.path("model.safetensors"))];
+    let epochs = format!("--epochs={EPOCHS}");
+    words.iter().chain(more).map(|word| (*word).to_owned()).chain(own).chain([epochs]).collect()
 }
 
 fn words<'a>(first: &[&'a str], then: &'a [String]) -> Vec<&'a str> {
     first.iter().copied().chain(["--"]).chain(then.iter().map(String::as_str)).collect()
-}
-
-/// The process id that launch told of a child.
-fn id_of(said: &str, name: &str) -> Option<String> {
-    let line = said.lines().find(|line| line.contains(&format!("started {name} process=")))?;
-    Some(line.rsplit("process=").next()?.trim().to_owned())
-}
-
-fn signal(id: &str, signal: &str) {
-    assert!(std::process::Command::new("kill").args([signal, id]).status().unwrap().success());
-}
-
-fn kill(id: &str) {
-    signal(id, "-9");
 }
 
 /// What was printed, by whomever: one report, and every row of every epoch in it once.
@@ -77,16 +47,16 @@ fn ranks(report: &Value) -> Vec<u64> {
 
 #[test]
 fn workers_that_are_killed_are_replaced_and_every_row_counts_once() {
-    let folder = Folder::new("killed");
-    let program = folder.train(&[]);
+    let folder = with_rows("killed");
+    let program = train(&folder, &[]);
     let launch = ["launch", "--servers=3", "--workers=3", "--copies=2", "--patience=2"];
     let mut launch = start("launch", &words(&launch, &program));
-    let ids = ["worker 0", "worker 2"].map(|name| launch.hear("who is who", |said| id_of(said, name)));
+    let ids = ["worker 0", "worker 2"].map(|name| launch.started(name));
     launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
     // The one that shows how far it is, and would have written the model.
-    kill(&ids[0]);
+    signal(ids[0], Signal::KILL);
     launch.hear("that another comes", |said| said.contains(r#"working node="worker 3""#).then_some(()));
-    kill(&ids[1]);
+    signal(ids[1], Signal::KILL);
     assert!(launch.end(), "{}", launch.stderr());
     let said = launch.stderr();
     for words in ["another is started in its place, 1 of 64 at most", "started worker in place of worker 0"] {
@@ -100,15 +70,15 @@ fn workers_that_are_killed_are_replaced_and_every_row_counts_once() {
 
 #[test]
 fn a_worker_that_was_stopped_until_it_was_given_up_is_replaced_too() {
-    let folder = Folder::new("stopped");
-    let program = folder.train(&[]);
+    let folder = with_rows("stopped");
+    let program = train(&folder, &[]);
     let launch = ["launch", "--servers=2", "--workers=3", "--copies=2", "--patience=1"];
     let mut launch = start("launch", &words(&launch, &program));
-    let id = launch.hear("who is who", |said| id_of(said, "worker 1"));
+    let id = launch.started("worker 1");
     launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
-    signal(&id, "-STOP");
+    signal(id, Signal::STOP);
     launch.hear("that it is given up", |said| said.contains("the run goes on without it").then_some(()));
-    signal(&id, "-CONT");
+    signal(id, Signal::CONT);
     assert!(launch.end(), "{}", launch.stderr());
     check_report(&launch.stdout());
     let said = launch.stderr();
@@ -122,8 +92,8 @@ fn server(meet: &str, more: &[&str]) -> Process {
 
 #[test]
 fn workers_that_come_later_take_their_share_or_are_turned_away_in_words() {
-    let folder = Folder::new("later");
-    let (same, other) = (folder.train(&[]), folder.train(&["--rate=0.2"]));
+    let folder = with_rows("later");
+    let (same, other) = (train(&folder, &[]), train(&folder, &["--rate=0.2"]));
     let proximal: Vec<String> = ["train", "logistic", "--updater=proximal", "--l1=0.01"].map(str::to_owned).into();
     let proximal = [proximal, vec![format!("--data={}", folder.path("rows.libsvm"))]].concat();
     let meet = slackwater::free_address().unwrap().to_string();
@@ -138,9 +108,7 @@ fn workers_that_come_later_take_their_share_or_are_turned_away_in_words() {
         if let Some(shows) = shows {
             break shows;
         }
-        workers
-            .iter_mut()
-            .for_each(|worker| assert!(worker.child.try_wait().unwrap().is_none(), "{}", worker.stderr()));
+        workers.iter_mut().for_each(|worker| assert!(worker.ended().is_none(), "{}", worker.stderr()));
         std::thread::sleep(std::time::Duration::from_millis(5));
     };
     // All at once: there is not so much time.
@@ -159,10 +127,6 @@ fn workers_that_come_later_take_their_share_or_are_turned_away_in_words() {
     servers.iter_mut().for_each(|server| assert!(server.end(), "{}", server.stderr()));
 }
 
-fn told(id: &str, signal: &str) {
-    assert!(std::process::Command::new("kill").args([signal, id]).status().unwrap().success());
-}
-
 /// What was printed by whoever ended it early, and that there is a model.
 fn check_stopped(launch: &mut Process, folder: &Folder) -> Value {
     assert!(launch.end(), "{}", launch.stderr());
@@ -174,13 +138,13 @@ fn check_stopped(launch: &mut Process, folder: &Folder) -> Value {
 
 #[test]
 fn an_interrupt_or_an_order_to_leave_ends_an_open_run_with_a_model() {
-    for signal in ["-INT", "-TERM"] {
-        let folder = Folder::new("interrupted");
-        let program = folder.train(&[]);
+    for signal in [Signal::INT, Signal::TERM] {
+        let folder = with_rows("interrupted");
+        let program = train(&folder, &[]);
         let launch = ["launch", "--servers=2", "--workers=2", "--copies=2", "--patience=2"];
         let mut launch = start("launch", &words(&launch, &program));
         launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
-        told(&launch.child.id().to_string(), signal);
+        launch.signal(signal);
         let report = check_stopped(&mut launch, &folder);
         let rows = report["rows"].as_u64().unwrap();
         assert!((ROWS * EPOCHS / 20..ROWS * EPOCHS).contains(&rows), "{report}");
@@ -191,15 +155,15 @@ const LEFT: &str = "this worker was told to leave, and the others go on without 
 
 #[test]
 fn a_worker_that_is_told_to_leave_is_not_replaced_and_the_others_learn_the_rest() {
-    let folder = Folder::new("leaving");
-    let program = folder.train(&[]);
+    let folder = with_rows("leaving");
+    let program = train(&folder, &[]);
     let launch = ["launch", "--servers=2", "--workers=3", "--copies=2", "--patience=2"];
     let mut launch = start("launch", &words(&launch, &program));
-    let ids = ["worker 1", "worker 2"].map(|name| launch.hear("who is who", |said| id_of(said, name)));
+    let ids = ["worker 1", "worker 2"].map(|name| launch.started(name));
     launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
-    told(&ids[0], "-TERM");
+    signal(ids[0], Signal::TERM);
     launch.hear("that it leaves", |said| said.contains(&format!("worker 1 | {LEFT}")).then_some(()));
-    kill(&ids[1]);
+    signal(ids[1], Signal::KILL);
     assert!(launch.end(), "{}", launch.stderr());
     let said = launch.stderr();
     assert!(said.contains("started worker in place of worker 2"), "others are replaced as before\n{said}");
@@ -210,22 +174,22 @@ fn a_worker_that_is_told_to_leave_is_not_replaced_and_the_others_learn_the_rest(
 
 #[test]
 fn the_last_worker_that_is_told_to_leave_writes_what_was_learnt() {
-    let folder = Folder::new("last");
-    let program = folder.train(&[]);
+    let folder = with_rows("last");
+    let program = train(&folder, &[]);
     let launch = ["launch", "--servers=2", "--workers=2", "--copies=2", "--patience=2"];
     let mut launch = start("launch", &words(&launch, &program));
-    let ids = ["worker 0", "worker 1"].map(|name| launch.hear("who is who", |said| id_of(said, name)));
+    let ids = ["worker 0", "worker 1"].map(|name| launch.started(name));
     launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
-    told(&ids[0], "-TERM");
+    signal(ids[0], Signal::TERM);
     launch.hear("that it leaves", |said| said.contains(&format!("worker 0 | {LEFT}")).then_some(()));
-    told(&ids[1], "-USR1");
+    signal(ids[1], Signal::USR1);
     let report = check_stopped(&mut launch, &folder);
     assert!(report["rows"].as_u64().unwrap() < ROWS * EPOCHS && ranks(&report) == [1], "{report}");
 }
 
 #[test]
 fn proximal_steps_need_all_their_workers_and_end_with_a_model_where_one_is_told_to_leave() {
-    let folder = Folder::new("proximal");
+    let folder = with_rows("proximal");
     let program =
         ["train", "logistic", "--updater=proximal", "--l1=1e-5", "--tolerance=0", "--epochs=1000000", "--json"];
     let files =
@@ -233,11 +197,11 @@ fn proximal_steps_need_all_their_workers_and_end_with_a_model_where_one_is_told_
     let program: Vec<String> = program.iter().map(|word| (*word).to_owned()).chain(files).collect();
     let launch = ["launch", "--servers=2", "--workers=2", "--copies=2", "--patience=2"];
     let mut launch = start("launch", &words(&launch, &program));
-    let id = launch.hear("who is who", |said| id_of(said, "worker 1"));
+    let id = launch.started("worker 1");
     launch.hear("that it works", |said| said.contains(r#"working node="worker 1""#).then_some(()));
     // So many passes take long: it hardly matters when.
     std::thread::sleep(std::time::Duration::from_millis(300));
-    told(&id, "-TERM");
+    signal(id, Signal::TERM);
     check_stopped(&mut launch, &folder);
 }
 
@@ -258,7 +222,7 @@ fn clocks_of(folder: &Folder, per_clock: &str) -> u64 {
 
 #[test]
 fn a_clock_holds_as_many_minibatches_as_is_asked_for() {
-    let folder = Folder::new("clocks");
+    let folder = with_rows("clocks");
     let (minibatches, single, several) = (2 * ROWS / 100, clocks_of(&folder, "1"), clocks_of(&folder, "10"));
     assert!(single >= minibatches && several >= minibatches / 10 && several <= minibatches / 5, "{single}, {several}");
 }

@@ -9,9 +9,9 @@
 mod process;
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use launch::{Namespace, NamespaceError};
 use process::{ENDLESS, PROGRAM, Process, skipped, start_as};
 
 const DEMO: [&str; 9] = [
@@ -27,15 +27,7 @@ const DEMO: [&str; 9] = [
 ];
 
 /// Two hosts that are joined by a cable: `head`, at 10.0.0.1 and fd00::1, and `other`, at 10.0.0.2 and fd00::2.
-struct Hosts {
-    names: [String; 2],
-}
-
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments.split_whitespace()).output().map_err(|error| error.to_string())?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() { Ok(()) } else { Err(format!("ip {arguments}: {said}")) }
-}
+struct Hosts([Namespace; 2]);
 
 /// Where `ip netns exec` takes a namespace's files under /etc from.
 fn files_of(name: &str) -> PathBuf {
@@ -44,29 +36,22 @@ fn files_of(name: &str) -> PathBuf {
 
 impl Hosts {
     /// Makes them, or says why that cannot be.
-    fn make() -> Result<Self, String> {
+    fn make() -> Result<Self, NamespaceError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let unique = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let hosts = Self { names: ["head", "other"].map(|host| format!("slackwater-{host}-{unique}")) };
-        for (name, known) in hosts.names.iter().zip(["127.0.1.1 head", "10.0.0.1 head\n10.0.0.2 other"]) {
-            ip(&format!("netns add {name}"))?;
+        let [head, other] = ["head", "other"].map(|host| format!("slackwater-{host}-{unique}"));
+        let hosts = Self(Namespace::make_pair([&head, &other])?);
+        for (host, known) in hosts.0.iter().zip(["127.0.1.1 head", "10.0.0.1 head\n10.0.0.2 other"]) {
             // On its own host a name is a loopback address, as Debian has it.
-            let files = files_of(name);
-            let hosts = format!("127.0.0.1 localhost\n{known}\n");
-            std::fs::create_dir_all(&files)
-                .and_then(|()| std::fs::write(files.join("hosts"), hosts))
-                .map_err(|error| format!("{}: {error}", files.display()))?;
+            let files = files_of(host.name());
+            std::fs::create_dir_all(&files).unwrap();
+            std::fs::write(files.join("hosts"), format!("127.0.0.1 localhost\n{known}\n")).unwrap();
         }
-        let [head, other] = &hosts.names;
-        ip(&format!("link add cable netns {head} type veth peer name cable netns {other}"))?;
-        for (name, index) in hosts.names.iter().zip(1..) {
-            ip(&format!("-n {name} addr add 10.0.0.{index}/24 dev cable"))?;
-            ip(&format!("-n {name} addr add fd00::{index}/64 dev cable nodad"))?;
-            ip(&format!("-n {name} link set lo up"))?;
-            ip(&format!("-n {name} link set cable up"))?;
+        for (host, index) in hosts.0.iter().zip(1..) {
+            host.add_address("cable", &format!("fd00::{index}/64"))?;
         }
         // The way out of a host is how it finds its own address when the meeting place does not tell.
-        ip(&format!("-n {head} route add default via 10.0.0.2"))?;
+        hosts.0[0].ip("route add default via 10.0.0.2")?;
         Ok(hosts)
     }
 
@@ -75,16 +60,14 @@ impl Hosts {
         match Self::make() {
             Ok(hosts) => Some(hosts),
             Err(reason) => {
-                skipped(&format!("this machine makes no network namespaces ({})", reason.trim()));
+                skipped(&format!("this machine makes no network namespaces ({reason})"));
                 None
             }
         }
     }
 
     fn start(&self, host: usize, name: &str, arguments: &[&str]) -> Process {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.names[host], PROGRAM]);
-        start_as(name, command, arguments)
+        start_as(self.0[host].start(name, PROGRAM), arguments)
     }
 
     /// The coordinator and a server on `head`, given `here` to meet at.
@@ -101,10 +84,8 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        for name in &self.names {
-            // The cable goes with its hosts.
-            ip(&format!("netns del {name}")).ok();
-            std::fs::remove_dir_all(files_of(name)).ok();
+        for host in &self.0 {
+            std::fs::remove_dir_all(files_of(host.name())).ok();
         }
         // Only if nobody else uses it.
         std::fs::remove_dir("/etc/netns").ok();
@@ -154,7 +135,7 @@ fn when_the_cable_is_pulled_each_side_names_the_other() {
     let mut server = hosts.serve("10.0.0.1:7000", &["--patience=2"]);
     let mut worker = hosts.work("10.0.0.1:7000", &ENDLESS);
     worker.hear("that it works", |said| said.contains("worker 0").then_some(()));
-    ip(&format!("-n {} link set cable down", hosts.names[1])).unwrap();
+    hosts.0[1].set_down("cable").unwrap();
     worker.fails_saying("lost ");
     server.fails_saying("lost worker 0");
     let said = worker.stderr();

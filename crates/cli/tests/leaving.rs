@@ -5,14 +5,9 @@
 mod counting;
 mod process;
 
-use counting::{Workers, free_address, server};
-use process::{ENDLESS, Process, start};
-use rustix::process::{Pid, Signal, kill_process};
+use counting::{Workers, server};
+use process::{ENDLESS, Process, Signal, free_address, signal, start};
 use std::time::{Duration, Instant};
-
-fn tell(process: &Process, signal: Signal) {
-    kill_process(Pid::from_child(&process.child), signal).unwrap();
-}
 
 /// Machines that are taken away give half a minute's notice; it usually takes a second.
 const WELL_INSIDE: Duration = Duration::from_secs(20);
@@ -30,7 +25,7 @@ fn servers_that_are_told_to_leave_hand_over_what_they_hold() {
     for signal in [Signal::TERM, Signal::USR1] {
         let mut leaves = servers.remove(0);
         let told = Instant::now();
-        tell(&leaves, signal);
+        leaves.signal(signal);
         assert!(leaves.end(), "{}", leaves.stderr());
         assert!(told.elapsed() < WELL_INSIDE, "{}", leaves.stderr());
         assert!(leaves.stderr().contains("hands over what it holds"), "{}", leaves.stderr());
@@ -56,11 +51,11 @@ fn a_server_without_which_there_are_too_few_waits_for_another_and_the_last_one_s
     let workers = Workers::start(&meet, 1);
     workers.go_on(20, || coordinator.stderr());
     let mut first = servers.remove(0);
-    tell(&first, Signal::TERM);
+    first.signal(Signal::TERM);
     first.hear("that it waits", |said| said.contains("fewer than 2 copies without it").then_some(()));
     assert!(first.end(), "{}", first.stderr());
     let mut last = servers.remove(0);
-    tell(&last, Signal::TERM);
+    last.signal(Signal::TERM);
     last.hear("that it stays", |said| said.contains("no other server is there").then_some(()));
     workers.go_on(20, || coordinator.stderr());
     let mut comes = server(&meet, "another server", &["--patience=1"]);
@@ -79,7 +74,7 @@ fn a_worker_that_is_told_to_leave_is_not_waited_for() {
     let mut leaves =
         start("worker 1", &[&["worker", &format!("--meet={meet}"), "--patience=2", "--"], &ENDLESS[..]].concat());
     leaves.hear("that it works", |said| said.contains("working").then_some(()));
-    tell(&leaves, Signal::TERM);
+    leaves.signal(Signal::TERM);
     assert!(leaves.end(), "{}", leaves.stderr());
     workers.go_on(20, || serves.stderr());
     workers.end(0);
@@ -95,7 +90,7 @@ fn where_nobody_can_take_its_place_whoever_is_told_to_leave_ends_the_run_and_say
         let mut processes = vec![server(&meet, "coordinator", &shape), server(&meet, "server 1", &[])];
         processes.push(start("worker 0", &[&["worker", &format!("--meet={meet}"), "--"], &ENDLESS[..]].concat()));
         processes[2].hear("that it works", |said| said.contains("working").then_some(()));
-        tell(processes.iter().find(|process| process.name == told).unwrap(), Signal::TERM);
+        processes.iter_mut().find(|process| process.name == told).unwrap().signal(Signal::TERM);
         for process in &mut processes {
             process.fails_saying("told to leave");
         }
@@ -115,27 +110,21 @@ fn whoever_is_told_to_leave_before_the_run_has_begun_does() {
     // They have listened for signals since before they listen for anybody else.
     std::thread::sleep(std::time::Duration::from_millis(500));
     for process in [&mut worker, &mut early, &mut coordinator] {
-        tell(process, Signal::TERM);
+        process.signal(Signal::TERM);
         assert!(process.end(), "{}: {}", process.name, process.stderr());
         assert!(process.stderr().contains("before the run had begun"), "{}", process.stderr());
     }
-}
-
-/// The process id that launch told of a child.
-fn id_of(said: &str, name: &str) -> Option<i32> {
-    let line = said.lines().find(|line| line.contains(&format!("started {name} process=")))?;
-    line.rsplit("process=").next()?.trim().parse().ok()
 }
 
 #[test]
 fn launch_does_not_replace_who_leaves_by_order_and_passes_the_order_on() {
     let launch = ["launch", "--servers=3", "--workers=2", "--copies=2", "--patience=2", "--"];
     let mut launch = start("launch", &[&launch[..], &ENDLESS[..]].concat());
-    let server = launch.hear("which process is server 1", |said| id_of(said, "server 1"));
+    let server = launch.started("server 1");
     launch.hear("that it works", |said| said.contains("working").then_some(()));
-    kill_process(Pid::from_raw(server).unwrap(), Signal::TERM).unwrap();
+    signal(server, Signal::TERM);
     launch.hear("that it has left", |said| said.contains("has left: others hold what it held").then_some(()));
-    tell(&launch, Signal::USR1);
+    launch.signal(Signal::USR1);
     assert!(launch.end(), "{}", launch.stderr());
     let said = launch.stderr();
     assert!(said.contains("the servers end with the run") && !said.contains("in place of"), "{said}");

@@ -5,26 +5,13 @@
 mod process;
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use process::{ENDLESS, Process, start};
+use process::{ENDLESS, Process, Signal, free_address, is_alive, signal, start, until};
 use serde_json::Value;
 
 /// A model that takes no time to make.
 const SMALL: [&str; 8] = ["--rows", "600", "--features", "500", "--minibatch", "20", "--base-ms", "2"];
-fn signal(name: &str, process: u32) {
-    assert!(Command::new("kill").args([name, &process.to_string()]).status().unwrap().success());
-}
-
-fn is_alive(process: u32) -> bool {
-    let mut kill = Command::new("kill");
-    kill.args(["-0", &process.to_string()]).stderr(Stdio::null()).status().unwrap().success()
-}
-
-fn free_address() -> String {
-    slackwater::free_address().unwrap().to_string()
-}
 
 fn picture(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("slackwater-{}-{name}.svg", std::process::id()));
@@ -119,8 +106,8 @@ fn whoever_is_killed_all_others_name_the_lost_node_and_fail() {
     for (killed, words, or_words) in cases {
         let mut processes = run_by_hand(&["--patience", "2"]);
         let index = processes.iter().position(|process| process.name == killed).unwrap();
-        let victim = processes.remove(index);
-        signal("-9", victim.child.id());
+        let mut victim = processes.remove(index);
+        victim.signal(Signal::KILL);
         for process in &mut processes {
             assert!(!process.end(), "{} should fail when {killed} is killed", process.name);
             let (name, said) = (&process.name, process.stderr());
@@ -133,9 +120,9 @@ fn whoever_is_killed_all_others_name_the_lost_node_and_fail() {
 fn with_the_patience_that_is_usual_all_others_end_within_ten_seconds() {
     let mut processes = run_by_hand(&[]);
     let index = processes.iter().position(|process| process.name == "worker 1").unwrap();
-    let victim = processes.remove(index);
+    let mut victim = processes.remove(index);
     let begin = Instant::now();
-    signal("-9", victim.child.id());
+    victim.signal(Signal::KILL);
     for process in &mut processes {
         assert!(!process.end(), "{} should fail", process.name);
         assert!(process.stderr().contains("lost worker 1"), "{} said\n{}", process.name, process.stderr());
@@ -149,13 +136,7 @@ fn launched() -> (Process, Vec<(String, u32)>) {
     let program = ["launch", "--patience=2", "--servers=2", "--workers=2", "--"];
     let mut launch = start("launch", &[&program[..], &ENDLESS].concat());
     let names = ["server 0", "server 1", "worker 0", "worker 1"];
-    let processes = names.map(|name| {
-        let process = launch.hear("whom it started", |said| {
-            let line = said.lines().find(|line| line.contains(&format!("started {name}")))?;
-            line.split_once("process=")?.1.split_whitespace().next()?.parse().ok()
-        });
-        (name.to_owned(), process)
-    });
+    let processes = names.map(|name| (name.to_owned(), launch.started(name)));
     for worker in ["worker 0 |", "worker 1 |"] {
         launch.hear("that both work", |said| said.contains(worker).then_some(()));
     }
@@ -167,7 +148,7 @@ fn launch_names_the_process_that_was_killed_and_leaves_none_behind() {
     for killed in ["worker 1", "server 1"] {
         let (mut launch, processes) = launched();
         let (_, victim) = processes.iter().find(|(name, _)| name == killed).unwrap();
-        signal("-9", *victim);
+        signal(*victim, Signal::KILL);
         launch.fails_saying(&format!("the run failed: {killed} (process {victim}) died: signal 9"));
         assert!(launch.stderr().contains(&format!("lost {killed}")), "{}", launch.stderr());
         assert!(!processes.iter().any(|(_, process)| is_alive(*process)), "{}", launch.stderr());
@@ -176,12 +157,20 @@ fn launch_names_the_process_that_was_killed_and_leaves_none_behind() {
 
 #[test]
 fn launch_takes_its_processes_with_it_when_it_is_told_to_stop() {
-    for name in ["-TERM", "-INT"] {
+    for signal in [Signal::TERM, Signal::INT] {
         let (mut launch, processes) = launched();
-        signal(name, launch.child.id());
+        launch.signal(signal);
         launch.fails_saying("stopped by signal");
         assert!(!processes.iter().any(|(_, process)| is_alive(*process)), "{}", launch.stderr());
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn launch_that_is_killed_takes_its_processes_with_it() {
+    let (mut launch, processes) = launched();
+    launch.kill();
+    until("the end of everybody", || !processes.iter().any(|(_, process)| is_alive(*process)));
 }
 
 #[test]

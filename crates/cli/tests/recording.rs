@@ -4,10 +4,9 @@
 
 mod process;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use process::{ENDLESS, Process, start};
+use process::{ENDLESS, Folder, Process, Signal, signal, start};
 
 const SMALL: [&str; 10] = [
     "demo",
@@ -21,27 +20,6 @@ const SMALL: [&str; 10] = [
     "--json",
     "--slack=2",
 ];
-
-/// A folder that is gone when the test is over.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("slackwater-{}-{name}", std::process::id()));
-        std::fs::remove_dir_all(&path).ok();
-        Self(path)
-    }
-
-    fn name(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).ok();
-    }
-}
 
 fn replay(arguments: &[&str]) -> (bool, Process) {
     let mut replay = start("replay", &[&["replay"], arguments].concat());
@@ -75,11 +53,12 @@ fn with_a_bit_turned(file: &Path, place: usize) -> Vec<u8> {
 #[test]
 fn a_launched_run_that_is_recorded_gives_the_same_bytes_again_and_a_changed_byte_is_found() {
     let folder = Folder::new("launched");
-    let line = [&["launch", "--servers=2", "--workers=2", "--record", folder.name(), "--"][..], &SMALL].concat();
+    let recorded = folder.path("");
+    let line = [&["launch", "--servers=2", "--workers=2", "--record", &recorded, "--"][..], &SMALL].concat();
     let mut launch = start("launch", &line);
     assert!(launch.end(), "{}", launch.stderr());
 
-    let (same, fed_back) = replay(&[folder.name()]);
+    let (same, fed_back) = replay(&[&recorded]);
     assert!(same, "{}{}", fed_back.stdout(), fed_back.stderr());
     let nodes = ["coordinator", "server-0", "server-1", "worker-0", "worker-1"];
     let said = fed_back.stdout();
@@ -95,7 +74,7 @@ fn a_launched_run_that_is_recorded_gives_the_same_bytes_again_and_a_changed_byte
     let (body, length) = first_entry(&std::fs::read(&of_worker).unwrap(), 2);
     let mut changed = with_a_bit_turned(&of_worker, body + length / 2);
     std::fs::write(&of_worker, &changed).unwrap();
-    let (same, fed_back) = replay(&[folder.name()]);
+    let (same, fed_back) = replay(&[&recorded]);
     assert!(!same && fed_back.stdout().contains("worker-1.recording is damaged"), "{}", fed_back.stdout());
     assert!(fed_back.stderr().contains("1 of 5 recordings could not be fed back"), "{}", fed_back.stderr());
     seal(&mut changed, (body, length));
@@ -115,21 +94,18 @@ fn a_launched_run_that_is_recorded_gives_the_same_bytes_again_and_a_changed_byte
 #[test]
 fn a_recording_of_a_process_that_was_killed_is_compared_as_far_as_it_goes() {
     let folder = Folder::new("killed");
+    let recorded = folder.path("");
     let line =
-        [&["launch", "--servers=1", "--workers=2", "--patience=1", "--record", folder.name(), "--"][..], &ENDLESS]
-            .concat();
+        [&["launch", "--servers=1", "--workers=2", "--patience=1", "--record", &recorded, "--"][..], &ENDLESS].concat();
     let mut launch = start("launch", &line);
-    let process: u32 = launch.hear("that worker 1 was started", |said| {
-        let line = said.lines().find(|line| line.contains("started worker 1"))?;
-        line.split("process=").nth(1)?.split_whitespace().next()?.parse().ok()
-    });
+    let process = launch.started("worker 1");
     let of_worker = folder.0.join("worker-1.recording");
     let has_much = |_: &str| of_worker.metadata().is_ok_and(|file| file.len() > 50_000).then_some(());
     launch.hear("anything while the recording grew", has_much);
-    assert!(Command::new("kill").args(["-9", &process.to_string()]).status().unwrap().success());
+    signal(process, Signal::KILL);
     launch.fails_saying("worker 1");
 
-    let (same, fed_back) = replay(&[folder.name()]);
+    let (same, fed_back) = replay(&[&recorded]);
     let said = fed_back.stdout();
     assert!(same, "{said}{}", fed_back.stderr());
     let of = |node: &str| said.lines().find(|line| line.contains(node)).unwrap_or_default().to_owned();
@@ -142,7 +118,6 @@ fn a_recording_of_a_process_that_was_killed_is_compared_as_far_as_it_goes() {
 #[test]
 fn training_in_one_process_can_be_recorded() {
     let folder = Folder::new("trained");
-    std::fs::create_dir_all(&folder.0).unwrap();
     let data = folder.0.join("rows.libsvm");
     let rows: String = (0..200).map(|row| format!("{} {}:1 {}:0.5\n", row % 2, row % 7 + 1, 10 + row % 11)).collect();
     std::fs::write(&data, rows).unwrap();
@@ -161,7 +136,7 @@ fn training_in_one_process_can_be_recorded() {
     let cases: [(&[&str], &str); 4] = [
         (&["worker", "--meet=127.0.0.1:1", "--", "train", job.to_str().unwrap()], "before the `--`"),
         (&["worker", "--meet=127.0.0.1:1", "--record", data.to_str().unwrap(), "--", "demo"], "cannot record to"),
-        (&["replay", folder.name()], "there are no recordings in"),
+        (&["replay", &folder.path("")], "there are no recordings in"),
         (&["replay", nothing.to_str().unwrap()], "1 of 1"),
     ];
     for (line, words) in cases {

@@ -7,10 +7,8 @@
 
 mod process;
 
-use process::{LIMIT, PROGRAM, Process, start};
+use process::{Folder, LIMIT, Process, Signal, json, run, start};
 use serde_json::Value;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 const ROWS: u64 = 10_000;
@@ -19,20 +17,19 @@ const MINIBATCH: u64 = 50;
 /// How much of what is left of a label one row takes away.
 const STEP: f64 = 1e-5;
 
-/// A folder of one test: rows to learn from, a model, and checkpoints.
-struct Folder(PathBuf);
+/// A training and its files: rows to learn from, a model, and checkpoints.
+struct Training(Folder);
 
-impl Folder {
+impl Training {
     fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("slackwater-resumed-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new(name);
         let rows = (0..ROWS).map(|row| format!("{} {}:1\n", 1.0 / STEP, 100_000 + row));
-        std::fs::write(folder.join("rows.libsvm"), rows.collect::<String>()).unwrap();
+        folder.write("rows.libsvm", &rows.collect::<String>());
         Self(folder)
     }
 
     fn path(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
+        self.0.path(name)
     }
 
     /// Starts a run of such a shape, `launch` having heard `more`, that makes checkpoints.
@@ -51,7 +48,7 @@ impl Folder {
 
     /// What the newest checkpoint calls done: leases, of how many.
     fn done(&self) -> Option<(u64, u64)> {
-        let entries = std::fs::read_dir(self.0.join("checkpoints")).ok()?;
+        let entries = std::fs::read_dir(self.path("checkpoints")).ok()?;
         let manifests = entries.filter_map(|entry| Some(entry.ok()?.path().join("manifest.json")));
         let newest = manifests.filter(|manifest| manifest.exists()).max()?;
         let manifest: Value = serde_json::from_str(&std::fs::read_to_string(newest).ok()?).ok()?;
@@ -65,16 +62,16 @@ impl Folder {
     fn lose_everything(&self, mut launch: Process, share: f64) -> (u64, u64) {
         let begin = Instant::now();
         while self.done().is_none_or(|(done, leases)| (done as f64) < share * leases as f64) {
-            let ended = launch.child.try_wait().unwrap();
+            let ended = launch.ended();
             assert!(ended.is_none() && begin.elapsed() < LIMIT, "{ended:?}, {:?}\n{}", self.done(), launch.stderr());
             std::thread::sleep(Duration::from_millis(2));
         }
-        launch.child.kill().unwrap();
-        launch.child.wait().unwrap();
+        launch.kill();
         let said = launch.stderr();
         let started = said.lines().filter(|line| line.contains("started "));
-        for id in started.filter_map(|line| line.split("process=").nth(1)) {
-            Command::new("kill").args(["-9", id.trim()]).output().unwrap();
+        for id in started.filter_map(|line| line.split("process=").nth(1)?.trim().parse().ok()) {
+            // On Linux they end with `launch`.
+            launch::signal_process(id, Signal::KILL).ok();
         }
         self.done().unwrap()
     }
@@ -84,8 +81,7 @@ impl Folder {
         let predictions = self.path("predictions");
         let words =
             ["predict", "--model", &self.path("model.safetensors"), "--data", &self.path("rows.libsvm"), "--out"];
-        let predicted = Command::new(PROGRAM).args(words).arg(&predictions).output().unwrap();
-        assert!(predicted.status.success(), "{}", String::from_utf8_lossy(&predicted.stderr));
+        run(&[&words[..], &[&predictions]].concat());
         let text = std::fs::read_to_string(predictions).unwrap();
         let counts: Vec<f64> = text.lines().map(|line| line.parse().unwrap()).collect();
         assert_eq!(counts.len() as u64, ROWS);
@@ -101,28 +97,22 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).ok();
-    }
-}
-
 fn report(launch: &mut Process) -> Value {
     assert!(launch.end(), "{}", launch.stderr());
-    serde_json::from_str(&launch.stdout()).unwrap_or_else(|error| panic!("{error} in\n{}", launch.stdout()))
+    json(&launch.stdout())
 }
 
 #[test]
 fn every_row_counts_once_over_runs_of_other_shapes_that_go_on_from_checkpoints() {
-    let folder = Folder::new("shapes");
-    let first = folder.launch((2, 3), &["--copies=2"], EPOCHS);
-    let (after_first, leases) = folder.lose_everything(first, 0.2);
+    let training = Training::new("shapes");
+    let first = training.launch((2, 3), &["--copies=2"], EPOCHS);
+    let (after_first, leases) = training.lose_everything(first, 0.2);
     assert!(after_first < leases, "there is something left");
-    let second = folder.launch((3, 1), &["--copies=2", "--resume"], EPOCHS);
-    let (after_second, _) = folder.lose_everything(second, 0.5);
+    let second = training.launch((3, 1), &["--copies=2", "--resume"], EPOCHS);
+    let (after_second, _) = training.lose_everything(second, 0.5);
     assert!(after_first < after_second && after_second < leases, "{after_first}, {after_second} of {leases}");
 
-    let mut third = folder.launch((2, 4), &["--copies=2", "--resume"], EPOCHS);
+    let mut third = training.launch((2, 4), &["--copies=2", "--resume"], EPOCHS);
     let report_of_third = report(&mut third);
     let rows = report_of_third["rows"].as_u64().unwrap();
     assert_eq!(report_of_third["rows_in_all"], ROWS * EPOCHS, "{report_of_third}");
@@ -133,43 +123,43 @@ fn every_row_counts_once_over_runs_of_other_shapes_that_go_on_from_checkpoints()
         "{rows} rows were learnt from, and about {left} were left"
     );
     assert!(third.stderr().contains("What was learnt from by then is not learnt from again"), "{}", third.stderr());
-    assert_eq!(folder.counted(), EPOCHS);
+    assert_eq!(training.counted(), EPOCHS);
 
     // What has come to its end can go on, too, for more epochs; the last checkpoint has all of it.
-    let mut fourth = folder.launch((2, 1), &["--copies=2", "--resume"], EPOCHS + 2);
+    let mut fourth = training.launch((2, 1), &["--copies=2", "--resume"], EPOCHS + 2);
     let report_of_fourth = report(&mut fourth);
     assert_eq!(
         (&report_of_fourth["rows"], &report_of_fourth["rows_in_all"]),
         (&(2 * ROWS).into(), &(ROWS * (EPOCHS + 2)).into())
     );
-    assert_eq!(folder.counted(), EPOCHS + 2);
+    assert_eq!(training.counted(), EPOCHS + 2);
 }
 
 #[test]
 fn a_run_that_was_stopped_in_the_middle_of_leases_goes_on_with_the_rest_of_them() {
-    let folder = Folder::new("stopped");
-    let mut stopped = folder.launch((2, 3), &["--copies=2"], EPOCHS);
+    let training = Training::new("stopped");
+    let mut stopped = training.launch((2, 3), &["--copies=2"], EPOCHS);
     stopped.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
-    Command::new("kill").args(["-INT", &stopped.child.id().to_string()]).output().unwrap();
+    stopped.signal(Signal::INT);
     let report_of_stopped = report(&mut stopped);
     let rows = report_of_stopped["rows"].as_u64().unwrap();
     assert!(report_of_stopped["stopped"] == true && rows < ROWS * EPOCHS, "{report_of_stopped}");
     assert_eq!(report_of_stopped["rows_in_all"], rows, "{report_of_stopped}");
-    assert_eq!(folder.counts().iter().sum::<u64>(), rows, "the weights have what is reported");
-    let mut resumed = folder.launch((3, 2), &["--copies=2", "--resume"], EPOCHS);
+    assert_eq!(training.counts().iter().sum::<u64>(), rows, "the weights have what is reported");
+    let mut resumed = training.launch((3, 2), &["--copies=2", "--resume"], EPOCHS);
     let report = report(&mut resumed);
     assert_eq!((&report["rows_in_all"], &report["stopped"]), (&(ROWS * EPOCHS).into(), &false.into()), "{report}");
-    assert_eq!(folder.counted(), EPOCHS);
+    assert_eq!(training.counted(), EPOCHS);
 }
 
 #[test]
 fn a_fixed_run_that_goes_on_begins_its_epochs_again_and_says_so() {
-    let folder = Folder::new("fixed");
+    let training = Training::new("fixed");
     for (resume, counted) in [(&[][..], 2), (&["--resume"][..], 4)] {
-        let mut launch = folder.launch((1, 2), resume, 2);
+        let mut launch = training.launch((1, 2), resume, 2);
         let report = report(&mut launch);
         assert_eq!((&report["rows"], &report["rows_in_all"]), (&(2 * ROWS).into(), &Value::Null), "{report}");
         assert_eq!(launch.stderr().contains("every epoch begins again"), !resume.is_empty(), "{}", launch.stderr());
-        assert_eq!(folder.counted(), counted);
+        assert_eq!(training.counted(), counted);
     }
 }

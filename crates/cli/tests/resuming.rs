@@ -12,10 +12,10 @@ mod process;
 #[path = "../../store/tests/checkpoints/support/python.rs"]
 mod python;
 
-use clocked::{Folder, Worker, free_address, manifest, published, until};
+use clocked::{Worker, manifest, published};
 use etcd::Etcd;
-use process::{PROGRAM, Process, start, start_as};
-use std::process::Command;
+use launch::Start;
+use process::{Folder, PROGRAM, Process, free_address, start, start_as, until};
 
 fn skipped(what: &str, why: &str) {
     process::skipped(&format!("{what}: {why}"));
@@ -27,10 +27,11 @@ fn a_run_goes_on_from_an_object_store_with_other_numbers_of_servers() {
     let place = format!("--checkpoint=s3://{}/runs/counts", moto::bucket(address));
     let run = |servers: u32, more: &[&str]| {
         let (meet, servers) = (free_address(), [format!("--servers={servers}"), format!("--threads={servers}")]);
-        let mut command = Command::new(PROGRAM);
-        command.envs(moto::settings(&format!("http://{address}")).variables);
+        let variables = moto::settings(&format!("http://{address}")).variables;
+        let program = Start::program("server", PROGRAM);
+        let program = variables.into_iter().fold(program, |program, (name, value)| program.env(name, value));
         let words = ["server", "--meet", &meet, "--coordinate", "--workers=1", "--join-limit=50", &place];
-        let mut server = start_as("server", command, &[&words[..], &[&servers[0], &servers[1]], more].concat());
+        let mut server = start_as(program, &[&words[..], &[&servers[0], &servers[1]], more].concat());
         let worker = Worker::start(&meet);
         worker.goes_on();
         let count = worker.end();
@@ -61,7 +62,7 @@ fn a_run_whose_every_process_was_killed_begins_anew_from_its_checkpoint_though_e
     let mut killed = begin(&meet, &[]);
     let worker = Worker::start(&meet);
     until("a second checkpoint", || published(&folder.0).len() > 1);
-    killed.iter_mut().for_each(|process| process.child.kill().unwrap());
+    killed.iter_mut().for_each(|process| process.kill());
     // It looks for another coordinator for as long as it would wait for a run to begin, and then fails.
     drop(worker);
     let clock = manifest(published(&folder.0).last().unwrap())["clock"].as_i64().unwrap();

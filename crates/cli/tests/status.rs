@@ -5,16 +5,15 @@
 mod counting;
 mod process;
 
-use counting::{free_address, server};
-use process::{ENDLESS, LIMIT, start};
-use rustix::process::{Pid, Signal, kill_process};
+use counting::server;
+use process::{ENDLESS, LIMIT, Signal, free_address, json, start};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
 fn status(meet: &str) -> Value {
     let mut asked = start("status", &["status", &format!("--meet={meet}"), "--json"]);
     assert!(asked.end(), "{}", asked.stderr());
-    serde_json::from_str(&asked.stdout()).unwrap()
+    json(&asked.stdout())
 }
 
 /// Asks until what is looked for is there.
@@ -44,7 +43,6 @@ fn a_worker_that_is_held_up_is_named_and_every_time_out_says_why() {
     let meet_there = format!("--meet={meet}");
     let works = [&["worker", &meet_there, patience, "--"], &ENDLESS[..]].concat();
     let mut workers = ["one worker", "another worker"].map(|name| start(name, &works));
-    let pids = workers.each_ref().map(|worker| Pid::from_child(&worker.child));
     let tables =
         |status: &Value| status["tables"].as_array().unwrap().iter().any(|table| table["frontier"].as_u64() > Some(0));
     let begun = status_when(&meet, "a frontier", tables);
@@ -86,20 +84,20 @@ fn a_worker_that_is_held_up_is_named_and_every_time_out_says_why() {
     let rank = said.split("node=\"worker ").nth(1).and_then(|rest| rest.split('"').next()).expect("it says its rank");
     let held_up = format!("worker {rank}");
     // Stopped for less than anybody's patience, it is named, and not lost.
-    kill_process(pids[1], Signal::STOP).unwrap();
+    workers[1].signal(Signal::STOP);
     let waits = status_when(&meet, "that it is waited for", |status| {
         let silent = member(status, &held_up)[0]["silent_s"].as_f64() > Some(1.0);
         silent && names(&status["waited_for"]) == [held_up.as_str()]
     });
-    kill_process(pids[1], Signal::CONT).unwrap();
+    workers[1].signal(Signal::CONT);
     let mut text = start("status", &["status", &format!("--meet={meet}")]);
     assert!(text.end());
     for words in ["time-outs:", "table weights, lock-step: frontier", "measured", "a clock takes it"] {
         assert!(text.stdout().contains(words), "no '{words}' in {}", text.stdout());
     }
     status_when(&meet, "that it goes on", |status| status["slowest_clock"].as_u64() > waits["slowest_clock"].as_u64());
-    for (pid, worker) in pids.into_iter().zip(&mut workers) {
-        kill_process(pid, Signal::TERM).unwrap();
+    for worker in &mut workers {
+        worker.signal(Signal::TERM);
         assert!(worker.end(), "{}", worker.stderr());
     }
     assert!(first.end() && second.end(), "{}\n{}", first.stderr(), second.stderr());

@@ -1,13 +1,16 @@
 //! Starts, supervises and ends processes on this host.
 //!
-//! [`Start`] starts one child as a [`Process`]. [`RunPlan`] lists the processes of a whole run, and a [`Supervisor`] starts them,
-//! forwards their output, replaces lost ones and ends them together. A [`Namespace`] is a network namespace to start processes in:
-//! another host, as far as the network is concerned.
+//! [`Start`] starts one child as a [`Process`]. [`RunPlan`] lists the processes of a whole run, and
+//! a [`Supervisor`] starts them, forwards their output, replaces lost ones and ends them together.
+//! A [`Namespace`] is a network namespace to start processes in: another host, as far as the
+//! network is concerned.
 //!
 //! Invariants:
-//! - A process that was started here ends when its [`Process`] is dropped. It is ended by process id.
+//! - A process that was started here ends when its [`Process`] is dropped. It is ended by process
+//!   id.
 //! - On Linux it also ends when the launcher dies, however that dies.
-//! - A signal goes only to a process that has not been waited for: a process id that was used again is never hit.
+//! - A signal goes only to a process that has not been waited for: a process id that was used again
+//!   is never hit.
 
 mod namespace;
 mod output;

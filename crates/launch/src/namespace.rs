@@ -1,6 +1,8 @@
-//! Network namespaces of this machine (Linux, `ip` of iproute2): to a process that runs in one, it is a host of its own.
+//! Network namespaces of this machine (Linux, `ip` of iproute2): to a process that runs in one, it
+//! is a host of its own.
 //!
-//! Nothing of the machine's own network is touched. Making a namespace takes root, or at least the right to administer networks.
+//! Nothing of the machine's own network is touched. Making a namespace takes root, or at least the
+//! right to administer networks.
 
 use std::ffi::OsStr;
 use std::io;
@@ -41,7 +43,8 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a namespace, with its loopback address. Dropping it kills the processes in it and removes it.
+    /// Makes a namespace, with its loopback address. Dropping it kills the processes in it and
+    /// removes it.
     pub fn make(name: &str) -> Result<Self, NamespaceError> {
         call("ip", &format!("netns add {name}"))?;
         let namespace = Self { name: name.to_owned(), is_ours: true };
@@ -54,7 +57,8 @@ impl Namespace {
         Self { name: name.to_owned(), is_ours: false }
     }
 
-    /// Makes two hosts joined by a cable: the interface `cable` has address 10.0.0.1 in the first and 10.0.0.2 in the second.
+    /// Makes two hosts joined by a cable: the interface `cable` has address 10.0.0.1 in the first
+    /// and 10.0.0.2 in the second.
     pub fn make_pair(names: [&str; 2]) -> Result<[Self; 2], NamespaceError> {
         let pair = [Self::make(names[0])?, Self::make(names[1])?];
         pair[0].connect("cable", &pair[1], "cable")?;
@@ -70,7 +74,8 @@ impl Namespace {
         &self.name
     }
 
-    /// Joins an interface of this namespace to one of another, as a cable does. Both are made, and are down.
+    /// Joins an interface of this namespace to one of another, as a cable does. Both are made, and
+    /// are down.
     pub fn connect(&self, interface: &str, other: &Self, other_interface: &str) -> Result<(), NamespaceError> {
         let peer = format!("peer name {other_interface} netns {}", other.name);
         call("ip", &format!("link add {interface} netns {} type veth {peer}", self.name)).map(drop)

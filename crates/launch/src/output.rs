@@ -1,4 +1,5 @@
-//! What becomes of the output of a process: a thread reads each pipe, so that the process never stalls on a full one.
+//! What becomes of the output of a process: a thread reads each pipe, so that the process never
+//! stalls on a full one.
 
 use std::fmt;
 use std::fs::File;

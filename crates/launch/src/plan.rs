@@ -1,4 +1,5 @@
-//! The processes of a run, each with its name and the arguments that the command `slackwater` takes.
+//! The processes of a run, each with its name and the arguments that the command `slackwater`
+//! takes.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -62,8 +63,8 @@ pub struct RunPlan {
     pub servers: u32,
     /// How many workers, each a process.
     pub workers: u32,
-    /// How many servers hold each part of every table, if the run survives the loss of processes. A process of its own then
-    /// coordinates: any server may be lost.
+    /// How many servers hold each part of every table, if the run survives the loss of processes. A
+    /// process of its own then coordinates: any server may be lost.
     pub copies: Option<u32>,
     /// How long everybody waits for the others to join.
     pub join_limit: Duration,
@@ -82,7 +83,8 @@ pub struct RunPlan {
 }
 
 impl RunPlan {
-    /// A run that does not survive the loss of a process, with the usual limits and nothing to run yet.
+    /// A run that does not survive the loss of a process, with the usual limits and nothing to run
+    /// yet.
     pub fn new(meet: &str, servers: u32, workers: u32) -> Self {
         Self {
             meet: meet.to_owned(),

@@ -95,7 +95,8 @@ impl Process {
         String::from_utf8_lossy(&self.stderr.captured()).into_owned()
     }
 
-    /// How it ended, if it has. Some of its output may still be on its way: see [`Self::finish_output`].
+    /// How it ended, if it has. Some of its output may still be on its way: see
+    /// [`Self::finish_output`].
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, ProcessError> {
         self.child.try_wait().map_err(|source| self.wait_error(source))
     }
@@ -123,7 +124,8 @@ impl Process {
         }
     }
 
-    /// Waits until all output was read: until neither the process nor a descendant holds the other ends of its pipes.
+    /// Waits until all output was read: until neither the process nor a descendant holds the other
+    /// ends of its pipes.
     pub fn finish_output(&mut self) {
         self.stdout.finish();
         self.stderr.finish();
@@ -162,7 +164,8 @@ impl Drop for Process {
     }
 }
 
-/// Sends a signal to a process by its id. For a process that was started here, use [`Process::signal`], which knows if it has ended.
+/// Sends a signal to a process by its id. For a process that was started here, use
+/// [`Process::signal`], which knows if it has ended.
 pub fn signal_process(id: u32, signal: Signal) -> Result<(), ProcessError> {
     let error = |source| ProcessError::Signal { signal: signal.as_raw(), id, source };
     // 0 and negative numbers are groups of processes.

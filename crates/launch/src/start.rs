@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 
 use crate::{Output, Process, ProcessError};
 
-/// A process to be started. Its standard input is empty and its output discarded, unless told otherwise.
+/// A process to be started. Its standard input is empty and its output discarded, unless told
+/// otherwise.
 ///
 /// ```
 /// use launch::{Output, Start};
@@ -80,13 +81,15 @@ impl Start {
         self
     }
 
-    /// Puts it in a session of its own. A terminal's Ctrl-C then reaches the launcher alone, which passes it on as it sees fit.
+    /// Puts it in a session of its own. A terminal's Ctrl-C then reaches the launcher alone, which
+    /// passes it on as it sees fit.
     pub fn own_session(mut self) -> Self {
         self.has_own_session = true;
         self
     }
 
-    /// Starts it. On Linux it is killed when the thread that calls this ends: call it from a thread that outlives the process.
+    /// Starts it. On Linux it is killed when the thread that calls this ends: call it from a thread
+    /// that outlives the process.
     pub fn spawn(self) -> Result<Process, ProcessError> {
         let Self { name, mut command, stdin, stdout, stderr, has_own_session } = self;
         let (stdout, stdout_sink) = stdout.split();
@@ -110,8 +113,8 @@ impl Start {
             let _ = launcher;
             Ok(())
         };
-        // SAFETY: between fork and exec only async-signal-safe calls are allowed. `prepare` makes system calls and returns their
-        // error numbers; it neither allocates nor takes a lock.
+        // SAFETY: between fork and exec only async-signal-safe calls are allowed. `prepare` makes
+        // system calls and returns their error numbers; it neither allocates nor takes a lock.
         unsafe { command.pre_exec(prepare) };
         match command.spawn() {
             Ok(child) => Ok(Process::new(name, child, stdout_sink, stderr_sink)),

@@ -1,7 +1,8 @@
-//! Supervises the processes of a run on this host: starts them, forwards their output, replaces lost ones, and ends all of them.
+//! Supervises the processes of a run on this host: starts them, forwards their output, replaces
+//! lost ones, and ends all of them.
 //!
-//! When a process is lost that the run cannot do without, the others get time to notice and say so. A process that is still there
-//! after that is killed.
+//! When a process is lost that the run cannot do without, the others get time to notice and say so.
+//! A process that is still there after that is killed.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -18,7 +19,8 @@ use crate::{Output, PlannedProcess, Process, ProcessError, ProcessKind, SignalFl
 /// How often the processes are looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The exit status of a process that the run has expelled: another may join in its place (EX_TEMPFAIL of sysexits).
+/// The exit status of a process that the run has expelled: another may join in its place
+/// (EX_TEMPFAIL of sysexits).
 pub const EXPELLED_STATUS: u8 = 75;
 
 /// The exit status of a process whose main thread has panicked.
@@ -30,9 +32,11 @@ const MOST_REPLACED: u32 = 64;
 /// When the processes are ended, rather than waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct EndPolicy {
-    /// How many interrupts are passed on to the workers, which heed them; the next one ends everybody.
+    /// How many interrupts are passed on to the workers, which heed them; the next one ends
+    /// everybody.
     pub interrupts: u32,
-    /// How many orders to leave are passed on to the workers, where they may leave; the next one ends everybody.
+    /// How many orders to leave are passed on to the workers, where they may leave; the next one
+    /// ends everybody.
     pub leave_orders: u32,
     /// The signal by which an order to leave is passed on.
     pub leave_by: Signal,
@@ -105,11 +109,13 @@ struct Loss {
     /// Which process, and how it ended.
     what: String,
     by_signal: bool,
-    /// Whether it had taken another's place: then it may have come when the run was over, and does not matter if that went well.
+    /// Whether it had taken another's place: then it may have come when the run was over, and does
+    /// not matter if that went well.
     is_replacement: bool,
 }
 
-/// The loss that the others followed from, as far as can be told: of a process that was killed, or that speaks of itself.
+/// The loss that the others followed from, as far as can be told: of a process that was killed, or
+/// that speaks of itself.
 fn cause<'a>(losses: &'a [Loss], last_errors: &BTreeMap<String, String>) -> Option<&'a Loss> {
     let blames_another = |loss: &&Loss| {
         let words = last_errors.get(&loss.name).map_or("", String::as_str);
@@ -120,14 +126,16 @@ fn cause<'a>(losses: &'a [Loss], last_errors: &BTreeMap<String, String>) -> Opti
 }
 
 impl Supervisor {
-    /// Supervises processes of this program. Without `replacements`, the loss of any process ends the run.
+    /// Supervises processes of this program. Without `replacements`, the loss of any process ends
+    /// the run.
     pub fn new(replacements: Option<Replacements>) -> Result<Self, ProcessError> {
         let program = this_program()?;
         let (kills, running, ended) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self { program, replacements, kills, replaced: 0, over: None, running, ended })
     }
 
-    /// Kills the process of that name so long after the start: a demonstration of what becomes of the run.
+    /// Kills the process of that name so long after the start: a demonstration of what becomes of
+    /// the run.
     pub fn kill_after(&mut self, after: Duration, name: &str) {
         self.kills.push((after, name.to_owned()));
     }
@@ -140,7 +148,8 @@ impl Supervisor {
     fn start_as(&mut self, planned: PlannedProcess, is_replacement: bool) -> Result<(), ProcessError> {
         let PlannedProcess { kind, name, arguments } = planned;
         let last_error = LastError::default();
-        // What a worker prints is the result, which another program may want to read as it is. Only one of them does.
+        // What a worker prints is the result, which another program may want to read as it is. Only
+        // one of them does.
         let prefix = if kind == ProcessKind::Worker { String::new() } else { format!("{name} | ") };
         let process = Start::program(&name, &self.program)
             .args(arguments)
@@ -153,7 +162,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Waits until every process has ended; after a loss that ends the run, or a signal, not for ever.
+    /// Waits until every process has ended; after a loss that ends the run, or a signal, not for
+    /// ever.
     pub fn run(mut self, signals: &SignalFlag, mut policy: EndPolicy) -> Result<(), RunFailure> {
         let mut losses: Vec<Loss> = Vec::new();
         let mut first_loss: Option<Instant> = None;
@@ -207,7 +217,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Takes out the processes that have ended. Returns those that did not end well and that the run cannot do without.
+    /// Takes out the processes that have ended. Returns those that did not end well and that the
+    /// run cannot do without.
     fn reap(&mut self) -> Result<Vec<Loss>, ProcessError> {
         let mut ended = Vec::new();
         for mut running in std::mem::take(&mut self.running) {
@@ -310,7 +321,8 @@ impl Supervisor {
         self.ended.append(&mut self.running);
     }
 
-    /// Waits until everything that the processes wrote was forwarded. Returns the last error of each.
+    /// Waits until everything that the processes wrote was forwarded. Returns the last error of
+    /// each.
     fn finish_output(&mut self) -> BTreeMap<String, String> {
         let mut last_errors = BTreeMap::new();
         for mut running in self.ended.drain(..) {
@@ -337,7 +349,8 @@ fn forward(mut to: impl Write + Send + 'static, prefix: String, last_error: &Las
             *last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
         }
         let whole = [prefix.as_bytes(), line, b"\n"].concat();
-        // Whoever read it may have heard enough; the process is still listened to, so that it does not stall.
+        // Whoever read it may have heard enough; the process is still listened to, so that it does
+        // not stall.
         to.write_all(&whole).and_then(|()| to.flush()).ok();
     }))
 }

@@ -1,4 +1,5 @@
-//! What a run says about itself: metrics while it works, the HTTP server that Prometheus reads them from, and charts of losses.
+//! What a run says about itself: metrics while it works, the HTTP server that Prometheus reads them
+//! from, and charts of losses.
 //!
 //! ```
 //! use observe::{Exporter, Metrics};

@@ -1,10 +1,11 @@
-//! The compiled half of the Python package: sessions, tables, tickets and key lists as Python sees them.
+//! The compiled half of the Python package: sessions, tables, tickets, key lists and processes as Python sees them.
 //!
 //! Everything here is thin. Memory is read and written where Python keeps it ([`memory`]), every call that may wait gives up the
 //! interpreter first, and errors keep the words of the core ([`error`]). What is pleasant about the package is in `python/slackwater`.
 
 mod error;
 mod keys;
+mod launch;
 mod leases;
 mod memory;
 mod serve;
@@ -35,6 +36,7 @@ fn _slackwater(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<leases::DataLeases>()?;
     module.add_class::<leases::DataLease>()?;
     module.add_class::<serve::Server>()?;
+    module.add_class::<launch::ChildProcess>()?;
     module.add_function(wrap_pyfunction!(free_address, module)?)?;
     error::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

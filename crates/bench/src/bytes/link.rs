@@ -1,4 +1,5 @@
-//! Two hosts joined by a cable of 100 Mbit/s: network namespaces of this machine, with a token bucket at both ends.
+//! Two hosts joined by a cable of 100 Mbit/s: network namespaces of this machine, with a token
+//! bucket at both ends.
 
 use std::path::Path;
 
@@ -14,7 +15,8 @@ const RATE: &str = "100mbit";
 pub(crate) struct Hosts([Namespace; 2]);
 
 impl Hosts {
-    /// Makes them: the first at 10.0.0.1, the second at 10.0.0.2. Fails where this machine does not allow it.
+    /// Makes them: the first at 10.0.0.1, the second at 10.0.0.2. Fails where this machine does not
+    /// allow it.
     pub(crate) fn make() -> anyhow::Result<Self> {
         let [near, far] = ["near", "far"].map(|host| format!("slackwater-{host}-{}", std::process::id()));
         let hosts = Namespace::make_pair([&near, &far])?;

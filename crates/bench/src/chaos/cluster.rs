@@ -1,4 +1,5 @@
-//! The processes of a run that is disturbed: a coordinator, servers whose rows are held by two of them each, and whatever works there.
+//! The processes of a run that is disturbed: a coordinator, servers whose rows are held by two of
+//! them each, and whatever works there.
 
 use std::ffi::OsString;
 use std::net::TcpListener;
@@ -53,7 +54,8 @@ impl HostedProcess {
         }
     }
 
-    /// Goes on after it was silent, to hear that it is not wanted any more, and ends. It must not take that for a good end.
+    /// Goes on after it was silent, to hear that it is not wanted any more, and ends. It must not
+    /// take that for a good end.
     pub(crate) fn go_on_and_end(&mut self, how: Silence) -> anyhow::Result<()> {
         match (how, &mut self.host) {
             (Silence::Cut, Some(host)) => host.join()?,
@@ -158,7 +160,8 @@ impl Cluster {
         self.spawn("a worker", plan.worker(None).arguments, prepare)
     }
 
-    /// Starts a worker that pushes and counts: the hidden process of this benchmark, with these arguments.
+    /// Starts a worker that pushes and counts: the hidden process of this benchmark, with these
+    /// arguments.
     pub(crate) fn start_pushing(&self, arguments: &[String]) -> anyhow::Result<HostedProcess> {
         let RunPlan { meet, patience, .. } = &self.plan;
         let mut words = ["bench-peer", "chaos"].map(str::to_owned).to_vec();
@@ -179,7 +182,8 @@ impl Cluster {
         Connect { patience: *patience, same_host: *same_host, join_limit: LIMIT, ..Connect::to(meet) }
     }
 
-    /// The slices that nobody can push to when this server is gone, until others have taken over. All of them where it has none.
+    /// The slices that nobody can push to when this server is gone, until others have taken over.
+    /// All of them where it has none.
     pub(crate) fn slices_of(&self, which: usize) -> anyhow::Result<Vec<usize>> {
         let begin = Instant::now();
         let number = loop {
@@ -208,8 +212,9 @@ impl Cluster {
         2 * self.plan.patience
     }
 
-    /// A server dies, or falls silent and is there again later; and another comes. `go_on` is told since when; it has to wait until things go
-    /// on, and returns how long that took. Returns when everything has its copies again, or `is_over`.
+    /// A server dies, or falls silent and is there again later; and another comes. `go_on` is told
+    /// since when; it has to wait until things go on, and returns how long that took. Returns when
+    /// everything has its copies again, or `is_over`.
     pub(crate) fn lose_server(
         &mut self,
         which: usize,

@@ -1,8 +1,9 @@
-//! A network of hosts that can be cut off, where this machine lets us make one: network namespaces, each joined to a bridge by a
-//! cable of its own.
+//! A network of hosts that can be cut off, where this machine lets us make one: network namespaces,
+//! each joined to a bridge by a cable of its own.
 //!
-//! The bridge is in a namespace, too, and the benchmark does its work there: nothing of the machine's own network is touched. The
-//! process that made the network removes it when the work is done, however that ended, with every process that is left in it.
+//! The bridge is in a namespace, too, and the benchmark does its work there: nothing of the
+//! machine's own network is touched. The process that made the network removes it when the work is
+//! done, however that ended, with every process that is left in it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +12,8 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use launch::{Namespace, NamespaceError, Output, Signal, SignalFlag, Start};
 
-/// So many hosts that everybody has one, with some to spare for those who come before others have gone.
+/// So many hosts that everybody has one, with some to spare for those who come before others have
+/// gone.
 const HOSTS: usize = super::cluster::SERVERS + super::cluster::WORKERS + 3;
 /// Where the bridge is.
 pub(crate) const HUB_ADDRESS: &str = "10.77.0.1";
@@ -53,7 +55,8 @@ impl Made {
         Ok(Self { name, _hosts: hosts, hub })
     }
 
-    /// Runs this program once more, with the same arguments, where the bridge is. A signal that would end this process ends that one first.
+    /// Runs this program once more, with the same arguments, where the bridge is. A signal that
+    /// would end this process ends that one first.
     pub(crate) fn run_inside(&self) -> anyhow::Result<()> {
         let signals = SignalFlag::listen(&[Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT])?;
         let program = std::env::current_exe().context("cannot find this program's own file")?;

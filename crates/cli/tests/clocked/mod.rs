@@ -2,30 +2,13 @@
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
-use super::process::LIMIT;
+use super::process::until;
 use slackwater::{Combine, Connect, Consistency, Error, NumberType, Reduce, Session, TableSpec};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// A folder of its own, which goes with it.
-pub struct Folder(pub PathBuf);
-
-impl Folder {
-    pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("slackwater-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).ok();
-    }
-}
+use std::time::Duration;
 
 /// The checkpoints that are published in a folder, oldest first.
 pub fn published(folder: &Path) -> Vec<PathBuf> {
@@ -38,18 +21,6 @@ pub fn published(folder: &Path) -> Vec<PathBuf> {
 
 pub fn manifest(checkpoint: &Path) -> serde_json::Value {
     serde_json::from_str(&std::fs::read_to_string(checkpoint.join("manifest.json")).unwrap()).unwrap()
-}
-
-pub fn until(what: &str, holds: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < LIMIT, "{what} does not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-pub fn free_address() -> String {
-    slackwater::free_address().unwrap().to_string()
 }
 
 /// A worker in this process that counts its clocks until it is told to stop.

@@ -12,11 +12,6 @@ use std::time::{Duration, Instant};
 /// Keys that every push adds one to.
 pub const KEYS: u64 = 64;
 
-/// An address that nobody listens at.
-pub fn free_address() -> String {
-    slackwater::free_address().unwrap().to_string()
-}
-
 /// A server process.
 pub fn server(meet: &str, name: &str, more: &[&str]) -> Process {
     let meet = format!("--meet={meet}");

@@ -1,12 +1,16 @@
-//! Processes of the program, for tests: started, listened to, and never left behind.
+//! Processes of the program, for tests: started, listened to, and never left behind. And what most
+//! tests need beside them.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
-use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
+
+pub use launch::Signal;
+use launch::{Output, Start};
+use serde_json::Value;
 
 /// The program itself.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_slackwater");
@@ -25,7 +29,8 @@ pub const ENDLESS: [&str; 9] = [
     "--out=/dev/null",
 ];
 
-/// Says that something cannot be tested on this machine, also where the output of tests that pass is not shown.
+/// Says that something cannot be tested on this machine, also where the output of tests that pass
+/// is not shown.
 pub fn skipped(why: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {why}").ok();
 }
@@ -33,51 +38,77 @@ pub fn skipped(why: &str) {
 /// A process of the program, killed if the test ends before it does.
 pub struct Process {
     pub name: String,
-    pub child: Child,
-    stdout: Heard,
-    stderr: Heard,
-}
-
-/// What a process says, as a thread hears it.
-struct Heard {
-    text: Arc<Mutex<Vec<u8>>>,
-    thread: Option<JoinHandle<()>>,
+    process: launch::Process,
 }
 
 /// Starts the program.
 pub fn start(name: &str, arguments: &[&str]) -> Process {
-    start_as(name, Command::new(PROGRAM), arguments)
+    start_as(Start::program(name, PROGRAM), arguments)
 }
 
-/// Starts `command`, which runs the program, with these arguments for the program.
-pub fn start_as(name: &str, mut command: Command, arguments: &[&str]) -> Process {
-    command.args(arguments).env("SLACKWATER_LOG", "info").env_remove("RUST_BACKTRACE");
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (stdout, stderr) = (listen(child.stdout.take().unwrap()), listen(child.stderr.take().unwrap()));
-    Process { name: name.to_owned(), child, stdout, stderr }
+/// Starts the program as `start` has it, with these arguments.
+pub fn start_as(start: Start, arguments: &[&str]) -> Process {
+    let process = (start.args(arguments).env("SLACKWATER_LOG", "info").env("RUST_BACKTRACE", "0"))
+        .stdout(Output::Capture)
+        .stderr(Output::Capture)
+        .spawn()
+        .unwrap();
+    Process { name: process.name().to_owned(), process }
 }
 
-fn listen(mut said: impl Read + Send + 'static) -> Heard {
-    let text = Arc::new(Mutex::new(Vec::new()));
-    let to = text.clone();
-    let thread = std::thread::spawn(move || {
-        let mut piece = [0; 4096];
-        while let Ok(length) = said.read(&mut piece)
-            && length > 0
-        {
-            to.lock().unwrap().extend_from_slice(&piece[..length]);
-        }
-    });
-    Heard { text, thread: Some(thread) }
+/// Runs the program to its end, and returns what it printed.
+pub fn run(arguments: &[&str]) -> String {
+    let mut process = start(&arguments.join(" "), arguments);
+    assert!(process.end(), "{} failed:\n{}", process.name, process.stderr());
+    process.stdout()
+}
+
+/// The same for what it prints as JSON.
+pub fn run_json(arguments: &[&str]) -> Value {
+    json(&run(&[arguments, &["--json"]].concat()))
+}
+
+/// What was printed, as JSON.
+pub fn json(printed: &str) -> Value {
+    serde_json::from_str(printed).unwrap_or_else(|error| panic!("{error} in\n{printed}"))
+}
+
+/// Runs a benchmark, and returns its figures and what it said meanwhile.
+pub fn bench(arguments: &[&str]) -> (Value, String) {
+    let mut process = start(&arguments.join(" "), &[&["bench"], arguments, &["--json"]].concat());
+    assert!(process.end_within(20 * LIMIT), "{} failed:\n{}", process.name, process.stderr());
+    (json(&process.stdout()), process.stderr())
+}
+
+/// Runs the program, which must fail saying these words.
+pub fn fails(arguments: &[&str], words: &str) {
+    start(&arguments.join(" "), arguments).fails_saying(words);
 }
 
 impl Process {
     pub fn stdout(&self) -> String {
-        String::from_utf8_lossy(&self.stdout.text.lock().unwrap()).into_owned()
+        self.process.stdout()
     }
 
     pub fn stderr(&self) -> String {
-        String::from_utf8_lossy(&self.stderr.text.lock().unwrap()).into_owned()
+        self.process.stderr()
+    }
+
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.process.try_wait().unwrap()
+    }
+
+    pub fn signal(&mut self, signal: Signal) {
+        self.process.signal(signal).unwrap();
+    }
+
+    pub fn kill(&mut self) {
+        self.process.kill();
     }
 
     /// Waits until it has said something that `found` finds.
@@ -87,26 +118,35 @@ impl Process {
             if let Some(found) = found(&self.stderr()) {
                 return found;
             }
-            let ended = self.child.try_wait().unwrap();
+            let ended = self.ended();
             let (name, said) = (&self.name, self.stderr());
             assert!(ended.is_none() && begin.elapsed() < LIMIT, "{name} never said {what}; {ended:?}\n{said}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
+    /// Waits until it has said these words.
+    pub fn says(&mut self, words: &str) {
+        self.hear(words, |said| said.contains(words).then_some(()));
+    }
+
+    /// Waits until `launch` has said which process it started under a name.
+    pub fn started(&mut self, name: &str) -> u32 {
+        self.hear(&format!("which process is {name}"), |said| {
+            let line = said.lines().find(|line| line.contains(&format!("started {name} process=")))?;
+            line.rsplit("process=").next()?.trim().parse().ok()
+        })
+    }
+
     /// Waits until it has ended and everything it said is heard; returns whether it succeeded.
     pub fn end(&mut self) -> bool {
-        let begin = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                for heard in [&mut self.stdout, &mut self.stderr] {
-                    heard.thread.take().unwrap().join().unwrap();
-                }
-                return status.success();
-            }
-            assert!(begin.elapsed() < LIMIT, "{} does not end; it said\n{}", self.name, self.stderr());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        self.end_within(LIMIT)
+    }
+
+    /// The same for what takes longer.
+    pub fn end_within(&mut self, limit: Duration) -> bool {
+        let status = self.process.wait_for(limit).unwrap();
+        status.unwrap_or_else(|| panic!("{} does not end; it said\n{}", self.name, self.stderr())).success()
     }
 
     /// Ends, in failure, having said these words.
@@ -117,9 +157,65 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+/// Sends a signal to a process that another process of the test started.
+pub fn signal(id: u32, signal: Signal) {
+    launch::signal_process(id, signal).unwrap();
+}
+
+/// Whether a process is there, by its id.
+pub fn is_alive(id: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// An address that nobody listens at.
+pub fn free_address() -> String {
+    launch::free_address().unwrap().to_string()
+}
+
+/// Waits until something holds.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < LIMIT, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs a tool of the system to its end; returns whether it succeeded.
+pub fn succeeds(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+/// The folder of data sets.
+pub fn data_sets() -> PathBuf {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    std::env::var_os("SLACKWATER_DATA").map_or_else(default, PathBuf::from)
+}
+
+/// A folder for a test's files, gone when the test is.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    /// An empty one; names are of one test program.
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("slackwater-test-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.0.join(name), text).unwrap();
+        self.path(name)
+    }
+}
+
+impl Drop for Folder {
     fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
+        std::fs::remove_dir_all(&self.0).ok();
     }
 }

@@ -1,6 +1,6 @@
 """Matrix factorisation of MovieLens-100K: users and films as rows of sparse tables.
 
-    python -m slackwater.run --workers 4 examples/movielens.py --data ../shared/data/ml-100k --slack 3
+    python -m slackwater.run --workers 4 examples/python/movielens.py --data ../shared/data/ml-100k --slack 3
 
 A rating is a mean, what the user and the film add to it, and the product of their factors. Every worker learns from its share of the
 ratings of u1.base; worker 0 says how well those of u1.test are foretold.

@@ -1,6 +1,6 @@
 """A small character transformer on Tiny Shakespeare, in lock-step or with slack.
 
-    python -m slackwater.run --workers 4 examples/shakespeare.py --data ../shared/data/tinyshakespeare --slack 3
+    python -m slackwater.run --workers 4 examples/python/shakespeare.py --data ../shared/data/tinyshakespeare --slack 3
 
 Every worker learns from pieces of the text of its own choice; worker 0 says how well the last tenth is foretold, in nats a character, and
 writes some of its own.

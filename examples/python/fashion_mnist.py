@@ -1,6 +1,6 @@
 """A small convolutional network on Fashion-MNIST, in lock-step or with slack.
 
-    python -m slackwater.run --workers 4 examples/fashion_mnist.py --data ../shared/data/fashion-mnist --slack 3
+    python -m slackwater.run --workers 4 examples/python/fashion_mnist.py --data ../shared/data/fashion-mnist --slack 3
 
 Every worker learns from its share of the images; worker 0 says how many of the test images it names rightly. With slack 0 this is what
 DistributedDataParallel does; with more nobody waits for a worker that is slow for a while.

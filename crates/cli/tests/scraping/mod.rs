@@ -1,0 +1,88 @@
+//! Metrics of a process, as Prometheus reads them.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::process::{LIMIT, Process};
+
+/// The first figures of metrics that are served, once some rows have been learnt from.
+pub fn scrape(address: &str) -> String {
+    let has = |body: &str, name: &str| figure(body, &format!("slackwater_{name}{{worker=\"0\"}}")) > 0.0;
+    scrape_until(address, |body| has(body, "rows_total") && has(body, "sent_bytes_total"))
+}
+
+/// The first metrics served that are as they should be.
+pub fn scrape_until(address: &str, are_wanted: impl Fn(&str) -> bool) -> String {
+    let mut last = String::new();
+    for _ in 0..600 {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+        if are_wanted(body) {
+            return body.to_owned();
+        }
+        last = body.to_owned();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("these metrics never become what they should be:\n{last}");
+}
+
+pub fn figure(body: &str, name: &str) -> f64 {
+    let line = body.lines().find_map(|line| line.strip_prefix(name));
+    line.map_or(f64::NAN, |line| line.trim().parse().unwrap())
+}
+
+/// Every line is what the format has: a comment about a metric, or a sample of the metric last
+/// described.
+pub fn check_metrics(body: &str) {
+    assert!(body.ends_with("# EOF\n"));
+    let mut described = (String::new(), String::new());
+    for line in body.lines().filter(|line| *line != "# EOF") {
+        if let Some(comment) = line.strip_prefix("# ") {
+            let words: Vec<&str> = comment.splitn(3, ' ').collect();
+            let [kind, name, text] = words[..] else { panic!("{line}") };
+            match kind {
+                "HELP" => {
+                    assert!(text.ends_with('.'), "{line}");
+                    described = (name.to_owned(), String::new());
+                }
+                "TYPE" => {
+                    assert_eq!(name, described.0, "{line}");
+                    described.1 = text.to_owned();
+                }
+                "UNIT" => assert!(name == described.0 && name.ends_with(&format!("_{text}")), "{line}"),
+                _ => panic!("{line}"),
+            }
+            continue;
+        }
+        let (name, rest) = line.split_once('{').unwrap_or_else(|| panic!("{line}"));
+        let (labels, value) = rest.split_once("} ").unwrap_or_else(|| panic!("{line}"));
+        let suffix = name.strip_prefix(&described.0).unwrap_or_else(|| panic!("{line} is not of {described:?}"));
+        let fits = match described.1.as_str() {
+            "counter" => suffix == "_total",
+            "gauge" => suffix.is_empty(),
+            "histogram" => ["_bucket", "_sum", "_count"].contains(&suffix),
+            _ => false,
+        };
+        assert!(fits && name.starts_with("slackwater_"), "{line}");
+        assert!(
+            labels.split(',').all(|label| label
+                .split_once('=')
+                .is_some_and(|(_, text)| text.starts_with('"') && text.ends_with('"'))),
+            "{line}"
+        );
+        assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
+    }
+}
+
+pub fn served_at(process: &mut Process) -> String {
+    process
+        .hear("where its metrics are", |said| Some(said.split_once("http://")?.1.split_once("/metrics")?.0.to_owned()))
+}

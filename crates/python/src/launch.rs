@@ -1,0 +1,104 @@
+//! Processes that Python starts: servers of a run, and the commands of `python -m slackwater.run`.
+
+use crate::session::{LOOK, check_process, seconds};
+use launch::{Output, Process, Signal, Start};
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// A command that runs as a process in a session of its own: a terminal's Ctrl-C does not reach it.
+/// It ends when this object goes and, on Linux, when the thread that started it ends, however that
+/// comes about.
+#[pyclass(frozen, name = "Process", module = "slackwater")]
+pub struct ChildProcess {
+    process: Mutex<Option<Process>>,
+    launcher: u32,
+}
+
+impl ChildProcess {
+    fn with<T>(&self, act: impl FnOnce(&mut Process) -> Result<T, launch::ProcessError>) -> PyResult<T> {
+        check_process(self.launcher)?;
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = process.as_mut().ok_or_else(|| PyValueError::new_err("this process was given up"))?;
+        act(process).map_err(to_python)
+    }
+}
+
+#[pymethods]
+impl ChildProcess {
+    /// Starts it, with these variables added to the environment of this process. Output goes where
+    /// that of this process goes.
+    #[new]
+    #[pyo3(signature = (name, command, environment, *, stdin=false))]
+    fn new(
+        name: &str,
+        command: Vec<OsString>,
+        environment: BTreeMap<OsString, OsString>,
+        stdin: bool,
+    ) -> PyResult<Self> {
+        let Some((program, arguments)) = command.split_first() else {
+            return Err(PyValueError::new_err("a command has a program at least"));
+        };
+        let mut start = Start::program(name, program).args(arguments).own_session();
+        start = environment.iter().fold(start, |start, (name, value)| start.env(name, value));
+        start = if stdin { start.inherit_stdin() } else { start };
+        let process = start.stdout(Output::Inherit).stderr(Output::Inherit).spawn().map_err(to_python)?;
+        Ok(Self { process: Mutex::new(Some(process)), launcher: std::process::id() })
+    }
+
+    /// Its process id.
+    #[getter]
+    fn pid(&self) -> PyResult<u32> {
+        self.with(|process| Ok(process.id()))
+    }
+
+    /// How it ended, if it has: its exit status, or minus the signal that killed it.
+    fn poll(&self) -> PyResult<Option<i32>> {
+        let status = self.with(Process::try_wait)?;
+        Ok(status.and_then(|status| status.code().or_else(|| status.signal().map(|signal| -signal))))
+    }
+
+    /// Sends it a signal, by its number. Nothing happens if it has ended.
+    fn signal(&self, number: i32) -> PyResult<()> {
+        let no_such = || PyValueError::new_err(format!("there is no signal {number}"));
+        let signal = Signal::from_named_raw(number).ok_or_else(no_such)?;
+        self.with(|process| process.signal(signal))
+    }
+
+    /// Kills it, unless it has ended.
+    fn kill(&self) -> PyResult<()> {
+        self.with(|process| {
+            process.kill();
+            Ok(())
+        })
+    }
+
+    /// Gives it so many seconds to end by itself, and then kills it.
+    fn end(&self, py: Python<'_>, limit_seconds: f64) -> PyResult<()> {
+        let (begin, limit) = (Instant::now(), seconds(limit_seconds)?);
+        while self.poll()?.is_none() && begin.elapsed() < limit {
+            py.detach(|| std::thread::sleep(LOOK / 10));
+            py.check_signals()?;
+        }
+        self.kill()
+    }
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        if self.launcher != std::process::id() {
+            // A copy in a process that was forked: the original goes on.
+            std::mem::forget(self.process.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        }
+    }
+}
+
+/// An error as an exception, with its cause.
+fn to_python(error: launch::ProcessError) -> PyErr {
+    let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    PyOSError::new_err(format!("{error}{cause}"))
+}
