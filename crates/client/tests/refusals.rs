@@ -3,7 +3,7 @@
 
 mod embedded;
 
-use net::{Event, Exchange, Transport, Waiter};
+use net::{Exchange, Transport, TransportEvent, Waiter};
 use node::{CoordinatorSettings, ServerSettings, join, run_coordinator, run_server};
 use slackwater::{
     Combine, Consistency, Error, Initial, Keys, NumberType, Placement, Reduce, RunSize, Session, Table, TableSpec,
@@ -337,7 +337,7 @@ impl Raw {
             assert!(begin.elapsed() < LIMIT, "no answer");
             self.waiter.wait(Some(Duration::from_millis(20)));
             while let Some(event) = self.transport.next() {
-                if let Event::Frame(frame) = event
+                if let TransportEvent::Frame(frame) = event
                     && let Some(result) = wanted(frame.message)
                 {
                     return result;

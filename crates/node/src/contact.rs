@@ -166,7 +166,7 @@ pub(crate) fn say_failed(transport: &mut dyn Transport, (node, source): (NodeId,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use net::{Event, Traffic};
+    use net::{Traffic, TransportEvent};
     use wire::Member;
 
     /// Where the coordinator was looked for.
@@ -176,7 +176,7 @@ mod tests {
     impl Transport for Looked {
         fn send(&mut self, _: Frame) {}
         fn flush(&mut self) {}
-        fn next(&mut self) -> Option<Event> {
+        fn next(&mut self) -> Option<TransportEvent> {
             None
         }
         fn know(&mut self, _: &[Member]) {}

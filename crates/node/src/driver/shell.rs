@@ -11,7 +11,7 @@ use crate::record::{Recorder, Subject};
 use crate::shell_control::ShellControl;
 use crate::stopwatch::STOPWATCH;
 use crate::{JoinedRun, LeaveSignal, NodeError, WorkerHandle};
-use net::{Event, Traffic, Transport};
+use net::{Traffic, Transport, TransportEvent};
 use std::time::{Duration, Instant};
 use types::{Measured, NodeId, Source, Span, WorkerId};
 use wire::{Control, Frame, Head, Message, Outbox, Report};
@@ -90,7 +90,7 @@ impl WorkerShell {
             checkpoint_writer: CheckpointWriter::default(),
             place: Default::default(),
         };
-        joined.early.into_iter().for_each(|frame| shell.take(Event::Frame(frame)));
+        joined.early.into_iter().for_each(|frame| shell.take(TransportEvent::Frame(frame)));
         Ok(shell)
     }
 
@@ -199,10 +199,10 @@ impl WorkerShell {
         any
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, event: TransportEvent) {
         match event {
-            Event::Disconnected(node) => self.silent.disconnected(node),
-            Event::Frame(frame) => {
+            TransportEvent::Disconnected(node) => self.silent.disconnected(node),
+            TransportEvent::Frame(frame) => {
                 self.silent.heard(frame.head.from);
                 if frame.head.from == NodeId::Coordinator {
                     if !self.contact.hears(Instant::now(), &frame, &mut *self.transport) {
