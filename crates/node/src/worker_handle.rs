@@ -1,5 +1,5 @@
-//! The worker's machine as its shell and its program see it: every call is made, and recorded where the worker is
-//! recorded.
+//! The worker's machine as its shell and its program see it: every call is made, and recorded where
+//! the worker is recorded.
 
 use crate::Recorder;
 use lease::{LeaseId, Work};
@@ -12,7 +12,8 @@ use worker::{
     Batch, Failure, Grant, Notice, Outcome, PullTarget, RowsOfPush, TableFailure, Ticket, Values, Worker, WorkerInput,
 };
 
-/// Calls to a worker's machine, while the driver is locked. Reads go to the [`Worker`] itself, by `Deref`.
+/// Calls to a worker's machine, while the driver is locked. Reads go to the [`Worker`] itself, by
+/// `Deref`.
 pub struct WorkerHandle<'a> {
     pub(crate) worker: &'a mut Worker,
     /// When its time began.
@@ -64,7 +65,8 @@ impl WorkerHandle<'_> {
         let now = self.now();
         let asked = self.recorder.map(|_| keys.clone());
         let ticket = self.worker.pull(now, table, keys, target, after, self.out)?;
-        // Only what was taken: a replay has room for exactly the rows, which the program may not have had.
+        // Only what was taken: a replay has room for exactly the rows, which the program may not
+        // have had.
         if let Some(keys) = asked {
             self.note(|| WorkerInput::Pull(now, table, keys, after.to_vec()));
         }
@@ -188,7 +190,8 @@ impl WorkerHandle<'_> {
         self.worker.commit_lease(now, lease, work, self.out)
     }
 
-    /// See [`Worker::take_leases`]. Taken down, for a worker that has its leases ends no clocks by itself.
+    /// See [`Worker::take_leases`]. Taken down, for a worker that has its leases ends no clocks by
+    /// itself.
     pub fn take_leases(&mut self, set: u32) -> Option<Grant> {
         let grant = self.worker.take_leases(set);
         if grant.is_some() {
@@ -250,7 +253,8 @@ impl WorkerHandle<'_> {
         self.worker.beat(self.out);
     }
 
-    // What the program takes away or leaves changes nothing that the worker will say, and is not taken down.
+    // What the program takes away or leaves changes nothing that the worker will say, and is not
+    // taken down.
 
     /// See [`Worker::take`].
     pub fn take(&mut self, ticket: Ticket) -> Option<Result<Outcome, (TableId, Failure)>> {

@@ -1,4 +1,5 @@
-//! A recorded node, fed back, says the same bytes: with real threads, over both transports, from memory and from files.
+//! A recorded node, fed back, says the same bytes: with real threads, over both transports, from
+//! memory and from files.
 
 mod nodes;
 
@@ -56,7 +57,8 @@ fn pull(driver: &Driver, table: TableId, keys: &Keys, numbers: usize) -> Result<
     rows(driver, ticket)
 }
 
-/// Hands over a push in parts, as from memory that the program keeps; if there is nothing in its way.
+/// Hands over a push in parts, as from memory that the program keeps; if there is nothing in its
+/// way.
 fn push_in_parts(driver: &Driver, table: TableId, keys: &Keys, width: usize) {
     let begun = driver.call(|worker| {
         let ticket = worker.begin_push(table, keys, 3).expect("it fits")?;
@@ -124,8 +126,9 @@ fn work(driver: &Arc<Driver>) -> Result<(), NodeError> {
     driver.leave()
 }
 
-/// Runs three workers against one server, of which each shard remembers `list_bytes` of key lists, and a coordinator, with
-/// recorders from `recorder`. `place` gives a node its two halves and the address it can be called at.
+/// Runs three workers against one server, of which each shard remembers `list_bytes` of key lists,
+/// and a coordinator, with recorders from `recorder`. `place` gives a node its two halves and the
+/// address it can be called at.
 fn run<T, W>(
     list_bytes: usize,
     mut recorder: impl FnMut(NodeId) -> Recorder,
@@ -161,8 +164,8 @@ fn run<T, W>(
     assert!(report.counts.shards.refused > 0 && report.counts.shards.refreshes > 0, "{:?}", report.counts);
 }
 
-/// Runs with recordings in memory, the server's and the workers' of at most `most_bytes`. Feeds all of them back and
-/// returns what came of each.
+/// Runs with recordings in memory, the server's and the workers' of at most `most_bytes`. Feeds all
+/// of them back and returns what came of each.
 fn records_and_replays<T, W>(
     list_bytes: usize,
     most_bytes: usize,
@@ -230,7 +233,8 @@ fn a_recorded_run_over_tcp_feeds_back_to_the_same_bytes() {
     }));
 }
 
-/// A server that forgets key lists says so in its own words: fed back with another memory it would not.
+/// A server that forgets key lists says so in its own words: fed back with another memory it would
+/// not.
 #[test]
 fn a_server_that_remembers_little_feeds_back_to_the_same_bytes() {
     are_whole(&records_and_replays(300, RECORDING_BYTES, threads()));

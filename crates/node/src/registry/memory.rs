@@ -1,4 +1,5 @@
-//! A registry that the threads of one process share: the embedded default. It ends with the process.
+//! A registry that the threads of one process share: the embedded default. It ends with the
+//! process.
 
 use super::stored::{self, StoredKind};
 use super::{CampaignOutcome, Candidate, CoordinatorRegistry, RegistryError, check_length, lead_until};
@@ -8,7 +9,8 @@ use std::time::Instant;
 /// What messages call it.
 const PLACE: &str = "this process's registry";
 
-/// A place that the candidates of one process share. It keeps one job; time is what candidates say it is.
+/// A place that the candidates of one process share. It keeps one job; time is what candidates say
+/// it is.
 ///
 /// ```
 /// use node::registry::{Candidate, InProcessLocation, CoordinatorRegistry};

@@ -1,4 +1,5 @@
-//! What every registry promises, as one suite: each rule is a function over a [`Fixture`], and each registry runs all.
+//! What every registry promises, as one suite: each rule is a function over a [`Fixture`], and each
+//! registry runs all.
 
 use crate::etcd::Etcd;
 use node::registry::{

@@ -1,4 +1,5 @@
-//! What a coordinator finds when etcd stops, dies, comes back, is full, or holds what it should not.
+//! What a coordinator finds when etcd stops, dies, comes back, is full, or holds what it should
+//! not.
 
 use crate::etcd::Etcd;
 use crate::proxy::Proxy;
