@@ -44,8 +44,8 @@ pub struct Candidate {
     pub job: String,
     /// Where nodes meet this coordinator: what followers are told while it leads.
     pub address: String,
-    /// How long a leadership outlives its last [`keep`](CoordinatorRegistry::keep). etcd rounds up
-    /// to whole seconds, and to two seconds or so at least.
+    /// How long a leadership outlives its last [`renew`](CoordinatorRegistry::renew). etcd rounds
+    /// up to whole seconds, and to two seconds or so at least.
     pub lease: Duration,
 }
 
@@ -64,7 +64,8 @@ pub enum CampaignOutcome {
     Leading {
         /// Larger than that of every leadership before.
         term: u64,
-        /// From then on it must act as one that does not lead, unless it was kept in the meantime.
+        /// From then on it must act as one that does not lead, unless its lease was renewed
+        /// meanwhile.
         until: Instant,
     },
     /// Another does, or a process of the same address whose lease has not ended.
@@ -101,14 +102,14 @@ pub enum CampaignOutcome {
 /// # Ok::<(), node::registry::RegistryError>(())
 /// ```
 pub trait CoordinatorRegistry: Send {
-    /// Leads if nobody else does. For one that leads it does what [`keep`](Self::keep) does. A
+    /// Leads if nobody else does. For one that leads it does what [`renew`](Self::renew) does. A
     /// candidate that stopped because it could not keep its lease, and finds that nobody took its
     /// place, leads on in the same term.
     fn campaign(&mut self, now: Instant) -> Result<CampaignOutcome, RegistryError>;
 
     /// Renews the lease, and says until when leading is good. To be called a few times in each
     /// lease.
-    fn keep(&mut self, now: Instant) -> Result<Instant, RegistryError>;
+    fn renew(&mut self, now: Instant) -> Result<Instant, RegistryError>;
 
     /// What was saved last, by whichever leader. Anybody may ask.
     fn load(&mut self) -> Result<Option<Vec<u8>>, RegistryError>;

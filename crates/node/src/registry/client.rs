@@ -238,7 +238,7 @@ impl RegistryCaller {
 
     fn renew_or_campaign(&mut self, now: Instant) -> Result<(), RegistryError> {
         if self.leads {
-            let until = self.registry.keep(now)?;
+            let until = self.registry.renew(now)?;
             self.send_answer(RegistryEvent::Renewed(until));
             return Ok(());
         }

@@ -116,7 +116,7 @@ impl EtcdRegistry {
     }
 
     /// What is left of the lease after renewing it; none if it has ended.
-    fn renew(&mut self, lease: u64, by: Instant) -> Result<Option<Duration>, RegistryError> {
+    fn renew_lease(&mut self, lease: u64, by: Instant) -> Result<Option<Duration>, RegistryError> {
         match self.gateway.call(request::RENEW, &request::lease(lease), by, EtcdResponse::granted) {
             Ok(granted) => Ok(granted.map(|granted| Duration::from_secs(granted.seconds))),
             Err(failure) if failure.refusal == Some(EtcdRefusal::NoLease) => Ok(None),
@@ -160,7 +160,7 @@ impl CoordinatorRegistry for EtcdRegistry {
         let pair = self.leader_pair(self.soon())?;
         match (pair, self.lease) {
             (None, _) => self.take(now),
-            (Some(pair), Some(lease)) if pair.lease == lease => match self.renew(lease, self.soon())? {
+            (Some(pair), Some(lease)) if pair.lease == lease => match self.renew_lease(lease, self.soon())? {
                 Some(left) => Ok(self.lead(pair.created, lead_until(now, left))),
                 None => self.take(now),
             },
@@ -171,10 +171,10 @@ impl CoordinatorRegistry for EtcdRegistry {
         }
     }
 
-    fn keep(&mut self, now: Instant) -> Result<Instant, RegistryError> {
+    fn renew(&mut self, now: Instant) -> Result<Instant, RegistryError> {
         let leading = self.led(now)?;
         let lease = self.lease.ok_or_else(|| not_leading(None))?;
-        let Some(left) = self.renew(lease, self.in_time(leading)?)? else {
+        let Some(left) = self.renew_lease(lease, self.in_time(leading)?)? else {
             return Err(self.superseded(None));
         };
         // A lease can outlive the key, if somebody removed that by hand.
