@@ -1,8 +1,9 @@
 //! Checkpoints beside a run: threads that write and read them, so that no server waits for a disk.
 //!
-//! A server's thread copies its slices and hands the copies over; [`CheckpointWriter`] writes them. The coordinator's
-//! thread decides and gathers; [`CheckpointPublisher`] begins checkpoints, publishes them and removes old ones. A failure
-//! is logged, with what to do about it: that checkpoint is given up, and the run goes on.
+//! A server's thread copies its slices and hands the copies over; [`CheckpointWriter`] writes them.
+//! The coordinator's thread decides and gathers; [`CheckpointPublisher`] begins checkpoints,
+//! publishes them and removes old ones. A failure is logged, with what to do about it: that
+//! checkpoint is given up, and the run goes on.
 
 mod publisher;
 mod writer;
@@ -54,7 +55,8 @@ impl CheckpointSettings {
         Self { location: absolute(location), job: job.to_owned(), every: Duration::from_secs(60), keep, last: true }
     }
 
-    /// Sees that checkpoints can be written there: better known before a run than at its first checkpoint.
+    /// Sees that checkpoints can be written there: better known before a run than at its first
+    /// checkpoint.
     ///
     /// # Errors
     /// [`NodeError::Checkpoint`], in the store's words.
@@ -93,8 +95,8 @@ fn absolute(location: &str) -> String {
     std::path::absolute(location).ok().and_then(|path| path.to_str().map(str::to_owned)).unwrap_or(location.to_owned())
 }
 
-/// Opens the checkpoint that a run is to go on from: the newest at a location, or the one whose own folder is named. Every byte of it is
-/// read once, so that damage is known before anybody joins.
+/// Opens the checkpoint that a run is to go on from: the newest at a location, or the one whose own
+/// folder is named. Every byte of it is read once, so that damage is known before anybody joins.
 ///
 /// ```
 /// let refused = node::open_resume("no/such/folder", "clicks").expect_err("there is none");
@@ -102,7 +104,8 @@ fn absolute(location: &str) -> String {
 /// ```
 ///
 /// # Errors
-/// [`NodeError::Checkpoint`]: there is none, it is damaged (the one before is named), or it is another job's.
+/// [`NodeError::Checkpoint`]: there is none, it is damaged (the one before is named), or it is
+/// another job's.
 pub fn open_resume(location: &str, job: &str) -> Result<Resume, NodeError> {
     let location = absolute(location);
     let opened = Opened::at(&location, &StoreSettings::from_environment())?;
@@ -131,7 +134,8 @@ pub fn open_resume(location: &str, job: &str) -> Result<Resume, NodeError> {
     Ok(Resume { location: folder.unwrap_or(location), name, clock, slices, tables, leases })
 }
 
-/// What a checkpoint holds, in lines for people: the newest at a location, or the one whose own folder is named.
+/// What a checkpoint holds, in lines for people: the newest at a location, or the one whose own
+/// folder is named.
 ///
 /// ```
 /// let refused = node::describe_checkpoint("no/such/folder").expect_err("there is none");
@@ -162,7 +166,8 @@ fn spec_of(wire: &str) -> Option<TableSpec> {
     from_digits(wire)
 }
 
-/// What is leased as the manifest keeps it, by the numbers of the data sets: for people, and byte for byte.
+/// What is leased as the manifest keeps it, by the numbers of the data sets: for people, and byte
+/// for byte.
 fn leases_entry(leases: &[SavedLeases]) -> serde_json::Value {
     let entry = |kept: &SavedLeases| {
         let done: &FinishedLeases = kept.done();

@@ -1,4 +1,5 @@
-//! A node's contact with the coordinator: whom it heeds, where it looks for another, and for how long it waits for one.
+//! A node's contact with the coordinator: whom it heeds, where it looks for another, and for how
+//! long it waits for one.
 
 use crate::NodeError;
 use net::Transport;
@@ -72,7 +73,8 @@ impl CoordinatorContact {
         Duration::from_nanos(self.round_trip.limit(span(beat / 10), span(beat)).0)
     }
 
-    /// A coordinator that has not said anything for this long, though it was asked three times, is looked for elsewhere.
+    /// A coordinator that has not said anything for this long, though it was asked three times, is
+    /// looked for elsewhere.
     fn elsewhere_after(&self) -> Duration {
         self.beat_every() * 3 + self.late_after()
     }
@@ -95,7 +97,8 @@ impl CoordinatorContact {
         vec![beat, Timeout::new("it looks for another coordinator", elsewhere, why, self.round_trip())]
     }
 
-    /// Something arrived. Returns whether it is to be taken: not if it is of a coordinator that leads no more, or never did.
+    /// Something arrived. Returns whether it is to be taken: not if it is of a coordinator that
+    /// leads no more, or never did.
     pub fn hears(&mut self, now: Instant, frame: &Frame, transport: &mut dyn Transport) -> bool {
         if frame.head.from != NodeId::Coordinator {
             return true;

@@ -1,5 +1,6 @@
-//! The thread that runs a coordinator: it stands for election, leads while it may, and tells everybody where to go while another does.
-//! The only one of a run is elected by a registry of its own process, at once and for life.
+//! The thread that runs a coordinator: it stands for election, leads while it may, and tells
+//! everybody where to go while another does. The only one of a run is elected by a registry of its
+//! own process, at once and for life.
 
 use crate::leading::LeadingCoordinator;
 use crate::record::Recorder;
@@ -35,7 +36,8 @@ pub struct CoordinatorSettings {
     pub join_limit: Duration,
     /// A node that is silent for this long is lost.
     pub patience: Duration,
-    /// When everybody has said goodbye it stays this long to repeat its own, which a broken connection may have lost.
+    /// When everybody has said goodbye it stays this long to repeat its own, which a broken
+    /// connection may have lost.
     pub farewell: Duration,
     /// After a loss it stays this long to tell everybody who asks.
     pub linger: Duration,
@@ -43,7 +45,8 @@ pub struct CoordinatorSettings {
     pub checkpoints: Option<CheckpointSettings>,
     /// The checkpoint that the run goes on from.
     pub resume: Option<Resume>,
-    /// The job that it is for: who says that it is of another is turned away. Empty if that does not matter.
+    /// The job that it is for: who says that it is of another is turned away. Empty if that does
+    /// not matter.
     pub job: String,
     /// Tells it to leave: one of several lets another lead, and the only one ends the run.
     pub leave: LeaveSignal,
@@ -62,8 +65,9 @@ impl CoordinatorSettings {
     }
 }
 
-/// Runs the only coordinator of a run until everybody has left, or until a node is lost. Its memory ends with this process: whoever would
-/// have another take over runs several, with [`run_candidate`].
+/// Runs the only coordinator of a run until everybody has left, or until a node is lost. Its memory
+/// ends with this process: whoever would have another take over runs several, with
+/// [`run_candidate`].
 pub fn run_coordinator(
     transport: impl Transport,
     waiter: impl Waiter,
@@ -74,7 +78,8 @@ pub fn run_coordinator(
     Candidacy::new(settings, registry, recorder).run(transport, waiter)
 }
 
-/// Runs one of several coordinators until the run that they coordinate is over, or lost. `registry` says which of them leads.
+/// Runs one of several coordinators until the run that they coordinate is over, or lost. `registry`
+/// says which of them leads.
 pub fn run_candidate(
     transport: impl Transport,
     waiter: impl Waiter,
@@ -94,7 +99,8 @@ struct Candidacy {
     leading: Option<LeadingCoordinator>,
     /// Where the one that leads is met, if that is another.
     leader: String,
-    /// Whether the run was there before this one led: then its memory is not of a run that ended before.
+    /// Whether the run was there before this one led: then its memory is not of a run that ended
+    /// before.
     was_there: bool,
     /// Since when it has followed anybody, and whether it has led, and knew which run.
     follows: Option<Instant>,
@@ -237,7 +243,8 @@ impl Candidacy {
         ControlFlow::Continue(())
     }
 
-    /// Leads from now on, and goes on from what was saved, unless that is of a run that ended before this process was there.
+    /// Leads from now on, and goes on from what was saved, unless that is of a run that ended
+    /// before this process was there.
     fn lead(&mut self, term: u64, until: Instant, memory: Option<Vec<u8>>) -> Result<LeadingCoordinator, NodeError> {
         if self.registry.is_only_coordinator() {
             let machine = LeadingCoordinator::begin(&self.settings, self.recorder.as_mut())?;
@@ -249,8 +256,9 @@ impl Candidacy {
             None => LeadingCoordinator::begin(&self.settings, None)?,
         };
         tracing::warn!(term, begun = machine.has_begun(), "this coordinator leads");
-        // Whoever resumes expects that nobody is left; but somebody may be. One that has followed for longer than a lease lasts has seen it renewed:
-        // the run was alive. But a leader that it followed for less may have been dead all the while.
+        // Whoever resumes expects that nobody is left; but somebody may be. One that has followed
+        // for longer than a lease lasts has seen it renewed: the run was alive. But a leader that
+        // it followed for less may have been dead all the while.
         let longest = self.settings.patience.saturating_mul(3).saturating_add(ROUNDED);
         let saw_it_alive = self.follows.is_some_and(|since| since.elapsed() > longest);
         let is_doubted = machine.has_begun() && self.settings.resume.is_some() && !(self.led || saw_it_alive);

@@ -1,6 +1,7 @@
 //! A worker's machine, shared by the program's threads: a thread that waits drives the network.
 //!
-//! The driver has the locks and the threads; [`WorkerShell`] has the machine, its transport, and all that is done to them.
+//! The driver has the locks and the threads; [`WorkerShell`] has the machine, its transport, and
+//! all that is done to them.
 
 mod shell;
 mod silence;
@@ -23,12 +24,15 @@ const LOOK: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 /// A thread that waits while another drives looks up at least this often.
 const LOOK_UP: Duration = Duration::from_millis(1);
-/// One that is told to leave waits for others so many times as long as a node may be silent, and no longer.
+/// One that is told to leave waits for others so many times as long as a node may be silent, and no
+/// longer.
 const LEAVING: u32 = 4;
-/// A goodbye is repeated until it is answered, for as long as a node may be silent, but not longer than this: everybody may be gone already.
+/// A goodbye is repeated until it is answered, for as long as a node may be silent, but not longer
+/// than this: everybody may be gone already.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// And for so many times as long as a node may be silent, where another coordinator may have to be elected first, which has to know that
-/// this worker is not lost: its predecessor's lease is two, and finding it takes one and a half.
+/// And for so many times as long as a node may be silent, where another coordinator may have to be
+/// elected first, which has to know that this worker is not lost: its predecessor's lease is two,
+/// and finding it takes one and a half.
 const LONG_GOODBYE: u32 = 7;
 
 /// How a worker's shell behaves.
@@ -38,7 +42,8 @@ pub struct DriverSettings {
     pub wait: WaitPolicy,
     /// A coordinator that is silent for this long is lost.
     pub patience: Duration,
-    /// Whether several coordinators were named. There may be others even so, and the only one that was named says so.
+    /// Whether several coordinators were named. There may be others even so, and the only one that
+    /// was named says so.
     pub of_several: bool,
     /// How long one that answers is waited for, where there may be another.
     pub unled: Duration,
@@ -48,7 +53,8 @@ pub struct DriverSettings {
     pub leave: LeaveSignal,
 }
 
-/// Why a run is over for a worker that has not left: every call that waits fails with it from then on.
+/// Why a run is over for a worker that has not left: every call that waits fails with it from then
+/// on.
 ///
 /// ```
 /// use node::{NodeError, RunFailure};
@@ -93,7 +99,8 @@ pub struct Driver {
 type Interrupt = Box<dyn Fn() -> bool + Send + Sync>;
 
 impl Driver {
-    /// Drives the worker that has joined. Fails if it is to be recorded and cannot be; the run is then over for everybody.
+    /// Drives the worker that has joined. Fails if it is to be recorded and cannot be; the run is
+    /// then over for everybody.
     pub fn start(
         joined: JoinedRun,
         transport: Box<dyn Transport>,
@@ -127,7 +134,8 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Has threads that wait ask `interrupt` now and then whether they should go on waiting, holding no lock. Set once.
+    /// Has threads that wait ask `interrupt` now and then whether they should go on waiting,
+    /// holding no lock. Set once.
     pub fn interrupt_by(&self, interrupt: impl Fn() -> bool + Send + Sync + 'static) {
         self.interrupt.set(Box::new(interrupt)).ok();
     }
@@ -145,8 +153,8 @@ impl Driver {
         result
     }
 
-    /// Whether what is pushed is used and then let go within this process, and may therefore be lent: nobody else keeps it, neither a
-    /// connection nor a recording.
+    /// Whether what is pushed is used and then let go within this process, and may therefore be
+    /// lent: nobody else keeps it, neither a connection nor a recording.
     pub fn lends(&self) -> bool {
         self.settings.embedded && !lock(&self.shell).is_recorded()
     }
@@ -169,18 +177,20 @@ impl Driver {
         }
     }
 
-    /// Blocks until `done` gives something, driving the network meanwhile. Fails if the run is lost.
+    /// Blocks until `done` gives something, driving the network meanwhile. Fails if the run is
+    /// lost.
     pub fn wait_until<R>(&self, mut done: impl FnMut(&mut WorkerHandle<'_>) -> Option<R>) -> Result<R, NodeError> {
         self.drive(Interruption::Any, |shell| done(&mut shell.worker_handle()))
     }
 
-    /// As [`Driver::wait_until`], for something that was begun and must not be left half done: nobody interrupts it.
+    /// As [`Driver::wait_until`], for something that was begun and must not be left half done:
+    /// nobody interrupts it.
     pub fn see_through<R>(&self, mut done: impl FnMut(&mut WorkerHandle<'_>) -> Option<R>) -> Result<R, NodeError> {
         self.drive(Interruption::WhenLeaving, |shell| done(&mut shell.worker_handle()))
     }
 
-    /// Blocks until the machine is `ready`, driving the network meanwhile, and then runs `call` on it before any other thread
-    /// can change that. Fails, without a call, if the run is lost.
+    /// Blocks until the machine is `ready`, driving the network meanwhile, and then runs `call` on
+    /// it before any other thread can change that. Fails, without a call, if the run is lost.
     pub fn call_when<R>(
         &self,
         mut ready: impl FnMut(&Worker) -> bool,
@@ -221,7 +231,8 @@ impl Driver {
         loop {
             if interruption == Interruption::Any && asked.elapsed() >= LONGEST_WAIT {
                 asked = Instant::now();
-                // Before anything is locked: whoever answers may wait for a thread that waits for the machine.
+                // Before anything is locked: whoever answers may wait for a thread that waits for
+                // the machine.
                 if self.interrupt.get().is_some_and(|interrupt| interrupt()) {
                     return Err(NodeError::Interrupted);
                 }
@@ -286,7 +297,8 @@ impl Driver {
         }
     }
 
-    /// The program has ended a clock that took it so long, without the time in which it waited for others.
+    /// The program has ended a clock that took it so long, without the time in which it waited for
+    /// others.
     pub fn stepped(&self, took: Duration) {
         lock(&self.shell).observe_step(took);
     }
@@ -307,7 +319,8 @@ impl Driver {
         lock(&self.shell).traffic()
     }
 
-    /// Breaks nothing, but ends whatever blocks: for shutting down. A recording is whole when this returns.
+    /// Breaks nothing, but ends whatever blocks: for shutting down. A recording is whole when this
+    /// returns.
     fn stop(&self) {
         let recorder = lock(&self.shell).close();
         drop(recorder);
@@ -321,9 +334,11 @@ impl Driver {
         }
     }
 
-    /// Sends what codecs have kept back, says goodbye once everything is acknowledged, and waits for the answer.
+    /// Sends what codecs have kept back, says goodbye once everything is acknowledged, and waits
+    /// for the answer.
     pub fn leave(&self) -> Result<(), NodeError> {
-        // Reads that nobody will take the answer of are not waited for by one that is told to leave.
+        // Reads that nobody will take the answer of are not waited for by one that is told to
+        // leave.
         let by_order = self.settings.leave.is_asked();
         let is_done = |worker: &Worker| if by_order { worker.is_settled() } else { worker.is_idle() };
         self.drive(Interruption::Never, |shell| is_done(shell.worker()).then_some(()))?;
@@ -334,7 +349,8 @@ impl Driver {
         }
         let begin = Instant::now();
         let mut said: Option<Instant> = None;
-        // The coordinator may be gone already once everybody has left, so its answer is not insisted on.
+        // The coordinator may be gone already once everybody has left, so its answer is not
+        // insisted on.
         let (may_change, again) = {
             let shell = lock(&self.shell);
             (shell.contact().may_change(), shell.contact().late_after())
@@ -355,7 +371,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Stops, and tells the coordinator that this worker cannot go on: so the run ends, and everybody hears why.
+    /// Stops, and tells the coordinator that this worker cannot go on: so the run ends, and
+    /// everybody hears why.
     pub fn abandon(&self, reason: &str) {
         // Enough to know what to look for; the rest is in this process's own words.
         let reason = reason.chars().take(REASON_CHARS).collect();

@@ -8,12 +8,14 @@ use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
 use wire::Leader;
 use wire::{Control, Frame, Head, Member, Message, Role};
 
-/// A coordinator that has not answered for this long is looked for elsewhere: nothing was measured yet.
+/// A coordinator that has not answered for this long is looked for elsewhere: nothing was measured
+/// yet.
 const ELSEWHERE_AFTER: Duration = Duration::from_millis(1500);
 /// A join that was not answered is said again after this long.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
-/// Frames of the coordinator's that are kept for the machine. It says again what is not answered, so that nothing more is lost than
-/// time; and nobody else has anything to say before a node has answered it.
+/// Frames of the coordinator's that are kept for the machine. It says again what is not answered,
+/// so that nothing more is lost than time; and nobody else has anything to say before a node has
+/// answered it.
 const EARLY_FRAMES: usize = 64;
 
 /// What a node learns when it has joined a run: its name, and the state of the run.
@@ -56,8 +58,9 @@ impl JoinRequest<'_> {
     }
 }
 
-/// Joins the run in a place of its own choice, or any, and waits, at most `limit`, until it begins. `token` must differ
-/// between nodes: it names this one until the coordinator does. One that is told to leave meanwhile does.
+/// Joins the run in a place of its own choice, or any, and waits, at most `limit`, until it begins.
+/// `token` must differ between nodes: it names this one until the coordinator does. One that is
+/// told to leave meanwhile does.
 pub fn join(
     transport: &mut dyn Transport,
     waiter: &mut dyn Waiter,
@@ -97,7 +100,8 @@ pub fn join(
         }
         while let Some(event) = transport.next() {
             let TransportEvent::Frame(frame) = event else {
-                // The beginning may have been lost with the connection: ask for the same place again, and hear it again.
+                // The beginning may have been lost with the connection: ask for the same place
+                // again, and hear it again.
                 (place, asked) = (None, asked.filter(|_| place.is_none()));
                 continue;
             };

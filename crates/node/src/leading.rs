@@ -1,8 +1,9 @@
 //! A coordinator that leads: the machine, and the frames that it may send.
 //!
-//! It saves what it has decided before it tells anybody: frames wait until the memory that explains them is saved.
-//! Only answers to beats do not wait: they say nothing but that it leads. A coordinator whose leader lease has ended
-//! is dropped with all that it knows, and the next leader goes on from the saved memory.
+//! It saves what it has decided before it tells anybody: frames wait until the memory that explains
+//! them is saved. Only answers to beats do not wait: they say nothing but that it leads. A
+//! coordinator whose leader lease has ended is dropped with all that it knows, and the next leader
+//! goes on from the saved memory.
 
 use crate::NodeError;
 use crate::checkpoints::CheckpointPublisher;
@@ -25,16 +26,19 @@ pub(crate) struct LeadingCoordinator {
     pub until: Instant,
     machine: Coordinator,
     recorder: Option<Recorder>,
-    /// The memory that was last given to the registry, its number, and the last number that is saved.
+    /// The memory that was last given to the registry, its number, and the last number that is
+    /// saved.
     memory: Vec<u8>,
     number: u64,
     saved: u64,
     /// Frames, each with the number of the memory that must be saved before it is sent.
     held: VecDeque<(u64, Frame)>,
     probes: Probes,
-    /// Publishes checkpoints, if any are made. One that was under way when the leader changed is given up, and the next is made.
+    /// Publishes checkpoints, if any are made. One that was under way when the leader changed is
+    /// given up, and the next is made.
     publisher: Option<CheckpointPublisher>,
-    /// Until when somebody of the run that is remembered must call, where the run could also begin anew from a checkpoint.
+    /// Until when somebody of the run that is remembered must call, where the run could also begin
+    /// anew from a checkpoint.
     doubted: Option<Instant>,
     ending: Option<Instant>,
 }
@@ -59,7 +63,8 @@ impl LeadingCoordinator {
         Ok(machine)
     }
 
-    /// A machine that goes on from the saved memory, unless that is of a run that ended before this process was there.
+    /// A machine that goes on from the saved memory, unless that is of a run that ended before this
+    /// process was there.
     pub fn recall(
         settings: &CoordinatorSettings,
         now: Time,
@@ -77,7 +82,8 @@ impl LeadingCoordinator {
         Ok(recalled.of_job(job))
     }
 
-    /// Leads with this machine until then, or longer if that is put off. One that was recalled and is `doubted` is kept if somebody calls.
+    /// Leads with this machine until then, or longer if that is put off. One that was recalled and
+    /// is `doubted` is kept if somebody calls.
     pub fn new(
         term: u64,
         until: Instant,
@@ -95,7 +101,8 @@ impl LeadingCoordinator {
         Ok(leading)
     }
 
-    /// Begins anew if nobody has called of the run that is remembered, and publishes checkpoints once it is known which run it is.
+    /// Begins anew if nobody has called of the run that is remembered, and publishes checkpoints
+    /// once it is known which run it is.
     pub fn settle(&mut self, settings: &CoordinatorSettings) -> Result<(), NodeError> {
         if self.doubted.take_if(|until| Instant::now() >= *until).is_some() {
             tracing::warn!(
@@ -124,8 +131,9 @@ impl LeadingCoordinator {
         self.doubted.is_some()
     }
 
-    /// Whether something that arrived is to be taken. While nobody has called of the run that is remembered, others who would join wait: they
-    /// ask again, of that run or of the one that begins anew.
+    /// Whether something that arrived is to be taken. While nobody has called of the run that is
+    /// remembered, others who would join wait: they ask again, of that run or of the one that
+    /// begins anew.
     fn admits(&mut self, frame: &Frame) -> bool {
         if self.doubted.is_none() {
             return true;
@@ -142,8 +150,8 @@ impl LeadingCoordinator {
     /// Takes what arrived.
     pub fn take(&mut self, now: Time, event: TransportEvent, transport: &mut impl Transport) {
         match event {
-            // A broken connection is not a dead node: it has until the end of everybody's patience to call again. But one whose process
-            // has ended need not be waited for.
+            // A broken connection is not a dead node: it has until the end of everybody's patience
+            // to call again. But one whose process has ended need not be waited for.
             TransportEvent::Disconnected(node) => {
                 if let Some(address) = self.machine.address(node) {
                     self.probes.ask(node, address);

@@ -1,12 +1,14 @@
-//! Tells a node from outside to leave in good order: a Unix signal does, or the program that started the node.
+//! Tells a node from outside to leave in good order: a Unix signal does, or the program that
+//! started the node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Tells a node to leave in good order. Clones tell the same node.
 ///
-/// A server of a run that nodes come to and go from hands over what it holds and ends; a coordinator of several lets another lead and ends.
-/// A worker's program is told ([`is_asked`](Self::is_asked)), and leaves when it has finished what it is at.
+/// A server of a run that nodes come to and go from hands over what it holds and ends; a
+/// coordinator of several lets another lead and ends. A worker's program is told
+/// ([`is_asked`](Self::is_asked)), and leaves when it has finished what it is at.
 ///
 /// ```
 /// use node::LeaveSignal;

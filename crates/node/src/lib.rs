@@ -1,8 +1,9 @@
 //! The shell: threads and timers that drive the machines over a transport.
 //!
-//! A server thread owns its machine and its sockets and runs each request to its end. A worker's machine is shared by the
-//! program's threads: whoever waits also drives the network, so that an answer reaches the caller without passing
-//! through another thread, and a background thread keeps things moving while the program computes.
+//! A server thread owns its machine and its sockets and runs each request to its end. A worker's
+//! machine is shared by the program's threads: whoever waits also drives the network, so that an
+//! answer reaches the caller without passing through another thread, and a background thread keeps
+//! things moving while the program computes.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -40,7 +41,8 @@ use types::NodeId;
 /// use node::NodeError;
 /// use types::NodeId;
 ///
-/// let error = NodeError::Lost { node: NodeId::Worker(3), reason: "nothing heard from it for 5.0 s".into() };
+/// let reason = "nothing heard from it for 5.0 s".to_owned();
+/// let error = NodeError::Lost { node: NodeId::Worker(3), reason };
 /// assert!(error.to_string().starts_with("lost worker 3: nothing heard from it"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,7 +61,8 @@ pub enum NodeError {
         /// In words.
         reason: String,
     },
-    /// The system has no thread to give. Start fewer servers and workers in one process, or raise the limit.
+    /// The system has no thread to give. Start fewer servers and workers in one process, or raise
+    /// the limit.
     #[error("cannot start a thread for {name}: {reason}")]
     NoThread {
         /// What it was for.
@@ -96,7 +99,8 @@ pub enum NodeError {
          copies (--copies, Membership::Open)"
     )]
     ToldToLeave,
-    /// This worker was told to leave, and has waited for others long enough. Close the session: what was pushed is kept.
+    /// This worker was told to leave, and has waited for others long enough. Close the session:
+    /// what was pushed is kept.
     #[error("this worker was told to leave, and waits for others no longer")]
     Leaving,
     /// Whoever waited was told to stop waiting. What was under way still is, and the run goes on.

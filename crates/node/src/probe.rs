@@ -1,4 +1,5 @@
-//! Whether a process whose connection broke has ended: then its host refuses whoever calls where it listened.
+//! Whether a process whose connection broke has ended: then its host refuses whoever calls where it
+//! listened.
 
 use crate::contact::beat_every;
 use std::io::ErrorKind;
@@ -7,7 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use types::NodeId;
 
-/// How long after the last call the next one is made: a process that dies may leave its door open for a moment.
+/// How long after the last call the next one is made: a process that dies may leave its door open
+/// for a moment.
 const PAUSES_MS: [u64; 4] = [0, 20, 80, 300];
 
 /// Questions under way, each a thread that ends by itself.

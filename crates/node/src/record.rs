@@ -1,4 +1,5 @@
-//! A recording of everything a machine was told and said, and the proof that telling it again gives the same bytes.
+//! A recording of everything a machine was told and said, and the proof that telling it again gives
+//! the same bytes.
 
 mod entry;
 mod file;
@@ -21,7 +22,8 @@ use wire::{Field, Frame};
 pub const RECORDING_BYTES: usize = 1 << 30;
 /// What waits to be written to a file is at most this much.
 const UNWRITTEN_BYTES: usize = 256 << 20;
-/// A recorded node waits this long for its disk to make room. It must not be taken for lost meanwhile.
+/// A recorded node waits this long for its disk to make room. It must not be taken for lost
+/// meanwhile.
 const ROOM_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the two ends know of each other.
@@ -33,11 +35,12 @@ struct Shared {
     cut: AtomicBool,
 }
 
-/// Takes down what a machine is told and says. Give it to [`crate::run_server`], [`crate::run_coordinator`] or
-/// [`crate::Driver::start`].
+/// Takes down what a machine is told and says. Give it to [`crate::run_server`],
+/// [`crate::run_coordinator`] or [`crate::Driver::start`].
 ///
-/// In memory it never holds up what it records. To a file it waits a second at most for the disk. When there is no room it says
-/// so in the log and stops, and the replay says that it covers the beginning only.
+/// In memory it never holds up what it records. To a file it waits a second at most for the disk.
+/// When there is no room it says so in the log and stops, and the replay says that it covers the
+/// beginning only.
 pub struct Recorder {
     sink: Sink,
     shared: Arc<Shared>,
@@ -77,8 +80,8 @@ impl Recorder {
         (Self { sink, shared, most_bytes: bytes, room_within: Duration::ZERO }, recording)
     }
 
-    /// A recorder that writes a file of its own into `folder`, which is made if it is not there: `server-0.recording` for
-    /// server 0. Fails if the folder cannot be made.
+    /// A recorder that writes a file of its own into `folder`, which is made if it is not there:
+    /// `server-0.recording` for server 0. Fails if the folder cannot be made.
     pub fn in_folder(folder: impl Into<PathBuf>) -> Result<Self, NodeError> {
         let folder = folder.into();
         std::fs::create_dir_all(&folder).map_err(|error| NodeError::not_recorded(&folder, &error))?;
@@ -102,7 +105,8 @@ impl Recorder {
         entries.send(entry).ok();
     }
 
-    /// Whether so much more fits, or does so in time. What is too much by itself fits where nothing else waits.
+    /// Whether so much more fits, or does so in time. What is too much by itself fits where nothing
+    /// else waits.
     fn has_room_for(&self, cost: usize) -> bool {
         let fits = || {
             let held = self.shared.held.load(Ordering::Relaxed);

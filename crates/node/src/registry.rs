@@ -1,16 +1,21 @@
 //! Where a coordinator's memory lives, and which coordinator leads.
 //!
-//! Several coordinators may stand for one job. A [`CoordinatorRegistry`] lets one of them lead at a time, for as long as it keeps its lease, and keeps
-//! the leader's memory, so that whoever leads next goes on from there. It promises:
+//! Several coordinators may stand for one job. A [`CoordinatorRegistry`] lets one of them lead at a
+//! time, for as long as it keeps its lease, and keeps the leader's memory, so that whoever leads
+//! next goes on from there. It promises:
 //! - **Terms grow.** Each new leadership has a term that no earlier one of the job had.
-//! - **A save is fenced.** It is done whole, by the candidate that leads in that moment, or it is refused whole. No leader's save is ever
-//!   replaced by one that an earlier leader made, nor by one that itself made earlier.
-//! - **A leader stops first.** Leading is good until an [`Instant`] of the leader's own clock, and nobody else is let in before it.
+//! - **A save is fenced.** It is done whole, by the candidate that leads in that moment, or it is
+//!   refused whole. No leader's save is ever replaced by one that an earlier leader made, nor by
+//!   one that itself made earlier.
+//! - **A leader stops first.** Leading is good until an [`Instant`] of the leader's own clock, and
+//!   nobody else is let in before it.
 //!
-//! Of these the fence is what others may build on: a coordinator saves what it has decided before it tells anybody. The instant only
-//! keeps a leader that is cut off from talking on; clocks that run at unlike speeds can break it, and not the fence.
+//! Of these the fence is what others may build on: a coordinator saves what it has decided before
+//! it tells anybody. The instant only keeps a leader that is cut off from talking on; clocks that
+//! run at unlike speeds can break it, and not the fence.
 //!
-//! There are two: [`InProcessLocation`], between threads of one process, and [`EtcdLocation`]. Both give a [`CoordinatorRegistry`] to each [`Candidate`].
+//! There are two: [`InProcessLocation`], between threads of one process, and [`EtcdLocation`]. Both
+//! give a [`CoordinatorRegistry`] to each [`Candidate`].
 
 mod client;
 mod etcd;
@@ -34,12 +39,13 @@ pub const MEMORY_BYTES: usize = 64 << 20;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The job. What another job left in the same place is refused, rather than taken for this one's.
+    /// The job. What another job left in the same place is refused, rather than taken for this
+    /// one's.
     pub job: String,
     /// Where nodes meet this coordinator: what followers are told while it leads.
     pub address: String,
-    /// How long a leadership outlives its last [`keep`](CoordinatorRegistry::keep). etcd rounds up to whole seconds, and to two seconds or so
-    /// at least.
+    /// How long a leadership outlives its last [`renew`](CoordinatorRegistry::renew). etcd rounds
+    /// up to whole seconds, and to two seconds or so at least.
     pub lease: Duration,
 }
 
@@ -58,7 +64,8 @@ pub enum CampaignOutcome {
     Leading {
         /// Larger than that of every leadership before.
         term: u64,
-        /// From then on it must act as one that does not lead, unless it was kept in the meantime.
+        /// From then on it must act as one that does not lead, unless its lease was renewed
+        /// meanwhile.
         until: Instant,
     },
     /// Another does, or a process of the same address whose lease has not ended.
@@ -68,8 +75,8 @@ pub enum CampaignOutcome {
     },
 }
 
-/// One candidate's way to the job's memory and to leading. Every call returns within a bounded time. `now` is the caller's clock,
-/// read just before the call.
+/// One candidate's way to the job's memory and to leading. Every call returns within a bounded
+/// time. `now` is the caller's clock, read just before the call.
 ///
 /// ```
 /// use node::registry::{Candidate, InProcessLocation, CoordinatorRegistry, CampaignOutcome};
@@ -80,36 +87,42 @@ pub enum CampaignOutcome {
 /// let mut second = place.stand(Candidate::new("clicks-17", "10.0.0.6:7070"));
 ///
 /// let now = Instant::now();
-/// let CampaignOutcome::Leading { until, .. } = first.campaign(now)? else { panic!("nobody else stood") };
-/// assert_eq!(second.campaign(now)?, CampaignOutcome::Following { leader: "10.0.0.5:7070".to_owned() });
+/// let CampaignOutcome::Leading { until, .. } = first.campaign(now)? else {
+///     panic!("nobody else stood")
+/// };
+/// let leader = "10.0.0.5:7070".to_owned();
+/// assert_eq!(second.campaign(now)?, CampaignOutcome::Following { leader });
 /// first.save(now, b"plan 3")?;
 ///
-/// // The first one is heard of no more. Well after it had to stop, the second one leads and goes on from its memory.
+/// // The first one is heard of no more. Well after it had to stop, the second one leads and goes
+/// // on from its memory.
 /// assert!(matches!(second.campaign(until + (until - now))?, CampaignOutcome::Leading { .. }));
 /// assert_eq!(second.load()?.as_deref(), Some(&b"plan 3"[..]));
 /// assert!(first.save(now, b"plan 4").is_err());
 /// # Ok::<(), node::registry::RegistryError>(())
 /// ```
 pub trait CoordinatorRegistry: Send {
-    /// Leads if nobody else does. For one that leads it does what [`keep`](Self::keep) does. A candidate that stopped because it could
-    /// not keep its lease, and finds that nobody took its place, leads on in the same term.
+    /// Leads if nobody else does. For one that leads it does what [`renew`](Self::renew) does. A
+    /// candidate that stopped because it could not keep its lease, and finds that nobody took its
+    /// place, leads on in the same term.
     fn campaign(&mut self, now: Instant) -> Result<CampaignOutcome, RegistryError>;
 
-    /// Renews the lease, and says until when leading is good. To be called a few times in each lease.
-    fn keep(&mut self, now: Instant) -> Result<Instant, RegistryError>;
+    /// Renews the lease, and says until when leading is good. To be called a few times in each
+    /// lease.
+    fn renew(&mut self, now: Instant) -> Result<Instant, RegistryError>;
 
     /// What was saved last, by whichever leader. Anybody may ask.
     fn load(&mut self) -> Result<Option<Vec<u8>>, RegistryError>;
 
-    /// Replaces the memory, if this candidate leads. After [`RegistryError::Unreachable`] it may or may not have been replaced: either
-    /// way the next save that succeeds is the one that counts.
+    /// Replaces the memory, if this candidate leads. After [`RegistryError::Unreachable`] it may or
+    /// may not have been replaced: either way the next save that succeeds is the one that counts.
     fn save(&mut self, now: Instant, memory: &[u8]) -> Result<(), RegistryError>;
 
     /// Removes the memory, if this candidate leads: the job is over.
     fn forget(&mut self, now: Instant) -> Result<(), RegistryError>;
 
-    /// Leads no more, from this call on, whatever it returns. Another is let in at once or, if this could not be told, when the lease
-    /// ends. One that does not lead has nothing to resign.
+    /// Leads no more, from this call on, whatever it returns. Another is let in at once or, if this
+    /// could not be told, when the lease ends. One that does not lead has nothing to resign.
     fn resign(&mut self) -> Result<(), RegistryError>;
 
     /// Where the coordinator that leads is met. Anybody may ask.
@@ -128,10 +141,12 @@ pub enum RegistryError {
     Unreachable {
         /// Each endpoint, and what happened there.
         reasons: String,
-        /// The time since any of them last answered or, if none ever did, since the first was asked.
+        /// The time since any of them last answered or, if none ever did, since the first was
+        /// asked.
         silent: Duration,
     },
-    /// This candidate does not lead, or no longer. Follow, or campaign again and load what others may have saved.
+    /// This candidate does not lead, or no longer. Follow, or campaign again and load what others
+    /// may have saved.
     #[error(
         "this coordinator does not lead{}; nothing was changed: follow the one that leads, or campaign again",
         by(leader)
@@ -217,8 +232,9 @@ fn advice(reason: &str) -> &'static str {
     ADVICE.iter().find(|(words, _)| reason.contains(words)).map_or("", |(_, advice)| advice)
 }
 
-/// How long a leader whose lease was renewed at `now` may lead. The last quarter is left for clocks that differ, and for an etcd that has
-/// chosen a new leader of its own while an old one still renewed leases.
+/// How long a leader whose lease was renewed at `now` may lead. The last quarter is left for clocks
+/// that differ, and for an etcd that has chosen a new leader of its own while an old one still
+/// renewed leases.
 fn lead_until(now: Instant, lease: Duration) -> Instant {
     now + lease / 4 * 3
 }

@@ -1,4 +1,5 @@
-//! The thread that runs a server: it owns the machine and the sockets and runs each request to its end.
+//! The thread that runs a server: it owns the machine and the sockets and runs each request to its
+//! end.
 
 use crate::checkpoints::{CheckpointWriter, WriterEvent};
 use crate::contact::{CoordinatorContact, say_failed};
@@ -16,7 +17,8 @@ use update::Updaters;
 use wire::Outbox;
 use wire::{Control, Frame, Head, Message, Pool, Role};
 
-/// Frames handled before acknowledgements, answers and beats get their turn: at most so many parts of 1 MiB.
+/// Frames handled before acknowledgements, answers and beats get their turn: at most so many parts
+/// of 1 MiB.
 const TURN: usize = 64;
 /// How often the machine is told the time.
 const TICK: Duration = Duration::from_millis(100);
@@ -58,7 +60,8 @@ pub struct ServerSettings {
 pub type ReportCallback = Arc<dyn Fn(&ServerReport) + Send + Sync>;
 
 impl ServerSettings {
-    /// A server in one process with the built-in updaters, in any place, that gives everybody half a minute.
+    /// A server in one process with the built-in updaters, in any place, that gives everybody half
+    /// a minute.
     #[must_use]
     pub fn new(token: u64) -> Self {
         Self {
@@ -85,10 +88,12 @@ impl ServerSettings {
 /// use node::ServerReport;
 ///
 /// fn line(report: &ServerReport) -> String {
-///     format!("{} applied {} parts of {} bytes", report.node, report.counts.shards.parts, report.traffic.bytes_in)
+///     let ServerReport { node, counts, traffic, .. } = report;
+///     format!("{node} applied {} parts of {} bytes", counts.shards.parts, traffic.bytes_in)
 /// }
 /// # use {shard::ServerCounts, net::Traffic, types::NodeId};
-/// let report = ServerReport { node: NodeId::Server(0), counts: ServerCounts::default(), traffic: Traffic::default(), unsent_bytes: 0 };
+/// # let (counts, traffic) = (ServerCounts::default(), Traffic::default());
+/// let report = ServerReport { node: NodeId::Server(0), counts, traffic, unsent_bytes: 0 };
 /// assert_eq!(line(&report), "server 0 applied 0 parts of 0 bytes");
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +108,8 @@ pub struct ServerReport {
     pub unsent_bytes: usize,
 }
 
-/// Joins the run and serves until every worker has left, or until it is told to leave and others hold what it held.
+/// Joins the run and serves until every worker has left, or until it is told to leave and others
+/// hold what it held.
 pub fn run_server(
     mut transport: impl Transport,
     mut waiter: impl Waiter,

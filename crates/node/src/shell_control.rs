@@ -1,6 +1,8 @@
-//! The coordinator's control messages that a node's shell acts on, beside its machine or before there is one.
+//! The coordinator's control messages that a node's shell acts on, beside its machine or before
+//! there is one.
 //!
-//! One list decides for every control message whether it concerns a shell. The shells match it exhaustively.
+//! One list decides for every control message whether it concerns a shell. The shells match it
+//! exhaustively.
 
 use types::{Clock, NodeId, Plan, Source, Span, TableId, TableSpec};
 use wire::{Control, Frame, Member, Message};

@@ -30,8 +30,8 @@ impl WaitPolicy {
     }
 }
 
-/// A spinning thread asks the system only once in so many turns for what it cannot see by itself: new connections,
-/// room to write.
+/// A spinning thread asks the system only once in so many turns for what it cannot see by itself:
+/// new connections, room to write.
 const ASK_EVERY: u32 = 32;
 
 /// Counts the turns of a thread that has nothing to do, and waits once a turn.

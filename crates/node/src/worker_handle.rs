@@ -1,5 +1,5 @@
-//! The worker's machine as its shell and its program see it: every call is made, and recorded where the worker is
-//! recorded.
+//! The worker's machine as its shell and its program see it: every call is made, and recorded where
+//! the worker is recorded.
 
 use crate::Recorder;
 use lease::{LeaseId, WorkReport};
@@ -13,7 +13,8 @@ use worker::{
     Worker, WorkerInput,
 };
 
-/// Calls to a worker's machine, while the driver is locked. Reads go to the [`Worker`] itself, by `Deref`.
+/// Calls to a worker's machine, while the driver is locked. Reads go to the [`Worker`] itself, by
+/// `Deref`.
 pub struct WorkerHandle<'a> {
     pub(crate) worker: &'a mut Worker,
     /// When its time began.
@@ -65,7 +66,8 @@ impl WorkerHandle<'_> {
         let now = self.now();
         let asked = self.recorder.map(|_| keys.clone());
         let ticket = self.worker.pull(now, table, keys, target, after, self.out)?;
-        // Only what was taken: a replay has room for exactly the rows, which the program may not have had.
+        // Only what was taken: a replay has room for exactly the rows, which the program may not
+        // have had.
         if let Some(keys) = asked {
             self.note(|| WorkerInput::Pull(now, table, keys, after.to_vec()));
         }
@@ -194,7 +196,8 @@ impl WorkerHandle<'_> {
         self.worker.commit_lease(now, lease, work, self.out)
     }
 
-    /// See [`Worker::take_leases`]. Taken down, for a worker that has its leases ends no clocks by itself.
+    /// See [`Worker::take_leases`]. Taken down, for a worker that has its leases ends no clocks by
+    /// itself.
     pub fn take_leases(&mut self, set: u32) -> Option<LeaseGrant> {
         let grant = self.worker.take_leases(set);
         if grant.is_some() {
@@ -256,7 +259,8 @@ impl WorkerHandle<'_> {
         self.worker.beat(self.out);
     }
 
-    // What the program takes away or leaves changes nothing that the worker will say, and is not taken down.
+    // What the program takes away or leaves changes nothing that the worker will say, and is not
+    // taken down.
 
     /// See [`Worker::take`].
     pub fn take(&mut self, ticket: TicketId) -> Option<Result<TicketOutcome, (TableId, TicketFailure)>> {

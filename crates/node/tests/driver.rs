@@ -1,49 +1,19 @@
 //! A worker's machine that several threads share.
 
-use coordinator::RunSize;
-use net::Exchange;
-use node::{
-    CoordinatorSettings, Driver, DriverSettings, ServerSettings, WaitPolicy, join, run_coordinator, run_server,
-};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use types::NodeId;
-use wire::Role;
+mod nodes;
 
-const LIMIT: Duration = Duration::from_secs(30);
+use net::Exchange;
+use node::{Driver, ServerSettings};
+use nodes::{start_coordinator, start_driver, start_server};
+use std::sync::atomic::{AtomicBool, Ordering};
+use types::NodeId;
 
 /// Runs `program` with the one worker of a run of threads.
 fn with_driver(program: impl FnOnce(&Driver)) {
     let exchange = Exchange::new();
-    let (transport, waiter) = exchange.join(NodeId::Coordinator);
-    let size = RunSize { servers: 1, workers: 1 };
-    let coordinator =
-        std::thread::spawn(move || run_coordinator(transport, waiter, CoordinatorSettings::new(size), None));
-    let (transport, waiter) = exchange.join(NodeId::Server(99));
-    let settings = ServerSettings::new(1);
-    let server = std::thread::spawn(move || run_server(transport, waiter, settings, None));
-    let (mut transport, mut waiter) = exchange.join(NodeId::Worker(99));
-    let joined = join(
-        &mut transport,
-        &mut waiter,
-        node::JoinRequest::any(Role::Worker),
-        "",
-        2,
-        LIMIT,
-        &node::LeaveSignal::default(),
-    )
-    .expect("joined");
-    let settings = DriverSettings {
-        wait: WaitPolicy::BLOCKING,
-        patience: LIMIT,
-        of_several: false,
-        unled: Duration::from_secs(60),
-        embedded: false,
-        leave: node::LeaveSignal::default(),
-    };
-    let driver: Arc<Driver> =
-        Driver::start(joined, Box::new(transport), Box::new(waiter), settings, None).expect("nothing to record");
+    let coordinator = start_coordinator(exchange.join(NodeId::Coordinator), 1, None);
+    let server = start_server(exchange.join(NodeId::Server(99)), ServerSettings::new(1), None);
+    let driver = start_driver(exchange.join(NodeId::Worker(99)), "", 2, None).expect("joined");
     program(&driver);
     driver.leave().expect("a good end");
     server.join().expect("no panic").expect("a good end");

@@ -1,26 +1,27 @@
-//! A recorded node, fed back, says the same bytes: with real threads, over both transports, from memory and from files.
+//! A recorded node, fed back, says the same bytes: with real threads, over both transports, from
+//! memory and from files.
 
-use coordinator::RunSize;
+mod nodes;
+
 use net::{Exchange, LocalTransport, LocalWaiter, SameHost, SocketSettings, Transport, Waiter, listen};
 use node::{
-    CoordinatorSettings, Driver, DriverSettings, NodeError, RECORDING_BYTES, Recorder, Recording, RecordingError,
-    Replayed, ServerSettings, WaitPolicy, join, replay, replay_file, run_coordinator, run_server,
+    Driver, NodeError, RECORDING_BYTES, Recorder, Recording, RecordingError, Replayed, ServerSettings, replay,
+    replay_file,
 };
+use nodes::{start_coordinator, start_driver, start_server};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use types::{
     Bandwidth, Codecs, Combine, Consistency, NodeId, NumberType, PositionRange, Reduce, Setting, TableId, TableSpec,
     UpdaterSpec,
 };
 use update::Updaters;
-use wire::{Keys, Member, Payload, Pool, Role};
+use wire::{Keys, Member, Payload, Pool};
 use worker::{Batch, PullTarget, RowsOfPush, TicketOutcome, Values};
 
 const WORKERS: u32 = 3;
 const CLOCKS: u64 = 25;
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// Tables of different kinds, so that every path of a server is walked.
 fn specs() -> [TableSpec; 7] {
@@ -56,7 +57,8 @@ fn pull(driver: &Driver, table: TableId, keys: &Keys, numbers: usize) -> Result<
     rows(driver, ticket)
 }
 
-/// Hands over a push in parts, as from memory that the program keeps; if there is nothing in its way.
+/// Hands over a push in parts, as from memory that the program keeps; if there is nothing in its
+/// way.
 fn push_in_parts(driver: &Driver, table: TableId, keys: &Keys, width: usize) {
     let begun = driver.call(|worker| {
         let ticket = worker.begin_push(table, keys, 3).expect("it fits")?;
@@ -124,8 +126,9 @@ fn work(driver: &Arc<Driver>) -> Result<(), NodeError> {
     driver.leave()
 }
 
-/// Runs three workers against one server, of which each shard remembers `list_bytes` of key lists, and a coordinator, with
-/// recorders from `recorder`. `place` gives a node its two halves and the address it can be called at.
+/// Runs three workers against one server, of which each shard remembers `list_bytes` of key lists,
+/// and a coordinator, with recorders from `recorder`. `place` gives a node its two halves and the
+/// address it can be called at.
 fn run<T, W>(
     list_bytes: usize,
     mut recorder: impl FnMut(NodeId) -> Recorder,
@@ -135,10 +138,7 @@ fn run<T, W>(
     W: Waiter + 'static,
 {
     let (transport, waiter, meet) = place(NodeId::Coordinator);
-    let size = RunSize { servers: 1, workers: WORKERS };
-    let recorded = Some(recorder(NodeId::Coordinator));
-    let coordinator =
-        std::thread::spawn(move || run_coordinator(transport, waiter, CoordinatorSettings::new(size), recorded));
+    let coordinator = start_coordinator((transport, waiter), WORKERS, Some(recorder(NodeId::Coordinator)));
     let mut place_at_meeting = |node: NodeId| {
         let (mut transport, waiter, address) = place(node);
         transport.know(&[Member { node: NodeId::Coordinator, address: meet.clone() }]);
@@ -146,33 +146,12 @@ fn run<T, W>(
     };
     let (transport, waiter, address) = place_at_meeting(NodeId::Server(99));
     let settings = ServerSettings { address, list_bytes, ..ServerSettings::new(99) };
-    let recorded = Some(recorder(NodeId::Server(0)));
-    let server = std::thread::spawn(move || run_server(transport, waiter, settings, recorded));
+    let server = start_server((transport, waiter), settings, Some(recorder(NodeId::Server(0))));
     let workers: Vec<_> = (0..WORKERS)
         .map(|index| {
-            let (mut transport, mut waiter, address) = place_at_meeting(NodeId::Worker(100 + index));
+            let (transport, waiter, address) = place_at_meeting(NodeId::Worker(100 + index));
             let recorded = Some(recorder(NodeId::Worker(index)));
-            std::thread::spawn(move || {
-                let token = u64::from(index);
-                let joined = join(
-                    &mut transport,
-                    &mut waiter,
-                    node::JoinRequest::any(Role::Worker),
-                    &address,
-                    token,
-                    LIMIT,
-                    &node::LeaveSignal::default(),
-                )?;
-                let settings = DriverSettings {
-                    wait: WaitPolicy::BLOCKING,
-                    patience: LIMIT,
-                    of_several: false,
-                    unled: Duration::from_secs(60),
-                    embedded: false,
-                    leave: node::LeaveSignal::default(),
-                };
-                work(&Driver::start(joined, Box::new(transport), Box::new(waiter), settings, recorded)?)
-            })
+            std::thread::spawn(move || work(&start_driver((transport, waiter), &address, u64::from(index), recorded)?))
         })
         .collect();
     for worker in workers {
@@ -185,8 +164,8 @@ fn run<T, W>(
     assert!(report.counts.shards.refused > 0 && report.counts.shards.refreshes > 0, "{:?}", report.counts);
 }
 
-/// Runs with recordings in memory, the server's and the workers' of at most `most_bytes`. Feeds all of them back and
-/// returns what came of each.
+/// Runs with recordings in memory, the server's and the workers' of at most `most_bytes`. Feeds all
+/// of them back and returns what came of each.
 fn records_and_replays<T, W>(
     list_bytes: usize,
     most_bytes: usize,
@@ -254,7 +233,8 @@ fn a_recorded_run_over_tcp_feeds_back_to_the_same_bytes() {
     }));
 }
 
-/// A server that forgets key lists says so in its own words: fed back with another memory it would not.
+/// A server that forgets key lists says so in its own words: fed back with another memory it would
+/// not.
 #[test]
 fn a_server_that_remembers_little_feeds_back_to_the_same_bytes() {
     are_whole(&records_and_replays(300, RECORDING_BYTES, threads()));
@@ -348,33 +328,10 @@ fn a_node_whose_recording_is_there_already_says_so_and_ends_the_run() {
     let exchange = Exchange::new();
     std::fs::create_dir_all(&folder.0).expect("made");
     std::fs::write(folder.file(NodeId::Server(0)), "what somebody keeps").expect("written");
-    let (transport, waiter) = exchange.join(NodeId::Coordinator);
-    let settings = CoordinatorSettings::new(RunSize { servers: 1, workers: 1 });
-    let coordinator = std::thread::spawn(move || run_coordinator(transport, waiter, settings, None));
-    let (transport, waiter) = exchange.join(NodeId::Server(99));
+    let coordinator = start_coordinator(exchange.join(NodeId::Coordinator), 1, None);
     let recorder = Recorder::in_folder(&folder.0).expect("a folder");
-    let server = std::thread::spawn(|| run_server(transport, waiter, ServerSettings::new(1), Some(recorder)));
-    let (mut transport, mut waiter) = exchange.join(NodeId::Worker(99));
-    let joined = join(
-        &mut transport,
-        &mut waiter,
-        node::JoinRequest::any(Role::Worker),
-        "",
-        2,
-        LIMIT,
-        &node::LeaveSignal::default(),
-    )
-    .expect("a place");
-    let settings = DriverSettings {
-        wait: WaitPolicy::BLOCKING,
-        patience: LIMIT,
-        of_several: false,
-        unled: Duration::from_secs(60),
-        embedded: false,
-        leave: node::LeaveSignal::default(),
-    };
-    let driver =
-        Driver::start(joined, Box::new(transport), Box::new(waiter), settings, None).expect("nothing to record");
+    let server = start_server(exchange.join(NodeId::Server(99)), ServerSettings::new(1), Some(recorder));
+    let driver = start_driver(exchange.join(NodeId::Worker(99)), "", 2, None).expect("a place");
     let error = server.join().expect("no panic").expect_err("it cannot be recorded").to_string();
     assert!(error.contains("server-0.recording") && error.contains("there is one already"), "{error}");
     let number = driver.call(|worker| worker.barrier());

@@ -1,5 +1,5 @@
-//! The coordinator's part of a checkpoint: a thread begins checkpoints, publishes those that servers have written, and
-//! removes old ones.
+//! The coordinator's part of a checkpoint: a thread begins checkpoints, publishes those that
+//! servers have written, and removes old ones.
 
 use super::{CheckpointSettings, leases_entry, spec_entry};
 use coordinator::{CheckpointOutcome, Coordinator, CoordinatorInput, Resume, WrittenCheckpoint};
@@ -52,8 +52,8 @@ pub(crate) struct CheckpointPublisher {
 }
 
 impl CheckpointPublisher {
-    /// Starts the thread. The checkpoint that the run came from stays, for it has tables that may yet be asked for.
-    /// Where the run `is_new`, half-written checkpoints are removed.
+    /// Starts the thread. The checkpoint that the run came from stays, for it has tables that may
+    /// yet be asked for. Where the run `is_new`, half-written checkpoints are removed.
     pub fn start(settings: CheckpointSettings, came_from: Option<&Resume>, is_new: bool) -> std::io::Result<Self> {
         let came_from = came_from.and_then(|resume| resume.name.parse().ok());
         let (tasks, to_do) = channel();
@@ -173,8 +173,8 @@ fn do_tasks(
     to_do: &Receiver<PublisherTask>,
     finish: &Sender<PublisherEvent>,
 ) {
-    // Nobody else makes checkpoints here: what is half-written was left by somebody who was killed. But a leader before this one may be
-    // about to publish its last.
+    // Nobody else makes checkpoints here: what is half-written was left by somebody who was killed.
+    // But a leader before this one may be about to publish its last.
     let removed = |store: Store| if is_new { store.remove_unfinished().map(drop) } else { Ok(()) };
     if let Err(error) = Store::open(&settings.location).and_then(removed) {
         tracing::warn!(%error, "what a run before has left half-written could not be removed");
@@ -236,7 +236,8 @@ fn publish(
     Ok(PublisherEvent::Published { name: name.clone(), clock: clock.0, bytes })
 }
 
-/// What the manifest says of a table. Every table has all slices there: of those that a small one has not, nothing is kept.
+/// What the manifest says of a table. Every table has all slices there: of those that a small one
+/// has not, nothing is kept.
 fn table_entry(writing: &Writing, slices: u32, spec: &TableSpec, entries: &[String]) -> Result<TableEntry, String> {
     let (mut stride, mut written) = (u64::from(spec.width), Vec::new());
     for entry in entries {

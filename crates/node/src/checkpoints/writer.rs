@@ -1,5 +1,5 @@
-//! A server's part of a checkpoint: a thread writes copies of its slices, and reads the slices that it restores. For a
-//! worker the thread writes what its codecs have still to send.
+//! A server's part of a checkpoint: a thread writes copies of its slices, and reads the slices that
+//! it restores. For a worker the thread writes what its codecs have still to send.
 
 use super::{image_of, shard_of};
 use shard::{OwedRows, Restored, ShardImage};
@@ -55,7 +55,8 @@ pub(crate) struct CheckpointWriter {
     thread: Option<(Sender<WriterTask>, Receiver<WriterEvent>, JoinHandle<()>)>,
     /// Asked for and not finished.
     open: usize,
-    /// The checkpoint it writes for, and what was said of it: said again when it is asked again, for it may have been lost.
+    /// The checkpoint it writes for, and what was said of it: said again when it is asked again,
+    /// for it may have been lost.
     number: u64,
     /// The same, for the thread: copies for those before it are let go unwritten.
     newest: Arc<AtomicU64>,

@@ -1,7 +1,7 @@
 //! A worker's shell: the machine, its transport, and what a node does beside its machine.
 //!
-//! It sends the machine's frames, handles those that arrive, sends heartbeats and reports, and notices lost nodes. It
-//! never blocks: [`Driver`](super::Driver) locks it, and waits.
+//! It sends the machine's frames, handles those that arrive, sends heartbeats and reports, and
+//! notices lost nodes. It never blocks: [`Driver`](super::Driver) locks it, and waits.
 
 use super::silence::SilentNodes;
 use super::{DriverSettings, RunFailure};
@@ -39,14 +39,15 @@ pub(super) struct WorkerShell {
     is_closed: bool,
     /// Whether the coordinator has answered the goodbye.
     has_left: bool,
-    /// Writes what codecs have still to send, to the store and under the name of the last checkpoint.
+    /// Writes what codecs have still to send, to the store and under the name of the last
+    /// checkpoint.
     checkpoint_writer: CheckpointWriter,
     place: (String, String),
 }
 
 impl WorkerShell {
-    /// The shell of a worker that has joined. Fails if it is to be recorded and cannot be; the run is then over for
-    /// everybody.
+    /// The shell of a worker that has joined. Fails if it is to be recorded and cannot be; the run
+    /// is then over for everybody.
     pub fn new(
         joined: JoinedRun,
         mut transport: Box<dyn Transport>,
@@ -146,7 +147,8 @@ impl WorkerShell {
         self.is_closed
     }
 
-    /// The program uses the worker no more. Returns the recorder, which writes the rest when it is dropped.
+    /// The program uses the worker no more. Returns the recorder, which writes the rest when it is
+    /// dropped.
     pub fn close(&mut self) -> Option<Recorder> {
         self.is_closed = true;
         self.recorder.take()
@@ -240,8 +242,9 @@ impl WorkerShell {
         }
     }
 
-    /// Asks the servers that this worker waits for whether they live: one that vanished without a word would be waited for
-    /// for ever, since nothing tells a connection on which nothing comes from one on which nothing can.
+    /// Asks the servers that this worker waits for whether they live: one that vanished without a
+    /// word would be waited for for ever, since nothing tells a connection on which nothing comes
+    /// from one on which nothing can.
     fn ask_servers(&mut self) {
         let now = Instant::now();
         let servers = self.worker.plan().servers().into_iter().map(NodeId::Server);
@@ -252,7 +255,8 @@ impl WorkerShell {
         }
     }
 
-    /// Says which servers are silent, and gives up on one after as long as it takes to give up on anybody.
+    /// Says which servers are silent, and gives up on one after as long as it takes to give up on
+    /// anybody.
     fn check_silent(&mut self, patience: Duration) {
         let worker = &self.worker;
         if let Some(error) = self.silent.check(|node| worker.waits_for(node), patience, self.open) {

@@ -13,7 +13,8 @@ const RETRY: Duration = Duration::from_millis(50);
 #[derive(Default)]
 pub(super) struct SilentNodes {
     retry_at: BTreeMap<NodeId, Instant>,
-    /// Nodes that were asked for a sign of life, or that a connection broke to, and that have not been heard since.
+    /// Nodes that were asked for a sign of life, or that a connection broke to, and that have not
+    /// been heard since.
     silent: BTreeMap<NodeId, Silence>,
 }
 
@@ -52,8 +53,8 @@ impl SilentNodes {
         due
     }
 
-    /// Forgets the nodes that are not waited for, and logs those that stay silent. Where a node is not done without,
-    /// returns the loss of one that has been silent for longer than `limit`.
+    /// Forgets the nodes that are not waited for, and logs those that stay silent. Where a node is
+    /// not done without, returns the loss of one that has been silent for longer than `limit`.
     pub fn check(
         &mut self,
         waits_for: impl Fn(NodeId) -> bool,

@@ -11,7 +11,8 @@ const ENTRY_COST: usize = 128;
 /// No run of ours has so many slices; a file that says so is damaged.
 const MOST_SLICES: usize = 1 << 16;
 
-/// What is recorded, with all that it was made from beside what it was told: the registry alone is code.
+/// What is recorded, with all that it was made from beside what it was told: the registry alone is
+/// code.
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
     Server { node: NodeId, plan: Plan, list_bytes: usize, lease: Option<Span> },
@@ -163,7 +164,8 @@ impl Field for Subject {
                 let (id, source, plan) = (Field::get(input)?, Field::get(input)?, plan(input)?);
                 let (clock, barriers) = (Field::get(input)?, Field::get(input)?);
                 let resend_after = Option::<u64>::get(input)?.map(Span);
-                // The meters of codecs stand still in a replay: what a machine says never depends on them.
+                // The meters of codecs stand still in a replay: what a machine says never depends
+                // on them.
                 let settings = WorkerSettings { resend_after, ..WorkerSettings::default() };
                 Self::Worker { id, source, plan, clock, barriers, settings }
             }

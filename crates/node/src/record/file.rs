@@ -14,8 +14,9 @@
 //! | … | the body |
 //! | 8 | check over kind and body |
 //!
-//! Integers are little-endian. A file without an end is of a node that was killed or whose recording was full: what is whole of
-//! it is its beginning. One whose checks do not match is refused.
+//! Integers are little-endian. A file without an end is of a node that was killed or whose
+//! recording was full: what is whole of it is its beginning. One whose checks do not match is
+//! refused.
 
 use super::{MachineInput, RecordEntry, Recording, Subject};
 use crate::NodeError;
@@ -48,7 +49,8 @@ const END: u8 = 3;
 /// use node::{RecordingError, replay_from};
 /// use update::Updaters;
 ///
-/// let error = replay_from(&b"something else"[..], &Updaters::builtin()).expect_err("no recording");
+/// let replayed = replay_from(&b"something else"[..], &Updaters::builtin());
+/// let error = replayed.expect_err("no recording");
 /// assert!(matches!(error, RecordingError::NotARecording));
 /// ```
 #[derive(Debug, thiserror::Error)]

@@ -1,4 +1,5 @@
-//! Feeding a recording back: a fresh machine is told the same, and every byte that it says is compared.
+//! Feeding a recording back: a fresh machine is told the same, and every byte that it says is
+//! compared.
 
 use super::file::Entries;
 use super::{MachineInput, RecordEntry, Recording, RecordingError, Subject, bytes_of};
@@ -21,7 +22,8 @@ use worker::{Worker, WorkerInput, WorkerReply};
 /// use node::Replayed;
 ///
 /// let replayed = Replayed { inputs: 10, frames: 7, first_difference: None, cut: false };
-/// assert!(replayed.first_difference.is_none() && !replayed.cut);    // the whole of it, byte for byte
+/// // The whole of it, byte for byte.
+/// assert!(replayed.first_difference.is_none() && !replayed.cut);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
@@ -175,8 +177,9 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Feeds a recording to a fresh machine of its kind, with the updaters of `registry`, and compares every byte it says. Takes
-/// what is recorded as it comes, and returns when the recorded node has ended.
+/// Feeds a recording to a fresh machine of its kind, with the updaters of `registry`, and compares
+/// every byte it says. Takes what is recorded as it comes, and returns when the recorded node has
+/// ended.
 #[must_use]
 pub fn replay(recording: Recording, registry: &Updaters) -> Replayed {
     let mut replay = Replay::new(registry);
@@ -195,7 +198,8 @@ pub fn replay(recording: Recording, registry: &Updaters) -> Replayed {
 /// use std::path::Path;
 /// use update::Updaters;
 ///
-/// let error = replay_file(Path::new("there is no such file"), &Updaters::builtin()).expect_err("nothing to read");
+/// let replayed = replay_file(Path::new("there is no such file"), &Updaters::builtin());
+/// let error = replayed.expect_err("nothing to read");
 /// assert!(matches!(error, RecordingError::Unreadable(_)));
 /// ```
 pub fn replay_file(path: &Path, registry: &Updaters) -> Result<Replayed, RecordingError> {
@@ -208,7 +212,8 @@ pub fn replay_file(path: &Path, registry: &Updaters) -> Result<Replayed, Recordi
 /// use node::{RecordingError, replay_from};
 /// use update::Updaters;
 ///
-/// let error = replay_from(&b"GET / HTTP/1.1"[..], &Updaters::builtin()).expect_err("no recording");
+/// let replayed = replay_from(&b"GET / HTTP/1.1"[..], &Updaters::builtin());
+/// let error = replayed.expect_err("no recording");
 /// assert!(matches!(error, RecordingError::NotARecording));
 /// ```
 pub fn replay_from(from: impl Read, registry: &Updaters) -> Result<Replayed, RecordingError> {

@@ -1,7 +1,8 @@
 //! A coordinator's client of the registry: requests go to it, events come from it.
 //!
-//! Calls to a registry block, and may be answered late or never. So a thread makes them, and the coordinator's own
-//! thread never waits. A registry in this process answers at once: the coordinator's thread calls it directly.
+//! Calls to a registry block, and may be answered late or never. So a thread makes them, and the
+//! coordinator's own thread never waits. A registry in this process answers at once: the
+//! coordinator's thread calls it directly.
 
 use super::{CampaignOutcome, Candidate, CoordinatorRegistry, InProcessLocation, RegistryError};
 use crate::NodeError;
@@ -237,7 +238,7 @@ impl RegistryCaller {
 
     fn renew_or_campaign(&mut self, now: Instant) -> Result<(), RegistryError> {
         if self.leads {
-            let until = self.registry.keep(now)?;
+            let until = self.registry.renew(now)?;
             self.send_answer(RegistryEvent::Renewed(until));
             return Ok(());
         }

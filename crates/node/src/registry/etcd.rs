@@ -1,14 +1,15 @@
 //! A registry in etcd 3.4 or later, through its JSON gateway.
 //!
 //! Under the job's path there are
-//! - `leader`: where the leader is met. It is made only while it is not there, and ends with its maker's lease. The store's revision at
-//!   which it was made is the term.
+//! - `leader`: where the leader is met. It is made only while it is not there, and ends with its
+//!   maker's lease. The store's revision at which it was made is the term.
 //! - `memory`: the memory, if it is at most 1 MiB, or where its chunks are;
 //! - `memory/TERM-SAVE/INDEX`: those chunks, under a name that is used once.
 //!
-//! Every write is a transaction that compares the revision at which `leader` was made with the writer's term. One that replaces `memory`
-//! also compares the revision that it replaces: so a request that was given up, and which etcd comes to later, finds that it is too late.
-//! The same transaction removes every chunk that is of no use any more.
+//! Every write is a transaction that compares the revision at which `leader` was made with the
+//! writer's term. One that replaces `memory` also compares the revision that it replaces: so a
+//! request that was given up, and which etcd comes to later, finds that it is too late. The same
+//! transaction removes every chunk that is of no use any more.
 
 mod chunks;
 mod gateway;
@@ -26,7 +27,8 @@ use gateway::Gateway;
 use response::{EtcdRefusal, EtcdResponse, GrantedLease, KeyValue};
 use std::time::{Duration, Instant};
 
-/// How often a thing is begun anew because something changed in between: each time, somebody must have done something.
+/// How often a thing is begun anew because something changed in between: each time, somebody must
+/// have done something.
 const ROUNDS: usize = 4;
 
 /// A disk that is slow to sync is no reason to call etcd dead.
@@ -34,8 +36,9 @@ const LEAST_LIMIT: Duration = Duration::from_millis(250);
 
 /// One candidate of an [`EtcdLocation`].
 ///
-/// Each request is given a quarter of the candidate's lease to be answered in, over all endpoints; a leader's never longer than it
-/// leads. A call of this registry makes one to three requests, and one more for each MiB of a memory beyond the first.
+/// Each request is given a quarter of the candidate's lease to be answered in, over all endpoints;
+/// a leader's never longer than it leads. A call of this registry makes one to three requests, and
+/// one more for each MiB of a memory beyond the first.
 pub struct EtcdRegistry {
     gateway: Gateway,
     keys: EtcdKeys,
@@ -113,7 +116,7 @@ impl EtcdRegistry {
     }
 
     /// What is left of the lease after renewing it; none if it has ended.
-    fn renew(&mut self, lease: u64, by: Instant) -> Result<Option<Duration>, RegistryError> {
+    fn renew_lease(&mut self, lease: u64, by: Instant) -> Result<Option<Duration>, RegistryError> {
         match self.gateway.call(request::RENEW, &request::lease(lease), by, EtcdResponse::granted) {
             Ok(granted) => Ok(granted.map(|granted| Duration::from_secs(granted.seconds))),
             Err(failure) if failure.refusal == Some(EtcdRefusal::NoLease) => Ok(None),
@@ -132,7 +135,8 @@ impl EtcdRegistry {
     /// Makes `leader`, under a new lease.
     fn take(&mut self, now: Instant) -> Result<CampaignOutcome, RegistryError> {
         let granted = self.grant()?;
-        // Remembered before it is used: if the response is lost, the next campaign knows the key for its own.
+        // Remembered before it is used: if the response is lost, the next campaign knows the key
+        // for its own.
         self.lease = Some(granted.lease);
         let until = lead_until(now, Duration::from_secs(granted.seconds));
         let address = stored::seal(StoredKind::Leader, &self.candidate.job, self.candidate.address.as_bytes());
@@ -156,7 +160,7 @@ impl CoordinatorRegistry for EtcdRegistry {
         let pair = self.leader_pair(self.soon())?;
         match (pair, self.lease) {
             (None, _) => self.take(now),
-            (Some(pair), Some(lease)) if pair.lease == lease => match self.renew(lease, self.soon())? {
+            (Some(pair), Some(lease)) if pair.lease == lease => match self.renew_lease(lease, self.soon())? {
                 Some(left) => Ok(self.lead(pair.created, lead_until(now, left))),
                 None => self.take(now),
             },
@@ -167,10 +171,10 @@ impl CoordinatorRegistry for EtcdRegistry {
         }
     }
 
-    fn keep(&mut self, now: Instant) -> Result<Instant, RegistryError> {
+    fn renew(&mut self, now: Instant) -> Result<Instant, RegistryError> {
         let leading = self.led(now)?;
         let lease = self.lease.ok_or_else(|| not_leading(None))?;
-        let Some(left) = self.renew(lease, self.in_time(leading)?)? else {
+        let Some(left) = self.renew_lease(lease, self.in_time(leading)?)? else {
             return Err(self.superseded(None));
         };
         // A lease can outlive the key, if somebody removed that by hand.

@@ -1,4 +1,5 @@
-//! A registry that the threads of one process share: the embedded default. It ends with the process.
+//! A registry that the threads of one process share: the embedded default. It ends with the
+//! process.
 
 use super::stored::{self, StoredKind};
 use super::{CampaignOutcome, Candidate, CoordinatorRegistry, RegistryError, check_length, lead_until};
@@ -8,7 +9,8 @@ use std::time::Instant;
 /// What messages call it.
 const PLACE: &str = "this process's registry";
 
-/// A place that the candidates of one process share. It keeps one job; time is what candidates say it is.
+/// A place that the candidates of one process share. It keeps one job; time is what candidates say
+/// it is.
 ///
 /// ```
 /// use node::registry::{Candidate, InProcessLocation, CoordinatorRegistry};
@@ -128,7 +130,7 @@ impl CoordinatorRegistry for InProcessRegistry {
         Ok(CampaignOutcome::Leading { term, until })
     }
 
-    fn keep(&mut self, now: Instant) -> Result<Instant, RegistryError> {
+    fn renew(&mut self, now: Instant) -> Result<Instant, RegistryError> {
         let place = self.place.clone();
         let mut state = place.state();
         let lease = self.candidate.lease;
@@ -183,7 +185,7 @@ mod tests {
         let Ok(CampaignOutcome::Leading { term, until }) = alone.campaign(now) else { panic!("it is alone") };
         alone.save(until - Duration::from_nanos(1), b"plan 1").expect("it leads to the last");
         assert_eq!(alone.save(until, b"plan 2"), Err(RegistryError::NotLeading { leader: Some("a:1".to_owned()) }));
-        assert!(alone.keep(until).is_err());
+        assert!(alone.renew(until).is_err());
         let again = alone.campaign(until).expect("a campaign");
         assert_eq!(again, CampaignOutcome::Leading { term, until: until + (until - now) });
         alone.save(until, b"plan 2").expect("it leads");

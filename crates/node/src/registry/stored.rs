@@ -1,4 +1,5 @@
-//! What is written to a registry says whose it is: nothing is taken for a job's own because it lies where that job looks.
+//! What is written to a registry says whose it is: nothing is taken for a job's own because it lies
+//! where that job looks.
 //!
 //! | bytes | what |
 //! | --- | --- |

@@ -1,4 +1,5 @@
-//! What every registry promises, as one suite: each rule is a function over a [`Fixture`], and each registry runs all.
+//! What every registry promises, as one suite: each rule is a function over a [`Fixture`], and each
+//! registry runs all.
 
 use crate::etcd::Etcd;
 use node::registry::{
@@ -144,7 +145,7 @@ fn nobody_but_the_leader_changes_anything<F: Fixture>(fixture: &F) {
     assert!(matches!(b.save(fixture.now(), b"mine"), Err(RegistryError::NotLeading { .. })));
     assert!(matches!(b.save(fixture.now(), &vec![1; 3_000_000]), Err(RegistryError::NotLeading { .. })));
     assert!(matches!(b.forget(fixture.now()), Err(RegistryError::NotLeading { .. })));
-    assert!(matches!(b.keep(fixture.now()), Err(RegistryError::NotLeading { .. })));
+    assert!(matches!(b.renew(fixture.now()), Err(RegistryError::NotLeading { .. })));
     b.resign().expect("nothing to resign");
     assert_eq!(b.load(), Ok(Some(b"plan 1".to_vec())));
     assert_eq!(b.leader(fixture.now()), Ok(Some("a:1".to_owned())));
@@ -172,7 +173,7 @@ fn another_leads_when_the_leader_stops_keeping<F: Fixture>(fixture: &F) {
     // Whatever time the old one thinks it is.
     for now in [fixture.now(), until - Duration::from_millis(1)] {
         assert!(matches!(a.save(now, b"plan 1 again"), Err(RegistryError::NotLeading { .. })));
-        assert!(matches!(a.keep(now), Err(RegistryError::NotLeading { .. })));
+        assert!(matches!(a.renew(now), Err(RegistryError::NotLeading { .. })));
     }
     assert_eq!(a.load(), Ok(Some(b"plan 2".to_vec())));
     assert_eq!(a.campaign(fixture.now()), Ok(following("b:1")));
@@ -184,9 +185,9 @@ fn a_lease_that_is_kept_does_not_end<F: Fixture>(fixture: &F) {
     let end = fixture.now() + SHORT * 2;
     while fixture.now() < end {
         fixture.pass(SHORT / 8);
-        let kept = a.keep(fixture.now()).expect("it is kept in time");
-        assert!(kept > until);
-        until = kept;
+        let renewed = a.renew(fixture.now()).expect("it is renewed in time");
+        assert!(renewed > until);
+        until = renewed;
         assert_eq!(b.campaign(fixture.now()), Ok(following("a:1")));
     }
     a.save(fixture.now(), b"plan 9").expect("it leads");

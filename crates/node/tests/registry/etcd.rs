@@ -1,7 +1,9 @@
-//! A real etcd, for tests: found, or fetched from Debian; started, stopped and killed; and never left behind.
+//! A real etcd, for tests: found, or fetched from Debian; started, stopped and killed; and never
+//! left behind.
 //!
-//! It is the `etcd` on the PATH or, where there is none, Debian's package `etcd-server`, which is fetched once and unpacked in the build
-//! folder: nothing is installed. Where it cannot be had, tests that need it say so on stderr, loudly, and pass.
+//! It is the `etcd` on the PATH or, where there is none, Debian's package `etcd-server`, which is
+//! fetched once and unpacked in the build folder: nothing is installed. Where it cannot be had,
+//! tests that need it say so on stderr, loudly, and pass.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -21,7 +23,8 @@ const FETCH_LIMIT: Duration = Duration::from_secs(180);
 /// A port that was free a moment ago may be taken.
 const ATTEMPTS: usize = 5;
 
-/// One member, of a cluster of its own or with others. It ends, and its data with it, when this is dropped.
+/// One member, of a cluster of its own or with others. It ends, and its data with it, when this is
+/// dropped.
 pub struct Etcd {
     child: Child,
     member: Member,

@@ -1,4 +1,5 @@
-//! What a coordinator finds when etcd stops, dies, comes back, is full, or holds what it should not.
+//! What a coordinator finds when etcd stops, dies, comes back, is full, or holds what it should
+//! not.
 
 use crate::etcd::Etcd;
 use crate::proxy::Proxy;
@@ -47,7 +48,7 @@ fn a_leader_leads_on_after_etcd_stood_still_for_less_than_its_lease() {
     let said = a.save(Instant::now(), b"plan 2, given up").expect_err("it stands still").to_string();
     assert!(said.contains(&format!("{}: no answer within", etcd.endpoint())), "{said}");
     etcd.go_on();
-    insist(|| a.keep(Instant::now())).expect("it is kept in time");
+    insist(|| a.renew(Instant::now())).expect("it is renewed in time");
     assert_eq!(lead(&mut a).0, term);
     insist(|| a.save(Instant::now(), b"plan 3")).expect("it leads as before");
     assert_eq!(b.load(), Ok(Some(b"plan 3".to_vec())));
@@ -62,7 +63,7 @@ fn a_leader_stops_by_itself_while_etcd_stands_still_and_one_leads_afterwards() {
     a.save(Instant::now(), b"plan 1").expect("a leader saves");
     etcd.stop();
     let stopped = loop {
-        match a.keep(Instant::now()) {
+        match a.renew(Instant::now()) {
             Err(RegistryError::Unreachable { .. }) => assert!(Instant::now() < until + LIMIT, "it goes on for ever"),
             other => break other,
         }
@@ -114,7 +115,7 @@ fn a_cluster_that_loses_a_member_goes_on_and_one_without_a_majority_waits() {
     // The one that was asked, and perhaps the one that led the others.
     members[0].kill();
     insist(|| a.save(Instant::now(), b"plan 2")).expect("two of three are there");
-    insist(|| a.keep(Instant::now())).expect("two of three are there");
+    insist(|| a.renew(Instant::now())).expect("two of three are there");
     assert_eq!(lead(&mut a).0, term);
     assert_eq!(insist(|| b.campaign(Instant::now())), Ok(CampaignOutcome::Following { leader: "a:1".to_owned() }));
     members[1].kill();
@@ -230,7 +231,7 @@ fn a_leader_whose_key_was_removed_by_hand_notices() {
     let superseded = RegistryError::NotLeading { leader: Some("b:1".to_owned()) };
     assert_eq!(a.save(Instant::now(), b"plan 1"), Err(superseded));
     delete(&etcd, LEADER);
-    assert_eq!(b.keep(Instant::now()), Err(RegistryError::NotLeading { leader: None }));
+    assert_eq!(b.renew(Instant::now()), Err(RegistryError::NotLeading { leader: None }));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Servers that stand where etcd should: one that passes requests on, now or later, and any that a test makes up.
+//! Servers that stand where etcd should: one that passes requests on, now or later, and any that a
+//! test makes up.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -74,7 +75,8 @@ pub fn is_request(bytes: &[u8]) -> bool {
     length.is_some_and(|length: usize| bytes.len() >= end + 4 + length)
 }
 
-/// Passes requests on to etcd, except that it can keep transactions to itself for a while, or what etcd says to them.
+/// Passes requests on to etcd, except that it can keep transactions to itself for a while, or what
+/// etcd says to them.
 pub struct Proxy {
     stand: Stand,
     state: Arc<State>,

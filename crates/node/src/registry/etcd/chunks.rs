@@ -1,4 +1,5 @@
-//! Chunking: a memory that is too large for one etcd value is stored as chunks, under names that are used once.
+//! Chunking: a memory that is too large for one etcd value is stored as chunks, under names that
+//! are used once.
 
 use crate::registry::{MEMORY_BYTES, RegistryError};
 use std::ops::Range;
@@ -75,8 +76,8 @@ impl EtcdKeys {
         format!("{}/{term:020}-{save:010}/{index:05}", self.memory)
     }
 
-    /// All chunks but those of this name: keys from, and up to. Names are of equal length, so that their order is that of text; `0`
-    /// follows `/`.
+    /// All chunks but those of this name: keys from, and up to. Names are of equal length, so that
+    /// their order is that of text; `0` follows `/`.
     pub fn other_chunks(&self, name: Option<(u64, u64)>) -> Vec<Range<String>> {
         let (first, end) = (format!("{}/", self.memory), format!("{}0", self.memory));
         match name {

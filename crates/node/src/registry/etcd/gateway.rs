@@ -1,7 +1,8 @@
 //! Calls etcd through its JSON gateway, at whichever endpoint answers, within a time.
 //!
-//! A call is one HTTP request on a connection of its own: there are a few of them a second, and none can be spoiled by what happened to an
-//! earlier one. One that failed may still be done later, when etcd comes to it: whoever calls sees to it that this does no harm.
+//! A call is one HTTP request on a connection of its own: there are a few of them a second, and
+//! none can be spoiled by what happened to an earlier one. One that failed may still be done later,
+//! when etcd comes to it: whoever calls sees to it that this does no harm.
 
 use super::response::{EtcdFault, EtcdRefusal, EtcdResponse};
 use crate::registry::RegistryError;
@@ -18,7 +19,8 @@ pub(crate) struct Gateway {
     endpoints: Vec<String>,
     /// The endpoint that answered last.
     first: usize,
-    /// The etcd cluster that answered first. No other one is believed: it would have a leader of its own.
+    /// The etcd cluster that answered first. No other one is believed: it would have a leader of
+    /// its own.
     cluster: Option<u64>,
     /// When one of them last answered or, before that, was first asked.
     heard: Option<Instant>,
@@ -46,7 +48,8 @@ impl Gateway {
         Self { agent: config.new_agent(), endpoints, first: 0, cluster: None, heard: None }
     }
 
-    /// Asks one endpoint after the other until one answers, and reads that answer. Each has an equal share of the time that is left.
+    /// Asks one endpoint after the other until one answers, and reads that answer. Each has an
+    /// equal share of the time that is left.
     pub fn call<T>(
         &mut self,
         path: &str,

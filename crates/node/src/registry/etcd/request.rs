@@ -45,8 +45,8 @@ pub(crate) fn put_if_leading(leader: &str, term: u64, key: &str, value: &[u8]) -
     })
 }
 
-/// Replaces or removes the memory of `revision` while `leader` is the one made at `term`, together with all chunks but those of `name`;
-/// otherwise says what the leader is, and the memory.
+/// Replaces or removes the memory of `revision` while `leader` is the one made at `term`, together
+/// with all chunks but those of `name`; otherwise says what the leader is, and the memory.
 pub(crate) fn replace(
     keys: &EtcdKeys,
     (term, revision): (u64, u64),

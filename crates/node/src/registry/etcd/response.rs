@@ -1,5 +1,5 @@
-//! Reads the responses of etcd's gateway: JSON in which 64-bit numbers are text, bytes are base64, and zero or empty
-//! fields are left out.
+//! Reads the responses of etcd's gateway: JSON in which 64-bit numbers are text, bytes are base64,
+//! and zero or empty fields are left out.
 //!
 //! Whatever the bytes, the outcome is a response or a reason why they are not etcd's.
 
@@ -7,7 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 
-/// gRPC's numbers for what etcd says when it cannot do a thing for now: it is not the request's fault.
+/// gRPC's numbers for what etcd says when it cannot do a thing for now: it is not the request's
+/// fault.
 const NOT_NOW: [u64; 3] = [1, 4, 14];
 /// gRPC's number for what has none. etcd says so when its own time for a request is over.
 const UNKNOWN: u64 = 2;
@@ -77,7 +78,8 @@ impl EtcdResponse {
             return Err(EtcdFault::NotEtcd(format!("it says `{start}` with HTTP status {status}")));
         };
         if let Some(fault) = object.get("error").or(object.get("code").filter(|_| status != 200)) {
-            // Of a stream the error is an object; of a call it is the words, with the number beside it.
+            // Of a stream the error is an object; of a call it is the words, with the number beside
+            // it.
             let detail = fault.as_object().unwrap_or(&object);
             return Err(fault_of(detail, status));
         }

@@ -43,7 +43,8 @@ impl EtcdRegistry {
                     return Ok(());
                 }
                 Err((Some(leader), held)) if leader.created == leading.term => {
-                    // An earlier leader wrote it, or this one in a request that it gave up. Another job did not.
+                    // An earlier leader wrote it, or this one in a request that it gave up. Another
+                    // job did not.
                     let revision = held.as_ref().map_or(0, |held| held.modified);
                     held.map(|held| stored::open(&held.value, &job, &self.place).map(|_| ())).transpose()?;
                     leading.revision = revision;

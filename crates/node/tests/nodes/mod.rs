@@ -1,0 +1,53 @@
+//! Starts the nodes of a run in this process, each on a thread of its own.
+
+use coordinator::RunSize;
+use net::{Transport, Waiter};
+use node::{
+    CoordinatorSettings, Driver, DriverSettings, JoinRequest, LeaveSignal, NodeError, Recorder, ServerReport,
+    ServerSettings, WaitPolicy, join, run_coordinator, run_server,
+};
+use std::sync::Arc;
+use std::thread::{JoinHandle, spawn};
+use std::time::Duration;
+use wire::Role;
+
+/// Tells done from hung.
+const LIMIT: Duration = Duration::from_secs(30);
+
+pub fn start_coordinator(
+    (transport, waiter): (impl Transport + 'static, impl Waiter + 'static),
+    workers: u32,
+    recorder: Option<Recorder>,
+) -> JoinHandle<Result<(), NodeError>> {
+    let settings = CoordinatorSettings::new(RunSize { servers: 1, workers });
+    spawn(move || run_coordinator(transport, waiter, settings, recorder))
+}
+
+pub fn start_server(
+    (transport, waiter): (impl Transport + 'static, impl Waiter + 'static),
+    settings: ServerSettings,
+    recorder: Option<Recorder>,
+) -> JoinHandle<Result<ServerReport, NodeError>> {
+    spawn(move || run_server(transport, waiter, settings, recorder))
+}
+
+/// Joins as a worker, on this thread, and drives it.
+pub fn start_driver(
+    (mut transport, mut waiter): (impl Transport + 'static, impl Waiter + 'static),
+    address: &str,
+    token: u64,
+    recorder: Option<Recorder>,
+) -> Result<Arc<Driver>, NodeError> {
+    let leave = LeaveSignal::default();
+    let request = JoinRequest::any(Role::Worker);
+    let joined = join(&mut transport, &mut waiter, request, address, token, LIMIT, &leave)?;
+    let settings = DriverSettings {
+        wait: WaitPolicy::BLOCKING,
+        patience: LIMIT,
+        of_several: false,
+        unled: Duration::from_secs(60),
+        embedded: false,
+        leave,
+    };
+    Driver::start(joined, Box::new(transport), Box::new(waiter), settings, recorder)
+}
