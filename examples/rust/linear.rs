@@ -1,10 +1,11 @@
-//! How far does a car go on while it brakes? Linear regression on three workers that do not keep step: each pulls the weights,
-//! computes a gradient from rows of its own, pushes it and ends its clock, at most 2 clocks ahead of the slowest.
+//! How far does a car go on while it brakes? Linear regression on three workers that do not keep
+//! step: each pulls the weights, computes a gradient from rows of its own, pushes it and ends its
+//! clock, at most 2 clocks ahead of the slowest.
 
 use slackwater::{Consistency, Error, RunSize, Session, TableSpec, UpdaterSpec};
 
-/// How fast cars went, in miles an hour, and how far until they stood, in feet: measured in the 1920s (M. Ezekiel, Methods of
-/// Correlation Analysis, 1930).
+/// How fast cars went, in miles an hour, and how far until they stood, in feet: measured in the
+/// 1920s (M. Ezekiel, Methods of Correlation Analysis, 1930).
 const SPEEDS: [u8; 50] = [
     4, 4, 7, 7, 8, 9, 10, 10, 10, 11, 11, 12, 12, 12, 12, 13, 13, 13, 13, 14, 14, 14, 14, 15, 15, 15, 16, 16, 17, 17,
     17, 18, 18, 18, 18, 19, 19, 19, 20, 20, 20, 20, 20, 22, 23, 24, 24, 24, 24, 25,

@@ -6,7 +6,8 @@ use types::{Clock, Placement, WorkerId};
 use wire::{Bits, Keys};
 use worker::TicketOutcome;
 
-/// Which rows are active, by the place of their keys in the list that was asked about: see [`Table::active`].
+/// Which rows are active, by the place of their keys in the list that was asked about: see
+/// [`Table::active`].
 ///
 /// ```
 /// # use slackwater::{RunSize, Session, TableSpec};
@@ -69,11 +70,12 @@ impl FromOutcome for ActiveRows {
 }
 
 impl<T: TargetNumber> Table<T> {
-    /// Asks which of these rows are active: those that the next steps could move. A weight of an ℓ1 problem that is zero, and whose
-    /// gradient in the last step was so far within the penalty that it will stay there, is not; programs may leave it out
-    /// until they look at all of them again. Only the shards can tell, since it takes the gradient of all workers together: in a
-    /// table with updater proximal that combines by clock and has the codec `kkt`. In any other all rows are active. As fresh as a
-    /// pull of these rows would be; waits as that does.
+    /// Asks which of these rows are active: those that the next steps could move. A weight of an ℓ1
+    /// problem that is zero, and whose gradient in the last step was so far within the penalty that
+    /// it will stay there, is not; programs may leave it out until they look at all of them again.
+    /// Only the shards can tell, since it takes the gradient of all workers together: in a table
+    /// with updater proximal that combines by clock and has the codec `kkt`. In any other all rows
+    /// are active. As fresh as a pull of these rows would be; waits as that does.
     ///
     /// ```
     /// # use slackwater::{Codecs, Combine, Reduce, RunSize, Session, TableSpec, UpdaterSpec};

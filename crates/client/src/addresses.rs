@@ -105,8 +105,8 @@ impl CoordinatorAddress {
         Ok(Self { text: text.to_owned(), resolved, reach, each: Vec::new() })
     }
 
-    /// Where the coordinator listens: at its address, or at every address of this host if its name means
-    /// a loopback address here and something else on other hosts.
+    /// Where the coordinator listens: at its address, or at every address of this host if its name
+    /// means a loopback address here and something else on other hosts.
     fn coordinator_listens(&self) -> Vec<SocketAddr> {
         match self.resolved.iter().all(|at| at.ip().is_loopback()) && self.reach == Reach::OtherHosts {
             true => vec![SocketAddr::new(every_address(self.resolved[0].ip()), self.resolved[0].port())],
@@ -163,8 +163,8 @@ impl CoordinatorAddress {
         self.resolved.iter().map(|at| SocketAddr::new(listen_for(at.ip()), 0)).collect()
     }
 
-    /// What others are told to call, for the `index`-th node of a process, which listens at `address`.
-    /// `own` finds the address by which this host reaches another.
+    /// What others are told to call, for the `index`-th node of a process, which listens at
+    /// `address`. `own` finds the address by which this host reaches another.
     fn advertised(
         &self,
         advertise: Option<&str>,
@@ -178,7 +178,8 @@ impl CoordinatorAddress {
         if !address.ip().is_unspecified() {
             return Ok(address.to_string());
         }
-        // By the route to the coordinator, or, if that is on this host, by the route to other networks.
+        // By the route to the coordinator, or, if that is on this host, by the route to other
+        // networks.
         let here = |at: &SocketAddr| at.ip().is_loopback() || at.ip().is_unspecified();
         let routes = match self.resolved.iter().all(here) {
             true => vec![outside(Ipv4Addr::UNSPECIFIED.into()), outside(Ipv6Addr::UNSPECIFIED.into())],
@@ -225,7 +226,8 @@ impl CoordinatorAddress {
     }
 }
 
-/// Listens at the first of these addresses that can be listened at. If none can, the error is the first one's.
+/// Listens at the first of these addresses that can be listened at. If none can, the error is the
+/// first one's.
 fn listen_at_first(
     addresses: &[SocketAddr],
     settings: &SocketSettings,
@@ -300,7 +302,8 @@ mod tests {
 
     #[test]
     fn where_the_coordinator_and_the_nodes_listen_and_are_called() {
-        // (the coordinator's address, what it stands for here; the coordinator listens, is called; a node listens)
+        // (the coordinator's address, what it stands for here; the coordinator listens, is called;
+        // a node listens)
         let cases = [
             ("10.0.0.1:7", &["10.0.0.1:7"][..], &["10.0.0.1:7"][..], &["10.0.0.1:7"][..], &["0.0.0.0:0"][..]),
             ("head:7", &["10.0.0.1:7"], &["10.0.0.1:7"], &["10.0.0.1:7"], &["0.0.0.0:0"]),
@@ -342,7 +345,8 @@ mod tests {
 
     #[test]
     fn what_others_are_told() {
-        // (the coordinator's address, what it stands for here, --advertise, listens at; others are told)
+        // (the coordinator's address, what it stands for here, --advertise, listens at; others are
+        // told)
         let cases = [
             ("10.0.0.1:7", "10.0.0.1:7", None, "0.0.0.0:55", "10.0.0.5:55"),
             ("10.0.0.1:7", "10.0.0.1:7", None, "127.0.0.1:55", "127.0.0.1:55"),

@@ -3,7 +3,8 @@
 use codec::Pipeline;
 use types::Codecs;
 
-/// Whether codecs of these names change values. `auto` may. Names that are no codecs do not: making the table says so.
+/// Whether codecs of these names change values. `auto` may. Names that are no codecs do not: making
+/// the table says so.
 ///
 /// ```
 /// assert!(slackwater::is_lossy(&["keys", "1bit"]) && slackwater::is_lossy(&["auto"]));

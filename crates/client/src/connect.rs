@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How to reach a run of several processes. Those of one host talk through shared memory, others over TCP.
+/// How to reach a run of several processes. Those of one host talk through shared memory, others
+/// over TCP.
 ///
 /// ```
 /// use slackwater::{Connect, SameHost, WaitPolicy};
@@ -22,21 +23,24 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Connect {
-    /// Where to meet: the coordinator's `host:port`, the same for every process of the run. Where there are several coordinators, the
-    /// places of all of them, with commas between; whichever leads is found, and waited for as long as `join_limit`. Where the coordinator itself runs,
+    /// Where to meet: the coordinator's `host:port`, the same for every process of the run. Where
+    /// there are several coordinators, the places of all of them, with commas between; whichever
+    /// leads is found, and waited for as long as `join_limit`. Where the coordinator itself runs,
     /// it may also be `0.0.0.0:port` or `[::]:port`: it then listens at every address of its host.
     pub meet: String,
-    /// Where this node listens, where that matters; port 0 takes any free one. Without it, at any free port: of the loopback
-    /// address if the meeting place is one, else of every address. A process of several servers takes the port given and
-    /// those after it.
+    /// Where this node listens, where that matters; port 0 takes any free one. Without it, at any
+    /// free port: of the loopback address if the meeting place is one, else of every address. A
+    /// process of several servers takes the port given and those after it.
     pub listen: Option<SocketAddr>,
-    /// How others can call this node, if not by the address by which it reaches the meeting place: `host`, or `host:port`
-    /// where the port differs from the one it listens at, too.
+    /// How others can call this node, if not by the address by which it reaches the meeting place:
+    /// `host`, or `host:port` where the port differs from the one it listens at, too.
     pub advertise: Option<String>,
-    /// Which worker or server to be, where that matters (the first of several, for a process of several servers);
-    /// otherwise the first that is free. Name the place of every process of a role, or of none.
+    /// Which worker or server to be, where that matters (the first of several, for a process of
+    /// several servers); otherwise the first that is free. Name the place of every process of a
+    /// role, or of none.
     pub place: Option<u32>,
-    /// The job that this node is started for, where that is to be checked: a coordinator of another job turns it away. Empty if not.
+    /// The job that this node is started for, where that is to be checked: a coordinator of another
+    /// job turns it away. Empty if not.
     pub job: String,
     /// How long to wait for everybody to join.
     pub join_limit: Duration,
@@ -46,15 +50,16 @@ pub struct Connect {
     pub wait: WaitPolicy,
     /// How this node talks to those of its own host.
     pub same_host: SameHost,
-    /// Where everything that this node is told and says is recorded, in a file named after it; nowhere without.
+    /// Where everything that this node is told and says is recorded, in a file named after it;
+    /// nowhere without.
     pub record: Option<PathBuf>,
     /// Tells this node to leave in good order.
     pub leave: LeaveSignal,
 }
 
 impl Connect {
-    /// Meet at `address`, listen wherever that lets others call, wait five minutes for everybody, and take a node that is silent
-    /// for two seconds for lost.
+    /// Meet at `address`, listen wherever that lets others call, wait five minutes for everybody,
+    /// and take a node that is silent for two seconds for lost.
     ///
     /// ```
     /// use slackwater::{Connect, Session};

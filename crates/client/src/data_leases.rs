@@ -1,4 +1,5 @@
-//! Data leases: input that workers take piece by piece, so that each example counts once whoever comes and goes.
+//! Data leases: input that workers take piece by piece, so that each example counts once whoever
+//! comes and goes.
 
 use crate::session::SessionState;
 use crate::{Error, Session};
@@ -48,16 +49,16 @@ impl LeasedInput {
         self
     }
 
-    /// With so many minibatches in a clock, for a worker of average speed. Shares are whole numbers: at 8, they follow speed to a
-    /// sixteenth; at 1, they cannot follow it at all.
+    /// With so many minibatches in a clock, for a worker of average speed. Shares are whole
+    /// numbers: at 8, they follow speed to a sixteenth; at 1, they cannot follow it at all.
     #[must_use]
     pub fn per_clock(mut self, minibatches: u32) -> Self {
         self.0.per_clock = minibatches;
         self
     }
 
-    /// In words, and with a number that is the same for all who cut and read alike: a worker with another is turned away, and told
-    /// both in words.
+    /// In words, and with a number that is the same for all who cut and read alike: a worker with
+    /// another is turned away, and told both in words.
     #[must_use]
     pub fn named(mut self, input: &str, fingerprint: u128) -> Self {
         (self.0.input, self.0.fingerprint) = (input.to_owned(), fingerprint);
@@ -67,13 +68,16 @@ impl LeasedInput {
 
 /// A worker's leases of one data set. Made by [`Session::leases`].
 ///
-/// Lease `epoch × ranges + range` is one range of the input in one epoch. A worker takes one, pushes what it learns from its minibatches
-/// ([`Table::push_for`](crate::Table::push_for)), and commits it. The leases of a worker that is lost are given to others, which learn
-/// from them again; shards leave out what they hold already. So every example counts once, if a lease is learnt from in the same way
-/// every time: its minibatches must be cut from the lease alone, and each must push the same keys to the same tables in the same order.
+/// Lease `epoch × ranges + range` is one range of the input in one epoch. A worker takes one,
+/// pushes what it learns from its minibatches ([`Table::push_for`](crate::Table::push_for)), and
+/// commits it. The leases of a worker that is lost are given to others, which learn from them
+/// again; shards leave out what they hold already. So every example counts once, if a lease is
+/// learnt from in the same way every time: its minibatches must be cut from the lease alone, and
+/// each must push the same keys to the same tables in the same order.
 ///
-/// A worker for which nothing is left waits for what others hold, since that may come back. Meanwhile it ends clocks as they do, so that
-/// nobody waits for it; when all is committed, every worker is at the same clock.
+/// A worker for which nothing is left waits for what others hold, since that may come back.
+/// Meanwhile it ends clocks as they do, so that nobody waits for it; when all is committed, every
+/// worker is at the same clock.
 ///
 /// ```
 /// use slackwater::{LeasedInput, RunSize, Session, TableSpec};
@@ -140,8 +144,9 @@ pub enum NextLease {
     Over,
 }
 
-/// One range of the input in one epoch, this worker's to learn from until it is committed. One that is dropped instead stays this
-/// worker's until that leaves, and so long there is no end of the data set.
+/// One range of the input in one epoch, this worker's to learn from until it is committed. One that
+/// is dropped instead stays this worker's until that leaves, and so long there is no end of the
+/// data set.
 #[derive(Debug)]
 #[must_use = "others wait until it is committed"]
 pub struct DataLease {
@@ -169,7 +174,8 @@ impl DataLease {
         self.order.range(self.id.number)
     }
 
-    /// How many leases of the run come before it in the order of granting: about how far the run is.
+    /// How many leases of the run come before it in the order of granting: about how far the run
+    /// is.
     #[must_use]
     pub fn place(&self) -> u64 {
         self.order.place(self.id.number).0
@@ -186,8 +192,9 @@ impl DataLease {
 }
 
 impl Session {
-    /// Leases a data set by name, together with all workers that name it. Blocks until the coordinator has answered. Fails if another
-    /// worker leases other input by that name, or by other terms ([`Error::Leases`]), or if the run is lost ([`Error::Run`]).
+    /// Leases a data set by name, together with all workers that name it. Blocks until the
+    /// coordinator has answered. Fails if another worker leases other input by that name, or by
+    /// other terms ([`Error::Leases`]), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
     /// # use slackwater::{LeasedInput, RunSize, Session};
@@ -211,8 +218,9 @@ impl Session {
 }
 
 impl DataLeases {
-    /// The next lease to learn from, or none when every lease is committed. Blocks while others hold what is left; after a few seconds
-    /// the log says who. Fails if the run is lost ([`Error::Run`]) or a commit was refused ([`Error::Leases`]).
+    /// The next lease to learn from, or none when every lease is committed. Blocks while others
+    /// hold what is left; after a few seconds the log says who. Fails if the run is lost
+    /// ([`Error::Run`]) or a commit was refused ([`Error::Leases`]).
     ///
     /// ```
     /// # use slackwater::{LeasedInput, RunSize, Session};
@@ -237,8 +245,9 @@ impl DataLeases {
         }
     }
 
-    /// As [`DataLeases::next_lease`], and blocks no longer than `limit`. A worker that holds a lease can take the next one ahead of time with
-    /// a limit of nothing, to read what it will learn from; to wait for it longer would be to wait for itself.
+    /// As [`DataLeases::next_lease`], and blocks no longer than `limit`. A worker that holds a
+    /// lease can take the next one ahead of time with a limit of nothing, to read what it will
+    /// learn from; to wait for it longer would be to wait for itself.
     pub fn next_within(&mut self, limit: Duration) -> Result<NextLease, Error> {
         let (set, driver) = (self.set, self.shared.driver.clone());
         self.check_commits()?;
@@ -267,8 +276,8 @@ impl DataLeases {
         })
     }
 
-    /// Whether some worker has [ended](Self::end) the data set before all of it was learnt from. Whoever finds that so ends it, too.
-    /// Does not block.
+    /// Whether some worker has [ended](Self::end) the data set before all of it was learnt from.
+    /// Whoever finds that so ends it, too. Does not block.
     ///
     /// ```
     /// # use slackwater::{LeasedInput, RunSize, Session};
@@ -287,9 +296,10 @@ impl DataLeases {
         self.shared.driver.call(|worker| worker.leases_ended(self.set))
     }
 
-    /// Ends the data set for all workers, wherever they are in it: nothing more is granted. What was pushed stays. Blocks until
-    /// every worker that holds leases has ended it, too, or has committed them; then all are at the same clock. Fails if the run is lost
-    /// ([`Error::Run`]) or a commit was refused ([`Error::Leases`]).
+    /// Ends the data set for all workers, wherever they are in it: nothing more is granted. What
+    /// was pushed stays. Blocks until every worker that holds leases has ended it, too, or has
+    /// committed them; then all are at the same clock. Fails if the run is lost ([`Error::Run`]) or
+    /// a commit was refused ([`Error::Leases`]).
     pub fn end(&mut self) -> Result<(), Error> {
         let (set, driver) = (self.set, self.shared.driver.clone());
         if !self.over {
@@ -321,7 +331,8 @@ impl DataLeases {
         problems.into_iter().next().map_or(Ok(()), |problem| Err(Error::Leases { problem }))
     }
 
-    /// How many minibatches to put into a clock, by how fast this worker has been: end the clock after so many.
+    /// How many minibatches to put into a clock, by how fast this worker has been: end the clock
+    /// after so many.
     ///
     /// ```
     /// # use slackwater::{LeasedInput, RunSize, Session};
@@ -335,8 +346,9 @@ impl DataLeases {
         self.share
     }
 
-    /// A lease is done: whatever there was to learn from it was pushed, in this clock or earlier. It is committed once all of that is
-    /// acknowledged; this returns at once. To be said before the clock ends.
+    /// A lease is done: whatever there was to learn from it was pushed, in this clock or earlier.
+    /// It is committed once all of that is acknowledged; this returns at once. To be said before
+    /// the clock ends.
     ///
     /// ```
     /// # use slackwater::{LeasedInput, RunSize, Session, TableSpec};

@@ -5,7 +5,8 @@ use types::{Placement, RunSize, SpecError, WorkerId};
 use wire::{KeyError, Refusal};
 use worker::TableFailure;
 
-/// Why a call failed. Every message says what, where and what to do; the variants are what a program can decide on.
+/// Why a call failed. Every message says what, where and what to do; the variants are what a
+/// program can decide on.
 ///
 /// ```
 /// # use slackwater::{Error, Refusal, RunSize, Session, TableSpec};
@@ -38,7 +39,8 @@ pub enum Error {
         /// In words.
         problem: String,
     },
-    /// The data set cannot be leased, for instance because another worker reads other files, or a lease could not be committed.
+    /// The data set cannot be leased, for instance because another worker reads other files, or a
+    /// lease could not be committed.
     #[error("{problem}")]
     Leases {
         /// In words.
@@ -50,8 +52,9 @@ pub enum Error {
     /// The batch does not fit the table; nothing was sent.
     #[error(transparent)]
     Batch(#[from] TableFailure),
-    /// A shard refused a part of the batch and left its rows as they were; other parts of it have been applied. What to do
-    /// depends on the refusal: mend the values, raise `max_rows`, or join again.
+    /// A shard refused a part of the batch and left its rows as they were; other parts of it have
+    /// been applied. What to do depends on the refusal: mend the values, raise `max_rows`, or join
+    /// again.
     #[error("a push or pull of {worker} was refused: {}{}", refusal.describe(table, *placement), so_were(*others))]
     Refused {
         /// Whose push or pull it was: this worker's.
@@ -62,7 +65,8 @@ pub enum Error {
         placement: Placement,
         /// What was wrong.
         refusal: Refusal,
-        /// How many others were refused that nobody waits for: a clock, or the end of the session, tells the first of them.
+        /// How many others were refused that nobody waits for: a clock, or the end of the session,
+        /// tells the first of them.
         others: usize,
     },
     /// An address is none, or cannot be listened at.
@@ -84,7 +88,8 @@ fn so_were(others: usize) -> String {
     }
 }
 
-/// In words, as [`Display`](std::fmt::Display): this is what is shown where `main` returns it, or an `expect` meets it.
+/// In words, as [`Display`](std::fmt::Display): this is what is shown where `main` returns it, or
+/// an `expect` meets it.
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{self}")

@@ -1,8 +1,8 @@
 //! Slackwater: a parameter server that trains one model on machines that do not keep step.
 //!
-//! A program opens a [`Session`], makes [`Table`]s, and then pulls rows, computes, pushes gradients and ends its clock.
-//! How fresh a read must be, how contributions meet and what an update does to a row are choices of the table's
-//! [`TableSpec`], and none of them changes the program.
+//! A program opens a [`Session`], makes [`Table`]s, and then pulls rows, computes, pushes gradients
+//! and ends its clock. How fresh a read must be, how contributions meet and what an update does to
+//! a row are choices of the table's [`TableSpec`], and none of them changes the program.
 //!
 //! ```
 //! use slackwater::{Consistency, RunSize, Session, TableSpec};

@@ -35,9 +35,11 @@ pub struct Serve {
     pub threads: u32,
     /// Given a size, the coordinator of such a run is here too, at the meeting place.
     pub coordinate: Option<RunSize>,
-    /// Whether nodes may come and go in the run that is coordinated here, and how many copies there are of what servers hold.
+    /// Whether nodes may come and go in the run that is coordinated here, and how many copies there
+    /// are of what servers hold.
     pub membership: Membership,
-    /// Whether the coordinator that is here is one of several, and where they find out which of them leads.
+    /// Whether the coordinator that is here is one of several, and where they find out which of
+    /// them leads.
     pub election: Option<ElectionSettings>,
     /// The updaters the servers know.
     pub registry: Updaters,
@@ -88,7 +90,8 @@ pub struct ResumeFrom {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElectionSettings {
-    /// Where the leader's memory is kept: `etcd://host:port,…/path`, with a path for this job alone.
+    /// Where the leader's memory is kept: `etcd://host:port,…/path`, with a path for this job
+    /// alone.
     pub registry: String,
     /// The job. Another job's memory in the same place is refused.
     pub job: String,
@@ -123,10 +126,12 @@ impl Serve {
         }
     }
 
-    /// Serves until every worker has left, or until it is told to leave (`connect.leave`) and others hold what it held, and blocks for as long. Returns what each server did. Fails if a run of that size is
-    /// impossible ([`Error::RunSize`]), if an address cannot be used ([`Error::Address`]), if checkpoints cannot be written where they are to be
-    /// kept or the one to go on from cannot be read, if the run does not begin in time, or if a node is lost ([`Error::Run`], which names
-    /// it).
+    /// Serves until every worker has left, or until it is told to leave (`connect.leave`) and
+    /// others hold what it held, and blocks for as long. Returns what each server did. Fails if a
+    /// run of that size is impossible ([`Error::RunSize`]), if an address cannot be used
+    /// ([`Error::Address`]), if checkpoints cannot be written where they are to be kept or the one
+    /// to go on from cannot be read, if the run does not begin in time, or if a node is lost
+    /// ([`Error::Run`], which names it).
     ///
     /// ```
     /// use slackwater::{Connect, RunSize, Serve, Session};
@@ -235,7 +240,8 @@ impl Serve {
             Error::Address { address: registry.clone(), reason: error.to_string() }
         })?;
         let (transport, waiter, own) = address.listen_as_coordinator(self.connect.same_host)?;
-        // Whoever leads is taken to be gone after twice as long as any other node: its successor has to be found, too.
+        // Whoever leads is taken to be gone after twice as long as any other node: its successor
+        // has to be found, too.
         let candidate = Candidate { lease: self.connect.patience * 2, ..Candidate::new(job.clone(), own) };
         let stands = Box::new(location.stand(candidate));
         Ok(std::thread::spawn(move || run_candidate(transport, waiter, settings, stands)))

@@ -18,8 +18,8 @@ use worker::WorkerCounts;
 
 /// A worker's place in a run. Threads of a program may share it.
 ///
-/// Dropping it leaves the run as [`Session::close`] does, and logs what goes wrong; dropped by a panic it leaves without a word,
-/// so that the others notice and end.
+/// Dropping it leaves the run as [`Session::close`] does, and logs what goes wrong; dropped by a
+/// panic it leaves without a word, so that the others notice and end.
 ///
 /// ```
 /// use slackwater::{RunSize, Session, TableSpec};
@@ -44,7 +44,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// This worker's rank: 0 to n − 1 for those of the beginning, and then on. Another worker of the run never has the same.
+    /// This worker's rank: 0 to n − 1 for those of the beginning, and then on. Another worker of
+    /// the run never has the same.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -58,7 +59,8 @@ impl Session {
         self.shared.rank.0
     }
 
-    /// How many servers and workers the run had when this session began. In an open run some may have come or gone since.
+    /// How many servers and workers the run had when this session began. In an open run some may
+    /// have come or gone since.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -72,8 +74,8 @@ impl Session {
         self.shared.size
     }
 
-    /// Whether this worker joined while the run was under way. A program that splits its work by rank, or waits for the
-    /// others at barriers, may not be made for that.
+    /// Whether this worker joined while the run was under way. A program that splits its work by
+    /// rank, or waits for the others at barriers, may not be made for that.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -89,10 +91,11 @@ impl Session {
 
     /// Whether this worker is draining: it was told to leave in good order
     /// ([`Connect::leave`](crate::Connect::leave), SIGTERM or SIGUSR1 where the program is run by
-    /// `slackwater worker`). A program asks after each minibatch, or lease. If so, it finishes what it is at and
-    /// [closes](Self::close) its session: nobody waits for it from then on. Calls that wait for others fail after a
-    /// few seconds ([`NodeError::Leaving`](crate::NodeError::Leaving)). Where the run ends with any of its nodes, every
-    /// call fails instead, and everybody is told why. Does not block.
+    /// `slackwater worker`). A program asks after each minibatch, or lease. If so, it finishes what
+    /// it is at and [closes](Self::close) its session: nobody waits for it from then on. Calls that
+    /// wait for others fail after a few seconds
+    /// ([`NodeError::Leaving`](crate::NodeError::Leaving)). Where the run ends with any of its
+    /// nodes, every call fails instead, and everybody is told why. Does not block.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -112,8 +115,9 @@ impl Session {
         self.shared.driver.is_leaving()
     }
 
-    /// Why the run has failed for this worker, if it has, and whether a call has reported that. A program that was told
-    /// may begin another run, and need not close this session. Does not block.
+    /// Why the run has failed for this worker, if it has, and whether a call has reported that. A
+    /// program that was told may begin another run, and need not close this session. Does not
+    /// block.
     ///
     /// ```
     /// use slackwater::{RunSize, Session};
@@ -131,7 +135,8 @@ impl Session {
         self.shared.driver.failure()
     }
 
-    /// Whether nodes may come and go in this run while it lasts ([`Membership::Open`](crate::Membership)).
+    /// Whether nodes may come and go in this run while it lasts
+    /// ([`Membership::Open`](crate::Membership)).
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -145,7 +150,8 @@ impl Session {
         self.shared.open
     }
 
-    /// The ranks of the workers that take part, by the plan that this one goes by: others may go by the next one already. Does not block.
+    /// The ranks of the workers that take part, by the plan that this one goes by: others may go by
+    /// the next one already. Does not block.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -159,7 +165,8 @@ impl Session {
         self.shared.driver.call(|worker| worker.plan().live_workers().map(|(rank, _)| rank.0).collect())
     }
 
-    /// Every node of the run but the coordinator, and where it listens; addresses are empty in one process.
+    /// Every node of the run but the coordinator, and where it listens; addresses are empty in one
+    /// process.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -173,8 +180,8 @@ impl Session {
         self.shared.members.iter().map(|member| (member.node, member.address.as_str()))
     }
 
-    /// This worker's clock: how many units of work it has finished. It starts at 0 or, in a run that was under way or is resumed, where the
-    /// others are.
+    /// This worker's clock: how many units of work it has finished. It starts at 0 or, in a run
+    /// that was under way or is resumed, where the others are.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -190,8 +197,9 @@ impl Session {
         self.shared.driver.call(|worker| worker.clock())
     }
 
-    /// A number that this session has not returned before: 0, 1, 2 and so on. Workers that call it at the same points of
-    /// the same program get the same numbers, with which they can name tables that nobody has used before. Never blocks.
+    /// A number that this session has not returned before: 0, 1, 2 and so on. Workers that call it
+    /// at the same points of the same program get the same numbers, with which they can name tables
+    /// that nobody has used before. Never blocks.
     ///
     /// ```
     /// use slackwater::{RunSize, Session, TableSpec};
@@ -209,8 +217,8 @@ impl Session {
         self.shared.unique_numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What the codecs of this worker's tables have cost and gained so far, of those tables that have any; see [`CodecUse`].
-    /// Does not block.
+    /// What the codecs of this worker's tables have cost and gained so far, of those tables that
+    /// have any; see [`CodecUse`]. Does not block.
     ///
     /// ```
     /// # use slackwater::{Codecs, RunSize, Session, TableSpec};
@@ -226,9 +234,10 @@ impl Session {
         self.shared.driver.call(|worker| worker.codecs())
     }
 
-    /// Sends no more than this to all servers together, from now on; `None` lifts the limit. Returns at once. Pushes then wait
-    /// for their turn: those of clocks that have ended go first, of the others those that change their rows most. A read that
-    /// must hold the worker's own pushes sends them at once, and what follows pays for it.
+    /// Sends no more than this to all servers together, from now on; `None` lifts the limit.
+    /// Returns at once. Pushes then wait for their turn: those of clocks that have ended go first,
+    /// of the others those that change their rows most. A read that must hold the worker's own
+    /// pushes sends them at once, and what follows pays for it.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -242,9 +251,10 @@ impl Session {
         self.shared.driver.call(|worker| worker.limit(bandwidth));
     }
 
-    /// Makes a table, or finds it if another worker has made it with the same spec. Blocks until every server holds its part
-    /// of it. Fails if the spec does not hold together ([`Error::Spec`]), if it differs from another worker's or `T` is not its
-    /// number type ([`Error::Table`]), or if the run is lost ([`Error::Run`]).
+    /// Makes a table, or finds it if another worker has made it with the same spec. Blocks until
+    /// every server holds its part of it. Fails if the spec does not hold together
+    /// ([`Error::Spec`]), if it differs from another worker's or `T` is not its number type
+    /// ([`Error::Table`]), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -289,13 +299,15 @@ impl Session {
         Ok(table)
     }
 
-    /// Ends this worker's clock: what its threads pushed in it is flushed, and it is at the next one. Does not wait for
-    /// acknowledgements; blocks only while tasks wait before they can be sent: for others, or, in a `clock` table, for workers
-    /// that are very many clocks behind; and while too much is under way. Threads may call it at once: each
-    /// call ends one clock, which holds all that its thread pushed and noted before.
+    /// Ends this worker's clock: what its threads pushed in it is flushed, and it is at the next
+    /// one. Does not wait for acknowledgements; blocks only while tasks wait before they can be
+    /// sent: for others, or, in a `clock` table, for workers that are very many clocks behind; and
+    /// while too much is under way. Threads may call it at once: each call ends one clock, which
+    /// holds all that its thread pushed and noted before.
     ///
-    /// Fails if a push whose ticket was dropped was refused since the last clock ([`Error::Refused`], which names the first and
-    /// counts the others; the clock has ended all the same), or if the run is lost ([`Error::Run`]).
+    /// Fails if a push whose ticket was dropped was refused since the last clock
+    /// ([`Error::Refused`], which names the first and counts the others; the clock has ended all
+    /// the same), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -318,8 +330,8 @@ impl Session {
         self.shared.unreported()
     }
 
-    /// Blocks until every live worker stands at its barrier of the same count. After a few seconds the log says who is
-    /// missing, and again while it lasts. Fails if the run is lost.
+    /// Blocks until every live worker stands at its barrier of the same count. After a few seconds
+    /// the log says who is missing, and again while it lasts. Fails if the run is lost.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -339,8 +351,9 @@ impl Session {
         Ok(())
     }
 
-    /// Stands at the next barrier as [`Session::barrier`] does, and goes on at once; [`Session::is_past_barrier`] tells when every live worker stands at it.
-    /// For those that must not keep others waiting meanwhile, by clocks that they do not end.
+    /// Stands at the next barrier as [`Session::barrier`] does, and goes on at once;
+    /// [`Session::is_past_barrier`] tells when every live worker stands at it. For those that must
+    /// not keep others waiting meanwhile, by clocks that they do not end.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -358,7 +371,8 @@ impl Session {
         self.shared.driver.call(|worker| worker.barrier())
     }
 
-    /// Whether every live worker stands at the barrier of that number, as far as has been heard. Does not block.
+    /// Whether every live worker stands at the barrier of that number, as far as has been heard.
+    /// Does not block.
     pub fn is_past_barrier(&self, number: u64) -> bool {
         self.shared.driver.catch_up();
         self.shared.driver.call(|worker| worker.barrier_passed(number))
@@ -381,10 +395,11 @@ impl Session {
         self.shared.time_breakdown()
     }
 
-    /// Has calls that block ask `interrupt` now and then whether they should go on waiting: those that have waited for a twentieth of a
-    /// second, and what a program in another language does on Ctrl-C, for instance. If it says no the call fails with
-    /// [`NodeError::Interrupted`](crate::NodeError::Interrupted); what was under way still is, and the run goes on. Set once; later ones are
-    /// ignored. Does not block.
+    /// Has calls that block ask `interrupt` now and then whether they should go on waiting: those
+    /// that have waited for a twentieth of a second, and what a program in another language does on
+    /// Ctrl-C, for instance. If it says no the call fails with
+    /// [`NodeError::Interrupted`](crate::NodeError::Interrupted); what was under way still is, and
+    /// the run goes on. Set once; later ones are ignored. Does not block.
     ///
     /// ```
     /// use slackwater::{Error, NodeError, RunSize, Session};
@@ -436,7 +451,8 @@ impl Session {
         self.shared.driver.call(|worker| worker.unacknowledged_bytes())
     }
 
-    /// What this worker has sent and received so far; in one process, about what it would have been over TCP. Does not block.
+    /// What this worker has sent and received so far; in one process, about what it would have been
+    /// over TCP. Does not block.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -452,8 +468,9 @@ impl Session {
         self.shared.driver.traffic()
     }
 
-    /// Leaves as one that cannot go on: the run ends for everybody, and they are told who it was and why. Whoever leaves by
-    /// [`close`](Self::close) or by dropping its session is taken for one that has finished. Does not block.
+    /// Leaves as one that cannot go on: the run ends for everybody, and they are told who it was
+    /// and why. Whoever leaves by [`close`](Self::close) or by dropping its session is taken for
+    /// one that has finished. Does not block.
     ///
     /// ```
     /// use slackwater::{RunSize, Session};
@@ -469,9 +486,9 @@ impl Session {
         self.shared.driver.abandon(reason);
     }
 
-    /// Flushes, blocks until everything is acknowledged, and leaves the run: nobody waits for this worker any more. Fails if
-    /// a push whose ticket was dropped was refused since the last clock, or if the run is lost. Tables and tickets of the session
-    /// fail from then on.
+    /// Flushes, blocks until everything is acknowledged, and leaves the run: nobody waits for this
+    /// worker any more. Fails if a push whose ticket was dropped was refused since the last clock,
+    /// or if the run is lost. Tables and tickets of the session fail from then on.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};

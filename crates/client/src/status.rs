@@ -12,8 +12,8 @@ use wire::{Control, Frame, Head, Message, Pool, Status};
 /// What was not answered is asked again after this long.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Asks the coordinator how the run stands, and waits at most `connect.join_limit` for the answer. Fails if the address is none
-/// ([`Error::Address`]) or nobody answers there ([`Error::Run`]).
+/// Asks the coordinator how the run stands, and waits at most `connect.join_limit` for the answer.
+/// Fails if the address is none ([`Error::Address`]) or nobody answers there ([`Error::Run`]).
 ///
 /// ```
 /// use slackwater::{Connect, RunSize, Serve, Session, status};

@@ -16,10 +16,12 @@ pub use values::{PushValues, TargetNumber};
 use wire::Keys;
 use worker::{TableFailure, TicketId, Values};
 
-/// A table of the run, for one worker. Cloning it is cheap; threads may share it. Made by [`crate::Session::table`].
+/// A table of the run, for one worker. Cloning it is cheap; threads may share it. Made by
+/// [`crate::Session::table`].
 ///
-/// Pushes and pulls return a [`Ticket`] at once. They fail at once if the batch does not fit ([`Error::Batch`]: nothing was
-/// sent) or if the run is over ([`Error::Run`]); what a shard refuses fails the ticket.
+/// Pushes and pulls return a [`Ticket`] at once. They fail at once if the batch does not fit
+/// ([`Error::Batch`]: nothing was sent) or if the run is over ([`Error::Run`]); what a shard
+/// refuses fails the ticket.
 ///
 /// ```
 /// # use slackwater::{RunSize, Session, TableSpec};
@@ -57,9 +59,10 @@ impl<T: TargetNumber> Table<T> {
         &self.spec
     }
 
-    /// `ids` as this table's keys: in its order, each once. Values go in the order of [`Keys::ids`]. Make the list once
-    /// and use it often: a list that was sent before travels as a signature. Does not block, and cannot fail: ids that the
-    /// table does not have are refused when they are pushed or pulled.
+    /// `ids` as this table's keys: in its order, each once. Values go in the order of
+    /// [`Keys::ids`]. Make the list once and use it often: a list that was sent before travels as a
+    /// signature. Does not block, and cannot fail: ids that the table does not have are refused
+    /// when they are pushed or pulled.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -78,8 +81,9 @@ impl<T: TargetNumber> Table<T> {
         Keys::distinct(self.spec.shape.placement(), ids)
     }
 
-    /// `ids` as this table's keys, which must be in its order already (rising, for a dense or ordered table) and each once.
-    /// Fails naming the first that is not ([`Error::Keys`]). Does not block.
+    /// `ids` as this table's keys, which must be in its order already (rising, for a dense or
+    /// ordered table) and each once. Fails naming the first that is not ([`Error::Keys`]). Does not
+    /// block.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -95,9 +99,10 @@ impl<T: TargetNumber> Table<T> {
         Ok(Keys::in_order(self.spec.shape.placement(), ids)?)
     }
 
-    /// Changes the learning rate for updates made from this worker's clock on, in every shard; for all workers, so one of them
-    /// should do it. Returns at once, unless too much is under way; the ticket is done when every shard knows. Fails if the rate
-    /// is negative or not finite, or the updater has none ([`Error::Table`]).
+    /// Changes the learning rate for updates made from this worker's clock on, in every shard; for
+    /// all workers, so one of them should do it. Returns at once, unless too much is under way; the
+    /// ticket is done when every shard knows. Fails if the rate is negative or not finite, or the
+    /// updater has none ([`Error::Table`]).
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
@@ -126,7 +131,8 @@ impl<T: TargetNumber> Table<T> {
         self.begin(|worker| worker.tune(self.id, setting))
     }
 
-    /// A log for the calling thread, for many small updates; see [`UpdateLog::add`]. Does not block.
+    /// A log for the calling thread, for many small updates; see [`UpdateLog::add`]. Does not
+    /// block.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -149,8 +155,8 @@ impl<T: TargetNumber> Table<T> {
         self.logs.open(&self.spec, Box::new(move || table.absorb_logs()))
     }
 
-    /// Has the worker begin a push or pull of this table, and returns its ticket. Blocks first while too much is under
-    /// way.
+    /// Has the worker begin a push or pull of this table, and returns its ticket. Blocks first
+    /// while too much is under way.
     pub(crate) fn begin<R: FromOutcome>(
         &self,
         call: impl FnOnce(&mut WorkerHandle<'_>) -> Result<TicketId, TableFailure>,

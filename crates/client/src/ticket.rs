@@ -10,8 +10,8 @@ use types::{Clock, Placement, WorkerId};
 use wire::FailedClock;
 use worker::{ReadRows, TicketId, TicketOutcome};
 
-/// A push or pull under way. [`Ticket::wait`] blocks for it; dropping it does not, and a failure then shows at the next
-/// [`crate::Session::clock`].
+/// A push or pull under way. [`Ticket::wait`] blocks for it; dropping it does not, and a failure
+/// then shows at the next [`crate::Session::clock`].
 ///
 /// ```
 /// # use slackwater::{RunSize, Session, TableSpec};
@@ -34,7 +34,8 @@ pub struct Ticket<R: FromOutcome> {
     result: PhantomData<R>,
 }
 
-/// What a ticket can bring: nothing, for a push, or [`Rows`]. A program never needs to implement it.
+/// What a ticket can bring: nothing, for a push, or [`Rows`]. A program never needs to implement
+/// it.
 ///
 /// ```
 /// use slackwater::{Error, FromOutcome, Ticket};
@@ -71,9 +72,10 @@ impl<R: FromOutcome> Ticket<R> {
         Self { shared, id, placement, open: true, result: PhantomData }
     }
 
-    /// Blocks until it is done: for a push, until every part has been applied or is held for its clock; for a pull, until
-    /// the rows are there. A wait of a few seconds for slower workers is in the log, with their names, and all of it is in
-    /// [`crate::Session::time_breakdown`]. Fails if a shard refused a part ([`Error::Refused`]), or if the run is lost ([`Error::Run`]).
+    /// Blocks until it is done: for a push, until every part has been applied or is held for its
+    /// clock; for a pull, until the rows are there. A wait of a few seconds for slower workers is
+    /// in the log, with their names, and all of it is in [`crate::Session::time_breakdown`]. Fails
+    /// if a shard refused a part ([`Error::Refused`]), or if the run is lost ([`Error::Run`]).
     ///
     /// ```
     /// # use slackwater::{Error, Refusal, RunSize, Session, TableSpec};
@@ -127,7 +129,8 @@ impl<R: FromOutcome> Drop for Ticket<R> {
     }
 }
 
-/// Anything that a later push or pull can run after: a [`Ticket`], whatever it brings. A program never needs to implement it.
+/// Anything that a later push or pull can run after: a [`Ticket`], whatever it brings. A program
+/// never needs to implement it.
 ///
 /// ```
 /// use slackwater::{Prerequisite, Tickets};
@@ -155,7 +158,8 @@ impl<R: FromOutcome> Prerequisite for Ticket<R> {
     }
 }
 
-/// Tickets to run after, of any kind, done or not; a ticket that fails is done. What runs after them is sent when the last is.
+/// Tickets to run after, of any kind, done or not; a ticket that fails is done. What runs after
+/// them is sent when the last is.
 ///
 /// ```
 /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
@@ -256,7 +260,8 @@ impl<T> Rows<T> {
         &self.values
     }
 
-    /// The memory itself, to be used again as the target of the next pull: see [`crate::Table::pull_into`].
+    /// The memory itself, to be used again as the target of the next pull: see
+    /// [`crate::Table::pull_into`].
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -273,7 +278,8 @@ impl<T> Rows<T> {
         self.values
     }
 
-    /// For a range of a sparse table, for a whole one, and for rows as they are kept: the ids of the rows. Empty for other pulls, whose keys the caller has.
+    /// For a range of a sparse table, for a whole one, and for rows as they are kept: the ids of
+    /// the rows. Empty for other pulls, whose keys the caller has.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -347,7 +353,8 @@ impl<T> Rows<T> {
         self.rows.released_by
     }
 
-    /// Clocks in view that were failed for all workers alike, because somebody's contribution was refused.
+    /// Clocks in view that were failed for all workers alike, because somebody's contribution was
+    /// refused.
     ///
     /// ```
     /// use slackwater::{Combine, Reduce, RunSize, Session, TableSpec};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use types::WorkerId;
 
-/// A worker's account of its time. What is in none of the entries was spent computing. Threads that wait at the same time
-/// each count.
+/// A worker's account of its time. What is in none of the entries was spent computing. Threads that
+/// wait at the same time each count.
 ///
 /// ```
 /// use slackwater::{TimeBreakdown, WorkerId};
@@ -22,7 +22,8 @@ use types::WorkerId;
 pub struct TimeBreakdown {
     /// Reads that were held back by the bound, by the worker whose clock let them go.
     pub bound: BTreeMap<WorkerId, Duration>,
-    /// Reads and acknowledgements that were only under way, and pushes and clocks that had to wait until fewer were.
+    /// Reads and acknowledgements that were only under way, and pushes and clocks that had to wait
+    /// until fewer were.
     pub network: Duration,
     /// Standing at barriers, and waiting for leases.
     pub barrier: Duration,

@@ -1,4 +1,5 @@
-//! Update logs: each thread of a worker notes its updates by itself; they meet when somebody reads or a clock ends.
+//! Update logs: each thread of a worker notes its updates by itself; they meet when somebody reads
+//! or a clock ends.
 
 use crate::Error;
 use net::lock;
@@ -11,13 +12,15 @@ use worker::TableFailure;
 /// A log that may be folded is, whenever it has grown to this many rows.
 const FOLD_ROWS: usize = 1 << 16;
 
-/// A log of this many bytes is folded, where it may be, and if it stays large it is sent with the other logs of its table.
+/// A log of this many bytes is folded, where it may be, and if it stays large it is sent with the
+/// other logs of its table.
 const FULL_BYTES: usize = 32 << 20;
 /// What an update that is kept by itself takes besides its rows.
 const UPDATE_BYTES: usize = 128;
 
-/// One thread's updates to a table since they were last collected. Noting one takes no lock that another thread wants. Made
-/// by [`crate::Table::log`]; what it holds when it is dropped is sent all the same.
+/// One thread's updates to a table since they were last collected. Noting one takes no lock that
+/// another thread wants. Made by [`crate::Table::log`]; what it holds when it is dropped is sent
+/// all the same.
 ///
 /// ```
 /// # use slackwater::{RunSize, Session, TableSpec};
@@ -59,7 +62,8 @@ enum Noted<T> {
 }
 
 impl<T: Number> Noted<T> {
-    /// An empty log. Where merging changes nothing (the updater is `sum`, or the table combines by clock) it folds.
+    /// An empty log. Where merging changes nothing (the updater is `sum`, or the table combines by
+    /// clock) it folds.
     fn new(spec: &TableSpec) -> Self {
         if spec.updater.is_additive() || matches!(spec.combine, Combine::Clock(_)) {
             Self::Folding { positions: Vec::new(), values: Vec::new(), examples: 0 }
@@ -72,14 +76,15 @@ impl<T: Number> Noted<T> {
 impl<T: Number> UpdateLog<T> {
     /// Notes an update: `new` row after row in the order of `keys`, computed from `more` examples.
     ///
-    /// It reaches the shards when any thread of this worker pulls from the table, at the end of the clock, or when the log has
-    /// grown to some 32 MB. Where
-    /// merging changes nothing (the updater is `sum`, or the table combines by clock), updates of one row are added up
-    /// first; elsewhere each is applied by itself.
+    /// It reaches the shards when any thread of this worker pulls from the table, at the end of the
+    /// clock, or when the log has grown to some 32 MB. Where merging changes nothing (the updater
+    /// is `sum`, or the table combines by clock), updates of one row are added up first; elsewhere
+    /// each is applied by itself.
     ///
-    /// Sends nothing and does not block, unless the log is full: then it does as [`crate::Table::push`] does, and fails if the run
-    /// is over ([`Error::Run`]). Fails, and notes nothing, if the keys were made for a table in another order
-    /// ([`Error::Batch`]) or if `new` is not one row for each key ([`Error::Table`]).
+    /// Sends nothing and does not block, unless the log is full: then it does as
+    /// [`crate::Table::push`] does, and fails if the run is over ([`Error::Run`]). Fails, and notes
+    /// nothing, if the keys were made for a table in another order ([`Error::Batch`]) or if `new`
+    /// is not one row for each key ([`Error::Table`]).
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -116,7 +121,8 @@ impl<T: Number> UpdateLog<T> {
                 let is_large = positions.len() * row_bytes >= FULL_BYTES;
                 if positions.len() >= self.fold_at || is_large {
                     fold(self.width, positions, values);
-                    // Twice what is left: folding costs each row a constant share however many distinct ones there are.
+                    // Twice what is left: folding costs each row a constant share however many
+                    // distinct ones there are.
                     self.fold_at = (2 * positions.len()).max(FOLD_ROWS);
                 }
                 // Half: what is folded and stays would be folded again by the next update.
@@ -140,7 +146,8 @@ impl<T: Number> Drop for UpdateLog<T> {
 /// All threads' logs of one table.
 pub(crate) struct UpdateLogs<T: Number> {
     logs: Mutex<Vec<Arc<Mutex<Entries<T>>>>>,
-    /// Held from the collecting of updates to their pushing: a clock that another thread ends must not pass between the two.
+    /// Held from the collecting of updates to their pushing: a clock that another thread ends must
+    /// not pass between the two.
     absorbing: Mutex<()>,
 }
 

@@ -5,7 +5,8 @@ use slackwater::{
 };
 use std::thread::spawn;
 
-/// A server and a worker of this process that talk over a socket, or through the memory that it passes.
+/// A server and a worker of this process that talk over a socket, or through the memory that it
+/// passes.
 fn pair(same_host: SameHost) -> (Session, std::thread::JoinHandle<()>) {
     let meet = slackwater::free_address().expect("a free port");
     let connect = Connect { same_host, ..Connect::to(&meet.to_string()) };
@@ -45,7 +46,8 @@ fn auto_picks_nothing_on_this_machine() {
     }
 }
 
-/// What arrives by each codec, in both directions, is what was pushed, where the codec sends such numbers exactly.
+/// What arrives by each codec, in both directions, is what was pushed, where the codec sends such
+/// numbers exactly.
 #[test]
 fn every_codec_goes_all_the_way() {
     for pipeline in ["keys,bf16", "f16,lz4", "fixed8", "fixed12,zstd", "1bit", "2bit", "threshold=0.1", "zeros,zstd"] {
@@ -59,7 +61,8 @@ fn every_codec_goes_all_the_way() {
             assert!(worst < 0.02, "{pipeline} at {clock}: {worst} off");
         }
         let used = &session.codecs()[0];
-        // Numbers that are all large, or not zero, do not shrink by leaving others out; equal ones do compress.
+        // Numbers that are all large, or not zero, do not shrink by leaving others out; equal ones
+        // do compress.
         if !pipeline.starts_with("threshold") {
             assert!(used.upward.ratio().is_some_and(|ratio| ratio > 1.5), "{pipeline}: {used:?}");
         }
@@ -132,7 +135,8 @@ fn bandwidth_is_honoured() {
         session.clock().expect("ended");
     }
     let rows = table.pull_range(0..64).expect("asked").wait().expect("read");
-    // Faster than this it cannot be, however slow the machine: a megabyte, less what may be saved up.
+    // Faster than this it cannot be, however slow the machine: a megabyte, less what may be saved
+    // up.
     let least = (4.0 * 64.0 * 1024.0 * 4.0 - 400_000.0) / rate as f64;
     assert!(began.elapsed().as_secs_f64() > least, "{:?}", began.elapsed());
     assert_eq!(rows.values(), [4.0; 64 * 1024]);
@@ -140,7 +144,8 @@ fn bandwidth_is_honoured() {
     server.join().expect("a good end");
 }
 
-/// Every read follows the worker's own pushes, and every list is new: what travels is keys as much as values, and all of it counts.
+/// Every read follows the worker's own pushes, and every list is new: what travels is keys as much
+/// as values, and all of it counts.
 #[test]
 fn bandwidth_is_honoured_by_keys_and_by_reads() {
     let (session, server) = pair(SameHost::Tcp);
@@ -158,13 +163,15 @@ fn bandwidth_is_honoured_by_keys_and_by_reads() {
     }
     let (seconds, bytes) = (began.elapsed().as_secs_f64(), session.traffic().bytes_out - before);
     assert!(bytes > 20 * 4000 * 12, "{bytes} bytes");
-    // However slow the machine: what may be saved up, and a little for beats and the estimate of bodies.
+    // However slow the machine: what may be saved up, and a little for beats and the estimate of
+    // bodies.
     assert!(bytes as f64 <= 1.3 * rate as f64 * seconds + 65_536.0, "{bytes} bytes in {seconds} s");
     session.close().expect("a good end");
     server.join().expect("a good end");
 }
 
-/// What a codec keeps back is not lost with the worker that kept it: whoever leaves in good order sends it first.
+/// What a codec keeps back is not lost with the worker that kept it: whoever leaves in good order
+/// sends it first.
 #[test]
 fn a_worker_that_leaves_sends_what_its_codecs_owe() {
     for (pipeline, combine) in [

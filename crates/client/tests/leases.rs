@@ -1,4 +1,5 @@
-//! Data leases through the client: every example counts once, whoever leaves in the middle, and whoever reads something else is told.
+//! Data leases through the client: every example counts once, whoever leaves in the middle, and
+//! whoever reads something else is told.
 
 mod deadline;
 mod embedded;
@@ -128,7 +129,8 @@ fn a_data_set_that_one_worker_ends_is_over_for_all_of_them_at_one_clock() {
             let counts = session.table::<i64>(spec()).expect("a table");
             let mut leases = session.leases("train", &LeasedInput::new(1_000_000)).expect("leases");
             let mut learnt = 0;
-            // One of them has had enough; another has unlearnt leases in hand, and the third may wait for a read.
+            // One of them has had enough; another has unlearnt leases in hand, and the third may
+            // wait for a read.
             while session.rank() != 1 || learnt < 20 {
                 let Some(lease) = leases.next_lease().expect("granted") else { break };
                 let keys = counts.keys(&[lease.range() % 50]);

@@ -1,5 +1,6 @@
-//! Exactly once over real sockets and through shared memory: connections break at every byte of an exchange, and at random in longer ones;
-//! afterwards the tables hold every push once, and nobody waits for ever.
+//! Exactly once over real sockets and through shared memory: connections break at every byte of an
+//! exchange, and at random in longer ones; afterwards the tables hold every push once, and nobody
+//! waits for ever.
 
 mod deadline;
 mod proxy;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Nobody listens there: a node that gives this address can only be answered on connections it made itself.
+/// Nobody listens there: a node that gives this address can only be answered on connections it made
+/// itself.
 const NOWHERE: &str = "127.0.0.1:9";
 
 /// How nodes of one host may talk.
@@ -31,7 +33,8 @@ fn connect(meet: SocketAddr, same_host: SameHost) -> Connect {
     Connect { join_limit: LIMIT / 2, patience: LIMIT / 2, same_host, ..Connect::to(&meet.to_string()) }
 }
 
-/// A coordinator and a server behind each of the proxies returned. The last handle tells how they ended.
+/// A coordinator and a server behind each of the proxies returned. The last handle tells how they
+/// ended.
 struct Cluster {
     meet: SocketAddr,
     same_host: SameHost,
@@ -101,8 +104,9 @@ impl Bytes {
         self.shared.fetch_add(traffic.bytes_shared, Ordering::Relaxed);
     }
 
-    /// What was measured is what was meant. A call that is cut while memory is being passed goes over TCP, and stays there until it
-    /// is cut again: one worker may have little luck, not all of them.
+    /// What was measured is what was meant. A call that is cut while memory is being passed goes
+    /// over TCP, and stays there until it is cut again: one worker may have little luck, not all of
+    /// them.
     fn went_by(&self, same_host: SameHost) {
         let [all, shared] = [&self.all, &self.shared].map(|bytes| bytes.load(Ordering::Relaxed));
         assert!(same_host == SameHost::Tcp || shared > all / 10, "only {shared} of {all} bytes");
@@ -116,7 +120,8 @@ enum Callback {
     Impossible,
 }
 
-/// Cuts at every `step`-th byte from `first` on of an exchange between one worker and one server. Returns how many.
+/// Cuts at every `step`-th byte from `first` on of an exchange between one worker and one server.
+/// Returns how many.
 fn cut_everywhere(first: u64, step: usize, callback: Callback, same_host: SameHost, bytes: &Bytes) -> u64 {
     let cluster = Cluster::start(RunSize { servers: 1, workers: 1 }, same_host);
     let listen = free_address();
@@ -149,7 +154,8 @@ fn cut_everywhere(first: u64, step: usize, callback: Callback, same_host: SameHo
     session.close().expect("left");
     let cuts = there.done() + back.done();
     cluster.ended_well();
-    // The last bytes of an exchange may be left over to the next one, whose cut then replaces this one's.
+    // The last bytes of an exchange may be left over to the next one, whose cut then replaces this
+    // one's.
     assert!(cuts * 2 > times as u64, "only {cuts} of {times} cuts happened");
     cuts
 }
@@ -236,7 +242,8 @@ fn tables_and_barriers_survive_a_coordinator_out_of_reach() {
         let session = Session::connect(&connect(meet.address, SameHost::Tcp)).expect("joined");
         let mut tables = 0;
         for way in [Way::There, Way::Back] {
-            // A table's request and a barrier's are about 300 bytes there, their answers 200 back, with beats between.
+            // A table's request and a barrier's are about 300 bytes there, their answers 200 back,
+            // with beats between.
             for offset in (first..if way == Way::There { 320 } else { 220 }).step_by(RUNS as usize) {
                 meet.cut_after(way, offset);
                 tables += 1;

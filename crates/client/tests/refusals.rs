@@ -1,5 +1,5 @@
-//! Bad input, a row per case: each is refused with words that say what and where, rows stay as they were, and the
-//! servers go on.
+//! Bad input, a row per case: each is refused with words that say what and where, rows stay as they
+//! were, and the servers go on.
 
 mod embedded;
 
@@ -99,7 +99,8 @@ fn what_does_not_fit_is_refused_in_words_and_changes_nothing() {
         (
             "an infinity among good values",
             |t| {
-                // All of one part: what goes to another shard is another part, and would be applied.
+                // All of one part: what goes to another shard is another part, and would be
+                // applied.
                 let mut values = vec![1.0; 10];
                 values[7] = f32::INFINITY;
                 refused(t.dense.push_range(0..5, values).and_then(|ticket| ticket.wait()))

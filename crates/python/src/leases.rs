@@ -1,4 +1,5 @@
-//! Data leases: input that is dealt out in ranges, each of which counts once, whoever is lost on the way.
+//! Data leases: input that is dealt out in ranges, each of which counts once, whoever is lost on
+//! the way.
 
 use crate::error::{self, TableError};
 use crate::session::check_process;
@@ -7,7 +8,8 @@ use slackwater::NextLease;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// One that waits for a lease lets others commit theirs this often: what it waits for may be held by this very worker.
+/// One that waits for a lease lets others commit theirs this often: what it waits for may be held
+/// by this very worker.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What all workers say of the input.
@@ -29,7 +31,8 @@ pub struct PyDataLeases {
     process: u32,
 }
 
-/// One range of the input in one epoch, this worker's to learn from until it is committed. `slackwater.leases` gives them out.
+/// One range of the input in one epoch, this worker's to learn from until it is committed.
+/// `slackwater.leases` gives them out.
 ///
 /// >>> import numpy, slackwater
 /// >>> run = slackwater.init()

@@ -8,13 +8,15 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Into how many slices tables are cut for each server where servers may be lost: as the command does.
+/// Into how many slices tables are cut for each server where servers may be lost: as the command
+/// does.
 const SLICES: u32 = 8;
 
 /// How long servers that are told to end may take over it: what they say to others is said by then.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Servers of a run of several processes that are threads of this one, and its coordinator if a size is given.
+/// Servers of a run of several processes that are threads of this one, and its coordinator if a
+/// size is given.
 #[pyclass(name = "Server", frozen, module = "slackwater")]
 pub struct PyServer {
     thread: Mutex<Option<Serving>>,
@@ -64,8 +66,9 @@ impl PyServer {
         Ok(Self { thread: Mutex::new(Some(thread?)), leave, process: std::process::id() })
     }
 
-    /// Waits until every worker has left. Fails as serving did. Ctrl-C ends the wait at once: the servers are told to leave, and do so while the
-    /// program goes on, which may wait again. No thread of theirs keeps a process from ending.
+    /// Waits until every worker has left. Fails as serving did. Ctrl-C ends the wait at once: the
+    /// servers are told to leave, and do so while the program goes on, which may wait again. No
+    /// thread of theirs keeps a process from ending.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         check_process(self.process)?;
         loop {
@@ -79,8 +82,8 @@ impl PyServer {
         }
     }
 
-    /// Tells the servers to leave and gives them a few seconds, so that what they listen at is free again. Says nothing of how serving went: for a
-    /// run that is lost, or never began.
+    /// Tells the servers to leave and gives them a few seconds, so that what they listen at is free
+    /// again. Says nothing of how serving went: for a run that is lost, or never began.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         check_process(self.process)?;
         self.leave.ask();

@@ -34,7 +34,8 @@ pub fn check_process(process: u32) -> PyResult<()> {
     ))
 }
 
-/// Runs `work` in a thread of its own, while this one looks for signals. `stop` is called if one raises something.
+/// Runs `work` in a thread of its own, while this one looks for signals. `stop` is called if one
+/// raises something.
 fn interruptible<R: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> R + Send + 'static,
@@ -93,7 +94,8 @@ impl PySession {
         session.and_then(Arc::into_inner)
     }
 
-    /// Why the run has failed, if it has. The machine that knows may be held by a thread that waits for the interpreter.
+    /// Why the run has failed, if it has. The machine that knows may be held by a thread that waits
+    /// for the interpreter.
     fn failure(&self, py: Python<'_>) -> Option<RunFailure> {
         let session = self.open().ok()?;
         py.detach(move || session.failure())
@@ -150,7 +152,8 @@ impl PySession {
         self.servers
     }
 
-    /// Whether the session is there to be closed: nobody has, and this is the process that began it.
+    /// Whether the session is there to be closed: nobody has, and this is the process that began
+    /// it.
     #[getter]
     fn is_held(&self) -> bool {
         self.process == std::process::id() && self.session.lock().unwrap_or_else(PoisonError::into_inner).is_some()
@@ -236,7 +239,8 @@ impl PySession {
 
     /// Leaves as one that cannot go on: the others are told, and why.
     fn abandon(&self, py: Python<'_>, reason: &str) {
-        // A forked process takes nothing: what it let go of would wait for threads that it does not have.
+        // A forked process takes nothing: what it let go of would wait for threads that it does not
+        // have.
         if self.process != std::process::id() {
             return;
         }

@@ -17,8 +17,9 @@ pub(crate) fn check_size(size: RunSize) -> Result<RunSize, Error> {
 }
 
 impl Session {
-    /// A whole run in this process: a session for each worker, by rank, to be moved into threads. Blocks until all have begun.
-    /// Fails if there are no servers or no workers ([`Error::RunSize`]).
+    /// A whole run in this process: a session for each worker, by rank, to be moved into threads.
+    /// Blocks until all have begun. Fails if there are no servers or no workers
+    /// ([`Error::RunSize`]).
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};
@@ -63,10 +64,11 @@ impl Session {
         embedded::start(check_size(size)?, registry, wait, None)
     }
 
-    /// As [`Session::embedded_with`], and everything that the coordinator, each server and each worker is told and says is
-    /// recorded, in a file each of `folder`, which is made if it is not there: `worker-0.recording` and so on. They are whole
-    /// when the last session is gone; `slackwater replay` feeds them back. Fails if the folder cannot be written or
-    /// holds such recordings already ([`Error::Run`]).
+    /// As [`Session::embedded_with`], and everything that the coordinator, each server and each
+    /// worker is told and says is recorded, in a file each of `folder`, which is made if it is not
+    /// there: `worker-0.recording` and so on. They are whole when the last session is gone;
+    /// `slackwater replay` feeds them back. Fails if the folder cannot be written or holds such
+    /// recordings already ([`Error::Run`]).
     ///
     /// ```
     /// use slackwater::{Updaters, RunSize, Session, TableSpec, WaitPolicy};
@@ -92,9 +94,9 @@ impl Session {
         embedded::start(check_size(size)?, registry, wait, Some(folder))
     }
 
-    /// Joins a run of several processes as a worker. Blocks until everybody has joined, at most `connect.join_limit`. Fails
-    /// if an address is none or cannot be used ([`Error::Address`]), or if the coordinator is not there, has no room, or not
-    /// everybody comes ([`Error::Run`]).
+    /// Joins a run of several processes as a worker. Blocks until everybody has joined, at most
+    /// `connect.join_limit`. Fails if an address is none or cannot be used ([`Error::Address`]), or
+    /// if the coordinator is not there, has no room, or not everybody comes ([`Error::Run`]).
     ///
     /// ```
     /// use slackwater::{Connect, RunSize, Serve, Session, TableSpec};

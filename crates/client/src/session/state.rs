@@ -30,7 +30,8 @@ pub(crate) struct SessionState {
     pub times: Mutex<TimeBreakdown>,
     /// When the last clock ended, and how long had been waited for others by then.
     pub(super) stepped: Mutex<(Instant, Duration)>,
-    /// The logs of every table, however often it was opened, and how to send them at the end of a clock.
+    /// The logs of every table, however often it was opened, and how to send them at the end of a
+    /// clock.
     pub(super) logs: Mutex<BTreeMap<TableId, TableLogs>>,
     pub(super) unique_numbers: AtomicU64,
 }
@@ -75,7 +76,8 @@ impl SessionState {
         })
     }
 
-    /// What a caller is told of a refusal. Whoever is no member any more hears that first from whomever it asks first: a server, or the coordinator.
+    /// The error for a refused part. An expelled worker learns that it is one from the first node it
+    /// contacts: a server, or the coordinator.
     pub fn refused(&self, table: TableId, failure: &TicketFailure, others: usize) -> Error {
         if failure.refusal == wire::Refusal::Expelled {
             let reason = failure.refusal.describe("", Placement::Ordered);

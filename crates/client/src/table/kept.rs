@@ -6,8 +6,9 @@ use crate::ticket::{Rows, Ticket};
 use wire::Keys;
 
 impl<T: TargetNumber> Table<T> {
-    /// How many numbers a row is kept in: its weights, followed by its updater's state. Nothing where the updater is one that only servers know;
-    /// [`Table::pull_all_kept`] tells it by what it brings.
+    /// How many numbers a row is kept in: its weights, followed by its updater's state. Nothing
+    /// where the updater is one that only servers know; [`Table::pull_all_kept`] tells it by what
+    /// it brings.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
@@ -23,9 +24,10 @@ impl<T: TargetNumber> Table<T> {
         update::kept_width(&self.spec)
     }
 
-    /// Pulls the rows of `keys` as they are kept, each its weights followed by its updater's state, to be set again with [`Table::set_rows`].
-    /// As fresh as [`Table::pull`] is, never from copies, and as they are, whatever the table's codecs; [`Rows::ids`] names them. A key that
-    /// was never written is all zeros, or its initial row where the table has an initialiser.
+    /// Pulls the rows of `keys` as they are kept, each its weights followed by its updater's state,
+    /// to be set again with [`Table::set_rows`]. As fresh as [`Table::pull`] is, never from copies,
+    /// and as they are, whatever the table's codecs; [`Rows::ids`] names them. A key that was never
+    /// written is all zeros, or its initial row where the table has an initialiser.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
@@ -42,8 +44,9 @@ impl<T: TargetNumber> Table<T> {
         self.kept(Some(keys.clone()))
     }
 
-    /// Pulls every row there is as it is kept, as [`Table::pull_kept`] and [`Table::pull_all`] do. What is beside the rows is not among them: the
-    /// learning rate, if [`Table::set_rate`] has changed it, and the examples that an FTRL table has counted.
+    /// Pulls every row there is as it is kept, as [`Table::pull_kept`] and [`Table::pull_all`] do.
+    /// What is beside the rows is not among them: the learning rate, if [`Table::set_rate`] has
+    /// changed it, and the examples that an FTRL table has counted.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
@@ -70,13 +73,16 @@ impl<T: TargetNumber> Table<T> {
         self.begin(|worker| worker.pull_kept(self.id, keys, &[]))
     }
 
-    /// Sets the rows of `keys`, whatever the table's updater: `values` are rows as they are kept ([`Table::pull_kept`]), in the order of `keys`, and
-    /// take the place of those there. Rows that were not there are made. Returns at once, as [`Table::push`] does, and is ordered among
-    /// this worker's pushes: what it pushed before is gone from these rows, also what codecs had still to send of it, and what it pushes
-    /// after is applied to them. What other workers push at the same time comes before or after. Every number is checked to be finite, and no more:
-    /// what an updater has not kept itself, it may not know what to do with.
+    /// Sets the rows of `keys`, whatever the table's updater: `values` are rows as they are kept
+    /// ([`Table::pull_kept`]), in the order of `keys`, and take the place of those there. Rows that
+    /// were not there are made. Returns at once, as [`Table::push`] does, and is ordered among this
+    /// worker's pushes: what it pushed before is gone from these rows, also what codecs had still
+    /// to send of it, and what it pushes after is applied to them. What other workers push at the
+    /// same time comes before or after. Every number is checked to be finite, and no more: what an
+    /// updater has not kept itself, it may not know what to do with.
     ///
-    /// Fails if the values are not as many as are kept, or the table combines by clock ([`Error::Batch`]: nothing was sent).
+    /// Fails if the values are not as many as are kept, or the table combines by clock
+    /// ([`Error::Batch`]: nothing was sent).
     ///
     /// ```
     /// # use slackwater::{Combine, NumberType, Reduce, RunSize, Session, TableSpec, UpdaterSpec};

@@ -9,10 +9,10 @@ use wire::{Keys, Refusal};
 use worker::{PullBuffer, PullTarget, TableFailure};
 
 impl<T: TargetNumber> Table<T> {
-    /// Pulls the rows of `keys`. Returns at once, unless thousands of reads are open already: then it blocks until one of
-    /// them is answered. [`Ticket::wait`] gives the rows, as fresh as the table's consistency
-    /// asks, and blocks until the slowest worker allows that. A key that was never written reads as zero, or as its
-    /// initial row where the table has an initialiser.
+    /// Pulls the rows of `keys`. Returns at once, unless thousands of reads are open already: then
+    /// it blocks until one of them is answered. [`Ticket::wait`] gives the rows, as fresh as the
+    /// table's consistency asks, and blocks until the slowest worker allows that. A key that was
+    /// never written reads as zero, or as its initial row where the table has an initialiser.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -28,7 +28,8 @@ impl<T: TargetNumber> Table<T> {
         self.pull_into(keys, self.room_for(keys)?, &Tickets::none())
     }
 
-    /// Memory for the rows of `keys`, unless they are more than the table has or the machine can hold.
+    /// Memory for the rows of `keys`, unless they are more than the table has or the machine can
+    /// hold.
     pub(super) fn room_for(&self, keys: &Keys) -> Result<Vec<T>, Error> {
         let (table, placement) = (self.spec.name.clone(), self.spec.shape.placement());
         let last = keys.len().checked_sub(1).map(|last| keys.position(last));
@@ -45,8 +46,8 @@ impl<T: TargetNumber> Table<T> {
         Ok(vec![T::ZERO; count])
     }
 
-    /// As [`Table::pull`] into memory of the caller's, which [`Rows::into_values`] gives back, after other tickets are done. Fails
-    /// if `target` has not room for exactly the rows.
+    /// As [`Table::pull`] into memory of the caller's, which [`Rows::into_values`] gives back,
+    /// after other tickets are done. Fails if `target` has not room for exactly the rows.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec, Tickets};
@@ -66,8 +67,9 @@ impl<T: TargetNumber> Table<T> {
         self.pull_to_target(keys, T::to_target(target), after)
     }
 
-    /// As [`Table::pull`], into memory that is no vector, such as an array of another language: the rows are written where they are wanted, and
-    /// [`Rows::values`] is empty. The room is let go of when the ticket is done, or when nobody can write to it any more.
+    /// As [`Table::pull`], into memory that is no vector, such as an array of another language: the
+    /// rows are written where they are wanted, and [`Rows::values`] is empty. The room is let go of
+    /// when the ticket is done, or when nobody can write to it any more.
     ///
     /// ```
     /// # use slackwater::{PullBuffer, RunSize, Session, TableSpec, Tickets};
@@ -98,8 +100,8 @@ impl<T: TargetNumber> Table<T> {
         self.begin(|worker| worker.pull(self.id, keys.clone(), target, &after.0))
     }
 
-    /// Pulls neighbouring rows of a dense table, or whatever rows an ordered one has in a range ([`Rows::ids`] tells), as
-    /// [`Table::pull`] does; fails for any other.
+    /// Pulls neighbouring rows of a dense table, or whatever rows an ordered one has in a range
+    /// ([`Rows::ids`] tells), as [`Table::pull`] does; fails for any other.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -135,10 +137,11 @@ impl<T: TargetNumber> Table<T> {
         self.scan(PositionRange { first: Position(ids.start), last: Position(ids.end - 1) }, after)
     }
 
-    /// Pulls every row there is; [`Rows::ids`] tells which they are. The rows come shard by shard in parts, each as fresh as
-    /// the table's consistency asks; behind a [`Session::barrier`](crate::Session::barrier), with nobody pushing, they are
-    /// the table as it stands. Needs memory for all of them. A `clock` table may name keys whose first clock is still
-    /// held, with what a pull of them reads.
+    /// Pulls every row there is; [`Rows::ids`] tells which they are. The rows come shard by shard
+    /// in parts, each as fresh as the table's consistency asks; behind a
+    /// [`Session::barrier`](crate::Session::barrier), with nobody pushing, they are the table as it
+    /// stands. Needs memory for all of them. A `clock` table may name keys whose first clock is
+    /// still held, with what a pull of them reads.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};

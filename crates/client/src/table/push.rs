@@ -7,16 +7,19 @@ use std::ops::Range;
 use wire::{Keys, lend};
 use worker::{Batch, PullBuffer, PullTarget, RowsOfPush};
 
-/// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to stay in a cache. What is larger
-/// holds its caller in any case, and is lent within one process.
+/// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to
+/// stay in a cache. What is larger holds its caller in any case, and is lent within one process.
 const COPIED_BYTES: usize = 4 << 20;
-/// Where servers hold copies they acknowledge window by window, and a window waits for what all workers push to its rows: whoever may not send
-/// the rest of a push before keeps the others waiting.
+/// Where servers hold copies they acknowledge window by window, and a window waits for what all
+/// workers push to its rows: whoever may not send the rest of a push before keeps the others
+/// waiting.
 const COPIED_BYTES_OF_WINDOWS: usize = 32 << 20;
 
 impl<T: TargetNumber> Table<T> {
-    /// Pushes `values`, row after row in the order of `keys`. Returns at once, unless too much is under way already: then
-    /// it blocks until some of it has been acknowledged; and so it does for much borrowed memory (see [`PushValues`]). Fails, before anything is sent, if the batch does not fit.
+    /// Pushes `values`, row after row in the order of `keys`. Returns at once, unless too much is
+    /// under way already: then it blocks until some of it has been acknowledged; and so it does for
+    /// much borrowed memory (see [`PushValues`]). Fails, before anything is sent, if the batch does
+    /// not fit.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -72,9 +75,10 @@ impl<T: TargetNumber> Table<T> {
         self.begin(|worker| worker.push(self.id, batch, &after.0))
     }
 
-    /// Pushes what was learnt from `examples` examples of a lease, as [`Table::push`] does. However often the lease is learnt from,
-    /// should a worker be lost with it, each of its pushes counts once. For that every run of a lease has to push the same keys in
-    /// the same order, for each table: see [`DataLeases`](crate::DataLeases).
+    /// Pushes what was learnt from `examples` examples of a lease, as [`Table::push`] does. However
+    /// often the lease is learnt from, should a worker be lost with it, each of its pushes counts
+    /// once. For that every run of a lease has to push the same keys in the same order, for each
+    /// table: see [`DataLeases`](crate::DataLeases).
     ///
     /// ```
     /// # use slackwater::{LeasedInput, RunSize, Session, TableSpec};
@@ -105,8 +109,9 @@ impl<T: TargetNumber> Table<T> {
         Ok(ticket)
     }
 
-    /// Pushes the values from where they are and blocks until every shard has taken them. Nothing if the push must wait for
-    /// others first. For large pushes: copying them would hold the caller as long.
+    /// Pushes the values from where they are and blocks until every shard has taken them. Nothing
+    /// if the push must wait for others first. For large pushes: copying them would hold the caller
+    /// as long.
     fn push_lent(&self, keys: &Keys, values: &[T], examples: u64) -> Result<Option<Ticket<()>>, Error> {
         let driver = &self.shared.driver;
         let (table, row_bytes) = (self.id, self.spec.row_bytes());
@@ -129,7 +134,8 @@ impl<T: TargetNumber> Table<T> {
         })
     }
 
-    /// Pushes part by part from copies that few buffers take in turn. Nothing if the push must wait for others first.
+    /// Pushes part by part from copies that few buffers take in turn. Nothing if the push must wait
+    /// for others first.
     fn push_copies(&self, keys: &Keys, values: &[T], examples: u64) -> Result<Option<Ticket<()>>, Error> {
         let driver = &self.shared.driver;
         let begun = driver.call(|worker| {
@@ -160,8 +166,9 @@ impl<T: TargetNumber> Table<T> {
         Ok(Some(self.ticket(ticket)))
     }
 
-    /// Pushes to neighbouring ids of a dense or ordered table, as [`Table::push`] does; fails for any other. With examples or
-    /// tickets to run after, use [`Table::push_after`] with [`Keys::run`].
+    /// Pushes to neighbouring ids of a dense or ordered table, as [`Table::push`] does; fails for
+    /// any other. With examples or tickets to run after, use [`Table::push_after`] with
+    /// [`Keys::run`].
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};
@@ -178,8 +185,9 @@ impl<T: TargetNumber> Table<T> {
         self.push(&Keys::run(ids), values)
     }
 
-    /// Pushes, then pulls the same rows, as one task: the rows hold the push (in a `clock` table, once its clock is
-    /// applied), and the ticket fails if any part of the push is refused. One round trip.
+    /// Pushes, then pulls the same rows, as one task: the rows hold the push (in a `clock` table,
+    /// once its clock is applied), and the ticket fails if any part of the push is refused. One
+    /// round trip.
     ///
     /// ```
     /// # use slackwater::{Consistency, RunSize, Session, TableSpec};
@@ -265,7 +273,8 @@ impl<T: TargetNumber> Table<T> {
         self.begin(|worker| worker.push_pull(self.id, batch, target, &after.0))
     }
 
-    /// Pushes to neighbouring ids of a dense or ordered table, then pulls them, as [`Table::push_pull`] does; fails for any other.
+    /// Pushes to neighbouring ids of a dense or ordered table, then pulls them, as
+    /// [`Table::push_pull`] does; fails for any other.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec};

@@ -47,8 +47,9 @@ macro_rules! target_numbers {
 }
 target_numbers!(f32 => F32, f64 => F64, i64 => I64);
 
-/// Values to push: owned memory travels as it is. Borrowed memory is copied once, part by part; in a run of one process, where it
-/// is larger than 4 MiB, it is used where it lies, and the push returns when every shard is done with it.
+/// Values to push: owned memory travels as it is. Borrowed memory is copied once, part by part; in
+/// a run of one process, where it is larger than 4 MiB, it is used where it lies, and the push
+/// returns when every shard is done with it.
 ///
 /// ```
 /// # use slackwater::{RunSize, Session, TableSpec};

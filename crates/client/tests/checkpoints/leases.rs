@@ -1,5 +1,5 @@
-//! Runs that lease their data go on from a checkpoint: leases that are done are not done again, and of the others every piece counts
-//! once.
+//! Runs that lease their data go on from a checkpoint: leases that are done are not done again, and
+//! of the others every piece counts once.
 
 use crate::support::{Folder, LIMIT, run, settings};
 use slackwater::{
@@ -12,7 +12,8 @@ const MINIBATCHES: u64 = 5;
 const KEYS: u64 = RANGES * MINIBATCHES * 2;
 const SLACK: u64 = 3;
 
-/// A table that applies each push, one that combines by clock, and one of bookkeeping, which no checkpoint keeps.
+/// A table that applies each push, one that combines by clock, and one of bookkeeping, which no
+/// checkpoint keeps.
 struct Tables([Table<i64>; 3]);
 
 impl Tables {
@@ -41,7 +42,8 @@ fn input(epochs: u32) -> LeasedInput {
     LeasedInput::new(RANGES).epochs(epochs).shuffled(5).per_clock(4).named("numbers", 1)
 }
 
-/// Learns until all is committed, or until it is to stop: in the middle of a lease, with clocks open. Says how many leases it did.
+/// Learns until all is committed, or until it is to stop: in the middle of a lease, with clocks
+/// open. Says how many leases it did.
 fn learn(session: &Session, tables: &Tables, epochs: u32, stops: impl Fn() -> bool) -> Result<u64, Error> {
     let mut leases = session.leases("train", &input(epochs))?;
     let (mut in_clock, mut done, begin) = (0, 0, Instant::now());
@@ -159,8 +161,8 @@ fn a_run_that_reads_something_else_cannot_go_on() {
     assert!(unshuffled.contains("shuffled by seed 5, and is now cut into 300 ranges in order"), "{unshuffled}");
 }
 
-/// A run that ends well leaves a checkpoint in which everything is done: one that goes on from it has nothing to do, and more if it asks
-/// for more.
+/// A run that ends well leaves a checkpoint in which everything is done: one that goes on from it
+/// has nothing to do, and more if it asks for more.
 #[test]
 fn the_last_checkpoint_of_a_run_holds_all_of_it() {
     for membership in [Membership::Fixed, Membership::Open { copies: 2, slices: 1 }] {

@@ -1,4 +1,5 @@
-//! Checkpoints of a run that does not stop for them, and runs that go on from one with other numbers of servers and workers.
+//! Checkpoints of a run that does not stop for them, and runs that go on from one with other
+//! numbers of servers and workers.
 
 mod leases;
 mod residuals;
@@ -15,7 +16,8 @@ use support::{Folder, LIMIT, clock_of, run, settings};
 const ROWS: u64 = 64;
 const SLACK: u64 = 3;
 
-/// A table that combines by clock, one that applies each push, and one with fewer rows than there are slices.
+/// A table that combines by clock, one that applies each push, and one with fewer rows than there
+/// are slices.
 struct Tables {
     exact: Table<i64>,
     each: Table<i64>,
@@ -51,7 +53,8 @@ impl Tables {
     }
 }
 
-/// Counts until enough checkpoints are there; all workers to the same clock, so that one that is made while they leave has all of each.
+/// Counts until enough checkpoints are there; all workers to the same clock, so that one that is
+/// made while they leave has all of each.
 fn count_until(session: &Session, folder: &Folder, enough: usize, last: &AtomicU64) -> Result<(), Error> {
     let tables = Tables::of(session)?;
     let begin = Instant::now();
@@ -76,8 +79,9 @@ fn counted(workers: i64, end: u64) -> Vec<i64> {
     (0..ROWS).map(|row| workers * (0..end).filter(|clock| clock % ROWS == row).count() as i64).collect()
 }
 
-/// A run with slack goes on from its last checkpoint with other numbers of servers and workers: every count of clocks before is there
-/// once, and of later clocks none where the table combines by clock.
+/// A run with slack goes on from its last checkpoint with other numbers of servers and workers:
+/// every count of clocks before is there once, and of later clocks none where the table combines by
+/// clock.
 fn goes_on(membership: Membership) {
     let folder = Folder::new();
     let with_checkpoints =
@@ -99,7 +103,8 @@ fn goes_on(membership: Membership) {
         for _ in 0..=SLACK {
             tables.count(session)?;
         }
-        // A read may lack the last clocks, even of workers that stand at the barrier: it is let see these by as many empty ones.
+        // A read may lack the last clocks, even of workers that stand at the barrier: it is let see
+        // these by as many empty ones.
         (0..SLACK).try_for_each(|_| session.clock())?;
         session.barrier()?;
         Ok((began, before, tables.read()?))

@@ -1,4 +1,5 @@
-//! What codecs have still to send is in a checkpoint, and arrives in a run that goes on from it, whoever takes part.
+//! What codecs have still to send is in a checkpoint, and arrives in a run that goes on from it,
+//! whoever takes part.
 
 use crate::support::{Folder, LIMIT, clock_of, run, settings};
 use slackwater::{Codecs, Combine, Consistency, Error, Reduce, RunSize, Serve, Session, Table, TableSpec, UpdaterSpec};

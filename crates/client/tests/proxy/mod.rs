@@ -96,8 +96,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// In front of whoever will listen at `target`, for those who call over TCP and, if so told, through shared memory. Its threads
-    /// end with the test's process.
+    /// In front of whoever will listen at `target`, for those who call over TCP and, if so told,
+    /// through shared memory. Its threads end with the test's process.
     pub fn before(target: SocketAddr, same_host: SameHost) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -137,7 +137,8 @@ impl Proxy {
         Self { address, state }
     }
 
-    /// Breaks the connection under way when `bytes` more bytes have gone `way`; the next byte is lost.
+    /// Breaks the connection under way when `bytes` more bytes have gone `way`; the next byte is
+    /// lost.
     pub fn cut_after(&self, way: Way, bytes: u64) {
         let mut state = self.state.lock().expect("not poisoned");
         state.cuts = Cuts::At(way, state.carried[way as usize] + bytes);
@@ -154,8 +155,8 @@ impl Proxy {
         self.state.lock().expect("not poisoned").cuts = Cuts::None;
     }
 
-    /// Breaks every connection for the one who called; the one who listens hears nothing of it, as when a host vanishes.
-    /// Returns how many that were.
+    /// Breaks every connection for the one who called; the one who listens hears nothing of it, as
+    /// when a host vanishes. Returns how many that were.
     pub fn abandon(&self) -> usize {
         let near = std::mem::take(&mut self.state.lock().expect("not poisoned").near);
         let live = near.iter().filter(|(near, _)| near.peer_addr().is_ok());

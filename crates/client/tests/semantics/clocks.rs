@@ -14,7 +14,8 @@ fn a_clock_of_sums_or_means_is_exact_and_alike_for_everybody() {
             let table = session.table::<f64>(spec).expect("made");
             let mut seen = Vec::new();
             for clock in 0..12u64 {
-                // Worker 2 has nothing to say in odd clocks: a mean divides by the workers all the same.
+                // Worker 2 has nothing to say in odd clocks: a mean divides by the workers all the
+                // same.
                 if session.rank() < 2 || clock.is_multiple_of(2) {
                     done(table.push_range(0..4, vec![3.0 * f64::from(session.rank() + 1); 4]));
                 }
@@ -71,7 +72,8 @@ fn logs_of_a_table_opened_twice_meet() {
     });
 }
 
-/// Every thread's `clock()` ends a clock that holds what the thread pushed and noted before, whoever collects the logs.
+/// Every thread's `clock()` ends a clock that holds what the thread pushed and noted before,
+/// whoever collects the logs.
 #[test]
 fn threads_that_end_clocks_at_once_end_one_each_with_all_that_was_theirs() {
     const THREADS: u64 = 3;

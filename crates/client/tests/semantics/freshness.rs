@@ -1,4 +1,5 @@
-//! What a read holds: how far behind it may be, what the cache answers, and the reader's own pushes.
+//! What a read holds: how far behind it may be, what the cache answers, and the reader's own
+//! pushes.
 
 use crate::{alone, counts, dawdle, done, run};
 use slackwater::{Combine, Consistency, Reduce, Rows, TableSpec, Traffic, UpdaterSpec, WorkerCounts};
@@ -22,7 +23,8 @@ fn no_read_is_further_behind_than_the_slack() {
                 assert!(rows.staleness() <= slack, "{} clocks behind with slack {slack}", rows.staleness());
                 assert_eq!(rows.values()[own as usize], clock as i64 + 1, "read my writes");
                 for count in rows.values() {
-                    // Every update of clocks ≤ c − s − 1 is in, and nobody is more than s + 1 clocks ahead of the frontier.
+                    // Every update of clocks ≤ c − s − 1 is in, and nobody is more than s + 1
+                    // clocks ahead of the frontier.
                     assert!(*count >= clock as i64 - slack as i64, "{:?} at clock {clock}", rows.values());
                     assert!(*count >= rows.clock().0 as i64, "{:?} says {}", rows.values(), rows.clock());
                 }
@@ -35,7 +37,8 @@ fn no_read_is_further_behind_than_the_slack() {
     }
 }
 
-/// Reads the same rows in every clock while everybody changes a few of them. Returns what worker 0 did and moved.
+/// Reads the same rows in every clock while everybody changes a few of them. Returns what worker 0
+/// did and moved.
 fn read_again_and_again(eager: bool) -> (WorkerCounts, Traffic) {
     const ROWS: u64 = 1_000;
     const SERVERS: u64 = 2;
@@ -52,7 +55,8 @@ fn read_again_and_again(eager: bool) -> (WorkerCounts, Traffic) {
             done(table.push(&few, vec![1.0; few.len() * 8]));
             let before = session.counts().refreshes;
             session.clock().expect("ended");
-            // Somebody who computes for as long as refreshes take to arrive: each server brings what this clock changed.
+            // Somebody who computes for as long as refreshes take to arrive: each server brings
+            // what this clock changed.
             session.barrier().expect("all have ended it");
             let begin = Instant::now();
             while eager && session.counts().refreshes < before + SERVERS {

@@ -1,4 +1,5 @@
-//! Whose memory pushed values are in: the caller's is its own again as soon as the push returns, however large it was.
+//! Whose memory pushed values are in: the caller's is its own again as soon as the push returns,
+//! however large it was.
 
 use crate::{alone, done};
 use slackwater::{
