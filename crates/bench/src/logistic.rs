@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use apps::logistic::sigmoid;
 use data::{DataReader, Labels, Minibatch, TextParser};
 use indicatif::ProgressBar;
-use launch::{Output, Start};
+use launch::{OutputTarget, Start};
 
 use super::clicks::clicks;
 use super::learning::{BETA, RATE, Scratch, embedded, open};
@@ -219,7 +219,7 @@ fn processes(text: &Path, minibatch: u32) -> anyhow::Result<f64> {
         .args(["launch", "--servers", "1", "--workers", "1", "--", "train", "logistic", "--json", "--no-bias"])
         .args(["--shuffle", "off", "--minibatch", &minibatch.to_string(), "--data"])
         .args([text])
-        .stdout(Output::Capture)
+        .stdout(OutputTarget::Capture)
         .spawn()?;
     process.wait()?;
     let said = process.stdout();
@@ -267,7 +267,7 @@ impl VowpalWabbit {
 
     fn seconds(&self) -> anyhow::Result<f64> {
         let start = Start::program("vowpalwabbit", &self.python).args(["-c", PASS]).args([&self.text]);
-        let mut process = start.stdout(Output::Capture).spawn()?;
+        let mut process = start.stdout(OutputTarget::Capture).spawn()?;
         process.wait()?;
         let said = process.stdout();
         said.trim().parse().with_context(|| format!("vowpalwabbit said: {said}"))

@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use launch::{Output, Process, Start};
+use launch::{OutputTarget, Process, Start};
 
 use super::cold::{ColdBuffers, ColdCopy};
 use super::measure::{Format, Report, median};
@@ -56,8 +56,8 @@ impl RawPeer {
         let mut process = Start::this_program("the other process")?
             .args(["bench-peer", "raw", "--connect", &address])
             .args(core.map(|core| format!("--core={core}")))
-            .stdout(Output::Inherit)
-            .stderr(Output::Inherit)
+            .stdout(OutputTarget::Inherit)
+            .stderr(OutputTarget::Inherit)
             .spawn()?;
         let stream = accept(&listener, &mut process)?;
         Ok(Self { process, stream, buffers: ColdBuffers::new(BULK_BYTES) })

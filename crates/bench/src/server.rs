@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
-use launch::{Output, Process, Start};
+use launch::{OutputTarget, Process, Start};
 use slackwater::{Connect, RunSize, SameHost, Serve, Session, WaitPolicy};
 
 /// The settings of the hidden server process.
@@ -100,8 +100,8 @@ impl ServerProcess {
             .args((kind.same_host == SameHost::SharedMemory).then_some("--share"))
             .args(kind.list_bytes.map(|bytes| format!("--list-bytes={bytes}")))
             .args(kind.core.map(|core| format!("--core={core}")))
-            .stdout(Output::Inherit)
-            .stderr(Output::Inherit)
+            .stdout(OutputTarget::Inherit)
+            .stderr(OutputTarget::Inherit)
             .spawn()?;
         Ok(Self { process, meet, kind })
     }

@@ -22,7 +22,7 @@ mod supervisor;
 
 pub use namespace::{Namespace, NamespaceError};
 pub use net::{SameHost, free_address};
-pub use output::Output;
+pub use output::{LineHandler, OutputTarget};
 pub use plan::{PlannedProcess, ProcessKind, RunPlan, SAME_HOST_WORDS, parse_same_host};
 pub use process::{Process, ProcessError, signal_process};
 pub use rustix::process::Signal;

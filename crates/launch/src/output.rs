@@ -8,8 +8,11 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+/// What is called with each line that a process writes, without its line feed.
+pub type LineHandler = Box<dyn FnMut(&[u8]) + Send>;
+
 /// Where the standard output or the standard error of a process goes.
-pub enum Output {
+pub enum OutputTarget {
     /// Where that of this process goes.
     Inherit,
     /// Nowhere.
@@ -19,10 +22,10 @@ pub enum Output {
     /// Into a file.
     File(File),
     /// To a function that is called with each line, without its line feed, on a thread of its own.
-    Lines(Box<dyn FnMut(&[u8]) + Send>),
+    Lines(LineHandler),
 }
 
-impl fmt::Debug for Output {
+impl fmt::Debug for OutputTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Inherit => "Inherit",
@@ -34,7 +37,7 @@ impl fmt::Debug for Output {
     }
 }
 
-impl Output {
+impl OutputTarget {
     /// What to give the process, and what then reads the pipe.
     pub(crate) fn split(self) -> (Stdio, Sink) {
         match self {
@@ -51,7 +54,7 @@ impl Output {
 pub(crate) enum Sink {
     None,
     Memory,
-    Lines(Box<dyn FnMut(&[u8]) + Send>),
+    Lines(LineHandler),
 }
 
 /// A pipe of a process and the thread that reads it.

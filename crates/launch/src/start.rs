@@ -5,15 +5,15 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use crate::{Output, Process, ProcessError};
+use crate::{OutputTarget, Process, ProcessError};
 
 /// A process to be started. Its standard input is empty and its output discarded, unless told
 /// otherwise.
 ///
 /// ```
-/// use launch::{Output, Start};
+/// use launch::{OutputTarget, Start};
 ///
-/// let mut process = Start::program("greeter", "echo").args(["good", "day"]).stdout(Output::Capture).spawn()?;
+/// let mut process = Start::program("greeter", "echo").args(["good", "day"]).stdout(OutputTarget::Capture).spawn()?;
 /// assert!(process.wait()?.success());
 /// assert_eq!(process.stdout(), "good day\n");
 /// # Ok::<(), launch::ProcessError>(())
@@ -23,8 +23,8 @@ pub struct Start {
     name: String,
     command: Command,
     stdin: Stdio,
-    stdout: Output,
-    stderr: Output,
+    stdout: OutputTarget,
+    stderr: OutputTarget,
     has_own_session: bool,
 }
 
@@ -45,8 +45,8 @@ impl Start {
             name: name.to_owned(),
             command,
             stdin: Stdio::null(),
-            stdout: Output::Discard,
-            stderr: Output::Discard,
+            stdout: OutputTarget::Discard,
+            stderr: OutputTarget::Discard,
             has_own_session: false,
         }
     }
@@ -70,13 +70,13 @@ impl Start {
     }
 
     /// Where its standard output goes.
-    pub fn stdout(mut self, output: Output) -> Self {
+    pub fn stdout(mut self, output: OutputTarget) -> Self {
         self.stdout = output;
         self
     }
 
     /// Where its standard error goes.
-    pub fn stderr(mut self, output: Output) -> Self {
+    pub fn stderr(mut self, output: OutputTarget) -> Self {
         self.stderr = output;
         self
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::start::this_program;
-use crate::{Output, PlannedProcess, Process, ProcessError, ProcessKind, SignalFlag, Start};
+use crate::{OutputTarget, PlannedProcess, Process, ProcessError, ProcessKind, SignalFlag, Start};
 
 /// How often the processes are looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -342,9 +342,9 @@ fn in_words(status: ExitStatus) -> String {
 }
 
 /// Forwards lines, each in one piece behind its prefix, and notes the last error among them.
-fn forward(mut to: impl Write + Send + 'static, prefix: String, last_error: &LastError) -> Output {
+fn forward(mut to: impl Write + Send + 'static, prefix: String, last_error: &LastError) -> OutputTarget {
     let last_error = last_error.clone();
-    Output::Lines(Box::new(move |line| {
+    OutputTarget::Lines(Box::new(move |line| {
         if let Some(words) = error_in(line) {
             *last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
         }
@@ -369,7 +369,7 @@ mod tests {
     fn forwarded_lines_keep_their_prefix_and_the_last_error_is_noted() {
         let (mut to, from) = std::os::unix::net::UnixStream::pair().map(|(a, b)| (Some(a), b)).unwrap();
         let last_error = LastError::default();
-        let Output::Lines(mut line) = forward(to.take().unwrap(), "w | ".to_owned(), &last_error) else {
+        let OutputTarget::Lines(mut line) = forward(to.take().unwrap(), "w | ".to_owned(), &last_error) else {
             panic!("lines are forwarded one by one")
         };
         for words in ["error: a", "error: b ", "", "no error: c"] {

@@ -1,12 +1,10 @@
 //! Real processes: their output, their ends, and signals to them.
 
-#![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
-
 use std::os::unix::process::ExitStatusExt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use launch::{Output, Process, ProcessError, Signal, Start, signal_process};
+use launch::{OutputTarget, Process, ProcessError, Signal, Start, signal_process};
 
 /// Tells done from hung.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -25,7 +23,7 @@ fn process_output_goes_where_it_is_sent() {
     let heard = lines.clone();
     let each = move |line: &[u8]| heard.lock().unwrap().push(String::from_utf8_lossy(line).into_owned());
     let start = shell("echo $WORD; echo one >&2; printf two >&2; exit 3").env("WORD", "printed");
-    let mut process = start.stdout(Output::Capture).stderr(Output::Lines(Box::new(each))).spawn().unwrap();
+    let mut process = start.stdout(OutputTarget::Capture).stderr(OutputTarget::Lines(Box::new(each))).spawn().unwrap();
     assert_eq!(process.wait_for(LIMIT).unwrap().and_then(|status| status.code()), Some(3));
     assert_eq!((process.stdout(), process.stderr()), ("printed\n".to_owned(), String::new()));
     assert_eq!(*lines.lock().unwrap(), ["one", "two"]);
@@ -52,7 +50,7 @@ fn process_that_is_dropped_is_gone() {
 #[test]
 fn process_hears_signals() {
     let script = "trap 'echo heard; exit 5' TERM; echo ready; while :; do sleep 0.01; done";
-    let mut process = shell(script).stdout(Output::Capture).own_session().spawn().unwrap();
+    let mut process = shell(script).stdout(OutputTarget::Capture).own_session().spawn().unwrap();
     while process.stdout().is_empty() {
         assert_eq!(process.try_wait().unwrap(), None);
         std::thread::sleep(Duration::from_millis(5));

@@ -1,7 +1,7 @@
 //! Processes that Python starts: servers of a run, and the commands of `python -m slackwater.run`.
 
 use crate::session::{LOOK, check_process, seconds};
-use launch::{Output, Process, Signal, Start};
+use launch::{OutputTarget, Process, Signal, Start};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ impl ChildProcess {
 
 #[pymethods]
 impl ChildProcess {
-    /// Starts it, with these variables added to the environment of this process. Output goes where
+    /// Starts it, with these variables added to the environment of this process. OutputTarget goes where
     /// that of this process goes.
     #[new]
     #[pyo3(signature = (name, command, environment, *, stdin=false))]
@@ -46,7 +46,7 @@ impl ChildProcess {
         let mut start = Start::program(name, program).args(arguments).own_session();
         start = environment.iter().fold(start, |start, (name, value)| start.env(name, value));
         start = if stdin { start.inherit_stdin() } else { start };
-        let process = start.stdout(Output::Inherit).stderr(Output::Inherit).spawn().map_err(to_python)?;
+        let process = start.stdout(OutputTarget::Inherit).stderr(OutputTarget::Inherit).spawn().map_err(to_python)?;
         Ok(Self { process: Mutex::new(Some(process)), launcher: std::process::id() })
     }
 

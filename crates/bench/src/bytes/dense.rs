@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use launch::{Output, Start};
+use launch::{OutputTarget, Start};
 use serde_json::Value;
 
 /// What a training said of itself.
@@ -40,8 +40,8 @@ pub(crate) fn train(images: &Path, epochs: u32, seed: u32, up: &str, down: &str)
     let mut process = Start::this_program("the training")?
         .args(arguments(images, epochs, seed, up, down))
         .args(["--workers", "2"])
-        .stdout(Output::Capture)
-        .stderr(Output::Capture)
+        .stdout(OutputTarget::Capture)
+        .stderr(OutputTarget::Capture)
         .spawn()?;
     ensure!(process.wait()?.success(), "the training ends with: {}", process.stderr());
     read(&process.stdout())

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use launch::{Namespace, Output, Process};
+use launch::{Namespace, OutputTarget, Process};
 
 use super::dense::{Trained, arguments, read};
 
@@ -28,7 +28,7 @@ impl Hosts {
 
     fn start(&self, host: usize, name: &str, arguments: &[String]) -> anyhow::Result<Process> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        Ok(self.0[host].start(name, program).args(arguments).stdout(Output::Capture).spawn()?)
+        Ok(self.0[host].start(name, program).args(arguments).stdout(OutputTarget::Capture).spawn()?)
     }
 
     /// A server on one host and a worker on the other that trains a perceptron.

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use launch::{Output, Process, ProcessError, RunPlan, Signal, Start};
+use launch::{OutputTarget, Process, ProcessError, RunPlan, Signal, Start};
 use slackwater::{Connect, SameHost};
 
 use super::faults::Silence;
@@ -86,8 +86,8 @@ struct Server {
 }
 
 /// Gives the text of each line to a function.
-fn lines(mut heard: impl FnMut(&str) + Send + 'static) -> Output {
-    Output::Lines(Box::new(move |line| heard(&String::from_utf8_lossy(line))))
+fn lines(mut heard: impl FnMut(&str) + Send + 'static) -> OutputTarget {
+    OutputTarget::Lines(Box::new(move |line| heard(&String::from_utf8_lossy(line))))
 }
 
 impl Cluster {

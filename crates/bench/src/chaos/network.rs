@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use launch::{Namespace, NamespaceError, Output, Signal, SignalFlag, Start};
+use launch::{Namespace, NamespaceError, OutputTarget, Signal, SignalFlag, Start};
 
 /// So many hosts that everybody has one, with some to spare for those who come before others have
 /// gone.
@@ -63,8 +63,8 @@ impl Made {
         let mut process = (self.hub.start("the benchmark", program))
             .args(std::env::args_os().skip(1))
             .args(["--network", &self.name])
-            .stdout(Output::Inherit)
-            .stderr(Output::Inherit)
+            .stdout(OutputTarget::Inherit)
+            .stderr(OutputTarget::Inherit)
             .spawn()?;
         loop {
             if let Some(status) = process.try_wait()? {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use launch::Output;
+use launch::OutputTarget;
 use serde_json::Value;
 
 use super::cluster::{Cluster, HostedProcess, LIMIT, LOOK, SERVERS, WORKERS};
@@ -117,7 +117,7 @@ impl Crew<'_> {
         self.started += 1;
         let (printed, said) = (File::create(self.file(worker, "json"))?, File::create(self.file(worker, "log"))?);
         let process = cluster.start_worker(program, |start| {
-            start.env("SLACKWATER_LOG", "info").stdout(Output::File(printed)).stderr(Output::File(said))
+            start.env("SLACKWATER_LOG", "info").stdout(OutputTarget::File(printed)).stderr(OutputTarget::File(said))
         })?;
         self.workers.push((worker, process));
         Ok(())

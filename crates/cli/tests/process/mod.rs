@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 pub use launch::Signal;
-use launch::{Output, Start};
+use launch::{OutputTarget, Start};
 use serde_json::Value;
 
 /// The program itself.
@@ -49,8 +49,8 @@ pub fn start(name: &str, arguments: &[&str]) -> Process {
 /// Starts the program as `start` has it, with these arguments.
 pub fn start_as(start: Start, arguments: &[&str]) -> Process {
     let process = (start.args(arguments).env("SLACKWATER_LOG", "info").env("RUST_BACKTRACE", "0"))
-        .stdout(Output::Capture)
-        .stderr(Output::Capture)
+        .stdout(OutputTarget::Capture)
+        .stderr(OutputTarget::Capture)
         .spawn()
         .unwrap();
     Process { name: process.name().to_owned(), process }
