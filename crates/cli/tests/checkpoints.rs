@@ -32,7 +32,7 @@ fn as_many_are_kept_in_as_many_slices_of_whose_job_as_is_said() {
     let kept = published(&folder.0);
     assert_eq!(kept.len(), 2, "{kept:?}");
     let manifest = manifest(&kept[1]);
-    assert_eq!((&manifest["job"], &manifest["slices"]), (&"clicks".into(), &6.into()), "{manifest}");
+    assert_eq!((&manifest["job"], &manifest["shards"]), (&"clicks".into(), &6.into()), "{manifest}");
 
     let mut other = start("other", &coordinating(&meet, &[&place, "--resume", "--job=ratings"]));
     other.fails_saying("is of job 'clicks', not of 'ratings'");
@@ -70,7 +70,7 @@ fn a_coordinator_alone_makes_and_resumes_them_and_the_last_is_of_the_end() {
 }
 
 #[test]
-fn a_manifest_that_names_a_missing_slice_is_refused_and_the_one_before_goes_on() {
+fn a_manifest_that_names_a_missing_shard_is_refused_and_the_one_before_goes_on() {
     let folder = Folder::new("missing");
     let place = format!("--checkpoint={}", folder.0.display());
     let meet = free_address();
@@ -81,12 +81,12 @@ fn a_manifest_that_names_a_missing_slice_is_refused_and_the_one_before_goes_on()
     assert!(server.end(), "{}", server.stderr());
     let kept = published(&folder.0);
     let (before, newest) = (&kept[1], &kept[2]);
-    let slice = manifest(newest)["tables"][0]["slices"][1]["file"]["name"].as_str().unwrap().to_owned();
-    std::fs::remove_file(newest.join(&slice)).unwrap();
+    let shard = manifest(newest)["tables"][0]["shards"][1]["file"]["name"].as_str().unwrap().to_owned();
+    std::fs::remove_file(newest.join(&shard)).unwrap();
 
     let mut refused = start("refused", &coordinating(&meet, &[&place, "--resume"]));
     refused.fails_saying(&name(before));
-    assert!(refused.stderr().contains(&slice) && refused.stderr().contains("counts"), "{}", refused.stderr());
+    assert!(refused.stderr().contains(&shard) && refused.stderr().contains("counts"), "{}", refused.stderr());
 
     let (meet, from) = (free_address(), format!("--resume={}", before.display()));
     let mut resumed = start("resumed", &coordinating(&meet, &[&from]));

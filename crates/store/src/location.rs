@@ -9,14 +9,14 @@ use std::{fmt, fs, io, path::PathBuf, sync::Arc, time::Duration};
 ///
 /// ```
 /// use std::time::Duration;
-/// use store::{Settings, Store};
+/// use store::{StoreSettings, Store};
 ///
-/// let settings = Settings { retry_for: Duration::from_secs(5), ..Settings::from_environment() };
+/// let settings = StoreSettings { retry_for: Duration::from_secs(5), ..StoreSettings::from_environment() };
 /// let store = Store::open_with("memory:", &settings)?;
 /// # Ok::<(), store::StoreError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct StoreSettings {
     /// The variables that say how to reach an object store, with their values: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
     /// AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP, AWS_SKIP_SIGNATURE, …
     pub variables: Vec<(String, String)>,
@@ -26,7 +26,7 @@ pub struct Settings {
     pub request_timeout: Duration,
 }
 
-impl Settings {
+impl StoreSettings {
     /// With the variables of this process, half a minute of trying again, and a minute for each attempt.
     #[must_use]
     pub fn from_environment() -> Self {
@@ -59,7 +59,7 @@ pub(crate) struct Located {
 }
 
 /// Makes out what a location means. Nothing is written, and no server is asked.
-pub(crate) fn locate(location: &str, settings: &Settings) -> Result<Located, StoreError> {
+pub(crate) fn locate(location: &str, settings: &StoreSettings) -> Result<Located, StoreError> {
     let wrong = |problem: &str| StoreError::Location { location: location.to_owned(), problem: problem.to_owned() };
     if location.is_empty() {
         return Err(wrong("it is empty"));

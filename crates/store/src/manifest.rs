@@ -3,7 +3,7 @@
 //! It is JSON, and its last field is the checksum of everything else in the file, so that a manifest that was cut off or
 //! changed is not believed.
 
-use crate::{Problem, slice};
+use crate::{Problem, shard};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{collections::HashSet, fmt};
@@ -23,7 +23,7 @@ const END: &[u8] = b"\"\n}\n";
 /// ```
 /// use store::Manifest;
 ///
-/// let manifest = Manifest { job: "clicks".into(), clock: 40, slices: 8, ..Manifest::default() };
+/// let manifest = Manifest { job: "clicks".into(), clock: 40, shards: 8, ..Manifest::default() };
 /// assert_eq!(Manifest::from_bytes(&manifest.to_bytes())?, manifest);
 /// # Ok::<(), store::Problem>(())
 /// ```
@@ -34,8 +34,8 @@ pub struct Manifest {
     pub job: String,
     /// The clock at which every shard was copied.
     pub clock: u64,
-    /// Into how many slices each table is cut.
-    pub slices: u32,
+    /// Into how many shards each table is cut.
+    pub shards: u32,
     /// The tables, in the order in which they are to be made again.
     pub tables: Vec<TableEntry>,
     /// Which leases are done and which are not: the caller's own.
@@ -57,16 +57,16 @@ pub struct TableEntry {
     pub number: NumberType,
     /// Numbers of one row.
     pub stride: u64,
-    /// Its slices, 0 to P − 1, in order.
-    pub slices: Vec<SliceEntry>,
+    /// Its shards, 0 to P − 1, in order.
+    pub shards: Vec<ShardEntry>,
 }
 
-/// A slice of a table, as it was written.
+/// A shard of a table, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SliceEntry {
+pub struct ShardEntry {
     /// Which: 0 to P − 1.
-    pub slice: u32,
+    pub index: u32,
     /// Its rows.
     pub rows: u64,
     /// Their file.
@@ -160,14 +160,14 @@ impl Manifest {
 
     /// Every file, with what it holds in words.
     pub fn files(&self) -> impl Iterator<Item = (&FileEntry, String)> {
-        let slices = self
+        let shards = self
             .tables
             .iter()
-            .flat_map(|table| table.slices.iter().map(|entry| (&entry.file, slice::holds(&table.name, entry.slice))));
-        slices.chain(self.residuals.iter().map(|entry| (&entry.file, crate::residuals::holds(&entry.worker))))
+            .flat_map(|table| table.shards.iter().map(|entry| (&entry.file, shard::holds(&table.name, entry.index))));
+        shards.chain(self.residuals.iter().map(|entry| (&entry.file, crate::residuals::holds(&entry.worker))))
     }
 
-    /// That each table has each of its slices once, and that no two things have one name.
+    /// That each table has each of its shards once, and that no two things have one name.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut tables = HashSet::new();
         for table in &self.tables {
@@ -175,11 +175,11 @@ impl Manifest {
             if !tables.insert(name) {
                 return Err(format!("it has two tables `{name}`"));
             }
-            if table.slices.len() as u64 != u64::from(self.slices) {
-                return Err(format!("table `{name}` has {} slices of {}", table.slices.len(), self.slices));
+            if table.shards.len() as u64 != u64::from(self.shards) {
+                return Err(format!("table `{name}` has {} shards of {}", table.shards.len(), self.shards));
             }
-            if let Some((at, _)) = table.slices.iter().enumerate().find(|(at, entry)| entry.slice as usize != *at) {
-                return Err(format!("table `{name}` has another slice in the place of slice {at}"));
+            if let Some((at, _)) = table.shards.iter().enumerate().find(|(at, entry)| entry.index as usize != *at) {
+                return Err(format!("table `{name}` has another shard in the place of shard {at}"));
             }
         }
         let mut names = HashSet::new();

@@ -1,11 +1,11 @@
 //! In place of object stores that speak S3, where this was built without them.
 
 use crate::StoreError;
-use crate::location::{Located, Settings};
+use crate::location::{Located, StoreSettings};
 use object_store::path::Path;
 use std::time::Duration;
 
-pub(crate) fn bucket_at(_: &str, _: Path, _: &Settings) -> Result<Located, String> {
+pub(crate) fn bucket_at(_: &str, _: Path, _: &StoreSettings) -> Result<Located, String> {
     Err("this program was built without S3 (the feature `s3` of slackwater-store)".to_owned())
 }
 

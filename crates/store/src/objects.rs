@@ -4,7 +4,7 @@
 //! read a part at a time, so many ahead. Both take its checksum as its bytes pass.
 
 use crate::fault::{explain, explain_io, is_missing};
-use crate::location::{Located, Place, Settings};
+use crate::location::{Located, Place, StoreSettings};
 use crate::manifest::{Checksum, FILE};
 use crate::{FileEntry, StoreError, s3::passes};
 use futures_util::{StreamExt, TryStreamExt, stream, stream::FuturesUnordered};
@@ -42,7 +42,7 @@ pub(crate) struct Stat {
 }
 
 impl Objects {
-    pub fn new(located: Located, settings: &Settings) -> Result<Self, StoreError> {
+    pub fn new(located: Located, settings: &StoreSettings) -> Result<Self, StoreError> {
         let Located { place, objects, root } = located;
         // Threads that call in drive it themselves, so it needs none of its own.
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING_THREADS).build();

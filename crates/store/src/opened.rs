@@ -1,9 +1,9 @@
 //! A checkpoint that can be used: its manifest, and its files one at a time.
 
 use crate::manifest::{FileEntry, Manifest};
-use crate::residuals::{self, Residuals, residuals_from_contents};
+use crate::residuals::{self, ResidualBytes, residuals_from_contents};
 use crate::tensors::{Contents, Decoder};
-use crate::{CheckpointName, Problem, Settings, Slice, Store, StoreError, slice};
+use crate::{CheckpointName, CheckpointShard, Problem, Store, StoreError, StoreSettings, shard};
 use std::fmt::Write;
 
 /// A checkpoint that was opened. Everything that is read from it is compared with its manifest first.
@@ -24,7 +24,7 @@ impl Opened {
     ///
     /// # Errors
     /// As [`Store::open`], [`Store::open_named`] and [`Store::newest`].
-    pub fn at(location: &str, settings: &Settings) -> Result<Self, StoreError> {
+    pub fn at(location: &str, settings: &StoreSettings) -> Result<Self, StoreError> {
         let location = location.trim_end_matches('/');
         let one = location.rsplit_once('/').map_or((".", location), |(store, name)| (store, name));
         match one.1.parse() {
@@ -51,17 +51,19 @@ impl Opened {
         &self.unfinished
     }
 
-    /// Reads one slice of one table. It takes the slice's memory, and up to 32 MiB beside it while it is read.
+    /// Reads one shard of one table. It takes the shard's memory, and up to 32 MiB beside it while
+    /// it is read.
     ///
     /// # Errors
-    /// When there is no such slice, the store cannot be read, or the file is not the one that was written.
-    pub fn slice(&self, table: &str, slice: u32) -> Result<Slice<'static>, StoreError> {
-        let holds = slice::holds(table, slice);
+    /// When there is no such shard, the store cannot be read, or the file is not the one that was
+    /// written.
+    pub fn shard(&self, table: &str, shard: u32) -> Result<CheckpointShard<'static>, StoreError> {
+        let holds = shard::holds(table, shard);
         let tables = self.manifest.tables.iter().find(|entry| entry.name == table);
-        let entry = tables.and_then(|table| Some((table, table.slices.get(slice as usize)?)));
+        let entry = tables.and_then(|table| Some((table, table.shards.get(shard as usize)?)));
         let (table_entry, entry) = entry.ok_or_else(|| self.absent(&holds))?;
         let contents = self.contents(&entry.file, &holds)?;
-        let read = Slice::from_contents(table, slice, contents).and_then(|read| {
+        let read = CheckpointShard::from_contents(table, shard, contents).and_then(|read| {
             let found = (read.positions.count(), read.stride as u64, read.rows.number());
             match found == (entry.rows, table_entry.stride, table_entry.number) {
                 true => Ok(read),
@@ -74,8 +76,8 @@ impl Opened {
     /// Reads what a worker's codecs had still to send.
     ///
     /// # Errors
-    /// As [`slice`](Self::slice).
-    pub fn residuals(&self, worker: &str) -> Result<Residuals, StoreError> {
+    /// As [`shard`](Self::shard).
+    pub fn residuals(&self, worker: &str) -> Result<ResidualBytes, StoreError> {
         let holds = residuals::holds(worker);
         let entry = self.manifest.residuals.iter().find(|entry| entry.worker == worker);
         let entry = entry.ok_or_else(|| self.absent(&holds))?;
@@ -102,16 +104,16 @@ impl Opened {
     /// What it holds, in lines for people.
     #[must_use]
     pub fn summary(&self) -> String {
-        let Manifest { job, clock, slices, tables, residuals, .. } = &self.manifest;
+        let Manifest { job, clock, shards, tables, residuals, .. } = &self.manifest;
         let bytes: u64 = self.manifest.files().map(|(file, _)| file.bytes).sum();
         let mut text = format!(
-            "{} in {}\njob {job}, clock {clock}, {slices} slices, {bytes} bytes in {} files\n",
+            "{} in {}\njob {job}, clock {clock}, {shards} shards, {bytes} bytes in {} files\n",
             self.name,
             self.store.location(),
             self.manifest.files().count(),
         );
         for table in tables {
-            let rows: u64 = table.slices.iter().map(|entry| entry.rows).sum();
+            let rows: u64 = table.shards.iter().map(|entry| entry.rows).sum();
             writeln!(text, "table `{}`: {rows} rows of {} {}", table.name, table.stride, table.number).ok();
         }
         for entry in residuals {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 const RESERVED: &str = "__metadata__";
 
 /// Bytes by their names.
-pub type Residuals = BTreeMap<String, Vec<u8>>;
+pub type ResidualBytes = BTreeMap<String, Vec<u8>>;
 
 pub(crate) fn holds(worker: &str) -> String {
     format!("the residuals of worker `{worker}`")
@@ -37,13 +37,13 @@ pub(crate) fn residuals_head(worker: &str, residuals: &[(&str, &[u8])]) -> Resul
 ///
 /// # Errors
 /// What is wrong with the file, in words.
-pub fn residuals_from_bytes(worker: &str, file: &[u8]) -> Result<Residuals, String> {
+pub fn residuals_from_bytes(worker: &str, file: &[u8]) -> Result<ResidualBytes, String> {
     let mut decoder = Decoder::new(file.len() as u64);
     decoder.feed(file)?;
     residuals_from_contents(worker, decoder.finish()?)
 }
 
-pub(crate) fn residuals_from_contents(worker: &str, contents: Contents) -> Result<Residuals, String> {
+pub(crate) fn residuals_from_contents(worker: &str, contents: Contents) -> Result<ResidualBytes, String> {
     if contents.holds != holds(worker) {
         return Err(format!("it says that it holds {}", contents.holds));
     }

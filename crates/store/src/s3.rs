@@ -2,7 +2,7 @@
 
 use crate::StoreError;
 use crate::fault::cause;
-use crate::location::{Located, Place, Settings};
+use crate::location::{Located, Place, StoreSettings};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::{BackoffConfig, ClientOptions, RetryConfig, path::Path};
@@ -12,7 +12,7 @@ use std::{error::Error, sync::Arc, time::Duration};
 const MOST_RETRIES: usize = 20;
 
 /// The bucket and the path in it, as the settings say that it is reached. Nobody is asked yet.
-pub(crate) fn bucket_at(bucket: &str, root: Path, settings: &Settings) -> Result<Located, String> {
+pub(crate) fn bucket_at(bucket: &str, root: Path, settings: &StoreSettings) -> Result<Located, String> {
     // The TLS library is used by others in the process, too, who may have chosen for it already.
     rustls::crypto::ring::default_provider().install_default().ok();
     let retries = RetryConfig {

@@ -1,6 +1,6 @@
 //! A store of checkpoints: what is in it, the newest that can be used, and room for the next.
 
-use crate::location::{Settings, locate};
+use crate::location::{StoreSettings, locate};
 use crate::manifest::FILE;
 use crate::objects::Objects;
 use crate::writing::missing;
@@ -53,14 +53,14 @@ impl Store {
     /// # Errors
     /// When it is no such location. No server is asked yet: [`probe`](Self::probe) does that.
     pub fn open(location: &str) -> Result<Self, StoreError> {
-        Self::open_with(location, &Settings::from_environment())
+        Self::open_with(location, &StoreSettings::from_environment())
     }
 
     /// The same, reached in another way.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_with(location: &str, settings: &Settings) -> Result<Self, StoreError> {
+    pub fn open_with(location: &str, settings: &StoreSettings) -> Result<Self, StoreError> {
         let objects = Objects::new(locate(location, settings)?, settings)?;
         Ok(Self { objects: Arc::new(objects) })
     }

@@ -1,9 +1,9 @@
 //! A checkpoint that is being written: files by whoever has them, and then the manifest, by one.
 
-use crate::manifest::{FILE, Manifest, ResidualsEntry, SliceEntry};
+use crate::manifest::{FILE, Manifest, ResidualsEntry, ShardEntry};
 use crate::name::random;
 use crate::residuals::residuals_head;
-use crate::{CheckpointName, FileEntry, Problem, Slice, Store, StoreError};
+use crate::{CheckpointName, CheckpointShard, FileEntry, Problem, Store, StoreError};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -14,10 +14,10 @@ const MOST_NAME: usize = 80;
 ///
 /// Several threads may write at once, and several processes: one begins the checkpoint, the others [join](Store::join) it by
 /// its name, and each hands what it gets for a file to the one who publishes. No two ever write a file of the same name,
-/// so a slice that is written again by another server does not disturb the first.
+/// so a shard that is written again by another server does not disturb the first.
 ///
-/// A call takes up to 32 MiB beside what it is given, whatever the slice's size up to 80 GB (and twice its size where the store is
-/// memory).
+/// A call takes up to 32 MiB beside what it is given, whatever the shard's size up to 80 GB (and
+/// twice its size where the store is memory).
 #[derive(Clone, Debug)]
 pub struct Writing {
     store: Store,
@@ -37,14 +37,14 @@ impl Writing {
         self.name
     }
 
-    /// Writes one slice of one table, and says what the manifest will say of it.
+    /// Writes one shard of one table, and says what the manifest will say of it.
     ///
     /// # Errors
     /// When its rows are not as many as its positions, or the store does not take it.
-    pub fn slice(&self, slice: &Slice) -> Result<SliceEntry, StoreError> {
-        let file = format!("table-{}-{:05}-{:08x}.safetensors", plain(&slice.table), slice.slice, self.tag);
-        let written = slice.with_pieces(|pieces| self.write(&file, pieces)).map_err(|problem| self.wrong(problem))?;
-        Ok(SliceEntry { slice: slice.slice, rows: slice.positions.count(), file: written? })
+    pub fn shard(&self, shard: &CheckpointShard) -> Result<ShardEntry, StoreError> {
+        let file = format!("table-{}-{:05}-{:08x}.safetensors", plain(&shard.table), shard.index, self.tag);
+        let written = shard.with_pieces(|pieces| self.write(&file, pieces)).map_err(|problem| self.wrong(problem))?;
+        Ok(ShardEntry { index: shard.index, rows: shard.positions.count(), file: written? })
     }
 
     /// Writes what a worker's codecs have still to send: bytes by names that differ.

@@ -1,8 +1,8 @@
-//! Writing and reading a slice take no second copy of it, however large it is.
+//! Writing and reading a shard take no second copy of it, however large it is.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use store::{Manifest, Positions, Rows, Slice, Store, TableEntry};
+use store::{CheckpointShard, Manifest, Positions, RowNumbers, Store, TableEntry};
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
@@ -38,7 +38,7 @@ fn most<R>(run: impl FnOnce() -> R) -> (R, usize) {
 }
 
 #[test]
-fn a_slice_is_written_and_read_part_by_part() {
+fn a_shard_is_written_and_read_part_by_part() {
     const ROWS: usize = 10_000_000;
     /// As documented: four parts of 8 MiB. And a bit for everything small.
     const BESIDE: usize = (32 << 20) + (1 << 20);
@@ -46,30 +46,30 @@ fn a_slice_is_written_and_read_part_by_part() {
     let store = Store::open(folder.to_str().unwrap()).unwrap();
     let numbers: Vec<f32> = (0..ROWS).map(|at| at as f32).collect();
     let positions: Vec<u64> = (0..ROWS as u64).collect();
-    let slice = Slice {
+    let shard = CheckpointShard {
         table: "weights".into(),
-        slice: 0,
+        index: 0,
         positions: Positions::List(positions.into()),
         stride: 1,
-        rows: Rows::F32(numbers.into()),
-        ledger: vec![1; 1000].into(),
+        rows: RowNumbers::F32(numbers.into()),
+        metadata: vec![1; 1000].into(),
     };
-    let slice_bytes = 12 * ROWS;
+    let shard_bytes = 12 * ROWS;
     let writing = store.begin("job").unwrap();
-    let (entry, beside) = most(|| writing.slice(&slice).unwrap());
-    assert!(beside <= BESIDE, "writing {slice_bytes} bytes took {beside} beside them");
-    let (number, spec) = (slice.rows.number(), serde_json::Value::Null);
-    let table = TableEntry { name: "weights".into(), spec, number, stride: 1, slices: vec![entry] };
-    let manifest = Manifest { job: "job".into(), slices: 1, tables: vec![table], ..Manifest::default() };
+    let (entry, beside) = most(|| writing.shard(&shard).unwrap());
+    assert!(beside <= BESIDE, "writing {shard_bytes} bytes took {beside} beside them");
+    let (number, spec) = (shard.rows.number(), serde_json::Value::Null);
+    let table = TableEntry { name: "weights".into(), spec, number, stride: 1, shards: vec![entry] };
+    let manifest = Manifest { job: "job".into(), shards: 1, tables: vec![table], ..Manifest::default() };
     writing.publish(&manifest).unwrap();
 
     let opened = store.newest(None).unwrap();
-    let (read, beside) = most(|| opened.slice("weights", 0).unwrap());
-    assert!(read == slice);
-    assert!(beside <= slice_bytes + BESIDE, "reading {slice_bytes} bytes took {beside}");
+    let (read, beside) = most(|| opened.shard("weights", 0).unwrap());
+    assert!(read == shard);
+    assert!(beside <= shard_bytes + BESIDE, "reading {shard_bytes} bytes took {beside}");
     drop(read);
     let (verified, beside) = most(|| opened.verify());
     verified.unwrap();
-    assert!(beside <= BESIDE, "verifying {slice_bytes} bytes took {beside}");
+    assert!(beside <= BESIDE, "verifying {shard_bytes} bytes took {beside}");
     std::fs::remove_dir_all(folder).unwrap();
 }

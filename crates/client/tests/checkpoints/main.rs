@@ -164,10 +164,10 @@ fn what_cannot_be_resumed_is_refused_in_words() {
     std::fs::write(&slice, changed).expect("writable");
     let offered = before.file_name().expect("a name").to_string_lossy().into_owned();
     let damaged = refused(folder.resume());
-    assert!(damaged.contains("slice 0 of table `exact`") && damaged.contains(&offered), "{damaged}");
+    assert!(damaged.contains("shard 0 of table `exact`") && damaged.contains(&offered), "{damaged}");
     std::fs::remove_file(&slice).expect("removed");
     let missing = refused(folder.resume());
-    assert!(missing.contains("slice 0 of table `exact`") && missing.contains(&offered), "{missing}");
+    assert!(missing.contains("shard 0 of table `exact`") && missing.contains(&offered), "{missing}");
     let named = ResumeFrom { location: before.to_str().expect("text").into(), ..folder.resume() };
     let resumed = |serve: &mut Serve| serve.resume = Some(named);
     let began = run(Shape { servers: 1, workers: 1 }, resumed, |session| Ok(session.now().0)).expect("the one before");

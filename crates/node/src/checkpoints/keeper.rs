@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use store::{
-    CheckpointName, Manifest, Positions, ResidualsEntry, Rows, Slice, SliceEntry, Store, StoreError, TableEntry,
-    Writing,
+    CheckpointName, CheckpointShard, Manifest, Positions, ResidualsEntry, RowNumbers, ShardEntry, Store, StoreError,
+    TableEntry, Writing,
 };
 use types::{NumberType, TableSpec, Time};
 
@@ -217,7 +217,7 @@ fn publish(
     let (job, leases) = (settings.job.clone(), leases_entry(leases));
     let residuals = owed.iter().map(|entry| serde_json::from_str(entry).map_err(|error| error.to_string()));
     let residuals = residuals.collect::<Result<Vec<ResidualsEntry>, _>>()?;
-    let manifest = Manifest { job, clock: clock.0, slices: *slices, tables, leases, residuals };
+    let manifest = Manifest { job, clock: clock.0, shards: *slices, tables, leases, residuals };
     writing.publish(&manifest).map_err(words)?;
     let bytes = manifest.files().map(|(file, _)| file.bytes).sum();
     // It is there, whatever becomes of those before it.
@@ -234,20 +234,20 @@ fn table_entry(writing: &Writing, slices: u32, spec: &TableSpec, entries: &[Stri
     for entry in entries {
         let entry: Value = serde_json::from_str(entry).map_err(|error| error.to_string())?;
         stride = entry["stride"].as_u64().unwrap_or(stride);
-        let slice: SliceEntry = serde_json::from_value(entry["slice"].clone()).map_err(|error| error.to_string())?;
-        written.push(slice);
+        let shard: ShardEntry = serde_json::from_value(entry["shard"].clone()).map_err(|error| error.to_string())?;
+        written.push(shard);
     }
-    for slice in written.len() as u32..slices {
+    for index in written.len() as u32..slices {
         let rows = match spec.number {
-            NumberType::F32 => Rows::F32([][..].into()),
-            NumberType::F64 => Rows::F64([][..].into()),
-            NumberType::I64 => Rows::I64([][..].into()),
+            NumberType::F32 => RowNumbers::F32([][..].into()),
+            NumberType::F64 => RowNumbers::F64([][..].into()),
+            NumberType::I64 => RowNumbers::I64([][..].into()),
         };
         let positions = Positions::Run { first: 0, count: 0 };
-        let (table, stride, ledger) = (spec.name[..].into(), stride as usize, [][..].into());
-        let nothing = Slice { table, slice, positions, stride, rows, ledger };
-        written.push(writing.slice(&nothing).map_err(|error| error.to_string())?);
+        let (table, stride, metadata) = (spec.name[..].into(), stride as usize, [][..].into());
+        let nothing = CheckpointShard { table, index, positions, stride, rows, metadata };
+        written.push(writing.shard(&nothing).map_err(|error| error.to_string())?);
     }
     let (name, number) = (spec.name.clone(), spec.number);
-    Ok(TableEntry { name, spec: spec_entry(spec), number, stride, slices: written })
+    Ok(TableEntry { name, spec: spec_entry(spec), number, stride, shards: written })
 }

@@ -16,7 +16,9 @@ use machine::{Image, Places, Resume};
 use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::time::Duration;
-use store::{CheckpointName, Opened, Positions, Problem, Rows, Settings, Slice, Store, StoreError};
+use store::{
+    CheckpointName, CheckpointShard, Opened, Positions, Problem, RowNumbers, Store, StoreError, StoreSettings,
+};
 use types::{Clock, NumberType, TableSpec};
 use wire::{Field, Payload, Reader};
 
@@ -102,7 +104,7 @@ fn absolute(location: &str) -> String {
 /// [`NodeError::Checkpoint`]: there is none, it is damaged (the one before is named), or it is another job's.
 pub fn open_resume(location: &str, job: &str) -> Result<Resume, NodeError> {
     let location = absolute(location);
-    let opened = Opened::at(&location, &Settings::from_environment())?;
+    let opened = Opened::at(&location, &StoreSettings::from_environment())?;
     let manifest = opened.manifest();
     if manifest.job != job {
         let (name, found) = (opened.name(), &manifest.job);
@@ -124,7 +126,7 @@ pub fn open_resume(location: &str, job: &str) -> Result<Resume, NodeError> {
     })?;
     let last = location.trim_end_matches('/').rsplit_once('/');
     let folder = last.filter(|(_, name)| name.parse::<CheckpointName>().is_ok()).map(|(folder, _)| folder.to_owned());
-    let (clock, slices, name) = (Clock(manifest.clock), manifest.slices, opened.name().to_string());
+    let (clock, slices, name) = (Clock(manifest.clock), manifest.shards, opened.name().to_string());
     Ok(Resume { location: folder.unwrap_or(location), name, clock, slices, tables, leases })
 }
 
@@ -138,7 +140,7 @@ pub fn open_resume(location: &str, job: &str) -> Result<Resume, NodeError> {
 /// # Errors
 /// [`NodeError::Checkpoint`]: there is none, or it is damaged (the one before is named).
 pub fn describe_checkpoint(location: &str) -> Result<String, NodeError> {
-    Ok(Opened::at(location, &Settings::from_environment())?.summary())
+    Ok(Opened::at(location, &StoreSettings::from_environment())?.summary())
 }
 
 /// A spec as the manifest keeps it: for people, and byte for byte.
@@ -204,43 +206,43 @@ fn from_digits<F: Field>(digits: &str) -> Option<F> {
 }
 
 /// A copy as the store writes it.
-fn slice_of(image: &Image) -> Option<Slice<'_>> {
+fn shard_of(image: &Image) -> Option<CheckpointShard<'_>> {
     let rows = match image.number {
-        NumberType::F32 => Rows::F32(image.rows.numbers()?.into()),
-        NumberType::F64 => Rows::F64(image.rows.numbers()?.into()),
-        NumberType::I64 => Rows::I64(image.rows.numbers()?.into()),
+        NumberType::F32 => RowNumbers::F32(image.rows.numbers()?.into()),
+        NumberType::F64 => RowNumbers::F64(image.rows.numbers()?.into()),
+        NumberType::I64 => RowNumbers::I64(image.rows.numbers()?.into()),
     };
     let positions = match &image.places {
         Places::Run { first, count } => Positions::Run { first: *first, count: *count },
         Places::List(list) => Positions::List(list[..].into()),
     };
-    let (table, ledger) = (image.name[..].into(), image.ledger[..].into());
-    Some(Slice { table, slice: image.shard.0, positions, stride: image.stride, rows, ledger })
+    let (table, metadata) = (image.name[..].into(), image.ledger[..].into());
+    Some(CheckpointShard { table, index: image.shard.0, positions, stride: image.stride, rows, metadata })
 }
 
 /// And back, of a table of this run.
-fn image_of(slice: Slice<'static>, table: types::TableId, clock: Clock) -> Image {
-    let number = slice.rows.number();
-    let places = match slice.positions {
+fn image_of(shard: CheckpointShard<'static>, table: types::TableId, clock: Clock) -> Image {
+    let number = shard.rows.number();
+    let places = match shard.positions {
         Positions::Run { first, count } => Places::Run { first, count },
         Positions::List(list) => Places::List(list.into_owned()),
     };
-    let rows = match slice.rows {
-        Rows::F32(numbers) => Payload::new(numbers.into_owned()),
-        Rows::F64(numbers) => Payload::new(numbers.into_owned()),
-        Rows::I64(numbers) => Payload::new(numbers.into_owned()),
+    let rows = match shard.rows {
+        RowNumbers::F32(numbers) => Payload::new(numbers.into_owned()),
+        RowNumbers::F64(numbers) => Payload::new(numbers.into_owned()),
+        RowNumbers::I64(numbers) => Payload::new(numbers.into_owned()),
     };
     Image {
         checkpoint: 0,
         clock,
         table,
-        name: slice.table.into_owned(),
-        shard: types::ShardId(slice.slice),
+        name: shard.table.into_owned(),
+        shard: types::ShardId(shard.index),
         number,
-        stride: slice.stride,
+        stride: shard.stride,
         places,
         rows,
-        ledger: slice.ledger.into_owned(),
+        ledger: shard.metadata.into_owned(),
     }
 }
 

@@ -1,14 +1,14 @@
 //! A server's hand: writes copies of its slices, and reads those that it is to hold, on a thread of its own. And a worker's, which writes
 //! what its codecs have still to send.
 
-use super::{image_of, slice_of};
+use super::{image_of, shard_of};
 use machine::{Image, Owed, OwedRows, Restored};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use store::{CheckpointName, Opened, Residuals, Store, Writing};
+use store::{CheckpointName, Opened, ResidualBytes, Store, Writing};
 use types::{Clock, ShardId, TableId, TableSpec};
 use wire::{Control, Field, Reader};
 
@@ -148,7 +148,7 @@ impl Scribe {
 fn work_off(to_do: &Receiver<Work>, newest: &AtomicU64, finish: &Sender<Finished>) {
     let mut writing: Option<(u64, Result<Writing, String>)> = None;
     // What workers owed at the checkpoint that is read: files that concern several tables.
-    let mut residuals: Option<(String, Vec<Residuals>)> = None;
+    let mut residuals: Option<(String, Vec<ResidualBytes>)> = None;
     for work in to_do {
         let is_newest = |number: u64| number >= newest.load(Ordering::Relaxed);
         let finished = match work {
@@ -193,12 +193,12 @@ fn write(number: u64, joined: &Result<Writing, String>, image: &Image) -> Contro
         Ok(writing) => writing,
         Err(reason) => return unwritten(reason.clone()),
     };
-    let Some(slice) = slice_of(image) else {
-        return unwritten(format!("the copy of slice {} of '{}' is damaged", image.shard.0, image.name));
+    let Some(shard) = shard_of(image) else {
+        return unwritten(format!("the copy of shard {} of '{}' is damaged", image.shard.0, image.name));
     };
-    match writing.slice(&slice) {
+    match writing.shard(&shard) {
         Ok(entry) => {
-            let entry = serde_json::json!({ "stride": image.stride, "slice": entry }).to_string();
+            let entry = serde_json::json!({ "stride": image.stride, "shard": entry }).to_string();
             Control::Written { number, table: image.table, shard: image.shard, entry }
         }
         Err(error) => unwritten(error.to_string()),
@@ -236,7 +236,7 @@ fn tensor_of(table: &str) -> String {
 fn owed_to(
     table: &str,
     opened: &Opened,
-    known: &mut Option<(String, Vec<Residuals>)>,
+    known: &mut Option<(String, Vec<ResidualBytes>)>,
 ) -> Result<Vec<OwedRows>, String> {
     let name = opened.name().to_string();
     if known.as_ref().is_none_or(|(of, _)| *of != name) {
@@ -249,12 +249,12 @@ fn owed_to(
     rows.collect::<Result<_, _>>().map_err(|error| format!("what workers had still to send to '{table}': {error}"))
 }
 
-fn read(wanted: Wanted, residuals: &mut Option<(String, Vec<Residuals>)>) -> Result<Restored, String> {
+fn read(wanted: Wanted, residuals: &mut Option<(String, Vec<ResidualBytes>)>) -> Result<Restored, String> {
     let Wanted { table, spec, clock, location, name, slices } = wanted;
     let name: CheckpointName = name.parse().map_err(|error: store::NotAName| error.to_string())?;
     let opened = Store::open(&location).and_then(|store| store.open_named(name, None));
     let opened = opened.map_err(|error| error.to_string())?;
-    let image = |slice: ShardId| Ok(image_of(opened.slice(&spec.name, slice.0)?, table, clock));
+    let image = |slice: ShardId| Ok(image_of(opened.shard(&spec.name, slice.0)?, table, clock));
     let images = slices.into_iter().map(image).collect::<Result<Vec<_>, store::StoreError>>();
     let images = images.map_err(|error| error.to_string())?;
     tracing::info!(table = spec.name, slices = images.len(), clock = clock.0, "restored from {name}");

@@ -1,9 +1,9 @@
 //! What every kind of store does alike: the same tests for memory, a folder, and a bucket of an S3 server.
 
-use crate::support::{Folder, JOB, assert_holds, manifest, moto, publish, slice, slices, table};
+use crate::support::{Folder, JOB, assert_holds, manifest, moto, publish, shard, shards, table};
 use std::num::NonZeroUsize;
 use std::thread;
-use store::{Positions, Problem, Rows, Slice, Store, StoreError};
+use store::{CheckpointShard, Positions, Problem, RowNumbers, Store, StoreError};
 
 /// A store with nothing in it, and what keeps it.
 struct Fresh {
@@ -48,11 +48,11 @@ macro_rules! conform {
 conform!(
     an_empty_store_says_that_it_is_empty,
     what_was_published_is_read_back,
-    every_kind_of_slice_is_read_back,
-    a_slice_of_many_parts_is_read_back,
+    every_kind_of_shard_is_read_back,
+    a_shard_of_many_parts_is_read_back,
     a_checkpoint_exists_exactly_when_its_manifest_does,
     threads_and_other_processes_write_along,
-    a_slice_that_is_written_twice_disturbs_nobody,
+    a_shard_that_is_written_twice_disturbs_nobody,
     residuals_are_read_back,
     the_last_ones_are_kept_and_the_others_go,
     leftovers_of_the_unpublished_go,
@@ -87,57 +87,57 @@ fn what_was_published_is_read_back(store: &Store) {
     assert_eq!(newest.manifest().leases, serde_json::json!({ "done": [[0, 7]] }));
     let summary = newest.summary();
     assert!(summary.contains("table `weights`: 11 rows of 2 f32"), "{summary}");
-    let error = newest.slice("weights", 2).unwrap_err().to_string();
-    assert!(error.contains("slice 2 of table `weights`") && error.contains("has none"), "{error}");
+    let error = newest.shard("weights", 2).unwrap_err().to_string();
+    assert!(error.contains("shard 2 of table `weights`") && error.contains("has none"), "{error}");
 }
 
-fn every_kind_of_slice_is_read_back(store: &Store) {
-    let whole = |table: &'static str, positions, stride, rows, ledger: &'static [u8]| Slice {
+fn every_kind_of_shard_is_read_back(store: &Store) {
+    let whole = |table: &'static str, positions, stride, rows, metadata: &'static [u8]| CheckpointShard {
         table: table.into(),
-        slice: 0,
+        index: 0,
         positions,
         stride,
         rows,
-        ledger: ledger.into(),
+        metadata: metadata.into(),
     };
     let list = |list: &'static [u64]| Positions::List(list.into());
     let odd = [f32::NAN, -0.0, f32::MIN_POSITIVE / 2.0, f32::INFINITY];
     let all = [
-        whole("none", list(&[]), 3, Rows::F32([][..].into()), b""),
-        whole("none of a run", Positions::Run { first: u64::MAX, count: 0 }, 1, Rows::I64([][..].into()), b"x"),
-        whole("one/with: a strange näme", list(&[u64::MAX]), 1, Rows::I64([i64::MIN][..].into()), b"ledger"),
-        whole("odd", Positions::Run { first: 7, count: 2 }, 2, Rows::F32(odd[..].into()), b""),
-        whole("doubles", list(&[2, 1]), 2, Rows::F64([1e-300, f64::MAX, 0.1, -1.0][..].into()), &[0; 1000]),
-        whole("last", Positions::Run { first: u64::MAX - 1, count: 2 }, 1, Rows::F64([1.0, 2.0][..].into()), b""),
-        whole("no width", Positions::Run { first: 0, count: 5 }, 0, Rows::F64([][..].into()), b""),
+        whole("none", list(&[]), 3, RowNumbers::F32([][..].into()), b""),
+        whole("none of a run", Positions::Run { first: u64::MAX, count: 0 }, 1, RowNumbers::I64([][..].into()), b"x"),
+        whole("one/with: a strange näme", list(&[u64::MAX]), 1, RowNumbers::I64([i64::MIN][..].into()), b"metadata"),
+        whole("odd", Positions::Run { first: 7, count: 2 }, 2, RowNumbers::F32(odd[..].into()), b""),
+        whole("doubles", list(&[2, 1]), 2, RowNumbers::F64([1e-300, f64::MAX, 0.1, -1.0][..].into()), &[0; 1000]),
+        whole("last", Positions::Run { first: u64::MAX - 1, count: 2 }, 1, RowNumbers::F64([1.0, 2.0][..].into()), b""),
+        whole("no width", Positions::Run { first: 0, count: 5 }, 0, RowNumbers::F64([][..].into()), b""),
     ];
     let writing = store.begin(JOB).unwrap();
-    let tables = all.iter().map(|slice| table(&slice.table, std::slice::from_ref(slice), &writing).unwrap()).collect();
+    let tables = all.iter().map(|shard| table(&shard.table, std::slice::from_ref(shard), &writing).unwrap()).collect();
     writing.publish(&manifest(1, tables)).unwrap();
     let opened = store.newest(None).unwrap();
     opened.verify().unwrap();
-    for slice in &all {
-        let read = opened.slice(&slice.table, 0).unwrap();
-        assert_eq!(read.rows.bytes(), slice.rows.bytes());
-        assert_eq!((&read.positions, read.stride, &read.ledger), (&slice.positions, slice.stride, &slice.ledger));
+    for shard in &all {
+        let read = opened.shard(&shard.table, 0).unwrap();
+        assert_eq!(read.rows.bytes(), shard.rows.bytes());
+        assert_eq!((&read.positions, read.stride, &read.metadata), (&shard.positions, shard.stride, &shard.metadata));
     }
 }
 
-fn a_slice_of_many_parts_is_read_back(store: &Store) {
+fn a_shard_of_many_parts_is_read_back(store: &Store) {
     // 16 bytes a row: six parts of 8 MiB, and a bit.
-    let large = slice("large", 0, 3_000_001, 12_345);
+    let large = shard("large", 0, 3_000_001, 12_345);
     let writing = store.begin(JOB).unwrap();
     let tables = vec![table("large", std::slice::from_ref(&large), &writing).unwrap()];
-    assert!(tables[0].slices[0].file.bytes > 48_000_000);
+    assert!(tables[0].shards[0].file.bytes > 48_000_000);
     writing.publish(&manifest(1, tables)).unwrap();
     let opened = store.newest(None).unwrap();
     opened.verify().unwrap();
-    assert!(opened.slice("large", 0).unwrap() == large);
+    assert!(opened.shard("large", 0).unwrap() == large);
 }
 
 fn a_checkpoint_exists_exactly_when_its_manifest_does(store: &Store) {
     let writing = store.begin(JOB).unwrap();
-    let tables = vec![table("weights", &slices(3), &writing).unwrap()];
+    let tables = vec![table("weights", &shards(3), &writing).unwrap()];
     let listed = store.list().unwrap();
     assert_eq!(listed, [store::Listed { name: writing.name(), published: None }]);
     let error = store.newest(None).unwrap_err();
@@ -151,15 +151,15 @@ fn a_checkpoint_exists_exactly_when_its_manifest_does(store: &Store) {
     assert_holds(&store.newest(None).unwrap(), 3);
     // One that is begun after it changes nothing, and is named.
     let later = store.begin(JOB).unwrap();
-    table("weights", &slices(4), &later).unwrap();
+    table("weights", &shards(4), &later).unwrap();
     let newest = store.newest(None).unwrap();
     assert_eq!((newest.name(), newest.unfinished()), (writing.name(), &[later.name()][..]));
 }
 
 fn threads_and_other_processes_write_along(store: &Store) {
-    const SLICES: u32 = 12;
+    const SHARDS: u32 = 12;
     let writing = store.begin(JOB).unwrap();
-    let all: Vec<Slice> = (0..SLICES).map(|at| slice("weights", at, 100, u64::from(at))).collect();
+    let all: Vec<CheckpointShard> = (0..SHARDS).map(|at| shard("weights", at, 100, u64::from(at))).collect();
     let mut entries = thread::scope(|scope| {
         let threads: Vec<_> = all
             .chunks(3)
@@ -167,30 +167,30 @@ fn threads_and_other_processes_write_along(store: &Store) {
             .map(|(at, chunk)| {
                 // Every other one as another process would.
                 let writing = if at % 2 == 0 { writing.clone() } else { store.join(writing.name()) };
-                scope.spawn(move || chunk.iter().map(|slice| writing.slice(slice).unwrap()).collect::<Vec<_>>())
+                scope.spawn(move || chunk.iter().map(|shard| writing.shard(shard).unwrap()).collect::<Vec<_>>())
             })
             .collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
     });
-    entries.sort_by_key(|entry| entry.slice);
+    entries.sort_by_key(|entry| entry.index);
     let mut table = table("weights", &all[..1], &writing).unwrap();
-    table.slices = entries;
+    table.shards = entries;
     writing.publish(&manifest(1, vec![table])).unwrap();
     let opened = store.newest(None).unwrap();
     thread::scope(|scope| {
-        for slice in &all {
+        for shard in &all {
             let opened = &opened;
-            scope.spawn(move || assert_eq!(&opened.slice("weights", slice.slice).unwrap(), slice));
+            scope.spawn(move || assert_eq!(&opened.shard("weights", shard.index).unwrap(), shard));
         }
     });
 }
 
-fn a_slice_that_is_written_twice_disturbs_nobody(store: &Store) {
+fn a_shard_that_is_written_twice_disturbs_nobody(store: &Store) {
     let writing = store.begin(JOB).unwrap();
-    let tables = vec![table("weights", &slices(1), &writing).unwrap()];
-    // The server that took over writes it as well, with a ledger that differs.
+    let tables = vec![table("weights", &shards(1), &writing).unwrap()];
+    // The server that took over writes it as well, with metadata that differ.
     let other = store.join(writing.name());
-    other.slice(&slice("weights", 0, 900, 2)).unwrap();
+    other.shard(&shard("weights", 0, 900, 2)).unwrap();
     writing.publish(&manifest(1, tables)).unwrap();
     assert_holds(&store.newest(None).unwrap(), 1);
 }
@@ -200,12 +200,13 @@ fn residuals_are_read_back(store: &Store) {
     let residuals: [(&str, &[u8]); 3] = [("weights/0", &[1, 2, 3]), ("weights/1", b""), ("", b"no name")];
     let written = writing.residuals("3", &residuals).unwrap();
     let none = writing.residuals("4", &[]).unwrap();
-    let mut manifest = manifest(1, vec![table("weights", &slices(1), &writing).unwrap()]);
+    let mut manifest = manifest(1, vec![table("weights", &shards(1), &writing).unwrap()]);
     manifest.residuals = vec![written, none];
     writing.publish(&manifest).unwrap();
     let opened = store.newest(None).unwrap();
     opened.verify().unwrap();
-    let expected: store::Residuals = residuals.iter().map(|(name, bytes)| (name.to_string(), bytes.to_vec())).collect();
+    let expected: store::ResidualBytes =
+        residuals.iter().map(|(name, bytes)| (name.to_string(), bytes.to_vec())).collect();
     assert_eq!(opened.residuals("3").unwrap(), expected);
     assert!(opened.residuals("4").unwrap().is_empty());
     assert!(opened.residuals("5").is_err());
@@ -231,7 +232,7 @@ fn the_last_ones_are_kept_and_the_others_go(store: &Store) {
 fn leftovers_of_the_unpublished_go(store: &Store) {
     let begin = |clock| {
         let writing = store.begin(JOB).unwrap();
-        table("weights", &slices(clock), &writing).unwrap();
+        table("weights", &shards(clock), &writing).unwrap();
         writing.name()
     };
     let (left, kept, later) = (begin(1), publish(store, 2).unwrap(), begin(3));
@@ -246,7 +247,7 @@ fn leftovers_of_the_unpublished_go(store: &Store) {
 fn what_is_abandoned_leaves_nothing(store: &Store) {
     let kept = publish(store, 1).unwrap();
     let writing = store.begin(JOB).unwrap();
-    table("weights", &slices(2), &writing).unwrap();
+    table("weights", &shards(2), &writing).unwrap();
     writing.abandon().unwrap();
     store.begin(JOB).unwrap().abandon().unwrap();
     assert_eq!(names(store), [kept]);
@@ -254,7 +255,7 @@ fn what_is_abandoned_leaves_nothing(store: &Store) {
 
 fn a_manifest_that_promises_too_much_is_not_published(store: &Store) {
     let writing = store.begin(JOB).unwrap();
-    let tables = vec![table("weights", &slices(1), &writing).unwrap()];
+    let tables = vec![table("weights", &shards(1), &writing).unwrap()];
     let whole = manifest(1, tables);
     let refused = |change: &dyn Fn(&mut store::Manifest), words: &str| {
         let mut manifest = whole.clone();
@@ -264,19 +265,19 @@ fn a_manifest_that_promises_too_much_is_not_published(store: &Store) {
         error
     };
     let missing =
-        refused(&|it| it.tables[0].slices[1].file.name = "gone".into(), "gone, with slice 1 of table `weights`");
+        refused(&|it| it.tables[0].shards[1].file.name = "gone".into(), "gone, with shard 1 of table `weights`");
     assert!(matches!(missing, StoreError::Incomplete { problem, .. } if matches!(*problem, Problem::Missing { .. })));
-    let short = refused(&|it| it.tables[0].slices[0].file.bytes += 1, "bytes of ");
+    let short = refused(&|it| it.tables[0].shards[0].file.bytes += 1, "bytes of ");
     assert!(matches!(short, StoreError::Incomplete { problem, .. } if matches!(*problem, Problem::Length { .. })));
-    refused(&|it| it.slices = 3, "table `weights` has 2 slices of 3");
-    refused(&|it| it.tables[0].slices.swap(0, 1), "another slice in the place of slice 0");
+    refused(&|it| it.shards = 3, "table `weights` has 2 shards of 3");
+    refused(&|it| it.tables[0].shards.swap(0, 1), "another shard in the place of shard 0");
     refused(&|it| it.tables.push(it.tables[0].clone()), "two tables `weights`");
-    refused(&|it| it.tables[0].slices[0].file.name = "../manifest".into(), "cannot be the name of a file");
-    refused(&|it| it.tables[0].slices[0].file.name = "manifest.json".into(), "named twice");
-    refused(&|it| it.tables[0].slices[1].file.name = it.tables[0].slices[0].file.name.clone(), "named twice");
+    refused(&|it| it.tables[0].shards[0].file.name = "../manifest".into(), "cannot be the name of a file");
+    refused(&|it| it.tables[0].shards[0].file.name = "manifest.json".into(), "named twice");
+    refused(&|it| it.tables[0].shards[1].file.name = it.tables[0].shards[0].file.name.clone(), "named twice");
     assert!(store.list().unwrap()[0].published.is_none());
-    let bent = Slice { stride: 3, ..slice("weights", 0, 5, 1) };
-    let error = writing.slice(&bent).unwrap_err().to_string();
+    let bent = CheckpointShard { stride: 3, ..shard("weights", 0, 5, 1) };
+    let error = writing.shard(&bent).unwrap_err().to_string();
     assert!(error.contains("10 numbers are not 5 rows of 3"), "{error}");
     writing.publish(&whole).unwrap();
 }
@@ -294,12 +295,12 @@ fn another_jobs_checkpoints_are_left_alone(store: &Store) {
 
 fn the_one_before_is_offered_and_can_be_opened(store: &Store) {
     let first = publish(store, 1).unwrap();
-    // Its slice is not the one that its manifest speaks of.
+    // Its shard is not the one that its manifest speaks of.
     let writing = store.begin(JOB).unwrap();
-    let mut tables = vec![table("weights", &slices(2), &writing).unwrap()];
+    let mut tables = vec![table("weights", &shards(2), &writing).unwrap()];
     tables[0].stride = 7;
     writing.publish(&manifest(2, tables)).unwrap();
-    let error = store.newest(None).unwrap().slice("weights", 0).unwrap_err();
+    let error = store.newest(None).unwrap().shard("weights", 0).unwrap_err();
     let StoreError::Damaged { name, problem, previous, .. } = &error else { panic!("{error}") };
     assert!(matches!(**problem, Problem::Contents { .. }), "{problem}");
     assert_eq!((*name, *previous), (writing.name(), Some(first)));

@@ -1,9 +1,9 @@
 //! Damage of every kind is noticed and named, and the checkpoint before it offered.
 
-use crate::support::{Folder, JOB, assert_holds, files, manifest, publish, slices, table};
+use crate::support::{Folder, JOB, assert_holds, files, manifest, publish, shards, table};
 use std::fs;
 use std::path::PathBuf;
-use store::{CheckpointName, Opened, Problem, Settings, Store, StoreError};
+use store::{CheckpointName, Opened, Problem, Store, StoreError, StoreSettings};
 
 /// A store of two checkpoints, the newer of which has residuals, too.
 struct Two {
@@ -19,7 +19,7 @@ impl Two {
         let store = folder.store();
         let first = publish(&store, 1).unwrap();
         let writing = store.begin(JOB).unwrap();
-        let mut manifest = manifest(2, vec![table("weights", &slices(2), &writing).unwrap()]);
+        let mut manifest = manifest(2, vec![table("weights", &shards(2), &writing).unwrap()]);
         manifest.residuals = vec![writing.residuals("3", &[("weights", b"what was not sent yet")]).unwrap()];
         writing.publish(&manifest).unwrap();
         Self { folder, store, first, second: writing.name() }
@@ -101,15 +101,15 @@ fn a_file_that_ends_early_or_late_is_noticed() {
 fn a_manifest_that_names_a_missing_shard_says_which() {
     let two = Two::new();
     let opened = two.store.newest(None).unwrap();
-    let file = &opened.manifest().tables[0].slices[1].file.name;
+    let file = &opened.manifest().tables[0].shards[1].file.name;
     fs::remove_file(two.path(file)).unwrap();
-    assert_eq!(two.problem(), Problem::Missing { file: file.clone(), holds: "slice 1 of table `weights`".into() });
+    assert_eq!(two.problem(), Problem::Missing { file: file.clone(), holds: "shard 1 of table `weights`".into() });
     // Whoever had it open notices as well.
-    let error = opened.slice("weights", 1).unwrap_err();
+    let error = opened.shard("weights", 1).unwrap_err();
     assert!(
         matches!(&error, StoreError::Damaged { previous: Some(_), .. }) && error.to_string().contains("is missing")
     );
-    assert_eq!(opened.slice("weights", 0).unwrap(), slices(2)[0]);
+    assert_eq!(opened.shard("weights", 0).unwrap(), shards(2)[0]);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn the_newest_that_is_whole_is_offered_not_the_newest_before() {
 fn files_that_were_exchanged_are_noticed() {
     let two = Two::new();
     let opened = two.store.newest(None).unwrap();
-    let entries = &opened.manifest().tables[0].slices;
+    let entries = &opened.manifest().tables[0].shards;
     fs::copy(two.path(&entries[0].file.name), two.path("other")).unwrap();
     fs::rename(two.path(&entries[1].file.name), two.path(&entries[0].file.name)).unwrap();
     fs::rename(two.path("other"), two.path(&entries[1].file.name)).unwrap();
@@ -167,7 +167,7 @@ fn files_that_were_exchanged_are_noticed() {
 #[test]
 fn a_checkpoint_is_opened_by_its_own_folder_or_by_its_stores() {
     let two = Two::new();
-    let settings = Settings::from_environment();
+    let settings = StoreSettings::from_environment();
     let folder = two.folder.path().display();
     let open = |location: String| Opened::at(&location, &settings).unwrap().name();
     assert_eq!(open(format!("{folder}")), two.second);

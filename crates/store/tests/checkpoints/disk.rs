@@ -1,7 +1,7 @@
 //! A folder on bad days: no room, no right to write, a file in the way.
 
 use crate::support::namespace::{Inside, inside, mount};
-use crate::support::{Folder, JOB, assert_holds, files, manifest, publish, skipped, slice, table};
+use crate::support::{Folder, JOB, assert_holds, files, manifest, publish, shard, skipped, table};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use store::{Store, StoreError};
@@ -22,7 +22,7 @@ fn a_full_disk_is_named_and_what_was_there_before_stays_whole() {
 
     // In the middle of a file of many parts, and at a small one.
     let writing = store.begin(JOB).unwrap();
-    let error = table("weights", &[slice("weights", 0, 2_000_000, 2)], &writing).unwrap_err();
+    let error = table("weights", &[shard("weights", 0, 2_000_000, 2)], &writing).unwrap_err();
     assert!(matches!(error, StoreError::Full { .. }), "{error}");
     let text = error.to_string();
     assert!(
@@ -34,8 +34,8 @@ fn a_full_disk_is_named_and_what_was_there_before_stays_whole() {
     assert_eq!(files(folder.path()), before, "something was left over");
 
     let writing = store.begin(JOB).unwrap();
-    table("weights", &[slice("weights", 0, 1_400_000, 2)], &writing).unwrap();
-    let error = table("other", &[slice("other", 0, 400_000, 2)], &writing).unwrap_err();
+    table("weights", &[shard("weights", 0, 1_400_000, 2)], &writing).unwrap();
+    let error = table("other", &[shard("other", 0, 400_000, 2)], &writing).unwrap_err();
     assert!(matches!(error, StoreError::Full { .. }), "{error}");
     // The run is killed, and the next one clears up before it writes.
     assert_eq!(store.remove_unfinished().unwrap(), [writing.name()]);
@@ -58,7 +58,7 @@ fn a_manifest_that_finds_no_room_publishes_nothing() {
     let store = folder.store();
     let first = publish(&store, 1).unwrap();
     let writing = store.begin(JOB).unwrap();
-    let tables = vec![table("weights", &[slice("weights", 0, 5, 2)], &writing).unwrap()];
+    let tables = vec![table("weights", &[shard("weights", 0, 5, 2)], &writing).unwrap()];
     // The rest of the disk.
     let rest = fs::write(folder.path().join("rest"), vec![1; 4 << 20]).unwrap_err();
     assert_eq!(rest.kind(), std::io::ErrorKind::StorageFull);
@@ -85,11 +85,11 @@ fn a_read_only_folder_is_read_and_says_so_when_written() {
     let store = folder.store();
     publish(&store, 1).unwrap();
     let writing = store.begin(JOB).unwrap();
-    let tables = vec![table("weights", &[slice("weights", 0, 5, 2)], &writing).unwrap()];
+    let tables = vec![table("weights", &[shard("weights", 0, 5, 2)], &writing).unwrap()];
     mount(folder.path(), "remount,ro").unwrap();
     let errors = [
         publish(&store, 2).unwrap_err(),
-        writing.slice(&slice("weights", 0, 600_000, 2)).unwrap_err(),
+        writing.shard(&shard("weights", 0, 600_000, 2)).unwrap_err(),
         writing.publish(&manifest(2, tables)).unwrap_err(),
         store.probe().unwrap_err(),
         store.remove_unfinished().unwrap_err(),
@@ -139,7 +139,7 @@ fn a_file_where_a_folder_should_be_is_named() {
     let store = folder.store();
     let writing = store.begin(JOB).unwrap();
     fs::write(folder.path().join(writing.name().to_string()), "").unwrap();
-    let error = writing.slice(&slice("weights", 0, 5, 1)).unwrap_err();
+    let error = writing.shard(&shard("weights", 0, 5, 1)).unwrap_err();
     assert!(error.to_string().contains("Not a directory"), "{error}");
 }
 

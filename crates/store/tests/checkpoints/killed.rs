@@ -1,19 +1,19 @@
 //! A process that is killed while it writes: what it had published is whole, and what it had begun goes.
 
-use crate::support::{Folder, JOB, files, manifest, slice, table};
+use crate::support::{Folder, JOB, files, manifest, shard, table};
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroUsize;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use store::{Slice, Store};
+use store::{CheckpointShard, Store};
 
 const TEST: &str = "killed::a_process_that_is_killed_leaves_whole_checkpoints";
 const FOLDER: &str = "SLACKWATER_TEST_FOLDER";
 const ROUNDS: u64 = 10;
 
 /// Parts of the first are always under way.
-fn written(clock: u64) -> [Slice<'static>; 2] {
-    [slice("weights", 0, 1_200_000, clock), slice("weights", 1, 3, clock)]
+fn written(clock: u64) -> [CheckpointShard<'static>; 2] {
+    [shard("weights", 0, 1_200_000, clock), shard("weights", 1, 3, clock)]
 }
 
 /// Publishes one after the other, and says so, until it is killed.
@@ -58,8 +58,8 @@ fn a_process_that_is_killed_leaves_whole_checkpoints() {
         newest.verify().unwrap();
         let clock = newest.manifest().clock;
         assert!(clock == said_last || clock == said_last + 1, "{clock} is there, {said_last} was said");
-        for slice in written(clock) {
-            assert!(newest.slice("weights", slice.slice).unwrap() == slice);
+        for shard in written(clock) {
+            assert!(newest.shard("weights", shard.index).unwrap() == shard);
         }
         interrupted += usize::from(!newest.unfinished().is_empty());
     }

@@ -4,14 +4,16 @@ use crate::support::{JOB, manifest};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use store::{Checksum, Manifest, Positions, Rows, Slice, Store, TableEntry};
+use store::{CheckpointShard, Checksum, Manifest, Positions, RowNumbers, Store, TableEntry};
 
 /// Any bits are a number, so numbers that are none come up, too.
-fn rows(numbers: usize) -> impl Strategy<Value = Rows<'static>> {
+fn rows(numbers: usize) -> impl Strategy<Value = RowNumbers<'static>> {
     prop_oneof![
-        prop::collection::vec(any::<u32>().prop_map(f32::from_bits), numbers).prop_map(|rows| Rows::F32(rows.into())),
-        prop::collection::vec(any::<u64>().prop_map(f64::from_bits), numbers).prop_map(|rows| Rows::F64(rows.into())),
-        prop::collection::vec(any::<i64>(), numbers).prop_map(|rows| Rows::I64(rows.into())),
+        prop::collection::vec(any::<u32>().prop_map(f32::from_bits), numbers)
+            .prop_map(|rows| RowNumbers::F32(rows.into())),
+        prop::collection::vec(any::<u64>().prop_map(f64::from_bits), numbers)
+            .prop_map(|rows| RowNumbers::F64(rows.into())),
+        prop::collection::vec(any::<i64>(), numbers).prop_map(|rows| RowNumbers::I64(rows.into())),
     ]
 }
 
@@ -21,18 +23,18 @@ fn positions(count: usize) -> impl Strategy<Value = Positions<'static>> {
     prop_oneof![list, run]
 }
 
-fn slice() -> impl Strategy<Value = Slice<'static>> {
+fn shard() -> impl Strategy<Value = CheckpointShard<'static>> {
     let count = prop_oneof![Just(0_usize), Just(1), 2..200_usize];
     (count, 0..4_usize).prop_flat_map(|(count, stride)| {
-        let ledger = prop::collection::vec(any::<u8>(), 0..100);
-        (".{0,20}", 0..3_u32, positions(count), rows(count * stride), ledger).prop_map(
-            move |(table, slice, positions, rows, ledger)| Slice {
+        let metadata = prop::collection::vec(any::<u8>(), 0..100);
+        (".{0,20}", 0..3_u32, positions(count), rows(count * stride), metadata).prop_map(
+            move |(table, index, positions, rows, metadata)| CheckpointShard {
                 table: table.into(),
-                slice,
+                index,
                 positions,
                 stride,
                 rows,
-                ledger: ledger.into(),
+                metadata: metadata.into(),
             },
         )
     })
@@ -58,17 +60,17 @@ fn value() -> impl Strategy<Value = Value> {
 }
 
 /// Bits, where equality would have it that a number that is none differs from itself.
-fn assert_same(read: &Slice, written: &Slice) {
+fn assert_same(read: &CheckpointShard, written: &CheckpointShard) {
     assert_eq!(read.rows.number(), written.rows.number());
     assert_eq!(read.rows.bytes(), written.rows.bytes());
-    assert_eq!((&read.table, read.slice, read.stride), (&written.table, written.slice, written.stride));
-    assert_eq!((&read.positions, &read.ledger), (&written.positions, &written.ledger));
+    assert_eq!((&read.table, read.index, read.stride), (&written.table, written.index, written.stride));
+    assert_eq!((&read.positions, &read.metadata), (&written.positions, &written.metadata));
 }
 
 proptest! {
     #[test]
-    fn slices_residuals_and_manifests_are_read_back_bit_for_bit(
-        slices in prop::collection::vec(slice(), 1..4),
+    fn shards_residuals_and_manifests_are_read_back_bit_for_bit(
+        shards in prop::collection::vec(shard(), 1..4),
         residuals in prop::collection::btree_map(".{0,9}", prop::collection::vec(any::<u8>(), 0..50), 0..5),
         worker in ".{0,9}",
         leases in value(),
@@ -77,16 +79,16 @@ proptest! {
     ) {
         let store = Store::open("memory:").unwrap();
         let writing = store.begin(JOB).unwrap();
-        let mut tables: BTreeMap<String, Slice> = BTreeMap::new();
-        for slice in slices {
-            tables.insert(slice.table.to_string(), Slice { slice: 0, ..slice });
+        let mut tables: BTreeMap<String, CheckpointShard> = BTreeMap::new();
+        for shard in shards {
+            tables.insert(shard.table.to_string(), CheckpointShard { index: 0, ..shard });
         }
-        let entries = tables.values().map(|slice| TableEntry {
-            name: slice.table.to_string(),
+        let entries = tables.values().map(|shard| TableEntry {
+            name: shard.table.to_string(),
             spec: spec.clone(),
-            number: slice.rows.number(),
-            stride: slice.stride as u64,
-            slices: vec![writing.slice(slice).unwrap()],
+            number: shard.rows.number(),
+            stride: shard.stride as u64,
+            shards: vec![writing.shard(shard).unwrap()],
         });
         let mut manifest = manifest(clock, entries.collect());
         let pairs: Vec<(&str, &[u8])> = residuals.iter().map(|(name, bytes)| (&name[..], &bytes[..])).collect();
@@ -97,8 +99,8 @@ proptest! {
         let opened = store.newest(Some(JOB)).unwrap();
         opened.verify().unwrap();
         prop_assert_eq!(opened.manifest(), &manifest);
-        for slice in tables.values() {
-            assert_same(&opened.slice(&slice.table, 0).unwrap(), slice);
+        for shard in tables.values() {
+            assert_same(&opened.shard(&shard.table, 0).unwrap(), shard);
         }
         prop_assert_eq!(opened.residuals(&worker).unwrap(), residuals);
     }
@@ -107,7 +109,7 @@ proptest! {
 #[test]
 fn a_manifest_reads_as_documented() {
     let mut manifest = manifest(40, Vec::new());
-    manifest.slices = 1;
+    manifest.shards = 1;
     let file = store::FileEntry {
         name: "table-weights-00000-1c0ffee1.safetensors".into(),
         bytes: 1234,
@@ -118,19 +120,19 @@ fn a_manifest_reads_as_documented() {
         spec: json!({ "updater": "adagrad", "rate": 0.1 }),
         number: types::NumberType::F32,
         stride: 2,
-        slices: vec![store::SliceEntry { slice: 0, rows: 60, file }],
+        shards: vec![store::ShardEntry { index: 0, rows: 60, file }],
     }];
     let text = String::from_utf8(manifest.to_bytes()).unwrap();
     let document: Value = serde_json::from_str(&text).unwrap();
     let fields: Vec<&String> = document.as_object().unwrap().keys().collect();
     assert_eq!(
         fields,
-        ["format", "version", "release", "job", "clock", "slices", "tables", "leases", "residuals", "checksum"]
+        ["format", "version", "release", "job", "clock", "shards", "tables", "leases", "residuals", "checksum"]
     );
     assert_eq!(document["format"], "slackwater checkpoint");
     assert_eq!(document["version"], 1);
     assert_eq!(document["tables"][0]["number"], "f32");
-    assert_eq!(document["tables"][0]["slices"][0]["file"]["checksum"], "000000000000feed");
+    assert_eq!(document["tables"][0]["shards"][0]["file"]["checksum"], "000000000000feed");
     assert_eq!(Manifest::from_bytes(text.as_bytes()).unwrap(), manifest);
     // Laid out otherwise it says the same, and is not the file that was written.
     assert!(Manifest::from_bytes(document.to_string().as_bytes()).is_err());

@@ -1,20 +1,20 @@
 //! A real S3 server on bad days: it hangs up, answers nonsense, loses answers, is gone; nothing that is not whole is published.
 
 use crate::support::proxy::{Fault, Matches, Proxy};
-use crate::support::{JOB, assert_holds, manifest, moto, publish, slice, table};
+use crate::support::{JOB, assert_holds, manifest, moto, publish, shard, table};
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
-use store::{Problem, Settings, Slice, Store, StoreError};
+use store::{CheckpointShard, Problem, Store, StoreError, StoreSettings};
 
 /// Ten times what the slowest of these takes.
 const HUNG: Duration = Duration::from_secs(100);
 
 /// Settings that give up soon.
-fn hasty(endpoint: &str) -> Settings {
-    Settings {
+fn hasty(endpoint: &str) -> StoreSettings {
+    StoreSettings {
         retry_for: Duration::from_secs(1),
         request_timeout: Duration::from_millis(500),
         ..moto::settings(endpoint)
@@ -41,7 +41,7 @@ const FAULTS: [Fault; 5] =
 fn any_request_may_go_wrong_once_and_again_and_the_checkpoint_is_whole() {
     let Some(server) = moto::address("faults of S3") else { return };
     // Two parts and a bit.
-    let large = slice("large", 0, 600_000, 9);
+    let large = shard("large", 0, 600_000, 9);
     let try_all = |name: &str, matches: Matches| {
         for fault in FAULTS {
             let proxy = Proxy::start(server);
@@ -62,11 +62,11 @@ fn connections_that_were_kept_may_be_dead() {
     let proxy = Proxy::start(server);
     let store = moto::store(proxy.address(), &moto::bucket(server));
     proxy.inject(|_| true, Fault::CloseUnannounced, usize::MAX);
-    exercise(&store, &slice("large", 0, 600_000, 9)).unwrap();
+    exercise(&store, &shard("large", 0, 600_000, 9)).unwrap();
 }
 
 /// Writes two checkpoints, reads one, removes the other.
-fn exercise(store: &Store, large: &Slice) -> Result<(), StoreError> {
+fn exercise(store: &Store, large: &CheckpointShard) -> Result<(), StoreError> {
     publish(store, 1)?;
     let writing = store.begin(JOB)?;
     let tables = vec![table("large", std::slice::from_ref(large), &writing)?];
@@ -74,7 +74,7 @@ fn exercise(store: &Store, large: &Slice) -> Result<(), StoreError> {
     store.prune(NonZeroUsize::MIN)?;
     let opened = store.newest(Some(JOB))?;
     opened.verify()?;
-    assert!(opened.slice("large", 0)? == *large);
+    assert!(opened.shard("large", 0)? == *large);
     assert_eq!(store.list()?.len(), 1);
     Ok(())
 }
@@ -92,7 +92,7 @@ fn a_server_that_goes_away_in_the_middle_leaves_the_checkpoint_before() {
         let fired = proxy.inject(*matches, Fault::CutRequest, usize::MAX);
         let begun = Instant::now();
         let writing = store.begin(JOB).unwrap();
-        let written = table("weights", &[slice("weights", 0, 5, 1), slice("weights", 1, 600_000, 1)], &writing);
+        let written = table("weights", &[shard("weights", 0, 5, 1), shard("weights", 1, 600_000, 1)], &writing);
         let published = written.and_then(|table| writing.publish(&manifest(2, vec![table])));
         let error = published.expect_err(name);
         assert!(matches!(&error, StoreError::Unavailable { .. }), "{name}: {error}");
@@ -154,8 +154,8 @@ fn a_bucket_that_is_not_there_is_named() {
     let Some(server) = moto::address("an S3 server without the bucket") else { return };
     let store = moto::store(server, "no-such-bucket");
     let name = "checkpoint-00000001-00000001".parse().unwrap();
-    let written = store.join(name).slice(&slice("weights", 0, 5, 1)).unwrap_err();
-    let written_in_parts = store.join(name).slice(&slice("weights", 0, 600_000, 1)).unwrap_err();
+    let written = store.join(name).shard(&shard("weights", 0, 5, 1)).unwrap_err();
+    let written_in_parts = store.join(name).shard(&shard("weights", 0, 600_000, 1)).unwrap_err();
     for error in [store.newest(None).unwrap_err(), store.begin(JOB).unwrap_err(), written, written_in_parts] {
         assert!(matches!(&error, StoreError::NoBucket { bucket, .. } if bucket == "no-such-bucket"), "{error}");
         assert!(error.to_string().contains(&format!("http://{server} has no bucket `no-such-bucket`")), "{error}");
@@ -214,13 +214,13 @@ fn damage_in_a_bucket_is_named() {
     changed[100] ^= 1;
     put(&files[0], &changed);
     assert!(matches!(problem(opened.verify().unwrap_err()), Problem::Checksum { file, .. } if file == files[0]));
-    assert!(matches!(problem(opened.slice("weights", 0).unwrap_err()), Problem::Checksum { .. }));
+    assert!(matches!(problem(opened.shard("weights", 0).unwrap_err()), Problem::Checksum { .. }));
     put(&files[0], &whole[..whole.len() - 1]);
     assert!(matches!(problem(store.newest(None).unwrap_err()), Problem::Length { .. }));
-    assert!(matches!(problem(opened.slice("weights", 0).unwrap_err()), Problem::Length { .. }));
+    assert!(matches!(problem(opened.shard("weights", 0).unwrap_err()), Problem::Length { .. }));
     assert_eq!(moto::request(server, "DELETE", &path(&files[0]), b"").0, 204);
     assert!(matches!(problem(store.newest(None).unwrap_err()), Problem::Missing { .. }));
-    assert!(matches!(problem(opened.slice("weights", 0).unwrap_err()), Problem::Missing { .. }));
+    assert!(matches!(problem(opened.shard("weights", 0).unwrap_err()), Problem::Missing { .. }));
     put("manifest.json", b"{ \"format\": \"slackwater checkpoint\", \"version\": 2 }");
     assert_eq!(problem(store.newest(None).unwrap_err()), Problem::OtherVersion { found: 2 });
 }

@@ -8,7 +8,7 @@ pub mod python;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use store::{CheckpointName, Manifest, Positions, Rows, Slice, Store, StoreError, TableEntry, Writing};
+use store::{CheckpointName, CheckpointShard, Manifest, Positions, RowNumbers, Store, StoreError, TableEntry, Writing};
 
 pub const JOB: &str = "job-1";
 
@@ -58,41 +58,41 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A slice of that many rows, whose numbers come from `seed`.
-pub fn slice(table: &str, slice: u32, rows: u64, seed: u64) -> Slice<'static> {
+/// A shard of that many rows, whose numbers come from `seed`.
+pub fn shard(table: &str, index: u32, rows: u64, seed: u64) -> CheckpointShard<'static> {
     let numbers = |count: u64| (0..count).map(move |at| (at ^ seed) as f32 * 0.25);
-    Slice {
+    CheckpointShard {
         table: table.to_owned().into(),
-        slice,
+        index,
         positions: Positions::List((0..rows).map(|at| at * 3 + seed).collect()),
         stride: 2,
-        rows: Rows::F32(numbers(2 * rows).collect()),
-        ledger: seed.to_le_bytes().to_vec().into(),
+        rows: RowNumbers::F32(numbers(2 * rows).collect()),
+        metadata: seed.to_le_bytes().to_vec().into(),
     }
 }
 
-/// What a manifest says of a table whose slices were written.
-pub fn table(name: &str, slices: &[Slice], writing: &Writing) -> Result<TableEntry, StoreError> {
-    let (number, stride) = (slices[0].rows.number(), slices[0].stride as u64);
-    let slices = slices.iter().map(|slice| writing.slice(slice)).collect::<Result<_, _>>()?;
-    Ok(TableEntry { name: name.to_owned(), spec: serde_json::json!({ "rate": 0.1 }), number, stride, slices })
+/// What a manifest says of a table whose shards were written.
+pub fn table(name: &str, shards: &[CheckpointShard], writing: &Writing) -> Result<TableEntry, StoreError> {
+    let (number, stride) = (shards[0].rows.number(), shards[0].stride as u64);
+    let shards = shards.iter().map(|shard| writing.shard(shard)).collect::<Result<_, _>>()?;
+    Ok(TableEntry { name: name.to_owned(), spec: serde_json::json!({ "rate": 0.1 }), number, stride, shards })
 }
 
 pub fn manifest(clock: u64, tables: Vec<TableEntry>) -> Manifest {
-    let slices = tables.first().map_or(0, |table| table.slices.len() as u32);
+    let shards = tables.first().map_or(0, |table| table.shards.len() as u32);
     let leases = serde_json::json!({ "done": [[0, 7]] });
-    Manifest { job: JOB.to_owned(), clock, slices, tables, leases, residuals: Vec::new() }
+    Manifest { job: JOB.to_owned(), clock, shards, tables, leases, residuals: Vec::new() }
 }
 
-/// The slices of [`publish`] at a clock.
-pub fn slices(clock: u64) -> Vec<Slice<'static>> {
-    (0..2).map(|at| slice("weights", at, 5 + u64::from(at), clock)).collect()
+/// The shards of [`publish`] at a clock.
+pub fn shards(clock: u64) -> Vec<CheckpointShard<'static>> {
+    (0..2).map(|at| shard("weights", at, 5 + u64::from(at), clock)).collect()
 }
 
-/// Writes a small checkpoint of one table and two slices.
+/// Writes a small checkpoint of one table and two shards.
 pub fn publish(store: &Store, clock: u64) -> Result<CheckpointName, StoreError> {
     let writing = store.begin(JOB)?;
-    let tables = vec![table("weights", &slices(clock), &writing)?];
+    let tables = vec![table("weights", &shards(clock), &writing)?];
     writing.publish(&manifest(clock, tables))?;
     Ok(writing.name())
 }
@@ -101,7 +101,7 @@ pub fn publish(store: &Store, clock: u64) -> Result<CheckpointName, StoreError> 
 pub fn assert_holds(opened: &store::Opened, clock: u64) {
     opened.verify().unwrap();
     assert_eq!(opened.manifest().clock, clock);
-    for slice in slices(clock) {
-        assert_eq!(opened.slice("weights", slice.slice).unwrap(), slice);
+    for shard in shards(clock) {
+        assert_eq!(opened.shard("weights", shard.index).unwrap(), shard);
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use store::{Settings, Store};
+use store::{Store, StoreSettings};
 
 /// Serves until its standard input is closed, which the end of the test process does, however it ends.
 const SERVE: &str = "
@@ -62,14 +62,14 @@ pub fn bucket(server: SocketAddr) -> String {
 }
 
 /// How to reach the server, giving up after seconds.
-pub fn settings(endpoint: &str) -> Settings {
+pub fn settings(endpoint: &str) -> StoreSettings {
     let variables = [
         ("AWS_ENDPOINT_URL", endpoint),
         ("AWS_ACCESS_KEY_ID", "key"),
         ("AWS_SECRET_ACCESS_KEY", "secret"),
         ("AWS_REGION", "us-east-1"),
     ];
-    Settings {
+    StoreSettings {
         variables: variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
         retry_for: Duration::from_secs(20),
         request_timeout: Duration::from_secs(20),

@@ -1,4 +1,5 @@
-//! One slice of one table, as a file: its rows, where they stand, and what the shard knew beside them.
+//! One shard of one table, as a file: its rows, where they stand, and what the shard knew beside
+//! them.
 
 use crate::tensors::{Buffer, Contents, Decoder, Tensor, head};
 use bytemuck::cast_slice;
@@ -9,39 +10,40 @@ use types::NumberType;
 const POSITIONS: &str = "positions";
 const RUN: &str = "run";
 const ROWS: &str = "rows";
-const LEDGER: &str = "ledger";
+const METADATA: &str = "metadata";
 
-/// One slice of one table at one clock. It borrows what it is made from when it is written, and owns what was read.
+/// One shard of one table at one clock. It borrows what it is made from when it is written, and
+/// owns what was read.
 ///
 /// ```
-/// use store::{Positions, Rows, Slice};
+/// use store::{Positions, RowNumbers, CheckpointShard};
 ///
 /// let weights_and_state = [0.5, 1.0, -0.5, 2.0];
-/// let slice = Slice {
+/// let shard = CheckpointShard {
 ///     table: "weights".into(),
-///     slice: 3,
+///     index: 3,
 ///     positions: Positions::List([7, 9][..].into()),
 ///     stride: 2,
-///     rows: Rows::F32(weights_and_state[..].into()),
-///     ledger: b"what was applied"[..].into(),
+///     rows: RowNumbers::F32(weights_and_state[..].into()),
+///     metadata: b"what was applied"[..].into(),
 /// };
-/// assert_eq!(slice.positions.count(), 2);
-/// assert_eq!(slice.holds(), "slice 3 of table `weights`");
+/// assert_eq!(shard.positions.count(), 2);
+/// assert_eq!(shard.holds(), "shard 3 of table `weights`");
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct Slice<'a> {
+pub struct CheckpointShard<'a> {
     /// The table's name.
     pub table: Cow<'a, str>,
-    /// Which of its slices: 0 to P − 1.
-    pub slice: u32,
+    /// Which of its shards: 0 to P − 1.
+    pub index: u32,
     /// Where the rows stand, one position for each.
     pub positions: Positions<'a>,
     /// Numbers of one row: its weights and its updater's state.
     pub stride: usize,
     /// The rows, one after the other.
-    pub rows: Rows<'a>,
+    pub rows: RowNumbers<'a>,
     /// What else the shard knew: bytes of its own.
-    pub ledger: Cow<'a, [u8]>,
+    pub metadata: Cow<'a, [u8]>,
 }
 
 /// Where rows stand in their table.
@@ -60,7 +62,7 @@ pub enum Positions<'a> {
 
 /// The numbers of rows.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Rows<'a> {
+pub enum RowNumbers<'a> {
     /// 32-bit floating point.
     F32(Cow<'a, [f32]>),
     /// 64-bit floating point.
@@ -80,7 +82,7 @@ impl Positions<'_> {
     }
 }
 
-impl Rows<'_> {
+impl RowNumbers<'_> {
     /// The type of the numbers.
     #[must_use]
     pub fn number(&self) -> NumberType {
@@ -118,14 +120,15 @@ impl Rows<'_> {
     }
 }
 
-impl Slice<'_> {
-    /// Which slice of which table, in words.
+impl CheckpointShard<'_> {
+    /// Which shard of which table, in words.
     #[must_use]
     pub fn holds(&self) -> String {
-        holds(&self.table, self.slice)
+        holds(&self.table, self.index)
     }
 
-    /// Hands over the pieces of its file, in order: a head, and then positions, rows and ledger as they lie.
+    /// Hands over the pieces of its file, in order: a head, and then positions, rows and metadata
+    /// as they lie.
     ///
     /// # Errors
     /// Why they do not hang together, in words.
@@ -140,17 +143,17 @@ impl Slice<'_> {
             Positions::List(list) => (POSITIONS, count, cast_slice(list)),
         };
         let dtype = match self.rows {
-            Rows::F32(_) => Dtype::F32,
-            Rows::F64(_) => Dtype::F64,
-            Rows::I64(_) => Dtype::I64,
+            RowNumbers::F32(_) => Dtype::F32,
+            RowNumbers::F64(_) => Dtype::F64,
+            RowNumbers::I64(_) => Dtype::I64,
         };
         let tensors = [
             Tensor { name, dtype: Dtype::U64, shape: vec![places], bytes: positions },
             Tensor { name: ROWS, dtype, shape: vec![count, self.stride], bytes: self.rows.bytes() },
-            Tensor { name: LEDGER, dtype: Dtype::U8, shape: vec![self.ledger.len()], bytes: &self.ledger },
+            Tensor { name: METADATA, dtype: Dtype::U8, shape: vec![self.metadata.len()], bytes: &self.metadata },
         ];
         let head = head(&self.holds(), &tensors)?;
-        Ok(write(&[&head, positions, self.rows.bytes(), &self.ledger]))
+        Ok(write(&[&head, positions, self.rows.bytes(), &self.metadata]))
     }
 
     /// How many rows there are, if positions and numbers agree on it.
@@ -168,27 +171,27 @@ impl Slice<'_> {
     }
 }
 
-impl Slice<'static> {
-    /// Reads a whole file that is in memory already. [`Opened::slice`](crate::Opened::slice) reads one from a store, and compares
-    /// it with its manifest.
+impl CheckpointShard<'static> {
+    /// Reads a whole file that is in memory already. [`Opened::shard`](crate::Opened::shard) reads
+    /// one from a store, and compares it with its manifest.
     ///
     /// ```
-    /// assert!(store::Slice::from_bytes("weights", 3, b"something else").is_err());
+    /// assert!(store::CheckpointShard::from_bytes("weights", 3, b"something else").is_err());
     /// ```
     ///
     /// # Errors
     /// What is wrong with the file, in words.
-    pub fn from_bytes(table: &str, slice: u32, file: &[u8]) -> Result<Self, String> {
+    pub fn from_bytes(table: &str, index: u32, file: &[u8]) -> Result<Self, String> {
         let mut decoder = Decoder::new(file.len() as u64);
         decoder.feed(file)?;
-        Self::from_contents(table, slice, decoder.finish()?)
+        Self::from_contents(table, index, decoder.finish()?)
     }
 
-    pub(crate) fn from_contents(table: &str, slice: u32, contents: Contents) -> Result<Self, String> {
-        if contents.holds != holds(table, slice) {
+    pub(crate) fn from_contents(table: &str, index: u32, contents: Contents) -> Result<Self, String> {
+        if contents.holds != holds(table, index) {
             return Err(format!("it says that it holds {}", contents.holds));
         }
-        let (mut positions, mut rows, mut ledger) = (None, None, None);
+        let (mut positions, mut rows, mut metadata) = (None, None, None);
         for tensor in contents.tensors {
             match (tensor.name.as_str(), tensor.buffer, &tensor.shape[..]) {
                 (POSITIONS, Buffer::U64(list), [_]) if positions.is_none() => {
@@ -198,32 +201,32 @@ impl Slice<'static> {
                     positions = Some(Positions::Run { first: run[0], count: run[1] });
                 }
                 (ROWS, buffer, &[count, stride]) => rows = Some((rows_of(buffer)?, count, stride)),
-                (LEDGER, Buffer::U8(bytes), [_]) => ledger = Some(bytes.into()),
-                (name, ..) => return Err(format!("its tensor `{name}` is none of a slice's")),
+                (METADATA, Buffer::U8(bytes), [_]) => metadata = Some(bytes.into()),
+                (name, ..) => return Err(format!("its tensor `{name}` is none of a shard's")),
             }
         }
-        let (Some(positions), Some((rows, count, stride)), Some(ledger)) = (positions, rows, ledger) else {
-            return Err("it lacks its positions, its rows or its ledger".to_owned());
+        let (Some(positions), Some((rows, count, stride)), Some(metadata)) = (positions, rows, metadata) else {
+            return Err("it lacks its positions, its rows or its metadata".to_owned());
         };
         if positions.count() != count as u64 {
             return Err(format!("it has {} positions for {count} rows", positions.count()));
         }
-        let slice = Self { table: table.to_owned().into(), slice, positions, stride, rows, ledger };
-        slice.count_rows()?;
-        Ok(slice)
+        let shard = Self { table: table.to_owned().into(), index, positions, stride, rows, metadata };
+        shard.count_rows()?;
+        Ok(shard)
     }
 }
 
-/// Which slice of which table, in words.
-pub(crate) fn holds(table: &str, slice: u32) -> String {
-    format!("slice {slice} of table `{table}`")
+/// Which shard of which table, in words.
+pub(crate) fn holds(table: &str, index: u32) -> String {
+    format!("shard {index} of table `{table}`")
 }
 
-fn rows_of(buffer: Buffer) -> Result<Rows<'static>, String> {
+fn rows_of(buffer: Buffer) -> Result<RowNumbers<'static>, String> {
     Ok(match buffer {
-        Buffer::F32(numbers) => Rows::F32(numbers.into()),
-        Buffer::F64(numbers) => Rows::F64(numbers.into()),
-        Buffer::I64(numbers) => Rows::I64(numbers.into()),
+        Buffer::F32(numbers) => RowNumbers::F32(numbers.into()),
+        Buffer::F64(numbers) => RowNumbers::F64(numbers.into()),
+        Buffer::I64(numbers) => RowNumbers::I64(numbers.into()),
         Buffer::U8(_) | Buffer::U64(_) => return Err("its rows are of a type that tables have not".to_owned()),
     })
 }
