@@ -3,7 +3,7 @@
 use crate::meeting::{Meeting, Place};
 use crate::session::token;
 use crate::{Connect, Error};
-use net::{Event, Transport, Waiter};
+use net::{Transport, TransportEvent, Waiter};
 use node::NodeError;
 use std::time::{Duration, Instant};
 use types::NodeId;
@@ -46,10 +46,10 @@ pub fn status(connect: &Connect) -> Result<Status, Error> {
         }
         while let Some(event) = transport.next() {
             match event {
-                Event::Frame(Frame { message: Message::Control(Control::Status { status }), .. }) => {
+                TransportEvent::Frame(Frame { message: Message::Control(Control::Status { status }), .. }) => {
                     return Ok(*status);
                 }
-                Event::Frame(Frame { message: Message::Control(Control::Follow { leader }), .. }) => {
+                TransportEvent::Frame(Frame { message: Message::Control(Control::Follow { leader }), .. }) => {
                     transport.call_elsewhere(NodeId::Coordinator, &leader);
                 }
                 _ => {}

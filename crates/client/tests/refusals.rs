@@ -1,7 +1,7 @@
 //! Bad input, a row per case: each is refused with words that say what and where, rows stay as they were, and the
 //! servers go on.
 
-use net::{Event, Exchange, Transport, Waiter};
+use net::{Exchange, Transport, TransportEvent, Waiter};
 use node::{CoordinatorSettings, ServerSettings, join, run_coordinator, run_server};
 use slackwater::{
     Combine, Consistency, Error, Initial, Keys, NumberType, Placement, Reduce, Session, Shape, Table, TableSpec,
@@ -335,7 +335,7 @@ impl Raw {
             assert!(begin.elapsed() < LIMIT, "no answer");
             self.waiter.wait(Some(Duration::from_millis(20)));
             while let Some(event) = self.transport.next() {
-                if let Event::Frame(frame) = event
+                if let TransportEvent::Frame(frame) = event
                     && let Some(result) = wanted(frame.message)
                 {
                     return result;

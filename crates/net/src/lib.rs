@@ -12,7 +12,7 @@ mod socket;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]
-pub use socket::{Ended, Inbox};
+pub use socket::{CloseReason, Inbox};
 
 /// One end of a connection through shared memory, for tests that stand between two nodes.
 #[doc(hidden)]
@@ -30,7 +30,7 @@ use wire::{Frame, Member};
 /// What a transport has to report.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly every event is a frame, and it is moved on at once")]
-pub enum Event {
+pub enum TransportEvent {
     /// A frame arrived.
     Frame(Frame),
     /// The connection to a node is gone; frames under way may be lost.
@@ -45,7 +45,7 @@ pub trait Transport: Send {
     /// Hands queued frames on as far as that goes at once.
     fn flush(&mut self);
     /// The next thing that happened, if anything did.
-    fn next(&mut self) -> Option<Event>;
+    fn next(&mut self) -> Option<TransportEvent>;
     /// Looks for arrivals without asking the system who has any. Says no where that would be the dearer way.
     fn glance(&mut self) -> bool {
         false

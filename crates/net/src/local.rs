@@ -1,6 +1,6 @@
 //! Frames between threads of one process: passed on as they are, payloads and all.
 
-use crate::{Event, Traffic, Transport, Waiter, Waker, lock};
+use crate::{Traffic, Transport, TransportEvent, Waiter, Waker, lock};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -91,14 +91,14 @@ impl Transport for LocalTransport {
 
     fn flush(&mut self) {}
 
-    fn next(&mut self) -> Option<Event> {
+    fn next(&mut self) -> Option<TransportEvent> {
         if self.inbox.is_empty() {
             std::mem::swap(&mut self.inbox, &mut lock(&self.mailbox.state).frames);
         }
         let frame = self.inbox.pop_front()?;
         self.traffic.bytes_in += wire_bytes(&frame);
         self.traffic.frames_in += 1;
-        Some(Event::Frame(frame))
+        Some(TransportEvent::Frame(frame))
     }
 
     fn know(&mut self, _: &[Member]) {}

@@ -16,4 +16,4 @@ mod watch;
 
 pub use place::{Door, call, open};
 pub use stream::SharedStream;
-pub use watch::{Lines, Watch, Watched};
+pub use watch::{WatchList, Watched, WatchedRings};

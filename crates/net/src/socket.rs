@@ -6,14 +6,14 @@
 mod addresses;
 mod connection;
 mod inbox;
-mod outbox;
+mod send_queue;
 mod stream;
 mod transport;
 mod waiter;
 
-use crate::shared::{Lines, Watch, open};
+use crate::shared::{WatchList, WatchedRings, open};
 #[cfg(fuzzing)]
-pub use inbox::{Ended, Inbox};
+pub use inbox::{CloseReason, Inbox};
 use mio::net::TcpListener;
 use mio::{Interest, Poll, Token};
 use socket2::{Domain, Socket, Type};
@@ -82,8 +82,8 @@ pub fn listen(
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
     let waker = Arc::new(mio::Waker::new(poll.registry(), WAKER)?);
     let ready = Arc::new(Mutex::new(Vec::new()));
-    let watch = Watch::default();
-    let lines = Lines::of(&watch);
+    let watch = WatchList::default();
+    let lines = WatchedRings::of(&watch);
     let transport = SocketTransport::new(poll.registry().try_clone()?, listener, door, watch, ready.clone(), settings);
     Ok((transport, SocketWaiter::new(poll, ready, waker, lines), address))
 }

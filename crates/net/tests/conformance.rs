@@ -1,6 +1,6 @@
 //! What every transport promises, as one suite: each rule is a function over a [`Fixture`], and each transport runs all.
 
-use net::{Event, Exchange, SameHost, SocketSettings, Transport, Waiter, listen};
+use net::{Exchange, SameHost, SocketSettings, Transport, TransportEvent, Waiter, listen};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, NumberType, PART_BYTES, Placement, ShardId, TableId};
@@ -85,7 +85,7 @@ impl Node {
     }
 
     /// Everything that comes until `enough` says so.
-    fn events_until(&mut self, mut enough: impl FnMut(&[Event]) -> bool) -> Vec<Event> {
+    fn events_until(&mut self, mut enough: impl FnMut(&[TransportEvent]) -> bool) -> Vec<TransportEvent> {
         let begin = Instant::now();
         let mut events = Vec::new();
         while !enough(&events) {
@@ -102,9 +102,9 @@ impl Node {
     }
 
     fn frames(&mut self, count: usize) -> Vec<Frame> {
-        let frames = |event: Event| match event {
-            Event::Frame(frame) => Some(frame),
-            Event::Disconnected(_) => None,
+        let frames = |event: TransportEvent| match event {
+            TransportEvent::Frame(frame) => Some(frame),
+            TransportEvent::Disconnected(_) => None,
         };
         self.events_until(|events| events.len() >= count).into_iter().filter_map(frames).collect()
     }
@@ -286,7 +286,7 @@ fn a_wait_ends_by_a_waker_by_an_arrival_or_by_its_timeout<F: Fixture>() {
         });
         let begin = Instant::now();
         let arrived = server.events_until(|events| !events.is_empty());
-        assert!(matches!(&arrived[..], [Event::Frame(_)]) && begin.elapsed() < LIMIT);
+        assert!(matches!(&arrived[..], [TransportEvent::Frame(_)]) && begin.elapsed() < LIMIT);
     });
 }
 
@@ -300,7 +300,7 @@ fn a_node_that_goes_is_reported_once<F: Fixture>() {
     assert_eq!(worker.frames(1).len(), 1);
     drop(server);
     let gone = worker.events_until(|events| events.len() >= F::DISCONNECTS);
-    assert!(gone.iter().all(|event| matches!(event, Event::Disconnected(node) if *node == SERVER)));
+    assert!(gone.iter().all(|event| matches!(event, TransportEvent::Disconnected(node) if *node == SERVER)));
     for _ in 0..5 {
         worker.waiter.wait(Some(Duration::from_millis(2)));
         assert!(worker.transport.next().is_none(), "reported again");
@@ -366,7 +366,7 @@ fn a_connection_that_breaks_is_reported_even_if_a_newer_one_is_there() {
     assert_eq!(worker.frames(1)[0].head.number, 2);
     drop(older);
     let events = worker.events_until(|events| !events.is_empty());
-    assert!(matches!(&events[..], [Event::Disconnected(SERVER)]), "{events:?}");
+    assert!(matches!(&events[..], [TransportEvent::Disconnected(SERVER)]), "{events:?}");
     // The newer one still serves.
     worker.send(beat(ONE, SERVER, 3));
     worker.transport.flush();
@@ -435,8 +435,11 @@ fn a_node_that_calls_anew_replaces_its_older_connection_at_once() {
     assert_eq!(server.frames(1)[0].head.number, 2);
     let mut newer = call(address, &beat(ONE, SERVER, 3));
     let events = server.events_until(|events| events.len() >= 2);
-    assert!(events.iter().any(|event| matches!(event, Event::Frame(frame) if frame.head.number == 3)), "{events:?}");
-    assert!(events.iter().any(|event| matches!(event, Event::Disconnected(ONE))), "{events:?}");
+    assert!(
+        events.iter().any(|event| matches!(event, TransportEvent::Frame(frame) if frame.head.number == 3)),
+        "{events:?}"
+    );
+    assert!(events.iter().any(|event| matches!(event, TransportEvent::Disconnected(ONE))), "{events:?}");
     assert!(is_over(&mut older), "the older connection is still there");
     // The newer one serves, and so does everybody else's.
     for (to, stream) in [(ONE, &mut newer), (TWO, &mut other)] {
@@ -454,7 +457,7 @@ fn a_node_that_was_called_and_answered_and_then_calls_has_given_the_first_connec
     assert_eq!(worker.frames(1)[0].head.number, 2);
     let _newer = call(address, &beat(SERVER, ONE, 3));
     let events = worker.events_until(|events| events.len() >= 2);
-    assert!(events.iter().any(|event| matches!(event, Event::Disconnected(SERVER))), "{events:?}");
+    assert!(events.iter().any(|event| matches!(event, TransportEvent::Disconnected(SERVER))), "{events:?}");
     assert!(is_over(&mut older), "the older connection is still there");
 }
 

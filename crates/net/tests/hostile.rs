@@ -5,7 +5,7 @@ mod logged;
 mod peer;
 
 use logged::Log;
-use net::{Event, SameHost, SocketSettings, Traffic, Transport, Waiter, listen};
+use net::{SameHost, SocketSettings, Traffic, Transport, TransportEvent, Waiter, listen};
 use peer::{DOWN, HEAD, MEMORY, RING, SEALS, SharedPeer, TAIL, UP};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -30,12 +30,12 @@ fn any_port() -> SocketAddr {
 
 /// How a peer is connected.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum NodeAddress {
     Tcp,
     Shared,
 }
 
-const WAYS: [Way; 2] = [Way::Tcp, Way::Shared];
+const WAYS: [NodeAddress; 2] = [NodeAddress::Tcp, NodeAddress::Shared];
 
 /// A peer that does as it likes.
 enum Peer {
@@ -118,7 +118,7 @@ impl Echo {
                 while !stop.load(Ordering::Relaxed) {
                     waiter.wait(Some(Duration::from_millis(2)));
                     while let Some(event) = transport.next() {
-                        if let Event::Frame(mut frame) = event {
+                        if let TransportEvent::Frame(mut frame) = event {
                             std::mem::swap(&mut frame.head.from, &mut frame.head.to);
                             transport.send(frame);
                         }
@@ -138,14 +138,14 @@ impl Echo {
         self.traffic.lock().expect("not poisoned").refused
     }
 
-    fn connect(&self, way: Way) -> Peer {
+    fn connect(&self, way: NodeAddress) -> Peer {
         match way {
-            Way::Tcp => {
+            NodeAddress::Tcp => {
                 let stream = TcpStream::connect(self.address).expect("a listener");
                 stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
                 Peer::Tcp(stream)
             }
-            Way::Shared => Peer::Shared(SharedPeer::connect(self.address)),
+            NodeAddress::Shared => Peer::Shared(SharedPeer::connect(self.address)),
         }
     }
 
@@ -286,7 +286,7 @@ fn a_frame_cut_at_any_byte_is_never_handed_on() {
 fn a_thousand_silent_peers_cost_nobody_else_anything() {
     let echo = Echo::start();
     // Memory that nobody touches is not there yet, but its file is open.
-    let silent = [(Way::Tcp, 800), (Way::Shared, 200)];
+    let silent = [(NodeAddress::Tcp, 800), (NodeAddress::Shared, 200)];
     let mut silent: Vec<Peer> =
         silent.into_iter().flat_map(|(way, count)| (0..count).map(move |_| way)).map(|way| echo.connect(way)).collect();
     // Some of them begin to speak, and stop in the middle of a word.
@@ -516,7 +516,10 @@ fn a_peer_that_is_refused_is_a_connection_lost_and_can_call_again() {
             waiter.wait(Some(Duration::from_millis(5)));
             events.extend(std::iter::from_fn(|| transport.next()));
         }
-        assert!(matches!(&events[..], [Event::Frame(_), Event::Disconnected(NodeId::Worker(3))]), "{events:?}");
+        assert!(
+            matches!(&events[..], [TransportEvent::Frame(_), TransportEvent::Disconnected(NodeId::Worker(3))]),
+            "{events:?}"
+        );
     }
     assert_eq!(transport.traffic().refused, 3);
 }

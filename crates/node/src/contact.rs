@@ -156,7 +156,7 @@ impl Contact {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use net::{Event, Traffic};
+    use net::{Traffic, TransportEvent};
     use types::Source;
     use wire::{Head, Member};
 
@@ -167,7 +167,7 @@ mod tests {
     impl Transport for Looked {
         fn send(&mut self, _: Frame) {}
         fn flush(&mut self) {}
-        fn next(&mut self) -> Option<Event> {
+        fn next(&mut self) -> Option<TransportEvent> {
             None
         }
         fn know(&mut self, _: &[Member]) {}

@@ -7,7 +7,7 @@ use crate::record::Recorder;
 use crate::registry::Registry;
 use crate::{CheckpointSettings, Leave, NodeError};
 use machine::{Membership, Resume, Size};
-use net::{Event, Transport, Waiter};
+use net::{Transport, TransportEvent, Waiter};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use types::{NodeId, Time};
@@ -140,12 +140,12 @@ impl Candidacy {
         while let Some(event) = transport.next() {
             match (&mut self.leading, event) {
                 (Some(leading), event) => leading.take(now, event, transport),
-                (None, Event::Frame(frame)) => {
+                (None, TransportEvent::Frame(frame)) => {
                     let head = Head::plain(NodeId::Coordinator, frame.head.from);
                     let message = Message::Control(Control::Follow { leader: self.leader.clone() });
                     transport.send(Frame { head, message });
                 }
-                (None, Event::Disconnected(_)) => {}
+                (None, TransportEvent::Disconnected(_)) => {}
             }
         }
         if let Some(leading) = &mut self.leading {

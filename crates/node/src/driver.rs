@@ -7,7 +7,7 @@ use crate::stopwatch::STOPWATCH;
 use crate::wait::Turns;
 use crate::{Calls, Joined, Leave, NodeError, Wait};
 use machine::{Notice, Outbox, Worker, WorkerSettings};
-use net::{Event, Traffic, Transport, Waiter, Waker, lock};
+use net::{Traffic, Transport, TransportEvent, Waiter, Waker, lock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError};
@@ -172,7 +172,7 @@ impl Driver {
             scribe: Scribe::default(),
             place: Default::default(),
         };
-        joined.early.into_iter().for_each(|frame| state.take(Event::Frame(frame)));
+        joined.early.into_iter().for_each(|frame| state.take(TransportEvent::Frame(frame)));
         let driver = Arc::new(Self {
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -483,14 +483,14 @@ impl State {
         any
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, event: TransportEvent) {
         match event {
-            Event::Disconnected(node) => {
+            TransportEvent::Disconnected(node) => {
                 let now = Instant::now();
                 self.retry_at.entry(node).or_insert_with(|| now + RETRY);
                 self.silent.entry(node).or_insert((now, now));
             }
-            Event::Frame(frame) => {
+            TransportEvent::Frame(frame) => {
                 if !self.silent.is_empty() {
                     self.silent.remove(&frame.head.from);
                 }

@@ -2,7 +2,7 @@
 
 use crate::{Leave, NodeError};
 use machine::Leader;
-use net::{Event, Transport, Waiter};
+use net::{Transport, TransportEvent, Waiter};
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
 use wire::{Control, Frame, Head, Member, Message, Role};
@@ -95,7 +95,7 @@ pub fn join(
             transport.flush();
         }
         while let Some(event) = transport.next() {
-            let Event::Frame(frame) = event else {
+            let TransportEvent::Frame(frame) = event else {
                 // The beginning may have been lost with the connection: ask for the same place again, and hear it again.
                 (place, asked) = (None, asked.filter(|_| place.is_none()));
                 continue;
@@ -185,21 +185,21 @@ mod tests {
     const TOKEN: u64 = 7;
     const LIMIT: Duration = Duration::from_millis(50);
 
-    fn say(from: NodeId, control: Control) -> Event {
-        Event::Frame(Frame { head: Head::plain(from, NodeId::Worker(0)), message: Message::Control(control) })
+    fn say(from: NodeId, control: Control) -> TransportEvent {
+        TransportEvent::Frame(Frame { head: Head::plain(from, NodeId::Worker(0)), message: Message::Control(control) })
     }
 
-    fn welcome() -> Event {
+    fn welcome() -> TransportEvent {
         say(NodeId::Coordinator, Control::Welcome { node: NodeId::Worker(0), source: Source(1), token: TOKEN })
     }
 
     /// A transport on which these things happen, and nothing more.
-    struct Script(std::vec::IntoIter<Event>);
+    struct Script(std::vec::IntoIter<TransportEvent>);
 
     impl Transport for Script {
         fn send(&mut self, _: Frame) {}
         fn flush(&mut self) {}
-        fn next(&mut self) -> Option<Event> {
+        fn next(&mut self) -> Option<TransportEvent> {
             self.0.next()
         }
         fn know(&mut self, _: &[Member]) {}
@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    fn join_hearing(events: Vec<Event>) -> Result<Joined, NodeError> {
+    fn join_hearing(events: Vec<TransportEvent>) -> Result<Joined, NodeError> {
         let (_, mut waiter) = Exchange::new().join(NodeId::Worker(1));
         join(
             &mut Script(events.into_iter()),
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn whoever_waits_in_vain_is_told_for_whom() {
-        let disconnected = || Event::Disconnected(NodeId::Coordinator);
+        let disconnected = || TransportEvent::Disconnected(NodeId::Coordinator);
         let cases = [
             (vec![], "is the address right"),
             (vec![disconnected()], "is the address right"),

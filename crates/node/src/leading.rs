@@ -11,7 +11,7 @@ use crate::office::Office;
 use crate::probe::Probes;
 use crate::record::{Recorder, Subject};
 use machine::{Coordinator, CoordinatorInput, Outbox};
-use net::{Event, Transport};
+use net::{Transport, TransportEvent};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use types::{NodeId, Source, Span, Time};
@@ -136,17 +136,17 @@ impl Leading {
     }
 
     /// Takes what arrived.
-    pub fn take(&mut self, now: Time, event: Event, transport: &mut impl Transport) {
+    pub fn take(&mut self, now: Time, event: TransportEvent, transport: &mut impl Transport) {
         match event {
             // A broken connection is not a dead node: it has until the end of everybody's patience to call again. But one whose process
             // has ended need not be waited for.
-            Event::Disconnected(node) => {
+            TransportEvent::Disconnected(node) => {
                 if let Some(address) = self.machine.address(node) {
                     self.probes.ask(node, address);
                 }
             }
-            Event::Frame(frame) if !self.admits(&frame) => {}
-            Event::Frame(frame) => self.tell(CoordinatorInput::Frame(now, Box::new(frame)), transport),
+            TransportEvent::Frame(frame) if !self.admits(&frame) => {}
+            TransportEvent::Frame(frame) => self.tell(CoordinatorInput::Frame(now, Box::new(frame)), transport),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::stopwatch::STOPWATCH;
 use crate::wait::Turns;
 use crate::{Leave, NodeError, Wait, Wanted, join};
 use machine::{Outbox, Server, ServerCounts, ServerInput};
-use net::{Event, Traffic, Transport, Waiter};
+use net::{Traffic, Transport, TransportEvent, Waiter};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::{NodeId, Time};
@@ -151,12 +151,12 @@ pub fn run_server(
         let mut frames = 0;
         more = true;
         while frames < TURN {
-            let Some(event) = early.next().map(Event::Frame).or_else(|| transport.next()) else {
+            let Some(event) = early.next().map(TransportEvent::Frame).or_else(|| transport.next()) else {
                 more = false;
                 break;
             };
             frames += 1;
-            let Event::Frame(frame) = event else { continue };
+            let TransportEvent::Frame(frame) = event else { continue };
             if !contact.hears(read, &frame, &mut transport) {
                 continue;
             }
@@ -282,7 +282,7 @@ fn say_goodbye(transport: &mut impl Transport, waiter: &mut impl Waiter, node: N
         transport.flush();
         waiter.wait(Some(limit / 10));
         while let Some(event) = transport.next() {
-            if matches!(event, Event::Frame(Frame { message: Message::Control(Control::Bye), .. })) {
+            if matches!(event, TransportEvent::Frame(Frame { message: Message::Control(Control::Bye), .. })) {
                 return;
             }
         }

@@ -87,7 +87,7 @@ fn a_run_of_which_somebody_calls_is_taken_up_where_it_was() {
         transport.send(Frame { head, message: Message::Control(Control::Beat) });
         transport.flush();
         while let Some(event) = transport.next() {
-            if let net::Event::Frame(Frame { message: Message::Control(Control::Beat), .. }) = event {
+            if let net::TransportEvent::Frame(Frame { message: Message::Control(Control::Beat), .. }) = event {
                 return true;
             }
         }

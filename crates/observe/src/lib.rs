@@ -17,5 +17,5 @@ mod metrics;
 mod server;
 
 pub use exporter::{CONTENT_TYPE, Exporter};
-pub use metrics::{Codec, Metrics, State, Worker};
+pub use metrics::{Metrics, TableCodecStats, WorkerMetrics, WorkerState};
 pub use server::{CodecCost, ServerState};

@@ -57,7 +57,7 @@ pub(crate) struct CodecNumbers {
 
 /// What a table's codecs do in one direction, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Codec {
+pub struct TableCodecStats {
     /// The table's name.
     pub table: String,
     /// `up` or `down`.
@@ -72,7 +72,7 @@ pub struct Codec {
 
 /// What a worker's session knows of itself at some time. All are totals, but the last three.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct State {
+pub struct WorkerState {
     /// Bytes sent.
     pub bytes_sent: u64,
     /// Bytes received.
@@ -183,11 +183,11 @@ impl Metrics {
 
     /// The part of a worker, which from now on is shown, at first with nothing done.
     #[must_use]
-    pub fn worker(&self, rank: u32) -> Worker {
+    pub fn worker(&self, rank: u32) -> WorkerMetrics {
         let of = || vec![("worker", rank.to_string())];
         let inner = &self.0;
         let waiting = |reason: &str| vec![("worker", rank.to_string()), ("reason", reason.to_owned())];
-        Worker {
+        WorkerMetrics {
             sent: inner.sent.get_or_create_owned(&of()),
             received: inner.received.get_or_create_owned(&of()),
             minibatches: inner.minibatches.get_or_create_owned(&of()),
@@ -219,7 +219,7 @@ impl Metrics {
 }
 
 /// One worker's metrics.
-pub struct Worker {
+pub struct WorkerMetrics {
     sent: Counter,
     received: Counter,
     minibatches: Counter,
@@ -239,9 +239,9 @@ pub struct Worker {
     rank: String,
 }
 
-impl Worker {
+impl WorkerMetrics {
     /// What its codecs do.
-    pub fn codec(&self, codec: &Codec) {
+    pub fn codec(&self, codec: &TableCodecStats) {
         let labels = vec![
             ("worker", self.rank.clone()),
             ("table", codec.table.clone()),
@@ -273,7 +273,7 @@ impl Worker {
     }
 
     /// What its session knows now.
-    pub fn state(&self, state: &State) {
+    pub fn state(&self, state: &WorkerState) {
         set_total(&self.sent, state.bytes_sent);
         set_total(&self.received, state.bytes_received);
         set_total(&self.refused_parts, state.refused_parts);

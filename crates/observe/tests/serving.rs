@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
-use observe::{CONTENT_TYPE, CodecCost, Exporter, Metrics, ServerState, State};
+use observe::{CONTENT_TYPE, CodecCost, Exporter, Metrics, ServerState, WorkerState};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -23,13 +23,13 @@ fn metrics_are_served_to_who_asks_rightly_and_nobody_else_does_harm() {
     let worker = metrics.worker(3);
     worker.learnt(500, 0.25, 2, 1);
     worker.speed(1500.5);
-    worker.state(&State {
+    worker.state(&WorkerState {
         bytes_sent: 7,
         refused_parts: 1,
         bad_rows: 2,
         waited_seconds: [0.5, 0.0, 1.0],
         clock: 9,
-        ..State::default()
+        ..WorkerState::default()
     });
     let down = CodecCost { ratio: Some(2.0), relative_error: Some(0.5), seconds_per_megabyte: None };
     metrics.server(

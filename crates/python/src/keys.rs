@@ -1,6 +1,6 @@
 //! Key lists: which rows, and where the caller's rows are among them.
 
-use crate::memory::{Kind, Memory, Use};
+use crate::memory::{ElementKind, Memory, Use};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyList, PyRange, PyTuple};
@@ -18,8 +18,8 @@ use slackwater::{Placement, TableShape, TableSpec};
 /// >>> table.pull(keys).tolist()
 /// [1.0, 2.0]
 /// >>> slackwater.shutdown()
-#[pyclass(frozen, module = "slackwater")]
-pub struct Keys {
+#[pyclass(name = "Keys", frozen, module = "slackwater")]
+pub struct PyKeys {
     pub list: slackwater::Keys,
     /// Where each key of the caller's is in the list; nothing if they are in its order, each once.
     pub places: Option<Vec<u32>>,
@@ -27,7 +27,7 @@ pub struct Keys {
     pub given: usize,
 }
 
-impl Keys {
+impl PyKeys {
     /// All rows of a dense table.
     pub fn whole(spec: &TableSpec) -> PyResult<Self> {
         let TableShape::Dense { rows } = spec.shape else {
@@ -67,13 +67,13 @@ impl Keys {
 }
 
 /// A `range` of step 1 of an ordered or dense table, which takes no list at all.
-fn run_of(object: &Bound<'_, PyAny>, spec: &TableSpec) -> PyResult<Option<Keys>> {
+fn run_of(object: &Bound<'_, PyAny>, spec: &TableSpec) -> PyResult<Option<PyKeys>> {
     let step = object.getattr("step")?;
     if spec.shape.placement() != Placement::Ordered || !step.eq(1)? || object.len()? == 0 {
         return Ok(None);
     }
     let (start, stop) = (id_of(&object.getattr("start")?)?, id_of(&object.getattr("stop")?)?);
-    Ok(Some(Keys { list: slackwater::Keys::run(start..stop), places: None, given: (stop - start) as usize }))
+    Ok(Some(PyKeys { list: slackwater::Keys::run(start..stop), places: None, given: (stop - start) as usize }))
 }
 
 /// The keys of a list, a tuple or a range.
@@ -129,21 +129,21 @@ fn ids_of(memory: &Memory) -> PyResult<Vec<u64>> {
     // SAFETY: of each kind the numbers are what it says, and the caller holds the interpreter while they are read.
     unsafe {
         match memory.kind {
-            Kind::U64 => Ok(memory.numbers::<u64>().to_vec()),
-            Kind::I64 => ids(memory.numbers::<i64>()),
-            Kind::I32 => ids(memory.numbers::<i32>()),
-            Kind::I16 => ids(memory.numbers::<i16>()),
-            Kind::I8 => ids(memory.numbers::<i8>()),
-            Kind::U32 => ids(memory.numbers::<u32>()),
-            Kind::U16 => ids(memory.numbers::<u16>()),
-            Kind::U8 => ids(memory.numbers::<u8>()),
+            ElementKind::U64 => Ok(memory.numbers::<u64>().to_vec()),
+            ElementKind::I64 => ids(memory.numbers::<i64>()),
+            ElementKind::I32 => ids(memory.numbers::<i32>()),
+            ElementKind::I16 => ids(memory.numbers::<i16>()),
+            ElementKind::I8 => ids(memory.numbers::<i8>()),
+            ElementKind::U32 => ids(memory.numbers::<u32>()),
+            ElementKind::U16 => ids(memory.numbers::<u16>()),
+            ElementKind::U8 => ids(memory.numbers::<u8>()),
             kind => Err(PyTypeError::new_err(format!("keys are integers, not {}", kind.name()))),
         }
     }
 }
 
 #[pymethods]
-impl Keys {
+impl PyKeys {
     fn __len__(&self) -> usize {
         self.given
     }

@@ -13,7 +13,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What all workers say of the input.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub struct Terms {
+pub struct PyLeaseTerms {
     name: String,
     ranges: u64,
     epochs: u32,
@@ -23,8 +23,8 @@ pub struct Terms {
 }
 
 /// A worker's leases of one data set.
-#[pyclass(frozen, module = "slackwater")]
-pub struct Leases {
+#[pyclass(name = "Leases", frozen, module = "slackwater")]
+pub struct PyLeases {
     leases: Mutex<slackwater::Leases>,
     process: u32,
 }
@@ -43,8 +43,8 @@ pub struct Leases {
 /// >>> lease.is_committed
 /// True
 /// >>> slackwater.shutdown()
-#[pyclass(frozen, module = "slackwater")]
-pub struct Lease {
+#[pyclass(name = "Lease", frozen, module = "slackwater")]
+pub struct PyLease {
     /// Nothing once it is committed.
     lease: Mutex<Option<slackwater::Lease>>,
     number: u64,
@@ -52,9 +52,9 @@ pub struct Lease {
     range: u64,
 }
 
-impl Leases {
-    pub fn open(py: Python<'_>, session: &slackwater::Session, terms: Terms, process: u32) -> PyResult<Self> {
-        let Terms { name, ranges, epochs, shuffle, per_clock, input } = terms;
+impl PyLeases {
+    pub fn open(py: Python<'_>, session: &slackwater::Session, terms: PyLeaseTerms, process: u32) -> PyResult<Self> {
+        let PyLeaseTerms { name, ranges, epochs, shuffle, per_clock, input } = terms;
         let made = slackwater::Input::new(ranges).epochs(epochs).per_clock(per_clock);
         let made = shuffle.into_iter().fold(made, slackwater::Input::shuffled);
         let made =
@@ -68,7 +68,7 @@ impl Leases {
     }
 }
 
-impl Lease {
+impl PyLease {
     /// Does something for a lease that is not committed yet.
     pub fn with<R>(&self, work: impl FnOnce(&slackwater::Lease) -> R) -> Option<R> {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(work)
@@ -80,9 +80,9 @@ impl Lease {
 }
 
 #[pymethods]
-impl Leases {
+impl PyLeases {
     /// The next lease to learn from, or None when every lease is committed.
-    fn take(&self, py: Python<'_>) -> PyResult<Option<Lease>> {
+    fn take(&self, py: Python<'_>) -> PyResult<Option<PyLease>> {
         check_process(self.process)?;
         let lease = py.detach(|| {
             loop {
@@ -97,12 +97,12 @@ impl Leases {
         let lease = lease.map_err(|error| error::raise(py, error))?;
         Ok(lease.map(|lease| {
             let (number, epoch, range) = (lease.number(), lease.epoch(), lease.range());
-            Lease { lease: Mutex::new(Some(lease)), number, epoch, range }
+            PyLease { lease: Mutex::new(Some(lease)), number, epoch, range }
         }))
     }
 
     /// A lease is done: it is committed once all that was pushed for it is acknowledged.
-    fn commit(&self, py: Python<'_>, lease: &Bound<'_, Lease>) -> PyResult<()> {
+    fn commit(&self, py: Python<'_>, lease: &Bound<'_, PyLease>) -> PyResult<()> {
         check_process(self.process)?;
         let held = lease.get();
         let taken = py.detach(|| held.lease.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -125,7 +125,7 @@ impl Leases {
 }
 
 #[pymethods]
-impl Lease {
+impl PyLease {
     /// `epoch * ranges + range`.
     #[getter]
     fn number(&self) -> u64 {

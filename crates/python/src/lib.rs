@@ -28,13 +28,13 @@ fn _slackwater(module: &Bound<'_, PyModule>) -> PyResult<()> {
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     // Whoever has set up logging in this process before keeps it.
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init().ok();
-    module.add_class::<session::Session>()?;
-    module.add_class::<table::Table>()?;
-    module.add_class::<ticket::Ticket>()?;
-    module.add_class::<keys::Keys>()?;
-    module.add_class::<leases::Leases>()?;
-    module.add_class::<leases::Lease>()?;
-    module.add_class::<serve::Server>()?;
+    module.add_class::<session::PySession>()?;
+    module.add_class::<table::PyTable>()?;
+    module.add_class::<ticket::PyTicket>()?;
+    module.add_class::<keys::PyKeys>()?;
+    module.add_class::<leases::PyLeases>()?;
+    module.add_class::<leases::PyLease>()?;
+    module.add_class::<serve::PyServer>()?;
     module.add_function(wrap_pyfunction!(free_address, module)?)?;
     error::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// What the numbers in some memory are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ElementKind {
     F32,
     F64,
     I64,
@@ -24,7 +24,7 @@ pub enum Kind {
     U32,
 }
 
-impl Kind {
+impl ElementKind {
     fn of(code: Code, bytes: usize) -> Option<Self> {
         match (code, bytes) {
             (Code::Float, 4) => Some(Self::F32),
@@ -96,7 +96,7 @@ enum Code {
 pub struct Memory {
     address: *mut u8,
     count: usize,
-    pub kind: Kind,
+    pub kind: ElementKind,
     held: Held,
 }
 
@@ -202,11 +202,11 @@ impl Memory {
             b"B" | b"H" | b"I" | b"L" | b"Q" => Some(Code::Unsigned),
             _ => None,
         };
-        let kind = code.and_then(|code| Kind::of(code, buffer.itemsize as usize));
+        let kind = code.and_then(|code| ElementKind::of(code, buffer.itemsize as usize));
         let named = String::from_utf8_lossy(format).into_owned();
         let (address, bytes) = (buffer.buf.cast::<u8>(), buffer.len as usize);
         // Made before anything can fail, so that the buffer is released.
-        let memory = Self { address, count: 0, kind: kind.unwrap_or(Kind::F32), held: Held::Buffer(buffer) };
+        let memory = Self { address, count: 0, kind: kind.unwrap_or(ElementKind::F32), held: Held::Buffer(buffer) };
         let kind = kind.ok_or_else(|| unusable(&named))?;
         Ok(Self::with_count(memory, bytes / kind.bytes()))
     }
@@ -253,7 +253,7 @@ impl Memory {
             _ => None,
         };
         let single = tensor.lanes == 1;
-        let kind = code.filter(|_| single).and_then(|code| Kind::of(code, usize::from(tensor.bits) / 8));
+        let kind = code.filter(|_| single).and_then(|code| ElementKind::of(code, usize::from(tensor.bits) / 8));
         let kind =
             kind.ok_or_else(|| unusable(&object.getattr("dtype").map(|name| name.to_string()).unwrap_or_default()))?;
         let count = shape.iter().map(|length| *length as usize).product();

@@ -15,8 +15,8 @@ const SLICES: u32 = 8;
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Servers of a run of several processes that are threads of this one, and its coordinator if a shape is given.
-#[pyclass(frozen, module = "slackwater")]
-pub struct Server {
+#[pyclass(name = "Server", frozen, module = "slackwater")]
+pub struct PyServer {
     thread: Mutex<Option<Serving>>,
     leave: Leave,
     process: u32,
@@ -24,7 +24,7 @@ pub struct Server {
 
 type Serving = JoinHandle<Result<(), slackwater::Error>>;
 
-impl Server {
+impl PyServer {
     /// The thread, if it has ended and nobody has heard how.
     fn ended(&self) -> Option<Serving> {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
@@ -37,7 +37,7 @@ impl Server {
 }
 
 #[pymethods]
-impl Server {
+impl PyServer {
     /// Starts serving and returns at once.
     #[new]
     #[pyo3(signature = (meet, threads, coordinate, copies, join_limit, patience, shared_memory, place=None))]

@@ -1,8 +1,8 @@
 //! A worker's place in a run.
 
 use crate::error;
-use crate::leases::{Leases, Terms};
-use crate::table::{Spec, Table};
+use crate::leases::{PyLeaseTerms, PyLeases};
+use crate::table::{PyTable, PyTableSpec};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use slackwater::{Connect, Loss, SameHost, Shape};
@@ -13,8 +13,8 @@ use std::time::Duration;
 pub const LOOK: Duration = Duration::from_millis(50);
 
 /// A worker's place in a run: rank, clock, barrier, tables.
-#[pyclass(frozen, module = "slackwater")]
-pub struct Session {
+#[pyclass(name = "Session", frozen, module = "slackwater")]
+pub struct PySession {
     session: Mutex<Option<Arc<slackwater::Session>>>,
     rank: u32,
     workers: u32,
@@ -56,7 +56,7 @@ fn interruptible<R: Send + 'static>(
     }
 }
 
-impl Session {
+impl PySession {
     fn new(session: slackwater::Session) -> Self {
         session.interrupt_by(error::is_interrupted);
         let (rank, Shape { servers, workers }) = (session.rank(), session.shape());
@@ -93,7 +93,7 @@ impl Session {
 }
 
 #[pymethods]
-impl Session {
+impl PySession {
     /// A whole run in this process: a session for each worker.
     #[staticmethod]
     fn embedded(py: Python<'_>, servers: u32, workers: u32) -> PyResult<Vec<Self>> {
@@ -203,15 +203,15 @@ impl Session {
         Ok(py.detach(|| session.is_past_barrier(number)))
     }
 
-    fn table(&self, py: Python<'_>, spec: Spec) -> PyResult<Table> {
+    fn table(&self, py: Python<'_>, spec: PyTableSpec) -> PyResult<PyTable> {
         let session = self.open()?;
-        Table::open(py, &session, spec, self.process)
+        PyTable::open(py, &session, spec, self.process)
     }
 
     /// Leases a data set by name, together with all workers that name it.
-    fn leases(&self, py: Python<'_>, terms: Terms) -> PyResult<Leases> {
+    fn leases(&self, py: Python<'_>, terms: PyLeaseTerms) -> PyResult<PyLeases> {
         let session = self.open()?;
-        Leases::open(py, &session, terms, self.process)
+        PyLeases::open(py, &session, terms, self.process)
     }
 
     /// Leaves in good order. Harmless when it was left before.
@@ -235,7 +235,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for PySession {
     fn drop(&mut self) {
         let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.process != std::process::id() {

@@ -1,11 +1,11 @@
 //! Tables: one call for each push and pull, from and to memory that Python keeps.
 
 use crate::error::{self, TableError};
-use crate::keys::Keys;
-use crate::leases::Lease;
+use crate::keys::PyKeys;
+use crate::leases::PyLease;
 use crate::memory::{Lent, Memory, Target, Use, numpy_name};
 use crate::session::check_process;
-use crate::ticket::{Direct, Pulling, Scattered, Ticket};
+use crate::ticket::{Direct, Pulling, PyTicket, Scattered};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use slackwater::{
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// What Python says of a table.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub struct Spec {
+pub struct PyTableSpec {
     name: String,
     dtype: String,
     rows: Option<u64>,
@@ -36,7 +36,7 @@ pub struct Spec {
     ordered: bool,
 }
 
-impl Spec {
+impl PyTableSpec {
     fn build(self) -> PyResult<TableSpec> {
         let updater = updater(&self.updater, self.settings)?;
         let spec = match self.rows {
@@ -134,14 +134,14 @@ macro_rules! with_table {
 }
 
 /// A table of the run.
-#[pyclass(frozen, module = "slackwater")]
-pub struct Table {
+#[pyclass(name = "Table", frozen, module = "slackwater")]
+pub struct PyTable {
     numbers: Numbers,
     process: u32,
 }
 
-impl Table {
-    pub fn open(py: Python<'_>, session: &Session, spec: Spec, process: u32) -> PyResult<Self> {
+impl PyTable {
+    pub fn open(py: Python<'_>, session: &Session, spec: PyTableSpec, process: u32) -> PyResult<Self> {
         let spec = spec.build()?;
         let made = py.detach(|| match spec.number {
             NumberType::F32 => session.table(spec).map(Numbers::F32),
@@ -160,12 +160,12 @@ impl Table {
     }
 
     /// The memory of an array for the rows of `keys`; fails if it is of another type or size.
-    fn memory(&self, array: &Bound<'_, PyAny>, keys: &Keys, what_for: Use) -> PyResult<Memory> {
+    fn memory(&self, array: &Bound<'_, PyAny>, keys: &PyKeys, what_for: Use) -> PyResult<Memory> {
         self.memory_of_rows(array, keys, self.spec().width as usize, what_for)
     }
 
     /// The same, for rows of so many numbers.
-    fn memory_of_rows(&self, array: &Bound<'_, PyAny>, keys: &Keys, width: usize, what_for: Use) -> PyResult<Memory> {
+    fn memory_of_rows(&self, array: &Bound<'_, PyAny>, keys: &PyKeys, width: usize, what_for: Use) -> PyResult<Memory> {
         let memory = Memory::of(array, what_for)?;
         let (name, number) = (&self.spec().name, self.spec().number);
         if !memory.kind.holds(number) {
@@ -191,10 +191,10 @@ impl Table {
 
     fn rows<'k>(&self, keys: Option<&'k Bound<'_, PyAny>>) -> PyResult<Chosen<'k>> {
         match keys {
-            None => Keys::whole(self.spec()).map(Chosen::Own),
-            Some(given) => match given.cast::<Keys>() {
+            None => PyKeys::whole(self.spec()).map(Chosen::Own),
+            Some(given) => match given.cast::<PyKeys>() {
                 Ok(made) => Ok(Chosen::Made(made.get())),
-                Err(_) => Keys::of(given, self.spec()).map(Chosen::Own),
+                Err(_) => PyKeys::of(given, self.spec()).map(Chosen::Own),
             },
         }
     }
@@ -202,13 +202,13 @@ impl Table {
 
 /// Keys made for this call, or before.
 enum Chosen<'k> {
-    Own(Keys),
-    Made(&'k Keys),
+    Own(PyKeys),
+    Made(&'k PyKeys),
 }
 
 impl std::ops::Deref for Chosen<'_> {
-    type Target = Keys;
-    fn deref(&self) -> &Keys {
+    type Target = PyKeys;
+    fn deref(&self) -> &PyKeys {
         match self {
             Self::Own(keys) => keys,
             Self::Made(keys) => keys,
@@ -220,7 +220,7 @@ impl std::ops::Deref for Chosen<'_> {
 ///
 /// # Safety
 /// `T` is what the memory holds, and nobody changes it while this is used.
-unsafe fn in_order<'m, T: TargetNumber>(memory: &'m Memory, keys: &Keys, width: usize) -> Cow<'m, [T]> {
+unsafe fn in_order<'m, T: TargetNumber>(memory: &'m Memory, keys: &PyKeys, width: usize) -> Cow<'m, [T]> {
     // SAFETY: as the caller says.
     let given = unsafe { memory.numbers::<T>() };
     let Some(places) = &keys.places else { return Cow::Borrowed(given) };
@@ -235,7 +235,7 @@ unsafe fn in_order<'m, T: TargetNumber>(memory: &'m Memory, keys: &Keys, width: 
 fn push<T: TargetNumber>(
     table: &slackwater::Table<T>,
     memory: &Memory,
-    keys: &Keys,
+    keys: &PyKeys,
     examples: u64,
 ) -> Result<slackwater::Ticket<()>, Error> {
     // SAFETY: `Table::memory` has seen that the memory holds the table's numbers; the call uses it while it runs, and copies what it needs
@@ -250,7 +250,7 @@ fn push<T: TargetNumber>(
 fn set_rows<T: TargetNumber>(
     table: &slackwater::Table<T>,
     memory: &Memory,
-    keys: &Keys,
+    keys: &PyKeys,
     width: usize,
 ) -> Result<slackwater::Ticket<()>, Error> {
     // SAFETY: as in `push`.
@@ -266,9 +266,9 @@ fn set_rows<T: TargetNumber>(
 /// As [`push`], of what was learnt from a lease; nothing if that is committed already.
 fn push_for<T: TargetNumber>(
     table: &slackwater::Table<T>,
-    lease: &Lease,
+    lease: &PyLease,
     memory: &Memory,
-    keys: &Keys,
+    keys: &PyKeys,
     examples: u64,
 ) -> Option<Result<slackwater::Ticket<()>, Error>> {
     // SAFETY: as in `push`.
@@ -279,7 +279,7 @@ fn push_for<T: TargetNumber>(
     lease.with(|lease| table.push_for(lease, &keys.list, values, examples))
 }
 
-fn pull<T: TargetNumber>(table: &slackwater::Table<T>, keys: &Keys, out: Target) -> Result<Box<dyn Pulling>, Error> {
+fn pull<T: TargetNumber>(table: &slackwater::Table<T>, keys: &PyKeys, out: Target) -> Result<Box<dyn Pulling>, Error> {
     match &keys.places {
         None => Ok(Box::new(Direct(table.pull_to(&keys.list, Box::new(out), &Tickets::none())?))),
         Some(places) => {
@@ -292,7 +292,7 @@ fn pull<T: TargetNumber>(table: &slackwater::Table<T>, keys: &Keys, out: Target)
 fn push_pull<T: TargetNumber>(
     table: &slackwater::Table<T>,
     memory: &Memory,
-    keys: &Keys,
+    keys: &PyKeys,
     examples: u64,
     out: Target,
 ) -> Result<Box<dyn Pulling>, Error> {
@@ -313,10 +313,10 @@ fn push_pull<T: TargetNumber>(
 }
 
 #[pymethods]
-impl Table {
+impl PyTable {
     /// The keys, made ready to be used again and again.
-    fn keys(&self, keys: &Bound<'_, PyAny>) -> PyResult<Keys> {
-        Keys::of(keys, self.spec())
+    fn keys(&self, keys: &Bound<'_, PyAny>) -> PyResult<PyKeys> {
+        PyKeys::of(keys, self.spec())
     }
 
     #[pyo3(signature = (values, keys, examples, lease = None))]
@@ -326,8 +326,8 @@ impl Table {
         values: &Bound<'_, PyAny>,
         keys: Option<&Bound<'_, PyAny>>,
         examples: u64,
-        lease: Option<&Bound<'_, Lease>>,
-    ) -> PyResult<Ticket> {
+        lease: Option<&Bound<'_, PyLease>>,
+    ) -> PyResult<PyTicket> {
         check_process(self.process)?;
         let keys = self.rows(keys)?;
         let memory = self.memory(values, &keys, Use::Read)?;
@@ -339,7 +339,7 @@ impl Table {
                 pushed.ok_or_else(|| lease.is_over())?
             }
         };
-        Ok(Ticket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
+        Ok(PyTicket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
     }
 
     /// As `push`, without a copy of its own: the memory must be left as it is until the ticket is done.
@@ -349,7 +349,7 @@ impl Table {
         values: &Bound<'_, PyAny>,
         keys: Option<&Bound<'_, PyAny>>,
         examples: u64,
-    ) -> PyResult<Ticket> {
+    ) -> PyResult<PyTicket> {
         check_process(self.process)?;
         let keys = self.rows(keys)?;
         if keys.places.is_some() {
@@ -360,16 +360,16 @@ impl Table {
         let ticket = py.detach(|| {
             with_table!(&self.numbers, table => table.push_after(&keys.list, PushValues::Owned(payload), examples, &none))
         });
-        Ok(Ticket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
+        Ok(PyTicket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
     }
 
-    fn pull(&self, py: Python<'_>, out: &Bound<'_, PyAny>, keys: Option<&Bound<'_, PyAny>>) -> PyResult<Ticket> {
+    fn pull(&self, py: Python<'_>, out: &Bound<'_, PyAny>, keys: Option<&Bound<'_, PyAny>>) -> PyResult<PyTicket> {
         check_process(self.process)?;
         let keys = self.rows(keys)?;
         let target = Target(Py::new(py, self.memory(out, &keys, Use::Write)?)?);
         let pulling = py.detach(|| with_table!(&self.numbers, table => pull(table, &keys, target)));
         let pulling = pulling.map_err(|error| error::raise(py, error))?;
-        Ok(Ticket::pull(pulling, out.clone().unbind(), self.name(), self.process))
+        Ok(PyTicket::pull(pulling, out.clone().unbind(), self.name(), self.process))
     }
 
     fn push_pull(
@@ -379,7 +379,7 @@ impl Table {
         out: &Bound<'_, PyAny>,
         keys: Option<&Bound<'_, PyAny>>,
         examples: u64,
-    ) -> PyResult<Ticket> {
+    ) -> PyResult<PyTicket> {
         check_process(self.process)?;
         let keys = self.rows(keys)?;
         let memory = self.memory(values, &keys, Use::Read)?;
@@ -387,7 +387,7 @@ impl Table {
         let pulling =
             py.detach(|| with_table!(&self.numbers, table => push_pull(table, &memory, &keys, examples, target)));
         let pulling = pulling.map_err(|error| error::raise(py, error))?;
-        Ok(Ticket::pull(pulling, out.clone().unbind(), self.name(), self.process))
+        Ok(PyTicket::pull(pulling, out.clone().unbind(), self.name(), self.process))
     }
 
     /// Every row that the servers have, whatever copies are here: the keys and the values, as bytes of uint64 and of the table's numbers, and the
@@ -423,7 +423,7 @@ impl Table {
     fn time_pull(&self, py: Python<'_>, times: u32) -> PyResult<f64> {
         check_process(self.process)?;
         let keys = self.rows(None)?;
-        fn time<T: TargetNumber>(table: &slackwater::Table<T>, keys: &Keys, times: u32) -> Result<Duration, Error> {
+        fn time<T: TargetNumber>(table: &slackwater::Table<T>, keys: &PyKeys, times: u32) -> Result<Duration, Error> {
             let mut target = vec![T::ZERO; keys.list.len() * table.spec().width as usize];
             // Memory that nobody has touched would be made in the time that is taken.
             target.iter_mut().for_each(|number| *number = std::hint::black_box(T::ZERO));
@@ -454,7 +454,12 @@ impl Table {
     }
 
     /// Puts rows as they are kept in place of those that are there.
-    fn set_rows(&self, py: Python<'_>, values: &Bound<'_, PyAny>, keys: Option<&Bound<'_, PyAny>>) -> PyResult<Ticket> {
+    fn set_rows(
+        &self,
+        py: Python<'_>,
+        values: &Bound<'_, PyAny>,
+        keys: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyTicket> {
         check_process(self.process)?;
         let (keys, width) = (self.rows(keys)?, self.kept_width());
         if keys.given > keys.list.len() {
@@ -463,7 +468,7 @@ impl Table {
         }
         let memory = self.memory_of_rows(values, &keys, width, Use::Read)?;
         let ticket = py.detach(|| with_table!(&self.numbers, table => set_rows(table, &memory, &keys, width)));
-        Ok(Ticket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
+        Ok(PyTicket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
     }
 
     /// Another learning rate, from this worker's next clock on.

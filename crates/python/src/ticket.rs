@@ -21,8 +21,8 @@ type Failure = (u64, u32, Option<u64>, String);
 /// >>> pull.wait().tolist(), pull.done(), pull.staleness
 /// ([1.0, 1.0], True, 0)
 /// >>> slackwater.shutdown()
-#[pyclass(frozen, module = "slackwater")]
-pub struct Ticket {
+#[pyclass(name = "Ticket", frozen, module = "slackwater")]
+pub struct PyTicket {
     state: Mutex<State>,
     /// What a pull fills, as the program knows it.
     out: Option<Py<PyAny>>,
@@ -33,14 +33,14 @@ pub struct Ticket {
 enum State {
     Push(slackwater::Ticket<()>),
     Pull(Box<dyn Pulling>),
-    Done(Option<Read>),
+    Done(Option<ReadInfo>),
     /// Another thread waits for it, or a wait of it failed.
     Gone,
 }
 
 /// What a read said of itself.
 #[derive(Clone)]
-pub struct Read {
+pub struct ReadInfo {
     clock: u64,
     staleness: u64,
     failed: Vec<(u64, u32, Option<u64>, String)>,
@@ -49,7 +49,7 @@ pub struct Read {
 /// A pull of whatever numbers.
 pub trait Pulling: Send {
     fn is_done(&self) -> bool;
-    fn wait(self: Box<Self>, table: &str) -> Result<Read, slackwater::Error>;
+    fn wait(self: Box<Self>, table: &str) -> Result<ReadInfo, slackwater::Error>;
 }
 
 /// A pull whose rows go where they are wanted.
@@ -68,7 +68,7 @@ where
     pub target: Target,
 }
 
-impl Read {
+impl ReadInfo {
     fn of<T>(rows: &Rows<T>, table: &str) -> Self {
         let failed = |failed: &FailedClock| {
             let position = match &failed.refusal {
@@ -87,8 +87,8 @@ impl<T: slackwater::TargetNumber> Pulling for Direct<T> {
     fn is_done(&self) -> bool {
         self.0.is_done()
     }
-    fn wait(self: Box<Self>, table: &str) -> Result<Read, slackwater::Error> {
-        Ok(Read::of(&self.0.wait()?, table))
+    fn wait(self: Box<Self>, table: &str) -> Result<ReadInfo, slackwater::Error> {
+        Ok(ReadInfo::of(&self.0.wait()?, table))
     }
 }
 
@@ -96,7 +96,7 @@ impl<T: slackwater::TargetNumber> Pulling for Scattered<T> {
     fn is_done(&self) -> bool {
         self.ticket.is_done()
     }
-    fn wait(self: Box<Self>, table: &str) -> Result<Read, slackwater::Error> {
+    fn wait(self: Box<Self>, table: &str) -> Result<ReadInfo, slackwater::Error> {
         let Self { ticket, places, width, target } = *self;
         let rows = ticket.wait()?;
         let memory: &Memory = target.0.get();
@@ -105,11 +105,11 @@ impl<T: slackwater::TargetNumber> Pulling for Scattered<T> {
         for (row, place) in out.chunks_exact_mut(width).zip(&places) {
             row.copy_from_slice(&rows.values()[*place as usize * width..][..width]);
         }
-        Ok(Read::of(&rows, table))
+        Ok(ReadInfo::of(&rows, table))
     }
 }
 
-impl Ticket {
+impl PyTicket {
     pub fn push(ticket: slackwater::Ticket<()>, table: &str, process: u32) -> Self {
         Self { state: Mutex::new(State::Push(ticket)), out: None, table: table.to_owned(), process }
     }
@@ -122,7 +122,7 @@ impl Ticket {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read<R>(&self, what: impl FnOnce(&Read) -> R) -> PyResult<R> {
+    fn read<R>(&self, what: impl FnOnce(&ReadInfo) -> R) -> PyResult<R> {
         match &*self.state() {
             State::Done(Some(read)) => Ok(what(read)),
             State::Done(None) => Err(error::TableError::new_err("a push reads nothing")),
@@ -132,7 +132,7 @@ impl Ticket {
 }
 
 #[pymethods]
-impl Ticket {
+impl PyTicket {
     /// Whether a wait would return at once.
     fn done(&self, py: Python<'_>) -> PyResult<bool> {
         check_process(self.process)?;
@@ -179,7 +179,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for PyTicket {
     fn drop(&mut self) {
         let state = std::mem::replace(self.state.get_mut().unwrap_or_else(PoisonError::into_inner), State::Gone);
         if self.process != std::process::id() {

@@ -5,7 +5,7 @@ use super::interrupt::Interrupt;
 use super::progress::{Now, Progress};
 use crate::figures::Figures;
 use apps::train::{Go, Learnt};
-use observe::State;
+use observe::WorkerState;
 use slackwater::{Consistency, Ledger, NumberType, Session, TableSpec, Traffic};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub struct Watch<'a> {
     interrupt: &'a Interrupt,
     /// Rows that all workers of this process have learnt from.
     learnt_here: &'a AtomicU64,
-    metrics: Option<observe::Worker>,
+    metrics: Option<observe::WorkerMetrics>,
     display: Option<Display>,
     begun: Instant,
     ledger: Ledger,
@@ -123,7 +123,7 @@ impl<'a> Watch<'a> {
         session: &'a Session,
         interrupt: &'a Interrupt,
         learnt_here: &'a AtomicU64,
-        metrics: Option<observe::Worker>,
+        metrics: Option<observe::WorkerMetrics>,
         display: Option<Display>,
     ) -> Self {
         let begun = Instant::now();
@@ -257,12 +257,12 @@ impl<'a> Watch<'a> {
 }
 
 /// What the codecs of the session's tables do, in both directions.
-fn codecs(session: &Session) -> Vec<observe::Codec> {
+fn codecs(session: &Session) -> Vec<observe::TableCodecStats> {
     let seconds = |nanoseconds: Option<f64>| nanoseconds.map(|nanoseconds| nanoseconds / 1e9);
     let used = session.codecs().into_iter().flat_map(|used| {
         let (up, down) = (used.upward, used.downward);
         [("up", up, up.encode_ns_per_megabyte()), ("down", down, down.decode_ns_per_megabyte())].map(
-            |(direction, meter, time)| observe::Codec {
+            |(direction, meter, time)| observe::TableCodecStats {
                 table: used.table.clone(),
                 direction,
                 ratio: meter.ratio(),
@@ -274,9 +274,9 @@ fn codecs(session: &Session) -> Vec<observe::Codec> {
     used.collect()
 }
 
-fn state(session: &Session, rows_waiting: u64, bad_rows: u64) -> State {
+fn state(session: &Session, rows_waiting: u64, bad_rows: u64) -> WorkerState {
     let (traffic, ledger) = (session.traffic(), session.ledger());
-    State {
+    WorkerState {
         bytes_sent: traffic.bytes_out,
         bytes_received: traffic.bytes_in,
         refused_connections: traffic.refused,

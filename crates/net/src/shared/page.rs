@@ -29,7 +29,7 @@ pub enum Direction {
 
 /// What stands beside each ring.
 #[derive(Clone, Copy, Debug)]
-pub enum Word {
+pub enum ControlWord {
     /// Bytes written so far; the writer's.
     Tail,
     /// Bytes read so far; the reader's.
@@ -87,7 +87,7 @@ impl Page {
     }
 
     /// One of the words.
-    pub fn word(&self, direction: Direction, word: Word) -> &AtomicU64 {
+    pub fn word(&self, direction: Direction, word: ControlWord) -> &AtomicU64 {
         let at = (direction as usize * 4 + word as usize) * WORD_STRIDE;
         // SAFETY: within the control bytes, aligned, mapped as long as `self` lives, and never reached but as an atomic. Its size
         // is sealed, so the memory behind the mapping cannot go away.
@@ -120,7 +120,7 @@ mod tests {
     fn both_mappings_show_the_same_bytes_and_no_word_lies_on_another() {
         let (ours, file) = Page::create().expect("memory");
         let theirs = Page::open(&file).expect("the same memory");
-        let words = [Word::Tail, Word::Head, Word::ReaderSleeps, Word::WriterWaits];
+        let words = [ControlWord::Tail, ControlWord::Head, ControlWord::ReaderSleeps, ControlWord::WriterWaits];
         let all = || [Direction::Up, Direction::Down].into_iter().flat_map(|way| words.map(|word| (way, word)));
         all().zip(1..).for_each(|((way, word), value)| ours.word(way, word).store(value, Relaxed));
         for way in [Direction::Up, Direction::Down] {

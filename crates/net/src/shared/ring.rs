@@ -2,7 +2,7 @@
 //! position is believed as far as it is possible.
 
 use super::copy;
-use super::page::{Direction, Page, RING_BYTES, Word};
+use super::page::{ControlWord, Direction, Page, RING_BYTES};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -88,7 +88,7 @@ impl Producer {
 
     /// Bytes that can be written now.
     pub fn room(&self, page: &Page) -> Result<usize, PageError> {
-        let says = page.word(self.direction, Word::Head).load(Ordering::Acquire);
+        let says = page.word(self.direction, ControlWord::Head).load(Ordering::Acquire);
         let (tail, least) = (self.tail.load(Ordering::Relaxed), self.head.load(Ordering::Relaxed));
         let span = tail.wrapping_sub(least);
         if says.wrapping_sub(least) > span {
@@ -101,7 +101,7 @@ impl Producer {
     /// Whether the other side says that there is room for so many bytes. Whether that can be true is found out by whoever then
     /// writes.
     pub fn may_have_room(&self, page: &Page, bytes: usize) -> bool {
-        let says = page.word(self.direction, Word::Head).load(Ordering::Acquire);
+        let says = page.word(self.direction, ControlWord::Head).load(Ordering::Acquire);
         let used = self.tail.load(Ordering::Relaxed).wrapping_sub(says);
         used.checked_add(bytes as u64).is_none_or(|after| after <= RING_BYTES as u64) || used > RING_BYTES as u64
     }
@@ -116,15 +116,15 @@ impl Producer {
         copy::store(&ring[..second.len()], second);
         let tail = tail.wrapping_add(bytes.len() as u64);
         self.tail.store(tail, Ordering::Relaxed);
-        page.word(self.direction, Word::Tail).store(tail, Ordering::Release);
+        page.word(self.direction, ControlWord::Tail).store(tail, Ordering::Release);
         // Either the reader, about to sleep, sees these bytes, or this sees that it sleeps.
         fence(Ordering::SeqCst);
-        taken(page.word(self.direction, Word::ReaderSleeps))
+        taken(page.word(self.direction, ControlWord::ReaderSleeps))
     }
 
     /// Asks for a bell when there is room. There may be some already: look again after this.
     pub fn ask_for_room(&self, page: &Page) {
-        page.word(self.direction, Word::WriterWaits).store(1, Ordering::Relaxed);
+        page.word(self.direction, ControlWord::WriterWaits).store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 }
@@ -145,7 +145,7 @@ impl Consumer {
 
     /// Bytes that can be read now.
     pub fn filled(&self, page: &Page) -> Result<usize, PageError> {
-        let says = page.word(self.direction, Word::Tail).load(Ordering::Acquire);
+        let says = page.word(self.direction, ControlWord::Tail).load(Ordering::Acquire);
         let (head, least) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
         let span = RING_BYTES as u64 - least.wrapping_sub(head);
         if says.wrapping_sub(least) > span {
@@ -158,7 +158,7 @@ impl Consumer {
     /// Whether the other side has said anything new since the ring was last looked into. Whether that can be true is found out by
     /// whoever then reads.
     pub fn may_have_more(&self, page: &Page) -> bool {
-        page.word(self.direction, Word::Tail).load(Ordering::Acquire) != self.head.load(Ordering::Relaxed)
+        page.word(self.direction, ControlWord::Tail).load(Ordering::Acquire) != self.head.load(Ordering::Relaxed)
     }
 
     /// Reads as many bytes as `into` holds, which are there, and tells of the room.
@@ -172,25 +172,25 @@ impl Consumer {
         copy::load(&ring[..second.len()], second);
         let head = head.wrapping_add(length as u64);
         self.head.store(head, Ordering::Relaxed);
-        page.word(self.direction, Word::Head).store(head, Ordering::Release);
+        page.word(self.direction, ControlWord::Head).store(head, Ordering::Release);
         let filled = self.tail.load(Ordering::Relaxed).wrapping_sub(head) as usize;
         if RING_BYTES - filled < ROOM_FOR_BELL {
             return Bell::Silent;
         }
         // Either the writer, about to wait, sees this room, or this sees that it waits.
         fence(Ordering::SeqCst);
-        taken(page.word(self.direction, Word::WriterWaits))
+        taken(page.word(self.direction, ControlWord::WriterWaits))
     }
 
     /// Asks for a bell when there are bytes. There may be some already: look again after this.
     pub fn ask_for_bytes(&self, page: &Page) {
-        page.word(self.direction, Word::ReaderSleeps).store(1, Ordering::Relaxed);
+        page.word(self.direction, ControlWord::ReaderSleeps).store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
     /// No bell is needed: somebody looks.
     pub fn ask_no_more(&self, page: &Page) {
-        page.word(self.direction, Word::ReaderSleeps).store(0, Ordering::Relaxed);
+        page.word(self.direction, ControlWord::ReaderSleeps).store(0, Ordering::Relaxed);
     }
 }
 
@@ -266,7 +266,7 @@ mod tests {
             let _ = producer.put(&page, &vec![0; written]);
             consumer.filled(&page).expect("sound");
             let _ = consumer.take(&page, &mut vec![0; read]);
-            page.word(Direction::Up, Word::Tail).store(says, Ordering::Relaxed);
+            page.word(Direction::Up, ControlWord::Tail).store(says, Ordering::Relaxed);
             let found = consumer.filled(&page);
             assert_eq!(found.is_ok(), believed, "{written} written, {read} read, then {says}: {found:?}");
             assert_eq!(consumer.may_have_more(&page), says != read as u64, "whoever waits is told either way");
@@ -287,7 +287,7 @@ mod tests {
             consumer.filled(&page).expect("sound");
             let _ = consumer.take(&page, &mut vec![0; read]);
             producer.room(&page).expect("sound");
-            page.word(Direction::Up, Word::Head).store(says, Ordering::Relaxed);
+            page.word(Direction::Up, ControlWord::Head).store(says, Ordering::Relaxed);
             let found = producer.room(&page);
             assert_eq!(found.is_ok(), believed, "{written} written, {read} read, then {says}: {found:?}");
         }

@@ -79,7 +79,7 @@ impl Watched<'_> {
     pub const NOTHING: Self = Self(None);
 
     /// Nothing is left to read: from now on whoever waits looks into it.
-    pub fn look(&self, watch: &Watch, token: Token) {
+    pub fn look(&self, watch: &WatchList, token: Token) {
         if let Some(line) = self.0
             && !line.listed.swap(true, Ordering::Relaxed)
         {
@@ -105,17 +105,17 @@ impl Watched<'_> {
 
 /// The rings to look into, handed from the thread that moves bytes to the one that waits.
 #[derive(Clone, Default)]
-pub struct Watch(Arc<Mutex<Vec<Arc<Line>>>>);
+pub struct WatchList(Arc<Mutex<Vec<Arc<Line>>>>);
 
 /// The rings that a waiter looks into.
-pub struct Lines {
-    watch: Watch,
+pub struct WatchedRings {
+    watch: WatchList,
     lines: Vec<Arc<Line>>,
 }
 
-impl Lines {
+impl WatchedRings {
     /// The waiter's side.
-    pub fn of(watch: &Watch) -> Self {
+    pub fn of(watch: &WatchList) -> Self {
         Self { watch: watch.clone(), lines: Vec::new() }
     }
 

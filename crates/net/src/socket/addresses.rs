@@ -16,7 +16,7 @@ type LookUp = fn(&str) -> std::io::Result<Vec<SocketAddr>>;
 
 /// How to reach a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum NodeAddress {
     /// At this address.
     At(SocketAddr),
     /// Its name is being looked up, or could not be found and will be looked up again.
@@ -82,13 +82,13 @@ impl Addresses {
     }
 
     /// The way to `node`. Never waits.
-    pub fn way(&mut self, node: NodeId) -> Way {
+    pub fn way(&mut self, node: NodeId) -> NodeAddress {
         self.take_found();
         self.ask_for(node);
-        let Some(known) = self.known.get(&node) else { return Way::Unknown };
+        let Some(known) = self.known.get(&node) else { return NodeAddress::Unknown };
         match known.at.get(known.turn) {
-            Some(address) => Way::At(*address),
-            None => Way::NotYet,
+            Some(address) => NodeAddress::At(*address),
+            None => NodeAddress::NotYet,
         }
     }
 
@@ -186,7 +186,7 @@ mod tests {
         let begin = Instant::now();
         loop {
             match addresses.way(NODE) {
-                Way::At(address) => return address,
+                NodeAddress::At(address) => return address,
                 other => assert!(begin.elapsed() < 30 * LOOK_UP_AGAIN, "it stays {other:?}"),
             }
             std::thread::yield_now();
@@ -196,12 +196,12 @@ mod tests {
     #[test]
     fn an_address_needs_no_lookup() {
         let mut addresses = Addresses::looking_up(|text| panic!("looked up {text}"));
-        assert_eq!(addresses.way(NODE), Way::Unknown);
+        assert_eq!(addresses.way(NODE), NodeAddress::Unknown);
         for text in ["10.1.1.1:7", "[::1]:7"] {
             addresses.know(NODE, text);
-            assert_eq!(addresses.way(NODE), Way::At(text.parse().expect("an address")));
+            assert_eq!(addresses.way(NODE), NodeAddress::At(text.parse().expect("an address")));
             addresses.failed(NODE);
-            assert_eq!(addresses.way(NODE), Way::At(text.parse().expect("an address")));
+            assert_eq!(addresses.way(NODE), NodeAddress::At(text.parse().expect("an address")));
         }
         assert!(addresses.names.is_none(), "no thread was started");
     }
@@ -216,7 +216,7 @@ mod tests {
         for (named, expected) in [("", 2), ("10.1.1.1:1", 1), ("10.1.1.1:3", 3), ("nowhere:3", 1)] {
             let turn = addresses.elsewhere(NODE, named).expect("somewhere else");
             addresses.turn_to(NODE, turn);
-            assert_eq!(addresses.way(NODE), Way::At(address(expected)), "{named}");
+            assert_eq!(addresses.way(NODE), NodeAddress::At(address(expected)), "{named}");
         }
         assert_eq!(addresses.elsewhere(NODE, "10.1.1.1:1"), None, "it is called there already");
     }
@@ -230,7 +230,7 @@ mod tests {
         });
         addresses.know(NODE, "far:1");
         for _ in 0..100 {
-            assert_eq!(addresses.way(NODE), Way::NotYet);
+            assert_eq!(addresses.way(NODE), NodeAddress::NotYet);
         }
         HELD_UP.wait();
         assert_eq!(found(&mut addresses), address(1));

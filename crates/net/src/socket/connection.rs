@@ -1,8 +1,8 @@
 //! One connection and where it stands.
 
 use super::inbox::Inbox;
-use super::outbox::Outbox;
-use super::stream::Stream;
+use super::send_queue::SendQueue;
+use super::stream::ByteStream;
 use crate::Traffic;
 use types::NodeId;
 
@@ -16,7 +16,7 @@ pub(super) enum Origin {
 }
 
 pub(super) struct Connection {
-    pub stream: Stream,
+    pub stream: ByteStream,
     /// Grows with every connection.
     pub serial: u64,
     pub origin: Origin,
@@ -24,7 +24,7 @@ pub(super) struct Connection {
     /// Whether the peer has ever spoken on it.
     pub heard: bool,
     pub inbox: Inbox,
-    pub outbox: Outbox,
+    pub send_queue: SendQueue,
     pub queued_to_read: bool,
     pub queued_to_flush: bool,
     /// Its requests wait until it has read what it was sent.
@@ -33,7 +33,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// One over which nothing has been said yet.
-    pub fn new(stream: Stream, serial: u64, origin: Origin) -> Self {
+    pub fn new(stream: ByteStream, serial: u64, origin: Origin) -> Self {
         Self {
             stream,
             serial,
@@ -41,7 +41,7 @@ impl Connection {
             peer: None,
             heard: false,
             inbox: Inbox::new(),
-            outbox: Outbox::default(),
+            send_queue: SendQueue::default(),
             queued_to_read: false,
             queued_to_flush: false,
             paused: false,
@@ -50,10 +50,10 @@ impl Connection {
 
     /// Adds what it has moved.
     pub fn count(&self, traffic: &mut Traffic) {
-        let (bytes_in, bytes_out) = (self.inbox.bytes, self.outbox.written);
+        let (bytes_in, bytes_out) = (self.inbox.bytes, self.send_queue.written);
         traffic.bytes_in += bytes_in;
         traffic.bytes_out += bytes_out;
-        if matches!(self.stream, Stream::Shared(_)) {
+        if matches!(self.stream, ByteStream::Shared(_)) {
             traffic.bytes_shared += bytes_in + bytes_out;
         }
     }

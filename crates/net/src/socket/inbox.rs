@@ -11,7 +11,7 @@ const STAGING: usize = 16 << 10;
 
 /// Why a connection ends.
 #[derive(Debug)]
-pub enum Ended {
+pub enum CloseReason {
     /// The peer closed it, or the network did.
     Closed,
     /// What came is no frame.
@@ -83,7 +83,7 @@ impl Inbox {
     }
 
     /// The next frame, or nothing until the socket has more.
-    pub fn next(&mut self, socket: &mut impl Read, pool: &Pool) -> Result<Option<Frame>, Ended> {
+    pub fn next(&mut self, socket: &mut impl Read, pool: &Pool) -> Result<Option<Frame>, CloseReason> {
         loop {
             if let Some(partial) = &mut self.partial {
                 self.start += partial.take(&self.staging[self.start..self.end]);
@@ -94,7 +94,7 @@ impl Inbox {
                 let mut header = [0; HEADER_BYTES];
                 header.copy_from_slice(&self.staging[self.start..self.start + HEADER_BYTES]);
                 self.start += HEADER_BYTES;
-                let header = Header::parse(&header).map_err(Ended::Refused)?;
+                let header = Header::parse(&header).map_err(CloseReason::Refused)?;
                 self.partial = Some(Partial::new(header, pool));
                 continue;
             }
@@ -104,13 +104,13 @@ impl Inbox {
         }
     }
 
-    fn finish(&mut self) -> Result<Frame, Ended> {
-        let Some(Partial { header, body, payloads, .. }) = self.partial.take() else { return Err(Ended::Closed) };
-        decode(&header, &body, payloads.map(Fresh::freeze)).map_err(Ended::Refused)
+    fn finish(&mut self) -> Result<Frame, CloseReason> {
+        let Some(Partial { header, body, payloads, .. }) = self.partial.take() else { return Err(CloseReason::Closed) };
+        decode(&header, &body, payloads.map(Fresh::freeze)).map_err(CloseReason::Refused)
     }
 
     /// One read. Returns whether anything came.
-    fn read(&mut self, socket: &mut impl Read) -> Result<bool, Ended> {
+    fn read(&mut self, socket: &mut impl Read) -> Result<bool, CloseReason> {
         self.staging.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         let result = match &mut self.partial {
@@ -135,8 +135,10 @@ impl Inbox {
             }
         };
         match result {
-            Ok((0, _)) if self.partial.is_some() || self.start < self.end => Err(Ended::Refused(WireError::Truncated)),
-            Ok((0, _)) => Err(Ended::Closed),
+            Ok((0, _)) if self.partial.is_some() || self.start < self.end => {
+                Err(CloseReason::Refused(WireError::Truncated))
+            }
+            Ok((0, _)) => Err(CloseReason::Closed),
             Ok((count, wanted)) => {
                 self.bytes += count as u64;
                 self.may_have_more = count == wanted || self.partial.is_some() || self.peer_ended;
@@ -152,8 +154,8 @@ impl Inbox {
                 self.may_have_more = false;
                 Ok(false)
             }
-            Err(error) if error.kind() == ErrorKind::InvalidData => Err(Ended::Broken(error)),
-            Err(_) => Err(Ended::Closed),
+            Err(error) if error.kind() == ErrorKind::InvalidData => Err(CloseReason::Broken(error)),
+            Err(_) => Err(CloseReason::Closed),
         }
     }
 }
@@ -240,7 +242,7 @@ mod tests {
     fn garbage_is_refused_and_a_cut_frame_is_never_handed_on() {
         let mut inbox = Inbox::new();
         let garbage = vec![b'x'; 200];
-        assert!(matches!(inbox.next(&mut Pieces([garbage].into()), &Pool::new()), Err(Ended::Refused(_))));
+        assert!(matches!(inbox.next(&mut Pieces([garbage].into()), &Pool::new()), Err(CloseReason::Refused(_))));
         let bytes = bytes_of(&frames()[..2]);
         let mut inbox = Inbox::new();
         let mut socket = Pieces([bytes[..bytes.len() - 1].to_vec()].into());

@@ -15,14 +15,14 @@ const PROBE_AFTER: Duration = Duration::from_secs(2);
 const PROBES: u32 = 3;
 
 /// Bytes to and from another process.
-pub enum Stream {
+pub enum ByteStream {
     /// On any host.
     Tcp(TcpStream),
     /// On this one.
     Shared(SharedStream),
 }
 
-impl Stream {
+impl ByteStream {
     /// Takes a call from this host.
     pub fn accept_here(socket: UnixStream) -> Result<Self> {
         SharedStream::accept(socket).map(Self::Shared)
@@ -69,7 +69,7 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for ByteStream {
     fn read(&mut self, into: &mut [u8]) -> Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(into),
@@ -85,7 +85,7 @@ impl Read for Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for ByteStream {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
@@ -105,7 +105,7 @@ impl Write for Stream {
     }
 }
 
-impl Source for Stream {
+impl Source for ByteStream {
     fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> Result<()> {
         match self {
             Self::Tcp(stream) => stream.register(registry, token, interests),

@@ -1,13 +1,13 @@
 //! One node's connections: made, accepted, read, written and closed.
 
-use super::addresses::{Addresses, Way};
+use super::addresses::{Addresses, NodeAddress};
 use super::connection::{Connection, Origin};
-use super::inbox::Ended;
-use super::stream::Stream;
+use super::inbox::CloseReason;
+use super::stream::ByteStream;
 use super::waiter::Ready;
 use super::{DOOR, FIRST_CONNECTION, LISTENER, SameHost, SocketSettings, WAKER};
-use crate::shared::{Door, Watch, call};
-use crate::{Event, Traffic, Transport, lock};
+use crate::shared::{Door, WatchList, call};
+use crate::{Traffic, Transport, TransportEvent, lock};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,7 +33,7 @@ pub struct SocketTransport {
     /// Where nodes of this host call; none where they are to use TCP.
     door: Option<Door>,
     /// Rings that whoever waits has to look into.
-    watch: Watch,
+    watch: WatchList,
     ready: Arc<Mutex<Vec<Ready>>>,
     settings: SocketSettings,
     connections: Vec<Option<Connection>>,
@@ -61,7 +61,7 @@ impl SocketTransport {
         registry: Registry,
         listener: TcpListener,
         door: Option<Door>,
-        watch: Watch,
+        watch: WatchList,
         ready: Arc<Mutex<Vec<Ready>>>,
         settings: SocketSettings,
     ) -> Self {
@@ -96,7 +96,7 @@ impl SocketTransport {
     fn dial(&mut self, node: NodeId, address: SocketAddr) -> std::io::Result<usize> {
         let stream = match self.call_here(node, address) {
             Some(stream) => stream,
-            None => Stream::Tcp(TcpStream::connect(address)?),
+            None => ByteStream::Tcp(TcpStream::connect(address)?),
         };
         let index = self.add(stream, Origin::Called)?;
         if let Some(connection) = &mut self.connections[index] {
@@ -107,12 +107,12 @@ impl SocketTransport {
     }
 
     /// A connection through shared memory, if `node` can be had that way.
-    fn call_here(&mut self, node: NodeId, address: SocketAddr) -> Option<Stream> {
+    fn call_here(&mut self, node: NodeId, address: SocketAddr) -> Option<ByteStream> {
         if self.settings.same_host == SameHost::Tcp || self.over_tcp_next.remove(&node) {
             return None;
         }
         match call(address) {
-            Ok(stream) => stream.map(Stream::Shared),
+            Ok(stream) => stream.map(ByteStream::Shared),
             Err(error) => {
                 tracing::debug!(%node, %address, %error, "cannot share memory; calling over TCP");
                 None
@@ -120,7 +120,7 @@ impl SocketTransport {
         }
     }
 
-    fn add(&mut self, mut stream: Stream, origin: Origin) -> std::io::Result<usize> {
+    fn add(&mut self, mut stream: ByteStream, origin: Origin) -> std::io::Result<usize> {
         stream.prepare();
         let index = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
@@ -137,10 +137,10 @@ impl SocketTransport {
         loop {
             let accepted = match self.listener.accept() {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => match &self.door {
-                    Some(door) => door.accept().map(|(socket, _)| Stream::accept_here(socket)),
+                    Some(door) => door.accept().map(|(socket, _)| ByteStream::accept_here(socket)),
                     None => return,
                 },
-                tcp => tcp.map(|(stream, _)| Ok(Stream::Tcp(stream))),
+                tcp => tcp.map(|(stream, _)| Ok(ByteStream::Tcp(stream))),
             };
             match accepted {
                 Ok(stream) => match stream.and_then(|stream| self.add(stream, Origin::Accepted)) {
@@ -193,16 +193,16 @@ impl SocketTransport {
 
     fn flush_one(&mut self, index: usize) {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
-        if connection.outbox.waiting > 0 {
-            if let Err(error) = connection.outbox.flush(&mut connection.stream) {
+        if connection.send_queue.waiting > 0 {
+            if let Err(error) = connection.send_queue.flush(&mut connection.stream) {
                 if error.kind() == ErrorKind::InvalidData {
                     self.refuse(index, &error);
                 }
                 return self.close(index);
             }
-            connection.stream.watched().wants_room(connection.outbox.waiting > 0);
+            connection.stream.watched().wants_room(connection.send_queue.waiting > 0);
         }
-        if connection.paused && connection.outbox.waiting < PAUSE_ABOVE / 2 {
+        if connection.paused && connection.send_queue.waiting < PAUSE_ABOVE / 2 {
             connection.paused = false;
             connection.stream.watched().pause(false);
             self.queue_read(index);
@@ -214,8 +214,8 @@ impl SocketTransport {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         if connection.origin == Origin::Accepted {
             let head = Head::plain(NodeId::Coordinator, NodeId::Coordinator);
-            connection.outbox.push(&Frame { head, message: Message::Control(Control::Beat) });
-            connection.outbox.flush(&mut connection.stream).ok();
+            connection.send_queue.push(&Frame { head, message: Message::Control(Control::Beat) });
+            connection.send_queue.flush(&mut connection.stream).ok();
         }
     }
 
@@ -243,8 +243,8 @@ impl SocketTransport {
         let peer = connection.peer;
         if let Some(peer) = peer.filter(|_| connection.origin == Origin::Called && !connection.heard) {
             match connection.stream {
-                Stream::Tcp(_) => self.addresses.failed(peer),
-                Stream::Shared(_) => drop(self.over_tcp_next.insert(peer)),
+                ByteStream::Tcp(_) => self.addresses.failed(peer),
+                ByteStream::Shared(_) => drop(self.over_tcp_next.insert(peer)),
             }
         }
         drop(connection);
@@ -274,11 +274,11 @@ impl SocketTransport {
         }
     }
 
-    fn receive(&mut self, index: usize) -> Option<Event> {
+    fn receive(&mut self, index: usize) -> Option<TransportEvent> {
         let connection = self.connections.get_mut(index)?.as_mut()?;
         connection.queued_to_read = false;
         let asks = !matches!(connection.peer, Some(NodeId::Server(_) | NodeId::Coordinator));
-        if self.settings.pauses && asks && connection.outbox.waiting > PAUSE_ABOVE {
+        if self.settings.pauses && asks && connection.send_queue.waiting > PAUSE_ABOVE {
             if connection.stream.has_ended() {
                 // Nobody will read what waits, so it would wait for ever.
                 self.close(index);
@@ -306,7 +306,7 @@ impl SocketTransport {
                     }
                     self.by_node.insert(from, index);
                 }
-                Some(Event::Frame(frame))
+                Some(TransportEvent::Frame(frame))
             }
             Ok(None) => {
                 connection.stream.watched().look(&self.watch, Token(index + FIRST_CONNECTION));
@@ -314,8 +314,8 @@ impl SocketTransport {
             }
             Err(ended) => {
                 match ended {
-                    Ended::Closed => {}
-                    Ended::Refused(error) => {
+                    CloseReason::Closed => {}
+                    CloseReason::Refused(error) => {
                         if let WireError::Version { .. } = error {
                             self.answer_in_own_version(index);
                         }
@@ -324,7 +324,7 @@ impl SocketTransport {
                         }
                         self.refuse(index, &error);
                     }
-                    Ended::Broken(error) => self.refuse(index, &error),
+                    CloseReason::Broken(error) => self.refuse(index, &error),
                 }
                 self.close(index);
                 None
@@ -340,9 +340,9 @@ impl Transport for SocketTransport {
             Some(index) => *index,
             None => {
                 let address = match self.addresses.way(to) {
-                    Way::At(address) => address,
-                    Way::NotYet => return self.disconnected.push_back(to),
-                    Way::Unknown => return,
+                    NodeAddress::At(address) => address,
+                    NodeAddress::NotYet => return self.disconnected.push_back(to),
+                    NodeAddress::Unknown => return,
                 };
                 match self.dial(to, address) {
                     Ok(index) => index,
@@ -355,9 +355,9 @@ impl Transport for SocketTransport {
             }
         };
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
-        connection.outbox.push(&frame);
+        connection.send_queue.push(&frame);
         self.traffic.frames_out += 1;
-        if connection.outbox.waiting > WRITE_ABOVE {
+        if connection.send_queue.waiting > WRITE_ABOVE {
             self.flush_one(index);
         } else if !std::mem::replace(&mut connection.queued_to_flush, true) {
             self.unflushed.push(index);
@@ -373,11 +373,11 @@ impl Transport for SocketTransport {
         }
     }
 
-    fn next(&mut self) -> Option<Event> {
+    fn next(&mut self) -> Option<TransportEvent> {
         self.take_ready();
         loop {
             if let Some(node) = self.disconnected.pop_front() {
-                return Some(Event::Disconnected(node));
+                return Some(TransportEvent::Disconnected(node));
             }
             let index = self.readable.pop_front()?;
             if let Some(event) = self.receive(index) {
@@ -387,7 +387,7 @@ impl Transport for SocketTransport {
     }
 
     fn glance(&mut self) -> bool {
-        let over_tcp = |connection: &&Connection| matches!(connection.stream, Stream::Tcp(_));
+        let over_tcp = |connection: &&Connection| matches!(connection.stream, ByteStream::Tcp(_));
         let few = self.connections.len() <= GLANCE_AT_SHARED
             && self.connections.iter().flatten().filter(over_tcp).count() <= GLANCE_AT;
         if few {
@@ -415,7 +415,7 @@ impl Transport for SocketTransport {
     fn rename(&mut self, _: NodeId) {}
 
     fn backlog(&self) -> usize {
-        self.connections.iter().flatten().map(|connection| connection.outbox.waiting).sum()
+        self.connections.iter().flatten().map(|connection| connection.send_queue.waiting).sum()
     }
 
     fn traffic(&self) -> Traffic {

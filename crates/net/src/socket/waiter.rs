@@ -1,6 +1,6 @@
 //! Blocking until a socket or a ring has something.
 
-use crate::shared::Lines;
+use crate::shared::WatchedRings;
 use crate::{Waiter, Waker, lock};
 use mio::{Events, Poll, Token};
 use std::io::ErrorKind;
@@ -33,14 +33,14 @@ pub struct SocketWaiter {
     events: Events,
     ready: Arc<Mutex<Vec<Ready>>>,
     waker: Arc<mio::Waker>,
-    lines: Lines,
+    lines: WatchedRings,
     /// Counts waits.
     waits: u32,
 }
 
 impl SocketWaiter {
     /// Waits for what `poll` and `lines` tell of, and puts it into `ready`.
-    pub(super) fn new(poll: Poll, ready: Arc<Mutex<Vec<Ready>>>, waker: Arc<mio::Waker>, lines: Lines) -> Self {
+    pub(super) fn new(poll: Poll, ready: Arc<Mutex<Vec<Ready>>>, waker: Arc<mio::Waker>, lines: WatchedRings) -> Self {
         Self { poll, events: Events::with_capacity(256), ready, waker, lines, waits: 0 }
     }
 }

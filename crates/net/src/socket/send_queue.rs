@@ -21,14 +21,14 @@ impl Queued {
 
 /// What has been queued and not yet been written.
 #[derive(Default)]
-pub struct Outbox {
+pub struct SendQueue {
     queue: VecDeque<Queued>,
     /// Bytes that are still to be written.
     pub waiting: usize,
     pub written: u64,
 }
 
-impl Outbox {
+impl SendQueue {
     pub fn push(&mut self, frame: &Frame) {
         let mut small = Vec::with_capacity(192);
         encode(frame, &mut small);
