@@ -1,12 +1,17 @@
 //! A folder for a test's files, gone when the test is.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Two tests that run at once may name their folders alike.
+static FOLDERS: AtomicU32 = AtomicU32::new(0);
 
 pub struct Folder(PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("slackwater-data-{}-{name}", std::process::id()));
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("slackwater-data-{}-{number}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         Self(folder)
     }
