@@ -4,26 +4,9 @@
 use inputs::{SERVER, WORKER};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use net::Inbox;
+use net::{ChunkedSocket, Inbox};
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read};
 use wire::Pool;
-
-/// A socket that gives out what it has in pieces, then would block.
-struct Pieces(VecDeque<Vec<u8>>);
-
-impl Read for Pieces {
-    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-        let Some(piece) = self.0.front_mut() else { return Err(ErrorKind::WouldBlock.into()) };
-        let count = piece.len().min(into.len());
-        into[..count].copy_from_slice(&piece[..count]);
-        piece.drain(..count);
-        if piece.is_empty() {
-            self.0.pop_front();
-        }
-        Ok(count)
-    }
-}
 
 fn run(input: &mut Unstructured) -> Result<()> {
     let mut sent = Vec::new();
@@ -43,7 +26,7 @@ fn run(input: &mut Unstructured) -> Result<()> {
         let count = input.int_in_range(1..=300).unwrap_or(300).min(bytes.len());
         pieces.push_back(bytes.drain(..count).collect());
     }
-    let (mut socket, mut inbox, pool) = (Pieces(pieces), Inbox::new(), Pool::new());
+    let (mut socket, mut inbox, pool) = (ChunkedSocket(pieces), Inbox::new(), Pool::new());
     let mut received = Vec::new();
     loop {
         inbox.may_have_more = true;

@@ -18,7 +18,7 @@ fn read(bytes: &[u8]) {
         return;
     };
     for table in &manifest.tables {
-        assert_eq!(table.slices.len(), manifest.slices as usize);
+        assert_eq!(table.shards.len(), manifest.shards as usize);
     }
     assert!(manifest.files().all(|(file, _)| !file.name.contains('/') && !file.name.starts_with('.')));
     assert_eq!(Manifest::from_bytes(&manifest.to_bytes()).as_ref(), Ok(&manifest));

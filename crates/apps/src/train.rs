@@ -77,6 +77,13 @@ pub struct Training {
 }
 
 impl Training {
+    /// Learns by `rule`, from weights as fresh as `consistency` says: with a constant term, without
+    /// λ₁ and codecs.
+    #[must_use]
+    pub fn new(rule: Rule, consistency: Consistency) -> Self {
+        Self { rule, l1: 0.0, consistency, bias: true, codecs: Codecs::default() }
+    }
+
     /// What a table's updater is, by what its weights start from and how strong its λ₂ is.
     #[must_use]
     pub fn updater(&self, initial: Initial, l2: f64) -> UpdaterSpec {

@@ -45,13 +45,7 @@ fn a9a_with_l2(ways: &[Way]) {
     let test = open(&folder.join("a9a.t.gz"), lib_svm(Labels::Binary));
     let program = Logistic { l2: 1.0 / 32_561.0 };
     for &(workers, consistency) in ways {
-        let training = Training {
-            rule: Rule::Ftrl { rate: 0.1, beta: 1.0 },
-            l1: 0.0,
-            consistency,
-            bias: true,
-            codecs: slackwater::Codecs::default(),
-        };
+        let training = Training::new(Rule::Ftrl { rate: 0.1, beta: 1.0 }, consistency);
         let found = quality(&program, &learn(&program, &training, None, &train, workers), &test);
         println!("a9a, ℓ2, {workers} workers, {consistency}: {found:?}");
         let Quality::Binary { log_loss, accuracy, .. } = found else { panic!("of two classes") };
@@ -186,13 +180,7 @@ fn census(ways: &[Way]) {
     let test = open(&folder.join("census_148d_test.dummy.gz"), lib_svm(Labels::Binary));
     let program = FactorisationMachine { factors: 8, seed: 1, spread: 0.05, l2: 1e-5, factor_l2: 1e-3 };
     for &(workers, consistency) in ways {
-        let training = Training {
-            rule: Rule::Adagrad { rate: Rate::Constant(0.05) },
-            l1: 0.0,
-            consistency,
-            bias: true,
-            codecs: slackwater::Codecs::default(),
-        };
+        let training = Training::new(Rule::Adagrad { rate: Rate::Constant(0.05) }, consistency);
         let found = quality(&program, &learn(&program, &training, None, &train, workers), &test);
         println!("census, {workers} workers, {consistency}: {found:?}");
         let Quality::Binary { log_loss, accuracy, auc } = found else { panic!("of two classes") };
@@ -229,13 +217,7 @@ fn twenty_news(ways: &[Way]) {
     // C = 14 over 11,314 documents.
     let program = Softmax { classes: 20, l2: 1.0 / (14.0 * 11_314.0) };
     for &(workers, consistency) in ways {
-        let training = Training {
-            rule: Rule::Ftrl { rate: 1.0, beta: 1.0 },
-            l1: 0.0,
-            consistency,
-            bias: true,
-            codecs: slackwater::Codecs::default(),
-        };
+        let training = Training::new(Rule::Ftrl { rate: 1.0, beta: 1.0 }, consistency);
         let found = quality(&program, &learn(&program, &training, None, &train, workers), &test);
         println!("20news, {workers} workers, {consistency}: {found:?}");
         let Quality::Classes { log_loss, accuracy } = found else { panic!("of classes") };
@@ -263,13 +245,7 @@ fn housing(ways: &[Way]) {
     let test = open(&test, settings);
     let program = Linear { l2: 0.0 };
     for &(workers, consistency) in ways {
-        let training = Training {
-            rule: Rule::Adam { rate: Rate::Falling(0.002) },
-            l1: 0.0,
-            consistency,
-            bias: true,
-            codecs: slackwater::Codecs::default(),
-        };
+        let training = Training::new(Rule::Adam { rate: Rate::Falling(0.002) }, consistency);
         let found = quality(&program, &learn(&program, &training, Some(program.task()), &train, workers), &test);
         println!("cal-housing, {workers} workers, {consistency}: {found:?}");
         let Quality::Regression { rmse, r2 } = found else { panic!("of numbers") };
@@ -318,8 +294,7 @@ fn one_worker_and_one_seed_give_the_same_model_bit_for_bit() {
         Rule::Adam { rate: Rate::Constant(0.01) },
         Rule::Sgd { rate: Rate::Constant(0.1) },
     ] {
-        let training =
-            Training { rule, l1: 0.0, consistency: SLACK, bias: true, codecs: slackwater::Codecs::default() };
+        let training = Training::new(rule, SLACK);
         let [one, other] = [(); 2].map(|()| learn(&program, &training, None, &train, 1));
         assert!(one == other && !one.tables["weights"].keys.is_empty(), "{rule:?}");
     }
@@ -345,13 +320,7 @@ fn fashion(ways: &[Way], epochs: u32, least: f64) {
     let test = open(&part("t10k"), settings);
     let mlp = Mlp { inputs: 784, hidden: vec![256, 128], classes: 10, seed: 1, l2: 0.0 };
     for &(workers, consistency) in ways {
-        let training = Training {
-            rule: Rule::Adam { rate: Rate::Falling(1e-3) },
-            l1: 0.0,
-            consistency,
-            bias: true,
-            codecs: slackwater::Codecs::default(),
-        };
+        let training = Training::new(Rule::Adam { rate: Rate::Falling(1e-3) }, consistency);
         let models = on_workers(&train, workers, |session, share| {
             let trained = apps::mlp::train(session, &mlp, &training, share, |_| Go::On).expect("it trains");
             let pull = |table| apps::model::ModelTable::pull(table).expect("the weights can be read");

@@ -31,13 +31,7 @@ fn run(
     let settings =
         ReaderSettings { epochs, minibatch_rows: 100, ..ReaderSettings::new(Format::LibSvm, Labels::Binary) };
     let reader = DataReader::open(&[path.to_str().unwrap()], settings).unwrap();
-    let training = Training {
-        rule: Rule::Ftrl { rate: 0.1, beta: 1.0 },
-        l1: 0.0,
-        consistency,
-        bias: true,
-        codecs: slackwater::Codecs::default(),
-    };
+    let training = Training::new(Rule::Ftrl { rate: 0.1, beta: 1.0 }, consistency);
     let sessions = Session::embedded(RunSize { servers: 2, workers: 3 }).unwrap();
     std::thread::scope(|scope| {
         let work = |session: Session| {
@@ -101,13 +95,7 @@ fn a_session_can_train_again_and_goes_on_with_what_it_has_learnt() {
     let settings = ReaderSettings { minibatch_rows: 1000, ..ReaderSettings::new(Format::LibSvm, Labels::Binary) };
     let reader = DataReader::open(&[path.to_str().unwrap()], settings).unwrap();
     for consistency in MODES {
-        let training = Training {
-            rule: Rule::Ftrl { rate: 0.1, beta: 1.0 },
-            l1: 0.0,
-            consistency,
-            bias: true,
-            codecs: slackwater::Codecs::default(),
-        };
+        let training = Training::new(Rule::Ftrl { rate: 0.1, beta: 1.0 }, consistency);
         let sessions = Session::embedded(RunSize { servers: 1, workers: 2 }).unwrap();
         let losses: Vec<f64> = std::thread::scope(|scope| {
             let work = |session: Session| {

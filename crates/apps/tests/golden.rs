@@ -54,13 +54,7 @@ fn rows(scratch: &Scratch, labels: Labels) -> DataReader {
 /// The mean loss of each minibatch.
 fn curve(name: &str, labels: Labels, program: &dyn Program, rule: Rule) -> Vec<f64> {
     let scratch = Scratch::new(&format!("golden-{name}"));
-    let training = Training {
-        rule,
-        l1: 0.0,
-        consistency: Consistency::slack(3),
-        bias: true,
-        codecs: slackwater::Codecs::default(),
-    };
+    let training = Training::new(rule, Consistency::slack(3));
     let curves = on_workers(&rows(&scratch, labels), 1, |session, share| {
         let mut losses = Vec::new();
         let trained = train(session, program, &training, None, share, |learnt| {

@@ -12,7 +12,7 @@ mod socket;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]
-pub use socket::{CloseReason, Inbox};
+pub use socket::{ChunkedSocket, CloseReason, Inbox};
 
 /// One end of a connection through shared memory, for tests that stand between two nodes.
 #[doc(hidden)]

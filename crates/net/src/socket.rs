@@ -4,6 +4,8 @@
 //! who calls; what frames look like, and what a broken connection means, is the same for both.
 
 mod addresses;
+#[cfg(any(test, fuzzing))]
+mod chunked;
 mod connection;
 mod inbox;
 mod send_queue;
@@ -12,6 +14,8 @@ mod transport;
 mod waiter;
 
 use crate::shared::{WatchList, WatchedRings, open};
+#[cfg(fuzzing)]
+pub use chunked::ChunkedSocket;
 #[cfg(fuzzing)]
 pub use inbox::{CloseReason, Inbox};
 use mio::net::TcpListener;

@@ -162,26 +162,10 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
+    use super::super::chunked::ChunkedSocket;
     use super::*;
-    use std::collections::VecDeque;
     use types::{Clock, NodeId, NumberType, Placement, ShardId, TableId};
     use wire::{Control, Head, Keys, Message, Push, Writes, encode};
-
-    /// A socket that gives out what it has in pieces of given sizes, then would block.
-    struct Pieces(VecDeque<Vec<u8>>);
-
-    impl Read for Pieces {
-        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-            let Some(piece) = self.0.front_mut() else { return Err(ErrorKind::WouldBlock.into()) };
-            let count = piece.len().min(into.len());
-            into[..count].copy_from_slice(&piece[..count]);
-            piece.drain(..count);
-            if piece.is_empty() {
-                self.0.pop_front();
-            }
-            Ok(count)
-        }
-    }
 
     fn frames() -> Vec<Frame> {
         let pool = Pool::new();
@@ -223,7 +207,7 @@ mod tests {
         let frames = frames();
         let bytes = bytes_of(&frames);
         for size in [1, 7, 87, 88, 89, 4_000, 16_384, 100_000, bytes.len()] {
-            let mut socket = Pieces(bytes.chunks(size).map(<[u8]>::to_vec).collect());
+            let mut socket = ChunkedSocket(bytes.chunks(size).map(<[u8]>::to_vec).collect());
             let mut inbox = Inbox::new();
             let pool = Pool::new();
             let mut received = Vec::new();
@@ -242,10 +226,10 @@ mod tests {
     fn garbage_is_refused_and_a_cut_frame_is_never_handed_on() {
         let mut inbox = Inbox::new();
         let garbage = vec![b'x'; 200];
-        assert!(matches!(inbox.next(&mut Pieces([garbage].into()), &Pool::new()), Err(CloseReason::Refused(_))));
+        assert!(matches!(inbox.next(&mut ChunkedSocket([garbage].into()), &Pool::new()), Err(CloseReason::Refused(_))));
         let bytes = bytes_of(&frames()[..2]);
         let mut inbox = Inbox::new();
-        let mut socket = Pieces([bytes[..bytes.len() - 1].to_vec()].into());
+        let mut socket = ChunkedSocket([bytes[..bytes.len() - 1].to_vec()].into());
         assert!(matches!(inbox.next(&mut socket, &Pool::new()), Ok(Some(_))));
         assert!(matches!(inbox.next(&mut socket, &Pool::new()), Ok(None)));
     }
