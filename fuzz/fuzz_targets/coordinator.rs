@@ -18,7 +18,7 @@ fn control(input: &mut Unstructured) -> Result<Control> {
             let place = if input.ratio(1, 4)? { Some(number(input)? as u32) } else { None };
             Control::Join { role, address: String::new(), token: input.int_in_range(0..=7)?, place, job: String::new() }
         }
-        3 | 4 => Control::Beat,
+        3 | 4 => Control::Heartbeat,
         5 => Control::MakeTable { spec: input.choose(&specs())?.clone() },
         6 => {
             let problem = input.ratio(1, 4)?.then(String::new);
@@ -40,8 +40,8 @@ fn control(input: &mut Unstructured) -> Result<Control> {
 }
 
 fn run(input: &mut Unstructured) -> Result<()> {
-    let open = Membership::Open { copies: input.int_in_range(0..=2)?, slices: input.int_in_range(0..=2)? };
-    let membership = if input.arbitrary()? { open } else { Membership::Fixed };
+    let open = Membership::Elastic { replicas: input.int_in_range(0..=2)?, shards_per_server: input.int_in_range(0..=2)? };
+    let membership = if input.arbitrary()? { open } else { Membership::Static };
     let mut coordinator = Coordinator::new(SIZE, membership, Span::from_secs(2));
     let mut out = Outbox::new();
     // Who sits where, by the last welcome: most of what is said carries a source that is believed.

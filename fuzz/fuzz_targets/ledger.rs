@@ -5,7 +5,7 @@ use inputs::{SERVER, WORKER, frame, plan, specs};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use lease::SavedLeases;
-use shard::{OwedRows, Restored, Server};
+use shard::{ResidualRows, Restored, Server};
 use wire::Outbox;
 use types::{Clock, NodeId, TableId, TableSpec, Time};
 use update::Updaters;
@@ -51,8 +51,8 @@ fn go_on(spec: TableSpec, mut images: Vec<shard::ShardImage>, input: &mut Unstru
             }
         }
     }
-    let owed = OwedRows::get(&mut Reader(input.bytes(input.len() / 4)?)).ok();
-    let restored = Restored { table: TABLE, spec, clock: Clock(1), images, owed: owed.into_iter().collect() };
+    let residuals = ResidualRows::get(&mut Reader(input.bytes(input.len() / 4)?)).ok();
+    let restored = Restored { table: TABLE, spec, clock: Clock(1), images, residuals: residuals.into_iter().collect() };
     let mut next = server();
     next.restore(Time(0), &restored, &mut Outbox::new());
     hears(&mut next, input, 8)?;
@@ -73,6 +73,6 @@ fn run(input: &mut Unstructured) -> Result<()> {
 
 fuzz_target!(|bytes: &[u8]| {
     SavedLeases::get(&mut Reader(bytes)).ok();
-    OwedRows::get(&mut Reader(bytes)).ok();
+    ResidualRows::get(&mut Reader(bytes)).ok();
     run(&mut Unstructured::new(bytes)).ok();
 });

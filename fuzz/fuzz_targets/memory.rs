@@ -10,8 +10,8 @@ use types::{Clock, NodeId, PlanNumber, ShardId, Source, Span, TableId, Time};
 use wire::{Control, Frame, Head, LeaseTerms, Message, Role};
 
 const SIZE: RunSize = RunSize { servers: 1, workers: 1 };
-const OPEN: Membership = Membership::Open { copies: 1, slices: 2 };
-const PATIENCE: Span = Span::from_secs(2);
+const OPEN: Membership = Membership::Elastic { replicas: 1, shards_per_server: 2 };
+const FAILURE_TIMEOUT: Span = Span::from_secs(2);
 
 fn say(coordinator: &mut Coordinator, now: Time, from: NodeId, source: Source, control: Control) {
     let head = Head { source, clock: Clock(3), ..Head::plain(from, NodeId::Coordinator) };
@@ -59,7 +59,7 @@ fn step(coordinator: &mut Coordinator, now: &mut Time, input: &mut Unstructured)
             return Ok(());
         }
         12 => Control::Bye,
-        _ => Control::Beat,
+        _ => Control::Heartbeat,
     };
     say(coordinator, *now, from, source, control);
     Ok(())
@@ -67,14 +67,14 @@ fn step(coordinator: &mut Coordinator, now: &mut Time, input: &mut Unstructured)
 
 /// The memory of a run that has been through something, with a few bytes changed.
 fn memory_of_a_run(input: &mut Unstructured) -> Result<Vec<u8>> {
-    let mut coordinator = Coordinator::new(SIZE, OPEN, PATIENCE);
+    let mut coordinator = Coordinator::new(SIZE, OPEN, FAILURE_TIMEOUT);
     for (token, (node, role)) in
         [(NodeId::Server(0), Role::Server), (NodeId::Worker(0), Role::Worker)].iter().enumerate()
     {
         let join =
             Control::Join { role: *role, address: String::new(), token: token as u64, place: None, job: String::new() };
         say(&mut coordinator, Time(0), *node, Source(0), join);
-        say(&mut coordinator, Time(0), *node, Source(token as u64 + 1), Control::Beat);
+        say(&mut coordinator, Time(0), *node, Source(token as u64 + 1), Control::Heartbeat);
     }
     let mut now = Time(0);
     for _ in 0..input.int_in_range(0..=30)? {
@@ -89,13 +89,13 @@ fn memory_of_a_run(input: &mut Unstructured) -> Result<Vec<u8>> {
 }
 
 fn use_it(memory: &[u8], input: &mut Unstructured) -> Result<()> {
-    let Ok(mut coordinator) = Coordinator::recall(Time(0), memory, SIZE, OPEN, PATIENCE) else { return Ok(()) };
+    let Ok(mut coordinator) = Coordinator::recall(Time(0), memory, SIZE, OPEN, FAILURE_TIMEOUT) else { return Ok(()) };
     let mut now = Time(0);
     for _ in 0..10 {
         step(&mut coordinator, &mut now, input)?;
     }
     let again = coordinator.memory();
-    assert!(Coordinator::recall(now, &again, SIZE, OPEN, PATIENCE).is_ok(), "its own memory");
+    assert!(Coordinator::recall(now, &again, SIZE, OPEN, FAILURE_TIMEOUT).is_ok(), "its own memory");
     Ok(())
 }
 

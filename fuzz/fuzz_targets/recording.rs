@@ -84,7 +84,7 @@ fn worker_input(input: &mut Unstructured) -> Result<WorkerInput> {
         }
         18 => {
             let keys = if input.arbitrary()? { Some(keys(input)?) } else { None };
-            WorkerInput::PullKept(time(input)?, table, keys, vec![])
+            WorkerInput::PullRowState(time(input)?, table, keys, vec![])
         }
         14 => WorkerInput::Tune(time(input)?, table, Setting::Rate(0.5)),
         _ => input.choose(&[WorkerInput::EndClock(Time(9)), WorkerInput::Barrier, WorkerInput::Leave])?.clone(),

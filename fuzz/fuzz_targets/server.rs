@@ -28,7 +28,7 @@ fn run(input: &mut Unstructured) -> Result<()> {
         now += 500_000_000;
         match input.int_in_range(0..=9)? {
             0 => server.tick(Time(now), &mut out),
-            8 => server.beat(Time(now), &mut out),
+            8 => server.heartbeat(Time(now), &mut out),
             9 => {
                 let from = *input.choose(&[NodeId::Server(1), NodeId::Server(2), NodeId::Coordinator])?;
                 let frame = frame(input, from, SERVER)?;

@@ -55,11 +55,11 @@ fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outb
         }
         4 => worker.active(now, table, keys, &after, out),
         5 => {
-            let kept = keys.len() * update::kept_width(spec).unwrap_or(1);
+            let kept = keys.len() * update::row_state_width(spec).unwrap_or(1);
             let bytes = Payload::new(vec![0u8; kept * spec.number.bytes()]);
             worker.set_rows(now, table, keys, Values { number: spec.number, bytes }, &after, out)
         }
-        6 => worker.pull_kept(now, table, input.arbitrary::<bool>()?.then_some(keys), &after, out),
+        6 => worker.pull_row_state(now, table, input.arbitrary::<bool>()?.then_some(keys), &after, out),
         _ => worker.tune(now, table, Setting::Rate(0.5), out),
     };
     if let Ok(ticket) = ticket
@@ -85,7 +85,7 @@ fn aim(input: &mut Unstructured, asked: &[Pull], frame: &mut Frame) -> Result<()
                 let byte: u8 = input.arbitrary()?;
                 (pulled.positions, pulled.values) = (Pool::new().copy(&vec![byte; rows.div_ceil(8)]), Payload::EMPTY);
             } else {
-                if let (Wants::Kept, KeyPart::List { positions, .. }) = (pull.wants, &pull.keys) {
+                if let (Wants::RowState, KeyPart::List { positions, .. }) = (pull.wants, &pull.keys) {
                     pulled.positions = positions.clone();
                     row_bytes *= input.int_in_range(1..=2)?;
                 }

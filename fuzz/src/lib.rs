@@ -209,7 +209,7 @@ fn control(input: &mut Unstructured) -> Result<Control> {
         3 => Control::TableRefused { name: input.choose(&specs())?.name.clone(), problem: String::new() },
         4 => Control::BarrierPassed { number: number(input)? },
         5 => Control::BarrierWaiting { number: number(input)?, on: many(input, worker)? },
-        6 => Control::Beat,
+        6 => Control::Heartbeat,
         _ => Control::AddTable { table: TableId(input.int_in_range(0..=12)?), spec: input.choose(&specs())?.clone() },
     })
 }
@@ -273,7 +273,7 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
             let (after, frontier) = (number(input)?, Clock(number(input)?));
             let (subscribe, keys) = (input.arbitrary()?, keys(input)?);
             let steps = if input.arbitrary()? { Some((number(input)?, number(input)?)) } else { None };
-            let wants = *input.choose(&[Wants::Values, Wants::Values, Wants::Active, Wants::Kept])?;
+            let wants = *input.choose(&[Wants::Values, Wants::Values, Wants::Active, Wants::RowState])?;
             Message::Pull(Pull { table, shard, request, after, frontier, subscribe, steps, wants, keys })
         }
         10 => {

@@ -19,22 +19,22 @@ GRACE_SECONDS = 5.0
 
 
 def start_servers(
-    meet: str, servers: int, workers: int, copies: Optional[int], patience: float, shared_memory: bool
+    coordinator: str, servers: int, workers: int, replicas: Optional[int], failure_timeout: float, shared_memory: bool
 ) -> list[Process]:
     """The servers' processes: one for all of them or, where each may be lost, one for each and one
     that coordinates."""
 
     def start(threads: int, coordinate: bool) -> Process:
         command = [sys.executable, "-m", "slackwater._serve", "--launcher", str(os.getpid())]
-        command += ["--meet", meet, "--threads", str(threads)]
-        command += ["--patience", str(patience)] + ([] if shared_memory else ["--tcp"])
+        command += ["--coordinator", coordinator, "--threads", str(threads)]
+        command += ["--failure-timeout", str(failure_timeout)] + ([] if shared_memory else ["--tcp"])
         if coordinate:
             command += ["--coordinate", str(servers), str(workers)]
-            command += [] if copies is None else ["--copies", str(copies)]
+            command += [] if replicas is None else ["--replicas", str(replicas)]
         # A terminal's Ctrl-C does not reach it: the workers stop, and the servers end after them.
         return Process("server", command, {})
 
-    if copies is None:
+    if replicas is None:
         return [start(servers, True)]
     return [start(0, True)] + [start(1, False) for _ in range(servers)]
 
@@ -46,11 +46,11 @@ def end(processes: list[Process], seconds: float) -> None:
         process.end(max(0.0, limit - time.monotonic()))
 
 
-def worker_environment(meet: str, place: int, workers: int) -> dict[str, str]:
-    """What a worker's process is told: where to meet, and what torchrun would tell it."""
-    host, port = meet.rsplit(":", 1)
+def worker_environment(coordinator: str, place: int, workers: int) -> dict[str, str]:
+    """What a worker's process is told: the address of the coordinator, and what torchrun would tell it."""
+    host, port = coordinator.rsplit(":", 1)
     told = {
-        "SLACKWATER_MEET": meet,
+        "SLACKWATER_COORDINATOR": coordinator,
         "SLACKWATER_PLACE": str(place),
         "RANK": str(place),
         "LOCAL_RANK": str(place),
@@ -90,8 +90,8 @@ def launch(
     *arguments: Any,
     workers: int = 4,
     servers: int = 2,
-    copies: Optional[int] = None,
-    patience: float = 10.0,
+    replicas: Optional[int] = None,
+    failure_timeout: float = 10.0,
     shared_memory: bool = True,
 ) -> list[Any]:
     """:func:`slackwater.launch`, which says what it does."""
@@ -107,16 +107,16 @@ def launch(
     except (pickle.PicklingError, AttributeError, TypeError):
         way = "fork"
     context = get_context(way)
-    meet = free_address()
-    serving = start_servers(meet, servers, workers, copies, patience, shared_memory)
+    coordinator = free_address()
+    serving = start_servers(coordinator, servers, workers, replicas, failure_timeout, shared_memory)
     children, results = [], [None] * workers
     failures: list[tuple[int, tuple[str, str, str]]] = []
     try:
-        options = dict(patience=patience, shared_memory=shared_memory)
+        options = dict(failure_timeout=failure_timeout, shared_memory=shared_memory)
         waiting = {}
         for place in range(workers):
             here, there = context.Pipe(duplex=False)
-            environment = worker_environment(meet, place, workers)
+            environment = worker_environment(coordinator, place, workers)
             child = context.Process(target=_work, args=(there, environment, options, work), name=f"worker {place}")
             child.start()
             there.close()
@@ -136,11 +136,11 @@ def launch(
                     results[place] = result
                 else:
                     failures.append((place, result))
-            if failures and copies is None and limit is None:
+            if failures and replicas is None and limit is None:
                 # The others notice what happened by themselves, and say so; one of them may even have said so first.
-                limit = time.monotonic() + patience + GRACE_SECONDS
+                limit = time.monotonic() + failure_timeout + GRACE_SECONDS
         if failures and limit is None:
-            limit = time.monotonic() + patience + GRACE_SECONDS
+            limit = time.monotonic() + failure_timeout + GRACE_SECONDS
         for child in children:
             child.join(None if limit is None else max(0.0, limit - time.monotonic()))
     finally:
@@ -148,8 +148,8 @@ def launch(
             if child.is_alive():
                 child.kill()
                 child.join()
-        end(serving, GRACE_SECONDS + patience)
-    if failures and (copies is None or len(failures) == workers):
+        end(serving, GRACE_SECONDS + failure_timeout)
+    if failures and (replicas is None or len(failures) == workers):
         # Not what it did to the others.
         place, (kind, text, trace) = min(failures, key=lambda failure: failure[1][0] == _slackwater.RunError.__name__)
         raise _slackwater.RunError(f"worker {place} failed: {kind}: {text}\n{trace}".rstrip())
@@ -157,18 +157,18 @@ def launch(
 
 
 def run_script(
-    command: list[str], workers: int, servers: int, copies: Optional[int], patience: float, shared_memory: bool
+    command: list[str], workers: int, servers: int, replicas: Optional[int], failure_timeout: float, shared_memory: bool
 ) -> int:
     """Runs a command as each of the workers of a run, and returns a status for the shell: that of the first that failed."""
-    meet = free_address()
-    serving = start_servers(meet, servers, workers, copies, patience, shared_memory)
+    coordinator = free_address()
+    serving = start_servers(coordinator, servers, workers, replicas, failure_timeout, shared_memory)
     children: list[Process] = []
     status, passed_on = 0, 0
     told: list[int] = []
     earlier = {name: signal.signal(name, lambda number, _: told.append(number)) for name in (signal.SIGINT, signal.SIGTERM)}
     try:
         for place in range(workers):
-            environment = {**worker_environment(meet, place, workers), "SLACKWATER_PATIENCE": str(patience)}
+            environment = {**worker_environment(coordinator, place, workers), "SLACKWATER_FAILURE_TIMEOUT": str(failure_timeout)}
             # A terminal's Ctrl-C reaches this process alone, which passes it on, once, as torchrun
             # does.
             children.append(Process(f"worker {place}", command, environment, stdin=True))
@@ -180,10 +180,10 @@ def run_script(
                 for child in children:
                     child.signal(number)
             failed = [(place, child.poll()) for place, child in enumerate(children) if child.poll()]
-            if failed and status == 0 and (copies is None or len(failed) == workers):
+            if failed and status == 0 and (replicas is None or len(failed) == workers):
                 place, status = failed[0]
                 print(f"slackwater: worker {place} ended with status {status}", file=sys.stderr)
-                deadline = time.monotonic() + patience + GRACE_SECONDS
+                deadline = time.monotonic() + failure_timeout + GRACE_SECONDS
             if deadline is not None and time.monotonic() > deadline:
                 for child in children:
                     child.kill()
@@ -195,6 +195,6 @@ def run_script(
         for child in children:
             child.kill()
         # After a failure the servers may wait for workers that never came.
-        end(serving, GRACE_SECONDS + patience if status == 0 else 1.0)
+        end(serving, GRACE_SECONDS + failure_timeout if status == 0 else 1.0)
         for name, handler in earlier.items():
             signal.signal(name, handler)

@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional
 
 from . import _slackwater
 
-# Where torchrun's own store listens is MASTER_PORT; the workers meet at the next one.
+# Where torchrun's own store listens is MASTER_PORT; the coordinator listens at the next one.
 PORTS_AFTER_MASTER = 1
 
 
@@ -23,11 +23,11 @@ class Run:
     """
 
     def __init__(
-        self, session: _slackwater.Session, server: Optional[_slackwater.Server], meet: Optional[str], asked: tuple
+        self, session: _slackwater.Session, server: Optional[_slackwater.Server], coordinator: Optional[str], asked: tuple
     ):
         self._session = session
         self._server = server
-        self._meet = meet
+        self._coordinator = coordinator
         self._asked = asked
         self._tables: dict[str, Any] = {}
         # Whether an optimiser in lock-step was made.
@@ -86,21 +86,21 @@ _run: Optional[Run] = None
 
 
 def init(
-    meet: Optional[str] = None,
+    coordinator: Optional[str] = None,
     *,
     rank: Optional[int] = None,
     size: Optional[int] = None,
     servers: Optional[int] = None,
-    copies: Optional[int] = None,
+    replicas: Optional[int] = None,
     shared_memory: bool = True,
     join_limit: float = 300.0,
-    patience: Optional[float] = None,
+    failure_timeout: Optional[float] = None,
 ) -> Run:
     """Begins, or joins, a run, and returns this worker's place in it.
 
     Without arguments, and outside of ``torchrun`` and ``slackwater.run``, that is a whole run in this process. Under them
     (RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set) every process is a worker, and each serves a part of every table, too.
-    With ``meet="host:port"`` it is the run that meets there: ``slackwater server`` or ``python -m slackwater.run --servers`` serves it, unless
+    With ``coordinator="host:port"`` it is the run of that coordinator: ``slackwater server`` or ``python -m slackwater.run --servers`` serves it, unless
     ``size`` is given, which again means that the workers serve.
 
     Called again, as a notebook does, it returns the run that there is; after a run was lost, it begins another.
@@ -108,7 +108,7 @@ def init(
     A worker that ends by an exception, or leaves the ``with`` block by ``sys.exit`` with a status other than 0, has failed, and the others are told so. Without the block a program that
     calls ``sys.exit(3)`` is taken for one that has finished: Python does not say how a process ends.
 
-    ``patience`` is for how many seconds (10, if nothing is said) a process may be silent before it counts as lost; ``join_limit`` how long to wait for everybody.
+    ``failure timeout`` is for how many seconds (10, if nothing is said) a process may be silent before it counts as lost; ``join_limit`` how long to wait for everybody.
 
     >>> import slackwater
     >>> run = slackwater.init()
@@ -117,7 +117,7 @@ def init(
     >>> slackwater.shutdown()
     """
     global _run
-    asked = (meet, rank, size, servers, copies)
+    asked = (coordinator, rank, size, servers, replicas)
     if is_initialized():
         if asked not in (_run._asked, (None,) * 5):
             raise _slackwater.RunError(
@@ -129,20 +129,20 @@ def init(
     if lost is not None and lost._session.is_held:
         lost._let_go("the run was lost")
     given = os.environ
-    if patience is None:
-        patience = float(given.get("SLACKWATER_PATIENCE", "10"))
-    if meet is None and size is None and "SLACKWATER_MEET" in given:
+    if failure_timeout is None:
+        failure_timeout = float(given.get("SLACKWATER_FAILURE_TIMEOUT", "10"))
+    if coordinator is None and size is None and "SLACKWATER_COORDINATOR" in given:
         # Started by `slackwater.run` or `slackwater.launch`, which have started servers.
-        meet = given["SLACKWATER_MEET"]
+        coordinator = given["SLACKWATER_COORDINATOR"]
         rank = int(given["SLACKWATER_PLACE"]) if "SLACKWATER_PLACE" in given and rank is None else rank
-    elif meet is None and "RANK" in given and "WORLD_SIZE" in given and "MASTER_ADDR" in given:
+    elif coordinator is None and "RANK" in given and "WORLD_SIZE" in given and "MASTER_ADDR" in given:
         rank = int(given["RANK"]) if rank is None else rank
         size = int(given["WORLD_SIZE"]) if size is None else size
         port = int(given.get("MASTER_PORT", "29500")) + PORTS_AFTER_MASTER
-        meet = f"{given['MASTER_ADDR']}:{port}"
-    if meet is None:
+        coordinator = f"{given['MASTER_ADDR']}:{port}"
+    if coordinator is None:
         if (size or 1) != 1:
-            raise ValueError(f"a run of {size} workers needs a place to meet: init(meet='host:port', rank=…, size={size})")
+            raise ValueError(f"a run of {size} workers needs a coordinator: init(coordinator='host:port', rank=…, size={size})")
         session = _slackwater.Session.embedded(servers or 1, 1)[0]
         _run = Run(session, None, None, asked)
     else:
@@ -152,19 +152,19 @@ def init(
                 raise ValueError(f"rank {rank} of a run of {size} workers: say rank=0 to {size - 1}")
             if servers is None:
                 servers = size
-            server = _serve(meet, rank, size, servers, copies, join_limit, patience, shared_memory)
+            server = _serve(coordinator, rank, size, servers, replicas, join_limit, failure_timeout, shared_memory)
         try:
-            session = _slackwater.Session.connect(meet, rank, join_limit, patience, shared_memory)
+            session = _slackwater.Session.connect(coordinator, rank, join_limit, failure_timeout, shared_memory)
         except BaseException:
             if server is not None:
-                # So that init() can be called again, and finds the meeting place free.
+                # So that init() can be called again, and finds the address free.
                 server.end()
             raise
-        _run = Run(session, server, meet, asked)
+        _run = Run(session, server, coordinator, asked)
     return _run
 
 
-def _serve(meet, rank, size, servers, copies, join_limit, patience, shared_memory):
+def _serve(coordinator, rank, size, servers, replicas, join_limit, failure_timeout, shared_memory):
     """This process's share of the servers: they are dealt out by rank, and rank 0 coordinates."""
     threads = len(range(rank, servers, size))
     if threads == 0 and rank != 0:
@@ -172,7 +172,7 @@ def _serve(meet, rank, size, servers, copies, join_limit, patience, shared_memor
     coordinate = (servers, size) if rank == 0 else None
     place = sum(len(range(earlier, servers, size)) for earlier in range(rank))
     return _slackwater.Server(
-        meet, threads, coordinate, copies, join_limit, patience, shared_memory, place if threads else None
+        coordinator, threads, coordinate, replicas, join_limit, failure_timeout, shared_memory, place if threads else None
     )
 
 
@@ -212,7 +212,7 @@ def local_rank() -> int:
     if "LOCAL_RANK" in os.environ:
         return int(os.environ["LOCAL_RANK"])
     run = current()
-    host = (run._meet or "").rpartition(":")[0]
+    host = (run._coordinator or "").rpartition(":")[0]
     return run.rank if host in ("localhost", "[::1]") or host.startswith("127.") else 0
 
 
@@ -287,8 +287,8 @@ def launch(
     *arguments: Any,
     workers: int = 4,
     servers: int = 2,
-    copies: Optional[int] = None,
-    patience: float = 10.0,
+    replicas: Optional[int] = None,
+    failure_timeout: float = 10.0,
     shared_memory: bool = True,
 ) -> list[Any]:
     """Runs ``fn(*arguments)`` in ``workers`` processes of this host, each of them a worker of one run, and returns what each returned, by rank.
@@ -297,9 +297,9 @@ def launch(
     cannot be sent to a fresh process, this one is forked, which works as long as it is in no run itself. A forked process has none of the threads that
     PyTorch computes with, and would wait for them: PyTorch computes with one thread there.
 
-    * ``copies``: how many servers hold each part of every table. With 2, the run goes on without a worker, or a server, that is lost; what a lost worker would have
+    * ``replicas``: how many servers hold each part of every table. With 2, the run goes on without a worker, or a server, that is lost; what a lost worker would have
       returned is then None. Without, a failure of any ends them all, and is raised here.
-    * ``patience``: for how many seconds a process may be silent before it counts as lost.
+    * ``failure timeout``: for how many seconds a process may be silent before it counts as lost.
     * ``shared_memory``: False has the processes talk over TCP, as those of different hosts do.
 
     The processes end with the one that launched them, however that ends.
@@ -316,5 +316,5 @@ def launch(
     from ._launch import launch as start
 
     return start(
-        fn, *arguments, workers=workers, servers=servers, copies=copies, patience=patience, shared_memory=shared_memory
+        fn, *arguments, workers=workers, servers=servers, replicas=replicas, failure_timeout=failure_timeout, shared_memory=shared_memory
     )

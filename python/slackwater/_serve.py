@@ -8,11 +8,11 @@ from . import _lifetime, _slackwater
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m slackwater._serve", description=__doc__)
-    parser.add_argument("--meet", required=True)
+    parser.add_argument("--coordinator", required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--coordinate", type=int, nargs=2, metavar=("SERVERS", "WORKERS"))
-    parser.add_argument("--copies", type=int)
-    parser.add_argument("--patience", type=float, default=10.0)
+    parser.add_argument("--replicas", type=int)
+    parser.add_argument("--failure-timeout", type=float, default=10.0)
     parser.add_argument("--join-limit", type=float, default=300.0)
     parser.add_argument("--tcp", action="store_true")
     parser.add_argument("--launcher", type=int, help="the process that starts this one, to end with")
@@ -21,7 +21,7 @@ def main() -> int:
         _lifetime.end_with(given.launcher)
     coordinate = tuple(given.coordinate) if given.coordinate else None
     server = _slackwater.Server(
-        given.meet, given.threads, coordinate, given.copies, given.join_limit, given.patience, not given.tcp
+        given.coordinator, given.threads, coordinate, given.replicas, given.join_limit, given.failure_timeout, not given.tcp
     )
     try:
         server.wait()

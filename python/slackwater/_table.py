@@ -227,7 +227,7 @@ class Table:
         """
         import numpy
 
-        keys, rows, width = self._table.pull_all_kept()
+        keys, rows, width = self._table.pull_all_row_state()
         return {"keys": numpy.frombuffer(keys, "uint64"), "rows": numpy.frombuffer(rows, self.dtype).reshape(-1, width)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -54,10 +54,10 @@ def tables(servers: int) -> dict[str, float]:
     """Large and small pushes and pulls between processes through shared memory, beside those of the Rust library."""
     import numpy
 
-    meet = _launch.free_address()
-    serving = _launch.start_servers(meet, servers, 1, None, 10.0, True)
+    coordinator = _launch.free_address()
+    serving = _launch.start_servers(coordinator, servers, 1, None, 10.0, True)
     try:
-        with _run.init(meet):
+        with _run.init(coordinator):
             rows = MEBIBYTES * 1024
             table = Table("large", rows=rows, width=256, updater="sum", slack=0)
             small = Table("small", rows=1, updater="sum", slack=0)
@@ -199,7 +199,7 @@ def with_a_straggler(servers: int) -> dict[str, float]:
 
 def step_on_a_host(store: str) -> None:
     """What the process of a host does: says the seconds that steps took."""
-    with _run.init(patience=SLOW_PATIENCE, shared_memory=False):
+    with _run.init(failure_timeout=SLOW_PATIENCE, shared_memory=False):
         print(json.dumps(steps(store, SLOW_ROUNDS, SLOW_STEPS, {"codecs": ["1bit"], "on": "servers"})), flush=True)
 
 

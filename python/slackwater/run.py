@@ -45,8 +45,8 @@ def main() -> int:
     )
     parser.add_argument("--workers", "--nproc-per-node", "--nproc_per_node", type=at_least_one, default=4)
     parser.add_argument("--servers", type=at_least_one, default=2)
-    parser.add_argument("--copies", type=at_least_one, help="let processes be lost: how many servers hold each part of every table")
-    parser.add_argument("--patience", type=seconds, default=10.0, help="after how many silent seconds a process counts as lost")
+    parser.add_argument("--replicas", type=at_least_one, help="let processes be lost: how many servers hold each part of every table")
+    parser.add_argument("--failure-timeout", type=seconds, default=10.0, help="after how many silent seconds a process counts as lost")
     parser.add_argument("--tcp", action="store_true", help="talk over TCP, as processes of different hosts do")
     parser.add_argument("--standalone", action="store_true", help="as torchrun has it, and so is every run")
     parser.add_argument("--nnodes", type=this_host, default=1, help="as torchrun has it: 1")
@@ -55,7 +55,7 @@ def main() -> int:
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     given = parser.parse_args()
     command = [sys.executable] + (["-m"] if given.module else []) + [given.script] + given.arguments
-    return run_script(command, given.workers, given.servers, given.copies, given.patience, not given.tcp)
+    return run_script(command, given.workers, given.servers, given.replicas, given.failure_timeout, not given.tcp)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def ends():
     signal.signal(signal.SIGALRM, hung)
     signal.alarm(HUNG_SECONDS)
     faulthandler.dump_traceback_later(HUNG_SECONDS + GRACE_SECONDS, exit=True)
-    for name in ("SLACKWATER_MEET", "SLACKWATER_PLACE", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+    for name in ("SLACKWATER_COORDINATOR", "SLACKWATER_PLACE", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name, None)
     yield
     signal.alarm(0)

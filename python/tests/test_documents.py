@@ -62,7 +62,7 @@ def test_launch_shows_all_its_settings():
     from slackwater import _launch
 
     assert inspect.signature(slackwater.launch) == inspect.signature(_launch.launch)
-    for setting in ("copies", "patience", "shared_memory"):
+    for setting in ("replicas", "failure_timeout", "shared_memory"):
         assert f"``{setting}``" in slackwater.launch.__doc__
 
 

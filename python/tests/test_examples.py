@@ -53,7 +53,7 @@ def children(process):
 
 @pytest.mark.parametrize("slack", ["0", "3"])
 def test_images_are_named_though_a_worker_is_killed_on_the_way(slack):
-    run = ("--workers", "3", "--servers", "2", "--copies", "2", "--patience", "2")
+    run = ("--workers", "3", "--servers", "2", "--replicas", "2", "--failure-timeout", "2")
     started = command("fashion_mnist", "fashion-mnist", "--slack", slack, "--epochs", "2", run=run)
     process = subprocess.Popen(started, stdout=subprocess.PIPE, text=True)
     assert "epoch 1" in process.stdout.readline()

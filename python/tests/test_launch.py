@@ -26,8 +26,8 @@ def until(happens, seconds=LONG_SECONDS):
         (["--servers", "0"], "--servers: a run needs one at least, not 0"),
         (["--workers", "0"], "a run needs one at least, not 0"),
         (["--workers", "-1"], "a run needs one at least, not -1"),
-        (["--copies", "0"], "--copies: a run needs one at least, not 0"),
-        (["--patience", "0"], "0 s is no time to wait"),
+        (["--replicas", "0"], "--replicas: a run needs one at least, not 0"),
+        (["--failure-timeout", "0"], "0 s is no time to wait"),
         (["--nnodes", "2"], "torchrun --nnodes 2"),
     ],
 )
@@ -71,7 +71,7 @@ def test_a_terminals_ctrl_c_reaches_each_worker_once(tmp_path):
     script.write_text(COUNTS)
     child, terminal = pty.fork()
     if child == 0:
-        os.execv(sys.executable, [*RUN, "--workers", "2", "--servers", "1", "--patience", "1", str(script), str(tmp_path)])
+        os.execv(sys.executable, [*RUN, "--workers", "2", "--servers", "1", "--failure-timeout", "1", str(script), str(tmp_path)])
     until(lambda: len(list(tmp_path.glob("ready *"))) == 2)
     os.write(terminal, b"\x03")
     until(lambda: len(list(tmp_path.glob("count *"))) == 2)
@@ -116,7 +116,7 @@ class ComesLate:
 LAUNCHES = """
 import sys, slackwater, test_launch
 if __name__ == "__main__":
-    slackwater.launch(test_launch.ComesLate(sys.argv[1]), workers=2, servers=2, copies=2, patience=60.0)
+    slackwater.launch(test_launch.ComesLate(sys.argv[1]), workers=2, servers=2, copies=2, failure_timeout=60.0)
 """
 IS_RUN = "import sys, slackwater, test_launch\nslackwater.init()\ntest_launch.says_that_it_is_there(sys.argv[1])"
 
@@ -126,7 +126,7 @@ IS_RUN = "import sys, slackwater, test_launch\nslackwater.init()\ntest_launch.sa
 def test_neither_servers_nor_workers_outlive_a_launcher_that_is_killed(way, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(IS_RUN if way == "run" else LAUNCHES)
-    command = [*RUN, "--workers", "2", "--servers", "2", "--copies", "2", "--patience", "60"] if way == "run" else [sys.executable]
+    command = [*RUN, "--workers", "2", "--servers", "2", "--replicas", "2", "--failure-timeout", "60"] if way == "run" else [sys.executable]
     told = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     launcher = subprocess.Popen([*command, str(script), str(tmp_path)], env=told, stderr=subprocess.DEVNULL)
     until(lambda: len(list(tmp_path.glob("there *"))) == 2)

@@ -47,10 +47,10 @@ def test_launched_workers_work_together_and_bring_results():
 
 def test_a_worker_knows_its_number_among_those_of_its_host(monkeypatch):
     assert slackwater.launch(slackwater.local_rank, workers=2, servers=1) == [0, 1]
-    meet = _launch.free_address()
-    servers = _launch.start_servers(meet, 1, 2, None, 5.0, True)
-    other = subprocess.Popen([sys.executable, "-c", f"import slackwater; slackwater.init('{meet}', rank=0)"])
-    with slackwater.init(meet, rank=1):
+    coordinator = _launch.free_address()
+    servers = _launch.start_servers(coordinator, 1, 2, None, 5.0, True)
+    other = subprocess.Popen([sys.executable, "-c", f"import slackwater; slackwater.init('{coordinator}', rank=0)"])
+    with slackwater.init(coordinator, rank=1):
         assert slackwater.local_rank() == 1
         monkeypatch.setenv("LOCAL_RANK", "5")
         assert slackwater.local_rank() == 5
@@ -77,12 +77,12 @@ def test_functions_of_a_notebook_will_do():
 
 def test_a_worker_that_fails_ends_the_run_and_is_named():
     with pytest.raises(slackwater.RunError, match="worker 1 failed: ValueError: no such data"):
-        slackwater.launch(fails, 1, workers=2, servers=1, patience=2.0)
+        slackwater.launch(fails, 1, workers=2, servers=1, failure_timeout=2.0)
 
 
 LAUNCHER = """
 import os, sys, test_runs, slackwater
-slackwater.launch(test_runs.says_who_it_is_and_waits, sys.argv[1], workers=2, servers=1, patience=1.0)
+slackwater.launch(test_runs.says_who_it_is_and_waits, sys.argv[1], workers=2, servers=1, failure_timeout=1.0)
 """
 
 
@@ -108,9 +108,9 @@ def test_workers_do_not_outlive_a_launcher_that_is_killed(tmp_path):
         time.sleep(0.05)
 
 
-def test_a_worker_that_is_killed_is_done_without_where_there_are_copies():
+def test_a_run_with_replicas_goes_on_without_a_killed_worker():
     begin = time.monotonic()
-    results = slackwater.launch(dies, 1, workers=3, servers=2, copies=2, patience=1.0)
+    results = slackwater.launch(dies, 1, workers=3, servers=2, replicas=2, failure_timeout=1.0)
     assert results[1] is None and results[0][0] >= 70 and results[2][0] >= 70, results
     assert time.monotonic() - begin < 100
 
@@ -136,7 +136,7 @@ def leases_some(kill):
 
 @pytest.mark.parametrize("kill", [None, 1])
 def test_every_example_of_leased_data_counts_once_whoever_is_killed(kill):
-    results = slackwater.launch(leases_some, kill, workers=2, servers=2, copies=2, patience=1.0)
+    results = slackwater.launch(leases_some, kill, workers=2, servers=2, replicas=2, failure_timeout=1.0)
     for rank, result in enumerate(results):
         if rank == kill:
             assert result is None

@@ -423,7 +423,7 @@ def loses(slack, lost, seconds):
 @pytest.mark.parametrize("slack", [0, 3])
 def test_training_goes_on_without_a_worker_that_is_killed(slack):
     # A silent worker is lost after a second; ten times that tells done from hung.
-    results = slackwater.launch(loses, slack, True, 20, workers=3, servers=2, copies=2, patience=1.0)
+    results = slackwater.launch(loses, slack, True, 20, workers=3, servers=2, replicas=2, failure_timeout=1.0)
     whole = slackwater.launch(loses, slack, False, 20, workers=3, servers=2)
     assert results[1] is None
     for loss, live in (results[0], results[2]):
@@ -476,7 +476,7 @@ def stays_and_calls(place):
 
 @pytest.mark.slow
 def test_a_worker_that_comes_later_takes_its_share():
-    (loss, said), other = slackwater.launch(stays_and_calls, 0, workers=2, servers=2, copies=2, patience=5.0)
+    (loss, said), other = slackwater.launch(stays_and_calls, 0, workers=2, servers=2, replicas=2, failure_timeout=5.0)
     assert "came as 2" in said, said
     assert max(loss, other, float(said.split()[-1])) < 0.05
 
@@ -557,7 +557,7 @@ def keeps_step_and_calls(more):
     ],
 )
 def test_a_worker_that_comes_later_is_given_the_weights_in_lock_step(more):
-    (first, comer), (second, _) = slackwater.launch(keeps_step_and_calls, more, workers=2, servers=2, copies=2, patience=5.0)
+    (first, comer), (second, _) = slackwater.launch(keeps_step_and_calls, more, workers=2, servers=2, replicas=2, failure_timeout=5.0)
     assert len(comer) == 20 and len(set(comer.values())) == 20
     for clock, found in comer.items():
         assert first[clock] == second[clock] == found, clock

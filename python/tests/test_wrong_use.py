@@ -185,7 +185,7 @@ def test_a_forked_child_is_told_what_to_do(made):
     made.push(numpy.ones((4, 2), "float32"))
 
 
-def test_nobody_to_meet_is_said_in_time():
+def test_a_missing_coordinator_is_reported_in_time():
     with pytest.raises(slackwater.RunError, match="no answer from the coordinator"):
         slackwater.init("127.0.0.1:1", join_limit=0.3)
     with pytest.raises(ConnectionError, match="write host:port"):
@@ -225,17 +225,17 @@ def test_ctrl_c_ends_whatever_waits_and_the_run_goes_on():
 
 
 def test_ctrl_c_ends_the_wait_of_one_that_serves_and_the_place_is_free_again():
-    meet = _slackwater.free_address()
+    coordinator = _slackwater.free_address()
     # Nobody comes to it.
-    server = _slackwater.Server(meet, 1, (1, 1), None, 100.0, 2.0, True)
+    server = _slackwater.Server(coordinator, 1, (1, 1), None, 100.0, 2.0, True)
     assert blocked(server.wait) < 5
     begin = time.monotonic()
     server.end()
     assert time.monotonic() - begin < 4.5
-    with slackwater.init(meet, rank=0, size=1):
+    with slackwater.init(coordinator, rank=0, size=1):
         pass
-    assert blocked(lambda: slackwater.init(meet, rank=0, size=2)) < 15
-    with slackwater.init(meet, rank=0, size=1):
+    assert blocked(lambda: slackwater.init(coordinator, rank=0, size=2)) < 15
+    with slackwater.init(coordinator, rank=0, size=1):
         pass
 
 
@@ -288,7 +288,7 @@ import os, numpy, slackwater
 from slackwater import _launch
 meet = _launch.free_address()
 servers = _launch.start_servers(meet, 1, 1, None, 1.0, True)
-slackwater.init(meet, patience=1.0)
+slackwater.init(meet, failure_timeout=1.0)
 table = slackwater.Table("t", rows=2, updater="sum")
 table.push(numpy.ones(2, "float32"))
 servers[0].kill()
@@ -305,9 +305,9 @@ os._exit(0)
 
 @pytest.mark.parametrize("shuts_down", [False, True])
 def test_after_a_loss_another_run_begins(shuts_down):
-    meet = _launch.free_address()
-    (servers,) = _launch.start_servers(meet, 1, 1, None, 1.0, True)
-    lost = slackwater.init(meet, patience=1.0)
+    coordinator = _launch.free_address()
+    (servers,) = _launch.start_servers(coordinator, 1, 1, None, 1.0, True)
+    lost = slackwater.init(coordinator, failure_timeout=1.0)
     assert slackwater.is_initialized()
     table = slackwater.Table("t", rows=1, updater="sum")
     servers.kill()
@@ -326,9 +326,9 @@ def test_after_a_loss_another_run_begins(shuts_down):
 
 
 def test_a_loss_that_no_call_has_told_of_is_told_in_the_end():
-    meet = _launch.free_address()
-    (servers,) = _launch.start_servers(meet, 1, 1, None, 1.0, True)
-    run = slackwater.init(meet, patience=1.0)
+    coordinator = _launch.free_address()
+    (servers,) = _launch.start_servers(coordinator, 1, 1, None, 1.0, True)
+    run = slackwater.init(coordinator, failure_timeout=1.0)
     table = slackwater.Table("t", rows=1, updater="sum")
     servers.kill()
     table.push_async([1])
@@ -343,15 +343,15 @@ def test_a_loss_that_no_call_has_told_of_is_told_in_the_end():
 
 
 def test_one_that_serves_begins_another_run_where_the_lost_one_met():
-    meet = _launch.free_address()
-    code = f"import slackwater, os; slackwater.init('{meet}', rank=1, size=2, patience=1.0); os.kill(os.getpid(), 9)"
+    coordinator = _launch.free_address()
+    code = f"import slackwater, os; slackwater.init('{coordinator}', rank=1, size=2, failure_timeout=1.0); os.kill(os.getpid(), 9)"
     other = subprocess.Popen([sys.executable, "-c", code])
-    slackwater.init(meet, rank=0, size=2, patience=1.0)
+    slackwater.init(coordinator, rank=0, size=2, failure_timeout=1.0)
     other.wait()
     with pytest.raises(slackwater.RunError, match="lost"):
         while True:
             slackwater.barrier()
-    slackwater.init(meet, rank=0, size=1)
+    slackwater.init(coordinator, rank=0, size=1)
     assert slackwater.size() == 1
     slackwater.Table("t", rows=1, updater="sum").push([1])
     slackwater.shutdown()

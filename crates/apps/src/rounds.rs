@@ -162,13 +162,13 @@ pub fn make_rounds<P: Default + Send + 'static>(
             // Others must not wait for this worker, nor take what they learn for the whole. If this fails, too, the run is
             // lost, as they will see.
             let told = stop.say(FAILED).and_then(|()| passes.end());
-            told.and_then(|()| keep_time(session, &finished)).and_then(|()| meet(session)).ok();
+            told.and_then(|()| keep_time(session, &finished)).and_then(|()| coordinator_address(session)).ok();
             return Err(error);
         }
     };
     passes.end()?;
     keep_time(session, &finished)?;
-    meet(session)?;
+    coordinator_address(session)?;
     match stop.heard()? {
         [_, failed] if failed > 0 => Err(TrainError::Other),
         [told, _] => Ok(RoundsEnd { stopped: told > 0, progress, tally: None }),
@@ -253,7 +253,7 @@ impl Stop {
 }
 
 /// Brings all workers to the clock of the one that is furthest: then whatever one of them reads next, it waits for none.
-fn meet(session: &Session) -> Result<(), slackwater::Error> {
+fn coordinator_address(session: &Session) -> Result<(), slackwater::Error> {
     let (own, workers) = (u64::from(session.rank()), u64::from(session.size().workers));
     let spec = TableSpec::dense(&format!(".clocks {}", session.unique_number()), workers, 1)
         .number(slackwater::NumberType::I64);

@@ -180,11 +180,14 @@ fn a_worker_that_waits_for_leases_leaves_when_it_is_told_to() {
     let settings = ReaderSettings { minibatch_rows: 30_000, ..ReaderSettings::new(Format::LibSvm, Labels::Binary) };
     let leased = Leased::of(&DataReader::open(&[path.to_str().unwrap()], settings).unwrap(), 0).unwrap();
     assert_eq!(leased.ranges(), 1);
-    let meet = slackwater::free_address().unwrap().to_string();
-    let connect =
-        || Connect { join_limit: Duration::from_secs(50), leave: LeaveSignal::default(), ..Connect::to(&meet) };
+    let coordinator_address = slackwater::free_address().unwrap().to_string();
+    let connect = || Connect {
+        join_limit: Duration::from_secs(50),
+        leave: LeaveSignal::default(),
+        ..Connect::to(&coordinator_address)
+    };
     let coordinate = Some(RunSize { servers: 1, workers: 2 });
-    let membership = Membership::Open { copies: 1, slices: 2 };
+    let membership = Membership::Elastic { replicas: 1, shards_per_server: 2 };
     let serve = Serve { threads: 1, coordinate, membership, ..Serve::new(connect()) };
     let rule = Rule::Ftrl { rate: 0.1, beta: 1.0 };
     let (consistency, codecs) = (Consistency::LOCK_STEP, slackwater::Codecs::default());

@@ -68,12 +68,12 @@ fn training(rate: Rate, consistency: Consistency) -> Training {
 
 /// A run of two servers that workers come to and go from, and how to join it.
 fn cluster(workers: u32) -> (Connect, std::thread::JoinHandle<()>) {
-    let meet = slackwater::free_address().unwrap().to_string();
-    let connect = Connect { join_limit: Duration::from_secs(50), ..Connect::to(&meet) };
+    let coordinator_address = slackwater::free_address().unwrap().to_string();
+    let connect = Connect { join_limit: Duration::from_secs(50), ..Connect::to(&coordinator_address) };
     let serve = Serve {
         threads: 2,
         coordinate: Some(RunSize { servers: 2, workers }),
-        membership: Membership::Open { copies: 2, slices: 4 },
+        membership: Membership::Elastic { replicas: 2, shards_per_server: 4 },
         ..Serve::new(connect.clone())
     };
     (connect, std::thread::spawn(move || drop(serve.run().unwrap())))

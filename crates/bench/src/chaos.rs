@@ -35,7 +35,7 @@ pub struct ChaosBench {
     seconds: u64,
     /// A process that is silent for this many seconds is done without.
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
-    patience: u64,
+    failure_timeout: u64,
     /// What happens when is drawn from this.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
@@ -71,9 +71,9 @@ fn disturb(options: &ChaosBench, network: Option<Network>) -> anyhow::Result<()>
     let mut random = Random::new(options.seed);
     let mut report = Report::default();
     report.number("servers", SERVERS as f64);
-    report.number("copies", 2.0);
+    report.number("replicas", 2.0);
     report.number("workers", WORKERS as f64);
-    report.number("patience_s", options.patience as f64);
+    report.number("failure_timeout_s", options.failure_timeout as f64);
     let (lost, doubled) = push(options, network.clone(), &mut random, &mut report)?;
     let trained = train(options, network, &mut random, &mut report);
     // What was measured is shown all the more where something is wrong.
@@ -92,7 +92,7 @@ fn push(
     let cuts = network.is_some();
     // Longer than things go wrong, with what comes before.
     let leases = options.leases.then(|| leased::enough(options.seconds * 5 / 4 + 1, WORKERS));
-    let mut pushing = Pushing::start(options.patience, leases, network)?;
+    let mut pushing = Pushing::start(options.failure_timeout, leases, network)?;
     let length = Duration::from_secs(options.seconds);
     // What it does when nothing goes wrong.
     let (begin, before) = (Instant::now(), pushing.acknowledged());
@@ -131,7 +131,7 @@ fn train(
         );
         return Ok(());
     };
-    let training = Training::new(&data, options.seconds, options.patience, network)?;
+    let training = Training::new(&data, options.seconds, options.failure_timeout, network)?;
     let without = training.run(None)?;
     let with = training.run(Some(random))?;
     report.number("training_log_loss", with.log_loss);

@@ -2,7 +2,7 @@
 
 mod changes;
 mod checkpoints;
-mod copies;
+mod replicas;
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ pub struct ClusterBench {
     #[arg(long, value_name = "ROUNDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Measure only these.
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["copies", "checkpoints", "rows", "servers"])]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["replicas", "checkpoints", "rows", "servers"])]
     only: Vec<String>,
-    /// copies: megabytes of the table.
+    /// replicas: megabytes of the table.
     #[arg(long, value_name = "MEGABYTES", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     megabytes: u32,
-    /// copies: for how many milliseconds each is measured.
+    /// replicas: for how many milliseconds each is measured.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(100..=600_000))]
     millis: u64,
     /// checkpoints: megabytes of rows and updater state.
@@ -45,9 +45,9 @@ pub(crate) fn run(options: &ClusterBench) -> anyhow::Result<()> {
     let mut report = Report::default();
     let progress = ProgressBar::no_length().with_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}")?);
     progress.enable_steady_tick(Duration::from_millis(200));
-    if wanted("copies") {
-        progress.set_message("one copy of everything and two");
-        copies::run(options, &mut report)?;
+    if wanted("replicas") {
+        progress.set_message("one replica of everything and two");
+        replicas::run(options, &mut report)?;
     }
     if wanted("checkpoints") {
         progress.set_message("with and without checkpoints");

@@ -11,8 +11,8 @@ use slackwater::{Connect, RunSize, SameHost, Serve, Session, WaitPolicy};
 #[derive(clap::Args)]
 pub struct BenchServer {
     /// Where its coordinator listens.
-    #[arg(long)]
-    meet: SocketAddr,
+    #[arg(long = "coordinator")]
+    coordinator_address: SocketAddr,
     /// Servers in the process.
     #[arg(long, default_value_t = 1)]
     threads: u32,
@@ -33,12 +33,12 @@ pub struct BenchServer {
     share: bool,
 }
 
-fn connect(meet: SocketAddr, spin: bool, same_host: SameHost) -> Connect {
+fn connect(coordinator_address: SocketAddr, spin: bool, same_host: SameHost) -> Connect {
     Connect {
         same_host,
         wait: if spin { WaitPolicy::SPINNING } else { WaitPolicy::BLOCKING },
-        patience: Duration::from_secs(60),
-        ..Connect::to(&meet.to_string())
+        failure_timeout: Duration::from_secs(60),
+        ..Connect::to(&coordinator_address.to_string())
     }
 }
 
@@ -46,7 +46,7 @@ fn connect(meet: SocketAddr, spin: bool, same_host: SameHost) -> Connect {
 pub(crate) fn serve(options: &BenchServer) -> anyhow::Result<()> {
     options.core.into_iter().for_each(super::core::stay_on);
     let same_host = if options.share { SameHost::SharedMemory } else { SameHost::Tcp };
-    let mut serve = Serve::new(connect(options.meet, options.spin, same_host));
+    let mut serve = Serve::new(connect(options.coordinator_address, options.spin, same_host));
     serve.threads = options.threads;
     serve.coordinate = Some(RunSize { servers: options.threads, workers: options.workers });
     serve.list_bytes = options.list_bytes.unwrap_or(serve.list_bytes);
@@ -80,7 +80,7 @@ impl Default for Kind {
 /// A server process. It ends when its workers have left.
 pub(crate) struct ServerProcess {
     process: Process,
-    meet: SocketAddr,
+    coordinator_address: SocketAddr,
     kind: Kind,
 }
 
@@ -88,11 +88,11 @@ impl ServerProcess {
     /// Starts it; workers can connect at once.
     pub(crate) fn start(kind: Kind) -> anyhow::Result<Self> {
         // A free port, given up just before the child takes it.
-        let meet = slackwater::free_address()?;
+        let coordinator_address = slackwater::free_address()?;
         let process = Start::this_program("the server")?
             .args(["bench-peer", "server"])
             .args([
-                format!("--meet={meet}"),
+                format!("--coordinator={coordinator_address}"),
                 format!("--threads={}", kind.threads),
                 format!("--workers={}", kind.workers),
             ])
@@ -103,12 +103,12 @@ impl ServerProcess {
             .stdout(OutputTarget::Inherit)
             .stderr(OutputTarget::Inherit)
             .spawn()?;
-        Ok(Self { process, meet, kind })
+        Ok(Self { process, coordinator_address, kind })
     }
 
     /// One worker's session.
     pub(crate) fn session(&self) -> anyhow::Result<Session> {
-        Ok(Session::connect(&connect(self.meet, self.kind.spin, self.kind.same_host))?)
+        Ok(Session::connect(&connect(self.coordinator_address, self.kind.spin, self.kind.same_host))?)
     }
 
     /// Bytes of its memory that are in use.

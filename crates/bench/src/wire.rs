@@ -231,7 +231,7 @@ fn round_trips(rounds: u32, same_host: SameHost, columns: &mut Columns, progress
     Ok(())
 }
 
-/// Bytes of the smallest push's frame and of its acknowledgement, for the raw round trip. The least of several: now and then a beat
+/// Bytes of the smallest push's frame and of its acknowledgement, for the raw round trip. The least of several: now and then a heartbeat
 /// comes between.
 fn smallest_push(session: &Session, table: &Table<f32>, keys: &Keys) -> anyhow::Result<(usize, usize)> {
     let mut least = (usize::MAX, usize::MAX);

@@ -13,10 +13,11 @@ use crate::process::{Limits, same_host_parser};
 /// The settings of `coordinator`.
 #[derive(clap::Args)]
 pub(crate) struct CoordinatorOptions {
-    /// The address to meet at, the same for every process of the run: where this coordinator listens. Of several coordinators, all of
-    /// their addresses: each listens at the first that is its host's and free.
+    /// Where this coordinator listens: the address that the other processes are given as
+    /// --coordinator. Of several coordinators, all of their addresses: each listens at the first that
+    /// is its host's and free.
     #[arg(long, value_name = "HOST:PORT[,HOST:PORT]")]
-    meet: String,
+    listen: String,
     /// How many servers the run begins with.
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
     servers: u32,
@@ -26,10 +27,10 @@ pub(crate) struct CoordinatorOptions {
     /// Let nodes come and go: how many servers hold each part of every table. With 2 or more, servers that are lost are done without; what
     /// they held is filled into others. Servers that are started later join the run.
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=16))]
-    copies: Option<u32>,
+    replicas: Option<u32>,
     /// Into how many parts tables are cut for each server of the beginning: what can be moved by itself.
-    #[arg(long, value_name = "COUNT", requires = "copies", default_value_t = 8, value_parser = value_parser!(u32).range(1..=1024))]
-    slices: u32,
+    #[arg(long, value_name = "COUNT", requires = "replicas", default_value_t = 8, value_parser = value_parser!(u32).range(1..=1024))]
+    shards_per_server: u32,
     /// Where the coordinators of this run agree on which of them leads, and where that one's memory is kept for its successor: an etcd of
     /// version 3.4 or later, and a path for this run alone.
     #[arg(long, value_name = "etcd://HOST:PORT[,HOST:PORT]/PATH")]
@@ -45,15 +46,24 @@ pub(crate) struct CoordinatorOptions {
 
 /// The command `coordinator`: coordinates until the run ends.
 pub(crate) fn run(options: &CoordinatorOptions) -> anyhow::Result<()> {
-    let CoordinatorOptions { meet, servers, workers, copies, slices, registry, same_host, limits, checkpoints } =
-        options;
+    let CoordinatorOptions {
+        listen,
+        servers,
+        workers,
+        replicas,
+        shards_per_server,
+        registry,
+        same_host,
+        limits,
+        checkpoints,
+    } = options;
     let connect = Connect {
         join_limit: Duration::from_secs(limits.join_limit),
-        patience: Duration::from_secs(limits.patience),
+        failure_timeout: Duration::from_secs(limits.failure_timeout),
         same_host: *same_host,
         job: checkpoints.job().unwrap_or_default().to_owned(),
         leave: leaving::listen()?,
-        ..Connect::to(meet)
+        ..Connect::to(listen)
     };
     let election = registry.as_ref().map(|registry| {
         let last = registry.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -62,13 +72,16 @@ pub(crate) fn run(options: &CoordinatorOptions) -> anyhow::Result<()> {
     let serve = Serve {
         threads: 0,
         coordinate: Some(RunSize { servers: *servers, workers: *workers }),
-        membership: copies.map_or(Membership::Fixed, |copies| Membership::Open { copies, slices: *slices }),
+        membership: replicas.map_or(Membership::Static, |replicas| Membership::Elastic {
+            replicas,
+            shards_per_server: *shards_per_server,
+        }),
         election,
         checkpoints: checkpoints.settings(),
         resume: checkpoints.resumed()?,
         ..Serve::new(connect)
     };
-    match serve.run().with_context(|| format!("the run that meets at {meet}")) {
+    match serve.run().with_context(|| format!("the run of the coordinator at {listen}")) {
         Ok(_) => tracing::info!("this coordinator has ended"),
         Err(error) => return leaving::left_early(error),
     }

@@ -17,7 +17,7 @@ use crate::logs::Form;
 use crate::process::{Limits, Program, same_host_parser};
 use crate::{replay, train};
 
-/// After a child has died the others get this long beyond their own patience: the coordinator stays
+/// After a child has died the others get this long beyond their own failure timeout: the coordinator stays
 /// a while to tell all.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -35,7 +35,7 @@ pub(crate) struct LaunchOptions {
     /// worker of `train`; other programs do without. A process of its own coordinates, and must
     /// live.
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=16))]
-    copies: Option<u32>,
+    replicas: Option<u32>,
     /// How the processes talk: through shared memory, or over TCP as those of different hosts do.
     #[arg(long, value_name = "WAY", default_value = "shared-memory", value_parser = same_host_parser())]
     same_host: SameHost,
@@ -73,9 +73,9 @@ fn run_killing(options: &LaunchOptions, kills: &[(Duration, String)], log_form: 
     options.record.as_deref().map(replay::check_folder).transpose()?;
     options.checkpoints.resumed()?;
     let signals = SignalFlag::listen(&[Signal::INT, Signal::TERM, Signal::USR1, Signal::HUP, Signal::QUIT])?;
-    let meet = launch::free_address().context("cannot listen on the loopback address")?;
-    let plan = plan(options, &meet.to_string(), log_form);
-    let replacements = options.copies.map(|_| Replacements {
+    let coordinator_address = launch::free_address().context("cannot listen on the loopback address")?;
+    let plan = plan(options, &coordinator_address.to_string(), log_form);
+    let replacements = options.replicas.map(|_| Replacements {
         server: plan.server(None),
         worker: program.takes_late_workers().then(|| plan.worker(None)),
     });
@@ -88,10 +88,10 @@ fn run_killing(options: &LaunchOptions, kills: &[(Duration, String)], log_form: 
     }
     let policy = EndPolicy {
         interrupts: u32::from(program.heeds_interrupts()),
-        leave_orders: u32::from(options.copies.is_some()),
+        leave_orders: u32::from(options.replicas.is_some()),
         // If all left at once, nobody would give the result of a program that has one to give.
         leave_by: if program.heeds_interrupts() { Signal::INT } else { Signal::TERM },
-        after_a_loss: plan.patience + GRACE,
+        after_a_loss: plan.failure_timeout + GRACE,
     };
     Ok(supervisor.run(&signals, policy)?)
 }
@@ -107,11 +107,11 @@ pub(crate) fn demonstrate(
     let options = LaunchOptions {
         servers,
         workers,
-        copies: Some(2),
+        replicas: Some(2),
         same_host: SameHost::SharedMemory,
         record: None,
         metrics: None,
-        limits: Limits { join_limit: 300, patience: 2 },
+        limits: Limits { join_limit: 300, failure_timeout: 2 },
         checkpoints: CheckpointOptions::none(),
         program,
     };
@@ -119,20 +119,21 @@ pub(crate) fn demonstrate(
 }
 
 /// The processes of the run.
-fn plan(options: &LaunchOptions, meet: &str, log_form: Form) -> RunPlan {
-    let LaunchOptions { servers, workers, copies, same_host, record, metrics, limits, checkpoints, program } = options;
+fn plan(options: &LaunchOptions, coordinator_address: &str, log_form: Form) -> RunPlan {
+    let LaunchOptions { servers, workers, replicas, same_host, record, metrics, limits, checkpoints, program } =
+        options;
     let mut common: Vec<OsString> = (log_form == Form::Json).then(|| "--log-json".into()).into_iter().collect();
     // As words of its own: the name of a folder need not be text.
     common.extend(record.iter().flat_map(|folder| ["--record".into(), folder.clone().into_os_string()]));
     RunPlan {
-        copies: *copies,
+        replicas: *replicas,
         join_limit: Duration::from_secs(limits.join_limit),
-        patience: Duration::from_secs(limits.patience),
+        failure_timeout: Duration::from_secs(limits.failure_timeout),
         same_host: *same_host,
         common,
         coordinator: checkpoints.arguments(),
         server: metrics.iter().map(|address| format!("--metrics={address}").into()).collect(),
         program: program.clone(),
-        ..RunPlan::new(meet, *servers, *workers)
+        ..RunPlan::new(coordinator_address, *servers, *workers)
     }
 }

@@ -57,37 +57,37 @@ Examples:
 
 const SERVER_EXAMPLES: &str = "\
 Examples:
-  A run of three servers and two workers on hosts a, b and c, all given one address to meet at.
+  A run of three servers and two workers on hosts a, b and c, all given the address of its coordinator.
   On a, a process that is one server and the coordinator:
-    slackwater server --meet a:7000 --coordinate --servers 3 --workers 2
+    slackwater server --listen a:7000 --coordinate --servers 3 --workers 2
   On b, a process that is two servers:
-    slackwater server --meet a:7000 --threads 2
+    slackwater server --coordinator a:7000 --threads 2
   On c, each worker:
-    slackwater worker --meet a:7000 -- demo
+    slackwater worker --coordinator a:7000 -- demo
   The order does not matter: everybody waits until all have joined, at most --join-limit seconds.
   Where b is known to the others by an address of its own, and only two ports are let through to it:
-    slackwater server --meet a:7000 --threads 2 --listen 0.0.0.0:7100 --advertise b.example.org
+    slackwater server --coordinator a:7000 --threads 2 --listen 0.0.0.0:7100 --advertise b.example.org
 A process whose address only its own host can call says so, and what to do, in a warning.";
 
 const COORDINATOR_EXAMPLES: &str = "\
 Examples:
   A run that outlives its coordinator, on hosts a to f: two coordinators, of which one leads and the other takes over if that one is lost.
   They agree by an etcd on host e. On a, and the same on b:
-    slackwater coordinator --meet a:7000,b:7000 --registry etcd://e:2379/slackwater/clicks-17 --servers 3 --workers 4 --copies 2
+    slackwater coordinator --listen a:7000,b:7000 --registry etcd://e:2379/slackwater/clicks-17 --servers 3 --workers 4 --replicas 2
   On c, d and f, a server; elsewhere, each worker:
-    slackwater server --meet a:7000,b:7000
-    slackwater worker --meet a:7000,b:7000 -- train logistic --data train.libsvm.gz
+    slackwater server --coordinator a:7000,b:7000
+    slackwater worker --coordinator a:7000,b:7000 -- train logistic --data train.libsvm.gz
   A coordinator by itself, without etcd: the run ends with it.
-    slackwater coordinator --meet a:7000 --servers 3 --workers 4
+    slackwater coordinator --listen a:7000 --servers 3 --workers 4
 A coordinator says when it leads and when it follows. While etcd does not answer it says so, and whether the run goes on or waits;
 nothing is lost meanwhile. A coordinator that was killed may be started again with the same words.";
 
 const WORKER_EXAMPLES: &str = "\
 Examples:
-  Join the run that meets at host a, and train:
-    slackwater worker --meet a:7000 -- demo --slack 5
+  Join the run whose coordinator is on host a, and train:
+    slackwater worker --coordinator a:7000 -- demo --slack 5
   Be worker 0, which prints the result:
-    slackwater worker --meet a:7000 --place 0 -- demo
+    slackwater worker --coordinator a:7000 --place 0 -- demo
 See `slackwater server --help` for a whole run by hand.";
 
 const LAUNCH_EXAMPLES: &str = "\
@@ -134,10 +134,10 @@ Examples:
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
-  Of the run that meets there:
-    slackwater status --meet head:7000
+  Of the run of that coordinator:
+    slackwater status --coordinator head:7000
   For a program, again and again:
-    watch -n 1 slackwater status --meet head:7000 --json";
+    watch -n 1 slackwater status --coordinator head:7000 --json";
 
 const INSPECT_EXAMPLES: &str = "\
 Examples:

@@ -1,4 +1,4 @@
-//! `server` and `worker`: one process of a run whose processes meet at an address.
+//! `server` and `worker`: one process of a run, which joins at the address of its coordinator.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -19,20 +19,22 @@ use crate::{checkpoints, demo, leaving, train};
 
 /// How a process finds the others, and how long it waits for them.
 #[derive(clap::Args)]
-pub(crate) struct Meeting {
-    /// The address to meet at, the same for every process of the run: where the coordinator listens. The process that is the
-    /// coordinator may be given 0.0.0.0:PORT or [::]:PORT instead, to listen at every address of its host. Where there are several
-    /// coordinators (see `slackwater coordinator --help`), the addresses of all of them, with commas between.
-    #[arg(long, value_name = "HOST:PORT")]
-    meet: String,
+pub(crate) struct JoinOptions {
+    /// The address of the coordinator, the same for every process of the run. Where there are several
+    /// coordinators (see `slackwater coordinator --help`), the addresses of all of them, with commas
+    /// between. The process with --coordinate may be given --listen instead.
+    #[arg(long = "coordinator", value_name = "HOST:PORT", required_unless_present = "listen")]
+    coordinator_address: Option<String>,
     /// The number this process takes among its kind, from 0, where that matters. Give one to every process, or to none.
     #[arg(long, value_name = "NUMBER")]
     place: Option<u32>,
-    /// Where this process listens for the others. By default at any free port: of the loopback address if the meeting
-    /// place is there, else of every address. Several servers take this port and those after it.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
-    /// How the others reach this process, if not by the address by which it reaches the meeting place. The port is needed
+    /// Where this process listens for the others: ADDRESS:PORT. By default at any free port: of the
+    /// loopback address if the coordinator is there, else of every address. Several servers take this
+    /// port and those after it. With --coordinate and without --coordinator: where the coordinator
+    /// listens, HOST:PORT, or 0.0.0.0:PORT or [::]:PORT for every address of its host.
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// How the others reach this process, if not by the address by which it reaches the coordinator. The port is needed
     /// only where it differs from the one listened at.
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Option<String>,
@@ -60,25 +62,39 @@ pub(crate) struct Limits {
     /// A process that is silent for this many seconds is lost, and the run with it; or done without, where processes come and go. Every other
     /// time-out follows from this and from what is measured: `slackwater status` shows them.
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = value_parser!(u64).range(1..=1_000_000))]
-    pub(crate) patience: u64,
+    pub(crate) failure_timeout: u64,
 }
 
-impl Meeting {
-    fn connect(&self, job: &str, leave: LeaveSignal) -> Connect {
-        let Self { meet, place, listen, advertise, same_host, record, limits } = self;
-        let default = Connect::to(meet);
-        Connect {
+impl JoinOptions {
+    /// The coordinator's address; of the process that coordinates, where it listens does as well.
+    fn coordinator_address(&self, coordinates: bool) -> anyhow::Result<&str> {
+        let own = self.listen.as_deref().filter(|_| coordinates);
+        self.coordinator_address.as_deref().or(own).context(
+            "the coordinator's address is not known: give --coordinator HOST:PORT (only the process with \
+             --coordinate can do with --listen)",
+        )
+    }
+
+    fn connect(&self, coordinates: bool, job: &str, leave: LeaveSignal) -> anyhow::Result<Connect> {
+        let Self { coordinator_address, place, listen, advertise, same_host, record, limits } = self;
+        let listen = listen.as_deref().filter(|_| !coordinates || coordinator_address.is_some());
+        let parsed = listen.map(|listen| {
+            listen.parse::<SocketAddr>().with_context(|| {
+                format!("cannot listen at '{listen}': give --listen ADDRESS:PORT, such as 0.0.0.0:7100")
+            })
+        });
+        Ok(Connect {
             place: *place,
-            listen: *listen,
+            listen: parsed.transpose()?,
             advertise: advertise.clone(),
             record: record.clone(),
             join_limit: Duration::from_secs(limits.join_limit),
-            patience: Duration::from_secs(limits.patience),
+            failure_timeout: Duration::from_secs(limits.failure_timeout),
             same_host: *same_host,
             job: job.to_owned(),
             leave,
-            ..default
-        }
+            ..Connect::to(self.coordinator_address(coordinates)?)
+        })
     }
 }
 
@@ -86,11 +102,11 @@ impl Meeting {
 #[derive(clap::Args)]
 pub(crate) struct ServerOptions {
     #[command(flatten)]
-    meeting: Meeting,
+    join: JoinOptions,
     /// How many servers this process is: each is a thread that holds its share of every table. 0, with --coordinate, is the coordinator alone.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = value_parser!(u32).range(0..=1024))]
     threads: u32,
-    /// Be the coordinator too, at the meeting place. One process of a run does that.
+    /// Be the coordinator too, at the coordinator's address. One process of a run does that.
     #[arg(long, requires_all = ["servers", "workers"])]
     coordinate: bool,
     /// How many servers the run has, those of this and of all other processes together.
@@ -102,10 +118,10 @@ pub(crate) struct ServerOptions {
     /// Let nodes come and go: how many servers hold each part of every table. With 2 or more, servers that are lost are done without; what
     /// they held is filled into others. Servers that are started later join the run.
     #[arg(long, value_name = "COUNT", requires = "coordinate", value_parser = value_parser!(u32).range(1..=16))]
-    copies: Option<u32>,
+    replicas: Option<u32>,
     /// Into how many parts tables are cut for each server of the beginning: what can be moved by itself.
-    #[arg(long, value_name = "COUNT", requires = "copies", default_value_t = 8, value_parser = value_parser!(u32).range(1..=1024))]
-    slices: u32,
+    #[arg(long, value_name = "COUNT", requires = "replicas", default_value_t = 8, value_parser = value_parser!(u32).range(1..=1024))]
+    shards_per_server: u32,
     /// Serve metrics of the servers here, at this port + the --place of the first; port 0 is any free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
@@ -128,17 +144,17 @@ pub(crate) fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     if options.threads == 0 && coordinated.is_none() {
         bail!("this process would be nothing: give --threads at least 1, or --coordinate");
     }
-    let meeting = &options.meeting;
-    let step = meeting.place.unwrap_or(0);
+    let join = &options.join;
+    let step = join.place.unwrap_or(0);
     let metrics = options.metrics.as_deref().map(|address| train::serve_metrics(address, step)).transpose()?;
     let on_report = metrics.as_ref().map(|(metrics, _)| into_metrics(metrics.clone()));
-    let membership = match options.copies {
-        Some(copies) => Membership::Open { copies, slices: options.slices },
-        None => Membership::Fixed,
+    let membership = match options.replicas {
+        Some(replicas) => Membership::Elastic { replicas, shards_per_server: options.shards_per_server },
+        None => Membership::Static,
     };
-    if options.threads > 1 && options.copies.is_some_and(|copies| copies > 1) {
+    if options.threads > 1 && options.replicas.is_some_and(|replicas| replicas > 1) {
         tracing::warn!(
-            "servers of one process die together, and may hold each other's copies: start them as processes of their own"
+            "servers of one process die together, and may hold each other's replicas: start them as processes of their own"
         );
     }
     let (checkpoints, resume) = (options.checkpoints.settings(), options.checkpoints.resumed()?);
@@ -152,9 +168,14 @@ pub(crate) fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
         on_report,
         checkpoints,
         resume,
-        ..Serve::new(meeting.connect(options.checkpoints.job().unwrap_or_default(), leaving::listen()?))
+        ..Serve::new(join.connect(
+            options.coordinate,
+            options.checkpoints.job().unwrap_or_default(),
+            leaving::listen()?,
+        )?)
     };
-    let reports = match serve.run().with_context(|| format!("the run that meets at {}", meeting.meet)) {
+    let in_run = format!("the run of the coordinator at {}", join.coordinator_address(options.coordinate)?);
+    let reports = match serve.run().context(in_run) {
         Ok(reports) => reports,
         Err(error) => return leaving::left_early(error),
     };
@@ -194,7 +215,7 @@ fn into_metrics(metrics: Metrics) -> ReportCallback {
 #[derive(clap::Args)]
 pub(crate) struct WorkerOptions {
     #[command(flatten)]
-    meeting: Meeting,
+    join: JoinOptions,
     /// The job that this worker is for: a run of another job turns it away.
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
@@ -206,12 +227,13 @@ pub(crate) struct WorkerOptions {
 /// The command `worker`: joins the run, and works until the program is done.
 pub(crate) fn run_worker(options: &WorkerOptions) -> anyhow::Result<()> {
     let program = Program::parse(&options.program);
-    let in_run = || format!("the run that meets at {}", options.meeting.meet);
+    let coordinator_address = options.join.coordinator_address(false)?;
+    let in_run = || format!("the run of the coordinator at {coordinator_address}");
     let leave = leaving::listen()?;
     let leases_data = program.leases_data();
     let join = || {
         let job = options.job.as_deref().unwrap_or_default();
-        let session = Session::connect(&options.meeting.connect(job, leave)).with_context(in_run)?;
+        let session = Session::connect(&options.join.connect(false, job, leave)?).with_context(in_run)?;
         let RunSize { servers, workers } = session.size();
         tracing::info!(node = format!("worker {}", session.rank()), servers, workers, "working");
         if session.now().0 > 0 && !session.joined_late() {
@@ -237,7 +259,7 @@ fn say_resumed(clock: u64, leased: bool) {
         tracing::warn!(
             clock,
             "{ROWS}. The data is shared out by rank, so nobody knows what was learnt from by then: every epoch begins again, and rows count \
-             again. Only runs with --copies go on where they were, and those not by proximal steps"
+             again. Only runs with --replicas go on where they were, and those not by proximal steps"
         );
     }
 }

@@ -10,9 +10,9 @@ use slackwater::{Connect, Measured, MemberStatus, NodeId, Span, Standing, Status
 /// The settings of `status`.
 #[derive(clap::Args)]
 pub(crate) struct StatusOptions {
-    /// Where the run meets.
-    #[arg(long, value_name = "HOST:PORT")]
-    meet: String,
+    /// The address of the coordinator.
+    #[arg(long = "coordinator", value_name = "HOST:PORT")]
+    coordinator_address: String,
     /// How many seconds to wait for an answer.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     limit: u64,
@@ -23,13 +23,15 @@ pub(crate) struct StatusOptions {
 
 /// The command `status`.
 pub(crate) fn run(options: &StatusOptions) -> anyhow::Result<()> {
-    let connect = Connect { join_limit: Duration::from_secs(options.limit), ..Connect::to(&options.meet) };
-    let status = status(&connect).with_context(|| format!("the run that meets at {}", options.meet))?;
+    let connect =
+        Connect { join_limit: Duration::from_secs(options.limit), ..Connect::to(&options.coordinator_address) };
+    let status =
+        status(&connect).with_context(|| format!("the run of the coordinator at {}", options.coordinator_address))?;
     let text = if options.json { format!("{}\n", as_json(&status)) } else { as_text(&status) };
     Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
-fn slices_of(status: &Status, node: NodeId) -> Option<(usize, usize)> {
+fn shards_of(status: &Status, node: NodeId) -> Option<(usize, usize)> {
     let NodeId::Server(index) = node else { return None };
     let heads = status.plan.chains.iter().filter(|chain| chain.replicas.first() == Some(&index)).count();
     Some((heads, status.plan.chains.iter().filter(|chain| chain.holds(index)).count()))
@@ -41,12 +43,12 @@ fn slowest(status: &Status) -> Option<u64> {
     takes_part.filter(|member| matches!(member.node, NodeId::Worker(_))).map(|member| member.clock.0).min()
 }
 
-/// Bytes that a server holds, by what those say who answer for its slices.
+/// Bytes that a server holds, by what those say who answer for its shards.
 fn bytes_of(status: &Status, node: NodeId) -> Option<u64> {
     let NodeId::Server(index) = node else { return None };
-    let slices = status.members.iter().flat_map(|member| &member.report.slices);
-    let held = slices.filter(|(slice, _)| {
-        status.plan.chains.get(slice.0 as usize).is_some_and(|chain| chain.replicas.contains(&index))
+    let shards = status.members.iter().flat_map(|member| &member.report.shards);
+    let held = shards.filter(|(shard, _)| {
+        status.plan.chains.get(shard.0 as usize).is_some_and(|chain| chain.replicas.contains(&index))
     });
     Some(held.map(|(_, bytes)| bytes).sum())
 }
@@ -76,10 +78,10 @@ fn timeout(timeout: &Timeout) -> String {
 fn member(status: &Status, member: &MemberStatus) -> String {
     let mut words = format!(" heard {:.1} s ago", member.silent.as_secs_f64());
     let mut say = |more: String| words.push_str(&more);
-    match (slices_of(status, member.node), member.node) {
+    match (shards_of(status, member.node), member.node) {
         (Some((heads, held)), node) => {
             let bytes = bytes_of(status, node).unwrap_or(0);
-            say(format!(", answers for {heads} slices, holds {held} ({bytes} bytes)"));
+            say(format!(", answers for {heads} shards, holds {held} ({bytes} bytes)"));
         }
         (None, node) => {
             say(format!(", clock {}", member.clock.0));
@@ -107,19 +109,19 @@ fn as_text(status: &Status) -> String {
     };
     let names = |nodes: &[WorkerId]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     line(format!(
-        "plan {}: {} slices, {} copies of each",
+        "plan {}: {} shards, {} replicas of each",
         status.plan.number.0,
         status.plan.chains.len(),
-        status.copies
+        status.replicas
     ));
     if !status.adopting.is_empty() {
         let names: Vec<String> = status.adopting.iter().map(ToString::to_string).collect();
         line(format!("  not adopted yet by {}", names.join(", ")));
     }
-    let short = status.plan.chains.iter().filter(|chain| chain.replicas.len() < status.copies as usize).count();
+    let short = status.plan.chains.iter().filter(|chain| chain.replicas.len() < status.replicas as usize).count();
     if short > 0 {
         line(format!(
-            "  {short} slices have fewer copies than they should; start more servers, or wait until they are filled"
+            "  {short} shards have fewer replicas than they should; start more servers, or wait until they are filled"
         ));
     }
     for known in &status.members {
@@ -175,11 +177,11 @@ fn as_json(status: &Status) -> Value {
             Standing::Left => ("left", None),
             Standing::Lost { reason } => ("lost", Some(reason.clone())),
         };
-        let slices = slices_of(status, member.node);
+        let shards = shards_of(status, member.node);
         json!({
             "node": member.node.to_string(), "address": member.address, "standing": standing, "reason": reason,
             "silent_s": member.silent.as_secs_f64(), "clock": member.clock.0,
-            "slices_answered": slices.map(|(heads, _)| heads), "slices_held": slices.map(|(_, held)| held),
+            "slices_answered": shards.map(|(heads, _)| heads), "slices_held": shards.map(|(_, held)| held),
             "bytes_held": bytes_of(status, member.node),
             "step": member.report.step.as_ref().map(measured_json),
             "round_trip": member.report.round_trip.as_ref().map(measured_json),
@@ -189,8 +191,8 @@ fn as_json(status: &Status) -> Value {
     let names = |nodes: &[WorkerId]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
     json!({
         "plan": status.plan.number.0,
-        "slices": status.plan.chains.len(),
-        "copies": status.copies,
+        "shards": status.plan.chains.len(),
+        "replicas": status.replicas,
         "chains": status.plan.chains.iter().map(|chain| json!({"replicas": chain.replicas, "backfilling": chain.backfilling})).collect::<Vec<_>>(),
         "adopting": status.adopting.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "members": status.members.iter().map(member).collect::<Vec<_>>(),
@@ -199,7 +201,7 @@ fn as_json(status: &Status) -> Value {
         "slow": names(&status.slow),
         "tables": status.tables.iter().map(|(name, frontier)| json!({"name": name, "frontier": frontier.map(|clock| clock.0)})).collect::<Vec<_>>(),
         "slowest_clock": slowest(status),
-        "patience_s": status.patience.as_secs_f64(),
+        "failure_timeout_s": status.failure_timeout.as_secs_f64(),
         "lease_s": status.lease.map(|lease| lease.as_secs_f64()),
         "timeouts": status.timeouts.iter().map(timeout_json).collect::<Vec<_>>(),
     })

@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 
 const ALONE: [&str; 4] = ["--coordinate", "--servers=1", "--workers=1", "--same-host=tcp"];
 
-fn worker(meet: &str, more: &[&str]) -> Process {
-    let options = ["worker", &format!("--meet={meet}"), "--same-host=tcp", "--join-limit=100"];
+fn worker(coordinator_address: &str, more: &[&str]) -> Process {
+    let options = ["worker", &format!("--coordinator={coordinator_address}"), "--same-host=tcp", "--join-limit=100"];
     start("a worker", &[&options[..], more, &["--"], &ENDLESS[..]].concat())
 }
 
 /// Somebody at an address who hears the first words of whoever calls, and does something with them.
-fn stranger(meet: &str, answer: impl Fn(TcpStream, Vec<u8>) + Send + 'static) {
-    let listener = TcpListener::bind(meet).unwrap();
+fn stranger(coordinator_address: &str, answer: impl Fn(TcpStream, Vec<u8>) + Send + 'static) {
+    let listener = TcpListener::bind(coordinator_address).unwrap();
     std::thread::spawn(move || {
         while let Ok((mut caller, _)) = listener.accept() {
             let mut words = vec![0; 4096];
@@ -43,35 +43,37 @@ fn of_another_version(mut words: Vec<u8>) -> Vec<u8> {
 
 /// The first words of a member of this release.
 fn first_words() -> Vec<u8> {
-    let meet = free_address();
+    let coordinator_address = free_address();
     let (said, heard) = std::sync::mpsc::channel();
-    stranger(&meet, move |_, words| drop(said.send(words)));
-    let _member = server(&meet, "a server", &["--same-host=tcp"]);
+    stranger(&coordinator_address, move |_, words| drop(said.send(words)));
+    let _member = server(&coordinator_address, "a server", &["--same-host=tcp"]);
     heard.recv_timeout(LIMIT).unwrap()
 }
 
 #[test]
 fn a_coordinator_of_another_version_is_named_and_not_waited_for() {
-    let meet = free_address();
-    stranger(&meet, |mut caller, words| {
+    let coordinator_address = free_address();
+    stranger(&coordinator_address, |mut caller, words| {
         caller.write_all(&of_another_version(words)).ok();
         std::thread::sleep(Duration::from_millis(200));
     });
-    for mut member in [server(&meet, "a server", &["--same-host=tcp"]), worker(&meet, &[])] {
+    for mut member in
+        [server(&coordinator_address, "a server", &["--same-host=tcp"]), worker(&coordinator_address, &[])]
+    {
         let begin = Instant::now();
         member.fails_saying("run the same release everywhere");
-        assert!(begin.elapsed() < LIMIT && member.stderr().contains(&meet), "{}", member.stderr());
+        assert!(begin.elapsed() < LIMIT && member.stderr().contains(&coordinator_address), "{}", member.stderr());
     }
 }
 
 #[test]
 fn a_member_of_another_version_is_told_which_one_this_is_and_people_too() {
-    let meet = free_address();
-    let mut coordinator = server(&meet, "coordinator", &ALONE);
+    let coordinator_address = free_address();
+    let mut coordinator = server(&coordinator_address, "coordinator", &ALONE);
     let words = first_words();
     let begin = Instant::now();
     let mut member = loop {
-        match TcpStream::connect(&meet) {
+        match TcpStream::connect(&coordinator_address) {
             Ok(member) => break member,
             Err(error) => assert!(begin.elapsed() < LIMIT, "{error}"),
         }
@@ -83,7 +85,7 @@ fn a_member_of_another_version_is_told_which_one_this_is_and_people_too() {
     member.read_exact(&mut answer).unwrap();
     assert_eq!(answer[..], words[..6], "any release can read which version this is");
     // It is there for others, and not harmed.
-    let workers = Workers::start(&meet, 1);
+    let workers = Workers::start(&coordinator_address, 1);
     workers.go_on(5, || coordinator.stderr());
     workers.end(0);
     assert!(coordinator.end(), "{}", coordinator.stderr());
@@ -91,33 +93,37 @@ fn a_member_of_another_version_is_told_which_one_this_is_and_people_too() {
 
 #[test]
 fn something_else_that_listens_at_the_address_is_named() {
-    let meet = free_address();
-    stranger(&meet, |mut caller, _| drop(caller.write_all(&b"HTTP/1.1 400 Bad Request\r\n\r\n".repeat(20))));
-    let mut member = server(&meet, "a server", &["--same-host=tcp"]);
+    let coordinator_address = free_address();
+    stranger(&coordinator_address, |mut caller, _| {
+        drop(caller.write_all(&b"HTTP/1.1 400 Bad Request\r\n\r\n".repeat(20)))
+    });
+    let mut member = server(&coordinator_address, "a server", &["--same-host=tcp"]);
     member.fails_saying("does not speak Slackwater; is this the right port?");
-    assert!(member.stderr().contains(&meet), "{}", member.stderr());
+    assert!(member.stderr().contains(&coordinator_address), "{}", member.stderr());
 }
 
 #[test]
 fn nobody_listens_at_the_coordinators_address() {
-    let meet = free_address();
-    let limit = format!("--meet={meet}");
+    let coordinator_address = free_address();
+    let limit = format!("--coordinator={coordinator_address}");
     for command in [&["server", &limit, "--join-limit=1"][..], &["worker", &limit, "--join-limit=1", "--", "demo"]] {
         let mut member = start(command[0], command);
         member.fails_saying("no answer from the coordinator; is the address right and is it running?");
-        assert!(member.stderr().contains(&meet), "{}", member.stderr());
+        assert!(member.stderr().contains(&coordinator_address), "{}", member.stderr());
     }
 }
 
 #[test]
 fn a_member_of_another_job_is_turned_away_and_the_run_goes_on() {
-    let meet = free_address();
-    let mut coordinator = server(&meet, "coordinator", &[&ALONE[..], &["--job=clicks"]].concat());
-    for mut stray in [server(&meet, "a server", &["--job=ratings"]), worker(&meet, &["--job=ratings"])] {
+    let coordinator_address = free_address();
+    let mut coordinator = server(&coordinator_address, "coordinator", &[&ALONE[..], &["--job=clicks"]].concat());
+    for mut stray in
+        [server(&coordinator_address, "a server", &["--job=ratings"]), worker(&coordinator_address, &["--job=ratings"])]
+    {
         stray.fails_saying("this run is of job 'clicks', and the node was started for job 'ratings'");
-        assert!(stray.stderr().contains(&meet), "{}", stray.stderr());
+        assert!(stray.stderr().contains(&coordinator_address), "{}", stray.stderr());
     }
-    let workers = Workers::start(&meet, 1);
+    let workers = Workers::start(&coordinator_address, 1);
     workers.go_on(5, || coordinator.stderr());
     workers.end(0);
     assert!(coordinator.end(), "{}", coordinator.stderr());
@@ -125,10 +131,10 @@ fn a_member_of_another_job_is_turned_away_and_the_run_goes_on() {
 
 #[test]
 fn an_etcd_that_cannot_be_reached_is_waited_for_and_given_up() {
-    let (meet, nobody) = (free_address(), free_address());
-    let (meet, registry) = (format!("--meet={meet}"), format!("--registry=etcd://{nobody}/job"));
+    let (coordinator_address, nobody) = (free_address(), free_address());
+    let (listen, registry) = (format!("--listen={coordinator_address}"), format!("--registry=etcd://{nobody}/job"));
     let shape = ["--servers=1", "--workers=1", "--join-limit=2"];
-    let mut coordinator = start("a coordinator", &[&["coordinator", &meet, &registry], &shape[..]].concat());
+    let mut coordinator = start("a coordinator", &[&["coordinator", &listen, &registry], &shape[..]].concat());
     coordinator.hear("that etcd is silent", |said| said.contains("the run waits: etcd does not answer").then_some(()));
     coordinator.fails_saying("is it running, and are the addresses right?");
     assert!(coordinator.stderr().contains(&nobody), "{}", coordinator.stderr());
@@ -137,14 +143,16 @@ fn an_etcd_that_cannot_be_reached_is_waited_for_and_given_up() {
 #[test]
 fn an_etcd_that_goes_in_the_middle_is_waited_for_by_a_coordinator_alone_with_it() {
     let Some(mut etcd) = Etcd::start() else { return };
-    let meet = free_address();
+    let coordinator_address = free_address();
     let registry = format!("--registry=etcd://{}/jobs/alone", etcd.endpoint());
-    let shape = ["--servers=1", "--workers=1", "--copies=1", "--join-limit=100"];
-    let mut coordinator =
-        start("a coordinator", &[&["coordinator", &format!("--meet={meet}"), &registry], &shape[..]].concat());
+    let shape = ["--servers=1", "--workers=1", "--replicas=1", "--join-limit=100"];
+    let mut coordinator = start(
+        "a coordinator",
+        &[&["coordinator", &format!("--listen={coordinator_address}"), &registry], &shape[..]].concat(),
+    );
     coordinator.hear("that it leads", |said| said.contains("this coordinator leads").then_some(()));
-    let mut serves = server(&meet, "a server", &[]);
-    let workers = Workers::start(&meet, 1);
+    let mut serves = server(&coordinator_address, "a server", &[]);
+    let workers = Workers::start(&coordinator_address, 1);
     workers.go_on(20, || coordinator.stderr());
     etcd.kill();
     coordinator.hear("that etcd is silent", |said| said.contains("etcd does not answer").then_some(()));

@@ -11,9 +11,17 @@ use process::{Folder, PROGRAM, Process, free_address, skipped, start, start_as, 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn coordinating<'a>(meet: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let words =
-        ["server", "--meet", meet, "--coordinate", "--servers=2", "--threads=2", "--workers=1", "--join-limit=50"];
+fn coordinating<'a>(coordinator_address: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let words = [
+        "server",
+        "--coordinator",
+        coordinator_address,
+        "--coordinate",
+        "--servers=2",
+        "--threads=2",
+        "--workers=1",
+        "--join-limit=50",
+    ];
     words.iter().chain(more).copied().collect()
 }
 
@@ -21,10 +29,10 @@ fn coordinating<'a>(meet: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 fn as_many_are_kept_in_as_many_slices_of_whose_job_as_is_said() {
     let folder = Folder::new("flags");
     let place = format!("--checkpoint={}", folder.0.display());
-    let said = ["--checkpoint-every=0.05", "--keep=2", "--job=clicks", "--copies=1", "--slices=3"];
-    let meet = free_address();
-    let mut server = start("server", &coordinating(&meet, &[&[&place[..]], &said[..]].concat()));
-    let worker = Worker::start(&meet);
+    let said = ["--checkpoint-every=0.05", "--keep=2", "--job=clicks", "--replicas=1", "--shards-per-server=3"];
+    let coordinator_address = free_address();
+    let mut server = start("server", &coordinating(&coordinator_address, &[&[&place[..]], &said[..]].concat()));
+    let worker = Worker::start(&coordinator_address);
     // Names are in the order of their numbers.
     let is_fifth = |last: &PathBuf| name(last).as_str() >= "checkpoint-00000005";
     until("a fifth checkpoint", || published(&folder.0).last().is_some_and(is_fifth));
@@ -35,9 +43,9 @@ fn as_many_are_kept_in_as_many_slices_of_whose_job_as_is_said() {
     let manifest = manifest(&kept[1]);
     assert_eq!((&manifest["job"], &manifest["shards"]), (&"clicks".into(), &6.into()), "{manifest}");
 
-    let mut other = start("other", &coordinating(&meet, &[&place, "--resume", "--job=ratings"]));
+    let mut other = start("other", &coordinating(&coordinator_address, &[&place, "--resume", "--job=ratings"]));
     other.fails_saying("is of job 'clicks', not of 'ratings'");
-    let mut nameless = start("nameless", &coordinating(&meet, &[&place]));
+    let mut nameless = start("nameless", &coordinating(&coordinator_address, &[&place]));
     nameless.fails_saying("clicks");
 }
 
@@ -50,11 +58,12 @@ fn a_coordinator_alone_makes_and_resumes_them_and_the_last_is_of_the_end() {
     let folder = Folder::new("coordinator");
     let place = format!("--checkpoint={}", folder.0.display());
     let run = |more: &[&str]| {
-        let meet = free_address();
-        let words = ["coordinator", "--meet", &meet, "--servers=1", "--workers=1", "--join-limit=50", &place];
+        let coordinator_address = free_address();
+        let words =
+            ["coordinator", "--listen", &coordinator_address, "--servers=1", "--workers=1", "--join-limit=50", &place];
         let mut coordinator = start("coordinator", &[&words[..], more].concat());
-        let mut server = start("server", &["server", "--meet", &meet, "--join-limit=50"]);
-        let worker = Worker::start(&meet);
+        let mut server = start("server", &["server", "--coordinator", &coordinator_address, "--join-limit=50"]);
+        let worker = Worker::start(&coordinator_address);
         worker.goes_on();
         let count = worker.end();
         assert!(server.end() && coordinator.end(), "{}\n{}", server.stderr(), coordinator.stderr());
@@ -74,9 +83,9 @@ fn a_coordinator_alone_makes_and_resumes_them_and_the_last_is_of_the_end() {
 fn a_manifest_that_names_a_missing_shard_is_refused_and_the_one_before_goes_on() {
     let folder = Folder::new("missing");
     let place = format!("--checkpoint={}", folder.0.display());
-    let meet = free_address();
-    let mut server = start("server", &coordinating(&meet, &[&place, "--checkpoint-every=0.05"]));
-    let worker = Worker::start(&meet);
+    let coordinator_address = free_address();
+    let mut server = start("server", &coordinating(&coordinator_address, &[&place, "--checkpoint-every=0.05"]));
+    let worker = Worker::start(&coordinator_address);
     until("a third checkpoint", || published(&folder.0).len() == 3);
     worker.end();
     assert!(server.end(), "{}", server.stderr());
@@ -85,13 +94,13 @@ fn a_manifest_that_names_a_missing_shard_is_refused_and_the_one_before_goes_on()
     let shard = manifest(newest)["tables"][0]["shards"][1]["file"]["name"].as_str().unwrap().to_owned();
     std::fs::remove_file(newest.join(&shard)).unwrap();
 
-    let mut refused = start("refused", &coordinating(&meet, &[&place, "--resume"]));
+    let mut refused = start("refused", &coordinating(&coordinator_address, &[&place, "--resume"]));
     refused.fails_saying(&name(before));
     assert!(refused.stderr().contains(&shard) && refused.stderr().contains("counts"), "{}", refused.stderr());
 
-    let (meet, from) = (free_address(), format!("--resume={}", before.display()));
-    let mut resumed = start("resumed", &coordinating(&meet, &[&from]));
-    let worker = Worker::start(&meet);
+    let (coordinator_address, from) = (free_address(), format!("--resume={}", before.display()));
+    let mut resumed = start("resumed", &coordinating(&coordinator_address, &[&from]));
+    let worker = Worker::start(&coordinator_address);
     worker.goes_on();
     let count = worker.end();
     assert!(resumed.end(), "{}", resumed.stderr());
@@ -125,12 +134,13 @@ fn seen_by(process: &Process, folder: &Path) -> PathBuf {
 fn outlives(folder: &str, words: &[&str], spoil: impl Fn(&Process, &Path), mend: impl Fn(&Process, &Path)) {
     let folder = Folder::new(folder);
     let place = format!("--checkpoint={}", folder.0.display());
-    let meet = free_address();
-    let Some(mut server) = on_a_small_disk(&folder.0, &coordinating(&meet, &[&place, "--checkpoint-every=0.05"]))
+    let coordinator_address = free_address();
+    let Some(mut server) =
+        on_a_small_disk(&folder.0, &coordinating(&coordinator_address, &[&place, "--checkpoint-every=0.05"]))
     else {
         return;
     };
-    let worker = Worker::start(&meet);
+    let worker = Worker::start(&coordinator_address);
     let inside = seen_by(&server, &folder.0);
     until("a checkpoint", || published(&inside).len() == 3);
     spoil(&server, &inside);

@@ -9,9 +9,9 @@ use counting::{Workers, server};
 use process::{Signal, free_address, signal, start};
 
 /// Of a run that has lost server 1 and has a fourth in its place.
-fn check_status(meet: &str) {
-    let meet = format!("--meet={meet}");
-    let mut json = start("status", &["status", &meet, "--json"]);
+fn check_status(coordinator_address: &str) {
+    let coordinator_address = format!("--coordinator={coordinator_address}");
+    let mut json = start("status", &["status", &coordinator_address, "--json"]);
     assert!(json.end(), "{}", json.stderr());
     let status: serde_json::Value = serde_json::from_str(&json.stdout()).unwrap();
     let standing = |node: &str| {
@@ -32,34 +32,36 @@ fn check_status(meet: &str) {
         assert_eq!(standing(node).as_deref(), Some(expected), "{node} in {status}");
     }
     let whole = status["chains"].as_array().unwrap().iter().all(|chain| chain["whole"].as_array().unwrap().len() == 2);
-    assert!(whole && status["slices"] == 12 && status["tables"][0]["name"] == "counts", "{status}");
-    let mut text = start("status", &["status", &meet]);
+    assert!(whole && status["shards"] == 12 && status["tables"][0]["name"] == "counts", "{status}");
+    let mut text = start("status", &["status", &coordinator_address]);
     assert!(text.end() && text.stdout().contains("lost: its process has ended"), "{}", text.stdout());
 }
 
 #[test]
 fn nobody_answers_where_there_is_no_run() {
-    start("status", &["status", "--limit=1", &format!("--meet={}", free_address())]).fails_saying("is it running?");
+    start("status", &["status", "--limit=1", &format!("--coordinator={}", free_address())])
+        .fails_saying("is it running?");
 }
 
 #[test]
 fn servers_that_are_killed_take_nothing_with_them() {
     for way in ["--same-host=tcp", "--same-host=shared-memory"] {
-        let meet = free_address();
-        let shape = ["--coordinate", "--servers=3", "--workers=2", "--copies=2", "--slices=4", "--place=0", way];
-        let mut first = server(&meet, "server 0", &shape);
-        let mut second = server(&meet, "server 1", &["--place=1", way]);
-        let mut third = server(&meet, "server 2", &["--place=2", way]);
-        let workers = Workers::start(&meet, 2);
+        let coordinator_address = free_address();
+        let shape =
+            ["--coordinate", "--servers=3", "--workers=2", "--replicas=2", "--shards-per-server=4", "--place=0", way];
+        let mut first = server(&coordinator_address, "server 0", &shape);
+        let mut second = server(&coordinator_address, "server 1", &["--place=1", way]);
+        let mut third = server(&coordinator_address, "server 2", &["--place=2", way]);
+        let workers = Workers::start(&coordinator_address, 2);
         workers.go_on(50, || first.stderr());
         second.kill();
         let killed = workers.go_on(1, || first.stderr());
         first.hear("that server 1 is lost", |said| said.contains("server 1").then_some(()));
-        let mut fourth = server(&meet, "server 3", &[way]);
+        let mut fourth = server(&coordinator_address, "server 3", &[way]);
         fourth.hear("that it serves", |said| said.contains("serving").then_some(()));
         // Until what was lost has copies again.
         first.hear("that everything has its copies", |said| said.contains("has its copies").then_some(()));
-        check_status(&meet);
+        check_status(&coordinator_address);
         third.kill();
         let killed_again = workers.go_on(1, || first.stderr());
         println!("{way}: from a kill to the next acknowledged push: {killed:?}, {killed_again:?}");
@@ -72,17 +74,26 @@ fn servers_that_are_killed_take_nothing_with_them() {
 
 #[test]
 fn a_worker_that_is_lost_is_done_without_and_another_may_come() {
-    let meet = free_address();
-    let mut serves = server(&meet, "server 0", &["--coordinate", "--servers=1", "--workers=2", "--copies=1"]);
-    let mut workers = Workers::start(&meet, 1);
+    let coordinator_address = free_address();
+    let mut serves =
+        server(&coordinator_address, "server 0", &["--coordinate", "--servers=1", "--workers=2", "--replicas=1"]);
+    let mut workers = Workers::start(&coordinator_address, 1);
     // Another process, which is killed: it does nothing, and holds everybody up while it is there.
-    let idle = ["worker", &format!("--meet={meet}"), "--patience=2", "--", "demo", "--clocks=10000", "--out=/dev/null"];
+    let idle = [
+        "worker",
+        &format!("--coordinator={coordinator_address}"),
+        "--failure-timeout=2",
+        "--",
+        "demo",
+        "--clocks=10000",
+        "--out=/dev/null",
+    ];
     let mut lost = start("worker 1", &idle);
     lost.hear("that it works", |said| said.contains("working").then_some(()));
     lost.kill();
     workers.go_on(50, || serves.stderr());
     serves.hear("that a worker is lost", |said| said.contains("the run goes on without it").then_some(()));
-    workers.add(&meet);
+    workers.add(&coordinator_address);
     workers.go_on(50, || serves.stderr());
     workers.end(0);
     assert!(serves.end(), "{}", serves.stderr());
@@ -93,7 +104,7 @@ fn launch_starts_another_server_in_the_place_of_one_that_dies() {
     let out = std::env::temp_dir().join(format!("slackwater-{}-copies.svg", std::process::id()));
     let program = ["demo", "--rows=600", "--features=500", "--minibatch=20", "--base-ms=20", "--clocks=100", "--json"];
     let picture = format!("--out={}", out.display());
-    let launch = ["launch", "--servers=3", "--workers=2", "--copies=2", "--patience=2", "--"];
+    let launch = ["launch", "--servers=3", "--workers=2", "--replicas=2", "--failure-timeout=2", "--"];
     let mut launch = start("launch", &[&launch[..], &program, &[&picture]].concat());
     let server = launch.started("server 1");
     launch.hear("that it works", |said| said.contains("working").then_some(()));
@@ -123,11 +134,19 @@ fn a_demonstration_that_loses_a_server_and_a_worker_does_not_care() {
 
 #[test]
 fn a_program_that_goes_with_the_workers_it_began_with_turns_others_away_unharmed() {
-    let meet = free_address();
-    let mut serves = server(&meet, "server 0", &["--coordinate", "--servers=1", "--workers=1", "--copies=1"]);
-    let workers = Workers::start(&meet, 1);
+    let coordinator_address = free_address();
+    let mut serves =
+        server(&coordinator_address, "server 0", &["--coordinate", "--servers=1", "--workers=1", "--replicas=1"]);
+    let workers = Workers::start(&coordinator_address, 1);
     workers.go_on(10, || serves.stderr());
-    let late = ["worker", &format!("--meet={meet}"), "--patience=2", "--", "demo", "--out=/dev/null"];
+    let late = [
+        "worker",
+        &format!("--coordinator={coordinator_address}"),
+        "--failure-timeout=2",
+        "--",
+        "demo",
+        "--out=/dev/null",
+    ];
     start("late", &late).fails_saying("was under way");
     workers.go_on(10, || serves.stderr());
     workers.end(0);

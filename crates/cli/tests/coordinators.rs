@@ -16,7 +16,7 @@ const LEADS: &str = "this coordinator leads";
 
 /// Everything of a run but its workers, which are threads of the test.
 struct Run {
-    meet: String,
+    coordinator_address: String,
     registry: String,
     coordinators: Vec<Process>,
     servers: Vec<Process>,
@@ -26,21 +26,31 @@ struct Run {
 impl Run {
     /// Begins: two coordinators, of which the first leads, two servers with two copies, and two workers.
     fn begin(etcd: &Etcd) -> Self {
-        let meet = [free_address(), free_address()].join(",");
+        let coordinator_address = [free_address(), free_address()].join(",");
         let registry = format!("etcd://{}/jobs/counting", etcd.endpoint());
-        let mut run = Self { meet, registry, coordinators: Vec::new(), servers: Vec::new(), workers: None };
+        let mut run =
+            Self { coordinator_address, registry, coordinators: Vec::new(), servers: Vec::new(), workers: None };
         run.coordinate("coordinator 0").hear("that it leads", |said| said.contains(LEADS).then_some(()));
         run.coordinate("coordinator 1").hear("that it follows", |said| said.contains("follows").then_some(()));
-        run.servers = (0..2).map(|place| server(&run.meet, "a server", &[&format!("--place={place}")])).collect();
-        run.workers = Some(Workers::start(&run.meet, 2));
+        run.servers =
+            (0..2).map(|place| server(&run.coordinator_address, "a server", &[&format!("--place={place}")])).collect();
+        run.workers = Some(Workers::start(&run.coordinator_address, 2));
         run.go_on(50);
         run
     }
 
     fn coordinate(&mut self, name: &str) -> &mut Process {
-        let (meet, registry) = (format!("--meet={}", self.meet), format!("--registry={}", self.registry));
-        let shape = ["--servers=2", "--workers=2", "--copies=2", "--slices=2", "--patience=2", "--join-limit=100"];
-        self.coordinators.push(start(name, &[&["coordinator", &meet, &registry], &shape[..]].concat()));
+        let (listen, registry) =
+            (format!("--listen={}", self.coordinator_address), format!("--registry={}", self.registry));
+        let shape = [
+            "--servers=2",
+            "--workers=2",
+            "--replicas=2",
+            "--shards-per-server=2",
+            "--failure-timeout=2",
+            "--join-limit=100",
+        ];
+        self.coordinators.push(start(name, &[&["coordinator", &listen, &registry], &shape[..]].concat()));
         self.coordinators.last_mut().unwrap()
     }
 
@@ -62,8 +72,9 @@ impl Run {
             assert!(process.end(), "{} failed:\n{}", process.name, process.stderr());
         }
         // One for another kind of run would be refused if there were a memory.
-        let (meet, registry) = (format!("--meet={}", self.meet), format!("--registry={}", self.registry));
-        let other = ["coordinator", &meet, &registry, "--servers=1", "--workers=1", "--join-limit=1"];
+        let (listen, registry) =
+            (format!("--listen={}", self.coordinator_address), format!("--registry={}", self.registry));
+        let other = ["coordinator", &listen, &registry, "--servers=1", "--workers=1", "--join-limit=1"];
         start("a coordinator of the next run", &other).fails_saying("1 servers and 1 workers have yet to join");
     }
 }
@@ -136,7 +147,7 @@ fn a_run_waits_for_etcd_says_so_and_loses_nothing() {
     assert!(before.iter().zip(&leased).all(|(before, after)| after - before <= 1), "{before:?} {leased:?}");
     etcd.restart();
     println!("from the return of etcd to 50 more pushes: {:?}", run.go_on(50));
-    // Held up and not killed, for less than anybody's patience: nobody notices.
+    // Held up and not killed, for less than anybody's failure timeout: nobody notices.
     etcd.stop();
     run.go_on(5);
     etcd.go_on();
@@ -146,11 +157,11 @@ fn a_run_waits_for_etcd_says_so_and_loses_nothing() {
 
 #[test]
 fn coordinators_say_what_is_wrong_with_the_registry() {
-    let (meet, nobody) = (free_address(), free_address());
+    let (coordinator_address, nobody) = (free_address(), free_address());
     let coordinate = |registry: &str, more: &[&str]| {
-        let (meet, registry) = (format!("--meet={meet}"), format!("--registry={registry}"));
+        let (listen, registry) = (format!("--listen={coordinator_address}"), format!("--registry={registry}"));
         let shape = ["--servers=1", "--workers=1", "--join-limit=2"];
-        start("a coordinator", &[&["coordinator", &meet, &registry], &shape[..], more].concat())
+        start("a coordinator", &[&["coordinator", &listen, &registry], &shape[..], more].concat())
     };
     let mut silent = coordinate(&format!("etcd://{nobody}/job"), &[]);
     silent.hear("that etcd is silent", |said| said.contains("the run waits: etcd does not answer").then_some(()));
@@ -161,8 +172,8 @@ fn coordinators_say_what_is_wrong_with_the_registry() {
     let mut first = coordinate(&registry, &["--job=one"]);
     first.fails_saying("1 servers and 1 workers have yet to join");
     coordinate(&registry, &["--job=two"]).fails_saying("belongs to job `one`");
-    coordinate(&registry, &["--job=one", "--copies=2"]).fails_saying("led another kind of run");
-    let both = format!("--meet={meet},{nobody}");
+    coordinate(&registry, &["--job=one", "--replicas=2"]).fails_saying("led another kind of run");
+    let both = format!("--listen={coordinator_address},{nobody}");
     let mut alone = start("a coordinator", &["coordinator", &both, "--servers=1", "--workers=1"]);
     alone.fails_saying("several coordinators need a registry");
 }

@@ -49,7 +49,7 @@ fn ranks(report: &Value) -> Vec<u64> {
 fn workers_that_are_killed_are_replaced_and_every_row_counts_once() {
     let folder = with_rows("killed");
     let program = train(&folder, &[]);
-    let launch = ["launch", "--servers=3", "--workers=3", "--copies=2", "--patience=2"];
+    let launch = ["launch", "--servers=3", "--workers=3", "--replicas=2", "--failure-timeout=2"];
     let mut launch = start("launch", &words(&launch, &program));
     let ids = ["worker 0", "worker 2"].map(|name| launch.started(name));
     launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
@@ -72,7 +72,7 @@ fn workers_that_are_killed_are_replaced_and_every_row_counts_once() {
 fn a_worker_that_was_stopped_until_it_was_given_up_is_replaced_too() {
     let folder = with_rows("stopped");
     let program = train(&folder, &[]);
-    let launch = ["launch", "--servers=2", "--workers=3", "--copies=2", "--patience=1"];
+    let launch = ["launch", "--servers=2", "--workers=3", "--replicas=2", "--failure-timeout=1"];
     let mut launch = start("launch", &words(&launch, &program));
     let id = launch.started("worker 1");
     launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
@@ -86,8 +86,8 @@ fn a_worker_that_was_stopped_until_it_was_given_up_is_replaced_too() {
     assert!(said.contains("started worker in place of worker 1"), "{said}");
 }
 
-fn server(meet: &str, more: &[&str]) -> Process {
-    start("server", &[&["server", meet, "--patience=2", "--join-limit=50"], more].concat())
+fn server(coordinator_address: &str, more: &[&str]) -> Process {
+    start("server", &[&["server", coordinator_address, "--failure-timeout=2", "--join-limit=50"], more].concat())
 }
 
 #[test]
@@ -96,11 +96,11 @@ fn workers_that_come_later_take_their_share_or_are_turned_away_in_words() {
     let (same, other) = (train(&folder, &[]), train(&folder, &["--rate=0.2"]));
     let proximal: Vec<String> = ["train", "logistic", "--updater=proximal", "--l1=0.01"].map(str::to_owned).into();
     let proximal = [proximal, vec![format!("--data={}", folder.path("rows.libsvm"))]].concat();
-    let meet = slackwater::free_address().unwrap().to_string();
-    let meet = format!("--meet={meet}");
-    let worker = ["worker", &meet, "--patience=2", "--join-limit=50"];
-    let coordinate = ["--coordinate", "--servers=2", "--workers=2", "--copies=2", "--slices=4"];
-    let mut servers = [server(&meet, &coordinate), server(&meet, &[])];
+    let coordinator_address = slackwater::free_address().unwrap().to_string();
+    let coordinator_address = format!("--coordinator={coordinator_address}");
+    let worker = ["worker", &coordinator_address, "--failure-timeout=2", "--join-limit=50"];
+    let coordinate = ["--coordinate", "--servers=2", "--workers=2", "--replicas=2", "--shards-per-server=4"];
+    let mut servers = [server(&coordinator_address, &coordinate), server(&coordinator_address, &[])];
     let mut workers: Vec<Process> = (0..2).map(|_| start("worker", &words(&worker, &same))).collect();
     let shows = loop {
         // Which of them is worker 0 is not known beforehand.
@@ -141,7 +141,7 @@ fn an_interrupt_or_an_order_to_leave_ends_an_open_run_with_a_model() {
     for signal in [Signal::INT, Signal::TERM] {
         let folder = with_rows("interrupted");
         let program = train(&folder, &[]);
-        let launch = ["launch", "--servers=2", "--workers=2", "--copies=2", "--patience=2"];
+        let launch = ["launch", "--servers=2", "--workers=2", "--replicas=2", "--failure-timeout=2"];
         let mut launch = start("launch", &words(&launch, &program));
         launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
         launch.signal(signal);
@@ -157,7 +157,7 @@ const LEFT: &str = "this worker was told to leave, and the others go on without 
 fn a_worker_that_is_told_to_leave_is_not_replaced_and_the_others_learn_the_rest() {
     let folder = with_rows("leaving");
     let program = train(&folder, &[]);
-    let launch = ["launch", "--servers=2", "--workers=3", "--copies=2", "--patience=2"];
+    let launch = ["launch", "--servers=2", "--workers=3", "--replicas=2", "--failure-timeout=2"];
     let mut launch = start("launch", &words(&launch, &program));
     let ids = ["worker 1", "worker 2"].map(|name| launch.started(name));
     launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
@@ -176,7 +176,7 @@ fn a_worker_that_is_told_to_leave_is_not_replaced_and_the_others_learn_the_rest(
 fn the_last_worker_that_is_told_to_leave_writes_what_was_learnt() {
     let folder = with_rows("last");
     let program = train(&folder, &[]);
-    let launch = ["launch", "--servers=2", "--workers=2", "--copies=2", "--patience=2"];
+    let launch = ["launch", "--servers=2", "--workers=2", "--replicas=2", "--failure-timeout=2"];
     let mut launch = start("launch", &words(&launch, &program));
     let ids = ["worker 0", "worker 1"].map(|name| launch.started(name));
     launch.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
@@ -195,7 +195,7 @@ fn proximal_steps_need_all_their_workers_and_end_with_a_model_where_one_is_told_
     let files =
         [format!("--data={}", folder.path("rows.libsvm")), format!("--out={}", folder.path("model.safetensors"))];
     let program: Vec<String> = program.iter().map(|word| (*word).to_owned()).chain(files).collect();
-    let launch = ["launch", "--servers=2", "--workers=2", "--copies=2", "--patience=2"];
+    let launch = ["launch", "--servers=2", "--workers=2", "--replicas=2", "--failure-timeout=2"];
     let mut launch = start("launch", &words(&launch, &program));
     let id = launch.started("worker 1");
     launch.hear("that it works", |said| said.contains(r#"working node="worker 1""#).then_some(()));
@@ -209,7 +209,7 @@ fn proximal_steps_need_all_their_workers_and_end_with_a_model_where_one_is_told_
 fn clocks_of(folder: &Folder, per_clock: &str) -> u64 {
     let checkpoints = folder.path(per_clock);
     let place = format!("--checkpoint={checkpoints}");
-    let launch = ["launch", "--servers=2", "--workers=1", "--copies=2", "--patience=2", &place];
+    let launch = ["launch", "--servers=2", "--workers=1", "--replicas=2", "--failure-timeout=2", &place];
     let (data, per_clock) = (format!("--data={}", folder.path("rows.libsvm")), format!("--per-clock={per_clock}"));
     let train = ["train", "logistic", "--minibatch=100", "--epochs=2", "--json", &data, &per_clock];
     let mut launch = start("launch", &[&launch[..], &["--"], &train].concat());

@@ -50,7 +50,7 @@ impl Hosts {
         for (host, index) in hosts.0.iter().zip(1..) {
             host.add_address("cable", &format!("fd00::{index}/64"))?;
         }
-        // The way out of a host is how it finds its own address when the meeting place does not tell.
+        // The way out of a host is how it finds its own address when the address of the coordinator does not tell.
         hosts.0[0].ip("route add default via 10.0.0.2")?;
         Ok(hosts)
     }
@@ -70,15 +70,16 @@ impl Hosts {
         start_as(self.0[host].start(name, PROGRAM), arguments)
     }
 
-    /// The coordinator and a server on `head`, given `here` to meet at.
+    /// The coordinator and a server on `head`, whose coordinator listens at `here`.
     fn serve(&self, here: &str, more: &[&str]) -> Process {
-        let arguments = ["server", "--meet", here, "--coordinate", "--servers=1", "--workers=1", "--join-limit=20"];
+        let arguments =
+            ["server", "--coordinator", here, "--coordinate", "--servers=1", "--workers=1", "--join-limit=20"];
         self.start(0, "server 0", &[&arguments, more].concat())
     }
 
-    /// A worker on `other`, given `there` to meet at.
+    /// A worker on `other`, which finds the coordinator at `there`.
     fn work(&self, there: &str, program: &[&str]) -> Process {
-        self.start(1, "worker 0", &[&["worker", "--meet", there, "--join-limit=20", "--"], program].concat())
+        self.start(1, "worker 0", &[&["worker", "--coordinator", there, "--join-limit=20", "--"], program].concat())
     }
 }
 
@@ -95,7 +96,7 @@ impl Drop for Hosts {
 #[test]
 fn processes_of_two_hosts_meet_wherever_a_person_would_say() {
     let Some(hosts) = Hosts::if_allowed() else { return };
-    // (the meeting place as head is told, and as other is; more for head)
+    // (the coordinator as head is told, and as other is; more for head)
     let cases: [(&str, &str, &[&str]); 6] = [
         ("10.0.0.1:7000", "10.0.0.1:7000", &[]),
         ("head:7001", "head:7001", &[]),
@@ -132,7 +133,7 @@ fn a_process_that_others_cannot_call_says_so_and_what_to_do() {
 #[test]
 fn when_the_cable_is_pulled_each_side_names_the_other() {
     let Some(hosts) = Hosts::if_allowed() else { return };
-    let mut server = hosts.serve("10.0.0.1:7000", &["--patience=2"]);
+    let mut server = hosts.serve("10.0.0.1:7000", &["--failure-timeout=2"]);
     let mut worker = hosts.work("10.0.0.1:7000", &ENDLESS);
     worker.hear("that it works", |said| said.contains("worker 0").then_some(()));
     hosts.0[1].set_down("cable").unwrap();

@@ -11,15 +11,17 @@ use std::time::{Duration, Instant};
 
 /// Machines that are taken away give half a minute's notice; it usually takes a second.
 const WELL_INSIDE: Duration = Duration::from_secs(20);
-const OPEN: [&str; 6] = ["--coordinate", "--threads=0", "--servers=3", "--workers=2", "--copies=2", "--slices=4"];
+const OPEN: [&str; 6] =
+    ["--coordinate", "--threads=0", "--servers=3", "--workers=2", "--replicas=2", "--shards-per-server=4"];
 
 #[test]
 fn servers_that_are_told_to_leave_hand_over_what_they_hold() {
-    let meet = free_address();
-    let mut coordinator = server(&meet, "coordinator", &OPEN);
-    let mut servers: Vec<Process> =
-        (0..3).map(|place| server(&meet, &format!("server {place}"), &[&format!("--place={place}")])).collect();
-    let workers = Workers::start(&meet, 2);
+    let coordinator_address = free_address();
+    let mut coordinator = server(&coordinator_address, "coordinator", &OPEN);
+    let mut servers: Vec<Process> = (0..3)
+        .map(|place| server(&coordinator_address, &format!("server {place}"), &[&format!("--place={place}")]))
+        .collect();
+    let workers = Workers::start(&coordinator_address, 2);
     workers.go_on(20, || coordinator.stderr());
     // Before the second one leaves another comes: there are always two servers that stay, for two copies.
     for signal in [Signal::TERM, Signal::USR1] {
@@ -31,7 +33,7 @@ fn servers_that_are_told_to_leave_hand_over_what_they_hold() {
         assert!(leaves.stderr().contains("hands over what it holds"), "{}", leaves.stderr());
         workers.go_on(20, || coordinator.stderr());
         // Under a name that somebody had, as whoever is started again by the same command: it gets another.
-        let mut comes = server(&meet, "another server", &["--place=0"]);
+        let mut comes = server(&coordinator_address, "another server", &["--place=0"]);
         comes.hear("that it serves", |said| said.contains("serving").then_some(()));
         servers.push(comes);
     }
@@ -44,11 +46,12 @@ fn servers_that_are_told_to_leave_hand_over_what_they_hold() {
 
 #[test]
 fn a_server_without_which_there_are_too_few_waits_for_another_and_the_last_one_stays() {
-    let meet = free_address();
-    let shape = ["--coordinate", "--threads=0", "--servers=2", "--workers=1", "--copies=2", "--patience=1"];
-    let mut coordinator = server(&meet, "coordinator", &shape);
-    let mut servers: Vec<Process> = (0..2).map(|_| server(&meet, "a server", &["--patience=1"])).collect();
-    let workers = Workers::start(&meet, 1);
+    let coordinator_address = free_address();
+    let shape = ["--coordinate", "--threads=0", "--servers=2", "--workers=1", "--replicas=2", "--failure-timeout=1"];
+    let mut coordinator = server(&coordinator_address, "coordinator", &shape);
+    let mut servers: Vec<Process> =
+        (0..2).map(|_| server(&coordinator_address, "a server", &["--failure-timeout=1"])).collect();
+    let workers = Workers::start(&coordinator_address, 1);
     workers.go_on(20, || coordinator.stderr());
     let mut first = servers.remove(0);
     first.signal(Signal::TERM);
@@ -58,7 +61,7 @@ fn a_server_without_which_there_are_too_few_waits_for_another_and_the_last_one_s
     last.signal(Signal::TERM);
     last.hear("that it stays", |said| said.contains("no other server is there").then_some(()));
     workers.go_on(20, || coordinator.stderr());
-    let mut comes = server(&meet, "another server", &["--patience=1"]);
+    let mut comes = server(&coordinator_address, "another server", &["--failure-timeout=1"]);
     assert!(last.end(), "{}", last.stderr());
     workers.go_on(20, || coordinator.stderr());
     workers.end(0);
@@ -68,11 +71,15 @@ fn a_server_without_which_there_are_too_few_waits_for_another_and_the_last_one_s
 
 #[test]
 fn a_worker_that_is_told_to_leave_is_not_waited_for() {
-    let meet = free_address();
-    let mut serves = server(&meet, "server 0", &["--coordinate", "--servers=1", "--workers=2", "--copies=1"]);
-    let workers = Workers::start(&meet, 1);
-    let mut leaves =
-        start("worker 1", &[&["worker", &format!("--meet={meet}"), "--patience=2", "--"], &ENDLESS[..]].concat());
+    let coordinator_address = free_address();
+    let mut serves =
+        server(&coordinator_address, "server 0", &["--coordinate", "--servers=1", "--workers=2", "--replicas=1"]);
+    let workers = Workers::start(&coordinator_address, 1);
+    let mut leaves = start(
+        "worker 1",
+        &[&["worker", &format!("--coordinator={coordinator_address}"), "--failure-timeout=2", "--"], &ENDLESS[..]]
+            .concat(),
+    );
     leaves.hear("that it works", |said| said.contains("working").then_some(()));
     leaves.signal(Signal::TERM);
     assert!(leaves.end(), "{}", leaves.stderr());
@@ -84,18 +91,22 @@ fn a_worker_that_is_told_to_leave_is_not_waited_for() {
 #[test]
 fn where_nobody_can_take_its_place_whoever_is_told_to_leave_ends_the_run_and_says_so() {
     for (fixed, told) in [(true, "server 1"), (true, "worker 0"), (false, "coordinator")] {
-        let meet = free_address();
+        let coordinator_address = free_address();
         let shape = ["--coordinate", "--threads=0", "--servers=1", "--workers=1"];
-        let shape = if fixed { shape.to_vec() } else { [&shape[..], &["--copies=1"]].concat() };
-        let mut processes = vec![server(&meet, "coordinator", &shape), server(&meet, "server 1", &[])];
-        processes.push(start("worker 0", &[&["worker", &format!("--meet={meet}"), "--"], &ENDLESS[..]].concat()));
+        let shape = if fixed { shape.to_vec() } else { [&shape[..], &["--replicas=1"]].concat() };
+        let mut processes =
+            vec![server(&coordinator_address, "coordinator", &shape), server(&coordinator_address, "server 1", &[])];
+        processes.push(start(
+            "worker 0",
+            &[&["worker", &format!("--coordinator={coordinator_address}"), "--"], &ENDLESS[..]].concat(),
+        ));
         processes[2].hear("that it works", |said| said.contains("working").then_some(()));
         processes.iter_mut().find(|process| process.name == told).unwrap().signal(Signal::TERM);
         for process in &mut processes {
             process.fails_saying("told to leave");
         }
         if fixed {
-            let says = processes.iter().filter(|process| process.stderr().contains("--copies")).count();
+            let says = processes.iter().filter(|process| process.stderr().contains("--replicas")).count();
             assert_eq!(says, 3, "everybody hears what could be done");
         }
     }
@@ -103,10 +114,11 @@ fn where_nobody_can_take_its_place_whoever_is_told_to_leave_ends_the_run_and_say
 
 #[test]
 fn whoever_is_told_to_leave_before_the_run_has_begun_does() {
-    let meet = free_address();
-    let mut coordinator = server(&meet, "coordinator", &OPEN);
-    let mut early = server(&meet, "server 0", &[]);
-    let mut worker = start("worker 0", &[&["worker", &format!("--meet={meet}"), "--"], &ENDLESS[..]].concat());
+    let coordinator_address = free_address();
+    let mut coordinator = server(&coordinator_address, "coordinator", &OPEN);
+    let mut early = server(&coordinator_address, "server 0", &[]);
+    let mut worker =
+        start("worker 0", &[&["worker", &format!("--coordinator={coordinator_address}"), "--"], &ENDLESS[..]].concat());
     // They have listened for signals since before they listen for anybody else.
     std::thread::sleep(std::time::Duration::from_millis(500));
     for process in [&mut worker, &mut early, &mut coordinator] {
@@ -118,7 +130,7 @@ fn whoever_is_told_to_leave_before_the_run_has_begun_does() {
 
 #[test]
 fn launch_does_not_replace_who_leaves_by_order_and_passes_the_order_on() {
-    let launch = ["launch", "--servers=3", "--workers=2", "--copies=2", "--patience=2", "--"];
+    let launch = ["launch", "--servers=3", "--workers=2", "--replicas=2", "--failure-timeout=2", "--"];
     let mut launch = start("launch", &[&launch[..], &ENDLESS[..]].concat());
     let server = launch.started("server 1");
     launch.hear("that it works", |said| said.contains("working").then_some(()));

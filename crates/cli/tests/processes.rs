@@ -72,9 +72,9 @@ fn launch_trains_in_processes_and_passes_on_the_result_as_it_is() {
 }
 
 /// A run started by hand, all of it under way: servers 0 (the coordinator too) and 1, workers 0, 1 and 2.
-fn run_by_hand(patience: &[&str]) -> Vec<Process> {
-    let meet = free_address();
-    let common = [&["--meet", &meet, "--join-limit", "60"], patience].concat();
+fn run_by_hand(failure_timeout: &[&str]) -> Vec<Process> {
+    let coordinator_address = free_address();
+    let common = [&["--coordinator", &coordinator_address, "--join-limit", "60"], failure_timeout].concat();
     let coordinate = ["--coordinate", "--servers", "3", "--workers", "3"];
     let server = |name, place: &[&str]| start(name, &[&["server"], &common[..], place].concat());
     let worker = |name, place| start(name, &[&["worker"], &common[..], &["--place", place, "--"], &ENDLESS].concat());
@@ -104,7 +104,7 @@ fn whoever_is_killed_all_others_name_the_lost_node_and_fail() {
         ("server 0", "lost coordinator", "lost server 0"),
     ];
     for (killed, words, or_words) in cases {
-        let mut processes = run_by_hand(&["--patience", "2"]);
+        let mut processes = run_by_hand(&["--failure-timeout", "2"]);
         let index = processes.iter().position(|process| process.name == killed).unwrap();
         let mut victim = processes.remove(index);
         victim.signal(Signal::KILL);
@@ -117,7 +117,7 @@ fn whoever_is_killed_all_others_name_the_lost_node_and_fail() {
 }
 
 #[test]
-fn with_the_patience_that_is_usual_all_others_end_within_ten_seconds() {
+fn with_the_default_failure_timeout_all_others_end_within_ten_seconds() {
     let mut processes = run_by_hand(&[]);
     let index = processes.iter().position(|process| process.name == "worker 1").unwrap();
     let mut victim = processes.remove(index);
@@ -133,7 +133,7 @@ fn with_the_patience_that_is_usual_all_others_end_within_ten_seconds() {
 
 /// A launched run under way, and its processes by name.
 fn launched() -> (Process, Vec<(String, u32)>) {
-    let program = ["launch", "--patience=2", "--servers=2", "--workers=2", "--"];
+    let program = ["launch", "--failure-timeout=2", "--servers=2", "--workers=2", "--"];
     let mut launch = start("launch", &[&program[..], &ENDLESS].concat());
     let names = ["server 0", "server 1", "worker 0", "worker 1"];
     let processes = names.map(|name| (name.to_owned(), launch.started(name)));
@@ -177,10 +177,21 @@ fn launch_that_is_killed_takes_its_processes_with_it() {
 fn workers_that_were_told_different_things_end_and_say_so() {
     let data = std::env::temp_dir().join(format!("slackwater-{}-different.libsvm", std::process::id()));
     std::fs::write(&data, "1 1:1\n0 2:1\n").unwrap();
-    let (meet, data_name) = (free_address(), data.to_str().unwrap());
-    let server = ["server", "--meet", &meet, "--coordinate", "--servers", "1", "--workers", "2"];
+    let (coordinator_address, data_name) = (free_address(), data.to_str().unwrap());
+    let server = ["server", "--coordinator", &coordinator_address, "--coordinate", "--servers", "1", "--workers", "2"];
     let worker = |program, place| {
-        let words = ["worker", "--meet", &meet, "--place", place, "--", "train", program, "--data", data_name];
+        let words = [
+            "worker",
+            "--coordinator",
+            &coordinator_address,
+            "--place",
+            place,
+            "--",
+            "train",
+            program,
+            "--data",
+            data_name,
+        ];
         start(&format!("worker {place}"), &words)
     };
     // One learns a probability, the other a number, from tables that look alike.
@@ -194,12 +205,12 @@ fn workers_that_were_told_different_things_end_and_say_so() {
 #[test]
 fn a_process_that_waits_in_vain_says_for_whom() {
     let nobody = free_address();
-    let worker = ["worker", "--meet", &nobody, "--join-limit", "1", "--", "demo"];
+    let worker = ["worker", "--coordinator", &nobody, "--join-limit", "1", "--", "demo"];
     let cases: [(&[&str], &str); 3] = [
-        (&["server", "--meet", &nobody, "--join-limit", "1"], "no answer from the coordinator"),
+        (&["server", "--coordinator", &nobody, "--join-limit", "1"], "no answer from the coordinator"),
         (&worker, "no answer from the coordinator"),
         (
-            &["server", "--meet", &nobody, "--join-limit=1", "--coordinate", "--servers=1", "--workers=1"],
+            &["server", "--coordinator", &nobody, "--join-limit=1", "--coordinate", "--servers=1", "--workers=1"],
             "0 servers and 1 workers have yet to join",
         ),
     ];
@@ -218,13 +229,13 @@ fn a_command_line_that_makes_no_sense_is_refused_with_a_reason() {
         ("demo --slak 3", "'--slak'"),
         ("demo --slack 0", "0 is not in 1..=1000"),
         ("demo --workers 0", "0 is not in"),
-        ("server", "--meet"),
-        ("server --meet here:1 --coordinate", "--servers"),
-        ("server --meet here:1 --workers 2", "--coordinate"),
-        ("server --meet nowhere --join-limit 1", "write host:port"),
-        ("server --meet 127.0.0.1:1 --threads 2 --coordinate --servers 1 --workers 1", "no room"),
-        ("worker --meet here:1", "PROGRAM"),
-        ("worker --meet here:1 -- dance", "'dance'"),
+        ("server", "--coordinator"),
+        ("server --coordinator here:1 --coordinate", "--servers"),
+        ("server --coordinator here:1 --workers 2", "--coordinate"),
+        ("server --coordinator nowhere --join-limit 1", "write host:port"),
+        ("server --coordinator 127.0.0.1:1 --threads 2 --coordinate --servers 1 --workers 1", "no room"),
+        ("worker --coordinator here:1", "PROGRAM"),
+        ("worker --coordinator here:1 -- dance", "'dance'"),
         ("launch -- demo --workers 3", "'--workers'"),
         ("launch --servers 0 -- demo", "0 is not in"),
     ];

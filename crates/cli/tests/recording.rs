@@ -96,7 +96,8 @@ fn a_recording_of_a_process_that_was_killed_is_compared_as_far_as_it_goes() {
     let folder = Folder::new("killed");
     let recorded = folder.path("");
     let line =
-        [&["launch", "--servers=1", "--workers=2", "--patience=1", "--record", &recorded, "--"][..], &ENDLESS].concat();
+        [&["launch", "--servers=1", "--workers=2", "--failure-timeout=1", "--record", &recorded, "--"][..], &ENDLESS]
+            .concat();
     let mut launch = start("launch", &line);
     let process = launch.started("worker 1");
     let of_worker = folder.0.join("worker-1.recording");
@@ -134,8 +135,11 @@ fn training_in_one_process_can_be_recorded() {
     std::fs::write(&job, "program = \"logistic\"\ndata = [\"rows.libsvm\"]\nrecord = \"there\"\n").unwrap();
     let nothing = folder.0.join("nothing");
     let cases: [(&[&str], &str); 4] = [
-        (&["worker", "--meet=127.0.0.1:1", "--", "train", job.to_str().unwrap()], "before the `--`"),
-        (&["worker", "--meet=127.0.0.1:1", "--record", data.to_str().unwrap(), "--", "demo"], "cannot record to"),
+        (&["worker", "--coordinator=127.0.0.1:1", "--", "train", job.to_str().unwrap()], "before the `--`"),
+        (
+            &["worker", "--coordinator=127.0.0.1:1", "--record", data.to_str().unwrap(), "--", "demo"],
+            "cannot record to",
+        ),
         (&["replay", &folder.path("")], "there are no recordings in"),
         (&["replay", nothing.to_str().unwrap()], "1 of 1"),
     ];

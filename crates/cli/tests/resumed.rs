@@ -41,7 +41,7 @@ impl Training {
         let counts = [format!("--epochs={epochs}"), format!("--minibatch={MINIBATCH}")];
         let rate = format!("--rate={}", STEP * MINIBATCH as f64);
         let program = ["--", "train", "linear", "--updater=sgd", "--no-bias", "--slack=2", "--json", &rate];
-        let words = ["launch", "--patience=2"].into_iter().chain(shape.iter().chain(&place).map(String::as_str));
+        let words = ["launch", "--failure-timeout=2"].into_iter().chain(shape.iter().chain(&place).map(String::as_str));
         let words = words.chain(more.iter().copied()).chain(program);
         start("launch", &words.chain(train.iter().chain(&counts).map(String::as_str)).collect::<Vec<_>>())
     }
@@ -105,14 +105,14 @@ fn report(launch: &mut Process) -> Value {
 #[test]
 fn every_row_counts_once_over_runs_of_other_shapes_that_go_on_from_checkpoints() {
     let training = Training::new("shapes");
-    let first = training.launch((2, 3), &["--copies=2"], EPOCHS);
+    let first = training.launch((2, 3), &["--replicas=2"], EPOCHS);
     let (after_first, leases) = training.lose_everything(first, 0.2);
     assert!(after_first < leases, "there is something left");
-    let second = training.launch((3, 1), &["--copies=2", "--resume"], EPOCHS);
+    let second = training.launch((3, 1), &["--replicas=2", "--resume"], EPOCHS);
     let (after_second, _) = training.lose_everything(second, 0.5);
     assert!(after_first < after_second && after_second < leases, "{after_first}, {after_second} of {leases}");
 
-    let mut third = training.launch((2, 4), &["--copies=2", "--resume"], EPOCHS);
+    let mut third = training.launch((2, 4), &["--replicas=2", "--resume"], EPOCHS);
     let report_of_third = report(&mut third);
     let rows = report_of_third["rows"].as_u64().unwrap();
     assert_eq!(report_of_third["rows_in_all"], ROWS * EPOCHS, "{report_of_third}");
@@ -126,7 +126,7 @@ fn every_row_counts_once_over_runs_of_other_shapes_that_go_on_from_checkpoints()
     assert_eq!(training.counted(), EPOCHS);
 
     // What has come to its end can go on, too, for more epochs; the last checkpoint has all of it.
-    let mut fourth = training.launch((2, 1), &["--copies=2", "--resume"], EPOCHS + 2);
+    let mut fourth = training.launch((2, 1), &["--replicas=2", "--resume"], EPOCHS + 2);
     let report_of_fourth = report(&mut fourth);
     assert_eq!(
         (&report_of_fourth["rows"], &report_of_fourth["rows_in_all"]),
@@ -138,7 +138,7 @@ fn every_row_counts_once_over_runs_of_other_shapes_that_go_on_from_checkpoints()
 #[test]
 fn a_run_that_was_stopped_in_the_middle_of_leases_goes_on_with_the_rest_of_them() {
     let training = Training::new("stopped");
-    let mut stopped = training.launch((2, 3), &["--copies=2"], EPOCHS);
+    let mut stopped = training.launch((2, 3), &["--replicas=2"], EPOCHS);
     stopped.hear("that it is under way", |said| said.contains("%: loss").then_some(()));
     stopped.signal(Signal::INT);
     let report_of_stopped = report(&mut stopped);
@@ -146,7 +146,7 @@ fn a_run_that_was_stopped_in_the_middle_of_leases_goes_on_with_the_rest_of_them(
     assert!(report_of_stopped["stopped"] == true && rows < ROWS * EPOCHS, "{report_of_stopped}");
     assert_eq!(report_of_stopped["rows_in_all"], rows, "{report_of_stopped}");
     assert_eq!(training.counts().iter().sum::<u64>(), rows, "the weights have what is reported");
-    let mut resumed = training.launch((3, 2), &["--copies=2", "--resume"], EPOCHS);
+    let mut resumed = training.launch((3, 2), &["--replicas=2", "--resume"], EPOCHS);
     let report = report(&mut resumed);
     assert_eq!((&report["rows_in_all"], &report["stopped"]), (&(ROWS * EPOCHS).into(), &false.into()), "{report}");
     assert_eq!(training.counted(), EPOCHS);

@@ -26,13 +26,15 @@ fn a_run_goes_on_from_an_object_store_with_other_numbers_of_servers() {
     let Some(address) = moto::address("a run with checkpoints in S3") else { return };
     let place = format!("--checkpoint=s3://{}/runs/counts", moto::bucket(address));
     let run = |servers: u32, more: &[&str]| {
-        let (meet, servers) = (free_address(), [format!("--servers={servers}"), format!("--threads={servers}")]);
+        let (coordinator_address, servers) =
+            (free_address(), [format!("--servers={servers}"), format!("--threads={servers}")]);
         let variables = moto::settings(&format!("http://{address}")).variables;
         let program = Start::program("server", PROGRAM);
         let program = variables.into_iter().fold(program, |program, (name, value)| program.env(name, value));
-        let words = ["server", "--meet", &meet, "--coordinate", "--workers=1", "--join-limit=50", &place];
+        let words =
+            ["server", "--coordinator", &coordinator_address, "--coordinate", "--workers=1", "--join-limit=50", &place];
         let mut server = start_as(program, &[&words[..], &[&servers[0], &servers[1]], more].concat());
-        let worker = Worker::start(&meet);
+        let worker = Worker::start(&coordinator_address);
         worker.goes_on();
         let count = worker.end();
         assert!(server.end(), "{}", server.stderr());
@@ -50,26 +52,36 @@ fn a_run_whose_every_process_was_killed_begins_anew_from_its_checkpoint_though_e
     let folder = Folder::new("remembered");
     let (place, registry) =
         (format!("--checkpoint={}", folder.0.display()), format!("--registry=etcd://{}/jobs/counts", etcd.endpoint()));
-    let begin = |meet: &str, more: &[&str]| -> Vec<Process> {
-        let words =
-            ["coordinator", "--meet", meet, &registry, &place, "--checkpoint-every=0.1", "--servers=2", "--workers=1"];
-        let limits = ["--copies=2", "--slices=2", "--patience=1", "--join-limit=50"];
+    let begin = |coordinator_address: &str, more: &[&str]| -> Vec<Process> {
+        let words = [
+            "coordinator",
+            "--listen",
+            coordinator_address,
+            &registry,
+            &place,
+            "--checkpoint-every=0.1",
+            "--servers=2",
+            "--workers=1",
+        ];
+        let limits = ["--replicas=2", "--shards-per-server=2", "--failure-timeout=1", "--join-limit=50"];
         let coordinator = start("coordinator", &[&words[..], &limits, more].concat());
-        let server = |_| start("server", &["server", "--meet", meet, "--patience=1", "--join-limit=50"]);
+        let server = |_| {
+            start("server", &["server", "--coordinator", coordinator_address, "--failure-timeout=1", "--join-limit=50"])
+        };
         [coordinator].into_iter().chain((0..2).map(server)).collect()
     };
-    let meet = free_address();
-    let mut killed = begin(&meet, &[]);
-    let worker = Worker::start(&meet);
+    let coordinator_address = free_address();
+    let mut killed = begin(&coordinator_address, &[]);
+    let worker = Worker::start(&coordinator_address);
     until("a second checkpoint", || published(&folder.0).len() > 1);
     killed.iter_mut().for_each(|process| process.kill());
     // It looks for another coordinator for as long as it would wait for a run to begin, and then fails.
     drop(worker);
     let clock = manifest(published(&folder.0).last().unwrap())["clock"].as_i64().unwrap();
 
-    let meet = free_address();
-    let mut resumed = begin(&meet, &["--resume"]);
-    let worker = Worker::start(&meet);
+    let coordinator_address = free_address();
+    let mut resumed = begin(&coordinator_address, &["--resume"]);
+    let worker = Worker::start(&coordinator_address);
     worker.goes_on();
     let count = worker.end();
     for process in &mut resumed {

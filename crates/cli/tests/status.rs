@@ -10,17 +10,17 @@ use process::{ENDLESS, LIMIT, Signal, free_address, json, start};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-fn status(meet: &str) -> Value {
-    let mut asked = start("status", &["status", &format!("--meet={meet}"), "--json"]);
+fn status(coordinator_address: &str) -> Value {
+    let mut asked = start("status", &["status", &format!("--coordinator={coordinator_address}"), "--json"]);
     assert!(asked.end(), "{}", asked.stderr());
     json(&asked.stdout())
 }
 
 /// Asks until what is looked for is there.
-fn status_when(meet: &str, what: &str, found: impl Fn(&Value) -> bool) -> Value {
+fn status_when(coordinator_address: &str, what: &str, found: impl Fn(&Value) -> bool) -> Value {
     let begin = Instant::now();
     loop {
-        let status = status(meet);
+        let status = status(coordinator_address);
         if found(&status) {
             return status;
         }
@@ -35,23 +35,31 @@ fn names(value: &Value) -> Vec<&str> {
 
 #[test]
 fn a_worker_that_is_held_up_is_named_and_every_time_out_says_why() {
-    let meet = free_address();
-    let patience = "--patience=8";
-    let shape = ["--coordinate", "--servers=2", "--workers=2", "--copies=2", "--slices=2", "--place=0", patience];
-    let mut first = server(&meet, "server 0", &shape);
-    let mut second = server(&meet, "server 1", &["--place=1", patience]);
-    let meet_there = format!("--meet={meet}");
-    let works = [&["worker", &meet_there, patience, "--"], &ENDLESS[..]].concat();
+    let coordinator_address = free_address();
+    let failure_timeout = "--failure-timeout=8";
+    let shape = [
+        "--coordinate",
+        "--servers=2",
+        "--workers=2",
+        "--replicas=2",
+        "--shards-per-server=2",
+        "--place=0",
+        failure_timeout,
+    ];
+    let mut first = server(&coordinator_address, "server 0", &shape);
+    let mut second = server(&coordinator_address, "server 1", &["--place=1", failure_timeout]);
+    let coordinator_flag = format!("--coordinator={coordinator_address}");
+    let works = [&["worker", &coordinator_flag, failure_timeout, "--"], &ENDLESS[..]].concat();
     let mut workers = ["one worker", "another worker"].map(|name| start(name, &works));
     let tables =
         |status: &Value| status["tables"].as_array().unwrap().iter().any(|table| table["frontier"].as_u64() > Some(0));
-    let begun = status_when(&meet, "a frontier", tables);
+    let begun = status_when(&coordinator_address, "a frontier", tables);
     let member = |status: &Value, kind: &str| -> Vec<Value> {
         let members = status["members"].as_array().unwrap().iter();
         members.filter(|member| member["node"].as_str().unwrap().starts_with(kind)).cloned().collect()
     };
     assert_eq!((member(&begun, "server").len(), member(&begun, "worker").len()), (2, 2), "{begun}");
-    let measured = status_when(&meet, "measurements", |status| {
+    let measured = status_when(&coordinator_address, "measurements", |status| {
         let has = |member: &Value| member["round_trip"]["count"].as_u64() > Some(1);
         member(status, "").iter().all(has)
             && member(status, "worker").iter().all(|worker| worker["step"]["mean_s"].is_f64())
@@ -65,10 +73,10 @@ fn a_worker_that_is_held_up_is_named_and_every_time_out_says_why() {
         (*found.unwrap_or_else(|| panic!("nothing about '{words}' in {status}"))).clone()
     };
     let rows = [
-        ("silent worker is done without", "patience", 8.0),
-        ("server stops answering", "four fifths of patience", 6.4),
+        ("silent worker is done without", "failure_timeout", 8.0),
+        ("server stops answering", "four fifths of failure timeout", 6.4),
         ("silent server is given up", "a quarter", 10.0),
-        ("says that it lives", "a quarter of patience", 0.5),
+        ("says that it lives", "a quarter of failure timeout", 0.5),
     ];
     for (what, why, seconds) in rows {
         let timeout = of(&measured, what);
@@ -83,19 +91,21 @@ fn a_worker_that_is_held_up_is_named_and_every_time_out_says_why() {
     let said = workers[1].stderr();
     let rank = said.split("node=\"worker ").nth(1).and_then(|rest| rest.split('"').next()).expect("it says its rank");
     let held_up = format!("worker {rank}");
-    // Stopped for less than anybody's patience, it is named, and not lost.
+    // Stopped for less than anybody's failure timeout, it is named, and not lost.
     workers[1].signal(Signal::STOP);
-    let waits = status_when(&meet, "that it is waited for", |status| {
+    let waits = status_when(&coordinator_address, "that it is waited for", |status| {
         let silent = member(status, &held_up)[0]["silent_s"].as_f64() > Some(1.0);
         silent && names(&status["waited_for"]) == [held_up.as_str()]
     });
     workers[1].signal(Signal::CONT);
-    let mut text = start("status", &["status", &format!("--meet={meet}")]);
+    let mut text = start("status", &["status", &format!("--coordinator={coordinator_address}")]);
     assert!(text.end());
     for words in ["time-outs:", "table weights, lock-step: frontier", "measured", "a clock takes it"] {
         assert!(text.stdout().contains(words), "no '{words}' in {}", text.stdout());
     }
-    status_when(&meet, "that it goes on", |status| status["slowest_clock"].as_u64() > waits["slowest_clock"].as_u64());
+    status_when(&coordinator_address, "that it goes on", |status| {
+        status["slowest_clock"].as_u64() > waits["slowest_clock"].as_u64()
+    });
     for worker in &mut workers {
         worker.signal(Signal::TERM);
         assert!(worker.end(), "{}", worker.stderr());

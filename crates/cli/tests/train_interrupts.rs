@@ -83,10 +83,11 @@ fn an_interrupt_ends_proximal_steps_after_the_clock_and_not_the_pass() {
 fn a_second_interrupt_ends_a_process_at_once() {
     let folder = Folder::new("twice");
     let data = folder.write("a.libsvm", &made_up(0..100));
-    // Whoever meets here is never answered, so that only an interrupt can end it.
+    // A process that joins here is never answered, so that only an interrupt can end it.
     let meeting = TcpListener::bind("127.0.0.1:0").unwrap();
-    let meet = meeting.local_addr().unwrap().to_string();
-    let mut worker = start("worker", &["worker", "--meet", &meet, "--", "train", "logistic", "--data", &data]);
+    let coordinator_address = meeting.local_addr().unwrap().to_string();
+    let mut worker =
+        start("worker", &["worker", "--coordinator", &coordinator_address, "--", "train", "logistic", "--data", &data]);
     let _called = meeting.accept().unwrap();
     worker.signal(Signal::INT);
     std::thread::sleep(Duration::from_millis(300));

@@ -76,20 +76,23 @@ impl CoordinatorAddress {
         if coordinator.resolved.iter().all(|at| at.ip().is_unspecified()) {
             let reason =
                 "that is every address of the coordinator's own host; write the one by which this host reaches it";
-            return Err(unusable(&connect.meet, reason));
+            return Err(unusable(&connect.coordinator_address, reason));
         }
         Ok(coordinator)
     }
 
     /// Looks up the coordinator's address for the process that is the coordinator.
     pub fn resolve_own(connect: &Connect) -> Result<Self, Error> {
-        let each: Vec<Self> =
-            connect.meet.split(',').map(|text| Self::resolve_one(text.trim())).collect::<Result<_, _>>()?;
+        let each: Vec<Self> = connect
+            .coordinator_address
+            .split(',')
+            .map(|text| Self::resolve_one(text.trim()))
+            .collect::<Result<_, _>>()?;
         let reach =
             if each.iter().all(|one| one.reach == Reach::ThisHost) { Reach::ThisHost } else { Reach::OtherHosts };
         let resolved = each.iter().flat_map(|one| one.resolved.clone()).collect();
         let each = if each.len() > 1 { each } else { Vec::new() };
-        Ok(Self { text: connect.meet.clone(), resolved, reach, each })
+        Ok(Self { text: connect.coordinator_address.clone(), resolved, reach, each })
     }
 
     /// Looks up one address, which is `host:port`.
@@ -139,7 +142,7 @@ impl CoordinatorAddress {
         let settings = SocketSettings { pauses: true, pool: Pool::new(), same_host };
         let error = match listen_at_first(&self.coordinator_listens(), &settings) {
             Ok((transport, waiter, address)) => {
-                tracing::info!(meet = self.text, %address, "the coordinator listens");
+                tracing::info!(coordinator_address = self.text, %address, "the coordinator listens");
                 return Ok((transport, waiter, self.text.clone()));
             }
             Err(error) => error,
@@ -149,7 +152,7 @@ impl CoordinatorAddress {
             ErrorKind::AddrNotAvailable => {
                 let port = self.resolved[0].port();
                 format!(
-                    "this host has no such address; the coordinator may meet at 0.0.0.0:{port}, the others at its host"
+                    "this host has no such address; the coordinator may listen at 0.0.0.0:{port}; give the others its host"
                 )
             }
             _ => error.to_string(),
@@ -210,9 +213,9 @@ impl CoordinatorAddress {
         let address = self.advertised(connect.advertise.as_deref(), index, bound, own_ip)?;
         if self.reach == Reach::OtherHosts && split(&address).is_none_or(|(host, _)| is_local(host)) {
             tracing::warn!(
-                meet = self.text,
+                coordinator_address = self.text,
                 "other hosts are told to call this node at {address}, which only this host can; say by which address they \
-                 can (--advertise HOST, Connect::advertise), or meet at localhost if there are no others"
+                 can (--advertise HOST, Connect::advertise), or use localhost if there are no others"
             );
         }
         transport.know_at(NodeId::Coordinator, self.callable());

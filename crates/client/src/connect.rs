@@ -16,23 +16,23 @@ use std::time::Duration;
 /// let connect = Connect {
 ///     place: Some(0),                                    // be worker 0, which prints the result
 ///     advertise: Some("10.0.0.7".to_owned()),            // as the others know this host
-///     patience: Duration::from_secs(30),
+///     failure timeout: Duration::from_secs(30),
 ///     ..Connect::to("head:7000")
 /// };
 /// assert_eq!((connect.same_host, connect.wait), (SameHost::SharedMemory, WaitPolicy::BLOCKING));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Connect {
-    /// Where to meet: the coordinator's `host:port`, the same for every process of the run. Where
+    /// The coordinator's `host:port`, the same for every process of the run. Where
     /// there are several coordinators, the places of all of them, with commas between; whichever
     /// leads is found, and waited for as long as `join_limit`. Where the coordinator itself runs,
     /// it may also be `0.0.0.0:port` or `[::]:port`: it then listens at every address of its host.
-    pub meet: String,
+    pub coordinator_address: String,
     /// Where this node listens, where that matters; port 0 takes any free one. Without it, at any
-    /// free port: of the loopback address if the meeting place is one, else of every address. A
+    /// free port: of the loopback address if the coordinator place is one, else of every address. A
     /// process of several servers takes the port given and those after it.
     pub listen: Option<SocketAddr>,
-    /// How others can call this node, if not by the address by which it reaches the meeting place:
+    /// How others can call this node, if not by the address by which it reaches the coordinator:
     /// `host`, or `host:port` where the port differs from the one it listens at, too.
     pub advertise: Option<String>,
     /// Which worker or server to be, where that matters (the first of several, for a process of
@@ -45,7 +45,7 @@ pub struct Connect {
     /// How long to wait for everybody to join.
     pub join_limit: Duration,
     /// A node that is silent for this long is lost.
-    pub patience: Duration,
+    pub failure_timeout: Duration,
     /// How threads wait.
     pub wait: WaitPolicy,
     /// How this node talks to those of its own host.
@@ -58,7 +58,7 @@ pub struct Connect {
 }
 
 impl Connect {
-    /// Meet at `address`, listen wherever that lets others call, wait five minutes for everybody,
+    /// Join at `address`, listen wherever that lets others call, wait five minutes for everybody,
     /// and take a node that is silent for two seconds for lost.
     ///
     /// ```
@@ -72,13 +72,13 @@ impl Connect {
     #[must_use]
     pub fn to(address: &str) -> Self {
         Self {
-            meet: address.to_owned(),
+            coordinator_address: address.to_owned(),
             listen: None,
             advertise: None,
             place: None,
             job: String::new(),
             join_limit: Duration::from_secs(300),
-            patience: Duration::from_secs(2),
+            failure_timeout: Duration::from_secs(2),
             wait: WaitPolicy::BLOCKING,
             same_host: SameHost::SharedMemory,
             record: None,

@@ -16,7 +16,7 @@ use update::Updaters;
 use wire::{Pool, Role};
 
 /// A thread that is silent for this long in one process has fallen over.
-const PATIENCE: Duration = Duration::from_secs(30);
+const FAILURE_TIMEOUT: Duration = Duration::from_secs(30);
 const JOIN_LIMIT: Duration = Duration::from_secs(30);
 
 /// The threads behind an embedded run's sessions.
@@ -46,7 +46,7 @@ pub(crate) fn start(
     let (transport, waiter) = exchange.join(NodeId::Coordinator);
     let settings = CoordinatorSettings {
         join_limit: JOIN_LIMIT,
-        patience: PATIENCE,
+        failure_timeout: FAILURE_TIMEOUT,
         // Nothing is lost between threads.
         farewell: Duration::ZERO,
         linger: Duration::ZERO,
@@ -60,7 +60,7 @@ pub(crate) fn start(
         let settings = ServerSettings {
             place: Some(index),
             join_limit: JOIN_LIMIT,
-            patience: PATIENCE,
+            failure_timeout: FAILURE_TIMEOUT,
             wait,
             registry: registry.clone(),
             pool: pool.clone(),
@@ -99,7 +99,7 @@ pub(crate) fn start(
         };
         let settings = DriverSettings {
             wait,
-            patience: PATIENCE,
+            failure_timeout: FAILURE_TIMEOUT,
             of_several: false,
             unled: JOIN_LIMIT,
             embedded: true,

@@ -29,11 +29,11 @@ use wire::Pool;
 /// ```
 #[derive(Clone)]
 pub struct Serve {
-    /// Where to meet, and how to be reached.
+    /// The coordinator's address, and how to be reached.
     pub connect: Connect,
     /// Servers in this process, a thread each.
     pub threads: u32,
-    /// Given a size, the coordinator of such a run is here too, at the meeting place.
+    /// Given a size, the coordinator of such a run is here too, at its address.
     pub coordinate: Option<RunSize>,
     /// Whether nodes may come and go in the run that is coordinated here, and how many copies there
     /// are of what servers hold.
@@ -58,10 +58,10 @@ pub struct Serve {
 /// ```
 /// use slackwater::{Connect, Error, ResumeFrom, RunSize, Serve};
 ///
-/// let meet = slackwater::free_address().expect("a free port");
+/// let coordinator = slackwater::free_address().expect("a free port");
 /// let resume = ResumeFrom { location: "no/such/folder".into(), job: "clicks".into() };
 /// let size = RunSize { servers: 1, workers: 1 };
-/// let serve = Serve { coordinate: Some(size), resume: Some(resume), ..Serve::new(Connect::to(&meet.to_string())) };
+/// let serve = Serve { coordinate: Some(size), resume: Some(resume), ..Serve::new(Connect::to(&coordinator.to_string())) };
 /// assert!(matches!(serve.run(), Err(Error::Run(_))), "there is none");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub struct ResumeFrom {
 /// let serve = Serve {
 ///     threads: 0,
 ///     coordinate: Some(RunSize { servers: 3, workers: 8 }),
-///     membership: Membership::Open { copies: 2, slices: 8 },
+///     membership: Membership::Elastic { copies: 2, slices: 8 },
 ///     election: Some(election),
 ///     ..Serve::new(Connect::to("a:7000,b:7000"))
 /// };
@@ -109,7 +109,7 @@ impl Serve {
     #[must_use]
     pub fn new(connect: Connect) -> Self {
         let (registry, list_bytes) = (Updaters::builtin(), shard::LIST_BYTES);
-        let (membership, election) = (Membership::Fixed, None);
+        let (membership, election) = (Membership::Static, None);
         let (on_report, checkpoints, resume) = (None, None, None);
         let (threads, coordinate) = (1, None);
         Self {
@@ -136,8 +136,8 @@ impl Serve {
     /// ```
     /// use slackwater::{Connect, RunSize, Serve, Session};
     ///
-    /// let meet = slackwater::free_address().expect("a free port");
-    /// let connect = Connect::to(&meet.to_string());
+    /// let coordinator = slackwater::free_address().expect("a free port");
+    /// let connect = Connect::to(&coordinator.to_string());
     /// let nobody = Serve { coordinate: Some(RunSize { servers: 1, workers: 0 }), ..Serve::new(connect.clone()) };
     /// assert!(nobody.run().is_err());
     ///
@@ -172,7 +172,7 @@ impl Serve {
                     place: connect.place.map(|first| first.saturating_add(index)),
                     job: connect.job.clone(),
                     join_limit: connect.join_limit,
-                    patience: connect.patience,
+                    failure_timeout: connect.failure_timeout,
                     of_several: address.is_of_several(),
                     wait: connect.wait,
                     registry: self.registry.clone(),
@@ -222,15 +222,18 @@ impl Serve {
         address: &CoordinatorAddress,
         settings: CoordinatorSettings,
     ) -> Result<CoordinatorThread, Error> {
-        let Connect { join_limit, patience, .. } = self.connect;
+        let Connect { join_limit, failure_timeout, .. } = self.connect;
         let leave = self.connect.leave.clone();
         let job = self.election.as_ref().map_or_else(|| self.connect.job.clone(), |election| election.job.clone());
-        let settings = CoordinatorSettings { join_limit, patience, job, leave, ..settings };
+        let settings = CoordinatorSettings { join_limit, failure_timeout, job, leave, ..settings };
         let Some(ElectionSettings { registry, job }) = &self.election else {
             if address.is_of_several() {
                 let reason =
                     "several coordinators need a registry that says which of them leads (--registry, Serve::election)";
-                return Err(Error::Address { address: self.connect.meet.clone(), reason: reason.to_owned() });
+                return Err(Error::Address {
+                    address: self.connect.coordinator_address.clone(),
+                    reason: reason.to_owned(),
+                });
             }
             let recorder = self.connect.record.as_ref().map(Recorder::in_folder).transpose()?;
             let (transport, waiter, _) = address.listen_as_coordinator(self.connect.same_host)?;
@@ -242,7 +245,7 @@ impl Serve {
         let (transport, waiter, own) = address.listen_as_coordinator(self.connect.same_host)?;
         // Whoever leads is taken to be gone after twice as long as any other node: its successor
         // has to be found, too.
-        let candidate = Candidate { lease: self.connect.patience * 2, ..Candidate::new(job.clone(), own) };
+        let candidate = Candidate { lease: self.connect.failure_timeout * 2, ..Candidate::new(job.clone(), own) };
         let stands = Box::new(location.stand(candidate));
         Ok(std::thread::spawn(move || run_candidate(transport, waiter, settings, stands)))
     }

@@ -59,7 +59,7 @@ impl Session {
         self.shared.rank.0
     }
 
-    /// How many servers and workers the run had when this session began. In an open run some may
+    /// How many servers and workers the run had when this session began. In an elastic run some may
     /// have come or gone since.
     ///
     /// ```
@@ -136,7 +136,7 @@ impl Session {
     }
 
     /// Whether nodes may come and go in this run while it lasts
-    /// ([`Membership::Open`](crate::Membership)).
+    /// ([`Membership::Elastic`](crate::Membership)).
     ///
     /// ```
     /// # use slackwater::{RunSize, Session};

@@ -18,8 +18,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// ```
 /// use slackwater::{Connect, RunSize, Serve, Session, status};
 ///
-/// let meet = slackwater::free_address().expect("a free port");
-/// let connect = Connect::to(&meet.to_string());
+/// let coordinator = slackwater::free_address().expect("a free port");
+/// let connect = Connect::to(&coordinator.to_string());
 /// let serve = Serve { coordinate: Some(RunSize { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
 /// let server = std::thread::spawn(move || serve.run());
 /// let session = Session::connect(&connect)?;

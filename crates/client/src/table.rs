@@ -1,8 +1,8 @@
 //! Tables as a program sees them: what they are, their keys, their learning rate and their logs.
 
-mod kept;
 mod pull;
 mod push;
+mod row_state;
 mod values;
 
 use crate::session::SessionState;

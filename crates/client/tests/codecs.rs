@@ -8,8 +8,8 @@ use std::thread::spawn;
 /// A server and a worker of this process that talk over a socket, or through the memory that it
 /// passes.
 fn pair(same_host: SameHost) -> (Session, std::thread::JoinHandle<()>) {
-    let meet = slackwater::free_address().expect("a free port");
-    let connect = Connect { same_host, ..Connect::to(&meet.to_string()) };
+    let coordinator_address = slackwater::free_address().expect("a free port");
+    let connect = Connect { same_host, ..Connect::to(&coordinator_address.to_string()) };
     let coordinate = Some(RunSize { servers: 1, workers: 1 });
     let served = connect.clone();
     let server = spawn(move || {
@@ -163,7 +163,7 @@ fn bandwidth_is_honoured_by_keys_and_by_reads() {
     }
     let (seconds, bytes) = (began.elapsed().as_secs_f64(), session.traffic().bytes_out - before);
     assert!(bytes > 20 * 4000 * 12, "{bytes} bytes");
-    // However slow the machine: what may be saved up, and a little for beats and the estimate of
+    // However slow the machine: what may be saved up, and a little for heartbeats and the estimate of
     // bodies.
     assert!(bytes as f64 <= 1.3 * rate as f64 * seconds + 65_536.0, "{bytes} bytes in {seconds} s");
     session.close().expect("a good end");

@@ -28,15 +28,20 @@ fn cuts_of_all<F: FnOnce() -> u64 + Send + 'static>(what: &'static str, least: u
     assert!(cuts > least, "{what}: only {cuts} cuts happened");
 }
 
-fn connect(meet: SocketAddr, same_host: SameHost) -> Connect {
+fn connect(coordinator_address: SocketAddr, same_host: SameHost) -> Connect {
     // Long: a machine that is busy with other tests must not pass for a node that is lost.
-    Connect { join_limit: LIMIT / 2, patience: LIMIT / 2, same_host, ..Connect::to(&meet.to_string()) }
+    Connect {
+        join_limit: LIMIT / 2,
+        failure_timeout: LIMIT / 2,
+        same_host,
+        ..Connect::to(&coordinator_address.to_string())
+    }
 }
 
 /// A coordinator and a server behind each of the proxies returned. The last handle tells how they
 /// ended.
 struct Cluster {
-    meet: SocketAddr,
+    coordinator_address: SocketAddr,
     same_host: SameHost,
     proxies: Vec<Proxy>,
     served: Vec<std::thread::JoinHandle<Result<(), Error>>>,
@@ -44,13 +49,13 @@ struct Cluster {
 
 impl Cluster {
     fn start(size: RunSize, same_host: SameHost) -> Self {
-        let meet = free_address();
-        let mut cluster = Self { meet, same_host, proxies: Vec::new(), served: Vec::new() };
+        let coordinator_address = free_address();
+        let mut cluster = Self { coordinator_address, same_host, proxies: Vec::new(), served: Vec::new() };
         for index in 0..size.servers {
             let listen = free_address();
             let proxy = Proxy::before(listen, same_host);
             let advertise = Some(proxy.address.to_string());
-            let connect = Connect { listen: Some(listen), advertise, ..connect(meet, same_host) };
+            let connect = Connect { listen: Some(listen), advertise, ..connect(coordinator_address, same_host) };
             let coordinate = (index == 0).then_some(size);
             cluster.proxies.push(proxy);
             cluster
@@ -61,7 +66,7 @@ impl Cluster {
     }
 
     fn worker(&self) -> Connect {
-        connect(self.meet, self.same_host)
+        connect(self.coordinator_address, self.same_host)
     }
 
     /// Everybody has left, and nobody was thought lost.
@@ -182,10 +187,11 @@ fn a_longer_run_survives_random_cuts_on_every_connection() {
     const KEYS: u64 = 2_000;
     let cut_runs = |seed: u64, same_host: SameHost, bytes: Arc<Bytes>| {
         let cluster = Cluster::start(RunSize { servers: 2, workers: WORKERS }, same_host);
-        let meet = Proxy::before(cluster.meet, same_host);
+        let coordinator_address = Proxy::before(cluster.coordinator_address, same_host);
         let workers: Vec<_> = (0..WORKERS)
             .map(|_| {
-                let connect = Connect { advertise: Some(NOWHERE.to_owned()), ..connect(meet.address, same_host) };
+                let connect =
+                    Connect { advertise: Some(NOWHERE.to_owned()), ..connect(coordinator_address.address, same_host) };
                 let bytes = bytes.clone();
                 std::thread::spawn(move || {
                     let session = Session::connect(&connect).expect("joined");
@@ -218,9 +224,9 @@ fn a_longer_run_survives_random_cuts_on_every_connection() {
         for (proxy, span) in cluster.proxies.iter().zip([8_000, 20_000]) {
             proxy.cut_at_random(seed + span, 30, span);
         }
-        meet.cut_at_random(seed, 12, 1_500);
+        coordinator_address.cut_at_random(seed, 12, 1_500);
         workers.into_iter().for_each(|worker| worker.join().expect("exactly once"));
-        let cuts = cluster.proxies.iter().map(Proxy::done).sum::<u64>() + meet.done();
+        let cuts = cluster.proxies.iter().map(Proxy::done).sum::<u64>() + coordinator_address.done();
         cluster.ended_well();
         cuts
     };
@@ -238,20 +244,20 @@ fn tables_and_barriers_survive_a_coordinator_out_of_reach() {
     const RUNS: u64 = 6;
     let cut_runs = |first: u64| {
         let cluster = Cluster::start(RunSize { servers: 1, workers: 1 }, SameHost::Tcp);
-        let meet = Proxy::before(cluster.meet, SameHost::Tcp);
-        let session = Session::connect(&connect(meet.address, SameHost::Tcp)).expect("joined");
+        let coordinator_address = Proxy::before(cluster.coordinator_address, SameHost::Tcp);
+        let session = Session::connect(&connect(coordinator_address.address, SameHost::Tcp)).expect("joined");
         let mut tables = 0;
         for way in [Way::There, Way::Back] {
             // A table's request and a barrier's are about 300 bytes there, their answers 200 back,
-            // with beats between.
+            // with heartbeats between.
             for offset in (first..if way == Way::There { 320 } else { 220 }).step_by(RUNS as usize) {
-                meet.cut_after(way, offset);
+                coordinator_address.cut_after(way, offset);
                 tables += 1;
                 counts(&session, &format!("table {tables}"));
                 session.barrier().expect("passed");
             }
         }
-        let cuts = meet.done();
+        let cuts = coordinator_address.done();
         session.close().expect("left");
         cluster.ended_well();
         cuts
@@ -263,18 +269,18 @@ fn tables_and_barriers_survive_a_coordinator_out_of_reach() {
 fn joining_and_leaving_survive_a_coordinator_out_of_reach() {
     let run = |way: Way, at_join: Option<u64>, at_leave: Option<u64>| {
         let cluster = Cluster::start(RunSize { servers: 1, workers: 1 }, SameHost::Tcp);
-        let meet = Proxy::before(cluster.meet, SameHost::Tcp);
+        let coordinator_address = Proxy::before(cluster.coordinator_address, SameHost::Tcp);
         if let Some(offset) = at_join {
-            meet.cut_after(way, offset);
+            coordinator_address.cut_after(way, offset);
         }
-        let session = Session::connect(&connect(meet.address, SameHost::Tcp)).expect("joined");
+        let session = Session::connect(&connect(coordinator_address.address, SameHost::Tcp)).expect("joined");
         let table = counts(&session, "counts");
         exchange(&session, &table, 1);
         if let Some(offset) = at_leave {
-            meet.cut_after(way, offset);
+            coordinator_address.cut_after(way, offset);
         }
         session.close().expect("left");
-        let cuts = meet.done();
+        let cuts = coordinator_address.done();
         cluster.ended_well();
         cuts
     };
@@ -292,14 +298,14 @@ fn joining_and_leaving_survive_a_coordinator_out_of_reach() {
 fn a_server_that_missed_a_goodbye_hears_it_again() {
     let run = |offset: u64| {
         let size = RunSize { servers: 1, workers: 2 };
-        let meet = free_address();
-        let coordinator = connect(meet, SameHost::Tcp);
+        let coordinator_address = free_address();
+        let coordinator = connect(coordinator_address, SameHost::Tcp);
         let coordinating =
             std::thread::spawn(move || Serve { threads: 0, coordinate: Some(size), ..Serve::new(coordinator) }.run());
-        let proxy = Proxy::before(meet, SameHost::Tcp);
+        let proxy = Proxy::before(coordinator_address, SameHost::Tcp);
         let server = connect(proxy.address, SameHost::Tcp);
         let serving = std::thread::spawn(move || Serve::new(server).run());
-        let join = move || Session::connect(&connect(meet, SameHost::Tcp)).expect("joined");
+        let join = move || Session::connect(&connect(coordinator_address, SameHost::Tcp)).expect("joined");
         let first = std::thread::spawn(join);
         let (second, first) = (join(), first.join().expect("joined"));
         let tables = [counts(&first, "counts"), counts(&second, "counts")];
@@ -354,8 +360,11 @@ fn a_worker_that_calls_anew_takes_over_from_a_connection_whose_end_was_never_tol
 fn a_server_that_falls_silent_without_a_word_is_named() {
     ends("a silent server", || {
         let cluster = Cluster::start(RunSize { servers: 1, workers: 1 }, SameHost::Tcp);
-        let connect =
-            Connect { advertise: Some(NOWHERE.to_owned()), patience: Duration::from_secs(2), ..cluster.worker() };
+        let connect = Connect {
+            advertise: Some(NOWHERE.to_owned()),
+            failure_timeout: Duration::from_secs(2),
+            ..cluster.worker()
+        };
         let session = Session::connect(&connect).expect("joined");
         let table = counts(&session, "counts");
         exchange(&session, &table, 1);

@@ -1,7 +1,7 @@
-//! Who holds which slices, by bytes: copies are made where some are missing, a server that comes takes its share and no more, and what a
+//! Who holds which shards, by bytes: replicas are made where some are missing, a server that comes takes its share and no more, and what a
 //! server that leaves holds goes to others before it does.
 //!
-//! Slices are the virtual nodes of consistent hashing: each server has a preference for each of them, by a hash of both. Whoever has less
+//! Shards are the virtual nodes of consistent hashing: each server has a preference for each of them, by a hash of both. Whoever has less
 //! than its share of the bytes takes those that it prefers from servers that have more than theirs, so that nothing else moves.
 
 #[cfg(test)]
@@ -10,24 +10,24 @@ mod tests;
 use std::collections::BTreeMap;
 use types::Chain;
 
-/// A server is given no more than this part of its share beyond it, and is content with as little less: a slice is not cut for the rest.
+/// A server is given no more than this part of its share beyond it, and is content with as little less: a shard is not cut for the rest.
 const TOLERANCE: u64 = 10;
 
-/// Slices and the servers that are to hold them.
+/// Shards and the servers that are to hold them.
 pub(super) struct ShardLayout<'a> {
     pub chains: &'a mut [Chain],
-    /// Bytes of each slice, where they are known.
+    /// Bytes of each shard, where they are known.
     pub bytes: &'a [u64],
     /// Servers that stay, in order.
     pub servers: &'a [u32],
-    /// How many of them are to hold each slice, if there are as many.
-    pub copies: usize,
+    /// How many of them are to hold each shard, if there are as many.
+    pub replicas: usize,
 }
 
 impl ShardLayout<'_> {
-    /// What a slice weighs: an empty one, too, has to be somewhere.
-    fn weight(&self, slice: usize) -> u64 {
-        self.bytes.get(slice).copied().unwrap_or(0).max(1)
+    /// What a shard weighs: an empty one, too, has to be somewhere.
+    fn weight(&self, shard: usize) -> u64 {
+        self.bytes.get(shard).copied().unwrap_or(0).max(1)
     }
 
     fn stays(&self, server: u32) -> bool {
@@ -35,84 +35,84 @@ impl ShardLayout<'_> {
     }
 
     fn wanted(&self) -> usize {
-        self.copies.min(self.servers.len())
+        self.replicas.min(self.servers.len())
     }
 
-    /// What each server that stays holds, or is to: a copy that is being moved counts where it goes.
+    /// What each server that stays holds, or is to: a replica that is being moved counts where it goes.
     pub fn loads(&self) -> BTreeMap<u32, u64> {
         let mut loads: BTreeMap<u32, u64> = self.servers.iter().map(|server| (*server, 0)).collect();
-        for (slice, chain) in self.chains.iter().enumerate() {
+        for (shard, chain) in self.chains.iter().enumerate() {
             for server in chain.replicas.iter().chain(&chain.backfilling) {
-                loads.entry(*server).and_modify(|load| *load += self.weight(slice));
+                loads.entry(*server).and_modify(|load| *load += self.weight(shard));
             }
         }
-        for (slice, chain) in self.chains.iter().enumerate().filter(|(_, chain)| !chain.backfilling.is_empty()) {
+        for (shard, chain) in self.chains.iter().enumerate().filter(|(_, chain)| !chain.backfilling.is_empty()) {
             let stay = chain.replicas.iter().chain(&chain.backfilling).filter(|server| self.stays(**server)).count();
-            for _ in self.copies..stay {
+            for _ in self.replicas..stay {
                 let Some(loaded) = most_loaded(chain.replicas.iter(), &loads) else { break };
-                loads.entry(loaded).and_modify(|load| *load = load.saturating_sub(self.weight(slice)));
+                loads.entry(loaded).and_modify(|load| *load = load.saturating_sub(self.weight(shard)));
             }
         }
         loads
     }
 
-    /// Fills new copies where fewer servers that stay hold a slice than should, the largest slices first. Returns whether anything changed.
+    /// Fills new replicas where fewer servers that stay hold a shard than should, the largest shards first. Returns whether anything changed.
     pub fn repair(&mut self) -> bool {
         let mut loads = self.loads();
-        let mut slices: Vec<usize> = (0..self.chains.len()).collect();
-        slices.sort_by_key(|slice| std::cmp::Reverse(self.weight(*slice)));
+        let mut shards: Vec<usize> = (0..self.chains.len()).collect();
+        shards.sort_by_key(|shard| std::cmp::Reverse(self.weight(*shard)));
         let mut changed = false;
-        for slice in slices {
+        for shard in shards {
             loop {
-                let chain = &self.chains[slice];
+                let chain = &self.chains[shard];
                 let held =
                     chain.replicas.iter().chain(&chain.backfilling).filter(|server| self.stays(**server)).count();
                 if held >= self.wanted() {
                     break;
                 }
                 let free = loads.iter().filter(|(server, _)| !chain.holds(**server));
-                let least = free.min_by_key(|(server, load)| (**load, preference(slice, **server)));
+                let least = free.min_by_key(|(server, load)| (**load, preference(shard, **server)));
                 let Some(server) = least.map(|(server, _)| *server) else { break };
-                let weight = self.weight(slice);
+                let weight = self.weight(shard);
                 loads.entry(server).and_modify(|load| *load += weight);
-                self.chains[slice].backfilling.push(server);
+                self.chains[shard].backfilling.push(server);
                 changed = true;
             }
-            changed |= self.let_go(slice);
+            changed |= self.let_go(shard);
         }
         changed
     }
 
-    /// Servers that leave let go of a slice that enough others hold all of.
-    fn let_go(&mut self, slice: usize) -> bool {
+    /// Servers that leave let go of a shard that enough others hold all of.
+    fn let_go(&mut self, shard: usize) -> bool {
         let wanted = self.wanted();
-        let staying = self.chains[slice].replicas.iter().filter(|server| self.stays(**server)).count();
-        if staying < wanted || wanted == 0 || staying == self.chains[slice].replicas.len() {
+        let staying = self.chains[shard].replicas.iter().filter(|server| self.stays(**server)).count();
+        if staying < wanted || wanted == 0 || staying == self.chains[shard].replicas.len() {
             return false;
         }
         let servers = self.servers;
-        self.chains[slice].replicas.retain(|server| servers.binary_search(server).is_ok());
+        self.chains[shard].replicas.retain(|server| servers.binary_search(server).is_ok());
         true
     }
 
-    /// A copy is whole: it stands behind the tail, which it was filled from, for whoever comes before has whatever those after it have.
+    /// A replica is whole: it stands behind the tail, which it was filled from, for whoever comes before has whatever those after it have.
     /// Whoever is to be replaced by it lets go.
-    pub fn complete(&mut self, slice: usize, server: u32) {
-        self.chains[slice].backfilling.retain(|member| *member != server);
-        self.chains[slice].replicas.push(server);
-        self.let_go(slice);
-        if self.chains[slice].replicas.len() <= self.copies {
+    pub fn complete(&mut self, shard: usize, server: u32) {
+        self.chains[shard].backfilling.retain(|member| *member != server);
+        self.chains[shard].replicas.push(server);
+        self.let_go(shard);
+        if self.chains[shard].replicas.len() <= self.replicas {
             return;
         }
         let loads = self.loads();
-        while self.chains[slice].replicas.len() > self.copies {
-            let others = self.chains[slice].replicas.iter().filter(|member| **member != server);
+        while self.chains[shard].replicas.len() > self.replicas {
+            let others = self.chains[shard].replicas.iter().filter(|member| **member != server);
             let Some(loaded) = most_loaded(others, &loads) else { break };
-            self.chains[slice].replicas.retain(|member| *member != loaded);
+            self.chains[shard].replicas.retain(|member| *member != loaded);
         }
     }
 
-    /// Servers that have less than their share are filled with it, of the slices that they prefer among those of servers that have more.
+    /// Servers that have less than their share are filled with it, of the shards that they prefer among those of servers that have more.
     /// Returns whether anything changed.
     pub fn share_out(&mut self) -> bool {
         let mut loads = self.loads();
@@ -122,10 +122,10 @@ impl ShardLayout<'_> {
             if loads[server] >= share - share / TOLERANCE {
                 continue;
             }
-            let mut slices: Vec<usize> = (0..self.chains.len()).collect();
-            slices.sort_by_cached_key(|slice| preference(*slice, *server));
-            for slice in slices {
-                let (own, weight, chain) = (loads[server], self.weight(slice), &self.chains[slice]);
+            let mut shards: Vec<usize> = (0..self.chains.len()).collect();
+            shards.sort_by_cached_key(|shard| preference(*shard, *server));
+            for shard in shards {
+                let (own, weight, chain) = (loads[server], self.weight(shard), &self.chains[shard]);
                 if own >= share {
                     break;
                 }
@@ -137,7 +137,7 @@ impl ShardLayout<'_> {
                 let Some(from) = most_loaded(chain.replicas.iter().filter(rich), &loads) else { continue };
                 loads.entry(*server).and_modify(|load| *load += weight);
                 loads.entry(from).and_modify(|load| *load -= weight);
-                self.chains[slice].backfilling.push(*server);
+                self.chains[shard].backfilling.push(*server);
                 changed = true;
             }
         }
@@ -156,9 +156,9 @@ fn most_loaded<'s>(servers: impl Iterator<Item = &'s u32>, loads: &BTreeMap<u32,
     servers.copied().max_by_key(|server| loads.get(server).copied())
 }
 
-/// How much a server wants a slice: the least first.
-fn preference(slice: usize, server: u32) -> u64 {
-    let mut bits = (slice as u64) << 32 | u64::from(server);
+/// How much a server wants a shard: the least first.
+fn preference(shard: usize, server: u32) -> u64 {
+    let mut bits = (shard as u64) << 32 | u64::from(server);
     bits = (bits ^ bits >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     bits = (bits ^ bits >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     bits ^ bits >> 32

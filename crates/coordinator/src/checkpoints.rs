@@ -15,8 +15,8 @@ const AHEAD: u64 = 2;
 /// And the most that any is.
 const MOST_AHEAD: u64 = 1 << 20;
 
-/// And the most slices that a memory of one is believed to have.
-const MOST_SLICES: u32 = 1 << 24;
+/// And the most shards that a memory of one is believed to have.
+const MOST_SHARDS: u32 = 1 << 24;
 
 /// What a run goes on from.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,8 +27,8 @@ pub struct Resume {
     pub name: String,
     /// The clock with which the run begins.
     pub clock: Clock,
-    /// Into how many slices tables are cut.
-    pub slices: u32,
+    /// Into how many shards tables are cut.
+    pub shards: u32,
     /// Tables as they were made.
     pub tables: Vec<TableSpec>,
     /// What was leased, by the numbers that shards know it by, and what of it is done.
@@ -39,22 +39,22 @@ impl Field for Resume {
     fn put(&self, out: &mut Vec<u8>) {
         self.location.put(out);
         self.name.put(out);
-        (self.clock, self.slices).put(out);
+        (self.clock, self.shards).put(out);
         self.tables.put(out);
         self.leases.put(out);
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let (location, name) = (Field::get(input)?, Field::get(input)?);
-        let (clock, slices) = Field::get(input)?;
-        Ok(Self { location, name, clock, slices, tables: Field::get(input)?, leases: Field::get(input)? })
+        let (clock, shards) = Field::get(input)?;
+        Ok(Self { location, name, clock, shards, tables: Field::get(input)?, leases: Field::get(input)? })
     }
 }
 
 /// How a checkpoint has ended, for whoever keeps the store.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CheckpointOutcome {
-    /// Every slice is in the store: it can be published.
+    /// Every shard is in the store: it can be published.
     Whole(WrittenCheckpoint),
     /// A shard had passed its clock when it heard of it: worth another try at once.
     Missed {
@@ -77,15 +77,15 @@ pub struct WrittenCheckpoint {
     pub name: String,
     /// The clock at which every shard was copied.
     pub clock: Clock,
-    /// Into how many slices tables are cut.
-    pub slices: u32,
-    /// Each table, and what its servers' writers say of its slices, in order. A small table may have fewer.
+    /// Into how many shards tables are cut.
+    pub shards: u32,
+    /// Each table, and what its servers' writers say of its shards, in order. A small table may have fewer.
     pub tables: Vec<(TableSpec, Vec<String>)>,
-    /// What is leased, in the order of its numbers. A lease is called done only if every slice's copy holds all of it: if it was
+    /// What is leased, in the order of its numbers. A lease is called done only if every shard's copy holds all of it: if it was
     /// committed in a clock before the checkpoint's.
     pub leases: Vec<SavedLeases>,
     /// What workers' writers say of what their codecs had still to send.
-    pub owed: Vec<String>,
+    pub residuals: Vec<String>,
 }
 
 /// Whether one more checkpoint is made when every worker has left.
@@ -110,7 +110,7 @@ pub(super) struct RunningCheckpoint {
     name: String,
     written: BTreeMap<(TableId, ShardId), String>,
     /// What workers that came to the clock had still to send.
-    owed: BTreeMap<NodeId, Option<String>>,
+    residuals: BTreeMap<NodeId, Option<String>>,
     asked: Time,
 }
 
@@ -141,7 +141,7 @@ impl Checkpoints {
         let resume: Option<Resume> = Field::get(input)?;
         let begun = Field::get(input)?;
         let last = if bool::get(input)? { Last::Over } else { Last::Unwanted };
-        if begun > u64::MAX / 2 || resume.as_ref().is_some_and(|resume| resume.slices > MOST_SLICES) {
+        if begun > u64::MAX / 2 || resume.as_ref().is_some_and(|resume| resume.shards > MOST_SHARDS) {
             return Err(WireError::Malformed("checkpoints without end"));
         }
         Ok(Self { resume, begun, last, ..Self::default() })
@@ -160,13 +160,13 @@ impl Coordinator {
         self.checkpoints.resume.as_ref().map_or(Clock(0), |resume| resume.clock)
     }
 
-    /// Into how many slices tables are cut. A checkpoint says so for ever.
-    pub(super) fn slices(&self) -> u32 {
+    /// Into how many shards tables are cut. A checkpoint says so for ever.
+    pub(super) fn shards(&self) -> u32 {
         let servers = self.size.servers;
         match (&self.checkpoints.resume, self.membership) {
-            (Some(resume), _) => resume.slices,
-            (None, Membership::Fixed) => servers,
-            (None, Membership::Open { slices, .. }) => servers * slices.max(1),
+            (Some(resume), _) => resume.shards,
+            (None, Membership::Static) => servers,
+            (None, Membership::Elastic { shards_per_server, .. }) => servers * shards_per_server.max(1),
         }
     }
 
@@ -174,7 +174,7 @@ impl Coordinator {
     /// that name.
     pub(super) fn adding(&self, table: TableId, spec: &TableSpec) -> Result<Control, String> {
         let found = self.checkpoints.resume.as_ref().and_then(|resume| {
-            let kept = resume.tables.iter().find(|kept| kept.name == spec.name && kept.is_kept())?;
+            let kept = resume.tables.iter().find(|kept| kept.name == spec.name && kept.is_checkpointed())?;
             Some((resume, kept))
         });
         let Some((Resume { location, name, clock, .. }, kept)) = found else {
@@ -196,7 +196,7 @@ impl Coordinator {
     pub fn may_checkpoint(&self) -> bool {
         // Until every server has said how far it is, nobody knows what the last clock is.
         let idle = self.checkpoints.underway.is_none() && self.checkpoints.ended.is_none() && self.adoption.is_none();
-        let tables = self.kept_tables();
+        let tables = self.checkpointed_tables();
         let in_time = !self.is_over() || self.awaits_last_checkpoint();
         idle && self.begun && in_time && self.lost.is_none() && tables.is_some_and(|made| !made.is_empty())
     }
@@ -216,7 +216,7 @@ impl Coordinator {
     #[must_use]
     pub fn awaits_last_checkpoint(&self) -> bool {
         // Without a table there is nothing to wait for.
-        let kept = self.kept_tables().is_none_or(|made| !made.is_empty());
+        let kept = self.checkpointed_tables().is_none_or(|made| !made.is_empty());
         self.checkpoints.last == Last::Wanted && self.lost.is_none() && kept && self.is_over()
     }
 
@@ -232,9 +232,9 @@ impl Coordinator {
     }
 
     /// The tables that checkpoints keep; none while one is being made.
-    fn kept_tables(&self) -> Option<Vec<(TableId, TableSpec)>> {
+    fn checkpointed_tables(&self) -> Option<Vec<(TableId, TableSpec)>> {
         let made = self.made_tables()?;
-        Some(made.into_iter().filter(|(_, spec)| spec.is_kept()).collect())
+        Some(made.into_iter().filter(|(_, spec)| spec.is_checkpointed()).collect())
     }
 
     /// Decides at which clock a checkpoint is made, which was begun in a store under a name, and tells the servers.
@@ -244,7 +244,7 @@ impl Coordinator {
         let known = &mut self.checkpoints;
         known.begun += 1;
         known.ahead = known.ahead.clamp(AHEAD, MOST_AHEAD);
-        let (number, written, owed) = (known.begun, BTreeMap::new(), BTreeMap::new());
+        let (number, written, residuals) = (known.begun, BTreeMap::new(), BTreeMap::new());
         let clock = match last {
             // Whatever anybody has pushed or committed is before it.
             true => {
@@ -254,16 +254,16 @@ impl Coordinator {
             false => Clock(self.checkpoints.furthest.max(self.first_clock()).0.saturating_add(self.checkpoints.ahead)),
         };
         self.checkpoints.underway =
-            Some(RunningCheckpoint { number, clock, last, location, name, written, owed, asked: now });
+            Some(RunningCheckpoint { number, clock, last, location, name, written, residuals, asked: now });
         self.say_checkpoint(out);
     }
 
     fn say_checkpoint(&self, out: &mut Outbox) {
-        let Some(RunningCheckpoint { number, clock, last, location, name, owed, .. }) = &self.checkpoints.underway
+        let Some(RunningCheckpoint { number, clock, last, location, name, residuals, .. }) = &self.checkpoints.underway
         else {
             return;
         };
-        let workers = self.live_workers().map(NodeId::from).filter(|worker| !owed.contains_key(worker));
+        let workers = self.live_workers().map(NodeId::from).filter(|worker| !residuals.contains_key(worker));
         for node in self.live_servers().chain(workers) {
             let (number, clock, last, location, name) = (*number, *clock, *last, location.clone(), name.clone());
             Self::say(node, Control::Checkpoint { number, clock, last, location, name }, out);
@@ -283,7 +283,7 @@ impl Coordinator {
         }
     }
 
-    /// A server's frontier, by its beat.
+    /// A server's frontier, by its heartbeat.
     pub(super) fn heard_frontier(&mut self, frontier: Clock) {
         self.checkpoints.furthest = self.checkpoints.furthest.max(frontier);
     }
@@ -295,7 +295,7 @@ impl Coordinator {
         match control {
             Control::Missed { number, table, shard, frontier } => {
                 known.furthest = known.furthest.max(frontier);
-                // Whoever answered for the slice before may have written it.
+                // Whoever answered for the shard before may have written it.
                 if number == underway.number && !underway.written.contains_key(&(table, shard)) {
                     known.ahead = (known.ahead * 2).min(MOST_AHEAD);
                     let reason = format!("clock {} had passed before every server knew of it", underway.clock.0);
@@ -316,7 +316,7 @@ impl Coordinator {
                 known.underway = None;
             }
             Control::Owes { number, entry } if number == underway.number => {
-                underway.owed.entry(from).or_insert(entry);
+                underway.residuals.entry(from).or_insert(entry);
             }
             Control::Written { number, table, shard, entry } if number == underway.number => {
                 underway.written.entry((table, shard)).or_insert(entry);
@@ -326,9 +326,9 @@ impl Coordinator {
         self.gather();
     }
 
-    /// Ends the checkpoint that is under way if everything is there: every slice of every table, and a word of every worker.
+    /// Ends the checkpoint that is under way if everything is there: every shard of every table, and a word of every worker.
     fn gather(&mut self) {
-        let Some(RunningCheckpoint { number, clock, last, name, written, owed, .. }) = &self.checkpoints.underway
+        let Some(RunningCheckpoint { number, clock, last, name, written, residuals, .. }) = &self.checkpoints.underway
         else {
             return;
         };
@@ -338,23 +338,23 @@ impl Coordinator {
             return;
         }
         // A table that is being made may have something of earlier clocks, too.
-        let Some(made) = self.kept_tables() else { return };
-        if !self.live_workers().all(|worker| owed.contains_key(&worker.into())) {
+        let Some(made) = self.checkpointed_tables() else { return };
+        if !self.live_workers().all(|worker| residuals.contains_key(&worker.into())) {
             return;
         }
-        let slices = self.chains.len();
+        let shards = self.chains.len();
         let mut tables = Vec::new();
         for (table, spec) in made {
-            let count = spec.shape.extent().split(slices).len() as u32;
-            let entry = |slice| written.get(&(table, ShardId(slice))).cloned();
+            let count = spec.shape.extent().split(shards).len() as u32;
+            let entry = |shard| written.get(&(table, ShardId(shard))).cloned();
             let Some(entries) = (0..count).map(entry).collect::<Option<Vec<_>>>() else { return };
             tables.push((spec, entries));
         }
         let ended = match self.leases_before(*clock) {
             Some(leases) => {
-                let (owed, slices) = (owed.values().flatten().cloned().collect(), slices as u32);
+                let (residuals, shards) = (residuals.values().flatten().cloned().collect(), shards as u32);
                 let (number, clock, name) = (*number, *clock, name.clone());
-                CheckpointOutcome::Whole(WrittenCheckpoint { number, name, clock, slices, tables, leases, owed })
+                CheckpointOutcome::Whole(WrittenCheckpoint { number, name, clock, shards, tables, leases, residuals })
             }
             None => {
                 let reason = format!("what was leased before clock {} is not told apart any more", clock.0);

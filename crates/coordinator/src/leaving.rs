@@ -16,7 +16,7 @@ impl Coordinator {
         let since = *member.would_leave.get_or_insert(self.now);
         if !member.leaving {
             if let Some(reason) = self.why_it_stays(index, since) {
-                return Self::say(node, Control::Kept { reason }, out);
+                return Self::say(node, Control::LeaveDeferred { reason }, out);
             }
             self.members.get_mut(&node).into_iter().for_each(|member| member.leaving = true);
             self.news
@@ -32,18 +32,18 @@ impl Coordinator {
 
     /// Why a server that would leave since then cannot yet, if that is so.
     fn why_it_stays(&self, server: u32, since: Time) -> Option<String> {
-        if self.membership == Membership::Fixed {
+        if self.membership == Membership::Static {
             return Some("nobody can take its place in a run that nodes do not come to and go from".to_owned());
         }
-        let (others, copies) = (self.staying().into_iter().filter(|other| *other != server).count(), self.copies());
+        let (others, replicas) = (self.staying().into_iter().filter(|other| *other != server).count(), self.replicas());
         if others == 0 {
             let reason = "no other server is there to take over what it holds; start one, or tell the workers to leave";
             return Some(reason.to_owned());
         }
         let limit = self.waits_for_others();
-        (others < copies && self.now.since(since) < limit).then(|| {
+        (others < replicas && self.now.since(since) < limit).then(|| {
             format!(
-                "there would be fewer than {copies} copies without it; start another server, or it leaves after {} s all the same",
+                "there would be fewer than {replicas} replicas without it; start another server, or it leaves after {} s all the same",
                 limit.as_secs_f64()
             )
         })

@@ -35,20 +35,20 @@ use wire::{Control, Frame, Head, Message};
 /// ```
 /// use coordinator::Membership;
 ///
-/// assert_eq!(Membership::default(), Membership::Fixed);
+/// assert_eq!(Membership::default(), Membership::Static);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Membership {
     /// Those it begins with: the loss of any of them ends it.
     #[default]
-    Fixed,
-    /// Nodes come and go: one that is lost is done without, if there are copies of what it held, and one that comes later takes part
+    Static,
+    /// Nodes come and go: one that is lost is done without, if there are replicas of what it held, and one that comes later takes part
     /// from where the others are.
-    Open {
-        /// How many servers hold each slice of a table.
-        copies: u32,
-        /// Into how many slices tables are cut for each server of the beginning: what can be moved by itself.
-        slices: u32,
+    Elastic {
+        /// How many servers hold each shard of a table.
+        replicas: u32,
+        /// Into how many shards tables are cut for each server of the beginning: what can be moved by itself.
+        shards_per_server: u32,
     },
 }
 
@@ -68,7 +68,7 @@ pub struct Coordinator {
     /// Whose run it is; empty if that does not matter.
     job: String,
     /// A node that is silent for this long is lost.
-    patience: Span,
+    failure_timeout: Span,
     /// How long nodes take to answer.
     answers: Measured,
     members: BTreeMap<NodeId, MemberRecord>,
@@ -84,11 +84,11 @@ pub struct Coordinator {
     changed: bool,
     /// Until all servers go by it.
     adoption: Option<Adoption>,
-    /// Copies that are whole by the plan in force, by slice and server: of which tables.
+    /// Replicas that are whole by the plan in force, by shard and server: of which tables.
     filled: BTreeMap<(u32, u32), BTreeSet<TableId>>,
     /// Workers that have not said that they do.
     untold: BTreeSet<NodeId>,
-    /// Bytes of each slice, as those who answer for it say.
+    /// Bytes of each shard, as those who answer for it say.
     bytes: Vec<u64>,
     /// When they were last brought together where they had grown apart, or the run began.
     leveled: Time,
@@ -105,7 +105,7 @@ pub struct Coordinator {
     passed: u64,
     said_again: Time,
     news: Vec<MembershipEvent>,
-    /// Whether every slice had all of its copies when that was last looked at.
+    /// Whether every shard had all of its replicas when that was last looked at.
     is_whole: bool,
     lost: Option<(NodeId, String)>,
     checkpoints: Checkpoints,
@@ -116,12 +116,12 @@ pub struct Coordinator {
 impl Coordinator {
     /// Waits for a run of this size.
     #[must_use]
-    pub fn new(size: RunSize, membership: Membership, patience: Span) -> Self {
+    pub fn new(size: RunSize, membership: Membership, failure_timeout: Span) -> Self {
         Self {
             size,
             membership,
             job: String::new(),
-            patience,
+            failure_timeout,
             answers: Measured::default(),
             members: BTreeMap::new(),
             tokens: BTreeMap::new(),
@@ -211,7 +211,7 @@ impl Coordinator {
             member.clock = member.clock.max(frame.head.clock);
         }
         // Signs of life are most of what arrives, and seldom change anything: where they do, that says so.
-        self.touched |= !matches!(control, Control::Beat | Control::AskStatus | Control::Report { .. });
+        self.touched |= !matches!(control, Control::Heartbeat | Control::AskStatus | Control::Report { .. });
         match control {
             Control::Join { token, job, .. } if !job.is_empty() && !self.job.is_empty() && job != self.job => {
                 let reason = format!(
@@ -227,11 +227,11 @@ impl Coordinator {
                 let status = Box::new(self.status(now));
                 Self::say(from, Control::Status { status }, out);
             }
-            Control::Beat => {
+            Control::Heartbeat => {
                 if matches!(from, NodeId::Server(_)) {
                     self.heard_frontier(frame.head.clock);
                 }
-                self.beat(from, frame.head.number, out);
+                self.heartbeat(from, frame.head.number, out);
             }
             Control::Report { report } => self.reported(from, *report),
             // What stops one worker's program would stop the others', too.
@@ -344,7 +344,7 @@ impl Coordinator {
     /// A node's process has ended: its own host says so, and its lease with it.
     pub fn gone(&mut self, node: NodeId, out: &mut Outbox) {
         self.touched = true;
-        if self.begun && self.membership != Membership::Fixed {
+        if self.begun && self.membership != Membership::Static {
             self.failed(node, "its process has ended".to_owned(), out);
             self.replan(out);
         }
@@ -387,7 +387,7 @@ impl Coordinator {
         }
         // A server whose lease has surely ended is given up, not one whose lease is about to: clocks do not run alike everywhere.
         let silent = |(node, member): &(&NodeId, &MemberRecord)| {
-            !member.gone && now.since(member.heard) > self.given_up_after(**node)
+            !member.gone && now.since(member.heard) > self.promotion_delay(**node)
         };
         let silent: Vec<(NodeId, f64)> = self
             .members
@@ -410,14 +410,14 @@ impl Coordinator {
             self.members.get_mut(&node).into_iter().for_each(|member| member.gone = true);
             return;
         }
-        let open = self.begun && self.membership != Membership::Fixed;
+        let open = self.begun && self.membership != Membership::Static;
         let done_without = match node {
             NodeId::Worker(_) => {
                 // Somebody has to go on.
                 let counts = self.members.get(&node).is_some_and(|member| member.since.is_some());
                 !(counts && self.live() == 1)
             }
-            NodeId::Server(index) => self.has_copies(index),
+            NodeId::Server(index) => self.has_replicas(index),
             NodeId::Coordinator => false,
         };
         if open && done_without {

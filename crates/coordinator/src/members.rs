@@ -71,7 +71,7 @@ impl Coordinator {
             return Self::say(from, Control::Turned { reason, token }, out);
         }
         let node = match self.tokens.get(&token) {
-            // It missed an answer: its next beat is taken for the first again.
+            // It missed an answer: its next heartbeat is taken for the first again.
             Some(node) => {
                 if let Some(member) = self.members.get_mut(node) {
                     member.ready = false;
@@ -104,7 +104,7 @@ impl Coordinator {
             Role::Worker => (NodeId::Worker, self.size.workers),
         };
         let is_free = |node: &NodeId| !self.members.contains_key(node);
-        let comes_later = self.begun && self.membership != Membership::Fixed;
+        let comes_later = self.begun && self.membership != Membership::Static;
         match place {
             Some(place) if place >= MOST_NODES => Err(format!("there are no more than {MOST_NODES} of a kind, from 0")),
             Some(place) if comes_later && is_free(&name(place)) => Ok(name(place)),
@@ -124,7 +124,7 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn beat(&mut self, from: NodeId, number: u64, out: &mut Outbox) {
+    pub(super) fn heartbeat(&mut self, from: NodeId, number: u64, out: &mut Outbox) {
         let Some(member) = self.members.get_mut(&from) else { return };
         let first = !std::mem::replace(&mut member.ready, true);
         self.touched |= first;
@@ -139,7 +139,7 @@ impl Coordinator {
             self.come_in(from, out);
         } else {
             let head = Head { number, ..Head::plain(NodeId::Coordinator, from) };
-            out.send(Frame { head, message: Message::Control(Control::Beat) });
+            out.send(Frame { head, message: Message::Control(Control::Heartbeat) });
         }
     }
 
@@ -161,8 +161,8 @@ impl Coordinator {
 
     /// Before the run begins a place is kept only for those who are there: people may take their time to start every process.
     pub(super) fn vacate_silent(&mut self, now: Time) {
-        let (patience, seated) = (self.patience, self.members.len());
-        self.members.retain(|_, member| now.since(member.heard) <= patience);
+        let (failure_timeout, seated) = (self.failure_timeout, self.members.len());
+        self.members.retain(|_, member| now.since(member.heard) <= failure_timeout);
         self.touched |= self.members.len() < seated;
         self.tokens.retain(|_, node| self.members.contains_key(node));
     }

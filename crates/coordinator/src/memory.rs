@@ -1,6 +1,6 @@
 //! The coordinator's memory as bytes: everything that whoever leads next has to know, and nothing that it can find out by itself.
 //!
-//! What is not kept: when a node was last heard of, who has adopted the plan, who was told of it and which copies are whole. A successor
+//! What is not kept: when a node was last heard of, who has adopted the plan, who was told of it and which replicas are whole. A successor
 //! takes everybody to be about to call, says the plan again to all, and is told the rest again by those who wait for an answer.
 
 #[cfg(test)]
@@ -133,14 +133,14 @@ impl Coordinator {
         std::mem::take(&mut self.touched)
     }
 
-    /// Goes on from the memory of a coordinator that is no more. Nobody is given up before it had time to find this one and a whole patience
+    /// Goes on from the memory of a coordinator that is no more. Nobody is given up before it had time to find this one and a whole failure timeout
     /// has passed, and no server before whatever lease it was given has ended. The plan is said again.
     pub fn recall(
         now: Time,
         memory: &[u8],
         size: RunSize,
         membership: Membership,
-        patience: Span,
+        failure_timeout: Span,
     ) -> Result<Self, RecallError> {
         let input = &mut Reader(memory);
         let found = u32::get(input)?;
@@ -153,7 +153,7 @@ impl Coordinator {
         if theirs != settings {
             return Err(RecallError::OtherRun { difference: difference(theirs, size, membership)? });
         }
-        let mut coordinator = Self::new(size, membership, patience);
+        let mut coordinator = Self::new(size, membership, failure_timeout);
         coordinator.members = get_map(input)?;
         coordinator.tokens = get_map(input)?;
         coordinator.given = Field::get(input)?;
@@ -194,8 +194,8 @@ impl Coordinator {
             (sources.last().is_none_or(|last| last.0 <= self.given), "an incarnation that was never given"),
             (self.chains.iter().chain(&self.plan.chains).all(is_small), "a server without a name"),
             (self.plan.workers.len() <= MOST_NODES as usize, "too many workers"),
-            (self.chains.is_empty() != self.begun, "a run without slices"),
-            (self.plan.chains.len() == self.chains.len(), "slices that were joined or split"),
+            (self.chains.is_empty() != self.begun, "a run without shards"),
+            (self.plan.chains.len() == self.chains.len(), "shards that were joined or split"),
             (self.given.max(self.plan.number.0).max(self.passed) < MOST_COUNT, "a count without end"),
         ];
         demands.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, what)| Err(*what))?;
@@ -222,25 +222,27 @@ impl Coordinator {
 fn put_settings(size: RunSize, membership: Membership, out: &mut Vec<u8>) {
     size.servers.put(out);
     size.workers.put(out);
-    let (open, copies, slices) = match membership {
-        Membership::Fixed => (false, 0, 0),
-        Membership::Open { copies, slices } => (true, copies, slices),
+    let (open, replicas, shards_per_server) = match membership {
+        Membership::Static => (false, 0, 0),
+        Membership::Elastic { replicas, shards_per_server } => (true, replicas, shards_per_server),
     };
     open.put(out);
-    copies.put(out);
-    slices.put(out);
+    replicas.put(out);
+    shards_per_server.put(out);
 }
 
 fn difference(theirs: &[u8], size: RunSize, membership: Membership) -> Result<String, WireError> {
     let input = &mut Reader(theirs);
     let found = RunSize { servers: Field::get(input)?, workers: Field::get(input)? };
-    let (open, copies, slices) = (bool::get(input)?, Field::get(input)?, Field::get(input)?);
-    let kept = if open { Membership::Open { copies, slices } } else { Membership::Fixed };
+    let (open, replicas, shards_per_server) = (bool::get(input)?, Field::get(input)?, Field::get(input)?);
+    let kept = if open { Membership::Elastic { replicas, shards_per_server } } else { Membership::Static };
     let words = |size: RunSize, membership: Membership| {
         let RunSize { servers, workers } = size;
         let rule = match membership {
-            Membership::Fixed => "that nobody joins later".to_owned(),
-            Membership::Open { copies, slices } => format!("of {copies} copies and {slices} slices a server"),
+            Membership::Static => "that nobody joins later".to_owned(),
+            Membership::Elastic { replicas, shards_per_server } => {
+                format!("of {replicas} replicas and {shards_per_server} shards a server")
+            }
         };
         format!("{servers} servers and {workers} workers, {rule}")
     };

@@ -1,4 +1,4 @@
-//! Where slices are in the beginning, and what becomes of that when servers come, go, or hold more than they did.
+//! Where shards are in the beginning, and what becomes of that when servers come, go, or hold more than they did.
 
 use super::balance::ShardLayout;
 use super::{Coordinator, Membership, MembershipEvent};
@@ -8,23 +8,23 @@ use types::{Chain, NodeId, PlanNumber, ShardId, TableId};
 const WORTH_MOVING: u64 = 1 << 20;
 
 impl Coordinator {
-    pub(super) fn copies(&self) -> usize {
+    pub(super) fn replicas(&self) -> usize {
         match self.membership {
-            Membership::Fixed => 1,
-            Membership::Open { copies, .. } => copies.max(1) as usize,
+            Membership::Static => 1,
+            Membership::Elastic { replicas, .. } => replicas.max(1) as usize,
         }
     }
 
-    /// Neighbouring slices on each server, and their copies on the servers after it.
+    /// Neighbouring shards on each server, and their replicas on the servers after it.
     pub(super) fn first_chains(&self) -> Vec<Chain> {
         let servers = self.size.servers;
-        let slices = self.slices();
-        let copies = (self.copies() as u32).min(servers);
-        let chain = |slice: u32| {
-            let head = (u64::from(slice) * u64::from(servers) / u64::from(slices)) as u32;
-            Chain { replicas: (0..copies).map(|copy| (head + copy) % servers).collect(), backfilling: Vec::new() }
+        let shards = self.shards();
+        let replicas = (self.replicas() as u32).min(servers);
+        let chain = |shard: u32| {
+            let head = (u64::from(shard) * u64::from(servers) / u64::from(shards)) as u32;
+            Chain { replicas: (0..replicas).map(|copy| (head + copy) % servers).collect(), backfilling: Vec::new() }
         };
-        (0..slices).map(chain).collect()
+        (0..shards).map(chain).collect()
     }
 
     /// Servers that take part and are not about to leave, in order.
@@ -36,24 +36,24 @@ impl Coordinator {
         self.members.iter().filter_map(stays).collect()
     }
 
-    /// Has something done with where slices are, which says whether that changes anything.
+    /// Has something done with where shards are, which says whether that changes anything.
     fn lay_out(&mut self, change: impl FnOnce(&mut ShardLayout<'_>) -> bool) {
         if self.is_over() {
             // Servers leave, each by itself, and nobody is to take their place.
             return;
         }
-        let (servers, copies) = (self.staying(), self.copies());
-        let mut layout = ShardLayout { chains: &mut self.chains, bytes: &self.bytes, servers: &servers, copies };
+        let (servers, replicas) = (self.staying(), self.replicas());
+        let mut layout = ShardLayout { chains: &mut self.chains, bytes: &self.bytes, servers: &servers, replicas };
         self.changed |= change(&mut layout);
         self.touched |= self.changed;
     }
 
     /// Whether there is another whole copy of everything that a server holds.
-    pub(super) fn has_copies(&self, server: u32) -> bool {
+    pub(super) fn has_replicas(&self, server: u32) -> bool {
         self.chains.iter().all(|chain| chain.replicas.iter().any(|member| *member != server))
     }
 
-    /// A server is gone: its slices are their other copies'.
+    /// A server is gone: its shards are their other replicas'.
     pub(super) fn remove_server(&mut self, server: u32) {
         for chain in &mut self.chains {
             chain.replicas.retain(|member| *member != server);
@@ -66,20 +66,20 @@ impl Coordinator {
         self.repair();
     }
 
-    /// Says so when everything has as many copies as it should, and had not.
-    fn note_copies(&mut self) {
-        let copies = self.copies();
-        let whole = self.chains.iter().all(|chain| chain.replicas.len() >= copies && chain.backfilling.is_empty());
+    /// Says so when everything has as many replicas as it should, and had not.
+    fn note_replicas(&mut self) {
+        let replicas = self.replicas();
+        let whole = self.chains.iter().all(|chain| chain.replicas.len() >= replicas && chain.backfilling.is_empty());
         if whole && !std::mem::replace(&mut self.is_whole, true) {
-            let what = format!("has its copies: every slice is held by {copies} servers");
+            let what = format!("has its replicas: every shard is held by {replicas} servers");
             self.news.push(MembershipEvent { node: NodeId::Coordinator, what });
         }
         self.is_whole = whole;
     }
 
-    /// Fills new copies where there are fewer than there should be and servers that could hold them.
+    /// Fills new replicas where there are fewer than there should be and servers that could hold them.
     pub(super) fn repair(&mut self) {
-        self.note_copies();
+        self.note_replicas();
         self.lay_out(|layout| layout.repair());
     }
 
@@ -88,20 +88,20 @@ impl Coordinator {
         self.lay_out(|layout| layout.share_out());
     }
 
-    /// A server says how many bytes the slices have that it answers for. Where servers have come to hold far more than others, some of it
+    /// A server says how many bytes the shards have that it answers for. Where servers have come to hold far more than others, some of it
     /// is moved, in times in which nothing else is.
-    pub(super) fn heard_bytes(&mut self, slices: &[(ShardId, u64)]) {
+    pub(super) fn heard_bytes(&mut self, shards: &[(ShardId, u64)]) {
         self.bytes.resize(self.chains.len(), 0);
-        for (slice, bytes) in slices {
-            if let Some(known) = self.bytes.get_mut(slice.0 as usize) {
+        for (shard, bytes) in shards {
+            if let Some(known) = self.bytes.get_mut(shard.0 as usize) {
                 *known = *bytes;
             }
         }
         let steady = self.adoption.is_none() && !self.changed && self.untold.is_empty() && self.is_settled();
-        let (servers, copies) = (self.staying(), self.copies());
-        let worth = self.bytes.iter().sum::<u64>() * copies as u64 >= WORTH_MOVING * servers.len() as u64;
+        let (servers, replicas) = (self.staying(), self.replicas());
+        let worth = self.bytes.iter().sum::<u64>() * replicas as u64 >= WORTH_MOVING * servers.len() as u64;
         let in_time = self.now.since(self.leveled) >= self.levels_after();
-        if !steady || !worth || !in_time || self.membership == Membership::Fixed {
+        if !steady || !worth || !in_time || self.membership == Membership::Static {
             return;
         }
         self.lay_out(|layout| layout.is_uneven() && layout.share_out());
@@ -114,36 +114,36 @@ impl Coordinator {
             && !self.members.values().any(|member| member.leaving && !member.gone)
     }
 
-    /// A copy holds all of a table's slice. When it does of every table, it is part of the chain.
+    /// A replica holds all of a table's shard. When it does of every table, it is part of the chain.
     pub(super) fn filled(&mut self, table: TableId, shard: ShardId, server: u32, plan: PlanNumber) {
-        let slices = self.chains.len();
+        let shards = self.chains.len();
         let fills = self.chains.get(shard.0 as usize).is_some_and(|chain| chain.backfilling.contains(&server));
         if plan != self.plan.number || self.adoption.is_some() || !fills {
             return;
         }
         let filled = self.filled.entry((shard.0, server)).or_default();
         filled.insert(table);
-        let tables = self.tables.values().filter(|table| table.problem.is_none()).map(|table| table.slices(slices));
-        if !tables.filter(|(_, slices)| *slices > shard.0 as usize).all(|(table, _)| filled.contains(&table)) {
+        let tables = self.tables.values().filter(|table| table.problem.is_none()).map(|table| table.shards(shards));
+        if !tables.filter(|(_, shards)| *shards > shard.0 as usize).all(|(table, _)| filled.contains(&table)) {
             return;
         }
         self.complete(shard.0 as usize, server);
     }
 
-    fn complete(&mut self, slice: usize, server: u32) {
+    fn complete(&mut self, shard: usize, server: u32) {
         self.lay_out(|layout| {
-            layout.complete(slice, server);
+            layout.complete(shard, server);
             true
         });
     }
 
-    /// Copies of slices that no table has are whole as they are. No table is made before the plan that says so is adopted.
+    /// Replicas of shards that no table has are whole as they are. No table is made before the plan that says so is adopted.
     pub(super) fn fill_what_is_empty(&mut self) {
-        let slices = self.chains.len();
-        let first = self.tables.values().map(|table| table.slices(slices).1).max().unwrap_or(0);
-        for slice in first..slices {
-            for server in self.chains[slice].backfilling.clone() {
-                self.complete(slice, server);
+        let shards = self.chains.len();
+        let first = self.tables.values().map(|table| table.shards(shards).1).max().unwrap_or(0);
+        for shard in first..shards {
+            for server in self.chains[shard].backfilling.clone() {
+                self.complete(shard, server);
             }
         }
         self.changed = false;

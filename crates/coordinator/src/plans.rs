@@ -2,7 +2,7 @@
 
 use super::{Coordinator, MemberRecord, Membership};
 use std::collections::BTreeSet;
-use types::server_lease;
+use types::serving_lease;
 use types::{Clock, NodeId, Plan, PlanNumber, Source, Time};
 use wire::Outbox;
 use wire::{Control, Member};
@@ -149,7 +149,7 @@ impl Coordinator {
     pub(super) fn begin(&self, to: NodeId, out: &mut Outbox) {
         let Some(clock) = self.members.get(&to).and_then(|member: &MemberRecord| member.since) else { return };
         let (plan, members, barriers) = (self.plan.clone(), self.members(), self.passed);
-        let lease = (self.membership != Membership::Fixed).then_some(server_lease(self.patience));
+        let lease = (self.membership != Membership::Static).then_some(serving_lease(self.failure_timeout));
         Self::say(to, Control::Begin { plan, members, clock, barriers, lease }, out);
     }
 }

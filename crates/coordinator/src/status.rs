@@ -15,7 +15,7 @@ impl Coordinator {
     pub(super) fn reported(&mut self, from: NodeId, mut report: Report) {
         report.timeouts.truncate(TIMEOUTS);
         if matches!(from, NodeId::Server(_)) && self.begun {
-            self.heard_bytes(&report.slices);
+            self.heard_bytes(&report.shards);
         }
         if let Some(member) = self.members.get_mut(&from).filter(|member| !member.gone) {
             member.report = report;
@@ -76,9 +76,9 @@ impl Coordinator {
             tables: tables.collect(),
             waited_for: waited_for.into_iter().collect(),
             slow: self.slow(),
-            patience: self.patience,
-            lease: (self.membership != Membership::Fixed).then_some(types::server_lease(self.patience)),
-            copies: self.copies() as u32,
+            failure_timeout: self.failure_timeout,
+            lease: (self.membership != Membership::Static).then_some(types::serving_lease(self.failure_timeout)),
+            replicas: self.replicas() as u32,
             timeouts: self.timeouts(),
         }
     }

@@ -79,8 +79,8 @@ impl Table {
         self.id
     }
 
-    /// Its number, and how many slices it has of so many.
-    pub fn slices(&self, of: usize) -> (TableId, usize) {
+    /// Its number, and how many shards it has of so many.
+    pub fn shards(&self, of: usize) -> (TableId, usize) {
         (self.id, self.spec.shape.extent().split(of).len())
     }
 }
@@ -92,7 +92,7 @@ impl Coordinator {
             return Self::say(from, Control::TableRefused { name, problem: error.to_string() }, out);
         }
         if self.adoption.is_some() && !self.tables.contains_key(&name) {
-            // Slices that no table has are given to whoever is to have them, by that plan: they must stay empty until it is adopted.
+            // Shards that no table has are given to whoever is to have them, by that plan: they must stay empty until it is adopted.
             if !self.deferred.contains(&(from, spec.clone())) {
                 self.deferred.push((from, spec));
             }

@@ -18,7 +18,7 @@ fn a_place_asked_for_is_given_if_there_is_one_and_it_is_free() {
         (server, Some(0), Ok(NodeId::Server(0))),
         (server, None, Err("has its 1 already")),
     ];
-    let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 3 }, Membership::Fixed, Span::from_secs(1));
+    let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 3 }, Membership::Static, Span::from_secs(1));
     for (token, (role, place, expected)) in (0u64..).zip(cases) {
         let mut out = Outbox::new();
         let from = NodeId::Worker(1000 + token as u32);
@@ -40,14 +40,14 @@ fn a_place_asked_for_is_given_if_there_is_one_and_it_is_free() {
 /// A process that is started again by the same command asks for the place that it had.
 #[test]
 fn a_place_that_was_given_in_a_run_that_others_may_come_to_is_answered_with_another() {
-    let membership = Membership::Open { copies: 1, slices: 1 };
+    let membership = Membership::Elastic { replicas: 1, shards_per_server: 1 };
     let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 1 }, membership, Span::from_secs(2));
     let mut join_at = |token: u64, role: Role, place: u32, begins: bool| {
         let join = Control::Join { role, address: String::new(), token, place: Some(place), job: String::new() };
         let answer = said(&mut coordinator, Time(0), NodeId::Worker(1000), Source(0), join);
         let Some(Control::Welcome { node, source, .. }) = answer.into_iter().next() else { panic!("it is welcome") };
         if begins {
-            said(&mut coordinator, Time(0), node, source, Control::Beat);
+            said(&mut coordinator, Time(0), node, source, Control::Heartbeat);
         }
         node
     };
@@ -70,13 +70,13 @@ fn who_takes_much_longer_than_most_is_slow() {
     ];
     for (steps, slow) in cases {
         let size = RunSize { servers: 1, workers: steps.len() as u32 };
-        let mut coordinator = Coordinator::new(size, Membership::Fixed, Span::from_secs(2));
+        let mut coordinator = Coordinator::new(size, Membership::Static, Span::from_secs(2));
         let mut members = vec![join(&mut coordinator, Time(0), Role::Server, 0).expect("a place")];
         members.extend(
             (1..).zip(steps).map(|(token, _)| join(&mut coordinator, Time(0), Role::Worker, token).expect("a place")),
         );
         for (node, source) in &members {
-            said(&mut coordinator, Time(0), *node, *source, Control::Beat);
+            said(&mut coordinator, Time(0), *node, *source, Control::Heartbeat);
         }
         for ((node, source), step) in members[1..].iter().zip(steps) {
             let mut measured = types::Measured::default();
@@ -123,7 +123,7 @@ pub(super) fn join(coordinator: &mut Coordinator, now: Time, role: Role, token: 
 
 #[test]
 fn no_two_incarnations_share_a_source() {
-    let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 2 }, Membership::Fixed, Span::from_secs(5));
+    let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 2 }, Membership::Static, Span::from_secs(5));
     let (_, server) = join(&mut coordinator, Time(0), Role::Server, 10).expect("a place");
     let (name, old) = join(&mut coordinator, Time(0), Role::Worker, 1).expect("a place");
     assert_eq!(join(&mut coordinator, Time(0), Role::Worker, 1), Some((name, old)), "the same process, the same one");
@@ -131,7 +131,7 @@ fn no_two_incarnations_share_a_source() {
     // The first falls silent; whoever comes next gets its rank, and a source of its own.
     let later = Time(0) + Span::from_secs(4);
     for (node, source) in [(NodeId::Server(0), server), (NodeId::Worker(1), other)] {
-        said(&mut coordinator, later, node, source, Control::Beat);
+        said(&mut coordinator, later, node, source, Control::Heartbeat);
     }
     let much_later = Time(0) + Span::from_secs(6);
     coordinator.tick(much_later, &mut Outbox::new());
@@ -140,8 +140,8 @@ fn no_two_incarnations_share_a_source() {
     assert!(new != old && new != other && other != old);
     // The old one is not taken for the new one, whatever it says.
     let begins = |said: Vec<Control>| said.iter().any(|control| matches!(control, Control::Begin { .. }));
-    assert!(!begins(said(&mut coordinator, much_later, name, old, Control::Beat)));
-    assert!(begins(said(&mut coordinator, much_later, name, new, Control::Beat)));
+    assert!(!begins(said(&mut coordinator, much_later, name, old, Control::Heartbeat)));
+    assert!(begins(said(&mut coordinator, much_later, name, new, Control::Heartbeat)));
     assert_eq!(coordinator.plan().workers, [Some(new), Some(other)]);
     assert!(said(&mut coordinator, much_later, name, old, Control::Bye).is_empty());
     assert!(!coordinator.members[&name].gone);
@@ -149,7 +149,7 @@ fn no_two_incarnations_share_a_source() {
 
 #[test]
 fn nobody_leaves_a_run_or_waits_in_it_before_it_has_begun() {
-    let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 1 }, Membership::Fixed, Span::from_secs(1));
+    let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 1 }, Membership::Static, Span::from_secs(1));
     for token in 0..3 {
         let now = Time(0) + Span::from_secs(2 * token);
         coordinator.tick(now, &mut Outbox::new());
@@ -166,12 +166,12 @@ fn nobody_leaves_a_run_or_waits_in_it_before_it_has_begun() {
 
 /// A run of one server and this many workers that has begun.
 fn begun(workers: u32) -> Coordinator {
-    let mut coordinator = Coordinator::new(RunSize { servers: 1, workers }, Membership::Fixed, Span::from_secs(1_000));
+    let mut coordinator = Coordinator::new(RunSize { servers: 1, workers }, Membership::Static, Span::from_secs(1_000));
     let server = join(&mut coordinator, Time(0), Role::Server, 0);
     let others = (1..=u64::from(workers)).map(|token| join(&mut coordinator, Time(0), Role::Worker, token));
     let members: Vec<_> = others.chain([server]).map(|member| member.expect("a place")).collect();
     for (node, source) in members {
-        said(&mut coordinator, Time(0), node, source, Control::Beat);
+        said(&mut coordinator, Time(0), node, source, Control::Heartbeat);
     }
     assert!(coordinator.has_begun());
     coordinator
@@ -238,7 +238,7 @@ fn a_barrier_counts_those_who_have_not_left() {
 
 #[test]
 fn a_place_whose_node_fell_silent_before_the_run_began_is_free_again() {
-    let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 1 }, Membership::Fixed, Span::from_secs(5));
+    let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 1 }, Membership::Static, Span::from_secs(5));
     let mut out = Outbox::new();
     let mut join = |coordinator: &mut Coordinator, now: Time, token: u64| {
         let control =
@@ -265,7 +265,7 @@ fn a_clock_that_is_set_back_gives_nobody_up() {
     let members: Vec<(NodeId, Source)> =
         coordinator.members.iter().map(|(node, member)| (*node, member.source)).collect();
     for (node, source) in members {
-        said(&mut coordinator, second(5_000), node, source, Control::Beat);
+        said(&mut coordinator, second(5_000), node, source, Control::Heartbeat);
     }
     for (now, lost) in [(1, false), (4_000, false), (5_999, false), (6_001, true)] {
         coordinator.tick(second(now), &mut Outbox::new());
@@ -276,7 +276,7 @@ fn a_clock_that_is_set_back_gives_nobody_up() {
 #[test]
 fn who_is_of_another_job_is_turned_away_and_who_does_not_say_is_not() {
     let mut coordinator =
-        Coordinator::new(RunSize { servers: 1, workers: 3 }, Membership::Fixed, Span::from_secs(1)).of_job("a");
+        Coordinator::new(RunSize { servers: 1, workers: 3 }, Membership::Static, Span::from_secs(1)).of_job("a");
     for (token, (job, welcome)) in (0..).zip([("b", false), ("a", true), ("", true)]) {
         let (address, place) = (String::new(), None);
         let join = Control::Join { role: Role::Worker, address, token, place, job: job.to_owned() };
@@ -288,26 +288,26 @@ fn who_is_of_another_job_is_turned_away_and_who_does_not_say_is_not() {
 
 #[test]
 fn what_servers_hold_unevenly_is_moved_when_it_is_worth_it_and_not_all_the_time() {
-    let membership = Membership::Open { copies: 1, slices: 4 };
+    let membership = Membership::Elastic { replicas: 1, shards_per_server: 4 };
     let mut coordinator = Coordinator::new(RunSize { servers: 2, workers: 1 }, membership, Span::from_secs(2));
     let roles = [Role::Server, Role::Server, Role::Worker];
     let members = (0..).zip(roles).map(|(token, role)| join(&mut coordinator, Time(0), role, token).expect("a place"));
     let members: Vec<_> = members.collect();
     for (node, source) in &members {
-        said(&mut coordinator, Time(0), *node, *source, Control::Beat);
+        said(&mut coordinator, Time(0), *node, *source, Control::Heartbeat);
     }
     let make = Control::MakeTable { spec: TableSpec::sparse("t", 1) };
     said(&mut coordinator, Time(0), members[2].0, members[2].1, make);
-    let slices = |server: u32| (4 * server..4 * server + 4).map(types::ShardId);
+    let shards = |server: u32| (4 * server..4 * server + 4).map(types::ShardId);
     let report = |coordinator: &mut Coordinator, seconds: u64, server: u32, bytes: u64| {
         let report =
-            wire::Report { slices: slices(server).map(|slice| (slice, bytes)).collect(), ..Default::default() };
+            wire::Report { shards: shards(server).map(|shard| (shard, bytes)).collect(), ..Default::default() };
         let (node, source) = members[server as usize];
         let now = Time(0) + Span::from_secs(seconds);
         said(coordinator, now, node, source, Control::Report { report: Box::new(report) });
         coordinator.plan().chains.iter().filter(|chain| !chain.backfilling.is_empty()).count()
     };
-    // (when, who, bytes of each of its slices; slices that are on their way then)
+    // (when, who, bytes of each of its shards; shards that are on their way then)
     let cases = [
         (1, 0, 8 << 20, 0),  // too soon: it may still be filling
         (30, 1, 8 << 20, 0), // as much as the other

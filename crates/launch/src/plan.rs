@@ -58,18 +58,18 @@ pub struct PlannedProcess {
 #[derive(Clone, Debug)]
 pub struct RunPlan {
     /// Where the coordinator listens.
-    pub meet: String,
+    pub coordinator_address: String,
     /// How many servers, each a process.
     pub servers: u32,
     /// How many workers, each a process.
     pub workers: u32,
     /// How many servers hold each part of every table, if the run survives the loss of processes. A
     /// process of its own then coordinates: any server may be lost.
-    pub copies: Option<u32>,
+    pub replicas: Option<u32>,
     /// How long everybody waits for the others to join.
     pub join_limit: Duration,
     /// After how long a silent process counts as lost.
-    pub patience: Duration,
+    pub failure_timeout: Duration,
     /// How the processes talk.
     pub same_host: SameHost,
     /// More arguments of every process.
@@ -85,14 +85,14 @@ pub struct RunPlan {
 impl RunPlan {
     /// A run that does not survive the loss of a process, with the usual limits and nothing to run
     /// yet.
-    pub fn new(meet: &str, servers: u32, workers: u32) -> Self {
+    pub fn new(coordinator_address: &str, servers: u32, workers: u32) -> Self {
         Self {
-            meet: meet.to_owned(),
+            coordinator_address: coordinator_address.to_owned(),
             servers,
             workers,
-            copies: None,
+            replicas: None,
             join_limit: Duration::from_secs(300),
-            patience: Duration::from_secs(2),
+            failure_timeout: Duration::from_secs(2),
             same_host: SameHost::default(),
             common: Vec::new(),
             coordinator: Vec::new(),
@@ -103,7 +103,7 @@ impl RunPlan {
 
     /// Every process of the run, in the order to start them in.
     pub fn processes(&self) -> Vec<PlannedProcess> {
-        let coordinator = self.copies.map(|_| self.coordinator());
+        let coordinator = self.replicas.map(|_| self.coordinator());
         let servers = (0..self.servers).map(|place| self.server(Some(place)));
         let workers = (0..self.workers).map(|place| self.worker(Some(place)));
         coordinator.into_iter().chain(servers).chain(workers).collect()
@@ -113,7 +113,7 @@ impl RunPlan {
     pub fn coordinator(&self) -> PlannedProcess {
         let mut arguments = self.arguments("server", Some(0));
         arguments.push("--threads=0".into());
-        arguments.extend(self.copies.map(|copies| format!("--copies={copies}").into()));
+        arguments.extend(self.replicas.map(|replicas| format!("--replicas={replicas}").into()));
         arguments.extend(self.coordination());
         let kind = ProcessKind::Coordinator;
         PlannedProcess { kind, name: kind.word().to_owned(), arguments }
@@ -123,7 +123,7 @@ impl RunPlan {
     pub fn server(&self, place: Option<u32>) -> PlannedProcess {
         let mut arguments = self.arguments("server", place);
         arguments.extend(self.server.iter().cloned());
-        if place == Some(0) && self.copies.is_none() {
+        if place == Some(0) && self.replicas.is_none() {
             arguments.extend(self.coordination());
         }
         PlannedProcess { kind: ProcessKind::Server, name: name(ProcessKind::Server, place), arguments }
@@ -138,10 +138,10 @@ impl RunPlan {
     }
 
     fn arguments(&self, command: &str, place: Option<u32>) -> Vec<OsString> {
-        let mut arguments = vec![command.to_owned(), format!("--meet={}", self.meet)];
+        let mut arguments = vec![command.to_owned(), format!("--coordinator={}", self.coordinator_address)];
         arguments.extend(place.map(|place| format!("--place={place}")));
         arguments.push(format!("--join-limit={}", self.join_limit.as_secs_f64()));
-        arguments.push(format!("--patience={}", self.patience.as_secs_f64()));
+        arguments.push(format!("--failure-timeout={}", self.failure_timeout.as_secs_f64()));
         arguments.push(format!("--same-host={}", same_host_word(self.same_host)));
         arguments.into_iter().map(OsString::from).chain(self.common.iter().cloned()).collect()
     }
@@ -186,26 +186,30 @@ mod tests {
         for process in &processes {
             let (line, name) = (line(process), &process.name);
             let (kind, place) = name.split_once(' ').unwrap();
-            let begins =
-                format!("{kind} --meet=here:1 --place={place} --join-limit=7 --patience=2 --same-host=tcp --log-json");
+            let begins = format!(
+                "{kind} --coordinator=here:1 --place={place} --join-limit=7 --failure-timeout=2 --same-host=tcp --log-json"
+            );
             assert!(line.starts_with(&begins), "{line}");
             assert_eq!(line.contains("--metrics=here:9"), kind == "server", "{line}");
             assert_eq!(line.contains("--coordinate --servers=2 --workers=3"), name == "server 0", "{line}");
             assert_eq!(line.ends_with(" -- demo --json"), kind == "worker", "{line}");
         }
-        let plan = RunPlan { copies: Some(2), ..plan };
+        let plan = RunPlan { replicas: Some(2), ..plan };
         let processes = plan.processes();
         let names: Vec<&str> = processes.iter().map(|process| process.name.as_str()).collect();
         assert_eq!(names, ["coordinator", "server 0", "server 1", "worker 0", "worker 1", "worker 2"]);
         let coordinator = line(&processes[0]);
-        assert!(coordinator.ends_with("--threads=0 --copies=2 --coordinate --servers=2 --workers=3"), "{coordinator}");
+        assert!(
+            coordinator.ends_with("--threads=0 --replicas=2 --coordinate --servers=2 --workers=3"),
+            "{coordinator}"
+        );
         assert!(processes[1..].iter().all(|process| !line(process).contains("--coordinate")));
     }
 
     #[test]
     fn plan_gives_no_place_to_a_process_that_takes_any() {
-        let common = "--meet=here:1 --join-limit=7 --patience=2 --same-host=tcp --log-json";
-        let plan = RunPlan { copies: Some(2), ..plan() };
+        let common = "--coordinator=here:1 --join-limit=7 --failure-timeout=2 --same-host=tcp --log-json";
+        let plan = RunPlan { replicas: Some(2), ..plan() };
         assert_eq!(line(&plan.server(None)), format!("server {common} --metrics=here:9"));
         assert_eq!(line(&plan.worker(None)), format!("worker {common} -- demo --json"));
     }

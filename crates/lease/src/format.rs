@@ -157,7 +157,7 @@ impl Field for Pace {
         }
         let (clock, share) = Field::get(input)?;
         let lean = u8::get(input)?.cast_signed();
-        if lean.unsigned_abs() >= pace::PATIENCE {
+        if lean.unsigned_abs() >= pace::FAILURE_TIMEOUT {
             return Err(WireError::Malformed("a share that leans too far"));
         }
         Ok(Self { examples, seconds, clock, share, lean })

@@ -19,7 +19,7 @@ const TOLERANCE: f64 = 1.0 / 12.0;
 /// … or by less than this much: between two whole numbers it does not go to and fro…
 const TOLERANCE_UNITS: f64 = 0.75;
 /// … unless another whole number was nearer, to the same side, for so many commits running: that is no noise.
-pub(super) const PATIENCE: u8 = 4;
+pub(super) const FAILURE_TIMEOUT: u8 = 4;
 
 /// No worker's share is more than this many times that of a worker of average speed.
 pub const MOST_OF_AVERAGE: u32 = 16;
@@ -88,7 +88,7 @@ impl Pace {
         };
         let now = f64::from(self.share);
         let off = (wanted - now).abs() >= (now * TOLERANCE).max(TOLERANCE_UNITS);
-        if off || self.lean.unsigned_abs() >= PATIENCE {
+        if off || self.lean.unsigned_abs() >= FAILURE_TIMEOUT {
             (self.share, self.lean) = (nearest, 0);
         }
     }

@@ -1,4 +1,4 @@
-//! An address that a run on this machine can meet at.
+//! A free address for the coordinator of a run on this machine.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -14,8 +14,8 @@ const APART: u32 = 101;
 /// who asks for the very same port could take it first.
 ///
 /// ```
-/// let meet = net::free_address().expect("a free port");
-/// assert!(std::net::TcpListener::bind(meet).is_ok());
+/// let coordinator = net::free_address().expect("a free port");
+/// assert!(std::net::TcpListener::bind(coordinator).is_ok());
 /// ```
 pub fn free_address() -> io::Result<SocketAddr> {
     static ASKED: AtomicU32 = AtomicU32::new(0);

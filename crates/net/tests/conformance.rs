@@ -110,10 +110,10 @@ impl Node {
     }
 }
 
-fn beat(from: NodeId, to: NodeId, number: u64) -> Frame {
+fn heartbeat(from: NodeId, to: NodeId, number: u64) -> Frame {
     let mut head = Head::plain(from, to);
     head.number = number;
-    Frame { head, message: Message::Control(Control::Beat) }
+    Frame { head, message: Message::Control(Control::Heartbeat) }
 }
 
 /// A push of `rows` keys, and `bytes` bytes of values that are told from every other number's.
@@ -178,7 +178,7 @@ fn many_small_frames_arrive_in_order<F: Fixture>() {
     let received = std::thread::scope(|scope| {
         let receiving = scope.spawn(move || server.frames(COUNT as usize));
         for number in 0..COUNT {
-            worker.send(beat(ONE, SERVER, number));
+            worker.send(heartbeat(ONE, SERVER, number));
             if number % 7 == 0 {
                 worker.transport.flush();
             }
@@ -214,7 +214,7 @@ fn both_directions_at_once_do_not_block_each_other<F: Fixture>() {
         let mut nodes = F::nodes(&[one, two]).into_iter();
         let (mut first, mut second) = (nodes.next().expect("one"), nodes.next().expect("two"));
         // They have one connection, rather than one each.
-        first.send(beat(one, two, 0));
+        first.send(heartbeat(one, two, 0));
         std::thread::scope(|scope| {
             let heard = scope.spawn(|| second.frames(1));
             first.events_until(|_| heard.is_finished());
@@ -233,7 +233,7 @@ fn any_node_may_address_any_node<F: Fixture>() {
     for node in &mut nodes {
         for to in names {
             if to != node.name {
-                node.transport.send(beat(node.name, to, 7));
+                node.transport.send(heartbeat(node.name, to, 7));
             }
         }
         node.transport.flush();
@@ -253,8 +253,8 @@ fn any_node_may_address_any_node<F: Fixture>() {
 
 fn a_frame_for_an_unknown_node_is_lost_quietly<F: Fixture>() {
     let (mut server, mut worker) = pair::<F>();
-    worker.send(beat(ONE, NodeId::Server(77), 1));
-    worker.send(beat(ONE, SERVER, 2));
+    worker.send(heartbeat(ONE, NodeId::Server(77), 1));
+    worker.send(heartbeat(ONE, SERVER, 2));
     worker.transport.flush();
     assert_eq!(server.frames(1)[0].head.number, 2);
     assert!(worker.transport.next().is_none());
@@ -281,7 +281,7 @@ fn a_wait_ends_by_a_waker_by_an_arrival_or_by_its_timeout<F: Fixture>() {
         assert!(begin.elapsed() < LIMIT, "woken while it waits");
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(20));
-            worker.send(beat(ONE, SERVER, 1));
+            worker.send(heartbeat(ONE, SERVER, 1));
             worker.transport.flush();
         });
         let begin = Instant::now();
@@ -292,10 +292,10 @@ fn a_wait_ends_by_a_waker_by_an_arrival_or_by_its_timeout<F: Fixture>() {
 
 fn a_node_that_goes_is_reported_once<F: Fixture>() {
     let (mut server, mut worker) = pair::<F>();
-    worker.send(beat(ONE, SERVER, 1));
+    worker.send(heartbeat(ONE, SERVER, 1));
     worker.transport.flush();
     assert_eq!(server.frames(1).len(), 1);
-    server.send(beat(SERVER, ONE, 2));
+    server.send(heartbeat(SERVER, ONE, 2));
     server.transport.flush();
     assert_eq!(worker.frames(1).len(), 1);
     drop(server);
@@ -306,7 +306,7 @@ fn a_node_that_goes_is_reported_once<F: Fixture>() {
         assert!(worker.transport.next().is_none(), "reported again");
     }
     // Frames for it are lost now; where that can be noticed, it is said again, and nothing blocks.
-    worker.send(beat(ONE, SERVER, 3));
+    worker.send(heartbeat(ONE, SERVER, 3));
     worker.transport.flush();
     let again = worker.events_until(|events| events.len() >= F::DISCONNECTS);
     assert_eq!(again.len(), F::DISCONNECTS);
@@ -315,7 +315,7 @@ fn a_node_that_goes_is_reported_once<F: Fixture>() {
 fn traffic_is_counted_alike_at_both_ends<F: Fixture>() {
     let (mut server, mut worker) = pair::<F>();
     let to_server: Vec<Frame> = (0..20).map(|n| push(ONE, SERVER, n, n, 4 * n as usize)).collect();
-    let to_worker: Vec<Frame> = (0..7).map(|n| beat(SERVER, ONE, n)).collect();
+    let to_worker: Vec<Frame> = (0..7).map(|n| heartbeat(SERVER, ONE, n)).collect();
     to_server.iter().cloned().for_each(|frame| worker.send(frame));
     worker.transport.flush();
     server.frames(to_server.len());
@@ -362,15 +362,15 @@ fn bytes_counted<F: Fixture>() -> u64 {
 #[test]
 fn a_connection_that_breaks_is_reported_even_if_a_newer_one_is_there() {
     let (mut worker, address, older) = one_that_called();
-    let mut newer = call(address, &beat(SERVER, ONE, 2));
+    let mut newer = call(address, &heartbeat(SERVER, ONE, 2));
     assert_eq!(worker.frames(1)[0].head.number, 2);
     drop(older);
     let events = worker.events_until(|events| !events.is_empty());
     assert!(matches!(&events[..], [TransportEvent::Disconnected(SERVER)]), "{events:?}");
     // The newer one still serves.
-    worker.send(beat(ONE, SERVER, 3));
+    worker.send(heartbeat(ONE, SERVER, 3));
     worker.transport.flush();
-    hears(&mut newer, &beat(ONE, SERVER, 3));
+    hears(&mut newer, &heartbeat(ONE, SERVER, 3));
 }
 
 /// Connects to `address` and says `frame`.
@@ -419,7 +419,7 @@ fn one_that_called() -> (Node, SocketAddr, std::net::TcpStream) {
     let (mut worker, address) = lone(ONE);
     let at = server.local_addr().expect("an address").to_string();
     worker.transport.know(&[Member { node: SERVER, address: at }]);
-    worker.send(beat(ONE, SERVER, 1));
+    worker.send(heartbeat(ONE, SERVER, 1));
     worker.transport.flush();
     let (called, _) = server.accept().expect("called");
     (worker, address, called)
@@ -429,11 +429,11 @@ fn one_that_called() -> (Node, SocketAddr, std::net::TcpStream) {
 #[test]
 fn a_node_that_calls_anew_replaces_its_older_connection_at_once() {
     let (mut server, address) = lone(SERVER);
-    let mut older = call(address, &beat(ONE, SERVER, 1));
+    let mut older = call(address, &heartbeat(ONE, SERVER, 1));
     assert_eq!(server.frames(1)[0].head.number, 1);
-    let mut other = call(address, &beat(TWO, SERVER, 2));
+    let mut other = call(address, &heartbeat(TWO, SERVER, 2));
     assert_eq!(server.frames(1)[0].head.number, 2);
-    let mut newer = call(address, &beat(ONE, SERVER, 3));
+    let mut newer = call(address, &heartbeat(ONE, SERVER, 3));
     let events = server.events_until(|events| events.len() >= 2);
     assert!(
         events.iter().any(|event| matches!(event, TransportEvent::Frame(frame) if frame.head.number == 3)),
@@ -443,7 +443,7 @@ fn a_node_that_calls_anew_replaces_its_older_connection_at_once() {
     assert!(is_over(&mut older), "the older connection is still there");
     // The newer one serves, and so does everybody else's.
     for (to, stream) in [(ONE, &mut newer), (TWO, &mut other)] {
-        let answer = beat(SERVER, to, 4);
+        let answer = heartbeat(SERVER, to, 4);
         server.send(answer.clone());
         server.transport.flush();
         hears(stream, &answer);
@@ -453,9 +453,9 @@ fn a_node_that_calls_anew_replaces_its_older_connection_at_once() {
 #[test]
 fn a_node_that_was_called_and_answered_and_then_calls_has_given_the_first_connection_up() {
     let (mut worker, address, mut older) = one_that_called();
-    say(&mut older, &beat(SERVER, ONE, 2));
+    say(&mut older, &heartbeat(SERVER, ONE, 2));
     assert_eq!(worker.frames(1)[0].head.number, 2);
-    let _newer = call(address, &beat(SERVER, ONE, 3));
+    let _newer = call(address, &heartbeat(SERVER, ONE, 3));
     let events = worker.events_until(|events| events.len() >= 2);
     assert!(events.iter().any(|event| matches!(event, TransportEvent::Disconnected(SERVER))), "{events:?}");
     assert!(is_over(&mut older), "the older connection is still there");

@@ -196,7 +196,7 @@ fn bytes_of(frame: &Frame) -> Vec<u8> {
 /// A small frame without payloads, changed and given the right check again.
 fn sealed(change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let head = Head::plain(NodeId::Worker(9), SERVER);
-    let mut bytes = bytes_of(&Frame { head, message: Message::Control(Control::Beat) });
+    let mut bytes = bytes_of(&Frame { head, message: Message::Control(Control::Heartbeat) });
     change(&mut bytes);
     seal(&mut bytes);
     bytes

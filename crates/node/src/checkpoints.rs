@@ -1,6 +1,6 @@
 //! Checkpoints beside a run: threads that write and read them, so that no server waits for a disk.
 //!
-//! A server's thread copies its slices and hands the copies over; [`CheckpointWriter`] writes them.
+//! A server's thread copies its shards and hands the copies over; [`CheckpointWriter`] writes them.
 //! The coordinator's thread decides and gathers; [`CheckpointPublisher`] begins checkpoints,
 //! publishes them and removes old ones. A failure is logged, with what to do about it: that
 //! checkpoint is given up, and the run goes on.
@@ -130,8 +130,8 @@ pub fn open_resume(location: &str, job: &str) -> Result<Resume, NodeError> {
     })?;
     let last = location.trim_end_matches('/').rsplit_once('/');
     let folder = last.filter(|(_, name)| name.parse::<CheckpointName>().is_ok()).map(|(folder, _)| folder.to_owned());
-    let (clock, slices, name) = (Clock(manifest.clock), manifest.shards, opened.name().to_string());
-    Ok(Resume { location: folder.unwrap_or(location), name, clock, slices, tables, leases })
+    let (clock, shards, name) = (Clock(manifest.clock), manifest.shards, opened.name().to_string());
+    Ok(Resume { location: folder.unwrap_or(location), name, clock, shards, tables, leases })
 }
 
 /// What a checkpoint holds, in lines for people: the newest at a location, or the one whose own

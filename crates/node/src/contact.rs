@@ -15,9 +15,9 @@ const TELL_AFTER: Duration = Duration::from_secs(3);
 /// How much of the reason of a failure the others are told, in characters.
 pub(crate) const REASON_CHARS: usize = 500;
 
-/// How often a node tells the coordinator that it lives: four times in anybody's patience.
-pub(crate) fn beat_every(patience: Duration) -> Duration {
-    (patience / 4).min(LONGEST_BEAT)
+/// How often a node tells the coordinator that it lives: four times in anybody's failure timeout.
+pub(crate) fn heartbeat_interval(failure_timeout: Duration) -> Duration {
+    (failure_timeout / 4).min(LONGEST_BEAT)
 }
 
 pub(crate) fn span(duration: Duration) -> Span {
@@ -34,11 +34,11 @@ pub(crate) struct CoordinatorContact {
     woke: Instant,
     moved: Instant,
     told: Option<Instant>,
-    /// When a beat was sent that was not answered, and how long answers take.
+    /// When a heartbeat was sent that was not answered, and how long answers take.
     asked: Option<Instant>,
     round_trip: Measured,
     /// A coordinator that is silent for this long is lost, where there is no other.
-    patience: Duration,
+    failure_timeout: Duration,
     /// Whether several were named.
     of_several: bool,
     /// Another is waited for as long as this, where there may be one.
@@ -46,55 +46,59 @@ pub(crate) struct CoordinatorContact {
 }
 
 impl CoordinatorContact {
-    pub fn new(now: Instant, patience: Duration, of_several: bool, unled: Duration) -> Self {
+    pub fn new(now: Instant, failure_timeout: Duration, of_several: bool, unled: Duration) -> Self {
         let (asked, round_trip) = (None, Measured::default());
         let (leader, heard, minded, woke, moved, told) = (Leader::default(), now, now, now, now, None);
-        Self { leader, heard, minded, woke, moved, told, asked, round_trip, patience, of_several, unled }
+        Self { leader, heard, minded, woke, moved, told, asked, round_trip, failure_timeout, of_several, unled }
     }
 
-    /// A beat was sent.
+    /// A heartbeat was sent.
     pub fn asked(&mut self, now: Instant) {
         self.asked.get_or_insert(now);
     }
 
     /// How often to send one.
-    pub fn beat_every(&self) -> Duration {
-        beat_every(self.patience)
+    pub fn heartbeat_interval(&self) -> Duration {
+        heartbeat_interval(self.failure_timeout)
     }
 
-    /// From a beat to its answer, once there was one.
+    /// From a heartbeat to its answer, once there was one.
     pub fn round_trip(&self) -> Option<Measured> {
         (self.round_trip.count > 0).then_some(self.round_trip)
     }
 
     /// After how long an answer is late.
     pub fn late_after(&self) -> Duration {
-        let beat = self.beat_every();
-        Duration::from_nanos(self.round_trip.limit(span(beat / 10), span(beat)).0)
+        let heartbeat = self.heartbeat_interval();
+        Duration::from_nanos(self.round_trip.limit(span(heartbeat / 10), span(heartbeat)).0)
     }
 
     /// A coordinator that has not said anything for this long, though it was asked three times, is
     /// looked for elsewhere.
     fn elsewhere_after(&self) -> Duration {
-        self.beat_every() * 3 + self.late_after()
+        self.heartbeat_interval() * 3 + self.late_after()
     }
 
     /// How long this node waits for its coordinator, and why.
     pub fn timeouts(&self) -> Vec<Timeout> {
-        let beat = Timeout::new(
+        let heartbeat = Timeout::new(
             "it says that it lives",
-            span(self.beat_every()),
-            "a quarter of patience, 0.5 s at most",
+            span(self.heartbeat_interval()),
+            "a quarter of failure timeout, 0.5 s at most",
             None,
         );
         if !self.may_change() {
-            let lost =
-                Timeout::new("a silent coordinator is lost", span(self.patience), "patience, which is set", None);
-            return vec![beat, lost];
+            let lost = Timeout::new(
+                "a silent coordinator is lost",
+                span(self.failure_timeout),
+                "failure timeout, which is set",
+                None,
+            );
+            return vec![heartbeat, lost];
         }
-        let why = "three beats, and the mean and four deviations of the time in which they are answered";
+        let why = "three heartbeats, and the mean and four deviations of the time in which they are answered";
         let elsewhere = span(self.elsewhere_after());
-        vec![beat, Timeout::new("it looks for another coordinator", elsewhere, why, self.round_trip())]
+        vec![heartbeat, Timeout::new("it looks for another coordinator", elsewhere, why, self.round_trip())]
     }
 
     /// Something arrived. Returns whether it is to be taken: not if it is of a coordinator that
@@ -115,7 +119,7 @@ impl CoordinatorContact {
             let seconds = (now - self.heard).as_secs_f64();
             tracing::warn!(seconds, "a coordinator answers again; the run goes on");
         }
-        if matches!(frame.message, Message::Control(Control::Beat))
+        if matches!(frame.message, Message::Control(Control::Heartbeat))
             && let Some(asked) = self.asked.take()
         {
             self.round_trip.observe(span(now.saturating_duration_since(asked)));
@@ -131,14 +135,14 @@ impl CoordinatorContact {
 
     /// Looks for the coordinator elsewhere if it is silent, says so, and gives up in the end.
     pub fn mind(&mut self, now: Instant, transport: &mut dyn Transport) -> Result<(), NodeError> {
-        if now.saturating_duration_since(self.minded) > self.patience / 2 {
+        if now.saturating_duration_since(self.minded) > self.failure_timeout / 2 {
             // This process was not run for a while: what was said meanwhile has yet to be read.
             self.woke = now;
         }
         self.minded = now;
         let silent = now.saturating_duration_since(self.heard);
-        let limit = if self.may_change() { self.unled.max(self.patience) } else { self.patience };
-        if silent > limit && now.saturating_duration_since(self.woke) >= self.patience {
+        let limit = if self.may_change() { self.unled.max(self.failure_timeout) } else { self.failure_timeout };
+        if silent > limit && now.saturating_duration_since(self.woke) >= self.failure_timeout {
             let reason = format!("nothing heard from it for {:.1} s", silent.as_secs_f64());
             return Err(NodeError::Lost { node: NodeId::Coordinator, reason });
         }
@@ -203,10 +207,10 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn the_only_coordinator_is_lost_after_everybodys_patience() {
+    fn the_only_coordinator_is_lost_after_the_failure_timeout() {
         let (start, mut looked) = (Instant::now(), Looked::default());
         let mut contact = CoordinatorContact::new(start, 5 * SECOND, false, 60 * SECOND);
-        assert!(contact.hears(start + SECOND, &said(0, Control::Beat), &mut looked));
+        assert!(contact.hears(start + SECOND, &said(0, Control::Heartbeat), &mut looked));
         (2..7).for_each(|second| assert_eq!(contact.mind(start + second * SECOND, &mut looked), Ok(())));
         let lost = contact.mind(start + 7 * SECOND, &mut looked).expect_err("silent for 6 s").to_string();
         assert!(lost.contains("lost coordinator: nothing heard from it for 6.0 s"), "{lost}");
@@ -218,12 +222,12 @@ mod tests {
         for (term, of_several) in [(0, true), (7, false)] {
             let (start, mut looked) = (Instant::now(), Looked::default());
             let mut contact = CoordinatorContact::new(start, SECOND, of_several, 60 * SECOND);
-            assert!(contact.hears(start, &said(term, Control::Beat), &mut looked));
+            assert!(contact.hears(start, &said(term, Control::Heartbeat), &mut looked));
             for second in 1..50 {
                 assert_eq!(contact.mind(start + second * SECOND, &mut looked), Ok(()));
             }
             assert_eq!(looked.0, [""; 24], "every other second");
-            assert!(contact.hears(start + 50 * SECOND, &said(term, Control::Beat), &mut looked));
+            assert!(contact.hears(start + 50 * SECOND, &said(term, Control::Heartbeat), &mut looked));
             assert_eq!(contact.mind(start + 51 * SECOND, &mut looked), Ok(()));
             let late = start + 1000 * SECOND;
             assert_eq!(contact.mind(late, &mut looked), Ok(()), "it was not run, and may have been told something");
@@ -236,15 +240,15 @@ mod tests {
     fn how_long_answers_take_says_when_another_is_looked_for() {
         let (start, mut looked) = (Instant::now(), Looked::default());
         let mut contact = CoordinatorContact::new(start, 2 * SECOND, true, 60 * SECOND);
-        assert_eq!(contact.elsewhere_after(), 2 * SECOND, "before anything was measured: a fourth beat");
+        assert_eq!(contact.elsewhere_after(), 2 * SECOND, "before anything was measured: a fourth heartbeat");
         let answered = |contact: &mut CoordinatorContact, looked: &mut Looked, after: Duration| {
             contact.asked(start);
             // Asked again before it was answered, it took as long as since the first time.
             contact.asked(start + after / 2);
-            assert!(contact.hears(start + after, &said(0, Control::Beat), looked));
+            assert!(contact.hears(start + after, &said(0, Control::Heartbeat), looked));
         };
         (0..50).for_each(|_| answered(&mut contact, &mut looked, Duration::from_millis(1)));
-        assert_eq!(contact.elsewhere_after(), Duration::from_millis(1_550), "a tenth of a beat at least");
+        assert_eq!(contact.elsewhere_after(), Duration::from_millis(1_550), "a tenth of a heartbeat at least");
         (0..50).for_each(|_| answered(&mut contact, &mut looked, Duration::from_millis(200)));
         let late = contact.late_after();
         assert!(late >= Duration::from_millis(199) && late < Duration::from_millis(260), "{late:?}");
@@ -258,10 +262,10 @@ mod tests {
     fn one_that_does_not_lead_says_where_to_go_and_one_that_led_before_is_not_heeded() {
         let (start, mut looked) = (Instant::now(), Looked::default());
         let mut contact = CoordinatorContact::new(start, SECOND, false, 60 * SECOND);
-        assert!(contact.hears(start, &said(2, Control::Beat), &mut looked));
+        assert!(contact.hears(start, &said(2, Control::Heartbeat), &mut looked));
         assert!(!contact.hears(start, &said(1, Control::Finish), &mut looked));
         assert!(!contact.hears(start, &said(0, Control::Follow { leader: "b:7".to_owned() }), &mut looked));
         assert_eq!(looked.0, ["b:7"]);
-        assert!(contact.hears(start, &said(3, Control::Beat), &mut looked));
+        assert!(contact.hears(start, &said(3, Control::Heartbeat), &mut looked));
     }
 }

@@ -17,7 +17,7 @@ use wire::{Control, Frame, Head, Message};
 const LOOK: Duration = Duration::from_millis(50);
 /// How often people are told who is missing.
 const SAY_AFTER: Duration = Duration::from_secs(5);
-/// A coordinator's lease is twice patience, and a registry may round it up by this.
+/// A coordinator's lease is twice failure timeout, and a registry may round it up by this.
 const ROUNDED: Duration = Duration::from_secs(1);
 
 const LED: &str = "this coordinator has led for as long as it may, and waits for the registry to let one lead again";
@@ -35,7 +35,7 @@ pub struct CoordinatorSettings {
     /// It gives up if the run has not begun after this long.
     pub join_limit: Duration,
     /// A node that is silent for this long is lost.
-    pub patience: Duration,
+    pub failure_timeout: Duration,
     /// When everybody has said goodbye it stays this long to repeat its own, which a broken
     /// connection may have lost.
     pub farewell: Duration,
@@ -58,10 +58,10 @@ impl CoordinatorSettings {
     pub fn new(size: RunSize) -> Self {
         let usual = Duration::from_secs(30);
         let (farewell, linger) = (Duration::from_millis(200), Duration::from_secs(3));
-        let membership = Membership::Fixed;
+        let membership = Membership::Static;
         let (checkpoints, resume, job, leave) = (None, None, String::new(), LeaveSignal::default());
-        let (join_limit, patience) = (usual, usual);
-        Self { size, membership, join_limit, patience, farewell, linger, checkpoints, resume, job, leave }
+        let (join_limit, failure_timeout) = (usual, usual);
+        Self { size, membership, join_limit, failure_timeout, farewell, linger, checkpoints, resume, job, leave }
     }
 }
 
@@ -74,7 +74,7 @@ pub fn run_coordinator(
     settings: CoordinatorSettings,
     recorder: Option<Recorder>,
 ) -> Result<(), NodeError> {
-    let registry = RegistryClient::inline(&settings.job, settings.patience);
+    let registry = RegistryClient::inline(&settings.job, settings.failure_timeout);
     Candidacy::new(settings, registry, recorder).run(transport, waiter)
 }
 
@@ -86,7 +86,7 @@ pub fn run_candidate(
     settings: CoordinatorSettings,
     registry: Box<dyn CoordinatorRegistry>,
 ) -> Result<(), NodeError> {
-    let registry = RegistryClient::spawn(registry, waiter.waker(), settings.patience)?;
+    let registry = RegistryClient::spawn(registry, waiter.waker(), settings.failure_timeout)?;
     Candidacy::new(settings, registry, None).run(transport, waiter)
 }
 
@@ -259,7 +259,7 @@ impl Candidacy {
         // Whoever resumes expects that nobody is left; but somebody may be. One that has followed
         // for longer than a lease lasts has seen it renewed: the run was alive. But a leader that
         // it followed for less may have been dead all the while.
-        let longest = self.settings.patience.saturating_mul(3).saturating_add(ROUNDED);
+        let longest = self.settings.failure_timeout.saturating_mul(3).saturating_add(ROUNDED);
         let saw_it_alive = self.follows.is_some_and(|since| since.elapsed() > longest);
         let is_doubted = machine.has_begun() && self.settings.resume.is_some() && !(self.led || saw_it_alive);
         LeadingCoordinator::new(term, until, (machine, is_doubted), None, &self.settings)

@@ -41,7 +41,7 @@ pub struct DriverSettings {
     /// How its threads wait.
     pub wait: WaitPolicy,
     /// A coordinator that is silent for this long is lost.
-    pub patience: Duration,
+    pub failure_timeout: Duration,
     /// Whether several coordinators were named. There may be others even so, and the only one that
     /// was named says so.
     pub of_several: bool,
@@ -253,7 +253,7 @@ impl Driver {
             }
             if interruption != Interruption::Never && self.settings.leave.is_asked() {
                 let told = *told.get_or_insert_with(Instant::now);
-                if told.elapsed() > self.settings.patience * LEAVING {
+                if told.elapsed() > self.settings.failure_timeout * LEAVING {
                     return Err(NodeError::Leaving);
                 }
             }
@@ -287,7 +287,7 @@ impl Driver {
             if waiting == 0 && shell.pump() {
                 self.changed.notify_all();
             }
-            shell.keep_up(self.settings.patience, &self.settings.leave);
+            shell.keep_up(self.settings.failure_timeout, &self.settings.leave);
             if shell.is_closed() {
                 return true;
             }
@@ -342,7 +342,7 @@ impl Driver {
         let by_order = self.settings.leave.is_asked();
         let is_done = |worker: &Worker| if by_order { worker.is_settled() } else { worker.is_idle() };
         self.drive(Interruption::Never, |shell| is_done(shell.worker()).then_some(()))?;
-        if self.call(|worker| worker.pay()) {
+        if self.call(|worker| worker.flush_residuals()) {
             self.drive(Interruption::Never, |shell| shell.worker().is_flushed().then_some(()))?;
             self.call(|worker| worker.end_clock());
             self.drive(Interruption::Never, |shell| is_done(shell.worker()).then_some(()))?;
@@ -355,8 +355,8 @@ impl Driver {
             let shell = lock(&self.shell);
             (shell.contact().may_change(), shell.contact().late_after())
         };
-        let patience = self.settings.patience;
-        let limit = if may_change { patience * LONG_GOODBYE } else { patience.min(GOODBYE) };
+        let failure_timeout = self.settings.failure_timeout;
+        let limit = if may_change { failure_timeout * LONG_GOODBYE } else { failure_timeout.min(GOODBYE) };
         while !lock(&self.shell).has_left() && begin.elapsed() < limit {
             if said.is_none_or(|said| said.elapsed() > again) {
                 said = Some(Instant::now());

@@ -33,7 +33,7 @@ pub struct JoinedRun {
     pub clock: Clock,
     /// Barriers that were passed without it.
     pub barriers: u64,
-    /// How long a server may answer after it has asked to, where others could take its slices over.
+    /// How long a server may answer after it has asked to, where others could take its shards over.
     pub lease: Option<Span>,
     /// What the coordinator said of the run before it said that it begins, to be handled first.
     pub early: Vec<Frame>,
@@ -87,7 +87,7 @@ pub fn join(
             asks += 1;
             let (from, control) = match place {
                 // Joining once more brings whatever answer was lost.
-                Some((node, _)) if !asks.is_multiple_of(8) => (node, Control::Beat),
+                Some((node, _)) if !asks.is_multiple_of(8) => (node, Control::Heartbeat),
                 _ => (
                     provisional,
                     Control::Join { role, address: address.to_owned(), token, place: wanted, job: job.to_owned() },
@@ -139,7 +139,7 @@ pub fn join(
                 Some(ShellControl::Lost { node, reason }) => {
                     return Err(NodeError::Lost { node, reason: reason.to_owned() });
                 }
-                Some(ShellControl::Beat) => {}
+                Some(ShellControl::Heartbeat) => {}
                 None
                 | Some(
                     ShellControl::Bye

@@ -1,7 +1,7 @@
 //! A coordinator that leads: the machine, and the frames that it may send.
 //!
 //! It saves what it has decided before it tells anybody: frames wait until the memory that explains
-//! them is saved. Only answers to beats do not wait: they say nothing but that it leads. A
+//! them is saved. Only answers to heartbeats do not wait: they say nothing but that it leads. A
 //! coordinator whose leader lease has ended is dropped with all that it knows, and the next leader
 //! goes on from the saved memory.
 
@@ -46,16 +46,16 @@ pub(crate) struct LeadingCoordinator {
 impl LeadingCoordinator {
     /// A machine for a run that has yet to begin.
     pub fn begin(settings: &CoordinatorSettings, recorder: Option<&mut Recorder>) -> Result<Coordinator, NodeError> {
-        let CoordinatorSettings { size, membership, patience, ref job, ref resume, .. } = *settings;
-        let patience = Span(patience.as_nanos() as u64);
-        let mut machine = Coordinator::new(size, membership, patience).of_job(job);
+        let CoordinatorSettings { size, membership, failure_timeout, ref job, ref resume, .. } = *settings;
+        let failure_timeout = Span(failure_timeout.as_nanos() as u64);
+        let mut machine = Coordinator::new(size, membership, failure_timeout).of_job(job);
         let recorder = recorder.map(|recorder| {
-            recorder.begin(Subject::Coordinator { size, membership, patience })?;
+            recorder.begin(Subject::Coordinator { size, membership, failure_timeout })?;
             Ok::<&Recorder, NodeError>(recorder)
         });
         let recorder = recorder.transpose()?;
         if let Some(resume) = resume {
-            tracing::info!(clock = resume.clock.0, slices = resume.slices, "resuming from {}", resume.name);
+            tracing::info!(clock = resume.clock.0, shards = resume.shards, "resuming from {}", resume.name);
             let input = CoordinatorInput::Resume(Box::new(resume.clone()));
             recorder.into_iter().for_each(|recorder| recorder.input(input.clone()));
             machine.resume(resume.clone());
@@ -71,9 +71,9 @@ impl LeadingCoordinator {
         memory: &[u8],
         was_there: bool,
     ) -> Result<Coordinator, NodeError> {
-        let CoordinatorSettings { size, membership, patience, ref job, .. } = *settings;
-        let patience = Span(patience.as_nanos() as u64);
-        let recalled = Coordinator::recall(now, memory, size, membership, patience);
+        let CoordinatorSettings { size, membership, failure_timeout, ref job, .. } = *settings;
+        let failure_timeout = Span(failure_timeout.as_nanos() as u64);
+        let recalled = Coordinator::recall(now, memory, size, membership, failure_timeout);
         let recalled = recalled.map_err(|error| NodeError::Registry { reason: error.to_string() })?;
         if !was_there && (recalled.is_finished() || recalled.lost().is_some()) {
             tracing::warn!("the registry remembers a run of this job that has ended; this is a new one");
@@ -91,7 +91,7 @@ impl LeadingCoordinator {
         recorder: Option<Recorder>,
         settings: &CoordinatorSettings,
     ) -> Result<Self, NodeError> {
-        let probes = Probes::within(settings.patience);
+        let probes = Probes::within(settings.failure_timeout);
         let (memory, held, publisher, ending) = (Vec::new(), VecDeque::new(), None, None);
         let doubted = is_doubted.then(|| Instant::now() + Duration::from_nanos(machine.finding().0));
         let (number, saved) = (0, 0);
@@ -150,7 +150,7 @@ impl LeadingCoordinator {
     /// Takes what arrived.
     pub fn take(&mut self, now: Time, event: TransportEvent, transport: &mut impl Transport) {
         match event {
-            // A broken connection is not a dead node: it has until the end of everybody's patience
+            // A broken connection is not a dead node: it has until the end of the failure timeout
             // to call again. But one whose process has ended need not be waited for.
             TransportEvent::Disconnected(node) => {
                 if let Some(address) = self.machine.address(node) {
@@ -197,12 +197,12 @@ impl LeadingCoordinator {
         self.hold(out, transport);
     }
 
-    /// Holds frames until the next memory is saved; beats are sent at once.
+    /// Holds frames until the next memory is saved; heartbeats are sent at once.
     fn hold(&mut self, mut out: Outbox, transport: &mut impl Transport) {
         for mut frame in out.drain() {
             self.recorder.iter().for_each(|recorder| recorder.output(&frame));
             frame.head.source = Source(self.term);
-            if matches!(frame.message, Message::Control(Control::Beat)) && Instant::now() < self.until {
+            if matches!(frame.message, Message::Control(Control::Heartbeat)) && Instant::now() < self.until {
                 transport.send(frame);
             } else {
                 // Of which number, is known when all of this turn has been taken.

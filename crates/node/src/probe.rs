@@ -1,7 +1,7 @@
 //! Whether a process whose connection broke has ended: then its host refuses whoever calls where it
 //! listened.
 
-use crate::contact::beat_every;
+use crate::contact::heartbeat_interval;
 use std::io::ErrorKind;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -21,10 +21,10 @@ pub(crate) struct Probes {
 }
 
 impl Probes {
-    /// Each of which ends within a part of everybody's patience.
-    pub fn within(patience: Duration) -> Self {
+    /// Each of which ends within a part of the failure timeout.
+    pub fn within(failure_timeout: Duration) -> Self {
         let (answer, answers) = channel();
-        Self { limit: beat_every(patience), answer, answers }
+        Self { limit: heartbeat_interval(failure_timeout), answer, answers }
     }
 
     /// Asks whether the process that listened at `address` has ended.

@@ -42,7 +42,7 @@ pub struct Candidate {
     /// The job. What another job left in the same place is refused, rather than taken for this
     /// one's.
     pub job: String,
-    /// Where nodes meet this coordinator: what followers are told while it leads.
+    /// Where nodes find this coordinator: what followers are told while it leads.
     pub address: String,
     /// How long a leadership outlives its last [`renew`](CoordinatorRegistry::renew). etcd rounds
     /// up to whole seconds, and to two seconds or so at least.

@@ -17,7 +17,7 @@ use update::Updaters;
 use wire::Outbox;
 use wire::{Control, Frame, Head, Message, Pool, Role};
 
-/// Frames handled before acknowledgements, answers and beats get their turn: at most so many parts
+/// Frames handled before acknowledgements, answers and heartbeats get their turn: at most so many parts
 /// of 1 MiB.
 const TURN: usize = 64;
 /// How often the machine is told the time.
@@ -39,7 +39,7 @@ pub struct ServerSettings {
     /// How long to wait for the run to begin.
     pub join_limit: Duration,
     /// A coordinator that is silent for this long is lost.
-    pub patience: Duration,
+    pub failure_timeout: Duration,
     /// Whether several coordinators were named. Another is waited for as long as the run to begin.
     pub of_several: bool,
     /// How it waits.
@@ -50,7 +50,7 @@ pub struct ServerSettings {
     pub pool: Pool,
     /// What each shard remembers of key lists, in bytes.
     pub list_bytes: usize,
-    /// Receives a report with every beat, and one at the end.
+    /// Receives a report with every heartbeat, and one at the end.
     pub on_report: Option<ReportCallback>,
     /// Tells it to hand over what it holds, and to leave.
     pub leave: LeaveSignal,
@@ -70,7 +70,7 @@ impl ServerSettings {
             place: None,
             job: String::new(),
             join_limit: Duration::from_secs(30),
-            patience: Duration::from_secs(30),
+            failure_timeout: Duration::from_secs(30),
             of_several: false,
             wait: WaitPolicy::BLOCKING,
             registry: Updaters::builtin(),
@@ -134,9 +134,10 @@ pub fn run_server(
     let mut early = joined.early.into_iter();
     let (mut ticked, mut worked) = (start, start);
     // The first is due at once: before it is answered, a server that has a lease answers nobody.
-    let mut beat: Option<Instant> = None;
-    let mut contact = CoordinatorContact::new(start, settings.patience, settings.of_several, settings.join_limit);
-    let beat_every = contact.beat_every();
+    let mut heartbeat: Option<Instant> = None;
+    let mut contact =
+        CoordinatorContact::new(start, settings.failure_timeout, settings.of_several, settings.join_limit);
+    let heartbeat_interval = contact.heartbeat_interval();
     let mut read = start;
     let mut more = false;
     let mut turns = IdleTurns::default();
@@ -186,19 +187,19 @@ pub fn run_server(
                     }
                     Some(ShellControl::Restore { table, spec, clock, location, name }) => {
                         if !machine.has_table(table) {
-                            checkpoint_writer.restore((table, spec), clock, (location, name), machine.slices_of(spec));
+                            checkpoint_writer.restore((table, spec), clock, (location, name), machine.shards_of(spec));
                         }
                     }
                     None
                     | Some(
-                        ShellControl::Beat
+                        ShellControl::Heartbeat
                         | ShellControl::Bye
                         | ShellControl::Follow { .. }
                         | ShellControl::Welcome { .. }
                         | ShellControl::TurnedAway { .. },
                     ) => {}
                 }
-            } else if matches!(frame.message, Message::Control(Control::Beat)) {
+            } else if matches!(frame.message, Message::Control(Control::Heartbeat)) {
                 // A worker that waits asks whether this server lives.
                 let head = Head::plain(node, frame.head.from);
                 transport.send(Frame { head, message: frame.message });
@@ -235,7 +236,7 @@ pub fn run_server(
                 }
                 // By another plan it may have a part in more of it by now, and is asked again.
                 WriterEvent::Restored(restored)
-                    if !machine.slices_of(&restored.spec).iter().all(|slice| restored.has(*slice)) => {}
+                    if !machine.shards_of(&restored.spec).iter().all(|slice| restored.has(*slice)) => {}
                 WriterEvent::Restored(restored) => {
                     if let Some(recorder) = &recorder {
                         recorder.input(ServerInput::Restore(now, restored.clone()));
@@ -245,13 +246,13 @@ pub fn run_server(
             }
         }
         forward(&mut out, &mut transport, recorder.as_ref());
-        if beat.is_none_or(|beat| read - beat >= beat_every) {
-            beat = Some(read);
+        if heartbeat.is_none_or(|heartbeat| read - heartbeat >= heartbeat_interval) {
+            heartbeat = Some(read);
             contact.asked(read);
             if let Some(recorder) = &recorder {
-                recorder.input(ServerInput::Beat(now));
+                recorder.input(ServerInput::Heartbeat(now));
             }
-            machine.beat(now, &mut out);
+            machine.heartbeat(now, &mut out);
             forward(&mut out, &mut transport, recorder.as_ref());
             let mut report = machine.report();
             report.round_trip = contact.round_trip();
@@ -259,7 +260,9 @@ pub fn run_server(
             say(&mut transport, node, Control::Report { report: Box::new(report) });
             settings.on_report.iter().for_each(|on_report| on_report(&self::report(node, &machine, &transport)));
         }
-        if settings.leave.is_asked() && !machine.is_finished() && retiring.is_none_or(|said| read - said >= beat_every)
+        if settings.leave.is_asked()
+            && !machine.is_finished()
+            && retiring.is_none_or(|said| read - said >= heartbeat_interval)
         {
             if joined.lease.is_none() {
                 let error = NodeError::ToldToLeave;
@@ -274,7 +277,7 @@ pub fn run_server(
         transport.flush();
         // What was copied is written, though the run is over.
         if machine.is_finished() && checkpoint_writer.is_idle() {
-            say_goodbye(&mut transport, &mut waiter, node, beat_every);
+            say_goodbye(&mut transport, &mut waiter, node, heartbeat_interval);
             let report = report(node, &machine, &transport);
             settings.on_report.iter().for_each(|on_report| on_report(&report));
             return Ok(report);

@@ -9,7 +9,7 @@ use wire::{Control, Frame, Member, Message};
 
 pub(crate) enum ShellControl<'a> {
     /// A sign of life.
-    Beat,
+    Heartbeat,
     /// A goodbye, or the answer to one.
     Bye,
     /// Another coordinator leads.
@@ -37,7 +37,7 @@ impl<'a> ShellControl<'a> {
     pub fn of(frame: &'a Frame) -> Option<Self> {
         let Message::Control(control) = &frame.message else { return None };
         Some(match control {
-            Control::Beat => Self::Beat,
+            Control::Heartbeat => Self::Heartbeat,
             Control::Bye => Self::Bye,
             Control::Follow { leader } => Self::Follow { leader },
             Control::Welcome { node, source, token } => Self::Welcome { node: *node, source: *source, token: *token },
@@ -51,7 +51,7 @@ impl<'a> ShellControl<'a> {
             Control::Restore { table, spec, clock, location, name } => {
                 Self::Restore { table: *table, spec, clock: *clock, location, name }
             }
-            Control::Kept { reason } => Self::StaysForNow { reason },
+            Control::LeaveDeferred { reason } => Self::StaysForNow { reason },
             Control::Join { .. }
             | Control::Adopted { .. }
             | Control::MakeTable { .. }

@@ -131,16 +131,16 @@ impl WorkerHandle<'_> {
         self.worker.set_rows(now, table, keys, values, after, self.out)
     }
 
-    /// See [`Worker::pull_kept`].
-    pub fn pull_kept(
+    /// See [`Worker::pull_row_state`].
+    pub fn pull_row_state(
         &mut self,
         table: TableId,
         keys: Option<Keys>,
         after: &[TicketId],
     ) -> Result<TicketId, TableFailure> {
         let now = self.now();
-        self.note(|| WorkerInput::PullKept(now, table, keys.clone(), after.to_vec()));
-        self.worker.pull_kept(now, table, keys, after, self.out)
+        self.note(|| WorkerInput::PullRowState(now, table, keys.clone(), after.to_vec()));
+        self.worker.pull_row_state(now, table, keys, after, self.out)
     }
 
     /// See [`Worker::active`].
@@ -213,10 +213,10 @@ impl WorkerHandle<'_> {
     }
 
     /// See [`Worker::pay`].
-    pub fn pay(&mut self) -> bool {
+    pub fn flush_residuals(&mut self) -> bool {
         let now = self.now();
-        self.note(|| WorkerInput::Pay(now));
-        self.worker.pay(now, self.out)
+        self.note(|| WorkerInput::FlushResiduals(now));
+        self.worker.flush_residuals(now, self.out)
     }
 
     /// See [`Worker::leave`].
@@ -254,9 +254,9 @@ impl WorkerHandle<'_> {
         self.worker.reconnected(now, node, self.out);
     }
 
-    pub(crate) fn beat(&mut self) {
-        self.note(|| WorkerInput::Beat);
-        self.worker.beat(self.out);
+    pub(crate) fn heartbeat(&mut self) {
+        self.note(|| WorkerInput::Heartbeat);
+        self.worker.heartbeat(self.out);
     }
 
     // What the program takes away or leaves changes nothing that the worker will say, and is not

@@ -11,12 +11,12 @@ use wire::Outbox;
 use wire::{Control, Frame, Head, Message, Role};
 
 const SIZE: RunSize = RunSize { servers: 1, workers: 1 };
-const OPEN: Membership = Membership::Open { copies: 1, slices: 1 };
-const PATIENCE: Duration = Duration::from_millis(400);
+const OPEN: Membership = Membership::Elastic { replicas: 1, shards_per_server: 1 };
+const FAILURE_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// A registry that remembers a run which had begun, and the worker of it.
 fn remembering() -> (InProcessLocation, Source) {
-    let mut machine = Coordinator::new(SIZE, OPEN, Span(PATIENCE.as_nanos() as u64));
+    let mut machine = Coordinator::new(SIZE, OPEN, Span(FAILURE_TIMEOUT.as_nanos() as u64));
     let mut out = Outbox::new();
     let mut says = |head: Head, control: Control| {
         machine.handle(Time(0), Frame { head, message: Message::Control(control) }, &mut out);
@@ -33,7 +33,7 @@ fn remembering() -> (InProcessLocation, Source) {
         welcomed.push((*node, *source));
     }
     for (node, source) in &welcomed {
-        says(Head { source: *source, ..Head::plain(*node, NodeId::Coordinator) }, Control::Beat);
+        says(Head { source: *source, ..Head::plain(*node, NodeId::Coordinator) }, Control::Heartbeat);
     }
     assert!(machine.has_begun());
     let place = InProcessLocation::new();
@@ -47,10 +47,16 @@ fn remembering() -> (InProcessLocation, Source) {
 
 /// A coordinator that resumes, at clock 5.
 fn resuming(place: &InProcessLocation, exchange: &Exchange) -> (LeaveSignal, JoinHandle<Result<(), NodeError>>) {
-    let (location, name, clock, slices) = (String::new(), "checkpoint-1".to_owned(), Clock(5), 1);
-    let resume = Some(Resume { location, name, clock, slices, tables: Vec::new(), leases: Vec::new() });
+    let (location, name, clock, shards) = (String::new(), "checkpoint-1".to_owned(), Clock(5), 1);
+    let resume = Some(Resume { location, name, clock, shards, tables: Vec::new(), leases: Vec::new() });
     let usual = CoordinatorSettings::new(SIZE);
-    let settings = CoordinatorSettings { membership: OPEN, patience: PATIENCE, resume, job: "clicks".into(), ..usual };
+    let settings = CoordinatorSettings {
+        membership: OPEN,
+        failure_timeout: FAILURE_TIMEOUT,
+        resume,
+        job: "clicks".into(),
+        ..usual
+    };
     let leave = settings.leave.clone();
     let stands = Box::new(place.stand(Candidate::new("clicks", "b:1")));
     let (transport, waiter) = exchange.join(NodeId::Coordinator);
@@ -85,10 +91,10 @@ fn a_run_of_which_somebody_calls_is_taken_up_where_it_was() {
     let other = joins(&exchange, Role::Worker, 13, &leave);
     let answer = |transport: &mut LocalTransport| {
         let head = Head { source, ..Head::plain(NodeId::Worker(0), NodeId::Coordinator) };
-        transport.send(Frame { head, message: Message::Control(Control::Beat) });
+        transport.send(Frame { head, message: Message::Control(Control::Heartbeat) });
         transport.flush();
         while let Some(event) = transport.next() {
-            if let net::TransportEvent::Frame(Frame { message: Message::Control(Control::Beat), .. }) = event {
+            if let net::TransportEvent::Frame(Frame { message: Message::Control(Control::Heartbeat), .. }) = event {
                 return true;
             }
         }
@@ -96,7 +102,7 @@ fn a_run_of_which_somebody_calls_is_taken_up_where_it_was() {
     };
     let (begin, mut answered) = (Instant::now(), None);
     // For longer than it would take to begin anew.
-    while answered.is_none_or(|answered: Instant| answered.elapsed() < PATIENCE * 2) {
+    while answered.is_none_or(|answered: Instant| answered.elapsed() < FAILURE_TIMEOUT * 2) {
         assert!(begin.elapsed() < Duration::from_secs(20), "it is not answered");
         if answer(&mut transport) {
             answered.get_or_insert_with(Instant::now);

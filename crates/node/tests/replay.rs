@@ -137,19 +137,19 @@ fn run<T, W>(
     T: Transport + 'static,
     W: Waiter + 'static,
 {
-    let (transport, waiter, meet) = place(NodeId::Coordinator);
+    let (transport, waiter, coordinator_address) = place(NodeId::Coordinator);
     let coordinator = start_coordinator((transport, waiter), WORKERS, Some(recorder(NodeId::Coordinator)));
-    let mut place_at_meeting = |node: NodeId| {
+    let mut place_at_coordinator = |node: NodeId| {
         let (mut transport, waiter, address) = place(node);
-        transport.know(&[Member { node: NodeId::Coordinator, address: meet.clone() }]);
+        transport.know(&[Member { node: NodeId::Coordinator, address: coordinator_address.clone() }]);
         (transport, waiter, address)
     };
-    let (transport, waiter, address) = place_at_meeting(NodeId::Server(99));
+    let (transport, waiter, address) = place_at_coordinator(NodeId::Server(99));
     let settings = ServerSettings { address, list_bytes, ..ServerSettings::new(99) };
     let server = start_server((transport, waiter), settings, Some(recorder(NodeId::Server(0))));
     let workers: Vec<_> = (0..WORKERS)
         .map(|index| {
-            let (transport, waiter, address) = place_at_meeting(NodeId::Worker(100 + index));
+            let (transport, waiter, address) = place_at_coordinator(NodeId::Worker(100 + index));
             let recorded = Some(recorder(NodeId::Worker(index)));
             std::thread::spawn(move || work(&start_driver((transport, waiter), &address, u64::from(index), recorded)?))
         })

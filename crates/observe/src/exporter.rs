@@ -13,7 +13,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// A request that is longer is none for us.
 const REQUEST_BYTES: usize = 8 * 1024;
 /// Whoever has not asked by then is not answered.
-const PATIENCE: Duration = Duration::from_secs(2);
+const FAILURE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves metrics until it is dropped.
 pub struct Exporter {
@@ -58,7 +58,7 @@ impl Drop for Exporter {
             own.set_ip(if own.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
         }
         // Wakes the thread. If that is impossible it is left to end with the process.
-        let woken = TcpStream::connect_timeout(&own, PATIENCE).is_ok();
+        let woken = TcpStream::connect_timeout(&own, FAILURE_TIMEOUT).is_ok();
         if let Some(thread) = self.thread.take()
             && woken
         {
@@ -68,7 +68,7 @@ impl Drop for Exporter {
 }
 
 fn answer(mut stream: TcpStream, metrics: &Metrics) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(FAILURE_TIMEOUT))?;
     let request = request(&mut stream)?;
     let (status, kind, body) = match first_words(&request) {
         Some(("GET" | "HEAD", "/metrics")) => ("200 OK", CONTENT_TYPE, metrics.text()),
@@ -89,7 +89,7 @@ fn request(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let begin = Instant::now();
     let (mut request, mut piece) = (Vec::new(), [0; 1024]);
     while !request.windows(4).any(|four| four == b"\r\n\r\n") {
-        let left = PATIENCE.checked_sub(begin.elapsed()).filter(|left| !left.is_zero());
+        let left = FAILURE_TIMEOUT.checked_sub(begin.elapsed()).filter(|left| !left.is_zero());
         stream.set_read_timeout(Some(left.ok_or(ErrorKind::TimedOut)?))?;
         match stream.read(&mut piece)? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),

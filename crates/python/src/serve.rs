@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Into how many slices tables are cut for each server where servers may be lost: as the command
 /// does.
-const SLICES: u32 = 8;
+const SHARDS: u32 = 8;
 
 /// How long servers that are told to end may take over it: what they say to others is said by then.
 const GOODBYE: Duration = Duration::from_secs(5);
@@ -42,24 +42,25 @@ impl PyServer {
 impl PyServer {
     /// Starts serving and returns at once.
     #[new]
-    #[pyo3(signature = (meet, threads, coordinate, copies, join_limit, patience, shared_memory, place=None))]
+    #[pyo3(signature = (coordinator_address, threads, coordinate, replicas, join_limit, failure_timeout, shared_memory, place=None))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
-        meet: &str,
+        coordinator_address: &str,
         threads: u32,
         coordinate: Option<(u32, u32)>,
-        copies: Option<u32>,
+        replicas: Option<u32>,
         join_limit: f64,
-        patience: f64,
+        failure_timeout: f64,
         shared_memory: bool,
         place: Option<u32>,
     ) -> PyResult<Self> {
-        let connect = connect_to(meet, place, join_limit, patience, shared_memory)?;
+        let connect = connect_to(coordinator_address, place, join_limit, failure_timeout, shared_memory)?;
         let leave = connect.leave.clone();
         let serve = Serve {
             threads,
             coordinate: coordinate.map(|(servers, workers)| RunSize { servers, workers }),
-            membership: copies.map_or(Membership::Fixed, |copies| Membership::Open { copies, slices: SLICES }),
+            membership: replicas
+                .map_or(Membership::Static, |replicas| Membership::Elastic { replicas, shards_per_server: SHARDS }),
             ..Serve::new(connect)
         };
         let thread = std::thread::Builder::new().name("slackwater server".into()).spawn(move || serve.run().map(drop));

@@ -59,18 +59,18 @@ fn interruptible<R: Send + 'static>(
 
 /// How to reach a run, by what Python gave.
 pub fn connect_to(
-    meet: &str,
+    coordinator_address: &str,
     place: Option<u32>,
     join_limit: f64,
-    patience: f64,
+    failure_timeout: f64,
     shared_memory: bool,
 ) -> PyResult<Connect> {
     Ok(Connect {
         place,
         join_limit: seconds(join_limit)?,
-        patience: seconds(patience)?,
+        failure_timeout: seconds(failure_timeout)?,
         same_host: if shared_memory { SameHost::SharedMemory } else { SameHost::Tcp },
-        ..Connect::to(meet)
+        ..Connect::to(coordinator_address)
     })
 }
 
@@ -120,18 +120,18 @@ impl PySession {
         Ok(begun.map_err(|error| error::raise(py, error))?.into_iter().map(Self::new).collect())
     }
 
-    /// Joins the run that meets at `meet`, as worker `place` if that is given.
+    /// Joins the run of the coordinator at `coordinator_address`, as worker `place` if that is given.
     #[staticmethod]
-    #[pyo3(signature = (meet, place, join_limit, patience, shared_memory))]
+    #[pyo3(signature = (coordinator_address, place, join_limit, failure_timeout, shared_memory))]
     fn connect(
         py: Python<'_>,
-        meet: &str,
+        coordinator_address: &str,
         place: Option<u32>,
         join_limit: f64,
-        patience: f64,
+        failure_timeout: f64,
         shared_memory: bool,
     ) -> PyResult<Self> {
-        let connect = connect_to(meet, place, join_limit, patience, shared_memory)?;
+        let connect = connect_to(coordinator_address, place, join_limit, failure_timeout, shared_memory)?;
         let leave = connect.leave.clone();
         let joined = interruptible(py, move || slackwater::Session::connect(&connect), || leave.ask())?;
         joined.map(Self::new).map_err(|error| error::raise(py, error))

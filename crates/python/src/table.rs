@@ -185,8 +185,8 @@ impl PyTable {
     }
 
     /// How many numbers a row is kept in. Python registers no updaters of its own, so it is known.
-    fn kept_width(&self) -> usize {
-        with_table!(&self.numbers, table => table.kept_width()).unwrap_or(self.spec().width as usize)
+    fn row_state_width(&self) -> usize {
+        with_table!(&self.numbers, table => table.row_state_width()).unwrap_or(self.spec().width as usize)
     }
 
     fn rows<'k>(&self, keys: Option<&'k Bound<'_, PyAny>>) -> PyResult<Chosen<'k>> {
@@ -441,16 +441,16 @@ impl PyTable {
 
     /// Every row as it is kept, its weights followed by its updater's state: the keys and the rows, as bytes of uint64 and of the table's numbers, and
     /// how many numbers a row is kept in.
-    fn pull_all_kept(&self, py: Python<'_>) -> PyResult<(Vec<u8>, Vec<u8>, usize)> {
+    fn pull_all_row_state(&self, py: Python<'_>) -> PyResult<(Vec<u8>, Vec<u8>, usize)> {
         check_process(self.process)?;
         fn all<T: TargetNumber>(table: &slackwater::Table<T>) -> Result<(Vec<u8>, Vec<u8>), Error> {
-            let rows = table.pull_all_kept()?.wait()?;
+            let rows = table.pull_all_row_state()?.wait()?;
             let bytes = |numbers: &[u8]| numbers.to_vec();
             Ok((bytes(bytemuck::cast_slice(rows.ids())), bytes(bytemuck::cast_slice(rows.values()))))
         }
         let all = py.detach(|| with_table!(&self.numbers, table => all(table)));
         let (keys, rows) = all.map_err(|error| error::raise(py, error))?;
-        Ok((keys, rows, self.kept_width()))
+        Ok((keys, rows, self.row_state_width()))
     }
 
     /// Puts rows as they are kept in place of those that are there.
@@ -461,7 +461,7 @@ impl PyTable {
         keys: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<PyTicket> {
         check_process(self.process)?;
-        let (keys, width) = (self.rows(keys)?, self.kept_width());
+        let (keys, width) = (self.rows(keys)?, self.row_state_width());
         if keys.given > keys.list.len() {
             let text = format!("a key of table '{}' comes more than once; a row is set to one thing", self.name());
             return Err(PyValueError::new_err(text));

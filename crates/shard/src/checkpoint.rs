@@ -7,14 +7,14 @@
 
 use crate::intake::frontier::Frontier;
 use crate::intake::stream::Stream;
-use crate::residual_rows::OwedRows;
+use crate::residual_rows::ResidualRows;
 use crate::rows::pending_rows::PendingRows;
 use crate::shard::{AnyShard, Shard};
 use types::{Clock, NumberType, Position, ShardId, TableId, WorkerId};
 use update::Number;
 use wire::{Field, Head, Keys, Payload, Push, Reader, WireError, Writes};
 
-/// One slice of one table, as it was when the slice's frontier reached a clock.
+/// One shard of one table, as it was when the shard's frontier reached a clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardImage {
     /// Which checkpoint of the run it is for.
@@ -25,7 +25,7 @@ pub struct ShardImage {
     pub table: TableId,
     /// The table's name.
     pub name: String,
-    /// The slice.
+    /// The shard.
     pub shard: ShardId,
     /// The type of the numbers.
     pub number: NumberType,
@@ -124,7 +124,7 @@ impl<T: Number> Shard<T> {
     /// A checkpoint of this number is to hold the shard as of this clock. One at a time: the newest counts. When every worker has left,
     /// and nothing of theirs is under way any more, it holds whatever clocks anybody has ended.
     pub(crate) fn checkpoint(&mut self, number: u64, clock: Clock, last: bool) {
-        if !self.spec.is_kept() || self.asked.as_ref().is_some_and(|asked| asked.number >= number) {
+        if !self.spec.is_checkpointed() || self.asked.as_ref().is_some_and(|asked| asked.number >= number) {
             return;
         }
         self.asked = Some(RequestedCheckpoint { number, clock, last, copy: Copy::Awaited });
@@ -143,7 +143,7 @@ impl<T: Number> Shard<T> {
         let (is_head, frontier) = (AnyShard::is_head(self), self.frontier.value());
         let Some(asked) = &mut self.asked else { return };
         if !is_head {
-            // Somebody else answers for the slice: what was copied here is not its state.
+            // Somebody else answers for the shard: what was copied here is not its state.
             asked.copy = Copy::Awaited;
         } else if matches!(asked.copy, Copy::Awaited) && frontier > asked.clock {
             asked.copy = Copy::Missed;
@@ -173,9 +173,9 @@ impl<T: Number> Shard<T> {
             name: self.spec.name.clone(),
             shard: self.placed.shard,
             number: T::TYPE,
-            stride: self.rows.kept_width(),
+            stride: self.rows.row_state_width(),
             places,
-            rows: Payload::new(self.rows.all_kept().to_vec()),
+            rows: Payload::new(self.rows.all_row_state().to_vec()),
             metadata: self.metadata(),
         };
         self.asked = Some(RequestedCheckpoint { number, clock, last, copy: Copy::Made(Box::new(image)) });
@@ -210,10 +210,15 @@ impl<T: Number> Shard<T> {
     /// included: the plan's workers begin with that clock, and do it again.
     ///
     /// What workers had still to send is pushed once, as a contribution to that clock: so it arrives whoever takes part now.
-    pub(crate) fn restore(&mut self, clock: Clock, image: &ShardImage, owed: &[OwedRows]) -> Result<(), String> {
+    pub(crate) fn restore(
+        &mut self,
+        clock: Clock,
+        image: &ShardImage,
+        residuals: &[ResidualRows],
+    ) -> Result<(), String> {
         let ShardImage { number, stride, places, rows, metadata, .. } = image;
-        if *number != T::TYPE || *stride != self.rows.kept_width() {
-            let (ours, width) = (T::TYPE, self.rows.kept_width());
+        if *number != T::TYPE || *stride != self.rows.row_state_width() {
+            let (ours, width) = (T::TYPE, self.rows.row_state_width());
             return Err(format!("its rows are {stride} numbers of type {number}, and the table's {width} of {ours}"));
         }
         let values = rows.numbers::<T>().filter(|values| Some(values.len()) == count_of(places, *stride));
@@ -232,7 +237,7 @@ impl<T: Number> Shard<T> {
         let (pending_rows, _) = self.pending_rows.parts();
         self.pending_rows = PendingRows::from_parts(&self.spec, (pending_rows, Vec::new()));
         self.delta_log.iter_mut().for_each(|delta_log| delta_log.start_over_at(self.plan));
-        self.receive(clock, owed)?;
+        self.receive(clock, residuals)?;
         (self.told, self.told_exact) = (clock, true);
         self.peers.iter_mut().for_each(|peers| peers.announced = clock);
         self.start_batches();
@@ -240,10 +245,10 @@ impl<T: Number> Shard<T> {
     }
 
     /// Takes what workers owe to rows of this shard, all of it together.
-    fn receive(&mut self, clock: Clock, owed: &[OwedRows]) -> Result<(), String> {
+    fn receive(&mut self, clock: Clock, residuals: &[ResidualRows]) -> Result<(), String> {
         let (width, range) = (self.rows.width(), self.placed.range);
         let mut rows: Vec<(u64, &[f32])> = Vec::new();
-        for OwedRows { width: theirs, runs } in owed {
+        for ResidualRows { width: theirs, runs } in residuals {
             if *theirs as usize != width {
                 return Err(format!("what workers had still to send is {theirs} numbers wide, and the table {width}"));
             }
@@ -275,13 +280,13 @@ impl<T: Number> Shard<T> {
 
     /// Rows as they are kept, from an image.
     fn put_image(&mut self, places: &ImagePositions, values: &[T]) -> Result<(), String> {
-        let stride = self.rows.kept_width();
+        let stride = self.rows.row_state_width();
         let refused = |refusal: wire::Refusal| format!("its rows do not fit the table: {refusal:?}");
         let unequal = "its rows are not as many as its positions".to_owned();
         match places {
             ImagePositions::Run { first, count } => {
                 let resolved = self.rows.resolve_run(Position(*first), *count, true).map_err(refused)?;
-                self.rows.put_kept(&resolved, values).ok_or(unequal)
+                self.rows.put_row_state(&resolved, values).ok_or(unequal)
             }
             ImagePositions::List(list) => {
                 let mut order: Vec<usize> = (0..list.len()).collect();
@@ -292,7 +297,7 @@ impl<T: Number> Shard<T> {
                 }
                 let resolved = self.rows.resolve_list(&positions, true).map_err(refused)?;
                 let sorted: Vec<T> = order.iter().flat_map(|at| &values[at * stride..][..stride]).copied().collect();
-                self.rows.put_kept(&resolved, &sorted).ok_or(unequal)
+                self.rows.put_row_state(&resolved, &sorted).ok_or(unequal)
             }
         }
     }

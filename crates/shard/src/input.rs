@@ -14,7 +14,7 @@ pub enum ServerInput {
     /// Time has passed.
     Tick(Time),
     /// It is time for a sign of life.
-    Beat(Time),
+    Heartbeat(Time),
     /// A table of a checkpoint was read.
     Restore(Time, Box<Restored>),
 }
@@ -26,7 +26,7 @@ impl ServerInput {
             Self::Frame(now, frame) => server.handle(now, *frame, out),
             Self::Settle => server.settle(out),
             Self::Tick(now) => server.tick(now, out),
-            Self::Beat(now) => server.beat(now, out),
+            Self::Heartbeat(now) => server.heartbeat(now, out),
             Self::Restore(now, restored) => server.restore(now, &restored, out),
         }
     }
@@ -41,7 +41,7 @@ impl Field for ServerInput {
             }
             Self::Settle => out.push(1),
             Self::Tick(now) => put_time(2, *now, out),
-            Self::Beat(now) => put_time(3, *now, out),
+            Self::Heartbeat(now) => put_time(3, *now, out),
             Self::Restore(now, restored) => {
                 put_time(4, *now, out);
                 restored.put(out);
@@ -54,7 +54,7 @@ impl Field for ServerInput {
             0 => Ok(Self::Frame(Field::get(input)?, Box::new(Frame::get(input)?))),
             1 => Ok(Self::Settle),
             2 => Ok(Self::Tick(Field::get(input)?)),
-            3 => Ok(Self::Beat(Field::get(input)?)),
+            3 => Ok(Self::Heartbeat(Field::get(input)?)),
             4 => Ok(Self::Restore(Field::get(input)?, Box::new(Field::get(input)?))),
             _ => Err(UNKNOWN),
         }

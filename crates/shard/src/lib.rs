@@ -18,7 +18,7 @@ mod shard;
 
 pub use checkpoint::{ImagePositions, ShardImage};
 pub use input::ServerInput;
-pub use residual_rows::OwedRows;
+pub use residual_rows::ResidualRows;
 pub use rows::key_lists::LIST_BYTES;
 pub use server::{Restored, Server, ServerCounts};
 pub use shard::ShardCounts;

@@ -125,7 +125,7 @@ impl<T: Number> Shard<T> {
             return None;
         }
         let resolved = self.rows.resolve_list(positions, true).ok()?;
-        self.rows.put_kept(&resolved, values)?;
+        self.rows.put_row_state(&resolved, values)?;
         let slots: Vec<u32> = resolved.each().collect();
         self.note_rows(positions.iter().copied().zip(slots.iter().copied()));
         Some(())

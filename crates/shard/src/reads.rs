@@ -21,7 +21,7 @@ impl<T: Number> Shard<T> {
         let bounded = self.spec.consistency.bound().is_some();
         let admitted = exact && admits(self.announced()) && (self.may_answer || !bounded);
         if !admitted && admits(self.frontier.value()) {
-            // It is only the copies that it waits for.
+            // It is only the replicas that it waits for.
             self.peers.iter_mut().for_each(|peers| peers.open_batch.needed = true);
         }
         let has_own = self.streams[read.worker.0 as usize].finished() >= read.pull.after;
@@ -87,7 +87,7 @@ impl<T: Number> Shard<T> {
         match pull.wants {
             Wants::Values => {}
             Wants::Active => return self.collect_active(read, released_by),
-            Wants::Kept => return self.collect_kept(read, released_by),
+            Wants::RowState => return self.collect_row_state(read, released_by),
         }
         let row_bytes = self.spec.row_bytes();
         let mut positions = Payload::EMPTY;

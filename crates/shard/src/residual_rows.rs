@@ -5,23 +5,23 @@ use wire::{Field, Reader, WireError};
 /// What is owed to the rows of one table: numbers to be added to what is pushed to them.
 ///
 /// ```
-/// use shard::OwedRows;
+/// use shard::ResidualRows;
 /// use wire::{Field, Reader};
 ///
-/// let owed = OwedRows { width: 2, runs: vec![(7, vec![0.5, -0.25])] };
+/// let owed = ResidualRows { width: 2, runs: vec![(7, vec![0.5, -0.25])] };
 /// let mut bytes = Vec::new();
 /// owed.put(&mut bytes);
-/// assert_eq!(OwedRows::get(&mut Reader(&bytes)), Ok(owed));
+/// assert_eq!(ResidualRows::get(&mut Reader(&bytes)), Ok(owed));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct OwedRows {
+pub struct ResidualRows {
     /// Numbers of a row.
     pub width: u32,
     /// Rows that follow on each other: the position of the first, and whole rows.
     pub runs: Vec<(u64, Vec<f32>)>,
 }
 
-impl Field for OwedRows {
+impl Field for ResidualRows {
     fn put(&self, out: &mut Vec<u8>) {
         self.width.put(out);
         (self.runs.len() as u32).put(out);

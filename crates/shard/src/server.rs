@@ -53,7 +53,7 @@ pub struct Server {
     touched: Vec<(TableId, ShardId)>,
     misdirected: u64,
     leader: Leader,
-    beats: u64,
+    heartbeats: u64,
     finished: bool,
     now: Time,
     lease: Option<ServingLease>,
@@ -64,7 +64,7 @@ pub struct Server {
     waiting: BTreeSet<(TableId, ShardId)>,
     /// The checkpoint that was last asked for: its number and its clock.
     checkpoint: Option<(u64, Clock, bool)>,
-    /// Copies made for it that nobody has taken.
+    /// Replicas made for it that nobody has taken.
     images: Vec<ShardImage>,
     /// By data set: leases that are over, which shards may forget when they come to a clock.
     forgetting: BTreeMap<u32, Forgetting>,
@@ -93,7 +93,7 @@ impl Server {
             touched: Vec::new(),
             misdirected: 0,
             leader: Leader::default(),
-            beats: 0,
+            heartbeats: 0,
             finished: false,
             now: Time(0),
             lease: None,
@@ -234,7 +234,7 @@ impl Server {
     /// Whether it should be told of the time soon, for something waits for that alone.
     #[must_use]
     pub fn hurries(&self) -> bool {
-        // Nobody has copies where nobody has a lease.
+        // Nobody has replicas where nobody has a lease.
         self.lease.is_some() && self.shards.values().any(|shard| shard.hurries())
     }
 
@@ -252,7 +252,7 @@ impl Server {
             Message::Control(Control::Adopt { plan, enacted, .. }) => self.adopt(head, plan, enacted, out),
             Message::Control(Control::Finish | Control::Released) => self.finished = true,
             // For people to read.
-            Message::Control(Control::Kept { .. }) => {}
+            Message::Control(Control::LeaveDeferred { .. }) => {}
             Message::Control(Control::Checkpoint { number, clock, last, .. }) => {
                 self.checkpoint(number, clock, last, out)
             }
@@ -268,7 +268,7 @@ impl Server {
                 self.forgetting.insert(set, forgetting);
                 self.forget_leases(out);
             }
-            Message::Control(Control::Beat) => self.beat_answered(head.number, out),
+            Message::Control(Control::Heartbeat) => self.heartbeat_answered(head.number, out),
             _ => self.misdirected += 1,
         }
     }

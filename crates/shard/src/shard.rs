@@ -8,7 +8,7 @@ use crate::intake::combine::HeldClock;
 use crate::intake::decode::unpacked;
 use crate::intake::frontier::Frontier;
 use crate::reads::active::ActiveSet;
-use crate::residual_rows::OwedRows;
+use crate::residual_rows::ResidualRows;
 use crate::rows::key_lists::KeyLists;
 use crate::rows::{Rows, RowsError};
 use codec::{Meter, PayloadDecoder, PayloadEncoder, Stopwatch, TableCodecs};
@@ -80,17 +80,17 @@ pub(crate) trait AnyShard: Send {
     fn marker(&mut self, head: &Head, marker: &Marker, out: &mut Outbox);
     /// A setting changes.
     fn tune(&mut self, head: &Head, tune: &Tune, out: &mut Outbox);
-    /// Takes this part in the chain of its slice by a plan; `whole` where the plan says that it holds everything.
+    /// Takes this part in the chain of its shard by a plan; `whole` where the plan says that it holds everything.
     fn take_part(&mut self, plan: PlanNumber, role: ChainRole, whole: bool, now: Time, out: &mut Outbox);
     /// Goes by another plan: the frontier waits for those who count in it. Returns where it stands.
     fn adopt(&mut self, plan: &Plan, now: Time, out: &mut Outbox) -> Clock;
-    /// Whether it answers for its slice.
+    /// Whether it answers for its shard.
     fn is_head(&self) -> bool;
     /// Whether it may acknowledge and answer, as the head.
     fn answer(&mut self, may: bool, out: &mut Outbox);
     /// What has changed at the head of the chain.
     fn replica(&mut self, now: Time, head: &Head, replica: ReplicaChunk, out: &mut Outbox);
-    /// What copies hold.
+    /// What replicas hold.
     fn replicated(&mut self, now: Time, head: &Head, replicated: &Replicated, out: &mut Outbox);
     /// Forgets leases of a data set that are over, if the frontier is at `clock`. Says whether it is.
     fn forget_leases(&mut self, set: u32, clock: Clock, is_over: &dyn Fn(u64) -> bool) -> bool;
@@ -98,13 +98,13 @@ pub(crate) trait AnyShard: Send {
     fn hurries(&self) -> bool;
     /// A checkpoint of this number is to hold the shard as of this clock; the last one, as it is when every worker has left.
     fn checkpoint(&mut self, number: u64, clock: Clock, last: bool);
-    /// The copy that was made for it, once, if this is for the shard to say.
+    /// The replica that was made for it, once, if this is for the shard to say.
     fn take_image(&mut self) -> Option<ShardImage>;
-    /// The checkpoint whose clock has passed without a copy, and where the frontier stands.
+    /// The checkpoint whose clock has passed without a replica, and where the frontier stands.
     fn missed(&self) -> Option<(u64, Clock)>;
     /// Is as it was at the clock of a checkpoint, with the plan's workers about to begin that clock. Says in words why it cannot be.
     /// What workers owed its rows is pushed to them, as one contribution to that clock.
-    fn restore(&mut self, clock: Clock, image: &ShardImage, owed: &[OwedRows]) -> Result<(), String>;
+    fn restore(&mut self, clock: Clock, image: &ShardImage, residuals: &[ResidualRows]) -> Result<(), String>;
     /// The frontier.
     fn frontier(&self) -> Clock;
     /// One part of a read.
@@ -195,7 +195,7 @@ pub(crate) struct Shard<T: Number> {
     pub(crate) peers: Option<Peers>,
     /// The last replication batch that it holds all of.
     pub(crate) batch: u64,
-    /// Whether the plan counts this copy as whole.
+    /// Whether the plan counts this replica as whole.
     pub(crate) whole: bool,
     /// The frontier that workers were last told of, and whether rows were exactly those of it.
     pub(crate) told: Clock,
@@ -451,8 +451,8 @@ impl<T: Number> AnyShard for Shard<T> {
         Shard::missed(self)
     }
 
-    fn restore(&mut self, clock: Clock, image: &ShardImage, owed: &[OwedRows]) -> Result<(), String> {
-        Shard::restore(self, clock, image, owed)
+    fn restore(&mut self, clock: Clock, image: &ShardImage, residuals: &[ResidualRows]) -> Result<(), String> {
+        Shard::restore(self, clock, image, residuals)
     }
 
     fn frontier(&self) -> Clock {
@@ -554,7 +554,7 @@ impl<T: Number> AnyShard for Shard<T> {
     fn counts(&self) -> ShardCounts {
         let (rows, leases) = (self.rows.len() as u64, self.leases.leases() as u64);
         // A row has its position beside it.
-        let bytes = rows * (self.rows.kept_width() * size_of::<T>() + 8) as u64;
+        let bytes = rows * (self.rows.row_state_width() * size_of::<T>() + 8) as u64;
         ShardCounts { rows, bytes, leases, examples: self.rows.examples(), ..self.counts }
     }
 }

@@ -3,9 +3,9 @@
 mod active;
 mod clocks;
 mod counted;
-mod kept;
 mod order;
 mod queues;
+mod row_state;
 
 use crate::decode::{Row, rows};
 use crate::history::{Fate, FinishedRead, History, HistoryEvent, Mark};
@@ -16,12 +16,12 @@ pub use clocks::{
     scans_show_no_row_before_its_clock,
 };
 pub use counted::{every_lease_counted_once, pushes_are_counted_once};
-pub use kept::rows_are_as_their_writer_left_them;
 pub use order::{
     assigned_values_never_go_back, barriers_hold, delay_at_most, fifo_per_worker, no_silent_wait, one_head_at_a_time,
     runs_after,
 };
 pub use queues::{held_clocks_at_most, open_reads_at_most};
+pub use row_state::rows_are_as_their_writer_left_them;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use types::{Clock, Combine, Consistency, ShardId};

@@ -21,7 +21,7 @@ use crate::random::Xoshiro256;
 use crate::sabotage::{Sabotage, Streams};
 use actor::{Actor, Presence};
 use checkpoints::Checkpoints;
-pub use checkpoints::Kept;
+pub use checkpoints::SavedCheckpoint;
 use clocks::Clocks;
 use coordinator::{Coordinator, Membership, Resume, RunSize};
 use coordinators::Leadership;
@@ -33,7 +33,7 @@ use shard::{Server, ServerInput};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt;
-use types::server_lease;
+use types::serving_lease;
 use types::{Clock, NodeId, Source, Span, TableSpec, Time};
 use update::Updaters;
 use wire::Outbox;
@@ -53,7 +53,7 @@ const BREAKS: Span = Span::from_millis(20);
 /// What a shard has to acknowledge may wait this long for more.
 const SETTLE_WITHIN: u64 = 300_000;
 /// No node is given up before this.
-const PATIENCE: Span = Span::from_secs(30);
+const FAILURE_TIMEOUT: Span = Span::from_secs(30);
 /// A run that takes longer never ends.
 const LONGEST: Span = Span::from_secs(300);
 
@@ -104,8 +104,8 @@ pub struct Cluster {
     serving: BTreeMap<usize, Option<Source>>,
     /// Servers that were told to leave.
     draining: BTreeSet<usize>,
-    /// Of all slices by all plans, the fewest copies.
-    fewest_copies: usize,
+    /// Of all shards by all plans, the fewest copies.
+    fewest_replicas: usize,
     server_inputs: Vec<Vec<(ServerInput, MachineOutput)>>,
     worker_inputs: Vec<Vec<(WorkerInput, MachineOutput)>>,
 }
@@ -114,13 +114,13 @@ impl Cluster {
     /// A cluster whose nodes have joined and whose programs are empty.
     #[must_use]
     pub fn new(seed: u64, size: RunSize, faults: Faults) -> Self {
-        Self::with(seed, size, faults, Membership::Fixed, PATIENCE, None)
+        Self::with(seed, size, faults, Membership::Static, FAILURE_TIMEOUT, None)
     }
 
-    /// One in which nodes come and go: one that is silent for `patience` is done without. Each slice has so many copies.
+    /// One in which nodes come and go: one that is silent for `failure timeout` is done without. Each shard has so many copies.
     #[must_use]
-    pub fn open(seed: u64, size: RunSize, faults: Faults, patience: Span, copies: u32) -> Self {
-        Self::with(seed, size, faults, Membership::Open { copies, slices: 2 }, patience, None)
+    pub fn open(seed: u64, size: RunSize, faults: Faults, failure_timeout: Span, replicas: u32) -> Self {
+        Self::with(seed, size, faults, Membership::Elastic { replicas, shards_per_server: 2 }, failure_timeout, None)
     }
 
     fn with(
@@ -128,10 +128,10 @@ impl Cluster {
         size: RunSize,
         faults: Faults,
         membership: Membership,
-        patience: Span,
+        failure_timeout: Span,
         resume: Option<Resume>,
     ) -> Self {
-        let mut coordinator = Coordinator::new(size, membership, patience);
+        let mut coordinator = Coordinator::new(size, membership, failure_timeout);
         let first = resume.as_ref().map_or(Clock(0), |resume| resume.clock);
         resume.into_iter().for_each(|resume| coordinator.resume(resume));
         let mut out = Outbox::new();
@@ -151,14 +151,14 @@ impl Cluster {
         let welcomed: Vec<Frame> = out.drain().collect();
         for frame in welcomed {
             let Message::Control(Control::Welcome { node, source, .. }) = frame.message else { continue };
-            let mut beat = control(node, Control::Beat);
-            beat.head.source = source;
-            coordinator.handle(Time(0), beat, &mut out);
+            let mut heartbeat = control(node, Control::Heartbeat);
+            heartbeat.head.source = source;
+            coordinator.handle(Time(0), heartbeat, &mut out);
         }
         let plan = coordinator.plan().clone();
         let loses = faults.loss > 0.0 || faults.reordering > 0.0;
         let settings = WorkerSettings { resend_after: loses.then_some(RESEND_AFTER), ..WorkerSettings::default() };
-        let lease = (membership != Membership::Fixed).then_some(server_lease(patience));
+        let lease = (membership != Membership::Static).then_some(serving_lease(failure_timeout));
         let server =
             |index| Server::new(NodeId::Server(index), plan.clone(), Updaters::builtin(), Pool::new()).leased(lease);
         Self {
@@ -169,7 +169,7 @@ impl Cluster {
             sequence: 0,
             random: Xoshiro256::new(seed.wrapping_add(1) << 20),
             coordinator,
-            leadership: Leadership::new(size, membership, patience),
+            leadership: Leadership::new(size, membership, failure_timeout),
             servers: (0..size.servers).map(|index| Some(server(index))).collect(),
             server_settles: vec![false; size.servers as usize],
             actors: plan
@@ -191,7 +191,7 @@ impl Cluster {
             planned: FaultCounts::default(),
             serving: BTreeMap::new(),
             draining: BTreeSet::new(),
-            fewest_copies: usize::MAX,
+            fewest_replicas: usize::MAX,
             server_inputs: vec![Vec::new(); size.servers as usize],
             worker_inputs: vec![Vec::new(); size.workers as usize],
         }
@@ -317,10 +317,10 @@ impl Cluster {
         let workers = (0..self.size.workers).map(NodeId::Worker);
         for node in servers.chain(workers).chain([NodeId::Coordinator]) {
             self.later(TICK, Happening::Tick(node));
-            // A server that has a lease answers nobody before its first beat was answered.
+            // A server that has a lease answers nobody before its first heartbeat was answered.
             let is_leased = matches!(node, NodeId::Server(_)) && self.leadership.is_open();
             let first = if is_leased { Span(0) } else { SAY_AGAIN };
-            self.later(first, Happening::Beat(node));
+            self.later(first, Happening::Heartbeat(node));
         }
         self.later(BREAKS, Happening::Break);
         (0..self.actors.len()).for_each(|worker| self.later(Span(0), Happening::Wake(worker)));
@@ -355,7 +355,7 @@ impl Cluster {
             }
             Happening::Wake(worker) => self.advance(worker),
             Happening::Tick(node) => self.tick(node),
-            Happening::Beat(node) => self.beat(node),
+            Happening::Heartbeat(node) => self.heartbeat(node),
             Happening::Break => {
                 if let Some((pair, length)) = self.network.break_one() {
                     self.later(length, Happening::Mend(pair));
@@ -401,7 +401,7 @@ impl Cluster {
         self.worker_inputs[worker].extend(kept.map(|input| (input, packed(&frames))));
         frames.iter().for_each(|frame| self.note_task(worker as u32, frame));
         self.dispatch(frames);
-        self.write_owed(worker);
+        self.write_residuals(worker);
         match answer {
             WorkerReply::Nothing => None,
             WorkerReply::Ticket(ticket) => Some(ticket.0),

@@ -53,7 +53,7 @@ pub enum HistoryEvent {
         values: Vec<f64>,
     },
     /// Rows were read as they are kept.
-    KeptReturned {
+    RowStateReturned {
         /// Which table.
         table: TableIndex,
         /// The keys, in the table's order.
@@ -177,14 +177,14 @@ pub struct Entry {
     pub event: HistoryEvent,
 }
 
-/// A server acknowledged or answered, as the head of a slice.
+/// A server acknowledged or answered, as the head of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadSaid {
     /// When.
     pub at: Time,
     /// Of which table.
     pub table: TableId,
-    /// Which slice.
+    /// Which shard.
     pub shard: ShardId,
     /// Who.
     pub server: NodeId,

@@ -76,7 +76,7 @@ pub enum Action {
         rows: Vec<f64>,
     },
     /// Pulls rows as they are kept, and waits for them.
-    PullKept {
+    PullRowState {
         /// Which table.
         table: TableIndex,
         /// Which rows, in any order.

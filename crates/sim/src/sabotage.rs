@@ -190,6 +190,6 @@ fn forget_last(ledger: &mut [u8]) {
 pub(crate) struct Streams {
     /// The last number sent on each stream.
     sent: BTreeMap<(u32, TableId, ShardId), u64>,
-    /// What new copies of each slice were last filled with, beside rows.
+    /// What new copies of each shard were last filled with, beside rows.
     metadata: BTreeMap<TableId, BTreeMap<ShardId, Vec<u8>>>,
 }

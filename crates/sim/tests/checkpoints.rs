@@ -5,7 +5,7 @@ use std::cell::Cell;
 use types::{Combine, Consistency, NodeId, NumberType, Reduce, Span, TableSpec};
 
 const SHAPE: RunSize = RunSize { servers: 3, workers: 3 };
-const PATIENCE: Span = Span::from_millis(500);
+const FAILURE_TIMEOUT: Span = Span::from_millis(500);
 
 fn spec() -> TableSpec {
     let rows = TableSpec::sparse("t", SHAPE.workers).number(NumberType::F64);
@@ -41,7 +41,7 @@ fn a_checkpoint_holds_exactly_the_clocks_before_its_own() {
 fn so_does_one_that_a_server_is_lost_in_the_middle_of() {
     let (whole, missed) = (Cell::new(0), Cell::new(0));
     let seeds = for_seeds("checkpoints, servers", |seed| {
-        let mut cluster = run(seed, Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2));
+        let mut cluster = run(seed, Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2));
         let mut random = Xoshiro256::new(seed ^ 0x5E12_7E12);
         cluster.join_server(Span(random.below(90_000_000)));
         let server = NodeId::Server(random.below(SHAPE.servers.into()) as u32);

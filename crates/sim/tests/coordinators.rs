@@ -2,7 +2,7 @@
 
 mod open;
 
-use open::{EVERYBODY, PATIENCE, SHAPE, check};
+use open::{EVERYBODY, FAILURE_TIMEOUT, SHAPE, check};
 use sim::*;
 use types::{Combine, Consistency, Reduce, Span, TableSpec};
 
@@ -10,10 +10,10 @@ fn rows() -> TableSpec {
     open::rows(EVERYBODY)
 }
 
-/// A server and a worker crash, others come, and twice the coordinator is lost, for less than anybody's patience or for more. Where that
+/// A server and a worker crash, others come, and twice the coordinator is lost, for less than anybody's failure timeout or for more. Where that
 /// is while something moves, the successor finds it half moved.
 fn coming_and_going(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let table = cluster.table(spec.clone());
     let work = Workload { clocks: 8, ..Workload::default() };

@@ -4,7 +4,7 @@ use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
 
 const SHAPE: RunSize = RunSize { servers: 3, workers: 3 };
-const PATIENCE: Span = Span::from_millis(500);
+const FAILURE_TIMEOUT: Span = Span::from_millis(500);
 
 fn counts() -> TableSpec {
     TableSpec::sparse("counts", 1).number(NumberType::I64)
@@ -26,7 +26,7 @@ fn program(lessons: Lessons, slack: u64) -> Vec<Action> {
 struct Kills {
     workers: bool,
     servers: bool,
-    /// A worker is cut off from the coordinator alone, for longer than that has patience: shards go on hearing it.
+    /// A worker is cut off from the coordinator alone, for longer than that has failure timeout: shards go on hearing it.
     cut_off: bool,
 }
 
@@ -34,7 +34,7 @@ const WORKERS: Kills = Kills { workers: true, servers: false, cut_off: false };
 const ALL: Kills = Kills { workers: true, servers: true, cut_off: false };
 
 fn learning(seed: u64, spec: &TableSpec, kills: Kills, sabotage: Option<Sabotage>) -> (Cluster, Lessons) {
-    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, if kills.servers { 2 } else { 1 });
+    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, if kills.servers { 2 } else { 1 });
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let slack = spec.consistency.bound().unwrap_or(0);
     let table = cluster.table(spec.clone());

@@ -1,4 +1,4 @@
-//! Nodes that leave by order: nothing is lost, nobody waits for them, and there are never fewer copies than there should be.
+//! Nodes that leave by order: nothing is lost, nobody waits for them, and there are never fewer replicas than there should be.
 
 mod open;
 
@@ -25,14 +25,14 @@ fn leave(seed: u64, spec: &TableSpec, prepare: impl FnOnce(&mut Cluster, &mut Xo
 }
 
 #[test]
-fn whoever_leaves_by_order_takes_nothing_along_and_there_are_never_fewer_copies() {
+fn a_drained_server_loses_nothing_and_no_shard_has_fewer_replicas() {
     for slack in [0, 2] {
         let spec = rows().consistency(Consistency::slack(slack));
         for_seeds(&format!("leaving, slack {slack}"), |seed| {
             let cluster = leave(seed, &spec, |_, _| {});
             check(&cluster, slack);
             cluster.check(reads_own_writes());
-            assert_eq!(cluster.fewest_copies(), 2, "seed {seed}");
+            assert_eq!(cluster.fewest_replicas(), 2, "seed {seed}");
             cluster
         });
     }
@@ -45,7 +45,7 @@ fn clocks_are_whole_when_nodes_leave_by_order() {
         let cluster = leave(seed, &spec, |_, _| {});
         check(&cluster, 1);
         cluster.check(reads_hold_exactly_the_clocks_below_the_reported_one());
-        assert_eq!(cluster.fewest_copies(), 2, "seed {seed}");
+        assert_eq!(cluster.fewest_replicas(), 2, "seed {seed}");
         cluster
     });
 }
@@ -61,7 +61,7 @@ fn a_server_leaves_though_the_coordinator_is_lost_meanwhile() {
             }
         });
         check(&cluster, 1);
-        assert_eq!(cluster.fewest_copies(), 2, "seed {seed}");
+        assert_eq!(cluster.fewest_replicas(), 2, "seed {seed}");
         cluster
     });
 }

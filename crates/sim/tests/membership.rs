@@ -2,13 +2,13 @@
 
 mod open;
 
-use open::{EVERYBODY, PATIENCE, SHAPE};
+use open::{EVERYBODY, FAILURE_TIMEOUT, SHAPE};
 use sim::*;
 use types::{Combine, Consistency, Reduce, Span, TableSpec};
 
 /// One worker crashes, and another comes, both somewhere in the middle of the run.
 fn coming_and_going(seed: u64, spec: &TableSpec, work: &Workload, faults: Faults) -> Cluster {
-    let mut cluster = Cluster::open(seed, SHAPE, faults, PATIENCE, 1);
+    let mut cluster = Cluster::open(seed, SHAPE, faults, FAILURE_TIMEOUT, 1);
     let table = cluster.table(spec.clone());
     let mut programs = work.programs_with_a_late_one(seed, RunSize { workers: EVERYBODY, ..SHAPE }, table, spec);
     let mut random = Xoshiro256::new(seed ^ 0xC0_FFEE);

@@ -35,7 +35,7 @@ fn recorded(seed: u64) -> Cluster {
         // Rows that are set, read with their updater's state, and read again.
         let (keys, rows) = (work.keys[..2].to_vec(), vec![1.0; 2 * SHAPE.workers as usize]);
         let set = Action::Set { table, keys: keys.clone(), rows };
-        let steps = [set, Action::PullKept { table, keys, last: false }];
+        let steps = [set, Action::PullRowState { table, keys, last: false }];
         programs.iter_mut().for_each(|program| drop(program.splice(1..1, steps.clone())));
     }
     cluster.programs(programs);

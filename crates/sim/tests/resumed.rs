@@ -6,7 +6,7 @@ use std::cell::Cell;
 use types::{Combine, Consistency, NodeId, NumberType, Reduce, Span, TableSpec};
 
 const SHAPE: RunSize = RunSize { servers: 3, workers: 3 };
-const PATIENCE: Span = Span::from_millis(500);
+const FAILURE_TIMEOUT: Span = Span::from_millis(500);
 const SLACK: u64 = 3;
 
 fn counts() -> TableSpec {
@@ -33,7 +33,7 @@ fn learns(cluster: &mut Cluster, spec: &TableSpec, workers: u32) -> Lessons {
 
 /// A run in which a worker comes, and one node crashes in the middle of the first checkpoint and another somewhere.
 fn first_run(seed: u64, spec: &TableSpec, random: &mut Xoshiro256) -> Cluster {
-    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
     let lessons = learns(&mut cluster, spec, SHAPE.workers);
     cluster.join_worker(Span(random.below(40_000_000)), program(lessons));
     let (server, worker) = (random.below(3) as u32, random.below(3) as u32);
@@ -52,9 +52,9 @@ fn first_run(seed: u64, spec: &TableSpec, random: &mut Xoshiro256) -> Cluster {
 }
 
 /// Goes on from a checkpoint, with other numbers of nodes, of which some are lost again.
-fn goes_on(seed: u64, spec: &TableSpec, from: &Kept, random: &mut Xoshiro256) -> Cluster {
+fn goes_on(seed: u64, spec: &TableSpec, from: &SavedCheckpoint, random: &mut Xoshiro256) -> Cluster {
     let size = RunSize { servers: 2 + random.below(3) as u32, workers: 1 + random.below(4) as u32 };
-    let mut cluster = Cluster::resumed(seed, size, Faults::ALL, PATIENCE, 2, from);
+    let mut cluster = Cluster::resumed(seed, size, Faults::ALL, FAILURE_TIMEOUT, 2, from);
     let lessons = learns(&mut cluster, spec, size.workers);
     if size.servers > 2 && random.chance(0.5) {
         cluster.crash_server(random.below(size.servers.into()) as u32, Span(random.below(60_000_000)));
@@ -73,8 +73,8 @@ fn every_example_counts_once(name: &str, spec: &TableSpec) {
     let seeds = for_seeds(name, |seed| {
         let mut random = Xoshiro256::new(seed ^ 0x0009_E50B);
         let cluster = first_run(seed, spec, &mut random);
-        if !cluster.kept().is_empty() {
-            let from = &cluster.kept()[random.below(cluster.kept().len() as u64) as usize];
+        if !cluster.saved_checkpoints().is_empty() {
+            let from = &cluster.saved_checkpoints()[random.below(cluster.saved_checkpoints().len() as u64) as usize];
             let second = goes_on(seed, spec, from, &mut random);
             resumed.set(resumed.get() + u64::from(second.all_happened()));
             done.set(done.get() + from.leases_done());
@@ -107,14 +107,14 @@ fn the_last_checkpoint_of_a_run_holds_all_of_it() {
     for (name, spec) in [("each", counts()), ("by clock", counts().combine(Combine::Clock(Reduce::Sum)))] {
         for_seeds(&format!("the last checkpoint, {name}"), |seed| {
             let mut random = Xoshiro256::new(seed ^ 0x1A57);
-            let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+            let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
             let lessons = learns(&mut cluster, &spec, SHAPE.workers);
             cluster.crash_worker(random.below(3) as u32, Span(random.below(60_000_000)));
             cluster.crash_server(random.below(3) as u32, Span(random.below(40_000_000)));
             cluster.last_checkpoint();
             cluster.run();
             cluster.check(every_lease_counted_once(lessons));
-            let last = cluster.kept().last().expect("one at the end");
+            let last = cluster.saved_checkpoints().last().expect("one at the end");
             assert_eq!(last.leases_done(), 24, "seed {seed}");
             goes_on(seed, &spec, last, &mut random);
             cluster
@@ -128,15 +128,15 @@ fn a_coordinator_that_is_lost_in_the_middle_of_a_checkpoint_leaves_those_before_
     let spec = counts();
     let seeds = for_seeds("resumed, coordinators", |seed| {
         let mut random = Xoshiro256::new(seed ^ 0xC00D);
-        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
         let lessons = learns(&mut cluster, &spec, SHAPE.workers);
         cluster.crash_amid(Moment::Checkpoint, Some(NodeId::Coordinator));
         cluster.checkpoint_every(Span(random.below(30_000_000)), Span::from_millis(5));
         cluster.run();
         cluster.check(every_lease_counted_once(lessons));
         cluster.check(all_finished());
-        whole.set(whole.get() + u64::from(!cluster.kept().is_empty()));
-        cluster.kept().last().into_iter().for_each(|from| drop(goes_on(seed, &spec, from, &mut random)));
+        whole.set(whole.get() + u64::from(!cluster.saved_checkpoints().is_empty()));
+        cluster.saved_checkpoints().last().into_iter().for_each(|from| drop(goes_on(seed, &spec, from, &mut random)));
         cluster
     });
     println!("{} of {seeds} runs have a checkpoint that is whole", whole.get());
@@ -151,14 +151,14 @@ fn a_lease_that_is_done_before_its_pieces_count_is_noticed() {
     let spec = counts().combine(Combine::Clock(Reduce::Sum));
     let found = (0..5000).find_map(|seed| {
         let mut random = Xoshiro256::new(seed ^ 0xA4EAD);
-        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 1);
+        let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 1);
         cluster.sabotage(Sabotage::HideWhereItCounts);
         learns(&mut cluster, &spec, SHAPE.workers);
         cluster.drain_worker(random.below(3) as u32, Span(random.below(40_000_000)));
         cluster.checkpoint_every(Span(random.below(30_000_000)), Span::from_millis(1));
         cluster.try_run().ok()?;
-        cluster.kept().iter().find_map(|from| {
-            let mut resumed = Cluster::resumed(seed, SHAPE, Faults::NONE, PATIENCE, 1, from);
+        cluster.saved_checkpoints().iter().find_map(|from| {
+            let mut resumed = Cluster::resumed(seed, SHAPE, Faults::NONE, FAILURE_TIMEOUT, 1, from);
             let lessons = learns(&mut resumed, &spec, SHAPE.workers);
             resumed.try_run().ok()?;
             resumed.violation(every_lease_counted_once(lessons)).map(|violation| violation.to_string())

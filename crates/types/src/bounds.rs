@@ -22,27 +22,27 @@ pub const UNACKNOWLEDGED_ITEMS: usize = 1 << 18;
 /// How long a server answers for its slices after it asked to, by its own clock.
 ///
 /// ```
-/// use types::{Span, given_up_after, server_lease};
+/// use types::{Span, promotion_delay, serving_lease};
 ///
 /// // Clocks may run a fifth fast or slow: still nobody takes its place while it answers.
-/// let patience = Span::from_secs(2);
+/// let failure timeout = Span::from_secs(2);
 /// let (slow_server, fast_coordinator) = (0.8, 1.2);
-/// let answers_for = server_lease(patience).as_secs_f64() / slow_server;
-/// assert!(answers_for < given_up_after(patience).as_secs_f64() / fast_coordinator);
+/// let answers_for = serving_lease(failure timeout).as_secs_f64() / slow_server;
+/// assert!(answers_for < promotion_delay(failure timeout).as_secs_f64() / fast_coordinator);
 /// ```
 #[must_use]
-pub fn server_lease(patience: Span) -> Span {
-    Span(patience.0 / 5 * 4)
+pub fn serving_lease(failure_timeout: Span) -> Span {
+    Span(failure_timeout.0 / 5 * 4)
 }
 
-/// For how long a server of an open run is not heard of before it is given up, by the coordinator's clock.
+/// For how long a server of an elastic run is not heard of before it is given up, by the coordinator's clock.
 ///
 /// ```
 /// use types::Span;
 ///
-/// assert_eq!(types::given_up_after(Span::from_secs(2)), Span::from_millis(2500));
+/// assert_eq!(types::promotion_delay(Span::from_secs(2)), Span::from_millis(2500));
 /// ```
 #[must_use]
-pub fn given_up_after(patience: Span) -> Span {
-    Span(patience.0 / 4 * 5)
+pub fn promotion_delay(failure_timeout: Span) -> Span {
+    Span(failure_timeout.0 / 4 * 5)
 }

@@ -19,7 +19,7 @@ mod updater;
 
 pub use bandwidth::{Bandwidth, BandwidthError};
 pub use bounds::{
-    HELD_CLOCKS, OPEN_READS, PARKED_READS, READS_AT_ONCE, UNACKNOWLEDGED_ITEMS, given_up_after, server_lease,
+    HELD_CLOCKS, OPEN_READS, PARKED_READS, READS_AT_ONCE, UNACKNOWLEDGED_ITEMS, promotion_delay, serving_lease,
 };
 pub use clock::{Clock, Span, Time};
 pub use codecs::Codecs;

@@ -1,4 +1,4 @@
-//! The plan: the immutable, numbered map from slice to servers, and who counts.
+//! The plan: the immutable, numbered map from shard to servers, and who counts.
 
 use crate::{NodeId, PlanNumber, PositionRange, ShardId, Source, TableShape, WorkerId};
 
@@ -16,13 +16,13 @@ use crate::{NodeId, PlanNumber, PositionRange, ShardId, Source, TableShape, Work
 pub struct Plan {
     /// Replaces every plan with a lower number.
     pub number: PlanNumber,
-    /// Where each slice of every table is. Tables are cut into slices once, when they are made: plans move slices whole.
+    /// Where each shard of every table is. Tables are cut into shards once, when they are made: plans move shards whole.
     pub chains: Vec<Chain>,
     /// The incarnation of each worker, by rank; none where nobody sits.
     pub workers: Vec<Option<Source>>,
 }
 
-/// The servers that hold a slice.
+/// The servers that hold a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     /// Those that hold all of it: the head, which answers, first, and the tail, which acknowledges, last.
@@ -32,13 +32,13 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// The server that answers for the slice.
+    /// The server that answers for the shard.
     #[must_use]
     pub fn head(&self) -> Option<NodeId> {
         self.replicas.first().copied().map(NodeId::Server)
     }
 
-    /// Whether a server has anything of the slice.
+    /// Whether a server has anything of the shard.
     #[must_use]
     pub fn holds(&self, server: u32) -> bool {
         self.replicas.contains(&server) || self.backfilling.contains(&server)
@@ -48,7 +48,7 @@ impl Chain {
 /// One shard of a table, placed on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// The shard's number within its table, in key order: its slice.
+    /// The shard's number within its table, in key order: its shard.
     pub shard: ShardId,
     /// The positions it holds.
     pub range: PositionRange,
@@ -57,13 +57,13 @@ pub struct Placed {
 }
 
 impl Plan {
-    /// Whether any slice is held by more than one server.
+    /// Whether any shard is held by more than one server.
     #[must_use]
-    pub fn has_copies(&self) -> bool {
+    pub fn has_replicas(&self) -> bool {
         self.chains.iter().any(|chain| chain.replicas.len() > 1)
     }
 
-    /// The plan of a run in which each server holds one slice, alone.
+    /// The plan of a run in which each server holds one shard, alone.
     #[must_use]
     pub fn first(servers: u32, workers: Vec<Source>) -> Self {
         let chains = (0..servers).map(|server| Chain { replicas: vec![server], backfilling: Vec::new() }).collect();
@@ -75,7 +75,7 @@ impl Plan {
     pub fn shards(&self, shape: TableShape) -> Vec<Placed> {
         let ranges = shape.extent().split(self.chains.len());
         let placed = ranges.into_iter().zip(&self.chains).zip(0..).map(|((range, chain), index)| {
-            // A slice that nobody holds is asked for in vain, until a plan says who does.
+            // A shard that nobody holds is asked for in vain, until a plan says who does.
             let owner = chain.head().unwrap_or(NodeId::Coordinator);
             Placed { shard: ShardId(index), range, owner }
         });

@@ -368,7 +368,7 @@ impl TableSpec {
     /// assert!(!TableSpec::sparse(".progress", 1).is_kept());
     /// ```
     #[must_use]
-    pub fn is_kept(&self) -> bool {
+    pub fn is_checkpointed(&self) -> bool {
         !self.name.starts_with('.')
     }
 }

@@ -27,4 +27,4 @@ pub use kernels::{add_into, first_not_finite};
 pub use number::Number;
 pub use rows::{ABSENT, Slots};
 pub use updater::{UpdateStep, Updater};
-pub use updaters::{UnknownUpdater, Updaters, kept_width};
+pub use updaters::{UnknownUpdater, Updaters, row_state_width};

@@ -131,12 +131,12 @@ impl Updaters {
 /// use types::{TableSpec, UpdaterSpec};
 ///
 /// let adagrad = UpdaterSpec::Adagrad { rate: 0.1, epsilon: 1e-8 };
-/// assert_eq!(update::kept_width(&TableSpec::sparse("t", 8).updater(adagrad)), Some(16));   // a sum of squares for each weight
+/// assert_eq!(update::row_state_width(&TableSpec::sparse("t", 8).updater(adagrad)), Some(16));   // a sum of squares for each weight
 /// let own = UpdaterSpec::Custom { name: "own".into(), settings: vec![] };
-/// assert_eq!(update::kept_width(&TableSpec::sparse("t", 8).updater(own)), None);
+/// assert_eq!(update::row_state_width(&TableSpec::sparse("t", 8).updater(own)), None);
 /// ```
 #[must_use]
-pub fn kept_width(spec: &TableSpec) -> Option<usize> {
+pub fn row_state_width(spec: &TableSpec) -> Option<usize> {
     fn state<T: Number>(spec: &TableSpec) -> Option<usize> {
         Some(Updaters::builtin().make::<T>(&spec.updater).ok()?.state(spec.width as usize))
     }

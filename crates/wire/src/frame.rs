@@ -345,7 +345,7 @@ mod tests {
     fn a_frame_has_one_spelling() {
         let head = Head::plain(NodeId::Worker(0), NodeId::Coordinator);
         let mut bytes = Vec::new();
-        encode(&Frame { head, message: Message::Control(Control::Beat) }, &mut bytes);
+        encode(&Frame { head, message: Message::Control(Control::Heartbeat) }, &mut bytes);
         // (what, a byte of the header, payloads that come with it)
         let payload = |bytes: usize| Payload::new(vec![0u8; bytes]);
         let cases = [

@@ -6,7 +6,7 @@ mod part;
 use crate::Payload;
 use crate::order;
 use choice::Choice;
-pub use part::{KeyPart, Slice};
+pub use part::{KeyPart, KeySlice};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};

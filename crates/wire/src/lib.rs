@@ -25,7 +25,7 @@ pub use frame::seal;
 pub use frame::{
     CodecPipeline, Frame, HEADER_BYTES, Head, Header, MAX_BODY_BYTES, Stage, VERSION, WireError, decode, encode,
 };
-pub use keys::{KeyError, KeyPart, Keys, Signature, Slice};
+pub use keys::{KeyError, KeyPart, KeySlice, Keys, Signature};
 pub use leader::Leader;
 pub use loan::lend;
 pub use message::{

@@ -104,7 +104,7 @@ mod tests {
         let values = Pool::new().copy(&[1f32, 2.0, 3.0]);
         let (table, shard) = (TableId(5), ShardId(1));
         let push = Push { table, shard, settled: 2, number: NumberType::F32, writes: Writes::GRADIENTS, keys, values };
-        for message in [Message::Push(push), Message::Control(Control::Beat)] {
+        for message in [Message::Push(push), Message::Control(Control::Heartbeat)] {
             let frame = Frame { head, message };
             assert_eq!(through_bytes(&frame), frame);
         }

@@ -6,7 +6,7 @@ use crate::stream::{ReadKeys, Reading};
 use crate::ticket::PartialRead;
 use crate::{PullTarget, TableFailure, TicketId, Worker};
 use types::{TableId, Time};
-use wire::{Bits, Keys, Outbox, Pulled, Slice, Wants};
+use wire::{Bits, KeySlice, Keys, Outbox, Pulled, Wants};
 
 impl Worker {
     /// Asks which of these rows are active, as fresh as a pull of them would be.
@@ -43,8 +43,8 @@ impl Worker {
 }
 
 /// Whether an answer has a bit for each key.
-pub(crate) fn is_whole(keys: Option<&Slice>, pulled: &Pulled) -> bool {
-    pulled.values.is_empty() && Bits::read(keys.map_or(0, Slice::len), pulled.positions.bytes()).is_some()
+pub(crate) fn is_whole(keys: Option<&KeySlice>, pulled: &Pulled) -> bool {
+    pulled.values.is_empty() && Bits::read(keys.map_or(0, KeySlice::len), pulled.positions.bytes()).is_some()
 }
 
 /// Puts the bits of one part where they belong.

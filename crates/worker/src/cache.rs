@@ -4,7 +4,7 @@
 use crate::cached_rows::{CachedRows, positions};
 use types::{Clock, Consistency, TableSpec};
 use update::{ABSENT, Number, add_into, first_not_finite};
-use wire::{Keys, Payload, Slice};
+use wire::{KeySlice, Keys, Payload};
 
 /// The numbered sequence of refreshes that keeps a shard's rows fresh, as far as it has arrived
 /// without a gap.
@@ -52,10 +52,10 @@ impl RefreshSequence {
 pub(crate) struct ReceivedRows<'a> {
     pub shard: usize,
     pub frontier: Clock,
-    pub keys: &'a Slice,
+    pub keys: &'a KeySlice,
     pub values: &'a Payload,
     /// The worker's own later writes, which the rows do not hold.
-    pub later: Vec<(&'a Slice, OwnWrite<'a>)>,
+    pub later: Vec<(&'a KeySlice, OwnWrite<'a>)>,
 }
 
 /// What a worker itself wrote to rows.
@@ -79,11 +79,11 @@ pub(crate) trait AnyCache: Send {
     /// ends the sequence.
     fn refresh(&mut self, received: &ReceivedRows<'_>, id: u64, number: u64, intact: bool);
     /// The sum of squares of those rows that are cached, however old.
-    fn squares(&self, keys: &Slice) -> Option<f64>;
+    fn squares(&self, keys: &KeySlice) -> Option<f64>;
     /// The worker itself pushes to these rows.
-    fn pushed(&mut self, keys: &Slice, values: &Payload);
+    fn pushed(&mut self, keys: &KeySlice, values: &Payload);
     /// Drops these rows: the worker has set them, or the shard refused a push that they hold.
-    fn drop_rows(&mut self, keys: &Slice);
+    fn drop_rows(&mut self, keys: &KeySlice);
 }
 
 /// A cache for a table.
@@ -153,7 +153,7 @@ impl<T: Number> Cache<T> {
 
     /// The effect of an additive updater is known: it is added. Any other updater leaves the cached
     /// row without the own push, so the row is dropped.
-    fn add_own(&mut self, keys: &Slice, values: &Payload, only: Option<&[u64]>) {
+    fn add_own(&mut self, keys: &KeySlice, values: &Payload, only: Option<&[u64]>) {
         let Some(values) = values.numbers::<T>() else { return };
         if first_not_finite(values).is_some() {
             // The shard will refuse the whole part: the rows stay as they were.
@@ -209,7 +209,7 @@ impl<T: Number> AnyCache for Cache<T> {
         }
     }
 
-    fn squares(&self, keys: &Slice) -> Option<f64> {
+    fn squares(&self, keys: &KeySlice) -> Option<f64> {
         let slots = self.rows.slots(&positions(keys));
         let cached = slots.into_iter().filter(|slot| self.rows.tag(*slot).is_some());
         let rows = cached.flat_map(|slot| self.rows.row(slot));
@@ -217,11 +217,11 @@ impl<T: Number> AnyCache for Cache<T> {
         (!squares.is_empty()).then(|| squares.iter().sum())
     }
 
-    fn pushed(&mut self, keys: &Slice, values: &Payload) {
+    fn pushed(&mut self, keys: &KeySlice, values: &Payload) {
         self.add_own(keys, values, None);
     }
 
-    fn drop_rows(&mut self, keys: &Slice) {
+    fn drop_rows(&mut self, keys: &KeySlice) {
         for slot in self.rows.slots(&positions(keys)) {
             self.rows.tag_mut(slot).into_iter().for_each(|tag| *tag = None);
         }

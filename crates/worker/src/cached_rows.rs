@@ -7,7 +7,7 @@
 use shard::rows::Index;
 use types::{Placement, TableShape, TableSpec};
 use update::{ABSENT, Number};
-use wire::Slice;
+use wire::KeySlice;
 
 /// Rows of a table in slots, with their tags.
 pub(crate) struct CachedRows<T, Tag> {
@@ -108,6 +108,6 @@ fn index_for(shape: TableShape, max_rows: u64) -> Index {
 }
 
 /// The positions of a list of keys.
-pub(crate) fn positions(keys: &Slice) -> Vec<u64> {
+pub(crate) fn positions(keys: &KeySlice) -> Vec<u64> {
     keys.sorted().map_or_else(|| (0..keys.len()).map(|index| keys.position(index).0).collect(), <[u64]>::to_vec)
 }

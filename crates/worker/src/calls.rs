@@ -235,8 +235,8 @@ impl Worker {
     }
 
     /// Tells the coordinator that it lives.
-    pub fn beat(&self, out: &mut Outbox) {
-        self.control(Control::Beat, out);
+    pub fn heartbeat(&self, out: &mut Outbox) {
+        self.control(Control::Heartbeat, out);
     }
 
     /// The run is over for this worker, without a goodbye: the memory of what it has pushed is let

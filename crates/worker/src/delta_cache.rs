@@ -6,7 +6,7 @@
 use crate::cached_rows::{CachedRows, positions};
 use types::{Clock, Consistency, TableSpec};
 use update::add_into;
-use wire::{Keys, Slice};
+use wire::{KeySlice, Keys};
 
 /// Deltas of one move of the frontier: a table of a terabyte has no more.
 const MOST_DELTAS: usize = 1 << 20;
@@ -105,7 +105,7 @@ impl DeltaCache {
 
     /// Copies rows out without asking the consistency rule. Returns the smallest frontier among
     /// them, and by index those that are no longer cached.
-    pub fn fill(&self, keys: &Slice, rows: &[u32], target: &mut [u8]) -> (Option<Clock>, Vec<u32>) {
+    pub fn fill(&self, keys: &KeySlice, rows: &[u32], target: &mut [u8]) -> (Option<Clock>, Vec<u32>) {
         let row_bytes = self.rows.width() * 4;
         let slots = self.rows.slots(&positions(keys));
         let (mut clock, mut gone) = (None, Vec::new());
@@ -122,7 +122,14 @@ impl DeltaCache {
     }
 
     /// Keeps published rows that hold all deltas of `sequence` up to `last`.
-    pub fn keep(&mut self, shard: usize, frontier: Clock, (sequence, last): (u64, u64), keys: &Slice, values: &[f32]) {
+    pub fn keep(
+        &mut self,
+        shard: usize,
+        frontier: Clock,
+        (sequence, last): (u64, u64),
+        keys: &KeySlice,
+        values: &[f32],
+    ) {
         let followed = &mut self.shards[shard];
         if followed.sequence > sequence {
             return;

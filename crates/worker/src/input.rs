@@ -22,7 +22,7 @@ pub enum WorkerInput {
     /// A connection is there again.
     Reconnected(Time, NodeId),
     /// It is time for a sign of life.
-    Beat,
+    Heartbeat,
     /// The program asks for a table.
     MakeTable(TableSpec),
     /// The program pushes, after other tickets.
@@ -43,7 +43,7 @@ pub enum WorkerInput {
     /// The program sets rows, after other tickets.
     SetRows(Time, TableId, Keys, Values, Vec<TicketId>),
     /// The program pulls rows as they are kept, of these keys or all of them, after other tickets.
-    PullKept(Time, TableId, Option<Keys>, Vec<TicketId>),
+    PullRowState(Time, TableId, Option<Keys>, Vec<TicketId>),
     /// The program asks which rows are active.
     Ask(Time, TableId, Keys),
     /// The program changes a setting.
@@ -65,7 +65,7 @@ pub enum WorkerInput {
     /// The program stands at a barrier.
     Barrier,
     /// The program is about to leave: what its codecs owe is sent.
-    Pay(Time),
+    FlushResiduals(Time),
     /// The program says goodbye.
     Leave,
     /// The program cannot go on.
@@ -106,7 +106,7 @@ impl WorkerInput {
             Self::Frame(now, frame) => worker.handle(now, *frame, out),
             Self::Tick(now) => worker.tick(now, out),
             Self::Reconnected(now, node) => worker.reconnected(now, node, out),
-            Self::Beat => worker.beat(out),
+            Self::Heartbeat => worker.heartbeat(out),
             Self::MakeTable(spec) => worker.make_table(spec, out),
             Self::Push(now, table, batch, after) => {
                 return worker.push(now, table, batch, &after, out).map(WorkerReply::Ticket);
@@ -133,8 +133,8 @@ impl WorkerInput {
             Self::SetRows(now, table, keys, values, after) => {
                 return worker.set_rows(now, table, keys, values, &after, out).map(WorkerReply::Ticket);
             }
-            Self::PullKept(now, table, keys, after) => {
-                return worker.pull_kept(now, table, keys, &after, out).map(WorkerReply::Ticket);
+            Self::PullRowState(now, table, keys, after) => {
+                return worker.pull_row_state(now, table, keys, &after, out).map(WorkerReply::Ticket);
             }
             Self::Ask(now, table, keys) => {
                 return worker.active(now, table, keys, &[], out).map(WorkerReply::Ticket);
@@ -150,7 +150,7 @@ impl WorkerInput {
             Self::EndLeases(set) => worker.end_leases(set, out),
             Self::CommitLease(now, lease, work) => worker.commit_lease(now, lease, work, out)?,
             Self::Barrier => return Ok(WorkerReply::Barrier(worker.barrier(out))),
-            Self::Pay(now) => drop(worker.pay(now, out)),
+            Self::FlushResiduals(now) => drop(worker.flush_residuals(now, out)),
             Self::Leave => worker.leave(out),
             Self::Fail(reason) => worker.fail(reason, out),
         }

@@ -34,7 +34,7 @@ pub use batch::{Batch, Values};
 pub use calls::TableFailure;
 pub use input::{KeyListDictionary, RowsOfPush, WorkerInput, WorkerReply};
 pub use leases::LeaseGrant;
-pub use residuals::Owed;
+pub use residuals::SavedResiduals;
 pub use ticket::{Notice, PullBuffer, PullTarget, ReadRows, TicketFailure, TicketId, TicketOutcome};
 pub use worker::{CodecUse, Worker, WorkerCounts, WorkerSettings};
 

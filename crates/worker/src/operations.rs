@@ -40,7 +40,7 @@ pub(crate) enum Operation {
         values: Payload,
     },
     /// Rows as they are kept; without keys, all that there are.
-    Kept {
+    RowState {
         keys: Option<Keys>,
     },
     Active {
@@ -57,7 +57,9 @@ impl Operation {
         let values = match self {
             Self::Push { batch, .. } | Self::PushPull { batch, .. } => batch.values.bytes.len(),
             Self::Set { values, .. } => values.len(),
-            Self::Pull { .. } | Self::Scan { .. } | Self::Kept { .. } | Self::Active { .. } | Self::Tune { .. } => 0,
+            Self::Pull { .. } | Self::Scan { .. } | Self::RowState { .. } | Self::Active { .. } | Self::Tune { .. } => {
+                0
+            }
         };
         values + PART_COST
     }
@@ -69,7 +71,7 @@ impl Operation {
             Self::Pull { .. }
             | Self::Scan { .. }
             | Self::Set { .. }
-            | Self::Kept { .. }
+            | Self::RowState { .. }
             | Self::Active { .. }
             | Self::Tune { .. } => None,
         }
@@ -216,7 +218,7 @@ impl Worker {
             Operation::Push { .. } | Operation::PushPull { .. } | Operation::Set { .. } | Operation::Tune { .. } => {
                 false
             }
-            Operation::Pull { .. } | Operation::Scan { .. } | Operation::Kept { .. } | Operation::Active { .. } => {
+            Operation::Pull { .. } | Operation::Scan { .. } | Operation::RowState { .. } | Operation::Active { .. } => {
                 spec.consistency.bound().is_some()
             }
         };
@@ -278,7 +280,7 @@ impl Worker {
             }
             Operation::Scan { range } => self.start_scan(now, ticket, table, range, out),
             Operation::Set { keys, values } => self.start_set(now, ticket, table, &keys, &values, out),
-            Operation::Kept { keys } => self.start_kept(now, ticket, table, keys.as_ref(), out),
+            Operation::RowState { keys } => self.start_row_state(now, ticket, table, keys.as_ref(), out),
             Operation::Active { keys } => self.start_active(now, ticket, table, &keys, out),
             Operation::Tune { at, setting } => self.start_tune(now, ticket, table, at, setting, out),
         }

@@ -12,7 +12,7 @@ use crate::stream::{StreamMessage, frame_bytes};
 use crate::table::Table;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Bandwidth, Clock, Span, TableId, Time};
-use wire::{Frame, Head, Outbox, Payload, Slice};
+use wire::{Frame, Head, KeySlice, Outbox, Payload};
 
 /// The size of the bucket: so many seconds' worth, and at least so many bytes.
 const SAVED_SECONDS: f64 = 0.05;
@@ -346,7 +346,7 @@ impl Worker {
 
 impl Table {
     /// How large a change is, relative to the rows as they are known here.
-    pub(crate) fn significance(&self, keys: &Slice, values: &Payload) -> f64 {
+    pub(crate) fn significance(&self, keys: &KeySlice, values: &Payload) -> f64 {
         let change = match self.spec.number {
             types::NumberType::F32 => squares(values.numbers::<f32>(), |value| f64::from(*value)),
             types::NumberType::F64 => squares(values.numbers::<f64>(), |value| *value),

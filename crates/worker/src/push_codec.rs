@@ -6,7 +6,7 @@ use super::link_rate::TransferCost;
 use codec::{BatchRows, CodecChoice, Formats, Meter, PayloadDecoder, PayloadEncoder, Pipeline, Stopwatch, TableCodecs};
 use types::{Position, TableSpec};
 use update::first_not_finite;
-use wire::{KeyPart, Payload, Slice};
+use wire::{KeyPart, KeySlice, Payload};
 
 /// How a list of keys is sent the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) enum KeyForm {
 
 impl KeyForm {
     /// A list in full.
-    pub fn in_full(self, keys: &Slice) -> KeyPart {
+    pub fn in_full(self, keys: &KeySlice) -> KeyPart {
         match keys.in_full() {
             KeyPart::List { signature, start, positions } if self == Self::Packed => {
                 let count = keys.len() as u32;
@@ -120,7 +120,7 @@ impl PushCodec {
     }
 
     /// What has still to be sent, in runs that may name a row more than once.
-    pub fn owed(&self) -> Vec<codec::ResidualRun> {
+    pub fn residuals(&self) -> Vec<codec::ResidualRun> {
         let encoders = self.encoder.iter().chain(&self.owing).filter_map(PayloadEncoder::value_encoder);
         encoders.filter_map(codec::ValueEncoder::residuals).flat_map(codec::RowResiduals::export).collect()
     }
@@ -128,12 +128,12 @@ impl PushCodec {
     /// Encodes nothing from now on. Returns what has still to be sent, as [`owed`](Self::owed)
     /// does.
     pub fn stop(&mut self) -> Vec<codec::ResidualRun> {
-        let owed = self.owed();
+        let residuals = self.residuals();
         self.choice = CodecChoice::Pipeline(Pipeline::default());
         self.pipeline = Pipeline::default();
         let encoders = self.encoder.take().into_iter().chain(self.owing.take());
         encoders.for_each(|encoder| self.spent.add(encoder.meter()));
-        owed
+        residuals
     }
 
     /// Where the link decides: takes the codecs that pay at this rate.
@@ -160,12 +160,14 @@ impl PushCodec {
             // Two changes in a row: what the first one owes goes along with the second.
             if let Some(older) = self.owing.replace(old) {
                 self.spent.add(older.meter());
-                let owed =
+                let exported =
                     older.value_encoder().and_then(|encoder| encoder.residuals()).map(codec::RowResiduals::export);
                 let residuals = self.owing.as_mut().and_then(PayloadEncoder::value_encoder_mut);
-                if let (Some(owed), Some(residuals)) = (owed, residuals.and_then(|encoder| encoder.residuals_mut())) {
+                if let (Some(exported), Some(residuals)) =
+                    (exported, residuals.and_then(|encoder| encoder.residuals_mut()))
+                {
                     // Exported by a residual of the same width: it fits.
-                    residuals.absorb(&owed).ok();
+                    residuals.absorb(&exported).ok();
                 }
             }
         }
@@ -173,7 +175,7 @@ impl PushCodec {
     }
 
     /// Encodes one part. What is not finite goes as it is, for the shard to refuse and to name.
-    pub fn encode(&mut self, keys: &Slice, values: Payload) -> EncodedPart {
+    pub fn encode(&mut self, keys: &KeySlice, values: Payload) -> EncodedPart {
         let plain = |values| EncodedPart { values, formats: Formats::default() };
         let is_finite = match values.numbers::<f32>() {
             Some(numbers) if self.pipeline.is_lossy() || self.owing.is_some() => first_not_finite(numbers).is_none(),
@@ -183,8 +185,8 @@ impl PushCodec {
             return plain(values);
         }
         let rows = rows_of(keys);
-        let owed = self.owing.as_mut().and_then(|owing| owing.with_owed(rows, values.bytes()));
-        let values = owed.map_or(values, Payload::new);
+        let residuals = self.owing.as_mut().and_then(|owing| owing.with_owed(rows, values.bytes()));
+        let values = residuals.map_or(values, Payload::new);
         self.parts += 1;
         let probes = self.choice == CodecChoice::Auto && self.parts.is_multiple_of(PROBE);
         let Some(encoder) = &mut self.encoder else { return plain(values) };
@@ -198,10 +200,12 @@ impl PushCodec {
     }
 
     /// These rows are set: what was left out of earlier pushes to them is owed to nobody any more.
-    pub fn forget(&mut self, keys: &Slice) {
+    pub fn forget(&mut self, keys: &KeySlice) {
         let encoders = self.encoder.iter_mut().chain(&mut self.owing).filter_map(PayloadEncoder::value_encoder_mut);
-        for residuals in encoders.filter_map(codec::ValueEncoder::residuals_mut).filter(|owed| owed.rows() > 0) {
-            residuals.with(BatchRows::List(&positions(keys)), |owed| owed.fill(0.0));
+        for residuals in
+            encoders.filter_map(codec::ValueEncoder::residuals_mut).filter(|residuals| residuals.rows() > 0)
+        {
+            residuals.with(BatchRows::List(&positions(keys)), |residuals| residuals.fill(0.0));
         }
     }
 
@@ -220,7 +224,7 @@ fn keeps_residuals(encoder: &PayloadEncoder) -> bool {
 }
 
 /// The rows of a part, as residuals are kept by.
-fn rows_of(keys: &Slice) -> BatchRows<'_> {
+fn rows_of(keys: &KeySlice) -> BatchRows<'_> {
     match keys.sorted() {
         Some(positions) => BatchRows::List(positions),
         None if keys.is_empty() => BatchRows::Run { first: Position(0), count: 0 },

@@ -10,11 +10,11 @@ use super::{Batch, PART_COST, TableFailure, TicketId, Worker};
 use codec::Formats;
 use std::ops::Range;
 use types::{Combine, Consistency, TableId, Time};
-use wire::{Keys, LeasedPart, Outbox, Payload, Slice, Writes};
+use wire::{KeySlice, Keys, LeasedPart, Outbox, Payload, Writes};
 
 /// Rows of one shard, as they are to be sent.
 pub(crate) struct PushedPart {
-    pub keys: Slice,
+    pub keys: KeySlice,
     pub values: Payload,
     pub formats: Formats,
     /// What the shard decodes the values to, where the cache needs it and it differs.
@@ -118,7 +118,7 @@ impl Worker {
         now: Time,
         ticket: TicketId,
         id: TableId,
-        keys: Slice,
+        keys: KeySlice,
         values: Payload,
         leased: Option<(LeasedPart, u64)>,
         out: &mut Outbox,

@@ -1,7 +1,7 @@
 //! How a read is answered from the caches, and cut into parts that are requested from the shards.
 //!
 //! Every verb that reads ([`Worker::pull`], [`Worker::scan`], [`Worker::active`],
-//! [`Worker::pull_kept`]) is started by [`Worker::start_read`]: it requests parts, and says what
+//! [`Worker::pull_row_state`]) is started by [`Worker::start_read`]: it requests parts, and says what
 //! their answers are collected in.
 
 use crate::delta_cache::CachedRead;

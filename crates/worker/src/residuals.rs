@@ -7,19 +7,19 @@
 use super::operations::Operation;
 use super::{Batch, Values, Worker};
 use codec::ResidualRun;
-use shard::OwedRows;
+use shard::ResidualRows;
 use types::{Clock, NumberType, Placement, Position, TableId, TableSpec, Time, WorkerId};
 use wire::{Control, Keys, Outbox, Payload};
 
 /// What one worker had still to send when it came to the clock of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Owed {
+pub struct SavedResiduals {
     /// Which checkpoint of the run it is for.
     pub checkpoint: u64,
     /// Whose.
     pub worker: WorkerId,
     /// By table, those of which something is owed.
-    pub tables: Vec<(String, OwedRows)>,
+    pub tables: Vec<(String, ResidualRows)>,
 }
 
 /// The checkpoint that a worker was last asked for, and how far its residuals are with it.
@@ -37,17 +37,17 @@ enum ResidualState {
     /// It is past the clock, and what was owed then is not known any more.
     Passed,
     /// What is owed, until it is taken.
-    Copied(Option<Box<Owed>>),
+    Copied(Option<Box<SavedResiduals>>),
 }
 
 impl Worker {
     /// A checkpoint is wanted. What is known of it is said, each time.
-    pub(crate) fn save_owed(&mut self, number: u64, clock: Clock, out: &mut Outbox) {
+    pub(crate) fn save_residuals(&mut self, number: u64, clock: Clock, out: &mut Outbox) {
         if self.checkpoint.as_ref().is_none_or(|asked| asked.number < number) {
             self.checkpoint = Some(CheckpointRequest { number, clock, state: ResidualState::Awaited });
         }
         if !self.look_at_checkpoint(out) {
-            self.say_owed(out);
+            self.say_residuals(out);
         }
     }
 
@@ -58,28 +58,30 @@ impl Worker {
         if now < asked.clock || !matches!(asked.state, ResidualState::Awaited) {
             return false;
         }
-        let tables = self.tables.values().filter(|table| table.spec.is_kept());
-        let owed = tables.filter_map(|table| {
+        let tables = self.tables.values().filter(|table| table.spec.is_checkpointed());
+        let residuals = tables.filter_map(|table| {
             let runs = table
                 .push_codec
-                .owed()
+                .residuals()
                 .into_iter()
                 .map(|ResidualRun { first: Position(first), values }| (first, values));
             let runs: Vec<_> = runs.filter(|(_, values)| values.iter().any(|value| *value != 0.0)).collect();
-            let rows = OwedRows { width: table.spec.width, runs };
+            let rows = ResidualRows { width: table.spec.width, runs };
             (!rows.runs.is_empty()).then(|| (table.spec.name.clone(), rows))
         });
-        let tables: Vec<(String, OwedRows)> = owed.collect();
+        let tables: Vec<(String, ResidualRows)> = residuals.collect();
         asked.state = match (tables.is_empty(), now == asked.clock) {
             (true, _) => ResidualState::Nothing,
             (false, false) => ResidualState::Passed,
-            (false, true) => ResidualState::Copied(Some(Box::new(Owed { checkpoint: asked.number, worker, tables }))),
+            (false, true) => {
+                ResidualState::Copied(Some(Box::new(SavedResiduals { checkpoint: asked.number, worker, tables })))
+            }
         };
-        self.say_owed(out);
+        self.say_residuals(out);
         true
     }
 
-    fn say_owed(&self, out: &mut Outbox) {
+    fn say_residuals(&self, out: &mut Outbox) {
         let Some(CheckpointRequest { number, state, .. }) = &self.checkpoint else { return };
         match state {
             // The driver of the worker says it, when it is written.
@@ -92,12 +94,12 @@ impl Worker {
     /// Pushes what its codecs have still to send, and encodes nothing from then on. Returns whether
     /// there was anything: then the clock is to be ended, so that a mean counts this worker. Call
     /// it when [idle](Worker::is_idle), before the worker [leaves](Worker::leave).
-    pub fn pay(&mut self, now: Time, out: &mut Outbox) -> bool {
+    pub fn flush_residuals(&mut self, now: Time, out: &mut Outbox) -> bool {
         let stopped =
             self.tables.iter_mut().filter_map(|(id, table)| Some((*id, batch(&table.spec, &table.push_codec.stop())?)));
-        let owed: Vec<(TableId, Batch)> = stopped.collect();
-        let pays = !owed.is_empty();
-        for (table, batch) in owed {
+        let residuals: Vec<(TableId, Batch)> = stopped.collect();
+        let pays = !residuals.is_empty();
+        for (table, batch) in residuals {
             let ticket = self.submit(now, table, Operation::Push { batch, leased_parts: Vec::new() }, &[], out);
             // If it is refused, closing the session reports it.
             self.detach(ticket);
@@ -107,18 +109,18 @@ impl Worker {
 
     /// What was owed at the clock of a checkpoint, once. The driver of the worker writes it, and
     /// says so.
-    pub fn take_owed(&mut self) -> Option<Owed> {
+    pub fn take_residuals(&mut self) -> Option<SavedResiduals> {
         match &mut self.checkpoint.as_mut()?.state {
-            ResidualState::Copied(owed) => owed.take().map(|owed| *owed),
+            ResidualState::Copied(residuals) => residuals.take().map(|residuals| *residuals),
             ResidualState::Awaited | ResidualState::Nothing | ResidualState::Passed => None,
         }
     }
 }
 
 /// A push of what is owed; none if that is nothing. A row may be in more than one run.
-fn batch(spec: &TableSpec, owed: &[ResidualRun]) -> Option<Batch> {
+fn batch(spec: &TableSpec, residuals: &[ResidualRun]) -> Option<Batch> {
     let width = spec.width as usize;
-    let rows = owed.iter().flat_map(|run| (run.first.0..).zip(run.values.chunks_exact(width)));
+    let rows = residuals.iter().flat_map(|run| (run.first.0..).zip(run.values.chunks_exact(width)));
     let mut rows: Vec<(u64, &[f32])> = rows.filter(|(_, row)| row.iter().any(|value| *value != 0.0)).collect();
     rows.sort_by_key(|(position, _)| *position);
     let (mut positions, mut values): (Vec<u64>, Vec<f32>) = (Vec::new(), Vec::new());

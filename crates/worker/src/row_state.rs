@@ -29,7 +29,7 @@ impl Worker {
 
     /// Pulls rows as they are kept, as fresh as a pull of them would be, after the tickets named:
     /// those of `keys`, or all rows.
-    pub fn pull_kept(
+    pub fn pull_row_state(
         &mut self,
         now: Time,
         table: TableId,
@@ -43,7 +43,7 @@ impl Worker {
             let expected = (keys.len() as u64).saturating_mul(spec.row_bytes() as u64);
             check_count(spec, keys, expected)?;
         }
-        Ok(self.submit(now, table, Operation::Kept { keys }, after, out))
+        Ok(self.submit(now, table, Operation::RowState { keys }, after, out))
     }
 
     pub(crate) fn start_set(
@@ -72,7 +72,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn start_kept(
+    pub(crate) fn start_row_state(
         &mut self,
         now: Time,
         ticket: TicketId,
@@ -92,12 +92,12 @@ impl Worker {
                     Some(keys) => {
                         let rows = keys.rows_per_part(table.spec.number, table.spec.width);
                         let parts = keys.parts(range, rows).into_iter().zip(first..);
-                        parts.map(|(rows, part)| ReadKeys::Kept { keys: keys.slice(rows), part }).collect()
+                        parts.map(|(rows, part)| ReadKeys::RowState { keys: keys.slice(rows), part }).collect()
                     }
                 };
                 for keys in parts {
                     let part = requests.part(&table.spec, stream, keys);
-                    requests.request(stream, Reading { subscribe: false, wants: Wants::Kept, ..part });
+                    requests.request(stream, Reading { subscribe: false, wants: Wants::RowState, ..part });
                 }
             }
             PartialRead::new(PullTarget::empty(table.spec.number), reader).collecting(requests.parts())
@@ -115,7 +115,7 @@ fn check_rows(spec: &TableSpec, keys: &Keys, values: &Values) -> Result<(), Refu
         return Err(Refusal::WrongNumber { expected: spec.number, found: values.number });
     }
     let (number_bytes, found) = (spec.number.bytes(), values.bytes.len() as u64);
-    let row_bytes = match update::kept_width(spec) {
+    let row_bytes = match update::row_state_width(spec) {
         Some(width) => width * number_bytes,
         None => {
             let each = values.bytes.len() / keys.len().max(1);
@@ -136,7 +136,7 @@ fn check_rows(spec: &TableSpec, keys: &Keys, values: &Values) -> Result<(), Refu
 /// that were not asked for, or its rows are not as wide as those that came before.
 pub(crate) fn row_bytes(spec: &TableSpec, asked: &ReadKeys, before: usize, pulled: &Pulled) -> Option<usize> {
     let positions = pulled.positions.numbers::<u64>()?;
-    if let ReadKeys::Kept { keys, .. } = asked {
+    if let ReadKeys::RowState { keys, .. } = asked {
         let first =
             positions.iter().zip(0..keys.len()).filter(|(position, index)| keys.position(*index).0 == **position);
         if first.count() < positions.len() || positions.is_empty() != keys.is_empty() {

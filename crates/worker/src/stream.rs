@@ -10,8 +10,8 @@ use codec::{Formats, PayloadFormat, Signatures};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, NodeId, NumberType, Placed, READS_AT_ONCE, Setting, TableId, Time};
 use wire::{
-    CodecPipeline, Frame, HEADER_BYTES, Head, KeyPart, Marker, Message, Outbox, Payload, Pull, Push, Signature, Slice,
-    Tune, Wants, Writes,
+    CodecPipeline, Frame, HEADER_BYTES, Head, KeyPart, KeySlice, Marker, Message, Outbox, Payload, Pull, Push,
+    Signature, Tune, Wants, Writes,
 };
 
 /// About how long the body of a message to a shard is: that of a read is the longest.
@@ -35,7 +35,7 @@ pub(crate) struct SentMessage {
 pub(crate) enum StreamMessage {
     Push {
         ticket: TicketId,
-        keys: Slice,
+        keys: KeySlice,
         /// As they travel.
         values: Payload,
         formats: Formats,
@@ -85,23 +85,23 @@ pub(crate) struct Reading {
 /// Which rows a part of a read asks for, and where they go.
 pub(crate) enum ReadKeys {
     /// Rows of the target from `row` on.
-    Straight { keys: Slice, row: usize },
+    Straight { keys: KeySlice, row: usize },
     /// Rows of the target at these places.
-    Scattered { keys: Slice, rows: Vec<u32> },
+    Scattered { keys: KeySlice, rows: Vec<u32> },
     /// No rows, but the deltas that bring these cached rows up to date. Then the rows go to these
     /// places of the target.
-    Deltas { keys: Slice, rows: Vec<u32> },
+    Deltas { keys: KeySlice, rows: Vec<u32> },
     /// A scan: the rows found are collected, shard by shard.
     Scan { range: types::PositionRange, shard: usize },
     /// Rows as they are kept, collected part by part: the answer tells how wide they are.
-    Kept { keys: Slice, part: usize },
+    RowState { keys: KeySlice, part: usize },
 }
 
 impl ReadKeys {
-    pub fn slice(&self) -> Option<&Slice> {
+    pub fn slice(&self) -> Option<&KeySlice> {
         match self {
             Self::Straight { keys, .. } | Self::Scattered { keys, .. } => Some(keys),
-            Self::Scan { .. } | Self::Deltas { .. } | Self::Kept { .. } => None,
+            Self::Scan { .. } | Self::Deltas { .. } | Self::RowState { .. } => None,
         }
     }
 }
@@ -337,7 +337,7 @@ impl ShardStream {
 
     /// A list goes in full the first time and by signature from then on. Keys chosen from a list
     /// that the shard knows go as bits.
-    fn key_part(&mut self, keys: &Slice) -> KeyPart {
+    fn key_part(&mut self, keys: &KeySlice) -> KeyPart {
         if let Some(part) = self.choice(keys) {
             return part;
         }
@@ -347,7 +347,7 @@ impl ShardStream {
     }
 
     /// The keys as a choice, if the shard knows a part of a list that all of them were chosen from.
-    fn choice(&self, keys: &Slice) -> Option<KeyPart> {
+    fn choice(&self, keys: &KeySlice) -> Option<KeyPart> {
         if self.key_form == KeyForm::Spelt {
             return None;
         }
@@ -376,7 +376,7 @@ impl ShardStream {
             ReadKeys::Straight { keys, .. } | ReadKeys::Scattered { keys, .. } => self.key_part(keys),
             ReadKeys::Deltas { .. } => KeyPart::Run { first: self.placed.range.first, count: 0 },
             // The shard is to name its rows, and may know no more of a list than where they lie.
-            ReadKeys::Kept { keys, .. } => self.key_form.in_full(keys),
+            ReadKeys::RowState { keys, .. } => self.key_form.in_full(keys),
         };
         head.codecs = pipeline_of(&keys, Formats::default());
         let pull = Pull {

@@ -34,9 +34,10 @@ impl Hosts {
     /// A server on one host and a worker on the other that trains a perceptron.
     pub(crate) fn train(&self, images: &Path, epochs: u32, up: &str, down: &str) -> anyhow::Result<Trained> {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let serve = "server --meet 10.0.0.1:7000 --coordinate --servers 1 --workers 1 --join-limit 60";
+        let serve = "server --coordinator 10.0.0.1:7000 --coordinate --servers 1 --workers 1 --join-limit 60";
         let mut server = self.start(0, "the server", &words(serve))?;
-        let work = [words("worker --meet 10.0.0.1:7000 --join-limit 60 --"), arguments(images, epochs, 1, up, down)];
+        let work =
+            [words("worker --coordinator 10.0.0.1:7000 --join-limit 60 --"), arguments(images, epochs, 1, up, down)];
         let trained = printed(self.start(1, "the worker", &work.concat())?);
         // Before the port is asked for again.
         server.wait().ok();

@@ -23,9 +23,9 @@ pub(crate) const WORKERS: usize = 4;
 /// How often something that is awaited is looked at.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
-/// Into how many slices tables are cut: so many for each server of the beginning.
+/// Into how many shards tables are cut: so many for each server of the beginning.
 const SLICES_OF_SERVER: usize = 4;
-pub(crate) const SLICES: usize = SERVERS * SLICES_OF_SERVER;
+pub(crate) const SHARDS: usize = SERVERS * SLICES_OF_SERVER;
 
 /// A process and, where there is a network, the host that it runs on.
 pub(crate) struct HostedProcess {
@@ -74,7 +74,7 @@ pub(crate) struct Cluster {
     program: PathBuf,
     network: Option<Network>,
     coordinator: Process,
-    /// How often the coordinator said that everything has its copies.
+    /// How often the coordinator said that everything has its replicas.
     whole: Arc<AtomicU64>,
     servers: Vec<Server>,
 }
@@ -92,22 +92,22 @@ fn lines(mut heard: impl FnMut(&str) + Send + 'static) -> OutputTarget {
 
 impl Cluster {
     /// Starts them. The run begins when the workers are there, too.
-    pub(crate) fn start(patience: u64, network: Option<Network>) -> anyhow::Result<Self> {
+    pub(crate) fn start(failure_timeout: u64, network: Option<Network>) -> anyhow::Result<Self> {
         let here = if network.is_some() { HUB_ADDRESS } else { "127.0.0.1" };
-        let meet = TcpListener::bind((here, 0))?.local_addr()?.to_string();
+        let coordinator_address = TcpListener::bind((here, 0))?.local_addr()?.to_string();
         let plan = RunPlan {
-            copies: Some(2),
-            patience: Duration::from_secs(patience),
+            replicas: Some(2),
+            failure_timeout: Duration::from_secs(failure_timeout),
             // Processes of different hosts could not do otherwise; these, on one machine, could.
             same_host: if network.is_some() { SameHost::Tcp } else { SameHost::SharedMemory },
-            coordinator: vec![format!("--slices={SLICES_OF_SERVER}").into()],
-            ..RunPlan::new(&meet, SERVERS as u32, WORKERS as u32)
+            coordinator: vec![format!("--shards-per-server={SLICES_OF_SERVER}").into()],
+            ..RunPlan::new(&coordinator_address, SERVERS as u32, WORKERS as u32)
         };
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let whole = Arc::new(AtomicU64::new(0));
         let counted = whole.clone();
         let count = move |line: &str| {
-            counted.fetch_add(u64::from(line.contains("has its copies")), Ordering::Relaxed);
+            counted.fetch_add(u64::from(line.contains("has its replicas")), Ordering::Relaxed);
         };
         let coordinator = Start::program("the coordinator", &program)
             .args(plan.coordinator().arguments)
@@ -163,9 +163,12 @@ impl Cluster {
     /// Starts a worker that pushes and counts: the hidden process of this benchmark, with these
     /// arguments.
     pub(crate) fn start_pushing(&self, arguments: &[String]) -> anyhow::Result<HostedProcess> {
-        let RunPlan { meet, patience, .. } = &self.plan;
+        let RunPlan { coordinator_address, failure_timeout, .. } = &self.plan;
         let mut words = ["bench-peer", "chaos"].map(str::to_owned).to_vec();
-        words.extend([format!("--meet={meet}"), format!("--patience={}", patience.as_secs())]);
+        words.extend([
+            format!("--coordinator={coordinator_address}"),
+            format!("--failure-timeout={}", failure_timeout.as_secs()),
+        ]);
         words.extend((self.plan.same_host == SameHost::Tcp).then(|| "--same-host=tcp".to_owned()));
         words.extend(arguments.iter().cloned());
         self.spawn("a worker", words.into_iter().map(OsString::from).collect(), |start| start)
@@ -178,13 +181,18 @@ impl Cluster {
 
     /// How to join it from here.
     pub(crate) fn connect(&self) -> Connect {
-        let RunPlan { meet, patience, same_host, .. } = &self.plan;
-        Connect { patience: *patience, same_host: *same_host, join_limit: LIMIT, ..Connect::to(meet) }
+        let RunPlan { coordinator_address, failure_timeout, same_host, .. } = &self.plan;
+        Connect {
+            failure_timeout: *failure_timeout,
+            same_host: *same_host,
+            join_limit: LIMIT,
+            ..Connect::to(coordinator_address)
+        }
     }
 
-    /// The slices that nobody can push to when this server is gone, until others have taken over.
+    /// The shards that nobody can push to when this server is gone, until others have taken over.
     /// All of them where it has none.
-    pub(crate) fn slices_of(&self, which: usize) -> anyhow::Result<Vec<usize>> {
+    pub(crate) fn shards_of(&self, which: usize) -> anyhow::Result<Vec<usize>> {
         let begin = Instant::now();
         let number = loop {
             match self.servers[which].number.get() {
@@ -194,9 +202,9 @@ impl Cluster {
             std::thread::sleep(LOOK);
         };
         let plan = slackwater::status(&self.connect()).context("how does the run stand?")?.plan;
-        ensure!(plan.chains.len() == SLICES, "{} slices, and {SLICES} were meant", plan.chains.len());
-        let its: Vec<usize> = (0..SLICES).filter(|slice| plan.chains[*slice].replicas.contains(&number)).collect();
-        Ok(if its.is_empty() { (0..SLICES).collect() } else { its })
+        ensure!(plan.chains.len() == SHARDS, "{} shards, and {SHARDS} were meant", plan.chains.len());
+        let its: Vec<usize> = (0..SHARDS).filter(|shard| plan.chains[*shard].replicas.contains(&number)).collect();
+        Ok(if its.is_empty() { (0..SHARDS).collect() } else { its })
     }
 
     /// Fails if the coordinator has ended.
@@ -207,14 +215,14 @@ impl Cluster {
         }
     }
 
-    /// How long somebody is silent: longer than anybody has patience.
+    /// How long somebody is silent: longer than anybody has failure timeout.
     pub(crate) fn silence(&self) -> Duration {
-        2 * self.plan.patience
+        2 * self.plan.failure_timeout
     }
 
     /// A server dies, or falls silent and is there again later; and another comes. `go_on` is told
     /// since when; it has to wait until things go on, and returns how long that took. Returns when
-    /// everything has its copies again, or `is_over`.
+    /// everything has its replicas again, or `is_over`.
     pub(crate) fn lose_server(
         &mut self,
         which: usize,
@@ -238,15 +246,15 @@ impl Cluster {
             lost.go_on_and_end(how)?;
         }
         self.start_server()?;
-        self.wait_for_copies(whole, is_over)?;
+        self.wait_for_replicas(whole, is_over)?;
         Ok(seconds)
     }
 
-    /// Waits until the coordinator says once more that everything has its copies.
-    fn wait_for_copies(&self, before: u64, mut is_over: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    /// Waits until the coordinator says once more that everything has its replicas.
+    fn wait_for_replicas(&self, before: u64, mut is_over: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
         let begin = Instant::now();
         while self.whole.load(Ordering::Relaxed) <= before && !is_over()? {
-            ensure!(begin.elapsed() < LIMIT, "copies are not whole after {} s", LIMIT.as_secs());
+            ensure!(begin.elapsed() < LIMIT, "replicas are not whole after {} s", LIMIT.as_secs());
             std::thread::sleep(LOOK);
         }
         Ok(())

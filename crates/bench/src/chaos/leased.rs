@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use slackwater::{LeasedInput, Session, Table};
 
-use super::cluster::SLICES;
+use super::cluster::SHARDS;
 use super::counts::{Counting, row_in};
 
 /// Minibatches of a lease, each of one example with a row of its own.
@@ -14,7 +14,7 @@ const MINIBATCHES: u64 = 8;
 /// What a worker learns at most in a second: each minibatch takes it a while.
 const MOST_PER_SECOND: u64 = 200;
 const MINIBATCHES_PER_CLOCK: u32 = 8;
-/// Rows of the leases in each slice, apart from those of workers.
+/// Rows of the leases in each shard, apart from those of workers.
 const FIRST_ROW: u64 = 1 << 40;
 
 /// So many leases that so many workers are not through with them after that time.
@@ -22,12 +22,12 @@ pub(crate) fn enough(seconds: u64, workers: usize) -> u64 {
     (seconds * MOST_PER_SECOND * workers as u64 * 3 / 2).div_ceil(MINIBATCHES)
 }
 
-/// The slices and rows of a lease's examples: each slice has as many as any other.
+/// The shards and rows of a lease's examples: each shard has as many as any other.
 fn rows_of(table: &Table<i64>, lease: u64) -> impl Iterator<Item = (usize, u64)> {
     (0..MINIBATCHES).map(move |minibatch| {
         let example = lease * MINIBATCHES + minibatch;
-        let slice = (example % SLICES as u64) as usize;
-        (slice, row_in(table, slice, FIRST_ROW + example / SLICES as u64))
+        let shard = (example % SHARDS as u64) as usize;
+        (shard, row_in(table, shard, FIRST_ROW + example / SHARDS as u64))
     })
 }
 
@@ -36,13 +36,13 @@ pub(crate) fn learn(session: &Session, table: &Table<i64>, leases: u64, counting
     let mut leases = session.leases("chaos", &LeasedInput::new(leases).shuffled(1).per_clock(MINIBATCHES_PER_CLOCK))?;
     let mut in_clock = 0;
     while let Some(lease) = leases.next_lease()? {
-        for (slice, row) in rows_of(table, lease.range()) {
+        for (shard, row) in rows_of(table, lease.range()) {
             std::thread::sleep(Duration::from_micros(1_000_000 / MOST_PER_SECOND));
             let keys = table.keys(&[row]);
             table.pull(&keys)?.wait()?;
-            counting.sent(slice..slice + 1)?;
+            counting.sent(shard..shard + 1)?;
             table.push_for(&lease, &keys, vec![1], 1)?.wait()?;
-            counting.acknowledged(slice..slice + 1)?;
+            counting.acknowledged(shard..shard + 1)?;
             in_clock += 1;
             if in_clock >= leases.share() {
                 session.clock()?;

@@ -9,7 +9,7 @@ use anyhow::{bail, ensure};
 use launch::parse_same_host;
 use slackwater::{Connect, Consistency, NumberType, SameHost, Session, Table, TableSpec};
 
-use super::cluster::{Cluster, HostedProcess, LIMIT, LOOK, SERVERS, SLICES, WORKERS};
+use super::cluster::{Cluster, HostedProcess, LIMIT, LOOK, SERVERS, SHARDS, WORKERS};
 use super::counts::{Counting, Counts, row_in};
 use super::faults::{Fault, Role};
 use super::leased;
@@ -21,9 +21,9 @@ use types::Random;
 #[derive(clap::Args)]
 pub struct ChaosWorker {
     #[arg(long)]
-    meet: String,
+    coordinator_address: String,
     #[arg(long)]
-    patience: u64,
+    failure_timeout: u64,
     #[arg(long, default_value = "shared-memory", value_parser = |word: &str| parse_same_host(word).ok_or("no such way"))]
     same_host: SameHost,
     /// Which rows are its own.
@@ -42,9 +42,9 @@ fn counts(session: &Session) -> anyhow::Result<Table<i64>> {
     Ok(session.table::<i64>(spec)?)
 }
 
-/// A worker's rows: one in each slice, so that whoever is lost, every push waits for others to take over.
+/// A worker's rows: one in each shard, so that whoever is lost, every push waits for others to take over.
 fn rows_of(table: &Table<i64>, index: u64) -> Vec<u64> {
-    (0..SLICES).map(|slice| row_in(table, slice, index)).collect()
+    (0..SHARDS).map(|shard| row_in(table, shard, index)).collect()
 }
 
 fn count_file(folder: &Path, index: u64) -> PathBuf {
@@ -53,11 +53,15 @@ fn count_file(folder: &Path, index: u64) -> PathBuf {
 
 /// What a worker process does: pushes until it is told to stop, and leaves when it is told to.
 pub(crate) fn work(options: &ChaosWorker) -> anyhow::Result<()> {
-    let ChaosWorker { meet, patience, same_host, index, folder, leases } = options;
+    let ChaosWorker { coordinator_address, failure_timeout, same_host, index, folder, leases } = options;
     let mut counting = Counting::begin(&count_file(folder, *index))?;
-    let patience = Duration::from_secs(*patience);
-    let session =
-        Session::connect(&Connect { patience, same_host: *same_host, join_limit: LIMIT, ..Connect::to(meet) })?;
+    let failure_timeout = Duration::from_secs(*failure_timeout);
+    let session = Session::connect(&Connect {
+        failure_timeout,
+        same_host: *same_host,
+        join_limit: LIMIT,
+        ..Connect::to(coordinator_address)
+    })?;
     let table = counts(&session)?;
     match leases {
         Some(leases) => leased::learn(&session, &table, *leases, &mut counting)?,
@@ -81,9 +85,9 @@ fn push_on(
 ) -> anyhow::Result<()> {
     let keys = table.keys(&rows_of(table, index));
     loop {
-        let push = counting.sent(0..SLICES)?;
-        table.push(&keys, vec![1; SLICES])?.wait()?;
-        counting.acknowledged(0..SLICES)?;
+        let push = counting.sent(0..SHARDS)?;
+        table.push(&keys, vec![1; SHARDS])?.wait()?;
+        counting.acknowledged(0..SHARDS)?;
         session.clock()?;
         if push % 8 == 0 {
             let rows = table.pull(&keys)?.wait()?;
@@ -131,8 +135,8 @@ impl Crew {
     }
 
     /// Waits until every worker that lives has seen so many pushes acknowledged that it has sent from now on, and until somebody has seen
-    /// one acknowledged in each of these slices. Returns how long that took since `begin`.
-    fn go_on(&mut self, cluster: &mut Cluster, begin: Instant, pushes: u64, slices: &[usize]) -> anyhow::Result<f64> {
+    /// one acknowledged in each of these shards. Returns how long that took since `begin`.
+    fn go_on(&mut self, cluster: &mut Cluster, begin: Instant, pushes: u64, shards: &[usize]) -> anyhow::Result<f64> {
         let living = self.workers.iter().filter(|worker| !worker.killed);
         let before: Vec<(u64, Counts)> = living.map(|worker| (worker.index, self.counted(worker))).collect();
         loop {
@@ -140,8 +144,8 @@ impl Crew {
                 before.iter().map(|(index, _)| self.counted(&self.workers[*index as usize])).collect();
             let both = || before.iter().map(|(_, before)| before).zip(&now);
             let everybody = both().all(|(before, now)| now.acknowledged >= before.sent + pushes);
-            let in_slice = |slice: usize| both().any(|(before, now)| now.slices[slice][1] > before.slices[slice][0]);
-            if everybody && slices.iter().all(|slice| in_slice(*slice)) {
+            let in_shard = |shard: usize| both().any(|(before, now)| now.shards[shard][1] > before.shards[shard][0]);
+            if everybody && shards.iter().all(|shard| in_shard(*shard)) {
                 return Ok(begin.elapsed().as_secs_f64());
             }
             for worker in self.workers.iter_mut().filter(|worker| !worker.killed) {
@@ -170,8 +174,8 @@ impl Crew {
 
 impl Pushing {
     /// Starts it, and waits until everybody pushes.
-    pub(crate) fn start(patience: u64, leases: Option<u64>, network: Option<Network>) -> anyhow::Result<Self> {
-        let mut cluster = Cluster::start(patience, network)?;
+    pub(crate) fn start(failure_timeout: u64, leases: Option<u64>, network: Option<Network>) -> anyhow::Result<Self> {
+        let mut cluster = Cluster::start(failure_timeout, network)?;
         let mut crew = Crew { leases, scratch: Scratch::new()?, workers: Vec::new() };
         (0..WORKERS).try_for_each(|_| crew.start_worker(&cluster))?;
         crew.go_on(&mut cluster, Instant::now(), 20, &[])?;
@@ -183,7 +187,7 @@ impl Pushing {
         self.crew.workers.iter().map(|worker| self.crew.counted(worker).acknowledged).sum()
     }
 
-    /// Something goes wrong. Returns how long it takes until every worker goes on, in the slices that it befell.
+    /// Something goes wrong. Returns how long it takes until every worker goes on, in the shards that it befell.
     pub(crate) fn suffer(&mut self, fault: Fault, random: &mut Random) -> anyhow::Result<f64> {
         let Self { cluster, crew } = self;
         let (role, silence) = match fault {
@@ -192,8 +196,8 @@ impl Pushing {
         };
         if role == Role::Server {
             let server = random.below(SERVERS as u64) as usize;
-            let slices = cluster.slices_of(server)?;
-            let go_on = |cluster: &mut Cluster, begin| crew.go_on(cluster, begin, 1, &slices);
+            let shards = cluster.shards_of(server)?;
+            let go_on = |cluster: &mut Cluster, begin| crew.go_on(cluster, begin, 1, &shards);
             return cluster.lose_server(server, silence, go_on, || Ok(false));
         }
         let living: Vec<usize> = (0..crew.workers.len()).filter(|at| !crew.workers[*at].killed).collect();

@@ -23,7 +23,7 @@ const EPOCHS_A_SECOND: u64 = 8;
 /// What is learnt, again and again.
 pub(crate) struct Training {
     scratch: Scratch,
-    patience: u64,
+    failure_timeout: u64,
     network: Option<Network>,
     epochs: u64,
     /// Of an epoch.
@@ -51,12 +51,17 @@ struct Crew<'a> {
 
 impl Training {
     /// Learns from this file, which is unpacked first: compressed, it could not be shared.
-    pub(crate) fn new(data: &Path, seconds: u64, patience: u64, network: Option<Network>) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        data: &Path,
+        seconds: u64,
+        failure_timeout: u64,
+        network: Option<Network>,
+    ) -> anyhow::Result<Self> {
         let text = data::read_text(data)?;
         let scratch = Scratch::new()?;
         std::fs::write(scratch.path("rows.libsvm"), &text).context("cannot write the rows to learn from")?;
         let rows = text.lines().filter(|line| !line.trim().is_empty()).count() as u64;
-        Ok(Self { scratch, patience, network, epochs: (seconds * EPOCHS_A_SECOND).max(4), rows })
+        Ok(Self { scratch, failure_timeout, network, epochs: (seconds * EPOCHS_A_SECOND).max(4), rows })
     }
 
     /// Rows to learn from, each as often as there are epochs.
@@ -66,7 +71,7 @@ impl Training {
 
     /// Trains, while things go wrong if there is something to draw them from.
     pub(crate) fn run(&self, mut random: Option<&mut Random>) -> anyhow::Result<Trained> {
-        let mut cluster = Cluster::start(self.patience, self.network.clone())?;
+        let mut cluster = Cluster::start(self.failure_timeout, self.network.clone())?;
         let run = if random.is_some() { "disturbed" } else { "undisturbed" };
         let mut crew = Crew { training: self, run, started: 0, workers: Vec::new(), ended: Vec::new() };
         (0..WORKERS).try_for_each(|_| crew.start_worker(&cluster))?;
@@ -194,7 +199,7 @@ impl Crew<'_> {
         let begin = Instant::now();
         while self.workers.iter_mut().any(|(_, process)| process.try_wait().is_ok_and(|status| status.is_none())) {
             // One that was started when it was over looks for it in vain.
-            if begin.elapsed() > Duration::from_secs(self.training.patience) + Duration::from_secs(5) {
+            if begin.elapsed() > Duration::from_secs(self.training.failure_timeout) + Duration::from_secs(5) {
                 break;
             }
             std::thread::sleep(LOOK);

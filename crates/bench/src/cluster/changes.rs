@@ -1,4 +1,4 @@
-//! How long it takes when a server comes or dies, and how much moves: real processes, two copies of everything, and one worker here
+//! How long it takes when a server comes or dies, and how much moves: real processes, two replicas of everything, and one worker here
 //! that pushes to rows of every server all the time.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use super::measure::Report;
 
 /// Whatever is awaited here takes a tenth of this at most.
 const LIMIT: Duration = Duration::from_secs(120);
-const PATIENCE: Duration = Duration::from_secs(10);
+const FAILURE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Rows that are filled in one push.
 const FILL: u64 = 100_000;
 /// Rows that are pushed to all the time, spread over everything.
@@ -23,13 +23,13 @@ fn start(planned: &PlannedProcess) -> anyhow::Result<Process> {
     Ok(Start::this_program(&planned.name)?.args(&planned.arguments).spawn()?)
 }
 
-/// Which server holds which slice.
+/// Which server holds which shard.
 fn held(status: &Status) -> BTreeSet<(usize, u32)> {
     let chains = status.plan.chains.iter().enumerate();
-    chains.flat_map(|(slice, chain)| chain.replicas.iter().map(move |server| (slice, *server))).collect()
+    chains.flat_map(|(shard, chain)| chain.replicas.iter().map(move |server| (shard, *server))).collect()
 }
 
-/// Waits until `is_there` in a plan that everybody goes by, with every copy whole.
+/// Waits until `is_there` in a plan that everybody goes by, with every replica whole.
 fn wait_until(connect: &Connect, is_there: impl Fn(&Status) -> bool) -> anyhow::Result<Status> {
     let begin = Instant::now();
     loop {
@@ -38,19 +38,23 @@ fn wait_until(connect: &Connect, is_there: impl Fn(&Status) -> bool) -> anyhow::
         if is_whole && now.adopting.is_empty() && is_there(&now) {
             return Ok(now);
         }
-        ensure!(begin.elapsed() < LIMIT, "copies are not whole after {} s", LIMIT.as_secs());
+        ensure!(begin.elapsed() < LIMIT, "replicas are not whole after {} s", LIMIT.as_secs());
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 /// Measures a run of so many servers, with a table of so many rows, and reports what it finds under `name`.
 pub(crate) fn run(servers: u32, rows: u64, name: &str, report: &mut Report) -> anyhow::Result<()> {
-    let meet = slackwater::free_address()?.to_string();
-    let plan = RunPlan { copies: Some(2), patience: PATIENCE, ..RunPlan::new(&meet, servers, 1) };
+    let coordinator_address = slackwater::free_address()?.to_string();
+    let plan = RunPlan {
+        replicas: Some(2),
+        failure_timeout: FAILURE_TIMEOUT,
+        ..RunPlan::new(&coordinator_address, servers, 1)
+    };
     let _coordinator = start(&plan.coordinator())?;
     let server = || start(&plan.server(None));
     let mut processes = (0..servers).map(|_| server()).collect::<anyhow::Result<Vec<_>>>()?;
-    let connect = Connect { patience: PATIENCE, join_limit: LIMIT, ..Connect::to(&meet) };
+    let connect = Connect { failure_timeout: FAILURE_TIMEOUT, join_limit: LIMIT, ..Connect::to(&coordinator_address) };
     let session = Session::connect(&connect)?;
     let table = session.table::<f32>(TableSpec::sparse("rows", 4))?;
     for first in (0..rows).step_by(FILL as usize) {

@@ -34,8 +34,12 @@ struct Found {
 }
 
 fn measure(options: &ClusterBench, keeps: bool) -> anyhow::Result<Found> {
-    let meet = slackwater::free_address()?.to_string();
-    let connect = Connect { same_host: SameHost::Tcp, patience: Duration::from_secs(30), ..Connect::to(&meet) };
+    let coordinator_address = slackwater::free_address()?.to_string();
+    let connect = Connect {
+        same_host: SameHost::Tcp,
+        failure_timeout: Duration::from_secs(30),
+        ..Connect::to(&coordinator_address)
+    };
     let scratch = Scratch::new()?;
     let folder = scratch.path("checkpoints");
     let every = Duration::from_secs_f64(options.checkpoint_every);

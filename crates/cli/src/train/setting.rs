@@ -112,7 +112,7 @@ pub(crate) const SETTINGS: [Setting; 45] = [
     setting("l2", Number(0.0), Is("0"), Model, "λ2 of the same."),
     setting("epochs", Count("COUNT", 1, u32::MAX as u64), Is("1"), Model, "How often everything is read."),
     setting("minibatch", Count("ROWS", 1, 1 << 30), Is("500"), BY_MINIBATCHES, "How many rows a worker learns from at a time."),
-    setting("per-clock", Count("COUNT", 1, 1 << 16), Is("4"), BY_MINIBATCHES, "Minibatches in a clock of a worker of average speed, in a run with --copies: others have more or fewer. Elsewhere a clock is one."),
+    setting("per-clock", Count("COUNT", 1, 1 << 16), Is("4"), BY_MINIBATCHES, "Minibatches in a clock of a worker of average speed, in a run with --replicas: others have more or fewer. Elsewhere a clock is one."),
     setting("shuffle", CountOr("MINIBATCHES", OFF), Is("64"), BY_MINIBATCHES, "Rows change places within so many minibatches; `off` keeps the files' order."),
     setting("seed", Count("NUMBER", 0, ANY), Is("1"), Model, "Decides who reads which rows, their order, and what factors start from."),
     setting("no-bias", Switch, Is("false"), Model, "Learn no constant term."),

@@ -31,8 +31,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn start(meet: &str) -> Self {
-        let connect = Connect { join_limit: Duration::from_secs(50), ..Connect::to(meet) };
+    pub fn start(coordinator_address: &str) -> Self {
+        let connect = Connect { join_limit: Duration::from_secs(50), ..Connect::to(coordinator_address) };
         let (clocks, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (counted, stops) = (clocks.clone(), stop.clone());
         let thread = std::thread::spawn(move || {

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 pub const KEYS: u64 = 64;
 
 /// A server process.
-pub fn server(meet: &str, name: &str, more: &[&str]) -> Process {
-    let meet = format!("--meet={meet}");
-    start(name, &[&["server", &meet, "--join-limit=100"], more].concat())
+pub fn server(coordinator_address: &str, name: &str, more: &[&str]) -> Process {
+    let coordinator_address = format!("--coordinator={coordinator_address}");
+    start(name, &[&["server", &coordinator_address, "--join-limit=100"], more].concat())
 }
 
 /// What a worker has pushed and seen acknowledged.
@@ -26,9 +26,9 @@ pub struct Progress {
 }
 
 /// A worker that pushes until it is told to stop, and then reads the total.
-fn worker(meet: &str, progress: Arc<Progress>) -> JoinHandle<i64> {
-    let (patience, join_limit) = (Duration::from_secs(2), Duration::from_secs(100));
-    let connect = Connect { patience, join_limit, ..Connect::to(meet) };
+fn worker(coordinator_address: &str, progress: Arc<Progress>) -> JoinHandle<i64> {
+    let (failure_timeout, join_limit) = (Duration::from_secs(2), Duration::from_secs(100));
+    let connect = Connect { failure_timeout, join_limit, ..Connect::to(coordinator_address) };
     std::thread::spawn(move || {
         let session = Session::connect(&connect).unwrap();
         let spec = TableSpec::sparse("counts", 1).number(NumberType::I64).consistency(Consistency::slack(2));
@@ -58,16 +58,16 @@ pub struct Workers {
 
 impl Workers {
     /// Starts so many.
-    pub fn start(meet: &str, count: usize) -> Self {
+    pub fn start(coordinator_address: &str, count: usize) -> Self {
         let mut workers = Self { progress: Vec::new(), threads: Vec::new() };
-        (0..count).for_each(|_| workers.add(meet));
+        (0..count).for_each(|_| workers.add(coordinator_address));
         workers
     }
 
     /// Starts one more.
-    pub fn add(&mut self, meet: &str) {
+    pub fn add(&mut self, coordinator_address: &str) {
         let progress: Arc<Progress> = Arc::default();
-        self.threads.push(worker(meet, progress.clone()));
+        self.threads.push(worker(coordinator_address, progress.clone()));
         self.progress.push(progress);
     }
 

@@ -102,8 +102,8 @@ impl Session {
     /// use slackwater::{Connect, RunSize, Serve, Session, TableSpec};
     ///
     /// // A server with the coordinator, which would be a process of its own.
-    /// let meet = slackwater::free_address().expect("a free port");
-    /// let connect = Connect::to(&meet.to_string());
+    /// let coordinator = slackwater::free_address().expect("a free port");
+    /// let connect = Connect::to(&coordinator.to_string());
     /// let serve = Serve { coordinate: Some(RunSize { servers: 1, workers: 1 }), ..Serve::new(connect.clone()) };
     /// let server = std::thread::spawn(move || serve.run());
     ///
@@ -123,8 +123,8 @@ impl Session {
             (JoinRequest { role: Role::Worker, place: connect.place, job: &connect.job }, connect.join_limit);
         let joined = join(&mut transport, &mut waiter, wanted, &address, token(), limit, &connect.leave)?;
         let (of_several, unled) = (coordinator.is_of_several(), connect.join_limit);
-        let (wait, patience, leave) = (connect.wait, connect.patience, connect.leave.clone());
-        let settings = DriverSettings { wait, patience, of_several, unled, embedded: false, leave };
+        let (wait, failure_timeout, leave) = (connect.wait, connect.failure_timeout, connect.leave.clone());
+        let settings = DriverSettings { wait, failure_timeout, of_several, unled, embedded: false, leave };
         Self::begin(joined, Box::new(transport), Box::new(waiter), settings, recorder, None)
     }
 

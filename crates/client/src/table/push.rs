@@ -151,7 +151,7 @@ impl<T: TargetNumber> Table<T> {
                 worker.push_rows(part);
                 let under_way = worker.unacknowledged_bytes();
                 // Looked for only by those who have come so far: there may be many slices.
-                let is_copied = under_way > COPIED_BYTES && worker.plan().has_copies();
+                let is_copied = under_way > COPIED_BYTES && worker.plan().has_replicas();
                 (under_way, if is_copied { COPIED_BYTES_OF_WINDOWS } else { COPIED_BYTES })
             });
             if under_way > most {

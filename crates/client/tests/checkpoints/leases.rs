@@ -117,7 +117,7 @@ fn goes_on(membership: Membership) {
     // And from there to the end, of which there may be more than there was to be.
     let third = |serve: &mut Serve| (serve.resume, serve.membership) = (Some(folder.resume()), membership);
     let found =
-        run(RunSize { servers: 1 + u32::from(membership != Membership::Fixed), workers: 4 }, third, |session| {
+        run(RunSize { servers: 1 + u32::from(membership != Membership::Static), workers: 4 }, third, |session| {
             let tables = Tables::of(session)?;
             let done = learn(session, &tables, 3, || false)?;
             Ok((done, tables.counted(session)?))
@@ -135,12 +135,12 @@ fn goes_on(membership: Membership) {
 
 #[test]
 fn every_sample_counts_once_in_a_run_that_is_resumed_twice_with_other_numbers_of_servers_and_workers() {
-    goes_on(Membership::Fixed);
+    goes_on(Membership::Static);
 }
 
 #[test]
-fn so_it_does_with_copies() {
-    goes_on(Membership::Open { copies: 2, slices: 2 });
+fn so_it_does_with_replicas() {
+    goes_on(Membership::Elastic { replicas: 2, shards_per_server: 2 });
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_run_that_reads_something_else_cannot_go_on() {
 /// has nothing to do, and more if it asks for more.
 #[test]
 fn the_last_checkpoint_of_a_run_holds_all_of_it() {
-    for membership in [Membership::Fixed, Membership::Open { copies: 2, slices: 1 }] {
+    for membership in [Membership::Static, Membership::Elastic { replicas: 2, shards_per_server: 1 }] {
         let folder = Folder::new();
         let checkpoints = || {
             let every = Duration::from_secs(3600);

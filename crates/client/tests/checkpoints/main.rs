@@ -17,7 +17,7 @@ const ROWS: u64 = 64;
 const SLACK: u64 = 3;
 
 /// A table that combines by clock, one that applies each push, and one with fewer rows than there
-/// are slices.
+/// are shards.
 struct Tables {
     exact: Table<i64>,
     each: Table<i64>,
@@ -125,12 +125,12 @@ fn goes_on(membership: Membership) {
 
 #[test]
 fn a_run_goes_on_from_a_checkpoint_with_other_numbers_of_servers_and_workers() {
-    goes_on(Membership::Fixed);
+    goes_on(Membership::Static);
 }
 
 #[test]
-fn so_does_one_with_copies() {
-    goes_on(Membership::Open { copies: 2, slices: 2 });
+fn so_does_one_with_replicas() {
+    goes_on(Membership::Elastic { replicas: 2, shards_per_server: 2 });
 }
 
 #[test]
@@ -141,10 +141,10 @@ fn what_cannot_be_resumed_is_refused_in_words() {
     run(RunSize { servers: 1, workers: 1 }, with_checkpoints, |session| count_until(session, &folder, 2, &last))
         .expect("a run");
 
-    let meet = slackwater::free_address().expect("a free port");
+    let coordinator_address = slackwater::free_address().expect("a free port");
     let refused = |resume: ResumeFrom| {
         let size = RunSize { servers: 1, workers: 1 };
-        let connect = Connect::to(&meet.to_string());
+        let connect = Connect::to(&coordinator_address.to_string());
         let serve = Serve { coordinate: Some(size), resume: Some(resume), ..Serve::new(connect) };
         serve.run().expect_err("refused").to_string()
     };
@@ -162,7 +162,7 @@ fn what_cannot_be_resumed_is_refused_in_words() {
     let published = folder.published();
     let [before, newest] = &published[published.len() - 2..] else { panic!("two at least") };
     let files = std::fs::read_dir(newest).expect("readable").map(|entry| entry.expect("one").path());
-    let slice = files.filter(|path| path.to_string_lossy().contains("table-exact")).min().expect("a slice");
+    let slice = files.filter(|path| path.to_string_lossy().contains("table-exact")).min().expect("a shard");
     let whole = std::fs::read(&slice).expect("readable");
     let mut changed = whole.clone();
     changed[whole.len() / 2] ^= 1;
@@ -199,10 +199,10 @@ fn a_run_outlives_checkpoints_that_cannot_be_written() {
     });
     assert_eq!(counted.expect("a run").len(), 1);
 
-    let (file, meet) = (folder.0.join("file"), slackwater::free_address());
+    let (file, coordinator_address) = (folder.0.join("file"), slackwater::free_address());
     std::fs::write(&file, "").expect("written");
     let checkpoints = CheckpointSettings::new(file.to_str().expect("text"), "counts");
-    let connect = Connect::to(&meet.expect("an address").to_string());
+    let connect = Connect::to(&coordinator_address.expect("an address").to_string());
     let size = RunSize { servers: 1, workers: 1 };
     let serve = Serve { coordinate: Some(size), checkpoints: Some(checkpoints), ..Serve::new(connect) };
     let refused = serve.run().expect_err("known before the run").to_string();

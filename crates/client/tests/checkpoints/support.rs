@@ -57,8 +57,8 @@ pub fn run<R: Send>(
     serve: impl FnOnce(&mut Serve),
     work: impl Fn(&Session) -> Result<R, Error> + Sync,
 ) -> Result<Vec<R>, Error> {
-    let meet = slackwater::free_address().expect("a free port");
-    let connect = Connect { join_limit: Duration::from_secs(20), ..Connect::to(&meet.to_string()) };
+    let coordinator_address = slackwater::free_address().expect("a free port");
+    let connect = Connect { join_limit: Duration::from_secs(20), ..Connect::to(&coordinator_address.to_string()) };
     let mut first = Serve { coordinate: Some(size), ..Serve::new(connect.clone()) };
     serve(&mut first);
     let others = Serve { threads: size.servers - 1, ..Serve::new(connect.clone()) };

@@ -6,7 +6,7 @@ use wire::{Frame, Message, Role};
 const SERVER: NodeId = NodeId::Server(0);
 const ONE: NodeId = NodeId::Worker(0);
 const TWO: NodeId = NodeId::Worker(1);
-const PATIENCE: Span = Span::from_secs(2);
+const FAILURE_TIMEOUT: Span = Span::from_secs(2);
 
 struct Bench {
     coordinator: Coordinator,
@@ -36,8 +36,8 @@ impl Bench {
     }
 
     fn begun(resume: Option<crate::Resume>) -> Self {
-        let open = Membership::Open { copies: 1, slices: 1 };
-        let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 2 }, open, PATIENCE);
+        let open = Membership::Elastic { replicas: 1, shards_per_server: 1 };
+        let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 2 }, open, FAILURE_TIMEOUT);
         resume.into_iter().for_each(|resume| coordinator.resume(resume));
         let mut bench = Self { coordinator, sources: BTreeMap::new(), now: Time(0) };
         for (token, (node, role)) in
@@ -56,7 +56,7 @@ impl Bench {
                 }
             }
         }
-        [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Beat)));
+        [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Heartbeat)));
         bench
     }
 
@@ -80,9 +80,9 @@ impl Bench {
 
     /// A node is silent for so long that it is given up.
     fn lose(&mut self, silent: NodeId) -> Vec<(NodeId, Control)> {
-        self.now = self.now + PATIENCE;
+        self.now = self.now + FAILURE_TIMEOUT;
         let others = [SERVER, ONE, TWO].into_iter().filter(|node| *node != silent);
-        others.for_each(|node| drop(self.say(node, Control::Beat)));
+        others.for_each(|node| drop(self.say(node, Control::Heartbeat)));
         self.tick(Span(1))
     }
 
@@ -147,10 +147,10 @@ fn who_waits_long_is_told_for_whom() {
     bench.commit(TWO, 2);
     bench.commit(TWO, 3);
     bench.ask(TWO, 2, 4);
-    [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Beat)));
+    [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Heartbeat)));
     bench.tick(Span::from_secs(1));
     for _ in 0..3 {
-        [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Beat)));
+        [SERVER, ONE, TWO].into_iter().for_each(|node| drop(bench.say(node, Control::Heartbeat)));
         let said = bench.tick(Span::from_secs(1));
         let named = |control: &Control| matches!(control, Control::LeasesAwaited { on, .. } if *on == [WorkerId(0)]);
         if said.iter().any(|(to, control)| *to == TWO && named(control)) {
@@ -208,14 +208,14 @@ impl Bench {
         let spec = types::TableSpec::dense("t", 4, 1);
         self.say(ONE, Control::MakeTable { spec });
         self.say(SERVER, Control::TableAdded { table: types::TableId(0), problem: None });
-        self.say(SERVER, Control::Beat);
+        self.say(SERVER, Control::Heartbeat);
         assert!(self.coordinator.may_checkpoint());
         let mut out = Outbox::new();
         self.coordinator.checkpoint(self.now, "place".into(), "one".into(), &mut out);
         assert_eq!(self.coordinator.checkpoint_underway(), Some(Clock(7)));
     }
 
-    /// The server has written its slice, and that was all. Which leases of the first data set are done?
+    /// The server has written its shard, and that was all. Which leases of the first data set are done?
     fn end_checkpoint(&mut self) -> crate::WrittenCheckpoint {
         for worker in [ONE, TWO] {
             self.say(worker, Control::Owes { number: 1, entry: None });
@@ -256,9 +256,9 @@ fn a_run_that_goes_on_knows_its_data_sets_by_their_numbers_and_may_read_more_of_
     bench.ask(ONE, 1, 2);
     bench.begin_checkpoint();
     bench.commit_at(ONE, 1, 6);
-    let crate::WrittenCheckpoint { name, clock, slices, tables, leases, .. } = bench.end_checkpoint();
+    let crate::WrittenCheckpoint { name, clock, shards, tables, leases, .. } = bench.end_checkpoint();
     let tables = tables.into_iter().map(|(spec, _)| spec).collect();
-    let resume = crate::Resume { location: "place".into(), name, clock, slices, tables, leases };
+    let resume = crate::Resume { location: "place".into(), name, clock, shards, tables, leases };
 
     let mut next = Bench::resumed(resume);
     let opened = |next: &mut Bench, name: &str, terms: &LeaseTerms| {
@@ -275,8 +275,8 @@ fn a_run_that_goes_on_knows_its_data_sets_by_their_numbers_and_may_read_more_of_
     let fewer = opened(&mut next, "train", &LeaseTerms { ranges: 2, ..terms() }).expect_err("cut otherwise");
     assert!(fewer.contains("was cut into 4 ranges in order, and is now cut into 2"), "{fewer}");
     let memory = next.coordinator.memory();
-    let open = Membership::Open { copies: 1, slices: 1 };
-    let recalled = Coordinator::recall(next.now, &memory, RunSize { servers: 1, workers: 2 }, open, PATIENCE);
+    let open = Membership::Elastic { replicas: 1, shards_per_server: 1 };
+    let recalled = Coordinator::recall(next.now, &memory, RunSize { servers: 1, workers: 2 }, open, FAILURE_TIMEOUT);
     next.coordinator = recalled.expect("its own memory");
     assert_eq!(opened(&mut next, "train", &LeaseTerms { epochs: 2, ..terms() }), Ok(0));
     let granted = [leased(ONE, 1, &[0, 2, 3, 4])];
@@ -322,10 +322,10 @@ fn what_a_run_keeps_books_by_is_begun_anew_under_its_number() {
     bench.begin_checkpoint();
     let (set, clock, examples, busy) = (1, Clock(6), 10, Span(10));
     (0..4).for_each(|lease| drop(bench.say(ONE, Control::CommitLease { set, lease, clock, examples, busy })));
-    let crate::WrittenCheckpoint { name, clock, slices, tables, leases, .. } = bench.end_checkpoint();
+    let crate::WrittenCheckpoint { name, clock, shards, tables, leases, .. } = bench.end_checkpoint();
     assert!(!leases[1].done().contains(0));
     let tables = tables.into_iter().map(|(spec, _)| spec).collect();
-    let mut next = Bench::resumed(crate::Resume { location: "place".into(), name, clock, slices, tables, leases });
+    let mut next = Bench::resumed(crate::Resume { location: "place".into(), name, clock, shards, tables, leases });
     let other = LeaseTerms { fingerprint: 8, ranges: 1, ..terms() };
     let opened = next.say(ONE, Control::OpenLeases { name: ".once".into(), terms: other }).remove(0).1;
     assert!(matches!(opened, Control::LeasesOpened { set: Ok(1), .. }), "{opened:?}");

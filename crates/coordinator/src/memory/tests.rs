@@ -6,20 +6,20 @@ use wire::Outbox;
 use wire::{Control, Frame, Head, Message, Role};
 
 const SIZE: RunSize = RunSize { servers: 2, workers: 2 };
-const OPEN: Membership = Membership::Open { copies: 2, slices: 2 };
-const PATIENCE: Span = Span::from_secs(2);
+const OPEN: Membership = Membership::Elastic { replicas: 2, shards_per_server: 2 };
+const FAILURE_TIMEOUT: Span = Span::from_secs(2);
 
 fn recall(now: Time, memory: &[u8]) -> Result<Coordinator, RecallError> {
-    Coordinator::recall(now, memory, SIZE, OPEN, PATIENCE)
+    Coordinator::recall(now, memory, SIZE, OPEN, FAILURE_TIMEOUT)
 }
 
 /// A run that has begun.
 fn begun() -> Coordinator {
-    let mut coordinator = Coordinator::new(SIZE, OPEN, PATIENCE);
+    let mut coordinator = Coordinator::new(SIZE, OPEN, FAILURE_TIMEOUT);
     let roles = [Role::Server, Role::Server, Role::Worker, Role::Worker];
     let members = (0..).zip(roles).map(|(token, role)| join(&mut coordinator, Time(0), role, token).expect("a place"));
     for (node, source) in members.collect::<Vec<_>>() {
-        said(&mut coordinator, Time(0), node, source, Control::Beat);
+        said(&mut coordinator, Time(0), node, source, Control::Heartbeat);
     }
     assert!(coordinator.has_begun());
     coordinator
@@ -50,7 +50,7 @@ fn step(coordinator: &mut Coordinator, now: &mut Time, (what, who, number): (u8,
         5 | 6 => Control::Adopted { plan, enacted: number % 3 == 0, frontier },
         7 if number % 8 == 0 => Control::Bye,
         8 if number % 8 == 0 => Control::Fail { reason: "it is tired".to_owned() },
-        _ => Control::Beat,
+        _ => Control::Heartbeat,
     };
     let source = source(coordinator, node);
     said(coordinator, *now, node, source, control);
@@ -139,11 +139,11 @@ fn a_successor_gives_up_nobody_before_every_lease_of_its_predecessor_has_ended()
     let found = later + coordinator.finding();
     for node in [NodeId::Server(1), NodeId::Worker(0), NodeId::Worker(1)] {
         let source = source(&coordinator, node);
-        said(&mut coordinator, found + PATIENCE, node, source, Control::Beat);
+        said(&mut coordinator, found + FAILURE_TIMEOUT, node, source, Control::Heartbeat);
     }
-    ticked(&mut coordinator, found + Span(PATIENCE.0 / 4 * 5));
+    ticked(&mut coordinator, found + Span(FAILURE_TIMEOUT.0 / 4 * 5));
     assert_eq!(coordinator.take_news(), []);
-    ticked(&mut coordinator, found + Span(PATIENCE.0 / 4 * 5 + 1));
+    ticked(&mut coordinator, found + Span(FAILURE_TIMEOUT.0 / 4 * 5 + 1));
     assert!(coordinator.take_news().iter().any(|news| news.node == NodeId::Server(0)));
     assert_eq!(coordinator.plan.servers(), [1]);
 }
@@ -162,11 +162,11 @@ fn a_node_that_missed_the_answer_of_a_coordinator_is_given_the_same_place_by_the
 fn coordinators_of_one_job_have_the_same_settings() {
     let memory = begun().memory();
     let size = RunSize { servers: 3, workers: 2 };
-    let error = Coordinator::recall(Time(0), &memory, size, OPEN, PATIENCE).err().expect("another size");
+    let error = Coordinator::recall(Time(0), &memory, size, OPEN, FAILURE_TIMEOUT).err().expect("another size");
     let words =
-        "it had 2 servers and 2 workers, of 2 copies and 2 slices a server, and this is for 3 servers and 2 workers";
+        "it had 2 servers and 2 workers, of 2 replicas and 2 shards a server, and this is for 3 servers and 2 workers";
     assert!(error.to_string().contains(words), "{error}");
-    let fixed = Coordinator::recall(Time(0), &memory, SIZE, Membership::Fixed, PATIENCE).err();
+    let fixed = Coordinator::recall(Time(0), &memory, SIZE, Membership::Static, FAILURE_TIMEOUT).err();
     assert!(matches!(fixed, Some(RecallError::OtherRun { .. })), "{fixed:?}");
     let mut newer = memory;
     newer[0] = 9;
@@ -179,7 +179,7 @@ fn what_a_leader_of_the_past_says_is_not_heeded() {
         shard::Server::new(NodeId::Server(0), begun().plan().clone(), update::Updaters::builtin(), wire::Pool::new());
     let mut finish = |term: u64| {
         let head = Head { source: Source(term), ..Head::plain(NodeId::Coordinator, NodeId::Server(0)) };
-        let control = if term == 2 { Control::Finish } else { Control::Beat };
+        let control = if term == 2 { Control::Finish } else { Control::Heartbeat };
         server.handle(Time(0), Frame { head, message: Message::Control(control) }, &mut Outbox::new());
         server.is_finished()
     };
@@ -193,7 +193,7 @@ fn signs_of_life_do_not_touch_the_memory() {
     assert!(coordinator.take_touched());
     for node in coordinator.everybody() {
         let source = source(&coordinator, node);
-        said(&mut coordinator, Time(1), node, source, Control::Beat);
+        said(&mut coordinator, Time(1), node, source, Control::Heartbeat);
     }
     coordinator.tick(Time(2), &mut Outbox::new());
     assert!(!coordinator.take_touched());
@@ -212,7 +212,7 @@ fn whoever_was_ever_there_takes_few_bytes() {
         for token in came..count {
             let (node, source) =
                 join(&mut coordinator, Time(0), Role::Worker, 1000 + token).expect("there is room for many");
-            said(&mut coordinator, Time(0), node, source, Control::Beat);
+            said(&mut coordinator, Time(0), node, source, Control::Heartbeat);
             said(&mut coordinator, Time(0), node, source, Control::Bye);
         }
         came = count;

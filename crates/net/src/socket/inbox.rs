@@ -186,11 +186,11 @@ mod tests {
             head.clock = Clock(rows);
             Frame { head, message: Message::Push(push) }
         };
-        let beat = || {
-            let message = Message::Control(Control::Beat);
+        let heartbeat = || {
+            let message = Message::Control(Control::Heartbeat);
             Frame { head: Head::plain(NodeId::Worker(0), NodeId::Server(0)), message }
         };
-        vec![beat(), push(3), push(0), push(20_000), beat(), push(1)]
+        vec![heartbeat(), push(3), push(0), push(20_000), heartbeat(), push(1)]
     }
 
     fn bytes_of(frames: &[Frame]) -> Vec<u8> {

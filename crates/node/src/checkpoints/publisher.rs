@@ -218,14 +218,14 @@ fn publish(
     gathered: &WrittenCheckpoint,
     came_from: Option<CheckpointName>,
 ) -> Result<PublisherEvent, String> {
-    let WrittenCheckpoint { name, clock, slices, tables, leases, owed, .. } = gathered;
+    let WrittenCheckpoint { name, clock, shards, tables, leases, residuals, .. } = gathered;
     let words = |error: StoreError| error.to_string();
-    let tables = tables.iter().map(|(spec, entries)| table_entry(writing, *slices, spec, entries));
+    let tables = tables.iter().map(|(spec, entries)| table_entry(writing, *shards, spec, entries));
     let tables = tables.collect::<Result<Vec<_>, String>>()?;
     let (job, leases) = (settings.job.clone(), leases_entry(leases));
-    let residuals = owed.iter().map(|entry| serde_json::from_str(entry).map_err(|error| error.to_string()));
+    let residuals = residuals.iter().map(|entry| serde_json::from_str(entry).map_err(|error| error.to_string()));
     let residuals = residuals.collect::<Result<Vec<ResidualsEntry>, _>>()?;
-    let manifest = Manifest { job, clock: clock.0, shards: *slices, tables, leases, residuals };
+    let manifest = Manifest { job, clock: clock.0, shards: *shards, tables, leases, residuals };
     writing.publish(&manifest).map_err(words)?;
     let bytes = manifest.files().map(|(file, _)| file.bytes).sum();
     // It is there, whatever becomes of those before it.
@@ -236,9 +236,9 @@ fn publish(
     Ok(PublisherEvent::Published { name: name.clone(), clock: clock.0, bytes })
 }
 
-/// What the manifest says of a table. Every table has all slices there: of those that a small one
+/// What the manifest says of a table. Every table has all shards there: of those that a small one
 /// has not, nothing is kept.
-fn table_entry(writing: &Writing, slices: u32, spec: &TableSpec, entries: &[String]) -> Result<TableEntry, String> {
+fn table_entry(writing: &Writing, shards: u32, spec: &TableSpec, entries: &[String]) -> Result<TableEntry, String> {
     let (mut stride, mut written) = (u64::from(spec.width), Vec::new());
     for entry in entries {
         let entry: Value = serde_json::from_str(entry).map_err(|error| error.to_string())?;
@@ -246,7 +246,7 @@ fn table_entry(writing: &Writing, slices: u32, spec: &TableSpec, entries: &[Stri
         let shard: ShardEntry = serde_json::from_value(entry["shard"].clone()).map_err(|error| error.to_string())?;
         written.push(shard);
     }
-    for index in written.len() as u32..slices {
+    for index in written.len() as u32..shards {
         let rows = match spec.number {
             NumberType::F32 => RowNumbers::F32([][..].into()),
             NumberType::F64 => RowNumbers::F64([][..].into()),

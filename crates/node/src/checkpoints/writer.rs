@@ -1,8 +1,8 @@
-//! A server's part of a checkpoint: a thread writes copies of its slices, and reads the slices that
+//! A server's part of a checkpoint: a thread writes copies of its shards, and reads the shards that
 //! it restores. For a worker the thread writes what its codecs have still to send.
 
 use super::{image_of, shard_of};
-use shard::{OwedRows, Restored, ShardImage};
+use shard::{ResidualRows, Restored, ShardImage};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use store::{CheckpointName, Opened, ResidualBytes, Store, Writing};
 use types::{Clock, ShardId, TableId, TableSpec};
 use wire::{Control, Field, Reader};
-use worker::Owed;
+use worker::SavedResiduals;
 
 /// What the thread is asked to do.
 enum WriterTask {
@@ -22,7 +22,7 @@ enum WriterTask {
         name: String,
     },
     Write(Box<ShardImage>),
-    WriteOwed(Box<Owed>),
+    WriteResiduals(Box<SavedResiduals>),
     Read(Box<TableToRestore>),
 }
 
@@ -33,7 +33,7 @@ struct TableToRestore {
     clock: Clock,
     location: String,
     name: String,
-    slices: Vec<ShardId>,
+    shards: Vec<ShardId>,
 }
 
 /// What the thread has done.
@@ -98,13 +98,13 @@ impl CheckpointWriter {
         if number == self.number { self.said.clone() } else { Vec::new() }
     }
 
-    /// Reads a table of a checkpoint, of which the server holds these slices.
+    /// Reads a table of a checkpoint, of which the server holds these shards.
     pub fn restore(
         &mut self,
         (table, spec): (TableId, &TableSpec),
         clock: Clock,
         (location, name): (&str, &str),
-        slices: Vec<ShardId>,
+        shards: Vec<ShardId>,
     ) {
         if self.reading.insert(table) {
             let (location, name) = (location.to_owned(), name.to_owned());
@@ -114,7 +114,7 @@ impl CheckpointWriter {
                 clock,
                 location,
                 name,
-                slices,
+                shards,
             })));
         }
     }
@@ -125,8 +125,8 @@ impl CheckpointWriter {
     }
 
     /// Writes what a worker's codecs have still to send.
-    pub fn write_owed(&mut self, owed: Owed) {
-        self.give(WriterTask::WriteOwed(Box::new(owed)));
+    pub fn write_residuals(&mut self, residuals: SavedResiduals) {
+        self.give(WriterTask::WriteResiduals(Box::new(residuals)));
     }
 
     /// The next event.
@@ -177,9 +177,9 @@ fn do_tasks(to_do: &Receiver<WriterTask>, newest: &AtomicU64, finish: &Sender<Wr
                 // A copy for a checkpoint that was given up.
                 _ => WriterEvent::Nothing,
             },
-            WriterTask::WriteOwed(owed) => match &writing {
-                Some((number, joined)) if *number == owed.checkpoint && is_newest(*number) => {
-                    WriterEvent::Answer { number: *number, answer: write_owed(*number, joined, &owed) }
+            WriterTask::WriteResiduals(residuals) => match &writing {
+                Some((number, joined)) if *number == residuals.checkpoint && is_newest(*number) => {
+                    WriterEvent::Answer { number: *number, answer: write_residuals(*number, joined, &residuals) }
                 }
                 _ => WriterEvent::Nothing,
             },
@@ -217,8 +217,8 @@ fn write(number: u64, joined: &Result<Writing, String>, image: &ShardImage) -> C
 }
 
 /// What is to be said of what a worker has still to send.
-fn write_owed(number: u64, joined: &Result<Writing, String>, owed: &Owed) -> Control {
-    let tables: Vec<(String, Vec<u8>)> = owed
+fn write_residuals(number: u64, joined: &Result<Writing, String>, residuals: &SavedResiduals) -> Control {
+    let tables: Vec<(String, Vec<u8>)> = residuals
         .tables
         .iter()
         .map(|(table, rows)| {
@@ -229,7 +229,7 @@ fn write_owed(number: u64, joined: &Result<Writing, String>, owed: &Owed) -> Con
         .collect();
     let tables: Vec<(&str, &[u8])> = tables.iter().map(|(name, bytes)| (&name[..], &bytes[..])).collect();
     let written = joined.as_ref().map_err(Clone::clone).and_then(|writing| {
-        let entry = writing.residuals(&owed.worker.0.to_string(), &tables).map_err(|error| error.to_string())?;
+        let entry = writing.residuals(&residuals.worker.0.to_string(), &tables).map_err(|error| error.to_string())?;
         serde_json::to_string(&entry).map_err(|error| error.to_string())
     });
     match written {
@@ -248,7 +248,7 @@ fn owed_to(
     table: &str,
     opened: &Opened,
     known: &mut Option<(String, Vec<ResidualBytes>)>,
-) -> Result<Vec<OwedRows>, String> {
+) -> Result<Vec<ResidualRows>, String> {
     let name = opened.name().to_string();
     if known.as_ref().is_none_or(|(of, _)| *of != name) {
         let entries = opened.manifest().residuals.iter();
@@ -256,19 +256,19 @@ fn owed_to(
         *known = Some((name, files.map_err(|error| error.to_string())?));
     }
     let files = known.iter().flat_map(|(_, files)| files);
-    let rows = files.filter_map(|file| file.get(&tensor_of(table))).map(|bytes| OwedRows::get(&mut Reader(bytes)));
+    let rows = files.filter_map(|file| file.get(&tensor_of(table))).map(|bytes| ResidualRows::get(&mut Reader(bytes)));
     rows.collect::<Result<_, _>>().map_err(|error| format!("what workers had still to send to '{table}': {error}"))
 }
 
 fn read(request: TableToRestore, residuals: &mut Option<(String, Vec<ResidualBytes>)>) -> Result<Restored, String> {
-    let TableToRestore { table, spec, clock, location, name, slices } = request;
+    let TableToRestore { table, spec, clock, location, name, shards } = request;
     let name: CheckpointName = name.parse().map_err(|error: store::NotAName| error.to_string())?;
     let opened = Store::open(&location).and_then(|store| store.open_named(name, None));
     let opened = opened.map_err(|error| error.to_string())?;
-    let image = |slice: ShardId| Ok(image_of(opened.shard(&spec.name, slice.0)?, table, clock));
-    let images = slices.into_iter().map(image).collect::<Result<Vec<_>, store::StoreError>>();
+    let image = |shard: ShardId| Ok(image_of(opened.shard(&spec.name, shard.0)?, table, clock));
+    let images = shards.into_iter().map(image).collect::<Result<Vec<_>, store::StoreError>>();
     let images = images.map_err(|error| error.to_string())?;
-    tracing::info!(table = spec.name, slices = images.len(), clock = clock.0, "restored from {name}");
-    let owed = owed_to(&spec.name, &opened, residuals)?;
-    Ok(Restored { table, spec, clock, images, owed })
+    tracing::info!(table = spec.name, shards = images.len(), clock = clock.0, "restored from {name}");
+    let residuals = owed_to(&spec.name, &opened, residuals)?;
+    Ok(Restored { table, spec, clock, images, residuals })
 }

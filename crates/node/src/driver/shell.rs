@@ -6,7 +6,7 @@
 use super::silence::SilentNodes;
 use super::{DriverSettings, RunFailure};
 use crate::checkpoints::{CheckpointWriter, WriterEvent};
-use crate::contact::{CoordinatorContact, beat_every, say_failed};
+use crate::contact::{CoordinatorContact, heartbeat_interval, say_failed};
 use crate::record::{Recorder, Subject};
 use crate::shell_control::ShellControl;
 use crate::stopwatch::STOPWATCH;
@@ -27,8 +27,8 @@ pub(super) struct WorkerShell {
     source: Source,
     /// How long its clocks take it, without waiting for others.
     step: Measured,
-    /// When the last beat was sent.
-    beat: Instant,
+    /// When the last heartbeat was sent.
+    heartbeat: Instant,
     silent: SilentNodes,
     lost: Option<NodeError>,
     /// Whether the program was told of the loss, by a call that failed with it.
@@ -78,10 +78,10 @@ impl WorkerShell {
             out: Outbox::new(),
             recorder,
             start: now,
-            contact: CoordinatorContact::new(now, settings.patience, settings.of_several, settings.unled),
+            contact: CoordinatorContact::new(now, settings.failure_timeout, settings.of_several, settings.unled),
             source,
             step: Measured::default(),
-            beat: now,
+            heartbeat: now,
             silent: SilentNodes::default(),
             lost: None,
             failure_was_reported: false,
@@ -179,9 +179,9 @@ impl WorkerShell {
     /// Sends what the machine has said.
     pub fn send(&mut self) {
         self.hand_on();
-        if let Some(owed) = self.worker.take_owed() {
-            self.checkpoint_writer.asked(owed.checkpoint, &self.place.0, &self.place.1);
-            self.checkpoint_writer.write_owed(owed);
+        if let Some(residuals) = self.worker.take_residuals() {
+            self.checkpoint_writer.asked(residuals.checkpoint, &self.place.0, &self.place.1);
+            self.checkpoint_writer.write_residuals(residuals);
         }
         self.transport.flush();
     }
@@ -231,7 +231,7 @@ impl WorkerShell {
             }
             None
             | Some(
-                ShellControl::Beat
+                ShellControl::Heartbeat
                 | ShellControl::Follow { .. }
                 | ShellControl::Welcome { .. }
                 | ShellControl::TurnedAway { .. }
@@ -251,15 +251,15 @@ impl WorkerShell {
         for node in servers.filter(|node| self.worker.waits_for(*node)) {
             self.silent.asked(now, node);
             let head = Head::plain(self.worker.id().into(), node);
-            self.transport.send(Frame { head, message: Message::Control(Control::Beat) });
+            self.transport.send(Frame { head, message: Message::Control(Control::Heartbeat) });
         }
     }
 
     /// Says which servers are silent, and gives up on one after as long as it takes to give up on
     /// anybody.
-    fn check_silent(&mut self, patience: Duration) {
+    fn check_silent(&mut self, failure_timeout: Duration) {
         let worker = &self.worker;
-        if let Some(error) = self.silent.check(|node| worker.waits_for(node), patience, self.open) {
+        if let Some(error) = self.silent.check(|node| worker.waits_for(node), failure_timeout, self.open) {
             self.lost.get_or_insert(error);
         }
     }
@@ -284,7 +284,7 @@ impl WorkerShell {
     }
 
     /// Beats, ticks, and calls again where a connection broke.
-    pub fn keep_up(&mut self, patience: Duration, leave: &LeaveSignal) {
+    pub fn keep_up(&mut self, failure_timeout: Duration, leave: &LeaveSignal) {
         self.mind_leaving(leave);
         if self.lost.is_none() && !self.has_left {
             self.lost = self.contact.mind(Instant::now(), &mut *self.transport).err();
@@ -292,7 +292,7 @@ impl WorkerShell {
         for node in self.silent.take_due() {
             self.worker_handle().reconnected(node);
         }
-        self.check_silent(patience);
+        self.check_silent(failure_timeout);
         while let Some(event) = self.checkpoint_writer.next() {
             match event {
                 WriterEvent::Answer { answer, .. } => self.say(answer),
@@ -300,10 +300,10 @@ impl WorkerShell {
             }
         }
         self.worker_handle().tick();
-        if self.beat.elapsed() >= beat_every(patience) && self.lost.is_none() {
-            self.beat = Instant::now();
-            self.contact.asked(self.beat);
-            self.worker_handle().beat();
+        if self.heartbeat.elapsed() >= heartbeat_interval(failure_timeout) && self.lost.is_none() {
+            self.heartbeat = Instant::now();
+            self.contact.asked(self.heartbeat);
+            self.worker_handle().heartbeat();
             self.say_report();
             if self.contact.may_change() {
                 // Whoever leads now may never have heard what was said to the one before.

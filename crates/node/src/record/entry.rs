@@ -8,15 +8,15 @@ use worker::{KeyListDictionary, WorkerInput, WorkerSettings};
 
 /// What an entry costs beside its bytes.
 const ENTRY_COST: usize = 128;
-/// No run of ours has so many slices; a file that says so is damaged.
-const MOST_SLICES: usize = 1 << 16;
+/// No run of ours has so many shards; a file that says so is damaged.
+const MOST_SHARDS: usize = 1 << 16;
 
 /// What is recorded, with all that it was made from beside what it was told: the registry alone is
 /// code.
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
     Server { node: NodeId, plan: Plan, list_bytes: usize, lease: Option<Span> },
-    Coordinator { size: RunSize, membership: Membership, patience: Span },
+    Coordinator { size: RunSize, membership: Membership, failure_timeout: Span },
     Worker { id: WorkerId, source: Source, plan: Plan, clock: Clock, barriers: u64, settings: WorkerSettings },
 }
 
@@ -70,7 +70,7 @@ impl MachineInput {
         match self {
             Self::Server(input) => match input {
                 ServerInput::Frame(_, frame) => payload_bytes(frame),
-                ServerInput::Settle | ServerInput::Tick(_) | ServerInput::Beat(_) | ServerInput::Restore(..) => 0,
+                ServerInput::Settle | ServerInput::Tick(_) | ServerInput::Heartbeat(_) | ServerInput::Restore(..) => 0,
             },
             Self::Coordinator(input) => match input {
                 CoordinatorInput::Frame(_, frame) => payload_bytes(frame),
@@ -125,15 +125,15 @@ impl Field for Subject {
                 (*list_bytes as u64).put(out);
                 lease.put(out);
             }
-            Self::Coordinator { size, membership, patience } => {
+            Self::Coordinator { size, membership, failure_timeout } => {
                 out.push(1);
                 (size.servers, size.workers).put(out);
                 let open = match membership {
-                    Membership::Fixed => None,
-                    Membership::Open { copies, slices } => Some((*copies, *slices)),
+                    Membership::Static => None,
+                    Membership::Elastic { replicas, shards_per_server } => Some((*replicas, *shards_per_server)),
                 };
                 open.put(out);
-                patience.0.put(out);
+                failure_timeout.0.put(out);
             }
             Self::Worker { id, source, plan, clock, barriers, settings } => {
                 out.push(2);
@@ -157,8 +157,15 @@ impl Field for Subject {
             1 => {
                 let (servers, workers) = Field::get(input)?;
                 let open = Option::<(u32, u32)>::get(input)?;
-                let membership = open.map_or(Membership::Fixed, |(copies, slices)| Membership::Open { copies, slices });
-                Self::Coordinator { size: RunSize { servers, workers }, membership, patience: Span(Field::get(input)?) }
+                let membership = open.map_or(Membership::Static, |(replicas, shards_per_server)| Membership::Elastic {
+                    replicas,
+                    shards_per_server,
+                });
+                Self::Coordinator {
+                    size: RunSize { servers, workers },
+                    membership,
+                    failure_timeout: Span(Field::get(input)?),
+                }
             }
             2 => {
                 let (id, source, plan) = (Field::get(input)?, Field::get(input)?, plan(input)?);
@@ -188,12 +195,12 @@ fn worker_bytes(input: &WorkerInput) -> usize {
         WorkerInput::PushRows(_, part) => part.values.len() + part.rows.len() * 8,
         WorkerInput::Tick(_)
         | WorkerInput::Reconnected(..)
-        | WorkerInput::Beat
+        | WorkerInput::Heartbeat
         | WorkerInput::MakeTable(_)
         | WorkerInput::EndPush(_)
         | WorkerInput::Scan(..)
         | WorkerInput::SetRows(..)
-        | WorkerInput::PullKept(..)
+        | WorkerInput::PullRowState(..)
         | WorkerInput::Ask(..)
         | WorkerInput::Tune(..)
         | WorkerInput::Limit(..)
@@ -204,7 +211,7 @@ fn worker_bytes(input: &WorkerInput) -> usize {
         | WorkerInput::EndLeases(_)
         | WorkerInput::CommitLease(..)
         | WorkerInput::Barrier
-        | WorkerInput::Pay(_)
+        | WorkerInput::FlushResiduals(_)
         | WorkerInput::Leave
         | WorkerInput::Fail(_) => 0,
     }
@@ -212,7 +219,7 @@ fn worker_bytes(input: &WorkerInput) -> usize {
 
 fn plan(input: &mut Reader<'_>) -> Result<Plan, WireError> {
     let plan = Plan::get(input)?;
-    if plan.chains.is_empty() || plan.chains.len() > MOST_SLICES {
+    if plan.chains.is_empty() || plan.chains.len() > MOST_SHARDS {
         return Err(WireError::Malformed("a plan that no run has"));
     }
     Ok(plan)

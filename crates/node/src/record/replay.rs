@@ -52,8 +52,8 @@ impl Machine {
                     Server::new(node, plan, registry.clone(), Pool::new()).list_bytes(list_bytes).leased(lease);
                 Self::Server(Box::new(server))
             }
-            Subject::Coordinator { size, membership, patience } => {
-                Self::Coordinator(Box::new(Coordinator::new(size, membership, patience)))
+            Subject::Coordinator { size, membership, failure_timeout } => {
+                Self::Coordinator(Box::new(Coordinator::new(size, membership, failure_timeout)))
             }
             Subject::Worker { id, source, plan, clock, barriers, settings } => {
                 let worker = Worker::new(id, source, plan, settings).starting(clock, barriers);
@@ -102,14 +102,14 @@ fn feed_worker(
         WorkerInput::Frame(..)
         | WorkerInput::Tick(_)
         | WorkerInput::Reconnected(..)
-        | WorkerInput::Beat
+        | WorkerInput::Heartbeat
         | WorkerInput::MakeTable(_)
         | WorkerInput::Push(..)
         | WorkerInput::Pull(..)
         | WorkerInput::PushPull(..)
         | WorkerInput::Scan(..)
         | WorkerInput::SetRows(..)
-        | WorkerInput::PullKept(..)
+        | WorkerInput::PullRowState(..)
         | WorkerInput::Ask(..)
         | WorkerInput::Tune(..)
         | WorkerInput::Limit(..)
@@ -120,7 +120,7 @@ fn feed_worker(
         | WorkerInput::EndLeases(_)
         | WorkerInput::CommitLease(..)
         | WorkerInput::Barrier
-        | WorkerInput::Pay(_)
+        | WorkerInput::FlushResiduals(_)
         | WorkerInput::Leave
         | WorkerInput::Fail(_) => None,
     };

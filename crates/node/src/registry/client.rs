@@ -6,7 +6,7 @@
 
 use super::{CampaignOutcome, Candidate, CoordinatorRegistry, InProcessLocation, RegistryError};
 use crate::NodeError;
-use crate::contact::{beat_every, span};
+use crate::contact::{heartbeat_interval, span};
 use net::Waker;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -69,9 +69,13 @@ enum Execution {
 
 impl RegistryClient {
     /// Campaigns from now on, on a thread of its own. `waker` is used when there is an event.
-    pub fn spawn(registry: Box<dyn CoordinatorRegistry>, waker: Waker, patience: Duration) -> Result<Self, NodeError> {
+    pub fn spawn(
+        registry: Box<dyn CoordinatorRegistry>,
+        waker: Waker,
+        failure_timeout: Duration,
+    ) -> Result<Self, NodeError> {
         let (requests, received) = channel();
-        let (caller, events) = RegistryCaller::new(registry, Some(waker), patience);
+        let (caller, events) = RegistryCaller::new(registry, Some(waker), failure_timeout);
         let thread = std::thread::Builder::new().name("registry".to_owned()).spawn(move || caller.run(&received));
         let no_thread =
             |error: std::io::Error| NodeError::NoThread { name: "the registry".to_owned(), reason: error.to_string() };
@@ -79,10 +83,10 @@ impl RegistryClient {
     }
 
     /// For the only coordinator of a job: its registry is in this process.
-    pub fn inline(job: &str, patience: Duration) -> Self {
+    pub fn inline(job: &str, failure_timeout: Duration) -> Self {
         let candidate = Candidate { lease: FOR_LIFE, ..Candidate::new(job, "") };
         let registry = Box::new(InProcessLocation::new().stand(candidate));
-        let (caller, events) = RegistryCaller::new(registry, None, patience);
+        let (caller, events) = RegistryCaller::new(registry, None, failure_timeout);
         Self { execution: Execution::Inline(Box::new(caller)), events }
     }
 
@@ -164,14 +168,14 @@ impl RegistryCaller {
     fn new(
         registry: Box<dyn CoordinatorRegistry>,
         waker: Option<Waker>,
-        patience: Duration,
+        failure_timeout: Duration,
     ) -> (Self, Receiver<RegistryEvent>) {
         let (events, received) = channel();
         let caller = Self {
             registry,
             events,
             waker,
-            every: beat_every(patience),
+            every: heartbeat_interval(failure_timeout),
             round_trip: Measured::default(),
             leads: false,
             has_seen_memory: false,

@@ -43,7 +43,7 @@ pub fn start_driver(
     let joined = join(&mut transport, &mut waiter, request, address, token, LIMIT, &leave)?;
     let settings = DriverSettings {
         wait: WaitPolicy::BLOCKING,
-        patience: LIMIT,
+        failure_timeout: LIMIT,
         of_several: false,
         unled: Duration::from_secs(60),
         embedded: false,

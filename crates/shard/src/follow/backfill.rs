@@ -10,7 +10,7 @@ use types::{NodeId, PART_BYTES, Position, PositionRange};
 use update::Number;
 use wire::{ChunkContents, Payload, ReplicaChunk};
 
-/// Chunks under way: enough to keep a link busy, and few enough that what is pushed meanwhile does not stand behind them, for every slice
+/// Chunks under way: enough to keep a link busy, and few enough that what is pushed meanwhile does not stand behind them, for every shard
 /// of a server may be backfilled at once.
 const UNDER_WAY: usize = 2;
 /// Rounds over what has changed meanwhile, before the rest is sent at once, however much it is.
@@ -51,7 +51,7 @@ impl Backfill {
         self.id
     }
 
-    /// The batch up to which the copy holds everything, once the last chunk has been sent.
+    /// The batch up to which the replica holds everything, once the last chunk has been sent.
     pub fn ends_at(&self) -> Option<u64> {
         self.ends_at
     }
@@ -112,7 +112,7 @@ impl<T: Number> Shard<T> {
 
     /// The next chunks.
     fn backfill_on(&self, node: NodeId, backfill: &mut Backfill, outgoing: &mut Outgoing) {
-        let row_bytes = self.rows.kept_width() * size_of::<T>();
+        let row_bytes = self.rows.row_state_width() * size_of::<T>();
         let most = (PART_BYTES / row_bytes.max(8)).max(1);
         if let Some(first) = backfill.next {
             let first = first.max(self.placed.range.first);
@@ -157,7 +157,7 @@ impl<T: Number> Shard<T> {
 
     fn put_rows(&self, node: NodeId, backfill: &mut Backfill, rows: &[(u64, u32)], outgoing: &mut Outgoing) {
         if !rows.is_empty() {
-            self.put_chunk(node, backfill, ChunkContents::Rows, (positions_of(rows), self.kept_rows(rows)), outgoing);
+            self.put_chunk(node, backfill, ChunkContents::Rows, (positions_of(rows), self.row_states(rows)), outgoing);
         }
     }
 
@@ -178,11 +178,11 @@ impl<T: Number> Shard<T> {
     }
 
     /// Rows as they are kept.
-    pub(crate) fn kept_rows(&self, rows: &[(u64, u32)]) -> Payload {
-        let kept = self.rows.kept_width();
+    pub(crate) fn row_states(&self, rows: &[(u64, u32)]) -> Payload {
+        let kept = self.rows.row_state_width();
         let mut values = self.pool.take(rows.len() * kept * size_of::<T>());
         let each = values.numbers_mut::<T>().chunks_exact_mut(kept).zip(rows);
-        each.for_each(|(value, (_, slot))| value.copy_from_slice(self.rows.kept(*slot)));
+        each.for_each(|(value, (_, slot))| value.copy_from_slice(self.rows.row_state(*slot)));
         values.freeze()
     }
 }

@@ -63,7 +63,7 @@ pub(crate) struct DeltaLog {
     /// Clocks below this were begun before anybody followed: what they change was not noted, so it may be any row.
     unnoted: Clock,
     /// Rows of which readers lack more than codecs round anyway, though nothing has changed them since.
-    owed: BTreeSet<u64>,
+    residuals: BTreeSet<u64>,
     history: VecDeque<NumberedDelta>,
     history_bytes: usize,
     /// The last step so far.
@@ -100,7 +100,7 @@ impl DeltaLog {
             positions: Vec::new(),
             changed: BTreeSet::new(),
             unnoted: Clock(0),
-            owed: BTreeSet::new(),
+            residuals: BTreeSet::new(),
             history: VecDeque::new(),
             history_bytes: 0,
             number: 0,
@@ -114,7 +114,7 @@ impl DeltaLog {
         self.rows.clear();
         self.positions.clear();
         self.changed.clear();
-        self.owed.clear();
+        self.residuals.clear();
         self.history.clear();
         self.history_bytes = 0;
     }
@@ -200,8 +200,8 @@ impl DeltaLog {
     fn take_changed(&mut self) -> Vec<u64> {
         let mut changed = std::mem::take(&mut self.changed);
         for _ in 0..changed.len().max(OWED_ROWS) {
-            let Some(owed) = self.owed.pop_first() else { break };
-            changed.insert(owed);
+            let Some(residuals) = self.residuals.pop_first() else { break };
+            changed.insert(residuals);
         }
         changed.into_iter().collect()
     }
@@ -258,9 +258,9 @@ impl DeltaLog {
             add_into(published, change);
             // What is left is part of the next step of its row; where none comes by itself, it is sent along with others.
             if left > OWED_SHARE * largest(published) {
-                self.owed.insert(moved[index]);
+                self.residuals.insert(moved[index]);
             } else {
-                self.owed.remove(&moved[index]);
+                self.residuals.remove(&moved[index]);
             }
         }
         let keys = if run {

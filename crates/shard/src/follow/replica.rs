@@ -127,7 +127,7 @@ impl<T: Number> Shard<T> {
     /// Closes the open batch, if it is due.
     pub(crate) fn close_batch(&mut self, out: &mut Outbox) {
         while let Some(peers) = self.peers.as_mut().filter(|peers| peers.is_head() && peers.has_receivers()) {
-            let row_bytes = self.rows.kept_width() * size_of::<T>() + 8;
+            let row_bytes = self.rows.row_state_width() * size_of::<T>() + 8;
             if !peers.open_batch.is_due(self.now, row_bytes, peers.under_way()) {
                 break;
             }
@@ -144,8 +144,8 @@ impl<T: Number> Shard<T> {
         let width = self.rows.width();
         let per_chunk = |numbers: usize| (PART_BYTES / (numbers * size_of::<T>()).max(8)).max(1);
         let mut all: Vec<(ChunkContents, Payload, Payload)> = Vec::new();
-        for rows in rows.chunks(per_chunk(self.rows.kept_width())) {
-            all.push((ChunkContents::Rows, positions_of(rows), self.kept_rows(rows)));
+        for rows in rows.chunks(per_chunk(self.rows.row_state_width())) {
+            all.push((ChunkContents::Rows, positions_of(rows), self.row_states(rows)));
         }
         for (clock, rows) in sums {
             let Some(HeldClock::Sum(sum)) = self.held.get(clock) else { continue };
@@ -288,7 +288,7 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// A copy holds batches.
+    /// A replica holds batches.
     pub(crate) fn replicated(&mut self, from: NodeId, replicated: &Replicated, out: &mut Outbox) {
         let mut outgoing = Outgoing::new();
         if let Some(peers) = &mut self.peers {

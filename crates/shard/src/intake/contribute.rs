@@ -106,7 +106,7 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// Rows that have changed by themselves, and not with a clock: whoever watches or copies them is to hear of it.
+    /// Rows that have changed by themselves, and not with a clock: whoever watches or replicas them is to hear of it.
     pub(crate) fn changed_at_once(&mut self, keys: &KeyPart, positions: Option<&Payload>, resolved: &Resolved) {
         if self.spec.consistency.is_eager() {
             self.subscribers.changed(rows_of(keys, positions, resolved));

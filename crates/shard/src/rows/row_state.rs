@@ -19,23 +19,23 @@ impl<T: Number> Shard<T> {
 
     /// Checks rows whole, then puts them in place of those that are there.
     pub(crate) fn put_in_place(&mut self, head: &Head, push: &Push) -> Result<(), NotApplied> {
-        let values = self.checked(push, self.rows.kept_width())?;
+        let values = self.checked(push, self.rows.row_state_width())?;
         let (resolved, positions) = self.resolve(&push.keys, true)?;
         self.rows.count_examples(head.examples);
         // There is a row for each key: that many were checked, and those that were missing have been made.
-        let put = self.rows.put_kept(&resolved, values);
+        let put = self.rows.put_row_state(&resolved, values);
         debug_assert!(put.is_some(), "{} numbers do not fill the rows", values.len());
         self.changed_at_once(&push.keys, positions.as_ref(), &resolved);
         Ok(())
     }
 
     /// The rows of a read as they are kept: the first of those that it asks for, as many as are a part.
-    pub(crate) fn collect_kept(
+    pub(crate) fn collect_row_state(
         &mut self,
         read: &ParkedRead,
         released_by: Option<WorkerId>,
     ) -> Result<Pulled, NotApplied> {
-        let (width, keys) = (self.rows.kept_width(), &read.pull.keys);
+        let (width, keys) = (self.rows.row_state_width(), &read.pull.keys);
         let row_bytes = width * size_of::<T>();
         if row_bytes > PART_BYTES {
             return Err(Refusal::WideRows { bytes: row_bytes as u64 }.into());
@@ -69,7 +69,7 @@ impl<T: Number> Shard<T> {
         for (row, slot) in values.numbers_mut::<T>().chunks_exact_mut(width).zip(&slots) {
             match *slot {
                 ABSENT => row.fill(T::ZERO),
-                slot => row.copy_from_slice(self.rows.kept(slot)),
+                slot => row.copy_from_slice(self.rows.row_state(slot)),
             }
         }
         let positions = self.pool.copy(&positions);

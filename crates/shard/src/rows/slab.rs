@@ -285,17 +285,17 @@ impl<T: Number> Rows<T> {
     }
 
     /// Numbers in a row as it is kept: its weights, and its updater's state.
-    pub fn kept_width(&self) -> usize {
+    pub fn row_state_width(&self) -> usize {
         self.stride
     }
 
     /// A row as it is kept.
-    pub fn kept(&self, slot: u32) -> &[T] {
+    pub fn row_state(&self, slot: u32) -> &[T] {
         &self.slab[slot as usize * self.stride..][..self.stride]
     }
 
     /// All rows as they are kept, by slot.
-    pub fn all_kept(&self) -> &[T] {
+    pub fn all_row_state(&self) -> &[T] {
         &self.slab[..self.len * self.stride]
     }
 
@@ -305,7 +305,7 @@ impl<T: Number> Rows<T> {
     }
 
     /// Puts rows as they are kept in place of those that are there. Nothing, if these are not so many.
-    pub fn put_kept(&mut self, resolved: &Resolved, values: &[T]) -> Option<()> {
+    pub fn put_row_state(&mut self, resolved: &Resolved, values: &[T]) -> Option<()> {
         let rows = values.chunks_exact(self.stride);
         if rows.len() != resolved.each().count() || !rows.remainder().is_empty() {
             return None;
@@ -445,7 +445,7 @@ mod tests {
         for (first, count, is_lent) in [(0, 1, false), (0, 4, false), (1, 2, true), (2, 1, true), (2, 2, false)] {
             assert_eq!(rows.lend(&Resolved::Run { first, count }).is_some(), is_lent, "{count} from {first}");
         }
-        rows.put_kept(&Resolved::Run { first: 3, count: 1 }, &[5.0; 2]).expect("a row");
+        rows.put_row_state(&Resolved::Run { first: 3, count: 1 }, &[5.0; 2]).expect("a row");
         assert!(rows.lend(&Resolved::Run { first: 1, count: 1 }).is_none(), "rows were put in from elsewhere");
     }
 

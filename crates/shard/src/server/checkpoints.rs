@@ -3,7 +3,7 @@
 use super::Server;
 use crate::checkpoint::ShardImage;
 use crate::follow::replica::peers::ChainRole;
-use crate::residual_rows::OwedRows;
+use crate::residual_rows::ResidualRows;
 use types::{Clock, NodeId, ShardId, TableId, TableSpec, Time};
 use wire::Outbox;
 use wire::{Control, Field, Frame, Head, Message, Reader, WireError};
@@ -17,17 +17,17 @@ pub struct Restored {
     pub spec: TableSpec,
     /// The clock of the checkpoint.
     pub clock: Clock,
-    /// Those slices that the server has a part in.
+    /// Those shards that the server has a part in.
     pub images: Vec<ShardImage>,
     /// What workers had still to send to its rows.
-    pub owed: Vec<OwedRows>,
+    pub residuals: Vec<ResidualRows>,
 }
 
 impl Restored {
-    /// Whether a slice is among them.
+    /// Whether a shard is among them.
     #[must_use]
-    pub fn has(&self, slice: ShardId) -> bool {
-        self.images.iter().any(|image| image.shard == slice)
+    pub fn has(&self, id: ShardId) -> bool {
+        self.images.iter().any(|image| image.shard == id)
     }
 }
 
@@ -37,12 +37,12 @@ impl Field for Restored {
         self.spec.put(out);
         self.clock.put(out);
         self.images.put(out);
-        self.owed.put(out);
+        self.residuals.put(out);
     }
 
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let (table, spec) = (Field::get(input)?, Field::get(input)?);
-        Ok(Self { table, spec, clock: Field::get(input)?, images: Field::get(input)?, owed: Field::get(input)? })
+        Ok(Self { table, spec, clock: Field::get(input)?, images: Field::get(input)?, residuals: Field::get(input)? })
     }
 }
 
@@ -52,9 +52,9 @@ impl Server {
         std::mem::take(&mut self.images)
     }
 
-    /// The slices of such a table that this server has a part in.
+    /// The shards of such a table that this server has a part in.
     #[must_use]
-    pub fn slices_of(&self, spec: &TableSpec) -> Vec<ShardId> {
+    pub fn shards_of(&self, spec: &TableSpec) -> Vec<ShardId> {
         let chains = self.plan.shards(spec.shape).into_iter().zip(&self.plan.chains);
         chains.filter(|(_, chain)| ChainRole::of(chain, self.node).is_some()).map(|(placed, _)| placed.shard).collect()
     }
@@ -79,14 +79,14 @@ impl Server {
     }
 
     fn restore_table(&mut self, restored: &Restored, out: &mut Outbox) -> Result<(), String> {
-        let Restored { table, spec, clock, images, owed } = restored;
+        let Restored { table, spec, clock, images, residuals } = restored;
         self.add_table(*table, spec, out)?;
-        for ((_, slice), shard) in self.shards.iter_mut().filter(|((of, _), _)| of == table) {
+        for ((_, id), shard) in self.shards.iter_mut().filter(|((of, _), _)| of == table) {
             let name = &spec.name;
-            let image = images.iter().find(|image| image.shard == *slice);
-            let image = image.ok_or_else(|| format!("the checkpoint lacks slice {} of table '{name}'", slice.0))?;
-            let restored = shard.restore(*clock, image, owed);
-            restored.map_err(|problem| format!("slice {} of table '{name}' in the checkpoint: {problem}", slice.0))?;
+            let image = images.iter().find(|image| image.shard == *id);
+            let image = image.ok_or_else(|| format!("the checkpoint lacks shard {} of table '{name}'", id.0))?;
+            let restored = shard.restore(*clock, image, residuals);
+            restored.map_err(|problem| format!("shard {} of table '{name}' in the checkpoint: {problem}", id.0))?;
         }
         Ok(())
     }
@@ -97,17 +97,17 @@ impl Server {
             self.checkpoint = Some((number, clock, last));
         }
         self.touched.extend(self.shards.keys().copied());
-        for ((table, slice), shard) in &mut self.shards {
+        for ((table, id), shard) in &mut self.shards {
             shard.checkpoint(number, clock, last);
             if let Some((_, frontier)) = shard.missed().filter(|(missed, _)| *missed == number) {
-                let missed = Control::Missed { number, table: *table, shard: *slice, frontier };
+                let missed = Control::Missed { number, table: *table, shard: *id, frontier };
                 let head = Head::plain(self.node, NodeId::Coordinator);
                 out.send(Frame { head, message: Message::Control(missed) });
             }
         }
     }
 
-    /// The furthest frontier of any slice that it answers for.
+    /// The furthest frontier of any shard that it answers for.
     pub(super) fn furthest(&self) -> Clock {
         let heads = self.shards.values().filter(|shard| shard.is_head());
         heads.map(|shard| shard.frontier()).max().unwrap_or_default()
@@ -309,7 +309,7 @@ mod tests {
         run.end(1, 2, 0);
         let images = run.server.take_images();
         let mut bytes = Vec::new();
-        let restored = Restored { table: TABLE, spec, clock: Clock(1), images, owed: Vec::new() };
+        let restored = Restored { table: TABLE, spec, clock: Clock(1), images, residuals: Vec::new() };
         restored.put(&mut bytes);
         let restored = Restored::get(&mut Reader(&bytes)).expect("what was written");
 
@@ -329,6 +329,6 @@ mod tests {
         other.server.restore(Time(0), &lacking, &mut other.out);
         let problems: Vec<String> = other.out.drain().map(|frame| format!("{:?}", frame.message)).collect();
         assert!(problems[0].contains("its rows are 1 numbers of type i64, and the table's 2"), "{problems:?}");
-        assert!(problems[1].contains("the checkpoint lacks slice 0 of table 't'"), "{problems:?}");
+        assert!(problems[1].contains("the checkpoint lacks shard 0 of table 't'"), "{problems:?}");
     }
 }

@@ -9,7 +9,7 @@ use wire::Outbox;
 use wire::{Control, Frame, Head, Message};
 
 impl Server {
-    /// Every server goes by the plan: nobody else answers for the slices that are this server's.
+    /// Every server goes by the plan: nobody else answers for the shards that are this server's.
     fn enact(&mut self, out: &mut Outbox) {
         self.enacted = true;
         let holds = self.lease.as_ref().is_none_or(|lease| lease.holds);

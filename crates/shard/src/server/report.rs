@@ -1,4 +1,4 @@
-//! What a server says of itself, beside its beats: what it answers for, whom reads wait for, and how long it waits for what.
+//! What a server says of itself, beside its heartbeats: what it answers for, whom reads wait for, and how long it waits for what.
 
 use super::Server;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,11 +9,11 @@ impl Server {
     /// How it does. Whoever drives it adds what it knows itself.
     #[must_use]
     pub fn report(&self) -> Report {
-        let mut slices: BTreeMap<ShardId, u64> = BTreeMap::new();
+        let mut shards: BTreeMap<ShardId, u64> = BTreeMap::new();
         let mut frontiers: BTreeMap<TableId, Clock> = BTreeMap::new();
         let mut waited_for: BTreeSet<WorkerId> = BTreeSet::new();
-        for ((table, slice), shard) in self.shards.iter().filter(|(_, shard)| shard.is_head()) {
-            *slices.entry(*slice).or_default() += shard.counts().bytes;
+        for ((table, id), shard) in self.shards.iter().filter(|(_, shard)| shard.is_head()) {
+            *shards.entry(*id).or_default() += shard.counts().bytes;
             let frontier = shard.frontier();
             frontiers.entry(*table).and_modify(|lowest| *lowest = (*lowest).min(frontier)).or_insert(frontier);
             waited_for.extend(shard.waited_for());
@@ -25,7 +25,7 @@ impl Server {
             Timeout::new("a replication batch is resent down the chain", late, why, Some(trip))
         });
         Report {
-            slices: slices.into_iter().collect(),
+            shards: shards.into_iter().collect(),
             frontiers: frontiers.into_iter().collect(),
             waited_for: waited_for.into_iter().collect(),
             timeouts: resend.into_iter().collect(),

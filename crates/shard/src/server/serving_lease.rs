@@ -1,4 +1,4 @@
-//! A server's lease: it answers for its slices only for so long after a beat that the coordinator has answered, by its own clock, so that
+//! A server's lease: it answers for its shards only for so long after a heartbeat that the coordinator has answered, by its own clock, so that
 //! nobody can take its place before it has stopped.
 
 use super::Server;
@@ -7,10 +7,10 @@ use types::{NodeId, Span, Time};
 use wire::Outbox;
 use wire::{Control, Frame, Head, Message};
 
-/// Until when a server may answer for its slices.
+/// Until when a server may answer for its shards.
 pub(super) struct ServingLease {
     length: Span,
-    /// None before a beat was answered.
+    /// None before a heartbeat was answered.
     until: Option<Time>,
     /// Beats that were not answered: their numbers, and when they were sent.
     asked: VecDeque<(u64, Time)>,
@@ -21,7 +21,7 @@ pub(super) struct ServingLease {
 const BEATS: usize = 64;
 
 impl Server {
-    /// Answering for its slices only for so long after it last asked to, and was answered. It begins without: how long ago it was told to
+    /// Answering for its shards only for so long after it last asked to, and was answered. It begins without: how long ago it was told to
     /// begin, it cannot know.
     #[must_use]
     pub fn leased(mut self, length: Option<Span>) -> Self {
@@ -29,20 +29,20 @@ impl Server {
         self
     }
 
-    /// Says that it lives, and asks to answer for its slices from now on.
-    pub fn beat(&mut self, now: Time, out: &mut Outbox) {
+    /// Says that it lives, and asks to answer for its shards from now on.
+    pub fn heartbeat(&mut self, now: Time, out: &mut Outbox) {
         self.now = now;
         let mut head = Head::plain(self.node, NodeId::Coordinator);
         head.clock = self.furthest();
         if let Some(lease) = &mut self.lease {
-            self.beats += 1;
-            head.number = self.beats;
-            lease.asked.push_back((self.beats, now));
+            self.heartbeats += 1;
+            head.number = self.heartbeats;
+            lease.asked.push_back((self.heartbeats, now));
             if lease.asked.len() > BEATS {
                 lease.asked.pop_front();
             }
         }
-        out.send(Frame { head, message: Message::Control(Control::Beat) });
+        out.send(Frame { head, message: Message::Control(Control::Heartbeat) });
         self.mind_lease(out);
     }
 
@@ -57,8 +57,8 @@ impl Server {
         }
     }
 
-    /// A beat of this number was answered: the lease lasts from when it was sent.
-    pub(super) fn beat_answered(&mut self, answered: u64, out: &mut Outbox) {
+    /// A heartbeat of this number was answered: the lease lasts from when it was sent.
+    pub(super) fn heartbeat_answered(&mut self, answered: u64, out: &mut Outbox) {
         if let Some(lease) = &mut self.lease {
             let asked = lease.asked.iter().find(|(number, _)| *number == answered);
             lease.until = lease.until.max(asked.map(|(_, sent)| *sent + lease.length));

@@ -215,7 +215,7 @@ fn numbers_at_the_end_of_their_range_do_no_harm() {
 }
 
 #[test]
-fn a_server_answers_nobody_before_its_first_beat_was_answered() {
+fn a_server_answers_nobody_before_its_first_heartbeat_is_acknowledged() {
     let plan = Plan::first(1, vec![Source(1)]);
     let length = types::Span::from_secs(1);
     let mut server = Server::new(NODE, plan, Updaters::builtin(), Pool::new()).leased(Some(length));
@@ -234,9 +234,10 @@ fn a_server_answers_nobody_before_its_first_beat_was_answered() {
     assert!(says(&mut server, NodeId::Worker(0), 1, push(0, vec![1.0])).is_empty());
     assert!(says(&mut server, NodeId::Worker(0), 0, Message::Pull(pull)).is_empty());
     let mut asked = Outbox::new();
-    server.beat(Time(3), &mut asked);
+    server.heartbeat(Time(3), &mut asked);
     let number = asked.drain().find(|frame| frame.head.to == NodeId::Coordinator).map(|frame| frame.head.number);
-    let answered = says(&mut server, NodeId::Coordinator, number.expect("a beat"), Message::Control(Control::Beat));
+    let answered =
+        says(&mut server, NodeId::Coordinator, number.expect("a heartbeat"), Message::Control(Control::Heartbeat));
     let is_read = |answers: &[Message]| answers.iter().any(|answer| matches!(answer, Message::Pulled(_)));
     let is_acked = |answers: &[Message]| answers.iter().any(|answer| matches!(answer, Message::Acked(_)));
     assert!(is_read(&answered) && is_acked(&answered), "{answered:?}");
@@ -258,7 +259,7 @@ fn kept(count: u64) -> Message {
         frontier: Clock(0),
         subscribe: false,
         steps: None,
-        wants: Wants::Kept,
+        wants: Wants::RowState,
         keys: KeyPart::Run { first: Position(0), count },
     })
 }
@@ -356,7 +357,7 @@ fn a_scan_of_rows_of_a_whole_part_makes_its_way() {
     assert_eq!(spec.row_bytes(), types::PART_BYTES);
     let keys = KeyPart::Scan { range: types::PositionRange::ALL };
     let Message::Pull(pull) = kept(0) else { unreachable!("a pull") };
-    for wants in [Wants::Values, Wants::Kept] {
+    for wants in [Wants::Values, Wants::RowState] {
         let pull = Message::Pull(Pull { wants, keys: keys.clone(), ..pull.clone() });
         let answers = answers(&spec, [(0, pull)]);
         let [Message::Pulled(pulled)] = &answers[..] else { panic!("one answer") };

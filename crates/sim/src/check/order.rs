@@ -124,7 +124,7 @@ pub fn runs_after() -> Checker {
     })
 }
 
-/// By one plan, one server acknowledges and answers as the head of a slice; and once it has, none that goes by an older plan does.
+/// By one plan, one server acknowledges and answers as the head of a shard; and once it has, none that goes by an older plan does.
 #[must_use]
 pub fn one_head_at_a_time() -> Checker {
     Box::new(|history| {
@@ -138,8 +138,8 @@ pub fn one_head_at_a_time() -> Checker {
                     let at = said.at.since(types::Time(0)).as_secs_f64();
                     format!("at {at:.3} s by plan {}", said.plan.0)
                 };
-                let (first, second, slice) = (head.server, said.server, said.shard.0);
-                let what = format!("{second} answers for slice {slice} {}, and {first} did {}", of(said), of(head));
+                let (first, second, number) = (head.server, said.server, said.shard.0);
+                let what = format!("{second} answers for shard {number} {}, and {first} did {}", of(said), of(head));
                 return broken(history, "one_head_at_a_time", what);
             }
         }
@@ -176,10 +176,10 @@ pub fn barriers_hold() -> Checker {
     })
 }
 
-/// A program that waits longer than `patience` for a read or a barrier is told so, by the names of workers that hold it up:
+/// A program that waits longer than `failure timeout` for a read or a barrier is told so, by the names of workers that hold it up:
 /// at the time of the notice, they have ended no more clocks, or reached no more barriers, than the waiting one needs.
 #[must_use]
-pub fn no_silent_wait(patience: Span) -> Checker {
+pub fn no_silent_wait(failure_timeout: Span) -> Checker {
     Box::new(move |history| {
         let mut clocks: BTreeMap<u32, u64> = BTreeMap::new();
         let mut barriers: BTreeMap<u32, u64> = BTreeMap::new();
@@ -226,14 +226,14 @@ pub fn no_silent_wait(patience: Span) -> Checker {
                 }
                 HistoryEvent::PullReturned { ticket, .. } | HistoryEvent::PullFailed { ticket, .. } => {
                     if let Some((since, _, false)) = waits.remove(&(worker, ticket.0))
-                        && entry.at.since(since) > patience
+                        && entry.at.since(since) > failure_timeout
                     {
                         return silent(worker, "a read");
                     }
                 }
                 HistoryEvent::BarrierPassed { .. } => {
                     if let Some((since, _, false)) = waits.remove(&(worker, 0))
-                        && entry.at.since(since) > patience
+                        && entry.at.since(since) > failure_timeout
                     {
                         return silent(worker, "a barrier");
                     }
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
     use types::{NodeId, Plan, PlanNumber, ShardId, TableId, Time};
 
-    /// What is found against servers that answer so for slices, one after the other: (slice, server, plan).
+    /// What is found against servers that answer so for shards, one after the other: (shard, server, plan).
     fn found(said: &[(u32, u32, u64)]) -> Option<String> {
         let said = said.iter().zip(1..).map(|((shard, server, plan), at)| HeadSaid {
             at: Time(at * 1_000_000_000),
@@ -279,12 +279,12 @@ mod tests {
     fn whoever_goes_by_an_older_plan_may_answer_until_the_next_head_does() {
         assert_eq!(found(&[(0, 0, 1), (0, 0, 1), (0, 1, 2)]), None);
         let what = found(&[(0, 0, 1), (0, 1, 2), (0, 0, 1)]).expect("the old one answers beside the new one");
-        assert_eq!(what, "server 0 answers for slice 0 at 3.000 s by plan 1, and server 1 did at 2.000 s by plan 2");
+        assert_eq!(what, "server 0 answers for shard 0 at 3.000 s by plan 1, and server 1 did at 2.000 s by plan 2");
     }
 
     #[test]
     fn two_heads_by_the_same_plan_are_noticed() {
-        let what = found(&[(0, 0, 2), (0, 1, 2)]).expect("a plan has one head for a slice");
-        assert_eq!(what, "server 1 answers for slice 0 at 2.000 s by plan 2, and server 0 did at 1.000 s by plan 2");
+        let what = found(&[(0, 0, 2), (0, 1, 2)]).expect("a plan has one head for a shard");
+        assert_eq!(what, "server 1 answers for shard 0 at 2.000 s by plan 2, and server 0 did at 1.000 s by plan 2");
     }
 }

@@ -51,7 +51,7 @@ enum Task {
     Pull(Option<Vec<u64>>, TableIndex),
     Ask(Vec<u64>, TableIndex),
     /// Whether it is the last one, of rows as they are kept.
-    Kept(TableIndex, bool),
+    RowState(TableIndex, bool),
     Tune,
 }
 
@@ -201,7 +201,7 @@ impl Cluster {
             };
             let must_wait = match step {
                 Action::EndClock => !actor.worker.is_flushed(),
-                Action::Pull { .. } | Action::PullKept { .. } | Action::Scan { .. } | Action::Ask { .. }
+                Action::Pull { .. } | Action::PullRowState { .. } | Action::Scan { .. } | Action::Ask { .. }
                     if self.sabotage != Some(Sabotage::AskWithoutRoom) =>
                 {
                     !actor.worker.may_read()
@@ -256,12 +256,12 @@ impl Cluster {
                 self.pull_issued(worker, ticket, table, None, Vec::new(), true, last);
             }
             Action::Set { table, keys, rows } => self.set_rows(worker, table, &keys, &rows),
-            Action::PullKept { table, keys, last } => {
+            Action::PullRowState { table, keys, last } => {
                 let keys = self.keys_of(table, &keys);
                 let id = self.actors[worker].tables[&table];
-                let asked = WorkerInput::PullKept(now, id, Some(keys), Vec::new());
+                let asked = WorkerInput::PullRowState(now, id, Some(keys), Vec::new());
                 if let Some(ticket) = self.drive_worker(worker, asked).map(TicketId) {
-                    self.actors[worker].outstanding.insert(ticket, Task::Kept(table, last));
+                    self.actors[worker].outstanding.insert(ticket, Task::RowState(table, last));
                     self.actors[worker].wait = Wait::For(ticket);
                 }
             }
@@ -447,15 +447,17 @@ impl Cluster {
                     let active = keys.into_iter().enumerate().map(|(index, key)| (key, rows.active.get(index)));
                     HistoryEvent::Told { table, active: active.collect(), clock: rows.clock }
                 }
-                (Task::Kept(table, last), Ok(TicketOutcome::Rows(rows))) => {
+                (Task::RowState(table, last), Ok(TicketOutcome::Rows(rows))) => {
                     let placement = self.history.specs[table.0].shape.placement();
                     let keys = rows.positions.iter().map(|at| placement.key(types::Position(*at)).0).collect();
-                    HistoryEvent::KeptReturned { table, keys, values: reals(&rows.values), last }
+                    HistoryEvent::RowStateReturned { table, keys, values: reals(&rows.values), last }
                 }
-                (Task::Kept(..), Err((_, failure))) => HistoryEvent::PullFailed { ticket, refusal: failure.refusal },
+                (Task::RowState(..), Err((_, failure))) => {
+                    HistoryEvent::PullFailed { ticket, refusal: failure.refusal }
+                }
                 (Task::Ask(..), Err((_, failure))) => HistoryEvent::PullFailed { ticket, refusal: failure.refusal },
                 (Task::Pull(..), Err((_, failure))) => HistoryEvent::PullFailed { ticket, refusal: failure.refusal },
-                (Task::Pull(..) | Task::Ask(..) | Task::Kept(..), Ok(TicketOutcome::Done)) | (Task::Tune, _) => {
+                (Task::Pull(..) | Task::Ask(..) | Task::RowState(..), Ok(TicketOutcome::Done)) | (Task::Tune, _) => {
                     continue;
                 }
             };

@@ -10,20 +10,20 @@ use shard::{Restored, ServerInput, ShardImage};
 use std::collections::BTreeMap;
 use types::{Clock, NodeId, Span, TableId, TableSpec};
 use wire::{Control, Frame};
-use worker::Owed;
+use worker::SavedResiduals;
 
 /// How often it is looked at.
 const LOOK: Span = Span::from_millis(5);
 
 /// A checkpoint that is whole: everything that a run can go on from.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct SavedCheckpoint {
     gathered: WrittenCheckpoint,
     images: Vec<ShardImage>,
-    owed: Vec<Owed>,
+    residuals: Vec<SavedResiduals>,
 }
 
-impl Kept {
+impl SavedCheckpoint {
     /// The clock at which every shard was copied.
     #[must_use]
     pub fn clock(&self) -> Clock {
@@ -33,7 +33,7 @@ impl Kept {
     /// How many workers had something to send.
     #[must_use]
     pub fn owing(&self) -> usize {
-        self.owed.len()
+        self.residuals.len()
     }
 
     /// How many leases of the first data set are done.
@@ -43,9 +43,9 @@ impl Kept {
     }
 
     fn resume(&self) -> Resume {
-        let WrittenCheckpoint { name, clock, slices, tables, leases, .. } = self.gathered.clone();
+        let WrittenCheckpoint { name, clock, shards, tables, leases, .. } = self.gathered.clone();
         let tables = tables.into_iter().map(|(spec, _)| spec).collect();
-        Resume { location: String::new(), name, clock, slices, tables, leases }
+        Resume { location: String::new(), name, clock, shards, tables, leases }
     }
 }
 
@@ -53,26 +53,33 @@ impl Kept {
 #[derive(Default)]
 pub(super) struct Checkpoints {
     images: Vec<ShardImage>,
-    owed: Vec<Owed>,
+    residuals: Vec<SavedResiduals>,
     /// How long after one is whole another is wanted.
     every: Option<Span>,
     /// Whether one is made when every worker has left, and no other.
     last: bool,
     /// What this run goes on from.
-    from: Option<Kept>,
+    from: Option<SavedCheckpoint>,
     /// What each server has said of its copies, which it says again when it is asked again.
     said: BTreeMap<NodeId, Vec<Control>>,
-    said_owed: BTreeMap<NodeId, Frame>,
-    whole: Vec<Kept>,
+    said_residuals: BTreeMap<NodeId, Frame>,
+    whole: Vec<SavedCheckpoint>,
     missed: u64,
 }
 
 impl Cluster {
     /// An open cluster of another size that goes on from a checkpoint. Its programs are cut by the same seed.
     #[must_use]
-    pub fn resumed(seed: u64, size: RunSize, faults: Faults, patience: Span, copies: u32, from: &Kept) -> Self {
-        let membership = Membership::Open { copies, slices: 2 };
-        let mut cluster = Self::with(seed, size, faults, membership, patience, Some(from.resume()));
+    pub fn resumed(
+        seed: u64,
+        size: RunSize,
+        faults: Faults,
+        failure_timeout: Span,
+        replicas: u32,
+        from: &SavedCheckpoint,
+    ) -> Self {
+        let membership = Membership::Elastic { replicas, shards_per_server: 2 };
+        let mut cluster = Self::with(seed, size, faults, membership, failure_timeout, Some(from.resume()));
         cluster.checkpoints.from = Some(from.clone());
         cluster
     }
@@ -109,13 +116,14 @@ impl Cluster {
         }
         match self.coordinator.take_checkpoint_end() {
             Some(CheckpointOutcome::Whole(gathered)) => {
-                // Two servers may have copied one slice: the coordinator says whose copy it is.
+                // Two servers may have copied one shard: the coordinator says whose copy it is.
                 let entries = gathered.tables.iter().flat_map(|(_, entries)| entries);
                 let indices = entries.map(|entry| entry.parse::<usize>().expect("as it was written"));
                 let images = indices.map(|index| self.checkpoints.images[index].clone()).collect();
-                let owed = gathered.owed.iter().map(|entry| entry.parse::<usize>().expect("as it was written"));
-                let owed = owed.map(|index| self.checkpoints.owed[index].clone()).collect();
-                self.checkpoints.whole.push(Kept { gathered, images, owed });
+                let residuals =
+                    gathered.residuals.iter().map(|entry| entry.parse::<usize>().expect("as it was written"));
+                let residuals = residuals.map(|index| self.checkpoints.residuals[index].clone()).collect();
+                self.checkpoints.whole.push(SavedCheckpoint { gathered, images, residuals });
                 let every = self.checkpoints.every;
                 return every.into_iter().for_each(|every| self.later(every, Happening::Checkpoint));
             }
@@ -138,17 +146,18 @@ impl Cluster {
         if machine.has_table(table) {
             return;
         }
-        let image = |slice| from.images.iter().find(|image| image.shard == slice && image.name == spec.name);
-        let images = machine.slices_of(&spec).into_iter().filter_map(image).cloned().collect();
-        let owed = from.owed.iter().flat_map(|owed| &owed.tables).filter(|(name, _)| *name == spec.name);
-        let owed = owed.map(|(_, rows)| rows.clone()).collect();
-        let restored = Box::new(Restored { table, spec, clock, images, owed });
+        let image = |shard| from.images.iter().find(|image| image.shard == shard && image.name == spec.name);
+        let images = machine.shards_of(&spec).into_iter().filter_map(image).cloned().collect();
+        let residuals =
+            from.residuals.iter().flat_map(|residuals| &residuals.tables).filter(|(name, _)| *name == spec.name);
+        let residuals = residuals.map(|(_, rows)| rows.clone()).collect();
+        let restored = Box::new(Restored { table, spec, clock, images, residuals });
         self.drive_server(server, ServerInput::Restore(self.now, restored));
     }
 
     /// The checkpoints that were whole, in order.
     #[must_use]
-    pub fn kept(&self) -> &[Kept] {
+    pub fn saved_checkpoints(&self) -> &[SavedCheckpoint] {
         &self.checkpoints.whole
     }
 
@@ -167,21 +176,21 @@ impl Cluster {
     }
 
     /// What a worker has still to send is written.
-    pub(super) fn write_owed(&mut self, worker: usize) {
+    pub(super) fn write_residuals(&mut self, worker: usize) {
         let machine = &mut self.actors[worker].worker;
-        let Some(owed) = machine.take_owed() else { return };
-        let (number, entry) = (owed.checkpoint, Some(self.checkpoints.owed.len().to_string()));
+        let Some(residuals) = machine.take_residuals() else { return };
+        let (number, entry) = (residuals.checkpoint, Some(self.checkpoints.residuals.len().to_string()));
         let (node, source) = (machine.id().into(), machine.plan().source(machine.id()).unwrap_or_default());
         let mut owes = control(node, Control::Owes { number, entry });
         owes.head.source = source;
-        self.checkpoints.owed.push(owed);
-        self.checkpoints.said_owed.insert(node, owes.clone());
+        self.checkpoints.residuals.push(residuals);
+        self.checkpoints.said_residuals.insert(node, owes.clone());
         self.dispatch(vec![owes]);
     }
 
     /// A node that is asked for a checkpoint again says again what it has said.
     pub(super) fn say_written_again(&mut self, node: NodeId) {
-        let owes = self.checkpoints.said_owed.get(&node).cloned();
+        let owes = self.checkpoints.said_residuals.get(&node).cloned();
         owes.into_iter().for_each(|owes| self.dispatch(vec![owes]));
         for said in self.checkpoints.said.get(&node).cloned().unwrap_or_default() {
             self.dispatch(vec![control(node, said)]);
@@ -205,7 +214,7 @@ impl Cluster {
                 }
             }
         }
-        for Kept { gathered, images, .. } in &self.checkpoints.whole {
+        for SavedCheckpoint { gathered, images, .. } in &self.checkpoints.whole {
             let clock = &gathered.clock;
             let mut held: BTreeMap<(u64, u32), f64> = BTreeMap::new();
             for image in images {

@@ -114,7 +114,7 @@ impl Cluster {
         match input {
             ServerInput::Frame(_, frame) => ServerInput::Frame(at, frame),
             ServerInput::Tick(_) => ServerInput::Tick(at),
-            ServerInput::Beat(_) => ServerInput::Beat(at),
+            ServerInput::Heartbeat(_) => ServerInput::Heartbeat(at),
             ServerInput::Restore(_, restored) => ServerInput::Restore(at, restored),
             other => other,
         }

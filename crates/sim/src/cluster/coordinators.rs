@@ -27,7 +27,7 @@ enum Last {
 pub(super) struct Leadership {
     size: RunSize,
     membership: Membership,
-    patience: Span,
+    failure_timeout: Span,
     /// The memory that was kept last.
     kept: Vec<u8>,
     /// Memories that are kept too late, by one that is broken.
@@ -41,14 +41,14 @@ pub(super) struct Leadership {
 }
 
 impl Leadership {
-    pub fn new(size: RunSize, membership: Membership, patience: Span) -> Self {
+    pub fn new(size: RunSize, membership: Membership, failure_timeout: Span) -> Self {
         let (kept, late, term, away, doom, mortal) = (Vec::new(), VecDeque::new(), 0, false, None, false);
-        Self { size, membership, patience, kept, late, term, away, doom, mortal }
+        Self { size, membership, failure_timeout, kept, late, term, away, doom, mortal }
     }
 
     /// Whether nodes come and go.
     pub fn is_open(&self) -> bool {
-        self.membership != Membership::Fixed
+        self.membership != Membership::Static
     }
 }
 
@@ -91,8 +91,8 @@ impl Cluster {
     pub(super) fn succeed(&mut self) {
         self.forget_coordinators_clock();
         let now = self.clocks.show(NodeId::Coordinator, self.now);
-        let Leadership { size, membership, patience, kept, .. } = &self.leadership;
-        let recalled = Coordinator::recall(now, kept, *size, *membership, *patience);
+        let Leadership { size, membership, failure_timeout, kept, .. } = &self.leadership;
+        let recalled = Coordinator::recall(now, kept, *size, *membership, *failure_timeout);
         self.coordinator = recalled.expect("a coordinator's own memory");
         self.leadership.late.clear();
         self.leadership.term += 1;
@@ -115,8 +115,8 @@ impl Cluster {
         let plan = self.coordinator.plan();
         // When every worker has left, so may servers.
         if plan.live_workers().count() > 0 {
-            let copies = plan.chains.iter().map(|chain| chain.replicas.len()).min();
-            self.fewest_copies = self.fewest_copies.min(copies.unwrap_or(usize::MAX));
+            let replicas = plan.chains.iter().map(|chain| chain.replicas.len()).min();
+            self.fewest_replicas = self.fewest_replicas.min(replicas.unwrap_or(usize::MAX));
         }
         let mut frames: Vec<Frame> = out.drain().collect();
         frames.iter_mut().for_each(|frame| frame.head.source = Source(self.leadership.term));

@@ -54,10 +54,10 @@ impl Cluster {
         self.later(after, Happening::DrainWorker(worker as usize));
     }
 
-    /// Of all slices by all plans there were, the fewest copies.
+    /// Of all shards by all plans there were, the fewest copies.
     #[must_use]
-    pub fn fewest_copies(&self) -> usize {
-        self.fewest_copies
+    pub fn fewest_replicas(&self) -> usize {
+        self.fewest_replicas
     }
 
     pub(super) fn drain_a_server(&mut self, server: usize) {
@@ -147,7 +147,7 @@ impl Cluster {
         let frame = match welcomed {
             Some(source) if self.random.chance(0.7) => {
                 let head = Head { source, ..Head::plain(NodeId::Server(index), NodeId::Coordinator) };
-                Frame { head, message: Message::Control(Control::Beat) }
+                Frame { head, message: Message::Control(Control::Heartbeat) }
             }
             _ => {
                 let (role, token, place) = (Role::Server, u64::MAX / 2 - u64::from(index), Some(index));
@@ -175,8 +175,8 @@ impl Cluster {
                 let node = NodeId::Server(server as u32);
                 let machine = Server::new(node, plan, Updaters::builtin(), Pool::new()).leased(lease);
                 self.servers[server] = Some(machine);
-                self.drive_server(server, ServerInput::Beat(self.now));
-                for happening in [Happening::Tick(node), Happening::Beat(node)] {
+                self.drive_server(server, ServerInput::Heartbeat(self.now));
+                for happening in [Happening::Tick(node), Happening::Heartbeat(node)] {
                     self.later(SAY_AGAIN, happening);
                 }
             }
@@ -209,7 +209,7 @@ impl Cluster {
             // Once more now and then, for an answer may have been lost.
             Presence::Welcomed(source) if self.random.chance(0.7) => {
                 let head = Head { source, ..Head::plain(NodeId::Worker(rank), NodeId::Coordinator) };
-                Frame { head, message: Message::Control(Control::Beat) }
+                Frame { head, message: Message::Control(Control::Heartbeat) }
             }
             Presence::Away | Presence::Welcomed(_) => {
                 let (role, token, place) = (Role::Worker, u64::MAX - u64::from(rank), Some(rank));
@@ -237,7 +237,7 @@ impl Cluster {
                 let machine = Worker::new(id, source, plan, self.settings).starting(clock, barriers);
                 (self.actors[worker].worker, self.actors[worker].standing) = (machine, Presence::Working);
                 self.note(worker as u32, HistoryEvent::Joined { clock });
-                for happening in [Happening::Tick(id.into()), Happening::Beat(id.into())] {
+                for happening in [Happening::Tick(id.into()), Happening::Heartbeat(id.into())] {
                     self.later(SAY_AGAIN, happening);
                 }
                 self.advance(worker);

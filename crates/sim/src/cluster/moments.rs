@@ -14,7 +14,7 @@ const UNLED: Span = Span::from_millis(40);
 pub enum Moment {
     /// A checkpoint is being made.
     Checkpoint,
-    /// A new copy of a slice is being filled.
+    /// A new copy of a shard is being filled.
     Migration,
     /// Servers go by a plan without one of them that was lost.
     Failover,

@@ -114,7 +114,7 @@ impl Cluster {
     }
 
     /// What a shell says by itself: that its node is alive, or that it is done.
-    pub(super) fn beat(&mut self, node: NodeId) {
+    pub(super) fn heartbeat(&mut self, node: NodeId) {
         match node {
             NodeId::Coordinator => return,
             NodeId::Server(index) => {
@@ -124,7 +124,7 @@ impl Cluster {
                     self.dispatch(vec![control(node, Control::Bye)]);
                 } else {
                     let report = Box::new(server.report());
-                    self.drive_server(index as usize, ServerInput::Beat(self.now));
+                    self.drive_server(index as usize, ServerInput::Heartbeat(self.now));
                     self.dispatch(vec![control(node, Control::Report { report })]);
                     if self.draining.contains(&(index as usize)) {
                         self.dispatch(vec![control(node, Control::Retire)]);
@@ -133,7 +133,7 @@ impl Cluster {
             }
             NodeId::Worker(rank) => match self.actors[rank as usize].standing {
                 Presence::Working => {
-                    self.drive_worker(rank as usize, WorkerInput::Beat);
+                    self.drive_worker(rank as usize, WorkerInput::Heartbeat);
                 }
                 Presence::Leaving => {
                     self.drive_worker(rank as usize, WorkerInput::Leave);
@@ -141,6 +141,6 @@ impl Cluster {
                 Presence::Gone | Presence::Crashed | Presence::Away | Presence::Welcomed(_) => return,
             },
         }
-        self.later(SAY_AGAIN, Happening::Beat(node));
+        self.later(SAY_AGAIN, Happening::Heartbeat(node));
     }
 }

@@ -1,4 +1,4 @@
-//! What the history is told, beside what programs do: who answers as the head of a slice, and which tasks on one row are under way.
+//! What the history is told, beside what programs do: who answers as the head of a shard, and which tasks on one row are under way.
 
 use super::Cluster;
 use crate::history::{Entry, HeadSaid, HistoryEvent};
@@ -10,7 +10,7 @@ use wire::{Frame, KeyPart, Message};
 pub(super) type TaskName = (u32, TableId, ShardId, bool, u64);
 
 impl Cluster {
-    /// What a server says as the head of a slice.
+    /// What a server says as the head of a shard.
     pub(super) fn note_head(&mut self, frame: &Frame) {
         let (table, shard) = match &frame.message {
             Message::Acked(acked) => (acked.table, acked.shard),

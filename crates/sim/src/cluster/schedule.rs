@@ -11,7 +11,7 @@ pub(super) enum Happening {
     Settle(usize),
     Wake(usize),
     Tick(NodeId),
-    Beat(NodeId),
+    Heartbeat(NodeId),
     Break,
     Mend((NodeId, NodeId)),
     Crash(usize),

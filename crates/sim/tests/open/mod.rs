@@ -6,7 +6,7 @@ use sim::*;
 use types::{NumberType, Span, TableSpec};
 
 pub const SHAPE: RunSize = RunSize { servers: 3, workers: 3 };
-pub const PATIENCE: Span = Span::from_millis(500);
+pub const FAILURE_TIMEOUT: Span = Span::from_millis(500);
 /// The workers of the beginning, and one that comes later.
 pub const EVERYBODY: u32 = SHAPE.workers + 1;
 
@@ -17,7 +17,7 @@ pub fn rows(workers: u32) -> TableSpec {
 
 /// A cluster with two copies of everything, in which the workers of the beginning work on a table.
 pub fn cluster(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let table = cluster.table(spec.clone());
     let work = Workload { clocks: 8, ..Workload::default() };

@@ -1,6 +1,6 @@
 //! A list that was chosen from another: to a shard that has seen the other, it is named by a bit for each of its keys.
 
-use super::{KeyPart, Keys, List, Signature, Slice};
+use super::{KeyPart, KeySlice, Keys, List, Signature};
 use crate::{Bits, Payload};
 use std::ops::Range;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Keys {
     }
 }
 
-impl Slice {
+impl KeySlice {
     /// The list that these keys were chosen from, and which of its keys they lie among.
     #[must_use]
     pub fn chosen_from(&self) -> Option<(Signature, Range<usize>)> {

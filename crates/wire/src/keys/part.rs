@@ -10,7 +10,7 @@ use types::{Position, PositionRange};
 
 /// Neighbouring keys of one list: what one part speaks of.
 #[derive(Clone, Debug)]
-pub struct Slice {
+pub struct KeySlice {
     pub(super) keys: Keys,
     pub(super) range: Range<usize>,
 }
@@ -18,12 +18,12 @@ pub struct Slice {
 impl Keys {
     /// A piece of the list, as machines hold it.
     #[must_use]
-    pub fn slice(&self, range: Range<usize>) -> Slice {
-        Slice { keys: self.clone(), range }
+    pub fn slice(&self, range: Range<usize>) -> KeySlice {
+        KeySlice { keys: self.clone(), range }
     }
 }
 
-impl Slice {
+impl KeySlice {
     /// Which keys of the whole list these are.
     #[must_use]
     pub fn range(&self) -> Range<usize> {

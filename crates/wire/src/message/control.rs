@@ -64,7 +64,7 @@ pub enum Control {
         clock: Clock,
         /// Barriers that were passed without it.
         barriers: u64,
-        /// How long a server may answer for its slices after it has asked to, where others could take them over. Each beat of its that is
+        /// How long a server may answer for its shards after it has asked to, where others could take them over. Each heartbeat of its that is
         /// answered asks anew.
         lease: Option<Span>,
     },
@@ -74,7 +74,7 @@ pub enum Control {
         plan: Plan,
         /// Where everybody listens.
         members: Vec<Member>,
-        /// Whether every server goes by it. Only then does anybody answer for a slice that another did before.
+        /// Whether every server goes by it. Only then does anybody answer for a shard that another did before.
         enacted: bool,
     },
     /// The answer: it is done.
@@ -137,7 +137,7 @@ pub enum Control {
         on: Vec<WorkerId>,
     },
     /// Anyone to the coordinator and back: alive. The head's number is the asker's own.
-    Beat,
+    Heartbeat,
     /// Node to coordinator: done, not dead. A worker says it when everything it pushed is acknowledged.
     Bye,
     /// Coordinator to all: a node is lost, and how that was noticed.
@@ -149,11 +149,11 @@ pub enum Control {
     },
     /// Coordinator to servers: every worker has left.
     Finish,
-    /// Head to coordinator: a copy that was being filled is whole.
+    /// Head to coordinator: a replica that was being filled is whole.
     Filled {
         /// Of which table.
         table: TableId,
-        /// Which slice.
+        /// Which shard.
         shard: ShardId,
         /// The server that holds it.
         server: u32,
@@ -197,23 +197,23 @@ pub enum Control {
         number: u64,
         /// Of which table.
         table: TableId,
-        /// Which slice.
+        /// Which shard.
         shard: ShardId,
         /// Where its frontier stands.
         frontier: Clock,
     },
-    /// Server to coordinator: a copy is in the store.
+    /// Server to coordinator: a replica is in the store.
     Written {
         /// Of which checkpoint.
         number: u64,
         /// Of which table.
         table: TableId,
-        /// Which slice.
+        /// Which shard.
         shard: ShardId,
         /// What the manifest is to say of it, as the store's writer put it.
         entry: String,
     },
-    /// Server to coordinator: a copy could not be written, and why.
+    /// Server to coordinator: a replica could not be written, and why.
     Unwritten {
         /// Of which checkpoint.
         number: u64,
@@ -363,11 +363,11 @@ pub enum Control {
     /// The answer: nothing depends on you any more.
     Released,
     /// The answer: you cannot leave now, and why.
-    Kept {
+    LeaveDeferred {
         /// In words.
         reason: String,
     },
-    /// Node to coordinator, beside its beats: how it does.
+    /// Node to coordinator, beside its heartbeats: how it does.
     Report {
         /// How.
         report: Box<Report>,
@@ -413,7 +413,7 @@ variants!(Control {
     9 => Barrier { number },
     10 => BarrierPassed { number },
     11 => BarrierWaiting { number, on },
-    12 => Beat,
+    12 => Heartbeat,
     13 => Bye,
     14 => Lost { node, reason },
     15 => Finish,
@@ -444,7 +444,7 @@ variants!(Control {
     37 => LeasesForgotten { set, through },
     50 => Retire,
     51 => Released,
-    52 => Kept { reason },
+    52 => LeaveDeferred { reason },
     53 => Report { report },
     41 => EndLeases { set },
     42 => LeasesEnded { set, number, clock },

@@ -39,7 +39,7 @@ pub enum Wants {
     Active,
     /// All that is kept of them: their weights, followed by their updater's state. The answer names the rows that it holds: the first of those
     /// asked for, as many as are a part. They are never encoded.
-    Kept,
+    RowState,
 }
 
 /// The rows of one part of a read. The frontier they reflect is the head's clock.
@@ -177,7 +177,7 @@ fields!(FailedClock { clock, worker, refusal });
 fields!(PullRefused { table, shard, request, refusal });
 fields!(Waiting { table, shard, request, on });
 fields!(Refreshed { table, shard, chain, link });
-variants!(Wants { 0 => Values, 1 => Active, 2 => Kept });
+variants!(Wants { 0 => Values, 1 => Active, 2 => RowState });
 fields_and_payloads!(Pull { table, shard, request, after, frontier, subscribe, steps, wants } keys, |input, [positions, _]| {
     keys: KeyPart::get(input, positions)?,
 });

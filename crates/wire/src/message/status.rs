@@ -21,11 +21,11 @@ pub struct Status {
     /// Workers whose clocks take them much longer than most.
     pub slow: Vec<WorkerId>,
     /// A node that is silent for this long is given up.
-    pub patience: Span,
-    /// How long a server may answer after it has asked to, where others could take its slices over.
+    pub failure_timeout: Span,
+    /// How long a server may answer after it has asked to, where others could take its shards over.
     pub lease: Option<Span>,
-    /// How many servers hold each slice.
-    pub copies: u32,
+    /// How many servers hold each shard.
+    pub replicas: u32,
     /// How long the coordinator waits for what.
     pub timeouts: Vec<Timeout>,
 }
@@ -47,18 +47,18 @@ pub struct MemberStatus {
     pub report: Report,
 }
 
-/// What a node says of itself, beside its beats.
+/// What a node says of itself, beside its heartbeats.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Of a server: bytes of each slice that it answers for.
-    pub slices: Vec<(ShardId, u64)>,
-    /// Of a server: the lowest frontier among the slices that it answers for, by table.
+    /// Of a server: bytes of each shard that it answers for.
+    pub shards: Vec<(ShardId, u64)>,
+    /// Of a server: the lowest frontier among the shards that it answers for, by table.
     pub frontiers: Vec<(TableId, Clock)>,
     /// Of a server: workers that reads wait for.
     pub waited_for: Vec<WorkerId>,
     /// Of a worker: how long its clocks take it, without the time in which it waits for others.
     pub step: Option<Measured>,
-    /// From a beat to its answer.
+    /// From a heartbeat to its answer.
     pub round_trip: Option<Measured>,
     /// How long it waits for what.
     pub timeouts: Vec<Timeout>,
@@ -105,6 +105,18 @@ pub enum Standing {
 
 variants!(Standing { 0 => Joining, 1 => Present, 2 => Left, 3 => Lost { reason }, 4 => Leaving });
 fields!(MemberStatus { node, address, standing, silent, clock, report });
-fields!(Report { slices, frontiers, waited_for, step, round_trip, timeouts });
+fields!(Report { shards, frontiers, waited_for, step, round_trip, timeouts });
 fields!(Timeout { what, value, why, measured });
-fields!(Status { plan, adopting, members, awaited, tables, waited_for, slow, patience, lease, copies, timeouts });
+fields!(Status {
+    plan,
+    adopting,
+    members,
+    awaited,
+    tables,
+    waited_for,
+    slow,
+    failure_timeout,
+    lease,
+    replicas,
+    timeouts
+});

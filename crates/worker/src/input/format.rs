@@ -19,7 +19,7 @@ impl WorkerInput {
                 put_time(3, *now, out);
                 node.put(out);
             }
-            Self::Beat => out.push(4),
+            Self::Heartbeat => out.push(4),
             Self::MakeTable(spec) => {
                 out.push(5);
                 spec.put(out);
@@ -74,7 +74,7 @@ impl WorkerInput {
                 values.bytes.put(out);
                 after.put(out);
             }
-            Self::PullKept(now, table, keys, after) => {
+            Self::PullRowState(now, table, keys, after) => {
                 put_time(27, *now, out);
                 table.put(out);
                 keys.is_some().put(out);
@@ -109,7 +109,7 @@ impl WorkerInput {
                 (work.examples, work.busy).put(out);
             }
             Self::Barrier => out.push(15),
-            Self::Pay(now) => put_time(25, *now, out),
+            Self::FlushResiduals(now) => put_time(25, *now, out),
             Self::Leave => out.push(16),
             Self::Fail(reason) => {
                 out.push(17);
@@ -124,7 +124,7 @@ impl WorkerInput {
             0 => Self::Frame(Field::get(input)?, Box::new(Frame::get(input)?)),
             2 => Self::Tick(Field::get(input)?),
             3 => Self::Reconnected(Field::get(input)?, Field::get(input)?),
-            4 => Self::Beat,
+            4 => Self::Heartbeat,
             5 => Self::MakeTable(Field::get(input)?),
             6 => Self::Push(Field::get(input)?, Field::get(input)?, batch(input, lists)?, Field::get(input)?),
             7 => Self::Pull(Field::get(input)?, Field::get(input)?, lists.get(input)?, Field::get(input)?),
@@ -147,7 +147,7 @@ impl WorkerInput {
             }
             23 => Self::TakeLeases(Field::get(input)?),
             24 => Self::EndLeases(Field::get(input)?),
-            25 => Self::Pay(Field::get(input)?),
+            25 => Self::FlushResiduals(Field::get(input)?),
             26 => {
                 let (now, table, keys) = (Field::get(input)?, Field::get(input)?, lists.get(input)?);
                 let values = Values { number: Field::get(input)?, bytes: Field::get(input)? };
@@ -156,7 +156,7 @@ impl WorkerInput {
             27 => {
                 let (now, table) = (Field::get(input)?, Field::get(input)?);
                 let keys = if bool::get(input)? { Some(lists.get(input)?) } else { None };
-                Self::PullKept(now, table, keys, Field::get(input)?)
+                Self::PullRowState(now, table, keys, Field::get(input)?)
             }
             19 => Self::Ask(Field::get(input)?, Field::get(input)?, lists.get(input)?),
             _ => return Err(UNKNOWN),

@@ -28,7 +28,7 @@ impl Worker {
             return self.caught_up(now, head, pulled, reading, out);
         }
         let row_bytes = table.spec.row_bytes();
-        let rows = reading.keys.slice().map_or(pulled.positions.len() / 8, wire::Slice::len);
+        let rows = reading.keys.slice().map_or(pulled.positions.len() / 8, wire::KeySlice::len);
         let decoded = decode(
             &mut self.decoder,
             &mut table.decoded,
@@ -42,7 +42,7 @@ impl Worker {
         let row_bytes = match reading.wants {
             Wants::Values => Some(row_bytes).filter(|row_bytes| pulled.values.len() == rows * row_bytes),
             Wants::Active => Some(0).filter(|_| active::is_whole(reading.keys.slice(), pulled)),
-            Wants::Kept => {
+            Wants::RowState => {
                 let read = self.pending.get(&reading.ticket).and_then(|pending| pending.read.as_ref());
                 row_state::row_bytes(&table.spec, &reading.keys, read.map_or(0, |read| read.row_bytes), pulled)
             }
@@ -73,7 +73,7 @@ impl Worker {
             match reading.wants {
                 Wants::Values => fill(read, &reading.keys, pulled),
                 Wants::Active => active::fill(read, &reading.keys, pulled),
-                Wants::Kept => {
+                Wants::RowState => {
                     read.row_bytes = row_bytes;
                     fill(read, &reading.keys, pulled);
                 }
@@ -86,7 +86,7 @@ impl Worker {
                 range.first = pulled.more.unwrap_or(range.first);
                 pulled.more.is_some()
             }
-            ReadKeys::Kept { keys, .. } => {
+            ReadKeys::RowState { keys, .. } => {
                 *keys = keys.after(rows);
                 !keys.is_empty()
             }
@@ -139,7 +139,7 @@ fn received_rows<'a>(
     stream: &'a ShardStream,
     waiting: impl Iterator<Item = &'a StreamMessage>,
     frontier: Clock,
-    keys: &'a wire::Slice,
+    keys: &'a wire::KeySlice,
     values: &'a Payload,
     contains: u64,
     combine: Combine,
@@ -196,7 +196,7 @@ fn fill(read: &mut PartialRead, keys: &ReadKeys, pulled: &Pulled) {
         }
         // Those come from the delta cache.
         ReadKeys::Deltas { .. } => {}
-        ReadKeys::Scan { shard, .. } | ReadKeys::Kept { part: shard, .. } => {
+        ReadKeys::Scan { shard, .. } | ReadKeys::RowState { part: shard, .. } => {
             if let Some((positions, rows)) = read.found.get_mut(*shard) {
                 positions.extend(pulled.positions.numbers::<u64>().unwrap_or(&[]));
                 rows.extend_from_slice(values);

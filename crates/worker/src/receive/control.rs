@@ -27,7 +27,7 @@ impl Worker {
                 }
             }
             Control::Adopt { plan, enacted, .. } => self.adopt(now, plan, enacted, out),
-            Control::Checkpoint { number, clock, .. } => self.save_owed(number, clock, out),
+            Control::Checkpoint { number, clock, .. } => self.save_residuals(number, clock, out),
             Control::BarrierPassed { number } => self.barrier_passed = self.barrier_passed.max(number),
             Control::BarrierWaiting { on, .. } => self.notices.push(Notice::Barrier { on }),
             Control::LeasesOpened { name, set } => self.leases_opened(name, set),
@@ -48,7 +48,7 @@ impl Worker {
             | Control::MakeTable { .. }
             | Control::TableAdded { .. }
             | Control::Barrier { .. }
-            | Control::Beat
+            | Control::Heartbeat
             | Control::Bye
             | Control::Lost { .. }
             | Control::Finish
@@ -70,7 +70,7 @@ impl Worker {
             | Control::ForgetLeases { .. }
             | Control::Retire
             | Control::Released
-            | Control::Kept { .. }
+            | Control::LeaveDeferred { .. }
             | Control::Report { .. }
             | Control::LeasesForgotten { .. } => {}
         }

@@ -82,7 +82,7 @@ impl Pair {
     }
 
     fn kept(&mut self, keys: Option<&Keys>) -> Result<ReadRows, Refusal> {
-        let ticket = self.worker.pull_kept(Time(0), TABLE, keys.cloned(), &[], &mut self.out).expect("fits");
+        let ticket = self.worker.pull_row_state(Time(0), TABLE, keys.cloned(), &[], &mut self.out).expect("fits");
         self.sent();
         match self.wait(ticket)? {
             TicketOutcome::Rows(rows) => Ok(rows),

@@ -30,7 +30,7 @@ pub fn rows_are_as_their_writer_left_them() -> Checker {
                         continue;
                     }
                     HistoryEvent::RowsSet { table: of, keys, values, .. } if *of == table => {
-                        let kept = model.kept_width();
+                        let kept = model.row_state_width();
                         keys.iter().zip(values.chunks_exact(kept)).for_each(|(key, row)| model.set(by, *key, row));
                         continue;
                     }
@@ -42,8 +42,8 @@ pub fn rows_are_as_their_writer_left_them() -> Checker {
                         let Some(last) = asked.get(&(by, *ticket)) else { continue };
                         model.unlike(by, *last, &read.keys, &read.values, width)
                     }
-                    HistoryEvent::KeptReturned { table: of, keys, values, last } if *of == table => {
-                        model.unlike(by, *last, keys, values, model.kept_width())
+                    HistoryEvent::RowStateReturned { table: of, keys, values, last } if *of == table => {
+                        model.unlike(by, *last, keys, values, model.row_state_width())
                     }
                     _ => continue,
                 };
@@ -65,12 +65,12 @@ struct Model {
 }
 
 impl Model {
-    fn kept_width(&self) -> usize {
+    fn row_state_width(&self) -> usize {
         self.width + self.updater.state(self.width)
     }
 
     fn row(&mut self, by: u32, key: u64) -> &mut [f64] {
-        let zeros = vec![0.0; self.kept_width()];
+        let zeros = vec![0.0; self.row_state_width()];
         let (writer, row) = self.rows.entry(key).or_insert((by, zeros));
         assert_eq!(*writer, by, "key {key} has two writers, of whom nothing is promised");
         row
@@ -88,7 +88,7 @@ impl Model {
 
     /// The first of these rows that is not what it should be for this reader, in words.
     fn unlike(&self, reader: u32, last: bool, keys: &[u64], values: &[f64], width: usize) -> Option<String> {
-        let zeros = vec![0.0; self.kept_width()];
+        let zeros = vec![0.0; self.row_state_width()];
         keys.iter().zip(values.chunks_exact(width)).find_map(|(key, row)| {
             let (writer, made) = self.rows.get(key).map_or((reader, &zeros), |(writer, row)| (*writer, row));
             let judged = last || writer == reader;

@@ -1,6 +1,6 @@
 //! What it costs that everything is held twice, over TCP.
 //!
-//! Two servers hold a dense table, each half of it once, or all of it with the other's half as a copy. Workers push all of its rows again and again,
+//! Two servers hold a dense table, each half of it once, or all of it with the other's half as a replica. Workers push all of its rows again and again,
 //! the same rows if there are several, with two pushes under way each. Servers and workers are threads of this process and talk over TCP.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,13 +22,17 @@ struct Found {
     sent_over_pushed: f64,
 }
 
-fn measure(options: &ClusterBench, copies: u32, workers: u32) -> anyhow::Result<Found> {
-    let meet = slackwater::free_address()?.to_string();
-    let connect = Connect { same_host: SameHost::Tcp, patience: Duration::from_secs(30), ..Connect::to(&meet) };
+fn measure(options: &ClusterBench, replicas: u32, workers: u32) -> anyhow::Result<Found> {
+    let coordinator_address = slackwater::free_address()?.to_string();
+    let connect = Connect {
+        same_host: SameHost::Tcp,
+        failure_timeout: Duration::from_secs(30),
+        ..Connect::to(&coordinator_address)
+    };
     let serve = Serve {
         threads: SERVERS,
         coordinate: Some(RunSize { servers: SERVERS, workers }),
-        membership: Membership::Open { copies, slices: 1 },
+        membership: Membership::Elastic { replicas, shards_per_server: 1 },
         ..Serve::new(connect.clone())
     };
     let servers = std::thread::spawn(move || serve.run());
@@ -74,7 +78,7 @@ fn measure(options: &ClusterBench, copies: u32, workers: u32) -> anyhow::Result<
     let total = |count: fn(&slackwater::ServerReport) -> u64| reports.iter().map(count).sum::<u64>() as f64;
     let sent = total(|report| report.traffic.bytes_out);
     // What came to servers and was not sent by one of them.
-    let pushed = total(|report| report.traffic.bytes_in) - if copies > 1 { sent } else { 0.0 };
+    let pushed = total(|report| report.traffic.bytes_in) - if replicas > 1 { sent } else { 0.0 };
     Ok(Found { goodput, sent_over_pushed: sent / pushed })
 }
 

@@ -7,7 +7,7 @@ use wire::Keys;
 
 impl<T: TargetNumber> Table<T> {
     /// How many numbers a row is kept in: its weights, followed by its updater's state. Nothing
-    /// where the updater is one that only servers know; [`Table::pull_all_kept`] tells it by what
+    /// where the updater is one that only servers know; [`Table::pull_all_row_state`] tells it by what
     /// it brings.
     ///
     /// ```
@@ -15,13 +15,13 @@ impl<T: TargetNumber> Table<T> {
     /// # let session = Session::embedded(RunSize { servers: 1, workers: 1 })?.remove(0);
     /// let adagrad = UpdaterSpec::Adagrad { rate: 0.5, epsilon: 1e-8 };
     /// let table = session.table::<f32>(TableSpec::sparse("t", 8).updater(adagrad))?;
-    /// assert_eq!(table.kept_width(), Some(16));              // a sum of squares beside each weight
+    /// assert_eq!(table.row_state_width(), Some(16));              // a sum of squares beside each weight
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
     #[must_use]
-    pub fn kept_width(&self) -> Option<usize> {
-        update::kept_width(&self.spec)
+    pub fn row_state_width(&self) -> Option<usize> {
+        update::row_state_width(&self.spec)
     }
 
     /// Pulls the rows of `keys` as they are kept, each its weights followed by its updater's state,
@@ -35,16 +35,16 @@ impl<T: TargetNumber> Table<T> {
     /// let momentum = UpdaterSpec::Momentum { rate: 0.5, momentum: 0.5 };
     /// let table = session.table::<f64>(TableSpec::dense("t", 4, 1).number(slackwater::NumberType::F64).updater(momentum))?;
     /// table.push_range(0..1, vec![2.0])?.wait()?;
-    /// let rows = table.pull_kept(&table.keys(&[0, 3]))?.wait()?;
+    /// let rows = table.pull_row_state(&table.keys(&[0, 3]))?.wait()?;
     /// assert_eq!((rows.ids(), rows.values()), (&[0, 3][..], &[-1.0, 2.0, 0.0, 0.0][..]));    // weight, velocity
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn pull_kept(&self, keys: &Keys) -> Result<Ticket<Rows<T>>, Error> {
+    pub fn pull_row_state(&self, keys: &Keys) -> Result<Ticket<Rows<T>>, Error> {
         self.kept(Some(keys.clone()))
     }
 
-    /// Pulls every row there is as it is kept, as [`Table::pull_kept`] and [`Table::pull_all`] do.
+    /// Pulls every row there is as it is kept, as [`Table::pull_row_state`] and [`Table::pull_all`] do.
     /// What is beside the rows is not among them: the learning rate, if [`Table::set_rate`] has
     /// changed it, and the examples that an FTRL table has counted.
     ///
@@ -54,27 +54,27 @@ impl<T: TargetNumber> Table<T> {
     /// let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Adagrad { rate: 0.5, epsilon: 1e-8 });
     /// let (table, other) = (session.table::<f32>(spec.clone())?, session.table::<f32>(TableSpec { name: "other".into(), ..spec })?);
     /// table.push(&table.keys(&[7, 900]), vec![1.0, 2.0])?.wait()?;
-    /// let rows = table.pull_all_kept()?.wait()?;
+    /// let rows = table.pull_all_row_state()?.wait()?;
     /// other.set_rows(&other.keys_in_order(rows.ids())?, rows.values())?.wait()?;
     /// // They go on alike.
     /// for table in [&table, &other] {
     ///     table.push(&table.keys(&[7, 8]), vec![0.25, 0.5])?.wait()?;
     /// }
-    /// assert_eq!(table.pull_all_kept()?.wait()?.values(), other.pull_all_kept()?.wait()?.values());
+    /// assert_eq!(table.pull_all_row_state()?.wait()?.values(), other.pull_all_row_state()?.wait()?.values());
     /// # session.close()?;
     /// # Ok::<(), slackwater::Error>(())
     /// ```
-    pub fn pull_all_kept(&self) -> Result<Ticket<Rows<T>>, Error> {
+    pub fn pull_all_row_state(&self) -> Result<Ticket<Rows<T>>, Error> {
         self.kept(None)
     }
 
     fn kept(&self, keys: Option<Keys>) -> Result<Ticket<Rows<T>>, Error> {
         self.absorb_logs()?;
-        self.begin(|worker| worker.pull_kept(self.id, keys, &[]))
+        self.begin(|worker| worker.pull_row_state(self.id, keys, &[]))
     }
 
     /// Sets the rows of `keys`, whatever the table's updater: `values` are rows as they are kept
-    /// ([`Table::pull_kept`]), in the order of `keys`, and take the place of those there. Rows that
+    /// ([`Table::pull_row_state`]), in the order of `keys`, and take the place of those there. Rows that
     /// were not there are made. Returns at once, as [`Table::push`] does, and is ordered among this
     /// worker's pushes: what it pushed before is gone from these rows, also what codecs had still
     /// to send of it, and what it pushes after is applied to them. What other workers push at the

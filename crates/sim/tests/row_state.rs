@@ -2,7 +2,7 @@
 
 mod open;
 
-use open::{PATIENCE, SHAPE};
+use open::{FAILURE_TIMEOUT, SHAPE};
 use sim::*;
 use types::{Consistency, NumberType, Span, TableSpec, UpdaterSpec};
 
@@ -37,7 +37,7 @@ fn updaters(seed: u64) -> UpdaterSpec {
 
 /// Pushes to own rows and sets them, in any order, and reads them and those of others.
 fn program(random: &mut Xoshiro256, worker: u32, spec: &TableSpec, table: TableIndex, slack: usize) -> Vec<Action> {
-    let kept = update::kept_width(spec).expect("built in");
+    let kept = update::row_state_width(spec).expect("built in");
     let own: Vec<u64> = (0..OWN).map(|key| u64::from(worker) * OWN + key).collect();
     let all: Vec<u64> = (0..OWN * u64::from(SHAPE.workers)).collect();
     let numbers =
@@ -56,14 +56,14 @@ fn program(random: &mut Xoshiro256, worker: u32, spec: &TableSpec, table: TableI
                 },
                 2 | 3 => Action::Set { table, rows: numbers(random, keys.len() * kept), keys },
                 4 => Action::pull(table, if random.chance(0.5) { &all } else { &own }),
-                _ => Action::PullKept { table, keys: own.clone(), last: false },
+                _ => Action::PullRowState { table, keys: own.clone(), last: false },
             });
         }
         steps.push(Action::EndClock);
     }
     steps.extend(vec![Action::EndClock; slack + 1]);
     steps.extend([Action::WaitUntilIdle, Action::Barrier, Action::pull_last(table, &all)]);
-    steps.extend([Action::PullKept { table, keys: all, last: true }, Action::Barrier]);
+    steps.extend([Action::PullRowState { table, keys: all, last: true }, Action::Barrier]);
     steps
 }
 
@@ -75,7 +75,7 @@ fn programs(seed: u64, spec: &TableSpec, table: TableIndex) -> Vec<Vec<Action>> 
 
 /// A server crashes and another one comes, somewhere in the middle of the run; there are two copies of everything.
 fn servers_come_and_go(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let spec = table(seed);
     let table = cluster.table(spec.clone());
@@ -86,10 +86,10 @@ fn servers_come_and_go(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     cluster
 }
 
-fn sets_and_kept_reads(cluster: &Cluster) -> (usize, usize) {
+fn sets_and_row_state_reads(cluster: &Cluster) -> (usize, usize) {
     let events = || cluster.history().entries.iter().map(|entry| &entry.event);
     let sets = events().filter(|event| matches!(event, HistoryEvent::RowsSet { .. })).count();
-    (sets, events().filter(|event| matches!(event, HistoryEvent::KeptReturned { .. })).count())
+    (sets, events().filter(|event| matches!(event, HistoryEvent::RowStateReturned { .. })).count())
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn rows_that_are_set_stay_set_when_a_server_is_lost_and_pushes_come_before_or_af
         cluster.check(one_head_at_a_time());
         cluster.check(rows_are_as_their_writer_left_them());
         cluster.check(all_finished());
-        let (sets, kept) = sets_and_kept_reads(&cluster);
+        let (sets, kept) = sets_and_row_state_reads(&cluster);
         assert!(sets > 10 && kept > 10, "seed {seed}: {sets} sets and {kept} reads of rows as they are kept");
         cluster
     });
@@ -108,10 +108,10 @@ fn rows_that_are_set_stay_set_when_a_server_is_lost_and_pushes_come_before_or_af
 
 /// Everything is set and acknowledged when a server crashes, and read when another has taken its place: only the rows can tell what is missing.
 fn a_server_crashes_between_sets_and_reads(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
-    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, PATIENCE, 2);
+    let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
     let spec = table(seed).consistency(Consistency::Unbounded);
-    let kept = update::kept_width(&spec).expect("built in");
+    let kept = update::row_state_width(&spec).expect("built in");
     let table = cluster.table(spec);
     let all: Vec<u64> = (0..OWN * u64::from(SHAPE.workers)).collect();
     let program = |worker: u32| {
@@ -122,7 +122,7 @@ fn a_server_crashes_between_sets_and_reads(seed: u64, sabotage: Option<Sabotage>
             steps.extend([Action::Set { table, keys: own.clone(), rows }, Action::WaitUntilIdle]);
         }
         steps.extend([Action::Barrier, Action::Compute(Span::from_secs(2))]);
-        steps.push(Action::PullKept { table, keys: all.clone(), last: true });
+        steps.push(Action::PullRowState { table, keys: all.clone(), last: true });
         steps
     };
     cluster.programs((0..SHAPE.workers).map(program).collect());
