@@ -7,14 +7,14 @@ use libfuzzer_sys::fuzz_target;
 use coordinator::{Coordinator, Membership, RunSize};
 use wire::Outbox;
 use types::{Clock, NodeId, PlanNumber, ShardId, Source, Span, TableId, Time};
-use wire::{Control, Frame, Head, Message, Role};
+use wire::{Control, Frame, Head, Message, NodeRole};
 
 const SIZE: RunSize = RunSize { servers: 1, workers: 2 };
 
 fn control(input: &mut Unstructured) -> Result<Control> {
     Ok(match input.int_in_range(0..=9)? {
         0..=2 => {
-            let role = *input.choose(&[Role::Server, Role::Worker])?;
+            let role = *input.choose(&[NodeRole::Server, NodeRole::Worker])?;
             let place = if input.ratio(1, 4)? { Some(number(input)? as u32) } else { None };
             Control::Join { role, address: String::new(), token: input.int_in_range(0..=7)?, place, job: String::new() }
         }
@@ -29,7 +29,7 @@ fn control(input: &mut Unstructured) -> Result<Control> {
         8 if input.ratio(1, 4)? => {
             let (table, shard) = (TableId(input.int_in_range(0..=3)?), ShardId(input.int_in_range(0..=3)?));
             let (server, plan) = (input.int_in_range(0..=2)?, PlanNumber(input.int_in_range(1..=6)?));
-            Control::Filled { table, shard, server, plan }
+            Control::Backfilled { table, shard, server, plan }
         }
         8 => {
             let (plan, enacted) = (PlanNumber(input.int_in_range(1..=6)?), input.arbitrary()?);

@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use coordinator::{Coordinator, Membership, RunSize};
 use wire::Outbox;
 use types::{Clock, NodeId, PlanNumber, ShardId, Source, Span, TableId, Time};
-use wire::{Control, Frame, Head, LeaseTerms, Message, Role};
+use wire::{Control, Frame, Head, LeaseTerms, Message, NodeRole};
 
 const SIZE: RunSize = RunSize { servers: 1, workers: 1 };
 const OPEN: Membership = Membership::Elastic { replicas: 1, shards_per_server: 2 };
@@ -33,7 +33,7 @@ fn step(coordinator: &mut Coordinator, now: &mut Time, input: &mut Unstructured)
             return Ok(());
         }
         1 => {
-            let role = *input.choose(&[Role::Server, Role::Worker])?;
+            let role = *input.choose(&[NodeRole::Server, NodeRole::Worker])?;
             Control::Join {
                 role,
                 address: String::new(),
@@ -69,7 +69,7 @@ fn step(coordinator: &mut Coordinator, now: &mut Time, input: &mut Unstructured)
 fn memory_of_a_run(input: &mut Unstructured) -> Result<Vec<u8>> {
     let mut coordinator = Coordinator::new(SIZE, OPEN, FAILURE_TIMEOUT);
     for (token, (node, role)) in
-        [(NodeId::Server(0), Role::Server), (NodeId::Worker(0), Role::Worker)].iter().enumerate()
+        [(NodeId::Server(0), NodeRole::Server), (NodeId::Worker(0), NodeRole::Worker)].iter().enumerate()
     {
         let join =
             Control::Join { role: *role, address: String::new(), token: token as u64, place: None, job: String::new() };

@@ -14,7 +14,7 @@ use types::{
 use wire::{
     Acked, Bits, Control, FailedClock, Frame, HEADER_BYTES, Head, Header, KeyPart, LeasedPart, Marker, Message,
     Payload, ChunkContents, Pool, Pull, PullRefused, Pulled, Push, Refresh, Refreshed, Refusal, Refused, ReplicaChunk, Replicated,
-    Resend, ResendReason, Signature, Step, Tune, Waiting, Wants, WireError, Writes, decode, encode,
+    Resend, ResendReason, Signature, Delta, Tune, ReadWaiting, Wants, WireError, Writes, decode, encode,
 };
 
 /// The nodes of the machines under test.
@@ -54,7 +54,7 @@ pub fn specs() -> Vec<TableSpec> {
         TableSpec::sparse("ftrl", 1).updater(ftrl).consistency(Consistency::Unbounded),
         TableSpec::sparse("delay", 1).ordered().cached(8).consistency(eager).updater(UpdaterSpec::Assign),
         TableSpec::sparse("late", 1).consistency(Consistency::Delay { tau: 1 }),
-        TableSpec::dense("steps", 9, 2)
+        TableSpec::dense("deltas", 9, 2)
             .combine(Combine::Clock(Reduce::Sum))
             .cached(8)
             .codecs(Codecs::both(["keys", "fixed4", "lz4"])),
@@ -238,10 +238,10 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
             Message::Replicated(Replicated { table, shard, through: request, backfill })
         }
         14 => {
-            let (chain, keys) = (input.int_in_range(0..=2)?, keys(input)?);
+            let (sequence, keys) = (input.int_in_range(0..=2)?, keys(input)?);
             let values = values(input, keys.count().unwrap_or(1), NumberType::F32)?;
             let reaches = if input.arbitrary()? { Some(Clock(number(input)?)) } else { None };
-            Message::Step(Step { table, shard, chain, number: number(input)?, reaches, keys, values })
+            Message::Delta(Delta { table, shard, sequence, number: number(input)?, reaches, keys, values })
         }
         0..=2 => {
             let (keys, kind) = (keys(input)?, number_type(input)?);
@@ -272,9 +272,9 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
         8 | 9 => {
             let (after, frontier) = (number(input)?, Clock(number(input)?));
             let (subscribe, keys) = (input.arbitrary()?, keys(input)?);
-            let steps = if input.arbitrary()? { Some((number(input)?, number(input)?)) } else { None };
+            let deltas = if input.arbitrary()? { Some((number(input)?, number(input)?)) } else { None };
             let wants = *input.choose(&[Wants::Values, Wants::Values, Wants::Active, Wants::RowState])?;
-            Message::Pull(Pull { table, shard, request, after, frontier, subscribe, steps, wants, keys })
+            Message::Pull(Pull { table, shard, request, after, frontier, subscribe, deltas, wants, keys })
         }
         10 => {
             let failed = |input: &mut Unstructured| {
@@ -287,7 +287,7 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
                 shard,
                 request,
                 contains: number(input)?,
-                chain: if input.arbitrary()? { Some((number(input)?, number(input)?)) } else { None },
+                sequence: if input.arbitrary()? { Some((number(input)?, number(input)?)) } else { None },
                 released_by: None,
                 failed: many(input, failed)?,
                 more: if input.arbitrary()? { Some(Position(number(input)?)) } else { None },
@@ -299,15 +299,15 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
             })
         }
         11 => Message::PullRefused(PullRefused { table, shard, request, refusal: refusal(input)? }),
-        12 => Message::Waiting(Waiting { table, shard, request, on: Vec::new() }),
+        12 => Message::ReadWaiting(ReadWaiting { table, shard, request, on: Vec::new() }),
         13 => {
             let positions = positions(input)?;
             let kind = number_type(input)?;
             Message::Refresh(Refresh {
                 table,
                 shard,
-                chain: number(input)?,
-                link: number(input)?,
+                sequence: number(input)?,
+                number: number(input)?,
                 from: Clock(number(input)?),
                 failed: Vec::new(),
                 contains: number(input)?,
@@ -315,7 +315,7 @@ pub fn message(input: &mut Unstructured) -> Result<Message> {
                 positions,
             })
         }
-        _ if input.arbitrary()? => Message::Refreshed(Refreshed { table, shard, chain: request, link: number(input)? }),
+        _ if input.arbitrary()? => Message::Refreshed(Refreshed { table, shard, sequence: request, number: number(input)? }),
         _ => Message::Control(control(input)?),
     })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use slackwater::{Connect, Measured, MemberStatus, NodeId, Span, Standing, Status, Timeout, WorkerId, status};
+use slackwater::{Connect, Measured, MemberState, MemberStatus, NodeId, Span, Status, Timeout, WorkerId, status};
 
 /// The settings of `status`.
 #[derive(clap::Args)]
@@ -39,7 +39,7 @@ fn shards_of(status: &Status, node: NodeId) -> Option<(usize, usize)> {
 
 /// The clock of the slowest worker that takes part.
 fn slowest(status: &Status) -> Option<u64> {
-    let takes_part = status.members.iter().filter(|member| member.standing == Standing::Present);
+    let takes_part = status.members.iter().filter(|member| member.standing == MemberState::Present);
     takes_part.filter(|member| matches!(member.node, NodeId::Worker(_))).map(|member| member.clock.0).min()
 }
 
@@ -126,11 +126,11 @@ fn as_text(status: &Status) -> String {
     }
     for known in &status.members {
         let standing = match &known.standing {
-            Standing::Joining => " joining".to_owned(),
-            Standing::Left => " left".to_owned(),
-            Standing::Leaving => format!("{}, leaving: what it holds goes to others", member(status, known)),
-            Standing::Lost { reason } => format!(" lost: {reason}"),
-            Standing::Present => member(status, known),
+            MemberState::Joining => " joining".to_owned(),
+            MemberState::Left => " left".to_owned(),
+            MemberState::Leaving => format!("{}, leaving: what it holds goes to others", member(status, known)),
+            MemberState::Lost { reason } => format!(" lost: {reason}"),
+            MemberState::Present => member(status, known),
         };
         line(format!("{:<12} {:<22}{standing}", known.node.to_string(), known.address));
     }
@@ -171,11 +171,11 @@ fn timeout_json(timeout: &Timeout) -> Value {
 fn as_json(status: &Status) -> Value {
     let member = |member: &MemberStatus| {
         let (standing, reason) = match &member.standing {
-            Standing::Joining => ("joining", None),
-            Standing::Present => ("present", None),
-            Standing::Leaving => ("leaving", None),
-            Standing::Left => ("left", None),
-            Standing::Lost { reason } => ("lost", Some(reason.clone())),
+            MemberState::Joining => ("joining", None),
+            MemberState::Present => ("present", None),
+            MemberState::Leaving => ("leaving", None),
+            MemberState::Left => ("left", None),
+            MemberState::Lost { reason } => ("lost", Some(reason.clone())),
         };
         let shards = shards_of(status, member.node);
         json!({

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use types::{NodeId, RunSize};
 use update::Updaters;
-use wire::{Pool, Role};
+use wire::{NodeRole, Pool};
 
 /// A thread that is silent for this long in one process has fallen over.
 const FAILURE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -80,7 +80,7 @@ pub(crate) fn start(
                 let joined = join(
                     &mut transport,
                     &mut waiter,
-                    JoinRequest { place: Some(index), ..JoinRequest::any(Role::Worker) },
+                    JoinRequest { place: Some(index), ..JoinRequest::any(NodeRole::Worker) },
                     "",
                     token(),
                     JOIN_LIMIT,

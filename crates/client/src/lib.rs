@@ -66,7 +66,8 @@ pub use types::{
 pub use update::{Number, UpdateStep, Updater, Updaters};
 pub use update_log::UpdateLog;
 pub use wire::{
-    Backing, Bits, FailedClock, KeyError, Keys, MemberStatus, Payload, Refusal, Report, Standing, Status, Timeout,
+    Backing, Bits, FailedClock, KeyError, Keys, MemberState, MemberStatus, NodeReport, Payload, Refusal, Status,
+    Timeout,
 };
 pub use worker::{CodecUse, PullBuffer, TableFailure, WorkerCounts};
 

@@ -25,7 +25,7 @@ pub struct TimeBreakdown {
     /// Reads and acknowledgements that were only under way, and pushes and clocks that had to wait
     /// until fewer were.
     pub network: Duration,
-    /// Standing at barriers, and waiting for leases.
+    /// MemberState at barriers, and waiting for leases.
     pub barrier: Duration,
     /// From the opening of the session.
     pub total: Duration,

@@ -12,8 +12,8 @@ use slackwater::{
 use std::time::{Duration, Instant};
 use types::{NodeId, Position, PositionRange, ShardId, Source, TableId};
 use wire::{
-    Acked, Control, Frame, Head, KeyPart, Message, Payload, Pull, PullRefused, Push, Refusal, Role, Signature, Wants,
-    Writes,
+    Acked, Control, Frame, Head, KeyPart, Message, NodeRole, Payload, Pull, PullRefused, Push, Refusal, Signature,
+    Wants, Writes,
 };
 
 /// Tells done from hung.
@@ -304,7 +304,7 @@ impl Raw {
         let joined = join(
             &mut transport,
             &mut waiter,
-            node::JoinRequest::any(Role::Worker),
+            node::JoinRequest::any(NodeRole::Worker),
             "",
             2,
             LIMIT,
@@ -389,7 +389,7 @@ impl Raw {
             after: 0,
             frontier: types::Clock(0),
             subscribe: true,
-            steps: None,
+            deltas: None,
             wants: Wants::Values,
             keys,
         };

@@ -218,7 +218,7 @@ impl Coordinator {
                     "this run is of job '{}', and the node was started for job '{job}'; give it that job's address, or all the same --job",
                     self.job
                 );
-                Self::say(from, Control::Turned { reason, token }, out);
+                Self::say(from, Control::JoinRefused { reason, token }, out);
             }
             Control::Join { role, address, token, place, .. } => {
                 self.join(now, from, (role, place), address, token, out);
@@ -243,7 +243,7 @@ impl Coordinator {
             Control::Barrier { number } => self.barrier(now, from, number, out),
             Control::Bye => self.bye(from, out),
             Control::Adopted { plan, enacted, frontier } => self.adopted(from, plan, enacted, frontier, out),
-            Control::Filled { table, shard, server, plan } => self.filled(table, shard, server, plan),
+            Control::Backfilled { table, shard, server, plan } => self.filled(table, shard, server, plan),
             Control::Retire => self.retire(from, out),
             Control::Missed { .. }
             | Control::Written { .. }

@@ -4,7 +4,7 @@ use super::memory::MOST_NODES;
 use super::{Coordinator, Membership, MembershipEvent};
 use types::{Clock, NodeId, Source, Time};
 use wire::Outbox;
-use wire::{Control, Frame, Head, Message, Report, Role};
+use wire::{Control, Frame, Head, Message, NodeReport, NodeRole};
 
 pub(super) struct MemberRecord {
     pub address: String,
@@ -22,7 +22,7 @@ pub(super) struct MemberRecord {
     /// Whether it does, when others hold what it holds.
     pub leaving: bool,
     /// What it has said of itself.
-    pub report: Report,
+    pub report: NodeReport,
     pub gone: bool,
     /// Why the run goes on without it, if it does.
     pub expelled: Option<String>,
@@ -40,7 +40,7 @@ impl MemberRecord {
             clock: Clock(0),
             would_leave: None,
             leaving: false,
-            report: Report::default(),
+            report: NodeReport::default(),
             gone: false,
             expelled: None,
         }
@@ -57,18 +57,18 @@ impl Coordinator {
         &mut self,
         now: Time,
         from: NodeId,
-        (role, place): (Role, Option<u32>),
+        (role, place): (NodeRole, Option<u32>),
         address: String,
         token: u64,
         out: &mut Outbox,
     ) {
         if let Some((node, reason)) = &self.lost {
             let reason = format!("the run has lost {node} ({reason}); start a new one");
-            return Self::say(from, Control::Turned { reason, token }, out);
+            return Self::say(from, Control::JoinRefused { reason, token }, out);
         }
         if self.is_over() {
             let reason = "the run is over: every worker has left; start a new one".to_owned();
-            return Self::say(from, Control::Turned { reason, token }, out);
+            return Self::say(from, Control::JoinRefused { reason, token }, out);
         }
         let node = match self.tokens.get(&token) {
             // It missed an answer: its next heartbeat is taken for the first again.
@@ -81,7 +81,7 @@ impl Coordinator {
             None => {
                 let node = match self.free_place(role, place) {
                     Ok(node) => node,
-                    Err(reason) => return Self::say(from, Control::Turned { reason, token }, out),
+                    Err(reason) => return Self::say(from, Control::JoinRefused { reason, token }, out),
                 };
                 self.tokens.insert(token, node);
                 self.given += 1;
@@ -98,10 +98,10 @@ impl Coordinator {
     }
 
     /// The place asked for, or the first that is free; otherwise why there is none.
-    fn free_place(&self, role: Role, place: Option<u32>) -> Result<NodeId, String> {
+    fn free_place(&self, role: NodeRole, place: Option<u32>) -> Result<NodeId, String> {
         let (name, most): (fn(u32) -> NodeId, u32) = match role {
-            Role::Server => (NodeId::Server, self.size.servers),
-            Role::Worker => (NodeId::Worker, self.size.workers),
+            NodeRole::Server => (NodeId::Server, self.size.servers),
+            NodeRole::Worker => (NodeId::Worker, self.size.workers),
         };
         let is_free = |node: &NodeId| !self.members.contains_key(node);
         let comes_later = self.begun && self.membership != Membership::Static;

@@ -3,7 +3,7 @@
 use super::{Coordinator, MemberRecord, Membership};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, NodeId, TableId, Time, WorkerId};
-use wire::{MemberStatus, Report, Standing, Status};
+use wire::{MemberState, MemberStatus, NodeReport, Status};
 
 /// A worker whose clocks take it this many halves of what they take a worker in the middle is slow.
 const SLOW_HALVES: u64 = 3;
@@ -12,7 +12,7 @@ const TIMEOUTS: usize = 16;
 
 impl Coordinator {
     /// A node says how it does.
-    pub(super) fn reported(&mut self, from: NodeId, mut report: Report) {
+    pub(super) fn reported(&mut self, from: NodeId, mut report: NodeReport) {
         report.timeouts.truncate(TIMEOUTS);
         if matches!(from, NodeId::Server(_)) && self.begun {
             self.heard_bytes(&report.shards);
@@ -48,11 +48,11 @@ impl Coordinator {
             node: *node,
             address: member.address.clone(),
             standing: match (&member.expelled, member.gone, member.since) {
-                (Some(reason), ..) => Standing::Lost { reason: reason.clone() },
-                (None, true, _) => Standing::Left,
-                (None, false, Some(_)) if member.leaving => Standing::Leaving,
-                (None, false, Some(_)) => Standing::Present,
-                (None, false, None) => Standing::Joining,
+                (Some(reason), ..) => MemberState::Lost { reason: reason.clone() },
+                (None, true, _) => MemberState::Left,
+                (None, false, Some(_)) if member.leaving => MemberState::Leaving,
+                (None, false, Some(_)) => MemberState::Present,
+                (None, false, None) => MemberState::Joining,
             },
             silent: now.since(member.heard),
             clock: member.clock,

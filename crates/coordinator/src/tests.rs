@@ -2,13 +2,13 @@ use super::barrier::NAMED;
 use super::timeouts::NOTICE_AFTER;
 use super::*;
 use types::{Source, TableSpec};
-use wire::Role;
+use wire::NodeRole;
 
 #[test]
 fn a_place_asked_for_is_given_if_there_is_one_and_it_is_free() {
     // (who asks, the place asked for, the name given or a word of the refusal)
-    let (server, worker) = (Role::Server, Role::Worker);
-    let cases: [(Role, Option<u32>, Result<NodeId, &str>); 8] = [
+    let (server, worker) = (NodeRole::Server, NodeRole::Worker);
+    let cases: [(NodeRole, Option<u32>, Result<NodeId, &str>); 8] = [
         (worker, Some(1), Ok(NodeId::Worker(1))),
         (worker, None, Ok(NodeId::Worker(0))),
         (worker, None, Ok(NodeId::Worker(2))),
@@ -29,7 +29,7 @@ fn a_place_asked_for_is_given_if_there_is_one_and_it_is_free() {
         let answer = out.drain().next().unwrap().message;
         match (answer, expected) {
             (Message::Control(Control::Welcome { node, .. }), Ok(expected)) => assert_eq!(node, expected),
-            (Message::Control(Control::Turned { reason, .. }), Err(words)) => {
+            (Message::Control(Control::JoinRefused { reason, .. }), Err(words)) => {
                 assert!(reason.contains(words), "{reason}");
             }
             (answer, expected) => panic!("{expected:?} became {answer:?}"),
@@ -42,7 +42,7 @@ fn a_place_asked_for_is_given_if_there_is_one_and_it_is_free() {
 fn a_place_that_was_given_in_a_run_that_others_may_come_to_is_answered_with_another() {
     let membership = Membership::Elastic { replicas: 1, shards_per_server: 1 };
     let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 1 }, membership, Span::from_secs(2));
-    let mut join_at = |token: u64, role: Role, place: u32, begins: bool| {
+    let mut join_at = |token: u64, role: NodeRole, place: u32, begins: bool| {
         let join = Control::Join { role, address: String::new(), token, place: Some(place), job: String::new() };
         let answer = said(&mut coordinator, Time(0), NodeId::Worker(1000), Source(0), join);
         let Some(Control::Welcome { node, source, .. }) = answer.into_iter().next() else { panic!("it is welcome") };
@@ -51,11 +51,11 @@ fn a_place_that_was_given_in_a_run_that_others_may_come_to_is_answered_with_anot
         }
         node
     };
-    assert_eq!(join_at(1, Role::Server, 0, true), NodeId::Server(0));
-    assert_eq!(join_at(2, Role::Worker, 0, true), NodeId::Worker(0));
-    assert_eq!(join_at(3, Role::Server, 0, false), NodeId::Server(1), "the run has begun");
-    assert_eq!(join_at(4, Role::Worker, 0, false), NodeId::Worker(1));
-    assert_eq!(join_at(5, Role::Worker, 7, false), NodeId::Worker(7));
+    assert_eq!(join_at(1, NodeRole::Server, 0, true), NodeId::Server(0));
+    assert_eq!(join_at(2, NodeRole::Worker, 0, true), NodeId::Worker(0));
+    assert_eq!(join_at(3, NodeRole::Server, 0, false), NodeId::Server(1), "the run has begun");
+    assert_eq!(join_at(4, NodeRole::Worker, 0, false), NodeId::Worker(1));
+    assert_eq!(join_at(5, NodeRole::Worker, 7, false), NodeId::Worker(7));
 }
 
 /// (how long the clocks of each worker take in milliseconds, who is slow)
@@ -71,9 +71,11 @@ fn who_takes_much_longer_than_most_is_slow() {
     for (steps, slow) in cases {
         let size = RunSize { servers: 1, workers: steps.len() as u32 };
         let mut coordinator = Coordinator::new(size, Membership::Static, Span::from_secs(2));
-        let mut members = vec![join(&mut coordinator, Time(0), Role::Server, 0).expect("a place")];
+        let mut members = vec![join(&mut coordinator, Time(0), NodeRole::Server, 0).expect("a place")];
         members.extend(
-            (1..).zip(steps).map(|(token, _)| join(&mut coordinator, Time(0), Role::Worker, token).expect("a place")),
+            (1..)
+                .zip(steps)
+                .map(|(token, _)| join(&mut coordinator, Time(0), NodeRole::Worker, token).expect("a place")),
         );
         for (node, source) in &members {
             said(&mut coordinator, Time(0), *node, *source, Control::Heartbeat);
@@ -81,7 +83,7 @@ fn who_takes_much_longer_than_most_is_slow() {
         for ((node, source), step) in members[1..].iter().zip(steps) {
             let mut measured = types::Measured::default();
             measured.observe(Span::from_millis(*step));
-            let report = wire::Report { step: Some(measured), ..Default::default() };
+            let report = wire::NodeReport { step: Some(measured), ..Default::default() };
             said(&mut coordinator, Time(0), *node, *source, Control::Report { report: Box::new(report) });
         }
         let found: Vec<u32> = coordinator.status(Time(0)).slow.into_iter().map(|worker| worker.0).collect();
@@ -112,7 +114,7 @@ pub(super) fn controls(out: &mut Outbox) -> Vec<Control> {
 }
 
 /// Joins as a worker; the name and the source given, if there is a place.
-pub(super) fn join(coordinator: &mut Coordinator, now: Time, role: Role, token: u64) -> Option<(NodeId, Source)> {
+pub(super) fn join(coordinator: &mut Coordinator, now: Time, role: NodeRole, token: u64) -> Option<(NodeId, Source)> {
     let control = Control::Join { role, address: String::new(), token, place: None, job: String::new() };
     let answer = said(coordinator, now, NodeId::Worker(1000), Source(0), control);
     answer.into_iter().find_map(|answer| match answer {
@@ -124,10 +126,14 @@ pub(super) fn join(coordinator: &mut Coordinator, now: Time, role: Role, token: 
 #[test]
 fn no_two_incarnations_share_a_source() {
     let mut coordinator = Coordinator::new(RunSize { servers: 1, workers: 2 }, Membership::Static, Span::from_secs(5));
-    let (_, server) = join(&mut coordinator, Time(0), Role::Server, 10).expect("a place");
-    let (name, old) = join(&mut coordinator, Time(0), Role::Worker, 1).expect("a place");
-    assert_eq!(join(&mut coordinator, Time(0), Role::Worker, 1), Some((name, old)), "the same process, the same one");
-    let (_, other) = join(&mut coordinator, Time(0), Role::Worker, 2).expect("a place");
+    let (_, server) = join(&mut coordinator, Time(0), NodeRole::Server, 10).expect("a place");
+    let (name, old) = join(&mut coordinator, Time(0), NodeRole::Worker, 1).expect("a place");
+    assert_eq!(
+        join(&mut coordinator, Time(0), NodeRole::Worker, 1),
+        Some((name, old)),
+        "the same process, the same one"
+    );
+    let (_, other) = join(&mut coordinator, Time(0), NodeRole::Worker, 2).expect("a place");
     // The first falls silent; whoever comes next gets its rank, and a source of its own.
     let later = Time(0) + Span::from_secs(4);
     for (node, source) in [(NodeId::Server(0), server), (NodeId::Worker(1), other)] {
@@ -135,7 +141,7 @@ fn no_two_incarnations_share_a_source() {
     }
     let much_later = Time(0) + Span::from_secs(6);
     coordinator.tick(much_later, &mut Outbox::new());
-    let (again, new) = join(&mut coordinator, much_later, Role::Worker, 3).expect("a place");
+    let (again, new) = join(&mut coordinator, much_later, NodeRole::Worker, 3).expect("a place");
     assert_eq!(again, name);
     assert!(new != old && new != other && other != old);
     // The old one is not taken for the new one, whatever it says.
@@ -153,7 +159,7 @@ fn nobody_leaves_a_run_or_waits_in_it_before_it_has_begun() {
     for token in 0..3 {
         let now = Time(0) + Span::from_secs(2 * token);
         coordinator.tick(now, &mut Outbox::new());
-        let (node, source) = join(&mut coordinator, now, Role::Worker, token).expect("the place is free again");
+        let (node, source) = join(&mut coordinator, now, NodeRole::Worker, token).expect("the place is free again");
         for control in
             [Control::Barrier { number: 1 }, Control::MakeTable { spec: TableSpec::sparse("t", 1) }, Control::Bye]
         {
@@ -167,8 +173,8 @@ fn nobody_leaves_a_run_or_waits_in_it_before_it_has_begun() {
 /// A run of one server and this many workers that has begun.
 fn begun(workers: u32) -> Coordinator {
     let mut coordinator = Coordinator::new(RunSize { servers: 1, workers }, Membership::Static, Span::from_secs(1_000));
-    let server = join(&mut coordinator, Time(0), Role::Server, 0);
-    let others = (1..=u64::from(workers)).map(|token| join(&mut coordinator, Time(0), Role::Worker, token));
+    let server = join(&mut coordinator, Time(0), NodeRole::Server, 0);
+    let others = (1..=u64::from(workers)).map(|token| join(&mut coordinator, Time(0), NodeRole::Worker, token));
     let members: Vec<_> = others.chain([server]).map(|member| member.expect("a place")).collect();
     for (node, source) in members {
         said(&mut coordinator, Time(0), node, source, Control::Heartbeat);
@@ -199,7 +205,7 @@ fn who_is_waited_for_is_no_news_while_it_takes_as_long_as_it_always_does() {
     let mut coordinator = begun(2);
     let mut step = types::Measured::default();
     (0..100).for_each(|_| step.observe(Span::from_secs(8)));
-    let report = Box::new(wire::Report { step: Some(step), ..Default::default() });
+    let report = Box::new(wire::NodeReport { step: Some(step), ..Default::default() });
     let source = |coordinator: &Coordinator, rank| coordinator.members[&NodeId::Worker(rank)].source;
     let (first, second) = (source(&coordinator, 0), source(&coordinator, 1));
     said(&mut coordinator, Time(0), NodeId::Worker(1), second, Control::Report { report });
@@ -242,7 +248,7 @@ fn a_place_whose_node_fell_silent_before_the_run_began_is_free_again() {
     let mut out = Outbox::new();
     let mut join = |coordinator: &mut Coordinator, now: Time, token: u64| {
         let control =
-            Control::Join { role: Role::Worker, address: String::new(), token, place: None, job: String::new() };
+            Control::Join { role: NodeRole::Worker, address: String::new(), token, place: None, job: String::new() };
         let head = Head::plain(NodeId::Worker(1000), NodeId::Coordinator);
         coordinator.handle(now, Frame { head, message: Message::Control(control) }, &mut out);
         out.drain().next().map(|frame| frame.message)
@@ -279,7 +285,7 @@ fn who_is_of_another_job_is_turned_away_and_who_does_not_say_is_not() {
         Coordinator::new(RunSize { servers: 1, workers: 3 }, Membership::Static, Span::from_secs(1)).of_job("a");
     for (token, (job, welcome)) in (0..).zip([("b", false), ("a", true), ("", true)]) {
         let (address, place) = (String::new(), None);
-        let join = Control::Join { role: Role::Worker, address, token, place, job: job.to_owned() };
+        let join = Control::Join { role: NodeRole::Worker, address, token, place, job: job.to_owned() };
         let answers = said(&mut coordinator, Time(0), NodeId::Worker(1000), Source(0), join);
         let welcomed = answers.iter().any(|answer| matches!(answer, Control::Welcome { .. }));
         assert_eq!(welcomed, welcome, "{job}: {answers:?}");
@@ -290,7 +296,7 @@ fn who_is_of_another_job_is_turned_away_and_who_does_not_say_is_not() {
 fn what_servers_hold_unevenly_is_moved_when_it_is_worth_it_and_not_all_the_time() {
     let membership = Membership::Elastic { replicas: 1, shards_per_server: 4 };
     let mut coordinator = Coordinator::new(RunSize { servers: 2, workers: 1 }, membership, Span::from_secs(2));
-    let roles = [Role::Server, Role::Server, Role::Worker];
+    let roles = [NodeRole::Server, NodeRole::Server, NodeRole::Worker];
     let members = (0..).zip(roles).map(|(token, role)| join(&mut coordinator, Time(0), role, token).expect("a place"));
     let members: Vec<_> = members.collect();
     for (node, source) in &members {
@@ -301,7 +307,7 @@ fn what_servers_hold_unevenly_is_moved_when_it_is_worth_it_and_not_all_the_time(
     let shards = |server: u32| (4 * server..4 * server + 4).map(types::ShardId);
     let report = |coordinator: &mut Coordinator, seconds: u64, server: u32, bytes: u64| {
         let report =
-            wire::Report { shards: shards(server).map(|shard| (shard, bytes)).collect(), ..Default::default() };
+            wire::NodeReport { shards: shards(server).map(|shard| (shard, bytes)).collect(), ..Default::default() };
         let (node, source) = members[server as usize];
         let now = Time(0) + Span::from_secs(seconds);
         said(coordinator, now, node, source, Control::Report { report: Box::new(report) });

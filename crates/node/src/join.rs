@@ -6,7 +6,7 @@ use net::{Transport, TransportEvent, Waiter};
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, Plan, Source, Span, WorkerId};
 use wire::Leader;
-use wire::{Control, Frame, Head, Member, Message, Role};
+use wire::{Control, Frame, Head, Member, Message, NodeRole};
 
 /// A coordinator that has not answered for this long is looked for elsewhere: nothing was measured
 /// yet.
@@ -43,7 +43,7 @@ pub struct JoinedRun {
 #[derive(Clone, Copy, Debug)]
 pub struct JoinRequest<'a> {
     /// A server, or a worker.
-    pub role: Role,
+    pub role: NodeRole,
     /// Which of them; the first that is free without.
     pub place: Option<u32>,
     /// Of which job; empty if that does not matter.
@@ -53,7 +53,7 @@ pub struct JoinRequest<'a> {
 impl JoinRequest<'_> {
     /// Any of a role, of whatever job.
     #[must_use]
-    pub fn any(role: Role) -> Self {
+    pub fn any(role: NodeRole) -> Self {
         Self { role, place: None, job: "" }
     }
 }
@@ -191,11 +191,11 @@ pub fn join(
 }
 
 /// A name out of the range that the coordinator gives out, until it gives one.
-fn provisional_name(role: Role, token: u64) -> NodeId {
+fn provisional_name(role: NodeRole, token: u64) -> NodeId {
     let index = (token as u32 & 0x0FFF_FFFF) | 0x1000_0000;
     match role {
-        Role::Server => NodeId::Server(index),
-        Role::Worker => NodeId::Worker(index),
+        NodeRole::Server => NodeId::Server(index),
+        NodeRole::Worker => NodeId::Worker(index),
     }
 }
 
@@ -239,7 +239,7 @@ mod tests {
         join(
             &mut Script(events.into_iter()),
             &mut waiter,
-            JoinRequest::any(Role::Worker),
+            JoinRequest::any(NodeRole::Worker),
             "",
             TOKEN,
             LIMIT,
@@ -271,7 +271,7 @@ mod tests {
         leave.ask();
         let long = Duration::from_secs(1000);
         let mut script = Script(vec![welcome()].into_iter());
-        let joined = join(&mut script, &mut waiter, JoinRequest::any(Role::Worker), "", TOKEN, long, &leave);
+        let joined = join(&mut script, &mut waiter, JoinRequest::any(NodeRole::Worker), "", TOKEN, long, &leave);
         assert_eq!(joined.err(), Some(NodeError::LeftEarly));
     }
 

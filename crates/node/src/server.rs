@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use types::{NodeId, Time};
 use update::Updaters;
 use wire::Outbox;
-use wire::{Control, Frame, Head, Message, Pool, Role};
+use wire::{Control, Frame, Head, Message, NodeRole, Pool};
 
 /// Frames handled before acknowledgements, answers and heartbeats get their turn: at most so many parts
 /// of 1 MiB.
@@ -116,7 +116,7 @@ pub fn run_server(
     settings: ServerSettings,
     mut recorder: Option<Recorder>,
 ) -> Result<ServerReport, NodeError> {
-    let request = JoinRequest { role: Role::Server, place: settings.place, job: &settings.job };
+    let request = JoinRequest { role: NodeRole::Server, place: settings.place, job: &settings.job };
     let (address, leave) = (&settings.address, &settings.leave);
     let joined = join(&mut transport, &mut waiter, request, address, settings.token, settings.join_limit, leave)?;
     let node = joined.node;

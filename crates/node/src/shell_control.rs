@@ -41,7 +41,7 @@ impl<'a> ShellControl<'a> {
             Control::Bye => Self::Bye,
             Control::Follow { leader } => Self::Follow { leader },
             Control::Welcome { node, source, token } => Self::Welcome { node: *node, source: *source, token: *token },
-            Control::Turned { reason, token } => Self::TurnedAway { reason, token: *token },
+            Control::JoinRefused { reason, token } => Self::TurnedAway { reason, token: *token },
             Control::Begin { plan, members, clock, barriers, lease } => {
                 Self::Begin { plan, members, clock: *clock, barriers: *barriers, lease: *lease }
             }
@@ -63,7 +63,7 @@ impl<'a> ShellControl<'a> {
             | Control::BarrierPassed { .. }
             | Control::BarrierWaiting { .. }
             | Control::Finish
-            | Control::Filled { .. }
+            | Control::Backfilled { .. }
             | Control::AskStatus
             | Control::Status { .. }
             | Control::Fail { .. }

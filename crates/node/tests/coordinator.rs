@@ -8,7 +8,7 @@ use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 use types::{Clock, NodeId, Source, Span, Time};
 use wire::Outbox;
-use wire::{Control, Frame, Head, Message, Role};
+use wire::{Control, Frame, Head, Message, NodeRole};
 
 const SIZE: RunSize = RunSize { servers: 1, workers: 1 };
 const OPEN: Membership = Membership::Elastic { replicas: 1, shards_per_server: 1 };
@@ -23,7 +23,7 @@ fn remembering() -> (InProcessLocation, Source) {
         out.drain().map(|frame| frame.message).collect::<Vec<_>>()
     };
     let mut welcomed = Vec::new();
-    for (token, role) in [(1, Role::Server), (2, Role::Worker)] {
+    for (token, role) in [(1, NodeRole::Server), (2, NodeRole::Worker)] {
         let (address, job) = (String::new(), String::new());
         let asks = Control::Join { role, address, token, place: None, job };
         let answers = says(Head::plain(NodeId::Worker(1 << 28), NodeId::Coordinator), asks);
@@ -63,7 +63,12 @@ fn resuming(place: &InProcessLocation, exchange: &Exchange) -> (LeaveSignal, Joi
     (leave, spawn(move || run_candidate(transport, waiter, settings, stands)))
 }
 
-fn joins(exchange: &Exchange, role: Role, token: u64, leave: &LeaveSignal) -> JoinHandle<Result<JoinedRun, NodeError>> {
+fn joins(
+    exchange: &Exchange,
+    role: NodeRole,
+    token: u64,
+    leave: &LeaveSignal,
+) -> JoinHandle<Result<JoinedRun, NodeError>> {
     let (mut transport, mut waiter) = exchange.join(NodeId::Worker((1 << 29) - token as u32));
     let (wanted, limit, leave) = (JoinRequest::any(role), Duration::from_secs(20), leave.clone());
     spawn(move || join(&mut transport, &mut waiter, wanted, "", token, limit, &leave))
@@ -73,7 +78,8 @@ fn joins(exchange: &Exchange, role: Role, token: u64, leave: &LeaveSignal) -> Jo
 fn a_run_of_which_nobody_is_left_begins_anew_from_the_checkpoint() {
     let ((place, _), exchange) = (remembering(), Exchange::new());
     let (leave, coordinator) = resuming(&place, &exchange);
-    let nodes = [(Role::Server, 11), (Role::Worker, 12)].map(|(role, token)| joins(&exchange, role, token, &leave));
+    let nodes =
+        [(NodeRole::Server, 11), (NodeRole::Worker, 12)].map(|(role, token)| joins(&exchange, role, token, &leave));
     for node in nodes {
         let joined = node.join().expect("no panic").expect("a place");
         assert_eq!((joined.clock, joined.plan.number.0), (Clock(5), 1), "{} is of the new run", joined.node);
@@ -88,7 +94,7 @@ fn a_run_of_which_somebody_calls_is_taken_up_where_it_was() {
     let (leave, coordinator) = resuming(&place, &exchange);
     let (mut transport, mut waiter) = exchange.join(NodeId::Worker(0));
     // Whoever came from another run waits until that is known.
-    let other = joins(&exchange, Role::Worker, 13, &leave);
+    let other = joins(&exchange, NodeRole::Worker, 13, &leave);
     let answer = |transport: &mut LocalTransport| {
         let head = Head { source, ..Head::plain(NodeId::Worker(0), NodeId::Coordinator) };
         transport.send(Frame { head, message: Message::Control(Control::Heartbeat) });

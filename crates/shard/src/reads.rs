@@ -51,8 +51,8 @@ impl<T: Number> Shard<T> {
         let mut head = self.head(read.worker);
         let message = match self.collect(read, released_by) {
             Ok(mut pulled) => {
-                if let (Some(step), Some(0)) = (read.pull.steps, read.pull.keys.count()) {
-                    pulled.chain = self.send_steps(read.worker, step, out);
+                if let (Some(delta), Some(0)) = (read.pull.deltas, read.pull.keys.count()) {
+                    pulled.sequence = self.send_deltas(read.worker, delta, out);
                 }
                 head.codecs = self.encode(&mut pulled);
                 Message::Pulled(pulled)
@@ -93,7 +93,7 @@ impl<T: Number> Shard<T> {
         let mut positions = Payload::EMPTY;
         let mut more = None;
         let subscribes = pull.subscribe && self.spec.consistency.is_eager() && pull.keys.count().is_some();
-        let joins = pull.steps.is_some() && self.delta_log.is_some() && pull.keys.count().is_some();
+        let joins = pull.deltas.is_some() && self.delta_log.is_some() && pull.keys.count().is_some();
         let mut read_rows = Vec::new();
         let (resolved, count) = match &pull.keys {
             KeyPart::Scan { range } => {
@@ -120,7 +120,7 @@ impl<T: Number> Shard<T> {
         }
         let mut values = self.pool.take(count * row_bytes);
         self.rows.read(self.frontier.value(), resolved.slots(), values.numbers_mut::<T>());
-        let chain = match self.spec.cache {
+        let sequence = match self.spec.cache {
             _ if joins => self.delta_log.as_mut().and_then(|delta_log| {
                 let positions: Vec<u64> = read_rows.iter().map(|(position, _)| *position).collect();
                 let begun = self.held.last_key_value().map_or(Clock(0), |(clock, _)| clock.next());
@@ -133,7 +133,7 @@ impl<T: Number> Shard<T> {
             }
             _ => None,
         };
-        Ok(Pulled { chain, more, positions, values: values.freeze(), ..self.answered(read, released_by) })
+        Ok(Pulled { sequence, more, positions, values: values.freeze(), ..self.answered(read, released_by) })
     }
 
     /// How many keys a read names, unless they are more than a part of a read ever names.
@@ -155,7 +155,7 @@ impl<T: Number> Shard<T> {
             shard: self.placed.shard,
             request: read.pull.request,
             contains: self.streams[read.worker.0 as usize].finished(),
-            chain: None,
+            sequence: None,
             released_by,
             failed: self.failed.iter().filter(in_view).cloned().collect(),
             more: None,

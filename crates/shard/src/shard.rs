@@ -25,8 +25,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, Combine, Measured, Placed, Plan, PlanNumber, Source, Span, TableId, TableSpec, Time, WorkerId};
 use update::{Number, Updaters};
 use wire::{
-    Acked, FailedClock, Frame, Head, Marker, Message, Pool, Pull, PullRefused, Push, Refreshed, Refusal, ReplicaChunk,
-    Replicated, ResendReason, Tune, Waiting, Writes,
+    Acked, FailedClock, Frame, Head, Marker, Message, Pool, Pull, PullRefused, Push, ReadWaiting, Refreshed, Refusal,
+    ReplicaChunk, Replicated, ResendReason, Tune, Writes,
 };
 
 /// A parked read says so after this long, and again each time it has passed.
@@ -505,7 +505,7 @@ impl<T: Number> AnyShard for Shard<T> {
 
     fn refreshed(&mut self, head: &Head, receipt: &Refreshed) {
         if let Some(&worker) = self.ranks.get(&head.source) {
-            self.subscribers.received(worker, receipt.chain, receipt.link);
+            self.subscribers.received(worker, receipt.sequence, receipt.number);
         }
     }
 
@@ -531,8 +531,8 @@ impl<T: Number> AnyShard for Shard<T> {
         self.tick_chain(out);
         for (worker, request, own) in self.parked.overdue(now, NOTICE_AFTER) {
             let on = if own { Vec::new() } else { self.frontier.slowest(NAMED) };
-            let waiting = Waiting { table: self.table, shard: self.placed.shard, request, on };
-            self.say(worker, Message::Waiting(waiting), out);
+            let waiting = ReadWaiting { table: self.table, shard: self.placed.shard, request, on };
+            self.say(worker, Message::ReadWaiting(waiting), out);
         }
     }
 

@@ -37,7 +37,7 @@ use types::serving_lease;
 use types::{Clock, NodeId, Source, Span, TableSpec, Time};
 use update::Updaters;
 use wire::Outbox;
-use wire::{Control, Frame, Head, Message, Pool, Role};
+use wire::{Control, Frame, Head, Message, NodeRole, Pool};
 use worker::{Worker, WorkerInput, WorkerReply, WorkerSettings};
 
 /// Servers and the coordinator are told this often that time has passed.
@@ -135,8 +135,8 @@ impl Cluster {
         let first = resume.as_ref().map_or(Clock(0), |resume| resume.clock);
         resume.into_iter().for_each(|resume| coordinator.resume(resume));
         let mut out = Outbox::new();
-        let servers = (0..size.servers).map(|index| (NodeId::Server(index), Role::Server));
-        let workers = (0..size.workers).map(|index| (NodeId::Worker(index), Role::Worker));
+        let servers = (0..size.servers).map(|index| (NodeId::Server(index), NodeRole::Server));
+        let workers = (0..size.workers).map(|index| (NodeId::Worker(index), NodeRole::Worker));
         let nodes: Vec<_> = servers.chain(workers).collect();
         for (token, (node, role)) in nodes.iter().enumerate() {
             let join = Control::Join {

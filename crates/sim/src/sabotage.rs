@@ -99,7 +99,7 @@ impl Sabotage {
                 let reply = Head { source: head.source, ..Head::plain(head.to, head.from) };
                 heard = Some(Frame { head: reply, message: Message::Acked(acked) });
             }
-            (Self::SayNothing, Message::Waiting(_)) | (Self::LoseMarkers, Message::Marker(_)) => sent = false,
+            (Self::SayNothing, Message::ReadWaiting(_)) | (Self::LoseMarkers, Message::Marker(_)) => sent = false,
             (Self::HideFailedClocks, Message::Pulled(pulled)) if head.to == types::NodeId::Worker(1) => {
                 pulled.failed.clear();
             }

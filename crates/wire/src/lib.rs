@@ -29,8 +29,8 @@ pub use keys::{KeyError, KeyPart, KeySlice, Keys, Signature};
 pub use leader::Leader;
 pub use loan::lend;
 pub use message::{
-    Acked, ChunkContents, Control, FailedClock, LeaseTerms, LeasedPart, Marker, Member, MemberStatus, Message, Pull,
-    PullRefused, Pulled, Push, READ_WHOLE, Refresh, Refreshed, Refusal, Refused, ReplicaChunk, Replicated, Report,
-    Resend, ResendReason, Role, Standing, Status, Step, Timeout, Tune, Waiting, Wants, Writes,
+    Acked, ChunkContents, Control, Delta, FailedClock, LeaseTerms, LeasedPart, Marker, Member, MemberState,
+    MemberStatus, Message, NodeReport, NodeRole, Pull, PullRefused, Pulled, Push, READ_WHOLE, ReadWaiting, Refresh,
+    Refreshed, Refusal, Refused, ReplicaChunk, Replicated, Resend, ResendReason, Status, Timeout, Tune, Wants, Writes,
 };
 pub use outbox::Outbox;

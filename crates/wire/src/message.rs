@@ -7,11 +7,11 @@ mod replica;
 mod status;
 mod stream;
 
-pub use control::{Control, LeaseTerms, Member, Role};
-pub use read::{FailedClock, Pull, PullRefused, Pulled, READ_WHOLE, Refresh, Refreshed, Step, Waiting, Wants};
+pub use control::{Control, LeaseTerms, Member, NodeRole};
+pub use read::{Delta, FailedClock, Pull, PullRefused, Pulled, READ_WHOLE, ReadWaiting, Refresh, Refreshed, Wants};
 pub use refusal::Refusal;
 pub use replica::{ChunkContents, ReplicaChunk, Replicated};
-pub use status::{MemberStatus, Report, Standing, Status, Timeout};
+pub use status::{MemberState, MemberStatus, NodeReport, Status, Timeout};
 pub use stream::{Acked, LeasedPart, Marker, Push, Refused, Resend, ResendReason, Tune, Writes};
 
 use crate::Payload;
@@ -38,13 +38,13 @@ pub enum Message {
     /// Shard to worker: no rows, and why.
     PullRefused(PullRefused),
     /// Shard to worker: a read is parked, and for whom it waits.
-    Waiting(Waiting),
+    ReadWaiting(ReadWaiting),
     /// Shard to worker: rows that changed since the last refresh.
     Refresh(Refresh),
     /// Worker to shard: a refresh has arrived.
     Refreshed(Refreshed),
     /// Shard to worker: what published rows change by.
-    Step(Step),
+    Delta(Delta),
     /// Head to the next of its chain, and on: what changed.
     ReplicaChunk(ReplicaChunk),
     /// And back: it is held.
@@ -65,11 +65,11 @@ impl Message {
             Self::Pull(_) => 5,
             Self::Pulled(_) => 6,
             Self::PullRefused(_) => 7,
-            Self::Waiting(_) => 8,
+            Self::ReadWaiting(_) => 8,
             Self::Refresh(_) => 9,
             Self::Refreshed(_) => 10,
             Self::Control(_) => 11,
-            Self::Step(_) => 12,
+            Self::Delta(_) => 12,
             Self::ReplicaChunk(_) => 13,
             Self::Replicated(_) => 14,
         }
@@ -85,7 +85,7 @@ impl Message {
             Self::Pulled(pulled) => [&pulled.positions, &pulled.values],
             Self::Refresh(refresh) => [&refresh.positions, &refresh.values],
             Self::ReplicaChunk(replica) => [&replica.positions, &replica.values],
-            Self::Step(step) => [step.keys.payload().unwrap_or(NONE), &step.values],
+            Self::Delta(delta) => [delta.keys.payload().unwrap_or(NONE), &delta.values],
             _ => [NONE, NONE],
         }
     }
@@ -100,11 +100,11 @@ impl Message {
             Self::Pull(pull) => pull.put(out),
             Self::Pulled(pulled) => pulled.put(out),
             Self::PullRefused(refused) => refused.put(out),
-            Self::Waiting(waiting) => waiting.put(out),
+            Self::ReadWaiting(waiting) => waiting.put(out),
             Self::Refresh(refresh) => refresh.put(out),
             Self::Refreshed(refreshed) => refreshed.put(out),
             Self::Control(control) => control.put(out),
-            Self::Step(step) => step.put(out),
+            Self::Delta(delta) => delta.put(out),
             Self::ReplicaChunk(replica) => replica.put(out),
             Self::Replicated(replicated) => replicated.put(out),
         }
@@ -122,11 +122,11 @@ impl Message {
             5 => Self::Pull(Pull::get(input, payloads)?),
             6 => Self::Pulled(Pulled::get(input, payloads)?),
             7 => Self::PullRefused(Field::get(input)?),
-            8 => Self::Waiting(Field::get(input)?),
+            8 => Self::ReadWaiting(Field::get(input)?),
             9 => Self::Refresh(Refresh::get(input, payloads)?),
             10 => Self::Refreshed(Field::get(input)?),
             11 => Self::Control(Field::get(input)?),
-            12 => Self::Step(Step::get(input, payloads)?),
+            12 => Self::Delta(Delta::get(input, payloads)?),
             13 => Self::ReplicaChunk(ReplicaChunk::get(input, payloads)?),
             14 => Self::Replicated(Field::get(input)?),
             _ => return Err(WireError::Malformed("an unknown kind of message")),

@@ -69,7 +69,7 @@ impl Worker {
                 }
                 self.frontier_moved(refused.table);
             }
-            Message::Waiting(waiting) => {
+            Message::ReadWaiting(waiting) => {
                 let Some(table) = self.tables.get(&waiting.table) else { return };
                 let (name, on) = (table.spec.name.clone(), waiting.on);
                 let stream = table.streams.get(waiting.shard.0 as usize);
@@ -80,7 +80,7 @@ impl Worker {
                 });
             }
             Message::Refresh(refresh) => self.refreshed(&head, &refresh, out),
-            Message::Step(step) => self.delta_received(&head, &step),
+            Message::Delta(delta) => self.delta_received(&head, &delta),
             Message::Control(control) => self.controlled(now, control, out),
             Message::Push(_)
             | Message::Marker(_)

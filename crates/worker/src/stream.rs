@@ -244,7 +244,7 @@ impl ShardStream {
                 after: 0,
                 frontier,
                 subscribe: false,
-                steps: None,
+                deltas: None,
                 wants: Wants::Values,
                 keys,
             }),
@@ -386,7 +386,7 @@ impl ShardStream {
             after: reading.after,
             frontier: Clock(0),
             subscribe: reading.subscribe,
-            steps: reading.deltas,
+            deltas: reading.deltas,
             wants: reading.wants,
             keys,
         };

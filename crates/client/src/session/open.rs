@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use types::RunSize;
 use update::Updaters;
-use wire::{Pool, Role};
+use wire::{NodeRole, Pool};
 
 /// Refuses a run without servers or without workers.
 pub(crate) fn check_size(size: RunSize) -> Result<RunSize, Error> {
@@ -120,7 +120,7 @@ impl Session {
         let coordinator = CoordinatorAddress::resolve(connect)?;
         let Endpoint { mut transport, mut waiter, address } = coordinator.listen_as_node(connect, 0, false, &pool)?;
         let (wanted, limit) =
-            (JoinRequest { role: Role::Worker, place: connect.place, job: &connect.job }, connect.join_limit);
+            (JoinRequest { role: NodeRole::Worker, place: connect.place, job: &connect.job }, connect.join_limit);
         let joined = join(&mut transport, &mut waiter, wanted, &address, token(), limit, &connect.leave)?;
         let (of_several, unled) = (coordinator.is_of_several(), connect.join_limit);
         let (wait, failure_timeout, leave) = (connect.wait, connect.failure_timeout, connect.leave.clone());

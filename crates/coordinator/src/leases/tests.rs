@@ -1,7 +1,7 @@
 use super::super::{Membership, RunSize};
 use super::*;
 use types::Span;
-use wire::{Frame, Message, Role};
+use wire::{Frame, Message, NodeRole};
 
 const SERVER: NodeId = NodeId::Server(0);
 const ONE: NodeId = NodeId::Worker(0);
@@ -41,7 +41,7 @@ impl Bench {
         resume.into_iter().for_each(|resume| coordinator.resume(resume));
         let mut bench = Self { coordinator, sources: BTreeMap::new(), now: Time(0) };
         for (token, (node, role)) in
-            [(SERVER, Role::Server), (ONE, Role::Worker), (TWO, Role::Worker)].iter().enumerate()
+            [(SERVER, NodeRole::Server), (ONE, NodeRole::Worker), (TWO, NodeRole::Worker)].iter().enumerate()
         {
             let join = Control::Join {
                 role: *role,

@@ -3,7 +3,7 @@ use super::*;
 use proptest::prelude::*;
 use types::{Clock, PlanNumber, TableId, TableSpec};
 use wire::Outbox;
-use wire::{Control, Frame, Head, Message, Role};
+use wire::{Control, Frame, Head, Message, NodeRole};
 
 const SIZE: RunSize = RunSize { servers: 2, workers: 2 };
 const OPEN: Membership = Membership::Elastic { replicas: 2, shards_per_server: 2 };
@@ -16,7 +16,7 @@ fn recall(now: Time, memory: &[u8]) -> Result<Coordinator, RecallError> {
 /// A run that has begun.
 fn begun() -> Coordinator {
     let mut coordinator = Coordinator::new(SIZE, OPEN, FAILURE_TIMEOUT);
-    let roles = [Role::Server, Role::Server, Role::Worker, Role::Worker];
+    let roles = [NodeRole::Server, NodeRole::Server, NodeRole::Worker, NodeRole::Worker];
     let members = (0..).zip(roles).map(|(token, role)| join(&mut coordinator, Time(0), role, token).expect("a place"));
     for (node, source) in members.collect::<Vec<_>>() {
         said(&mut coordinator, Time(0), node, source, Control::Heartbeat);
@@ -34,7 +34,7 @@ fn step(coordinator: &mut Coordinator, now: &mut Time, (what, who, number): (u8,
     *now = *now + Span::from_millis(number % 700);
     let node = if who % 2 == 0 { NodeId::Server(who as u32 / 2 % 4) } else { NodeId::Worker(who as u32 / 2 % 4) };
     let (plan, frontier) = (PlanNumber(coordinator.plan.number.0 - number % 2), Clock(number));
-    let role = if who % 2 == 0 { Role::Server } else { Role::Worker };
+    let role = if who % 2 == 0 { NodeRole::Server } else { NodeRole::Worker };
     let control = match what % 11 {
         0 => return coordinator.tick(*now, &mut Outbox::new()),
         1 => Control::Join {
@@ -151,10 +151,10 @@ fn a_successor_gives_up_nobody_before_every_lease_of_its_predecessor_has_ended()
 #[test]
 fn a_node_that_missed_the_answer_of_a_coordinator_is_given_the_same_place_by_the_next() {
     let mut coordinator = begun();
-    let (node, source) = join(&mut coordinator, Time(0), Role::Worker, 77).expect("a place");
+    let (node, source) = join(&mut coordinator, Time(0), NodeRole::Worker, 77).expect("a place");
     let mut next = recall(Time(9), &coordinator.memory()).expect("its own");
-    assert_eq!(join(&mut next, Time(9), Role::Worker, 77), Some((node, source)));
-    let (_, other) = join(&mut next, Time(9), Role::Worker, 78).expect("a place");
+    assert_eq!(join(&mut next, Time(9), NodeRole::Worker, 77), Some((node, source)));
+    let (_, other) = join(&mut next, Time(9), NodeRole::Worker, 78).expect("a place");
     assert_ne!(other, source);
 }
 
@@ -211,7 +211,7 @@ fn whoever_was_ever_there_takes_few_bytes() {
     for count in [100, 300, 900] {
         for token in came..count {
             let (node, source) =
-                join(&mut coordinator, Time(0), Role::Worker, 1000 + token).expect("there is room for many");
+                join(&mut coordinator, Time(0), NodeRole::Worker, 1000 + token).expect("there is room for many");
             said(&mut coordinator, Time(0), node, source, Control::Heartbeat);
             said(&mut coordinator, Time(0), node, source, Control::Bye);
         }

@@ -14,7 +14,7 @@ use crate::{JoinedRun, LeaveSignal, NodeError, WorkerHandle};
 use net::{Traffic, Transport, TransportEvent};
 use std::time::{Duration, Instant};
 use types::{Measured, NodeId, Source, Span, WorkerId};
-use wire::{Control, Frame, Head, Message, Outbox, Report};
+use wire::{Control, Frame, Head, Message, NodeReport, Outbox};
 use worker::{Notice, Worker, WorkerSettings};
 
 pub(super) struct WorkerShell {
@@ -277,7 +277,7 @@ impl WorkerShell {
     fn say_report(&mut self) {
         let step = (self.step.count > 0).then_some(self.step);
         let (round_trip, timeouts) = (self.contact.round_trip(), self.contact.timeouts());
-        let report = Box::new(Report { step, round_trip, timeouts, ..Report::default() });
+        let report = Box::new(NodeReport { step, round_trip, timeouts, ..NodeReport::default() });
         let (source, clock) = (self.source, self.worker.clock());
         let head = Head { source, clock, ..Head::plain(self.worker.id().into(), NodeId::Coordinator) };
         self.transport.send(Frame { head, message: Message::Control(Control::Report { report }) });

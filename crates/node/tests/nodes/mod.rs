@@ -9,7 +9,7 @@ use node::{
 use std::sync::Arc;
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
-use wire::Role;
+use wire::NodeRole;
 
 /// Tells done from hung.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ pub fn start_driver(
     recorder: Option<Recorder>,
 ) -> Result<Arc<Driver>, NodeError> {
     let leave = LeaveSignal::default();
-    let request = JoinRequest::any(Role::Worker);
+    let request = JoinRequest::any(NodeRole::Worker);
     let joined = join(&mut transport, &mut waiter, request, address, token, LIMIT, &leave)?;
     let settings = DriverSettings {
         wait: WaitPolicy::BLOCKING,

@@ -15,16 +15,16 @@ use types::{
 };
 use update::{ABSENT, Number, add_into, first_not_finite};
 use wire::Outbox;
-use wire::{CodecPipeline, Frame, KeyPart, Message, Payload, READ_WHOLE, Signature, Step};
+use wire::{CodecPipeline, Delta, Frame, KeyPart, Message, Payload, READ_WHOLE, Signature};
 
 /// A history never shorter than this, however few rows are delta_log.
 const HISTORY_BYTES: usize = 64 << 10;
-/// What a step costs beside its bytes.
-const STEP_COST: usize = 128;
-/// Rows that are still owed something and go along even where nothing else has changed.
-const OWED_ROWS: usize = 64;
-/// A row is owed something where readers lack more than this share of its largest number.
-const OWED_SHARE: f32 = 1.0 / 512.0;
+/// What a delta costs beside its bytes.
+const DELTA_COST: usize = 128;
+/// Rows that are still lagging something and go along even where nothing else has changed.
+const LAGGING_ROWS: usize = 64;
+/// A row is lagging something where readers lack more than this share of its largest number.
+const LAGGING_SHARE: f32 = 1.0 / 512.0;
 
 /// One delta, as it is sent to every reader that asks for it.
 #[derive(Clone)]
@@ -40,7 +40,7 @@ struct NumberedDelta {
 impl NumberedDelta {
     fn cost(&self) -> usize {
         let keys = if let KeyPart::Packed { packed, .. } = &self.keys { packed.len() } else { 0 };
-        keys + self.values.len() + STEP_COST
+        keys + self.values.len() + DELTA_COST
     }
 }
 
@@ -51,22 +51,22 @@ pub(crate) struct DeltaLog {
     encoder: PayloadEncoder,
     decoder: PayloadDecoder,
     /// Which incarnation of the copies this is. A new one makes all of them worthless.
-    chain: u64,
+    sequence: u64,
     /// Of rows that are published, whatever the table's shape.
     shape: TableShape,
     index: Index,
     rows: Vec<f32>,
     /// Of the rows, in the order in which they were delta_log.
     positions: Vec<u64>,
-    /// Rows that clocks have changed since the last step.
+    /// Rows that clocks have changed since the last delta.
     changed: BTreeSet<u64>,
     /// Clocks below this were begun before anybody followed: what they change was not noted, so it may be any row.
     unnoted: Clock,
     /// Rows of which readers lack more than codecs round anyway, though nothing has changed them since.
-    residuals: BTreeSet<u64>,
+    lagging: BTreeSet<u64>,
     history: VecDeque<NumberedDelta>,
     history_bytes: usize,
-    /// The last step so far.
+    /// The last delta so far.
     number: u64,
 }
 
@@ -93,14 +93,14 @@ impl DeltaLog {
             max_rows: usize::try_from(max_rows).unwrap_or(usize::MAX).saturating_mul(workers.max(1)),
             encoder: PayloadEncoder::forgetful(&pipeline, NumberType::F32, width, seed, stopwatch),
             decoder: PayloadDecoder::default(),
-            chain: 1,
+            sequence: 1,
             shape,
             index: Index::new(shape, PositionRange::ALL),
             rows: Vec::new(),
             positions: Vec::new(),
             changed: BTreeSet::new(),
             unnoted: Clock(0),
-            residuals: BTreeSet::new(),
+            lagging: BTreeSet::new(),
             history: VecDeque::new(),
             history_bytes: 0,
             number: 0,
@@ -109,19 +109,19 @@ impl DeltaLog {
 
     /// Copies start over: everything has to be read anew.
     fn start_over(&mut self) {
-        self.chain += 1;
+        self.sequence += 1;
         self.index = Index::new(self.shape, PositionRange::ALL);
         self.rows.clear();
         self.positions.clear();
         self.changed.clear();
-        self.residuals.clear();
+        self.lagging.clear();
         self.history.clear();
         self.history_bytes = 0;
     }
 
-    /// As the shard of another server did: no chain has a number that it may have had there.
+    /// As the shard of another server did: no sequence has a number that it may have had there.
     pub fn start_over_at(&mut self, plan: PlanNumber) {
-        self.chain = plan.0 << 32;
+        self.sequence = plan.0 << 32;
         self.start_over();
     }
 
@@ -130,9 +130,9 @@ impl DeltaLog {
         self.encoder.meter()
     }
 
-    /// The chain of steps, and the last of them.
+    /// The sequence of deltas, and the last of them.
     pub fn last(&self) -> (u64, u64) {
-        (self.chain, self.number)
+        (self.sequence, self.number)
     }
 
     fn places(&self, positions: &[u64]) -> Vec<u32> {
@@ -146,13 +146,13 @@ impl DeltaLog {
         self.rows.len() / self.width
     }
 
-    /// Whether anybody has read a row that steps are added to.
+    /// Whether anybody has read a row that deltas are added to.
     pub fn is_followed(&self) -> bool {
         !self.rows.is_empty()
     }
 
     /// A reader reads these rows while clocks below `begun` may have contributions. Puts what is published of each in place of
-    /// its value; of the others, the value is published from now on. Returns the chain and the last step, or nothing where these
+    /// its value; of the others, the value is published from now on. Returns the sequence and the last delta, or nothing where these
     /// are more rows than are ever delta_log.
     pub fn join(&mut self, begun: Clock, positions: &[u64], values: &mut [f32]) -> Option<(u64, u64)> {
         if positions.len() > self.max_rows {
@@ -196,18 +196,18 @@ impl DeltaLog {
             .extend(positions.iter().zip(places).filter(|(_, place)| *place != ABSENT).map(|(position, _)| position));
     }
 
-    /// Rows whose difference is to be sent now: those that changed, and as many of those that are still owed something.
+    /// Rows whose difference is to be sent now: those that changed, and as many of those that are still lagging something.
     fn take_changed(&mut self) -> Vec<u64> {
         let mut changed = std::mem::take(&mut self.changed);
-        for _ in 0..changed.len().max(OWED_ROWS) {
-            let Some(residuals) = self.residuals.pop_first() else { break };
-            changed.insert(residuals);
+        for _ in 0..changed.len().max(LAGGING_ROWS) {
+            let Some(lagging) = self.lagging.pop_first() else { break };
+            changed.insert(lagging);
         }
         changed.into_iter().collect()
     }
 
     /// Encodes what these rows have changed by: `values` are the rows as they are now.
-    fn step(&mut self, positions: &[u64], values: &mut [f32]) {
+    fn delta(&mut self, positions: &[u64], values: &mut [f32]) {
         let places = self.places(positions);
         let Self { width, rows, encoder, decoder, .. } = self;
         let width = *width;
@@ -256,11 +256,11 @@ impl DeltaLog {
             let left = changes[index * width..][..width].iter().zip(change).map(|(change, sent)| change - sent);
             let left = left.fold(0f32, |largest, left| largest.max(left.abs()));
             add_into(published, change);
-            // What is left is part of the next step of its row; where none comes by itself, it is sent along with others.
-            if left > OWED_SHARE * largest(published) {
-                self.residuals.insert(moved[index]);
+            // What is left is part of the next delta of its row; where none comes by itself, it is sent along with others.
+            if left > LAGGING_SHARE * largest(published) {
+                self.lagging.insert(moved[index]);
             } else {
-                self.residuals.remove(&moved[index]);
+                self.lagging.remove(&moved[index]);
             }
         }
         let keys = if run {
@@ -272,9 +272,9 @@ impl DeltaLog {
             KeyPart::Packed { signature, start, count, packed: Payload::new(packed) }
         };
         self.number += 1;
-        let link = NumberedDelta { number: self.number, reaches: None, keys, values: payload, formats };
-        self.history_bytes += link.cost();
-        self.history.push_back(link);
+        let entry = NumberedDelta { number: self.number, reaches: None, keys, values: payload, formats };
+        self.history_bytes += entry.cost();
+        self.history.push_back(entry);
         // Whoever lacks more than all rows would take reads them instead.
         let most = HISTORY_BYTES.max(self.rows.len() * 4);
         while self.history_bytes > most {
@@ -290,11 +290,11 @@ impl DeltaLog {
         }
     }
 
-    /// The steps after `step`, if they are all there.
-    fn after(&self, step: u64) -> Option<impl Iterator<Item = &NumberedDelta>> {
-        let first = self.history.front().map_or(self.number + 1, |link| link.number);
-        (step <= self.number && step + 1 >= first)
-            .then(|| self.history.iter().skip((step + 1).saturating_sub(first) as usize))
+    /// The deltas after `delta`, if they are all there.
+    fn after(&self, delta: u64) -> Option<impl Iterator<Item = &NumberedDelta>> {
+        let first = self.history.front().map_or(self.number + 1, |entry| entry.number);
+        (delta <= self.number && delta + 1 >= first)
+            .then(|| self.history.iter().skip((delta + 1).saturating_sub(first) as usize))
     }
 }
 
@@ -315,27 +315,27 @@ impl<T: Number> Shard<T> {
             self.rows.read(frontier, resolved.slots(), &mut values);
             // Only tables of f32 are delta_log.
             let values: &mut [f32] = bytemuck::cast_slice_mut(&mut values);
-            delta_log.step(positions, values);
+            delta_log.delta(positions, values);
         }
         delta_log.reach(frontier);
     }
 
-    /// Sends a reader the steps after the last one that it has, to bring so many rows up to date. Says what the reader has
-    /// then: `None` where the steps are no longer there, and [`READ_WHOLE`] where they would take more than those rows.
-    pub(crate) fn send_steps(&self, to: WorkerId, (step, rows): (u64, u64), out: &mut Outbox) -> Option<(u64, u64)> {
+    /// Sends a reader the deltas after the last one that it has, to bring so many rows up to date. Says what the reader has
+    /// then: `None` where the deltas are no longer there, and [`READ_WHOLE`] where they would take more than those rows.
+    pub(crate) fn send_deltas(&self, to: WorkerId, (delta, rows): (u64, u64), out: &mut Outbox) -> Option<(u64, u64)> {
         let delta_log = self.delta_log.as_ref()?;
-        let (chain, _) = delta_log.last();
-        let bytes: usize = delta_log.after(step)?.map(NumberedDelta::cost).sum();
-        if bytes as u64 > rows.saturating_mul(self.spec.row_bytes() as u64).saturating_add(STEP_COST as u64) {
+        let (sequence, _) = delta_log.last();
+        let bytes: usize = delta_log.after(delta)?.map(NumberedDelta::cost).sum();
+        if bytes as u64 > rows.saturating_mul(self.spec.row_bytes() as u64).saturating_add(DELTA_COST as u64) {
             return Some(READ_WHOLE);
         }
-        for link in delta_log.after(step)? {
+        for entry in delta_log.after(delta)? {
             let mut head = self.head(to);
-            head.codecs = CodecPipeline(link.formats.0);
-            let (keys, values) = (link.keys.clone(), link.values.clone());
-            let (table, shard, number, reaches) = (self.table, self.placed.shard, link.number, link.reaches);
-            let step = Step { table, shard, chain, number, reaches, keys, values };
-            out.send(Frame { head, message: Message::Step(step) });
+            head.codecs = CodecPipeline(entry.formats.0);
+            let (keys, values) = (entry.keys.clone(), entry.values.clone());
+            let (table, shard, number, reaches) = (self.table, self.placed.shard, entry.number, entry.reaches);
+            let delta = Delta { table, shard, sequence, number, reaches, keys, values };
+            out.send(Frame { head, message: Message::Delta(delta) });
         }
         Some(delta_log.last())
     }
@@ -356,11 +356,11 @@ mod tests {
         DeltaLog::new(&spec, &codecs, 1, 7, Stopwatch::default()).expect("lossy")
     }
 
-    /// Steps are decoded as a reader does.
+    /// Deltas are decoded as a reader does.
     fn replay(delta_log: &DeltaLog, from: u64, copy: &mut BTreeMap<u64, Vec<f32>>) -> bool {
         let Some(peers) = delta_log.after(from) else { return false };
-        for link in peers {
-            let positions: Vec<u64> = match &link.keys {
+        for entry in peers {
+            let positions: Vec<u64> = match &entry.keys {
                 KeyPart::Run { first, count } => (first.0..first.0 + count).collect(),
                 KeyPart::Packed { count, packed, .. } => {
                     let mut positions = vec![0; *count as usize];
@@ -372,7 +372,7 @@ mod tests {
             let mut changes = vec![0f32; positions.len() * 64];
             let out = bytemuck::cast_slice_mut(&mut changes);
             PayloadDecoder::default()
-                .decode(link.formats, link.values.bytes(), NumberType::F32, 64, out)
+                .decode(entry.formats, entry.values.bytes(), NumberType::F32, 64, out)
                 .expect("readable");
             for (position, change) in positions.iter().zip(changes.chunks_exact(64)) {
                 if let Some(row) = copy.get_mut(position) {
@@ -402,7 +402,7 @@ mod tests {
                     positions.push(*position);
                 }
                 let mut values: Vec<f32> = positions.iter().flat_map(|position| rows[position].clone()).collect();
-                delta_log.step(&positions, &mut values);
+                delta_log.delta(&positions, &mut values);
                 assert!(replay(&delta_log, seen, &mut copy));
                 seen = delta_log.last().1;
                 for (position, row) in &copy {
@@ -424,7 +424,7 @@ mod tests {
         let positions: Vec<u64> = (0..100).collect();
         delta_log.join(Clock(0), &positions, &mut vec![0.0; 6400]);
         for clock in 1..200u32 {
-            delta_log.step(&positions, &mut vec![(clock * clock) as f32; 6400]);
+            delta_log.delta(&positions, &mut vec![(clock * clock) as f32; 6400]);
             assert!(delta_log.history_bytes <= HISTORY_BYTES.max(6400 * 4));
         }
         assert_eq!(delta_log.last(), (1, 199));
@@ -446,7 +446,7 @@ mod tests {
         for _ in 0..40 {
             let positions = delta_log.take_changed();
             let mut values: Vec<f32> = positions.iter().flat_map(|position| rows[*position as usize].clone()).collect();
-            delta_log.step(&positions, &mut values);
+            delta_log.delta(&positions, &mut values);
         }
         assert!(apart(&delta_log) < 1.0, "{}", apart(&delta_log));
     }
@@ -467,12 +467,12 @@ mod tests {
         delta_log.join(Clock(0), &[0, 1, 2, 3, 4, 5, 6, 7], &mut [0.0; 8 * 64]);
         delta_log.join(Clock(0), &[5, 6, 7, 8, 9, 10], &mut [0.0; 6 * 64]);
         assert_eq!(delta_log.join(Clock(0), &(0..11).collect::<Vec<_>>(), &mut [0.0; 11 * 64]), None, "never");
-        assert_eq!((delta_log.chain, delta_log.len()), (2, 6));
+        assert_eq!((delta_log.sequence, delta_log.len()), (2, 6));
         let mut extreme = vec![f32::MAX; 64];
         delta_log.join(Clock(0), &[5], &mut extreme.clone());
         delta_log.rows[..64].fill(-f32::MAX);
-        delta_log.step(&[5], &mut extreme);
-        assert_eq!((delta_log.chain, delta_log.len()), (3, 0));
+        delta_log.delta(&[5], &mut extreme);
+        assert_eq!((delta_log.sequence, delta_log.len()), (3, 0));
         assert!(delta_log.after(0).is_none_or(|peers| peers.count() == 0));
     }
 }

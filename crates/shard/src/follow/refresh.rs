@@ -29,8 +29,8 @@ impl<T: Number> Shard<T> {
                 let refresh = Refresh {
                     table: self.table,
                     shard: self.placed.shard,
-                    chain: subscription.chain,
-                    link: subscription.link,
+                    sequence: subscription.sequence,
+                    number: subscription.number,
                     from,
                     failed: failed.filter(|failed| failed.clock >= from).cloned().collect(),
                     contains,

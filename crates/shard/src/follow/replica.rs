@@ -314,7 +314,7 @@ impl<T: Number> Shard<T> {
             let NodeId::Server(server) = node else { continue };
             let (table, shard, plan) = (self.table, self.placed.shard, self.plan);
             let head = Head::plain(self.placed.owner, NodeId::Coordinator);
-            out.send(Frame { head, message: Message::Control(Control::Filled { table, shard, server, plan }) });
+            out.send(Frame { head, message: Message::Control(Control::Backfilled { table, shard, server, plan }) });
         }
         self.close_batch(out);
     }

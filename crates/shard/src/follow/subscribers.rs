@@ -16,21 +16,21 @@ pub(crate) struct Subscription {
     /// How many keys without a row it watches.
     absent: u64,
     /// Tells this subscription from an earlier one that was lost.
-    pub chain: u64,
-    /// The last link sent.
-    pub link: u64,
-    /// The last link of each refresh that has not been received whole.
+    pub sequence: u64,
+    /// The last number sent.
+    pub number: u64,
+    /// The last number of each refresh that has not been received whole.
     unreceived: VecDeque<u64>,
-    /// The frontier that the last link brought the copies to.
+    /// The frontier that the last number brought the copies to.
     pub frontier: Clock,
 }
 
 impl Subscription {
     /// A piece of a refresh goes out; `whole` says that it is the last of them.
     pub fn sent(&mut self, whole: bool) {
-        self.link += 1;
+        self.number += 1;
         if whole {
-            self.unreceived.push_back(self.link);
+            self.unreceived.push_back(self.number);
         }
     }
 }
@@ -39,7 +39,7 @@ impl Subscription {
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     subscriptions: BTreeMap<WorkerId, Subscription>,
-    chains: u64,
+    sequences: u64,
     any_row: SlotSet,
     /// Keys without a row, and who has read them: a row that is made there is news.
     absent: BTreeMap<u64, BTreeSet<WorkerId>>,
@@ -47,13 +47,13 @@ pub(crate) struct Subscribers {
 }
 
 impl Subscribers {
-    /// Nobody is subscribed, and no chain has a number that it may have had at another server.
+    /// Nobody is subscribed, and no sequence has a number that it may have had at another server.
     pub fn start_over(&mut self, plan: PlanNumber) {
-        *self = Self { chains: plan.0 << 32, ..Self::default() };
+        *self = Self { sequences: plan.0 << 32, ..Self::default() };
     }
 
-    /// `worker` has read these rows, by position and slot, all of them fresh at `frontier`. Returns the chain that will keep them fresh and its last
-    /// link, or nothing where they alone are more than `most` rows. A subscription that would grow past that starts over
+    /// `worker` has read these rows, by position and slot, all of them fresh at `frontier`. Returns the sequence that will keep them fresh and its last
+    /// number, or nothing where they alone are more than `most` rows. A subscription that would grow past that starts over
     /// with what was read last.
     pub fn subscribe(
         &mut self,
@@ -74,11 +74,11 @@ impl Subscribers {
                 self.drop_worker(worker);
             }
         }
-        let chains = &mut self.chains;
+        let sequences = &mut self.sequences;
         let subscription = self.subscriptions.entry(worker).or_insert_with(|| {
-            *chains += 1;
+            *sequences += 1;
             let (rows, unreceived) = (SlotSet::default(), VecDeque::new());
-            Subscription { rows, absent: 0, chain: *chains, link: 0, unreceived, frontier }
+            Subscription { rows, absent: 0, sequence: *sequences, number: 0, unreceived, frontier }
         });
         for (position, slot) in rows {
             if *slot == ABSENT {
@@ -89,7 +89,7 @@ impl Subscribers {
                 self.any_row.insert(*slot);
             }
         }
-        Some((subscription.chain, subscription.link))
+        Some((subscription.sequence, subscription.number))
     }
 
     /// The rows at `slots` have changed.
@@ -119,9 +119,9 @@ impl Subscribers {
     }
 
     /// A refresh has arrived.
-    pub fn received(&mut self, worker: WorkerId, chain: u64, link: u64) {
-        if let Some(subscription) = self.subscriptions.get_mut(&worker).filter(|known| known.chain == chain) {
-            let received = subscription.unreceived.partition_point(|last| *last <= link);
+    pub fn received(&mut self, worker: WorkerId, sequence: u64, number: u64) {
+        if let Some(subscription) = self.subscriptions.get_mut(&worker).filter(|known| known.sequence == sequence) {
+            let received = subscription.unreceived.partition_point(|last| *last <= number);
             subscription.unreceived.drain(..received);
         }
     }
@@ -155,7 +155,7 @@ impl Subscribers {
         self.subscriptions.iter().map(|(worker, subscription)| (*worker, of(subscription))).collect()
     }
 
-    /// The subscription of `worker`, to be moved on by a link.
+    /// The subscription of `worker`, to be moved on by a number.
     pub fn get_mut(&mut self, worker: WorkerId) -> Option<&mut Subscription> {
         self.subscriptions.get_mut(&worker)
     }

@@ -3,12 +3,12 @@
 use super::Server;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, ShardId, TableId, WorkerId};
-use wire::{Report, Timeout};
+use wire::{NodeReport, Timeout};
 
 impl Server {
     /// How it does. Whoever drives it adds what it knows itself.
     #[must_use]
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> NodeReport {
         let mut shards: BTreeMap<ShardId, u64> = BTreeMap::new();
         let mut frontiers: BTreeMap<TableId, Clock> = BTreeMap::new();
         let mut waited_for: BTreeSet<WorkerId> = BTreeSet::new();
@@ -24,12 +24,12 @@ impl Server {
             let why = "mean and four deviations of the time in which batches are acknowledged, 0.1 s at least, twice as long each time";
             Timeout::new("a replication batch is resent down the chain", late, why, Some(trip))
         });
-        Report {
+        NodeReport {
             shards: shards.into_iter().collect(),
             frontiers: frontiers.into_iter().collect(),
             waited_for: waited_for.into_iter().collect(),
             timeouts: resend.into_iter().collect(),
-            ..Report::default()
+            ..NodeReport::default()
         }
     }
 }

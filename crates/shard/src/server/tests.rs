@@ -58,7 +58,7 @@ fn a_worker_that_reads_without_end_is_refused() {
             after: 0,
             frontier: Clock(0),
             subscribe: false,
-            steps: None,
+            deltas: None,
             wants: Wants::Values,
             keys,
         };
@@ -196,7 +196,7 @@ fn numbers_at_the_end_of_their_range_do_no_harm() {
                 after: 0,
                 frontier: Clock(0),
                 subscribe: true,
-                steps: None,
+                deltas: None,
                 wants: Wants::Values,
                 keys: run(7, 1),
             }),
@@ -229,8 +229,8 @@ fn a_server_answers_nobody_before_its_first_heartbeat_is_acknowledged() {
         out.drain().map(|frame| frame.message).collect::<Vec<_>>()
     };
     let (table, shard, keys) = (TableId(0), ShardId(0), KeyPart::Run { first: Position(0), count: 1 });
-    let (request, after, frontier, subscribe, steps, wants) = (1, 0, Clock(0), false, None, Wants::Values);
-    let pull = Pull { table, shard, request, after, frontier, subscribe, steps, wants, keys };
+    let (request, after, frontier, subscribe, deltas, wants) = (1, 0, Clock(0), false, None, Wants::Values);
+    let pull = Pull { table, shard, request, after, frontier, subscribe, deltas, wants, keys };
     assert!(says(&mut server, NodeId::Worker(0), 1, push(0, vec![1.0])).is_empty());
     assert!(says(&mut server, NodeId::Worker(0), 0, Message::Pull(pull)).is_empty());
     let mut asked = Outbox::new();
@@ -258,7 +258,7 @@ fn kept(count: u64) -> Message {
         after: 0,
         frontier: Clock(0),
         subscribe: false,
-        steps: None,
+        deltas: None,
         wants: Wants::RowState,
         keys: KeyPart::Run { first: Position(0), count },
     })

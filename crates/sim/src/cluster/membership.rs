@@ -9,7 +9,7 @@ use crate::program::Action;
 use shard::{Server, ServerInput};
 use types::{NodeId, Plan, Source, Span, WorkerId};
 use update::Updaters;
-use wire::{Control, Frame, Head, Message, Pool, Role};
+use wire::{Control, Frame, Head, Message, NodeRole, Pool};
 use worker::Worker;
 
 /// Set in the name of a worker that has not been given one.
@@ -150,7 +150,7 @@ impl Cluster {
                 Frame { head, message: Message::Control(Control::Heartbeat) }
             }
             _ => {
-                let (role, token, place) = (Role::Server, u64::MAX / 2 - u64::from(index), Some(index));
+                let (role, token, place) = (NodeRole::Server, u64::MAX / 2 - u64::from(index), Some(index));
                 super::control(
                     NodeId::Server(PROVISIONAL | index),
                     Control::Join { role, address: String::new(), token, place, job: String::new() },
@@ -180,7 +180,7 @@ impl Cluster {
                     self.later(SAY_AGAIN, happening);
                 }
             }
-            (_, Message::Control(Control::Turned { .. })) => {
+            (_, Message::Control(Control::JoinRefused { .. })) => {
                 self.serving.remove(&server);
             }
             _ => {}
@@ -212,7 +212,7 @@ impl Cluster {
                 Frame { head, message: Message::Control(Control::Heartbeat) }
             }
             Presence::Away | Presence::Welcomed(_) => {
-                let (role, token, place) = (Role::Worker, u64::MAX - u64::from(rank), Some(rank));
+                let (role, token, place) = (NodeRole::Worker, u64::MAX - u64::from(rank), Some(rank));
                 super::control(
                     NodeId::Worker(PROVISIONAL | rank),
                     Control::Join { role, address: String::new(), token, place, job: String::new() },
@@ -242,7 +242,7 @@ impl Cluster {
                 }
                 self.advance(worker);
             }
-            (_, Message::Control(Control::Turned { .. })) => self.turned_away(worker),
+            (_, Message::Control(Control::JoinRefused { .. })) => self.turned_away(worker),
             _ => {}
         }
     }

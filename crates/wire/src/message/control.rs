@@ -1,12 +1,12 @@
 //! Membership, tables and barriers: what passes between the coordinator and everybody else.
 
-use super::{Report, Status};
+use super::{NodeReport, Status};
 use crate::field::{fields, variants};
 use types::{Clock, NodeId, Plan, PlanNumber, ShardId, Source, Span, TableId, TableSpec, WorkerId};
 
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum NodeRole {
     /// It holds shards.
     Server,
     /// It computes.
@@ -28,7 +28,7 @@ pub enum Control {
     /// Anyone to the coordinator, first of all.
     Join {
         /// What it is.
-        role: Role,
+        role: NodeRole,
         /// Where it listens.
         address: String,
         /// A random number that tells a repeated join from another process's.
@@ -48,7 +48,7 @@ pub enum Control {
         token: u64,
     },
     /// Coordinator: no place for you, and why.
-    Turned {
+    JoinRefused {
         /// In words.
         reason: String,
         /// The token of the join this answers.
@@ -150,7 +150,7 @@ pub enum Control {
     /// Coordinator to servers: every worker has left.
     Finish,
     /// Head to coordinator: a replica that was being filled is whole.
-    Filled {
+    Backfilled {
         /// Of which table.
         table: TableId,
         /// Which shard.
@@ -370,7 +370,7 @@ pub enum Control {
     /// Node to coordinator, beside its heartbeats: how it does.
     Report {
         /// How.
-        report: Box<Report>,
+        report: Box<NodeReport>,
     },
     /// The answer, when every shard that the server answers for is there.
     LeasesForgotten {
@@ -398,12 +398,12 @@ pub struct LeaseTerms {
     pub input: String,
 }
 
-variants!(Role { 0 => Server, 1 => Worker });
+variants!(NodeRole { 0 => Server, 1 => Worker });
 fields!(Member { node, address });
 variants!(Control {
     0 => Join { role, address, token, place, job },
     1 => Welcome { node, source, token },
-    2 => Turned { reason, token },
+    2 => JoinRefused { reason, token },
     3 => Begin { plan, members, clock, barriers, lease },
     4 => MakeTable { spec },
     5 => AddTable { table, spec },
@@ -420,7 +420,7 @@ variants!(Control {
     16 => Adopt { plan, members, enacted },
     17 => Fail { reason },
     18 => Adopted { plan, enacted, frontier },
-    19 => Filled { table, shard, server, plan },
+    19 => Backfilled { table, shard, server, plan },
     20 => AskStatus,
     21 => Status { status },
     40 => Follow { leader },

@@ -21,9 +21,9 @@ pub struct Pull {
     pub frontier: Clock,
     /// Whether later changes of these rows shall be sent by themselves.
     pub subscribe: bool,
-    /// Where the reader adds steps to its copies: the last one that it has, 0 before the first, and how many rows it wants to
-    /// bring up to date. The answer is rows that steps can be added to; without keys, the steps that follow come before it.
-    pub steps: Option<(u64, u64)>,
+    /// Where the reader adds deltas to its cached rows: the last one that it has, 0 before the first, and how many rows it wants to
+    /// bring up to date. The answer is rows that deltas can be added to; without keys, the deltas that follow come before it.
+    pub deltas: Option<(u64, u64)>,
     /// What is asked of the rows.
     pub wants: Wants,
     /// Which rows.
@@ -53,8 +53,8 @@ pub struct Pulled {
     pub request: u64,
     /// The highest number of the reader's own stream that the rows hold.
     pub contains: u64,
-    /// The chain of refreshes or steps that keeps these rows fresh, if there is one, and its last link so far.
-    pub chain: Option<(u64, u64)>,
+    /// The sequence of refreshes or deltas that keeps these rows fresh, if there is one, and its last number so far.
+    pub sequence: Option<(u64, u64)>,
     /// Where the read was parked: whose marker let it go.
     pub released_by: Option<WorkerId>,
     /// Clocks within the reader's view that were failed for all workers alike.
@@ -68,7 +68,7 @@ pub struct Pulled {
     pub values: Payload,
 }
 
-/// In place of a chain and its last link, to a reader that asked for steps: they would take more than its rows. Read those.
+/// In place of a sequence and its last number, to a reader that asked for deltas: they would take more than its rows. Read those.
 pub const READ_WHOLE: (u64, u64) = (0, 0);
 
 /// A clock whose update was skipped because a contribution to it was refused.
@@ -106,7 +106,7 @@ pub struct PullRefused {
 
 /// A read has been parked for a while.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Waiting {
+pub struct ReadWaiting {
     /// The table.
     pub table: TableId,
     /// The shard of it.
@@ -124,11 +124,11 @@ pub struct Refresh {
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The chain it belongs to; a new one starts when the shard gave the old one up.
-    pub chain: u64,
-    /// Its number in the chain, from 1.
-    pub link: u64,
-    /// Copies fresh at this frontier, or later, become fresh at the head's clock.
+    /// The sequence it belongs to; a new one starts when the shard gave the old one up.
+    pub sequence: u64,
+    /// Its number in the sequence, from 1.
+    pub number: u64,
+    /// Cached rows fresh at this frontier, or later, become fresh at the head's clock.
     pub from: Clock,
     /// Clocks on the way there that were failed for all workers alike.
     pub failed: Vec<FailedClock>,
@@ -140,19 +140,19 @@ pub struct Refresh {
     pub values: Payload,
 }
 
-/// What published rows change by, encoded once for all readers. Copies add them in order, and hold what the shard calls
+/// What published rows change by, encoded once for all readers. Cached rows add them in order, and hold what the shard calls
 /// published then; the next ones make up for what codecs left out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct Delta {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The chain of steps it belongs to; a new one starts when copies have to be read anew.
-    pub chain: u64,
-    /// Its number in the chain, from 1.
+    /// The sequence of deltas it belongs to; a new one starts when cached rows have to be read anew.
+    pub sequence: u64,
+    /// Its number in the sequence, from 1.
     pub number: u64,
-    /// On the last piece of what one move of the frontier changed: where that took it. Copies change then, not before.
+    /// On the last piece of what one move of the frontier changed: where that took it. Cached rows change then, not before.
     pub reaches: Option<Clock>,
     /// Which rows.
     pub keys: KeyPart,
@@ -167,29 +167,29 @@ pub struct Refreshed {
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The chain.
-    pub chain: u64,
-    /// The last link received.
-    pub link: u64,
+    /// The sequence.
+    pub sequence: u64,
+    /// The last number received.
+    pub number: u64,
 }
 
 fields!(FailedClock { clock, worker, refusal });
 fields!(PullRefused { table, shard, request, refusal });
-fields!(Waiting { table, shard, request, on });
-fields!(Refreshed { table, shard, chain, link });
+fields!(ReadWaiting { table, shard, request, on });
+fields!(Refreshed { table, shard, sequence, number });
 variants!(Wants { 0 => Values, 1 => Active, 2 => RowState });
-fields_and_payloads!(Pull { table, shard, request, after, frontier, subscribe, steps, wants } keys, |input, [positions, _]| {
+fields_and_payloads!(Pull { table, shard, request, after, frontier, subscribe, deltas, wants } keys, |input, [positions, _]| {
     keys: KeyPart::get(input, positions)?,
 });
 fields_and_payloads!(
-    Pulled { table, shard, request, contains, chain, released_by, failed, more },
+    Pulled { table, shard, request, contains, sequence, released_by, failed, more },
     |input, [positions, values]| { positions, values }
 );
 fields_and_payloads!(
-    Refresh { table, shard, chain, link, from, failed, contains },
+    Refresh { table, shard, sequence, number, from, failed, contains },
     |input, [positions, values]| { positions, values }
 );
-fields_and_payloads!(Step { table, shard, chain, number, reaches } keys, |input, [positions, values]| {
+fields_and_payloads!(Delta { table, shard, sequence, number, reaches } keys, |input, [positions, values]| {
     keys: KeyPart::get(input, positions)?,
     values,
 });

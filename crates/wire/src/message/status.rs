@@ -38,18 +38,18 @@ pub struct MemberStatus {
     /// Where it listens.
     pub address: String,
     /// What it is up to.
-    pub standing: Standing,
+    pub standing: MemberState,
     /// How long ago it was heard.
     pub silent: Span,
     /// A worker's clock, when it was last heard.
     pub clock: Clock,
     /// What it has said of itself.
-    pub report: Report,
+    pub report: NodeReport,
 }
 
 /// What a node says of itself, beside its heartbeats.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct NodeReport {
     /// Of a server: bytes of each shard that it answers for.
     pub shards: Vec<(ShardId, u64)>,
     /// Of a server: the lowest frontier among the shards that it answers for, by table.
@@ -87,7 +87,7 @@ impl Timeout {
 
 /// What a node is up to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum MemberState {
     /// It was given a place, and does not take part yet.
     Joining,
     /// It takes part.
@@ -103,9 +103,9 @@ pub enum Standing {
     },
 }
 
-variants!(Standing { 0 => Joining, 1 => Present, 2 => Left, 3 => Lost { reason }, 4 => Leaving });
+variants!(MemberState { 0 => Joining, 1 => Present, 2 => Left, 3 => Lost { reason }, 4 => Leaving });
 fields!(MemberStatus { node, address, standing, silent, clock, report });
-fields!(Report { shards, frontiers, waited_for, step, round_trip, timeouts });
+fields!(NodeReport { shards, frontiers, waited_for, step, round_trip, timeouts });
 fields!(Timeout { what, value, why, measured });
 fields!(Status {
     plan,

@@ -55,7 +55,7 @@ impl Worker {
             return self.part_done(reading.ticket, Some(refusal));
         };
         let shard = pulled.shard.0 as usize;
-        if let (Some(cache), Some(at), Some(keys)) = (&mut table.delta_cache, pulled.chain, reading.keys.slice())
+        if let (Some(cache), Some(at), Some(keys)) = (&mut table.delta_cache, pulled.sequence, reading.keys.slice())
             && reading.deltas.is_some()
             && let Some(values) = pulled.values.numbers::<f32>()
         {
@@ -67,7 +67,7 @@ impl Worker {
             let waiting = waiting(self.pacer.as_ref(), pulled.table, shard);
             let received =
                 received_rows(stream, waiting, head.clock, keys, &pulled.values, pulled.contains, table.spec.combine);
-            cache.store(&received, pulled.chain);
+            cache.store(&received, pulled.sequence);
         }
         if let Some(read) = self.pending.get_mut(&reading.ticket).and_then(|pending| pending.read.as_mut()) {
             match reading.wants {
@@ -109,8 +109,12 @@ impl Worker {
         let Some(stream) = table.streams.get(refresh.shard.0 as usize) else { return };
         self.counts.refreshes += 1;
         reply.to = stream.placed.owner;
-        let receipt =
-            Refreshed { table: refresh.table, shard: refresh.shard, chain: refresh.chain, link: refresh.link };
+        let receipt = Refreshed {
+            table: refresh.table,
+            shard: refresh.shard,
+            sequence: refresh.sequence,
+            number: refresh.number,
+        };
         send(&mut self.pacer, Frame { head: reply, message: Message::Refreshed(receipt) }, out);
         let Some(cache) = &mut table.cache else { return };
         let Some(positions) = refresh.positions.numbers::<u64>() else { return };
@@ -125,7 +129,7 @@ impl Worker {
         let waiting = waiting(self.pacer.as_ref(), refresh.table, refresh.shard.0 as usize);
         let received =
             received_rows(stream, waiting, head.clock, &keys, &refresh.values, refresh.contains, table.spec.combine);
-        cache.refresh(&received, refresh.chain, refresh.link, refresh.contains >= stream.acknowledged);
+        cache.refresh(&received, refresh.sequence, refresh.number, refresh.contains >= stream.acknowledged);
     }
 }
 

@@ -42,7 +42,7 @@ impl Worker {
             // To the coordinator, to servers, or to the process that drives the worker.
             Control::Join { .. }
             | Control::Welcome { .. }
-            | Control::Turned { .. }
+            | Control::JoinRefused { .. }
             | Control::Begin { .. }
             | Control::Adopted { .. }
             | Control::MakeTable { .. }
@@ -52,7 +52,7 @@ impl Worker {
             | Control::Bye
             | Control::Lost { .. }
             | Control::Finish
-            | Control::Filled { .. }
+            | Control::Backfilled { .. }
             | Control::Follow { .. }
             | Control::AskStatus
             | Control::Status { .. }

@@ -5,20 +5,20 @@ use super::answers::decode;
 use crate::Worker;
 use crate::stream::{ReadKeys, Reading};
 use types::{PART_BYTES, Time};
-use wire::{Head, KeyPart, Keys, Outbox, Pulled, READ_WHOLE, Step, Wants};
+use wire::{Delta, Head, KeyPart, Keys, Outbox, Pulled, READ_WHOLE, Wants};
 
 impl Worker {
     /// A delta arrives: the cache adds it if it is the next one. A missing one is asked for again
     /// when its rows are read.
-    pub(super) fn delta_received(&mut self, head: &Head, step: &Step) {
-        let Some(table) = self.tables.get_mut(&step.table) else { return };
-        let shard = step.shard.0 as usize;
+    pub(super) fn delta_received(&mut self, head: &Head, delta: &Delta) {
+        let Some(table) = self.tables.get_mut(&delta.table) else { return };
+        let shard = delta.shard.0 as usize;
         let (Some(cache), Some(stream)) = (&mut table.delta_cache, table.streams.get(shard)) else { return };
         let most = PART_BYTES / table.spec.row_bytes().max(1);
-        let count = step.keys.count().and_then(|count| usize::try_from(count).ok()).filter(|count| *count <= most);
-        let (Some(count), true) = (count, cache.follows(shard, step.chain, step.number)) else { return };
+        let count = delta.keys.count().and_then(|count| usize::try_from(count).ok()).filter(|count| *count <= most);
+        let (Some(count), true) = (count, cache.follows(shard, delta.sequence, delta.number)) else { return };
         let mut positions = vec![0u64; count];
-        match &step.keys {
+        match &delta.keys {
             KeyPart::Run { first, .. } => {
                 positions.iter_mut().zip(0..).for_each(|(position, index)| *position = first.0.saturating_add(index));
             }
@@ -34,17 +34,17 @@ impl Worker {
         }
         let stopwatch = self.settings.stopwatch;
         let before = table.decoded;
-        let plain = decode(&mut self.decoder, &mut table.decoded, stopwatch, &table.spec, head, &step.values, count);
+        let plain = decode(&mut self.decoder, &mut table.decoded, stopwatch, &table.spec, head, &delta.values, count);
         // What a delta saves is what it takes the place of: the rows that are cached.
-        let packed = if let KeyPart::Packed { packed, .. } = &step.keys { packed.len() } else { 0 };
+        let packed = if let KeyPart::Packed { packed, .. } = &delta.keys { packed.len() } else { 0 };
         (table.decoded.bytes_in, table.decoded.bytes_out) = (before.bytes_in, before.bytes_out);
-        table.decoded.encoded(cache.cached(&positions) * table.spec.row_bytes(), step.values.len() + packed, 0);
-        let values = plain.as_ref().unwrap_or(&step.values);
+        table.decoded.encoded(cache.cached(&positions) * table.spec.row_bytes(), delta.values.len() + packed, 0);
+        let values = plain.as_ref().unwrap_or(&delta.values);
         if let Some(changes) =
             values.numbers::<f32>().filter(|changes| changes.len() * 4 == count * table.spec.row_bytes())
         {
             let changes = changes.to_vec();
-            cache.add(shard, positions, changes, step.reaches);
+            cache.add(shard, positions, changes, delta.reaches);
             self.counts.deltas += 1;
         }
     }
@@ -57,8 +57,8 @@ impl Worker {
         let shard = pulled.shard.0 as usize;
         let (Some(cache), Some(stream)) = (&mut table.delta_cache, table.streams.get_mut(shard)) else { return };
         let ReadKeys::Deltas { keys, rows } = &reading.keys else { return };
-        let declined = pulled.chain == Some(READ_WHOLE);
-        let missing = match pulled.chain {
+        let declined = pulled.sequence == Some(READ_WHOLE);
+        let missing = match pulled.sequence {
             Some((sequence, last)) if cache.reach(shard, head.clock, sequence, last) => {
                 let Some(read) = self.pending.get_mut(&reading.ticket).and_then(|pending| pending.read.as_mut()) else {
                     return;
