@@ -1,5 +1,5 @@
-//! Any bytes, by every codec: values, keys or a fault, never a panic, and nothing longer than was asked for. What is read is read
-//! again from what is written of it, where the codec is exact.
+//! Any bytes, by every codec: values, keys or a fault, never a panic, and nothing longer than was
+//! asked for. What is read is read again from what is written of it, where the codec is exact.
 #![no_main]
 
 use codec::{BytesDecoder, PayloadFormat, ValueFormat, keys, sparse, zeros};

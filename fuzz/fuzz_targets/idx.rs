@@ -1,4 +1,5 @@
-//! Any two files, of images and of their labels, are rows or an error: never a panic, nor more memory than an image may take.
+//! Any two files, of images and of their labels, are rows or an error: never a panic, nor more
+//! memory than an image may take.
 #![no_main]
 
 use data::{Format, Labels, ReaderSettings};

@@ -1,4 +1,5 @@
-//! Frames come out of a connection as they went in, however the bytes are cut; what is damaged is refused or ends it.
+//! Frames come out of a connection as they went in, however the bytes are cut; what is damaged is
+//! refused or ends it.
 #![no_main]
 
 use inputs::{SERVER, WORKER};

@@ -1,4 +1,5 @@
-//! Whatever a registry or a manifest says of leases, it is refused or a allocator that works and ends.
+//! Whatever a registry or a manifest says of leases, it is refused or a allocator that works and
+//! ends.
 #![no_main]
 
 use inputs::number;

@@ -1,4 +1,5 @@
-//! Any line of LibSVM text is rows or a fault, and what was read is read again from what is written of it.
+//! Any line of LibSVM text is rows or a fault, and what was read is read again from what is written
+//! of it.
 #![no_main]
 
 use data::{Labels, TextParser};

@@ -1,5 +1,5 @@
-//! Any bytes as a manifest are one that is written and read alike, or a problem with a name, and never take more memory than they
-//! account for.
+//! Any bytes as a manifest are one that is written and read alike, or a problem with a name, and
+//! never take more memory than they account for.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

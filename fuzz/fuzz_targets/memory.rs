@@ -1,4 +1,5 @@
-//! Whatever a registry holds of a coordinator's memory, it is refused or a coordinator that goes on and can be recalled again.
+//! Whatever a registry holds of a coordinator's memory, it is refused or a coordinator that goes on
+//! and can be recalled again.
 #![no_main]
 
 use inputs::{number, specs};
@@ -50,7 +51,7 @@ fn step(coordinator: &mut Coordinator, now: &mut Time, input: &mut Unstructured)
         7 => Control::AskLeases { set, number: number(input)?, wanted: number(input)? },
         8 => Control::CommitLease { set, lease, clock, examples: 1, busy: Span(1) },
         9 => Control::Written { number: 1, table, shard, entry: String::new() },
-        10 => Control::Owes { number: 1, entry: None },
+        10 => Control::ResidualsWritten { number: 1, entry: None },
         11 => {
             if coordinator.may_checkpoint() {
                 coordinator.checkpoint(*now, String::new(), String::new(), &mut Outbox::new());

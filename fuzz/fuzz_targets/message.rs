@@ -1,10 +1,12 @@
-//! As `frame`, with the check put right first, so that whatever stands behind it is reached: any kind, any head, any body.
+//! As `frame`, with the check put right first, so that whatever stands behind it is reached: any
+//! kind, any head, any body.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use wire::{HEADER_BYTES, VERSION, seal};
 
-/// How the bytes are used: kind, stage, lengths of the payloads, the head's fields, then body and payloads.
+/// How the bytes are used: kind, stage, lengths of the payloads, the head's fields, then body and
+/// payloads.
 const HEAD: usize = 8 + 60;
 
 fuzz_target!(|bytes: &[u8]| {

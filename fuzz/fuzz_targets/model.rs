@@ -1,4 +1,5 @@
-//! Any bytes as a model are one that can be written and read again, or an error, and never take more memory than they have.
+//! Any bytes as a model are one that can be written and read again, or an error, and never take
+//! more memory than they have.
 #![no_main]
 
 use apps::model::Model;

@@ -1,4 +1,5 @@
-//! Any bytes as a Parquet file are rows or an error: never a panic that leaves the reader, nor memory beyond reason.
+//! Any bytes as a Parquet file are rows or an error: never a panic that leaves the reader, nor
+//! memory beyond reason.
 #![no_main]
 
 use data::{ColumnRules, Format, Labels, ReaderSettings};
@@ -10,12 +11,13 @@ const ROWS: usize = 5000;
 /// For a file of some thousand bytes.
 const MOST_BYTES: usize = 64 << 20;
 
-/// The reader catches panics of the Parquet library. The fuzzer would end the process before they get there; one that nobody
-/// catches ends it all the same.
+/// The reader catches panics of the Parquet library. The fuzzer would end the process before they
+/// get there; one that nobody catches ends it all the same.
 static LET_PANICS_PASS: Once = Once::new();
 
-/// The library skips lists and maps of Booleans, which take no bytes, one by one, however many the file says there are: two
-/// billion take a minute here. That ends, and finds nothing. So what might be such a length is left out.
+/// The library skips lists and maps of Booleans, which take no bytes, one by one, however many the
+/// file says there are: two billion take a minute here. That ends, and finds nothing. So what might
+/// be such a length is left out.
 fn may_take_ages(bytes: &[u8]) -> bool {
     let long = |length: &[u8]| length.iter().all(|byte| *byte >= 0x80);
     let list = |window: &[u8]| matches!(window[0], 0xF1 | 0xF2) && long(&window[1..4]);

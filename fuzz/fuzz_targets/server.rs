@@ -22,7 +22,8 @@ fn run(input: &mut Unstructured) -> Result<()> {
         server.handle(Time(0), Frame { head: Head::plain(NodeId::Coordinator, SERVER), message }, &mut out);
     }
     let mut now = 0;
-    // How far each stream is acknowledged: most frames go on from there, or little would get past the once-only gate.
+    // How far each stream is acknowledged: most frames go on from there, or little would get past
+    // the once-only gate.
     let mut finished: BTreeMap<(Source, TableId), u64> = BTreeMap::new();
     while !input.is_empty() {
         now += 500_000_000;

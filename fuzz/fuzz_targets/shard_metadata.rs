@@ -1,4 +1,5 @@
-//! Whatever a checkpoint says that a shard knew, that workers owed it, or that was leased, it is refused or a shard that goes on.
+//! Whatever a checkpoint says that a shard knew, the residuals of workers, or that was leased, it
+//! is refused or a shard that goes on.
 #![no_main]
 
 use inputs::{SERVER, WORKER, frame, plan, specs};

@@ -70,7 +70,8 @@ fn call(input: &mut Unstructured, worker: &mut Worker, now: Time, out: &mut Outb
     Ok(())
 }
 
-/// Makes most answers ones to a question that was asked, or little would get past the names of requests.
+/// Makes most answers ones to a question that was asked, or little would get past the names of
+/// requests.
 fn aim(input: &mut Unstructured, asked: &[Pull], frame: &mut Frame) -> Result<()> {
     if asked.is_empty() || input.ratio(1, 8)? {
         return Ok(());

@@ -1,5 +1,5 @@
-//! What targets share: how arbitrary bytes become frames that get past the outer checks, so that a fuzzer spends its time behind
-//! them; and what holds for rows read from any text.
+//! What targets share: how arbitrary bytes become frames that get past the outer checks, so that a
+//! fuzzer spends its time behind them; and what holds for rows read from any text.
 
 mod memory;
 
@@ -335,7 +335,8 @@ pub fn frame(input: &mut Unstructured, from: NodeId, to: NodeId) -> Result<Frame
     Ok(Frame { head, message: message(input)? })
 }
 
-/// The rows of a text's lines: a fault leaves them as they were, and whatever is read is finite and hangs together.
+/// The rows of a text's lines: a fault leaves them as they were, and whatever is read is finite and
+/// hangs together.
 pub fn lines(parser: &mut TextParser, text: &[u8]) -> Minibatch {
     let mut rows = Minibatch::new();
     for line in text.split(|&byte| byte == b'\n') {
@@ -360,7 +361,8 @@ pub fn folder() -> std::path::PathBuf {
     folder
 }
 
-/// Reads a file to its end, or to the fault that ends it, or to so many rows: a file may say that it has any number of rows of nothing.
+/// Reads a file to its end, or to the fault that ends it, or to so many rows: a file may say that
+/// it has any number of rows of nothing.
 pub fn rows_of(
     path: &std::path::Path,
     settings: ReaderSettings,

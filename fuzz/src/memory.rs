@@ -1,4 +1,5 @@
-//! How much memory a decoder asks for at once: a few bytes of a file must not make it ask for gigabytes.
+//! How much memory a decoder asks for at once: a few bytes of a file must not make it ask for
+//! gigabytes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -30,7 +30,7 @@ WORKERS = 4
 # Rounds that are counted, after one that warms up, and steps of each way in a round, after one that warms up.
 ROUNDS, STEPS = 7, 4
 # Over slow links a step of Gloo's takes seconds, and so does silence.
-SLOW_RATE, SLOW_ROUNDS, SLOW_STEPS, SLOW_PATIENCE, SLOW_LIMIT_SECONDS = "200mbit", 2, 2, 60.0, 400
+SLOW_RATE, SLOW_ROUNDS, SLOW_STEPS, SLOW_FAILURE_TIMEOUT, SLOW_LIMIT_SECONDS = "200mbit", 2, 2, 60.0, 400
 # A step of the small model, how long a worker that is delayed takes beyond it, and how many steps make a round.
 PASS_SECONDS, DELAY_SECONDS, DELAYED_STEPS, DELAYED_ROUNDS = 0.02, 0.04, 60, 3
 # What is wanted of each: at least, or at most.
@@ -199,7 +199,7 @@ def with_a_straggler(servers: int) -> dict[str, float]:
 
 def step_on_a_host(store: str) -> None:
     """What the process of a host does: says the seconds that steps took."""
-    with _run.init(failure_timeout=SLOW_PATIENCE, shared_memory=False):
+    with _run.init(failure_timeout=SLOW_FAILURE_TIMEOUT, shared_memory=False):
         print(json.dumps(steps(store, SLOW_ROUNDS, SLOW_STEPS, {"codecs": ["1bit"], "on": "servers"})), flush=True)
 
 

@@ -1,4 +1,5 @@
-//! The crate graph: who may depend on whom. A pure check over the packages; every violation is named with its reason.
+//! The crate graph: who may depend on whom. A pure check over the packages; every violation is
+//! named with its reason.
 
 use std::fmt;
 
@@ -98,7 +99,8 @@ fn check_package(package: &Package) -> Vec<Violation> {
     violations
 }
 
-/// The first rule that this dependency breaks, most particular rule first. [`reach_io`] finds I/O of machines.
+/// The first rule that this dependency breaks, most particular rule first. [`reach_io`] finds I/O
+/// of machines.
 fn check_dependency(package: &str, dependency: &str) -> Option<Violation> {
     let ours = place(dependency);
     if package == TYPES {

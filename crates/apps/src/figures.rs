@@ -1,12 +1,14 @@
-//! How well predictions fit: sums that grow by one example at a time, in memory that does not grow at all.
+//! How well predictions fit: sums that grow by one example at a time, in memory that does not grow
+//! at all.
 
 use crate::logistic::log_loss;
 use crate::program::Task;
 
-/// No probability is taken to be nearer to 0 than this when its logarithm is taken: a model that was sure and wrong loses
-/// much, not everything.
+/// No probability is taken to be nearer to 0 than this when its logarithm is taken: a model that
+/// was sure and wrong loses much, not everything.
 const LEAST_PROBABILITY: f64 = 1e-15;
-/// Log-odds are ranked by their sign and leading bits: two that agree in 11 of them after the first count as equal.
+/// Log-odds are ranked by their sign and leading bits: two that agree in 11 of them after the first
+/// count as equal.
 const RANK_SHIFT: u32 = 12;
 /// The least and the largest magnitudes that are told apart.
 const LEAST_ODDS: f32 = 1.0 / 65_536.0;
@@ -45,8 +47,8 @@ pub enum Quality {
         log_loss: f64,
         /// Share of examples whose likelier label was the case.
         accuracy: f64,
-        /// Chance that an example labelled 1 is given a higher probability than one labelled 0; not a number unless there
-        /// are both.
+        /// Chance that an example labelled 1 is given a higher probability than one labelled 0; not
+        /// a number unless there are both.
         auc: f64,
     },
     /// Of the probabilities of classes.
@@ -136,7 +138,8 @@ impl Fit {
         })
     }
 
-    /// Pairs of unlike labels that are ranked rightly, those of equal rank by half, over all such pairs.
+    /// Pairs of unlike labels that are ranked rightly, those of equal rank by half, over all such
+    /// pairs.
     fn auc(&self) -> f64 {
         let (mut zeros, mut ones, mut right) = (0.0, 0.0, 0.0);
         for [zero, one] in &self.ranks {

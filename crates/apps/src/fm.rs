@@ -1,8 +1,8 @@
-//! Factorisation machine: two classes; beside its weight, each feature has a few factors, and two features of an example
-//! act together by the product of theirs (Rendle 2010).
+//! Factorisation machine: two classes; beside its weight, each feature has a few factors, and two
+//! features of an example act together by the product of theirs (Rendle 2010).
 //!
-//! z = Σ w x + Σ_f ((Σ v_f x)² − Σ v_f² x²) / 2, and the derivative of z by v_f is x (Σ v_f x − v_f x). The constant term
-//! has no factors. The loss is that of logistic regression.
+//! z = Σ w x + Σ_f ((Σ v_f x)² − Σ v_f² x²) / 2, and the derivative of z by v_f is x (Σ v_f x − v_f
+//! x). The constant term has no factors. The loss is that of logistic regression.
 
 use crate::gather::{Example, Examples};
 use crate::logistic::{log_loss, sigmoid};

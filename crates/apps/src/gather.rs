@@ -1,11 +1,12 @@
-//! The distinct keys of a minibatch, and where each feature's weight lies among what was pulled for them.
+//! The distinct keys of a minibatch, and where each feature's weight lies among what was pulled for
+//! them.
 
 use crate::scaling::{Scale, Scaling};
 use data::Minibatch;
 use slackwater::{Keys, Placement};
 
-/// The key under which a program learns its constant term. Readers never make it: indices are smaller, and a hash meets it
-/// once in 2⁶⁴.
+/// The key under which a program learns its constant term. Readers never make it: indices are
+/// smaller, and a hash meets it once in 2⁶⁴.
 pub const BIAS: u64 = u64::MAX;
 
 /// A minibatch with its distinct keys. Weights and gradients come in the order of `keys`.
@@ -28,7 +29,8 @@ pub struct Example<'a> {
     pub label: f32,
     /// How many ordinary examples it counts for.
     pub importance: f32,
-    /// For each feature, the place of its weights. One place may come twice, where two names hash to one key.
+    /// For each feature, the place of its weights. One place may come twice, where two names hash
+    /// to one key.
     pub places: &'a [u32],
     /// For each feature, its value.
     pub values: &'a [f32],
@@ -123,7 +125,8 @@ pub struct Gather {
 }
 
 impl Gather {
-    /// For tables of this placement, with the key of a constant term or without, on a scale if there is one.
+    /// For tables of this placement, with the key of a constant term or without, on a scale if
+    /// there is one.
     #[must_use]
     pub fn new(placement: Placement, with_bias: bool, scaling: Option<&Scaling>) -> Self {
         Self { placement, with_bias, scaling: scaling.cloned(), seen: Seen::default(), order: Vec::new() }
@@ -161,7 +164,8 @@ struct Seen {
     /// So many of `keys` are meant; what is behind them is room.
     count: usize,
     keys: Vec<u64>,
-    /// What the stamp of the first key is. A smaller stamp is of an earlier minibatch, so nothing has to be cleared between.
+    /// What the stamp of the first key is. A smaller stamp is of an earlier minibatch, so nothing
+    /// has to be cleared between.
     first: u32,
     /// The stamp of each key below its length: `first` and its place.
     small: Vec<u32>,
@@ -214,8 +218,8 @@ impl Seen {
 
     /// As [`places`](Self::places), where every key has a stamp of its own.
     ///
-    /// Whether a key is new is hard to foresee, so nothing branches on it: each is written behind the distinct ones, and
-    /// stays there if it is new.
+    /// Whether a key is new is hard to foresee, so nothing branches on it: each is written behind
+    /// the distinct ones, and stays there if it is new.
     fn small_places(&mut self, keys: &[u64], places: &mut Vec<u32>) {
         self.make_room(keys.len());
         let (first, small, distinct, mut count) = (self.first, &mut self.small[..], &mut self.keys[..], self.count);

@@ -1,5 +1,6 @@
-//! Rounds over data that workers lease range by range, rather than have a share of: they may come and go, and every example counts
-//! once. Nobody is special, and nobody meets anybody: what is left of a worker that is lost, others learn.
+//! Rounds over data that workers lease range by range, rather than have a share of: they may come
+//! and go, and every example counts once. Nobody is special, and nobody meets anybody: what is left
+//! of a worker that is lost, others learn.
 
 use crate::rounds::{Go, Learnt, Lesson, RoundsEnd, TrainError, weight_of};
 use crate::tally::{Counted, Tally};
@@ -9,13 +10,16 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Large input is cut into about so many ranges: enough that the last of them keep nobody waiting for long.
+/// Large input is cut into about so many ranges: enough that the last of them keep nobody waiting
+/// for long.
 const RANGES: u64 = 256;
-/// And a range has at least so many minibatches, as far as can be told beforehand, or most of them would be short.
+/// And a range has at least so many minibatches, as far as can be told beforehand, or most of them
+/// would be short.
 const FEWEST_MINIBATCHES: u64 = 4;
 /// What a row takes in a file, about.
 const ROW_BYTES: u64 = 128;
-/// Minibatches that a worker of average speed learns from in a clock, unless told otherwise: enough that others can have fewer, or more.
+/// Minibatches that a worker of average speed learns from in a clock, unless told otherwise: enough
+/// that others can have fewer, or more.
 pub const PER_CLOCK: u32 = 4;
 /// How long a worker waits for a lease before it looks whether the training has been ended.
 const LOOK: Duration = Duration::from_millis(200);
@@ -31,8 +35,9 @@ pub struct Leased {
 }
 
 impl Leased {
-    /// Cuts the files of `reader`. Where they are cut depends on them and the size of minibatches alone. `told` is a number that is the same for
-    /// all who were told to do the same: a worker with another is turned away.
+    /// Cuts the files of `reader`. Where they are cut depends on them and the size of minibatches
+    /// alone. `told` is a number that is the same for all who were told to do the same: a worker
+    /// with another is turned away.
     pub fn of(reader: &DataReader, told: u64) -> Result<Self, DataError> {
         let settings = reader.settings();
         let row_bytes = match (&settings.format, reader.files().first()) {
@@ -44,8 +49,9 @@ impl Leased {
         Ok(Self { reader: reader.clone(), cuts, told, per_clock: PER_CLOCK })
     }
 
-    /// So many minibatches in a clock, for a worker of average speed: others have more or fewer, so that all end their clocks together. With
-    /// 1, everybody has the same, and who is slow for good holds all others at the bound.
+    /// So many minibatches in a clock, for a worker of average speed: others have more or fewer, so
+    /// that all end their clocks together. With 1, everybody has the same, and who is slow for good
+    /// holds all others at the bound.
     #[must_use]
     pub fn per_clock(self, minibatches: u32) -> Self {
         Self { per_clock: minibatches.max(1), ..self }
@@ -93,8 +99,9 @@ impl fmt::Display for Leased {
     }
 }
 
-/// One worker's rounds over what it is granted, until every lease of every epoch is committed, by whomever. `watch` is told of each
-/// minibatch, and may end it early, for all workers alike. All are at one clock then.
+/// One worker's rounds over what it is granted, until every lease of every epoch is committed, by
+/// whomever. `watch` is told of each minibatch, and may end it early, for all workers alike. All
+/// are at one clock then.
 pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
     session: &Session,
     leased: &Leased,
@@ -160,8 +167,9 @@ pub(crate) fn make_leased_rounds<P: Default + Send + 'static>(
     Ok(RoundsEnd { stopped: leases.is_ended(), progress: reading.done, tally: Some(tally) })
 }
 
-/// Whether a worker may leave: somebody has to give the result. All may have been told to leave at once, so each says that it is about to
-/// before it looks who else is: of those that say so last, every one knows.
+/// Whether a worker may leave: somebody has to give the result. All may have been told to leave at
+/// once, so each says that it is about to before it looks who else is: of those that say so last,
+/// every one knows.
 fn others_stay(session: &Session) -> Result<bool, slackwater::Error> {
     let spec = TableSpec::sparse(".leaving", 1).number(NumberType::I64).consistency(Consistency::Unbounded);
     let leaving = session.table::<i64>(spec)?;

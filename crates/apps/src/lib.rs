@@ -1,6 +1,8 @@
-//! Learning programs: one algorithm in one file, in terms of sessions, tables and minibatches alone.
+//! Learning programs: one algorithm in one file, in terms of sessions, tables and minibatches
+//! alone.
 //!
-//! A [`Program`](program::Program) says what a minibatch of sparse examples teaches; [`train`](train::train) pulls and pushes for it, and
+//! A [`Program`](program::Program) says what a minibatch of sparse examples teaches;
+//! [`train`](train::train) pulls and pushes for it, and
 //! [`rounds`] are what all that learn by minibatches share.
 
 pub mod figures;

@@ -1,7 +1,7 @@
 //! Logistic regression: two classes, one weight a feature.
 //!
-//! With y ∈ {0, 1}, the score z = Σ w x and p = σ(z), an example's loss is −y ln p − (1−y) ln(1−p), and its derivative by
-//! w is (p − y) x.
+//! With y ∈ {0, 1}, the score z = Σ w x and p = σ(z), an example's loss is −y ln p − (1−y) ln(1−p),
+//! and its derivative by w is (p − y) x.
 
 use crate::gather::Examples;
 use crate::program::{Program, Task, Weights};
@@ -13,8 +13,8 @@ pub fn sigmoid(score: f64) -> f64 {
     1.0 / (1.0 + (-score).exp())
 }
 
-/// The loss of an example with this score: ln(1 + e^−z) where the label is 1, ln(1 + e^z) otherwise; finite for any finite
-/// score.
+/// The loss of an example with this score: ln(1 + e^−z) where the label is 1, ln(1 + e^z)
+/// otherwise; finite for any finite score.
 #[must_use]
 pub fn log_loss(score: f64, label: f32) -> f64 {
     let against = if label > 0.5 { -score } else { score };

@@ -1,11 +1,12 @@
 //! A multi-layer perceptron: classes of dense examples, such as images.
 //!
-//! Layer by layer, a neuron is the weighted sum of the layer before and a bias; those of hidden layers are cut off below zero
-//! (ReLU), those of the last are the scores of the classes, and p = softmax(scores). An example of class y has the loss −ln p_y.
+//! Layer by layer, a neuron is the weighted sum of the layer before and a bias; those of hidden
+//! layers are cut off below zero (ReLU), those of the last are the scores of the classes, and p =
+//! softmax(scores). An example of class y has the loss −ln p_y.
 //!
-//! A layer is a dense table with a row a neuron: the weights of what it takes in, then its bias. The forward pass pulls a layer
-//! just before it needs it, while the one before is computed; the backward pass pushes a layer the moment its gradient exists,
-//! while those before it are computed.
+//! A layer is a dense table with a row a neuron: the weights of what it takes in, then its bias.
+//! The forward pass pulls a layer just before it needs it, while the one before is computed; the
+//! backward pass pushes a layer the moment its gradient exists, while those before it are computed.
 
 use crate::model::{Model, ModelError, ModelTable};
 use crate::predict::{Predict, table_of};
@@ -64,7 +65,8 @@ impl Mlp {
 
     fn specs(&self, training: &Training) -> Vec<TableSpec> {
         let spec = |((layer, name), seed): ((Layer, String), u64)| {
-            // So that what comes out of a layer is about as large as what goes in (He et al., 2015).
+            // So that what comes out of a layer is about as large as what goes in (He et al.,
+            // 2015).
             let initial = Initial::Normal { seed: self.seed ^ (seed << 32), scale: (2.0 / layer.inputs as f64).sqrt() };
             let spec = TableSpec::dense(&name, layer.neurons as u64, layer.width() as u32).initial(initial);
             let spec = spec.consistency(training.consistency).updater(training.updater(initial, self.l2));
@@ -128,7 +130,8 @@ fn slopes_of_loss(scores: &mut [f32], classes: usize, batch: &Minibatch) -> f64 
     loss
 }
 
-/// Makes `gradient` the gradient of a layer's rows, from what came in and the slopes by what came out.
+/// Makes `gradient` the gradient of a layer's rows, from what came in and the slopes by what came
+/// out.
 fn gradient_of(layer: Layer, input: &[f32], slopes: &[f32], examples: usize, gradient: &mut Vec<f32>) {
     gradient.resize(layer.neurons * layer.width(), 0.0);
     let input = View::rows(input, examples, layer.inputs, layer.inputs);
@@ -147,7 +150,8 @@ fn backward(layer: Layer, weights: &[f32], input: &[f32], slopes: &[f32], exampl
     out.iter_mut().zip(input).filter(|(_, input)| **input <= 0.0).for_each(|(slope, _)| *slope = 0.0);
 }
 
-/// One worker's part of the training; as [`train`](crate::train::train) for programs of sparse examples.
+/// One worker's part of the training; as [`train`](crate::train::train) for programs of sparse
+/// examples.
 pub fn train<'d>(
     session: &Session,
     mlp: &Mlp,
@@ -178,7 +182,8 @@ struct Learner<'a> {
     keys: Vec<Keys>,
     /// Rows of the largest minibatch so far.
     largest: usize,
-    /// Of each layer, in memory that is used again: its rows, what came out of it, and its gradient.
+    /// Of each layer, in memory that is used again: its rows, what came out of it, and its
+    /// gradient.
     weights: Vec<Vec<f32>>,
     outputs: Vec<Vec<f32>>,
     gradients: Vec<Vec<f32>>,

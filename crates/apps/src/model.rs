@@ -1,4 +1,5 @@
-//! A model: what a program has learnt, as a file that other programs read (safetensors), with the settings it was learnt by.
+//! A model: what a program has learnt, as a file that other programs read (safetensors), with the
+//! settings it was learnt by.
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use slackwater::Table;
@@ -94,7 +95,8 @@ impl ModelTable {
 }
 
 impl Model {
-    /// Writes the file, first beside it and then in its place, so that a file is whole or not there.
+    /// Writes the file, first beside it and then in its place, so that a file is whole or not
+    /// there.
     pub fn write(&self, path: &Path) -> Result<(), ModelError> {
         let file = |error| ModelError::NotWritten { path: path.display().to_string(), error };
         let mut bytes: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
@@ -160,11 +162,11 @@ impl Model {
     }
 }
 
-/// Puts the settings into the header of a file that has none, in alphabetical order: the library would write them in any
-/// order, and the same model would not be the same file.
+/// Puts the settings into the header of a file that has none, in alphabetical order: the library
+/// would write them in any order, and the same model would not be the same file.
 ///
-/// The file is the length of its header in eight bytes, lowest first, the header, a JSON object, filled up with blanks to a
-/// multiple of eight, and the tensors.
+/// The file is the length of its header in eight bytes, lowest first, the header, a JSON object,
+/// filled up with blanks to a multiple of eight, and the tensors.
 fn with_settings(file: &[u8], settings: &BTreeMap<String, String>) -> std::io::Result<Vec<u8>> {
     let cut_off = || std::io::Error::other("the file was encoded without a header");
     let (length, rest) = file.split_first_chunk::<8>().ok_or_else(cut_off)?;

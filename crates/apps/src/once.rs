@@ -1,10 +1,12 @@
-//! What one worker does for all of them, once, whoever that is: to write down what they have learnt, for one.
+//! What one worker does for all of them, once, whoever that is: to write down what they have
+//! learnt, for one.
 
 use slackwater::{LeasedInput, Session};
 
-/// Does something once, when all workers have come here. Whoever is there calls this; the first of them, by rank, does the work and
-/// returns what it comes to. Should it be lost on the way, another does it in its place, so it must be such that half of
-/// it does no harm. Nobody returns before it is done.
+/// Does something once, when all workers have come here. Whoever is there calls this; the first of
+/// them, by rank, does the work and returns what it comes to. Should it be lost on the way, another
+/// does it in its place, so it must be such that half of it does no harm. Nobody returns before it
+/// is done.
 ///
 /// It is a lease like any other: that of a worker which is lost is another's.
 pub fn once<R, E: From<slackwater::Error>>(
@@ -13,7 +15,8 @@ pub fn once<R, E: From<slackwater::Error>>(
 ) -> Result<Option<R>, E> {
     let mut leases = session.leases(&format!(".once {}", session.unique_number()), &LeasedInput::new(1))?;
     session.barrier()?;
-    // Plans may differ for a moment: then two take themselves for the first, or none does, and the lease decides.
+    // Plans may differ for a moment: then two take themselves for the first, or none does, and the
+    // lease decides.
     let is_first = session.live_ranks().first() == Some(&session.rank());
     if !is_first {
         session.barrier()?;

@@ -62,7 +62,8 @@ pub struct Predictor<'a> {
 }
 
 impl<'a> Predictor<'a> {
-    /// A model as the program that learnt it sees it; `bias` says whether it learnt a constant term.
+    /// A model as the program that learnt it sees it; `bias` says whether it learnt a constant
+    /// term.
     pub fn new(program: &'a dyn Program, model: &'a Model, bias: bool) -> Result<Self, ModelError> {
         let table = |its: &Weights| {
             let table = table_of(model, its.name, program.name(), its.width as usize)?;

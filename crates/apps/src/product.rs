@@ -1,6 +1,7 @@
 //! Products of matrices, through a view that is checked before anything is multiplied.
 
-/// A matrix that lies in a slice: the number in row i and column j is at i · `row_step` + j · `column_step`.
+/// A matrix that lies in a slice: the number in row i and column j is at i · `row_step` + j ·
+/// `column_step`.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     numbers: &'a [f32],
@@ -42,8 +43,9 @@ pub fn multiply(left: View<'_>, right: View<'_>, out: &mut [f32], step: usize) {
     assert_eq!(left.columns, right.rows, "a row of the left one is as long as a column of the right one");
     assert!(right.columns <= step && fits(out.len(), left.rows, right.columns, step), "the product fits");
     let (m, k, n) = (left.rows, left.columns, right.columns);
-    // SAFETY: a view's last number is within its slice (`View::rows`; a transposed one has the same numbers), the product's
-    // last one is within `out`, and rows do not overlap in it. `out` is borrowed alone, so nothing else lies in it.
+    // SAFETY: a view's last number is within its slice (`View::rows`; a transposed one has the same
+    // numbers), the product's last one is within `out`, and rows do not overlap in it. `out` is
+    // borrowed alone, so nothing else lies in it.
     unsafe {
         matrixmultiply::sgemm(
             m,

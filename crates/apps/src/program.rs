@@ -1,4 +1,5 @@
-//! What a learning program is: the tables it learns, what a minibatch says about them, and what they predict.
+//! What a learning program is: the tables it learns, what a minibatch says about them, and what
+//! they predict.
 
 use crate::gather::Examples;
 use slackwater::Initial;
@@ -6,8 +7,8 @@ use slackwater::Initial;
 /// What is predicted, and so how well can be said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// The log-odds of a label of 1: with these as z, its probability is 1 / (1 + e^−z). A probability itself would tell
-    /// sure predictions apart no longer.
+    /// The log-odds of a label of 1: with these as z, its probability is 1 / (1 + e^−z). A
+    /// probability itself would tell sure predictions apart no longer.
     Binary,
     /// The probability of each class.
     Classes {
@@ -42,7 +43,8 @@ pub struct Weights {
     pub l2: f64,
 }
 
-/// A learning program. All it knows of the cluster is the weights it is given and the gradients it leaves.
+/// A learning program. All it knows of the cluster is the weights it is given and the gradients it
+/// leaves.
 pub trait Program: Send + Sync {
     /// What it is called.
     fn name(&self) -> &'static str;
@@ -53,8 +55,9 @@ pub trait Program: Send + Sync {
     /// The tables it learns.
     fn tables(&self) -> Vec<Weights>;
 
-    /// Adds the derivative of the examples' summed loss by each weight to `gradients`, and returns the loss. For each table,
-    /// weights and gradients are rows in the order of the examples' keys; the gradients start as zeros.
+    /// Adds the derivative of the examples' summed loss by each weight to `gradients`, and returns
+    /// the loss. For each table, weights and gradients are rows in the order of the examples' keys;
+    /// the gradients start as zeros.
     fn learn(&self, examples: &Examples<'_>, weights: &[&[f32]], gradients: &mut [Vec<f32>]) -> f64;
 
     /// Appends each example's prediction.
@@ -68,7 +71,8 @@ pub(crate) mod testing {
     use data::Minibatch;
     use slackwater::Placement;
 
-    /// Compares the gradients of a program with differences of its loss, on some rows with seeded weights.
+    /// Compares the gradients of a program with differences of its loss, on some rows with seeded
+    /// weights.
     pub fn gradients_are_slopes(program: &dyn Program, rows: &[(f32, &[(u64, f32)])]) {
         let mut batch = Minibatch::new();
         for (label, features) in rows {

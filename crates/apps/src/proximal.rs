@@ -1,13 +1,15 @@
-//! ℓ1 logistic regression to the optimum: the delayed block proximal gradient method (Li et al., OSDI'14, algorithm 3).
+//! ℓ1 logistic regression to the optimum: the delayed block proximal gradient method (Li et al.,
+//! OSDI'14, algorithm 3).
 //!
-//! The weights that minimise Σ loss + λ |w|₁ are sought block by block. In each clock every worker takes the same block of
-//! features and pushes its gradient and curvatures; the shards add up what all workers say and make one proximal step
-//! (`UpdaterSpec::Proximal`). With slack s the step of a block is sure to be there s + 1 clocks later: then its weights are
-//! read, and the scores of the worker's rows brought up to date with them. Asynchronously a worker reads what happens to be
-//! there, and goes on. Either way it knows which steps are under way, made without knowing of each other, and the curvatures
-//! allow for that:
+//! The weights that minimise Σ loss + λ |w|₁ are sought block by block. In each clock every worker
+//! takes the same block of features and pushes its gradient and curvatures; the shards add up what
+//! all workers say and make one proximal step (`UpdaterSpec::Proximal`). With slack s the step of a
+//! block is sure to be there s + 1 clocks later: then its weights are read, and the scores of the
+//! worker's rows brought up to date with them. Asynchronously a worker reads what happens to be
+//! there, and goes on. Either way it knows which steps are under way, made without knowing of each
+//! other, and the curvatures allow for that:
 //!
-//!   u_j = Σ_i F(z_i) |x_ij| Σ_k |x_ik|   over all k of the blocks under way, each as often as it is
+//!   u_j = Σ_i F(z_i) |x_ij| Σ_k |x_ik|, over all k of the blocks under way, each as often as it is
 //!
 //! bounds what they can do together, whatever the features have in common: the diagonal dominates.
 
@@ -43,13 +45,16 @@ pub struct Proximal {
     pub passes: u32,
     /// Ends when the objective is within this share of the optimum.
     pub tolerance: f64,
-    /// What shrinks the messages of its table. With `kkt` most passes leave out weights that stay at zero.
+    /// What shrinks the messages of its table. With `kkt` most passes leave out weights that stay
+    /// at zero.
     pub codecs: Codecs,
 }
 
-/// The objective and its distance from the optimum are computed after so many passes. The last of them takes all features.
+/// The objective and its distance from the optimum are computed after so many passes. The last of
+/// them takes all features.
 const PASSES_BETWEEN_CHECKS: u32 = 10;
-/// η at first. A step twice as long as the bound allows would still not climb; where one does, the next are half as long.
+/// η at first. A step twice as long as the bound allows would still not climb; where one does, the
+/// next are half as long.
 const RATE: f64 = 1.5;
 
 impl Proximal {
@@ -58,8 +63,9 @@ impl Proximal {
         (pass + 1).is_multiple_of(PASSES_BETWEEN_CHECKS.into()) || pass + 1 == u64::from(self.passes)
     }
 
-    /// A step is made with what all workers say of the same features. So they must all have heard the same of a block when its
-    /// turn comes again: what its last step came to, and nothing later.
+    /// A step is made with what all workers say of the same features. So they must all have heard
+    /// the same of a block when its turn comes again: what its last step came to, and nothing
+    /// later.
     fn check(&self) -> Result<(), TrainError> {
         let agree = self.consistency.bound().is_some_and(|slack| slack < self.blocks.max(1) as u64);
         if self.codecs.filters_by_kkt() && !agree {
@@ -111,8 +117,9 @@ pub struct Solved {
     pub progress: data::ReadProgress,
 }
 
-/// One worker's part. `watch` is called after each clock, with how the worker stands where that was computed, and may end it
-/// for all workers alike, after the same clock. So does a worker that is told to leave: nobody else has its share of the data.
+/// One worker's part. `watch` is called after each clock, with how the worker stands where that was
+/// computed, and may end it for all workers alike, after the same clock. So does a worker that is
+/// told to leave: nobody else has its share of the data.
 pub fn train(
     session: &Session,
     proximal: &Proximal,

@@ -1,5 +1,5 @@
-//! The rounds that workers make together: read a minibatch, learn from it, end the clock; and how they come to an end, all
-//! alike, whoever was told to stop or could not go on.
+//! The rounds that workers make together: read a minibatch, learn from it, end the clock; and how
+//! they come to an end, all alike, whoever was told to stop or could not go on.
 
 use crate::leased::{Leased, make_leased_rounds};
 use crate::tally::Tally;
@@ -16,7 +16,8 @@ pub enum TrainError {
     /// The cluster is gone, or refuses.
     #[error(transparent)]
     Cluster(#[from] slackwater::Error),
-    /// A row has a feature for which there is no input. Say that there are more, or leave the feature out.
+    /// A row has a feature for which there is no input. Say that there are more, or leave the
+    /// feature out.
     #[error("a row has a feature with key {key}, and there are {inputs} inputs, for keys below that")]
     Unfit {
         /// The key.
@@ -49,7 +50,8 @@ pub struct Learnt {
     pub parked: u64,
     /// How far the reading of the data has come.
     pub progress: data::ReadProgress,
-    /// Which share of the whole training was begun before this, where data is leased: by all workers together.
+    /// Which share of the whole training was begun before this, where data is leased: by all
+    /// workers together.
     pub share: Option<f64>,
 }
 
@@ -92,8 +94,9 @@ pub enum Go {
     On,
     /// No further, for all workers: what has been learnt is kept.
     Stop,
-    /// No further, for this worker: it fails with [`TrainError::Left`], and when its session is closed others learn what it has left of
-    /// leased data. Where each worker has a share, it is the same as to stop.
+    /// No further, for this worker: it fails with [`TrainError::Left`], and when its session is
+    /// closed others learn what it has left of leased data. Where each worker has a share, it is
+    /// the same as to stop.
     Leave,
 }
 
@@ -118,9 +121,10 @@ pub struct RoundsEnd {
     pub tally: Option<Tally>,
 }
 
-/// One worker's rounds: all minibatches of `data`, each prepared in the reader's thread, and learnt from by `learn`, which
-/// pulls and pushes, for a lease if the data is leased; the clock ends after each. Returns when every worker is through. `watch` is
-/// told of each minibatch, and may end it early, for all workers alike. If one cannot go on with its share, none does.
+/// One worker's rounds: all minibatches of `data`, each prepared in the reader's thread, and learnt
+/// from by `learn`, which pulls and pushes, for a lease if the data is leased; the clock ends after
+/// each. Returns when every worker is through. `watch` is told of each minibatch, and may end it
+/// early, for all workers alike. If one cannot go on with its share, none does.
 pub fn make_rounds<P: Default + Send + 'static>(
     session: &Session,
     consistency: Consistency,
@@ -159,8 +163,8 @@ pub fn make_rounds<P: Default + Send + 'static>(
     let progress = match rounds() {
         Ok(progress) => progress,
         Err(error) => {
-            // Others must not wait for this worker, nor take what they learn for the whole. If this fails, too, the run is
-            // lost, as they will see.
+            // Others must not wait for this worker, nor take what they learn for the whole. If this
+            // fails, too, the run is lost, as they will see.
             let told = stop.say(FAILED).and_then(|()| passes.end());
             told.and_then(|()| keep_time(session, &finished)).and_then(|()| coordinator_address(session)).ok();
             return Err(error);
@@ -181,11 +185,12 @@ pub(crate) fn weight_of(batch: &Minibatch) -> f64 {
     batch.importances().map_or(batch.rows() as f64, sum)
 }
 
-/// Workers without a bound wait for each other between two passes over the data. Otherwise the fastest would be through with
-/// all its passes early, and the last to learn would be the slowest one's share alone.
+/// Workers without a bound wait for each other between two passes over the data. Otherwise the
+/// fastest would be through with all its passes early, and the last to learn would be the slowest
+/// one's share alone.
 ///
-/// Whoever has to stop says so before the barrier that ends its pass. Between it and the next one nobody says anything, so
-/// everybody hears the same there, and comes to further barriers or not.
+/// Whoever has to stop says so before the barrier that ends its pass. Between it and the next one
+/// nobody says anything, so everybody hears the same there, and comes to further barriers or not.
 struct Passes<'a> {
     session: &'a Session,
     stop: Stop,
@@ -212,7 +217,8 @@ impl Passes<'_> {
     }
 }
 
-/// How workers tell each other to stop: a row of two counts, of those that were told to and of those that had to.
+/// How workers tell each other to stop: a row of two counts, of those that were told to and of
+/// those that had to.
 #[derive(Clone)]
 struct Stop {
     table: Table<i64>,
@@ -252,7 +258,8 @@ impl Stop {
     }
 }
 
-/// Brings all workers to the clock of the one that is furthest: then whatever one of them reads next, it waits for none.
+/// Brings all workers to the clock of the one that is furthest: then whatever one of them reads
+/// next, it waits for none.
 fn coordinator_address(session: &Session) -> Result<(), slackwater::Error> {
     let (own, workers) = (u64::from(session.rank()), u64::from(session.size().workers));
     let spec = TableSpec::dense(&format!(".clocks {}", session.unique_number()), workers, 1)
@@ -272,8 +279,8 @@ fn finished(number: u64, consistency: Consistency) -> TableSpec {
     TableSpec::dense(&format!(".finished {number}"), 1, 1).number(slackwater::NumberType::I64).consistency(consistency)
 }
 
-/// Ends clock after clock until everybody has finished: others may have more minibatches, and must not wait at the bound for
-/// a worker that has none.
+/// Ends clock after clock until everybody has finished: others may have more minibatches, and must
+/// not wait at the bound for a worker that has none.
 fn keep_time(session: &Session, finished: &Table<i64>) -> Result<(), slackwater::Error> {
     finished.push_range(0..1, vec![1])?.wait()?;
     if finished.spec().consistency.bound().is_none() {
@@ -283,8 +290,9 @@ fn keep_time(session: &Session, finished: &Table<i64>) -> Result<(), slackwater:
         session.clock()?;
         let rows = finished.pull_range(0..1)?.wait()?;
         if rows.values()[0] >= i64::from(session.size().workers) {
-            // Somebody may stand at a read that waits for the end of this clock, or of the next: its last read, a clock before or, if that
-            // was of its last minibatch, two, was answered when everybody was at most as many clocks short of what this one needs.
+            // Somebody may stand at a read that waits for the end of this clock, or of the next:
+            // its last read, a clock before or, if that was of its last minibatch, two, was
+            // answered when everybody was at most as many clocks short of what this one needs.
             session.clock()?;
             return session.clock();
         }

@@ -1,8 +1,10 @@
-//! Standardised features: each with mean 0 and deviation 1 over all workers' rows, measured in a pass of its own.
+//! Standardised features: each with mean 0 and deviation 1 over all workers' rows, measured in a
+//! pass of its own.
 //!
-//! A feature that some rows lack is only divided, by the root of its mean square over all rows: taking its mean away would
-//! give it to every row. What is learnt on standardised features is turned into weights of the features themselves
-//! ([`Scaling::unfold`]), so that models are all alike.
+//! A feature that some rows lack is only divided, by the root of its mean square over all rows:
+//! taking its mean away would give it to every row. What is learnt on standardised features is
+//! turned into weights of the features themselves ([`Scaling::unfold`]), so that models are all
+//! alike.
 
 use crate::gather::BIAS;
 use crate::model::ModelTable;
@@ -43,7 +45,8 @@ impl Scale {
 const LABEL: u64 = u64::MAX - 1;
 
 impl Scaling {
-    /// Measures all workers' data; every worker calls it with its own share, or with what all lease.
+    /// Measures all workers' data; every worker calls it with its own share, or with what all
+    /// lease.
     pub fn measure<'d>(session: &Session, task: Task, data: impl Into<Data<'d>>) -> Result<Self, TrainError> {
         let name = format!(".moments {}", session.unique_number());
         let table = session
@@ -95,7 +98,8 @@ impl Scaling {
         self.label
     }
 
-    /// Makes weights of standardised features, with a constant term, weights of the features: the same predictions.
+    /// Makes weights of standardised features, with a constant term, weights of the features: the
+    /// same predictions.
     pub fn unfold(&self, table: &mut ModelTable) {
         let spread = 1.0 / f64::from(self.label.factor);
         let mut constant = vec![f64::from(self.label.mean); table.width];

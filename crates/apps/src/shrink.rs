@@ -5,14 +5,16 @@ use slackwater::{Codecs, Combine, Reduce, TableSpec, UpdaterSpec, is_lossy};
 /// Copies that a worker keeps at most where servers send it what changes, rather than rows.
 const COPIES: u64 = 1 << 26;
 
-/// Whether what is read from such a table can be shrunk with loss: its rows change by clock, and no sooner.
+/// Whether what is read from such a table can be shrunk with loss: its rows change by clock, and no
+/// sooner.
 #[must_use]
 pub fn can_shrink_reads(spec: &TableSpec) -> bool {
     spec.consistency.bound().is_some() && !matches!(spec.updater, UpdaterSpec::Ftrl { .. })
 }
 
-/// The table with these codecs. Lossy ones downward send what each clock changes, for copies to add up: contributions then
-/// meet by clock. Where that cannot be, what is read is shrunk by the exact ones alone.
+/// The table with these codecs. Lossy ones downward send what each clock changes, for copies to add
+/// up: contributions then meet by clock. Where that cannot be, what is read is shrunk by the exact
+/// ones alone.
 #[must_use]
 pub fn shrunk(spec: TableSpec, codecs: &Codecs) -> TableSpec {
     if !is_lossy(&codecs.down) {

@@ -1,7 +1,7 @@
 //! Softmax regression: many classes, for each feature a weight a class.
 //!
-//! With scores z_c = Σ w_c x and p = softmax(z), an example of class y has the loss −ln p_y, and its derivative by w_c is
-//! (p_c − [c = y]) x.
+//! With scores z_c = Σ w_c x and p = softmax(z), an example of class y has the loss −ln p_y, and
+//! its derivative by w_c is (p_c − [c = y]) x.
 
 use crate::gather::{Example, Examples};
 use crate::program::{Program, Task, Weights};
@@ -27,7 +27,8 @@ impl Softmax {
     }
 }
 
-/// Makes scores probabilities, and returns ln Σ e^z. The largest score is taken out first, so that nothing overflows.
+/// Makes scores probabilities, and returns ln Σ e^z. The largest score is taken out first, so that
+/// nothing overflows.
 pub(crate) fn normalise(scores: &mut [f32]) -> f64 {
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;

@@ -1,10 +1,13 @@
-//! What all workers together have learnt from, each example counted once, whoever was lost on the way.
+//! What all workers together have learnt from, each example counted once, whoever was lost on the
+//! way.
 //!
-//! The counts of a lease are pushed for it as everything else that it teaches is, so that a second run of it does not count again. They are
-//! kept apart by where a lease stands in the run, in few rows however long that is: so they are a curve of the loss, too.
+//! The counts of a lease are pushed for it as everything else that it teaches is, so that a second
+//! run of it does not count again. They are kept apart by where a lease stands in the run, in few
+//! rows however long that is: so they are a curve of the loss, too.
 //!
-//! A run that goes on from a checkpoint begins its own counts anew. What is counted in all goes into checkpoints as the weights do, and so
-//! counts once over all those runs, too: of a lease that a checkpoint holds half of, the whole is counted when another run has learnt the rest.
+//! A run that goes on from a checkpoint begins its own counts anew. What is counted in all goes
+//! into checkpoints as the weights do, and so counts once over all those runs, too: of a lease that
+//! a checkpoint holds half of, the whole is counted when another run has learnt the rest.
 
 use slackwater::{Consistency, DataLease, Error, NumberType, Session, Table, TableSpec};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -67,9 +70,11 @@ pub fn now() -> f64 {
 
 /// The tables in which everybody's counts meet.
 pub struct Tally {
-    /// Of this run alone: its points, and as many once more for leases that were not learnt to the end.
+    /// Of this run alone: its points, and as many once more for leases that were not learnt to the
+    /// end.
     run: Table<f64>,
-    /// A row, of leases that were learnt to the end: in this run, and in those that it goes on from.
+    /// A row, of leases that were learnt to the end: in this run, and in those that it goes on
+    /// from.
     all: Table<f64>,
     /// Of the run.
     leases: u64,
@@ -91,13 +96,15 @@ impl Tally {
 
     /// What was learnt of a lease, all of it: to be said once for each, and before it is committed.
     pub(crate) fn add(&self, lease: &DataLease, counted: Counted) -> Result<(), Error> {
-        // The examples are counted where they are learnt. It is committed when these are acknowledged, as all that was pushed of it.
+        // The examples are counted where they are learnt. It is committed when these are
+        // acknowledged, as all that was pushed of it.
         drop(self.all.push_for(lease, &self.all.keys(&[0]), counted.to_row().to_vec(), 0)?);
         drop(self.run.push_for(lease, &self.run.keys(&[self.point(lease)]), counted.to_row().to_vec(), 0)?);
         Ok(())
     }
 
-    /// What was learnt of a lease whose rest nobody will learn in this run. One that goes on from its last checkpoint will, and then counts all of it.
+    /// What was learnt of a lease whose rest nobody will learn in this run. One that goes on from
+    /// its last checkpoint will, and then counts all of it.
     pub(crate) fn add_part(&self, lease: &DataLease, counted: Counted) -> Result<(), Error> {
         let keys = self.run.keys(&[POINTS + self.point(lease)]);
         self.run.push_for(lease, &keys, counted.to_row().to_vec(), 0)?.wait()
@@ -108,7 +115,8 @@ impl Tally {
         (point as u64).min(POINTS - 1)
     }
 
-    /// The points of this run, in its order, without those that nothing has counted for. Whole when the training is over.
+    /// The points of this run, in its order, without those that nothing has counted for. Whole when
+    /// the training is over.
     pub fn read(&self) -> Result<Vec<Counted>, Error> {
         let rows = self.run.pull_range(0..2 * POINTS)?.wait()?;
         let (whole, parts) = rows.values().split_at(POINTS as usize * WIDTH);
@@ -117,7 +125,8 @@ impl Tally {
         Ok(points.filter(|point| *point != Counted::default()).collect())
     }
 
-    /// What this run has counted, and those that it goes on from: every example once. Whole when the training is over.
+    /// What this run has counted, and those that it goes on from: every example once. Whole when
+    /// the training is over.
     pub fn read_all(&self) -> Result<Counted, Error> {
         let (all, rows) = (self.all.pull_range(0..1)?.wait()?, self.run.pull_range(POINTS..2 * POINTS)?.wait()?);
         let parts = rows.values().chunks_exact(WIDTH).map(Counted::from_row);

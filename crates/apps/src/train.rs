@@ -1,4 +1,5 @@
-//! How programs of sparse examples learn from a minibatch: pull the weights of its features, compute gradients, push them.
+//! How programs of sparse examples learn from a minibatch: pull the weights of its features,
+//! compute gradients, push them.
 
 use crate::gather::{Gather, GatheredKeys};
 use crate::program::{Program, Weights};
@@ -22,7 +23,8 @@ pub enum Rule {
         /// β
         beta: f64,
     },
-    /// Steps that shrink with the gradients a weight has seen. Learns from means over the minibatch, as the next two do.
+    /// Steps that shrink with the gradients a weight has seen. Learns from means over the
+    /// minibatch, as the next two do.
     Adagrad {
         /// η
         rate: Rate,
@@ -44,8 +46,9 @@ pub enum Rule {
 pub enum Rate {
     /// The same in all of them.
     Constant(f64),
-    /// From this in the first, by equal steps, towards nothing after the last. Steps that stay as long as they were keep circling
-    /// the best weights, as far off as their minibatches differ; these close in on them.
+    /// From this in the first, by equal steps, towards nothing after the last. Steps that stay as
+    /// long as they were keep circling the best weights, as far off as their minibatches differ;
+    /// these close in on them.
     Falling(f64),
 }
 
@@ -65,8 +68,8 @@ impl Rate {
 pub struct Training {
     /// How weights follow gradients.
     pub rule: Rule,
-    /// λ₁ of mean loss + λ₁ |w| + λ₂ w²/2, for ftrl alone. λ₂ is said by the program, for each of its tables: ftrl applies it
-    /// exactly, the others to the features that a minibatch has.
+    /// λ₁ of mean loss + λ₁ |w| + λ₂ w²/2, for ftrl alone. λ₂ is said by the program, for each of
+    /// its tables: ftrl applies it exactly, the others to the features that a minibatch has.
     pub l1: f64,
     /// How fresh weights must be.
     pub consistency: Consistency,
@@ -90,7 +93,8 @@ impl Training {
         let adagrad = |rate| UpdaterSpec::Adagrad { rate, epsilon: 1e-8 };
         let first = |rate: Rate| rate.at(0, 1);
         match self.rule {
-            // Its weights are computed from sums of gradients, so they cannot start from anything but zero.
+            // Its weights are computed from sums of gradients, so they cannot start from anything
+            // but zero.
             Rule::Ftrl { rate, .. } if initial != Initial::Zero => adagrad(rate),
             Rule::Ftrl { rate, beta } => UpdaterSpec::Ftrl { rate, beta, l1: self.l1, l2 },
             Rule::Adagrad { rate } => adagrad(first(rate)),
@@ -125,7 +129,8 @@ pub struct Trained {
     pub tally: Option<Tally>,
 }
 
-/// One worker's part of the training: learns from all minibatches of its share of the data, or of what it is granted of
+/// One worker's part of the training: learns from all minibatches of its share of the data, or of
+/// what it is granted of
 /// [leased](crate::leased::Leased) data, on a scale if there is one, and returns when every worker has. `watch` is told of each, and
 /// may end it early, for all workers alike. If one cannot go on with its share, none does.
 pub fn train<'d>(
@@ -151,7 +156,8 @@ pub fn train<'d>(
     Ok(Trained { tables, stopped, progress, tally })
 }
 
-/// Pushes what was learnt from so many examples, for a lease if they are of one. A refused push is told by the end of the clock.
+/// Pushes what was learnt from so many examples, for a lease if they are of one. A refused push is
+/// told by the end of the clock.
 pub(crate) fn push(
     table: &Table<f32>,
     keys: &Keys,
@@ -182,8 +188,9 @@ enum Setter {
     Other,
     /// The first worker, which is there from the beginning to the end.
     First,
-    /// Whoever comes to an epoch, where workers come and go: here are the epochs that somebody has come to. One that is granted what
-    /// another has left of an earlier epoch does not set its rate again.
+    /// Whoever comes to an epoch, where workers come and go: here are the epochs that somebody has
+    /// come to. One that is granted what another has left of an earlier epoch does not set its rate
+    /// again.
     Anyone(Table<i64>),
 }
 
@@ -238,7 +245,8 @@ impl<'a> Pace<'a> {
                         table.set_rate(rate)?.wait()?;
                     }
                     self.set = Some((latest, rate));
-                    // Somebody may have come to the next epoch and set its rate before this one did.
+                    // Somebody may have come to the next epoch and set its rate before this one
+                    // did.
                     match furthest()? {
                         further if further > latest => latest = further,
                         _ => return Ok(()),
@@ -299,8 +307,9 @@ impl<'a> Learner<'a> {
     }
 }
 
-/// Makes a sum of gradients over `examples` a mean, with λ₂ of the weights. An epoch's last minibatch is mostly shorter than the
-/// others; its mean is pushed for the share of a whole one that it is, so that every row counts alike.
+/// Makes a sum of gradients over `examples` a mean, with λ₂ of the weights. An epoch's last
+/// minibatch is mostly shorter than the others; its mean is pushed for the share of a whole one
+/// that it is, so that every row counts alike.
 pub(crate) fn to_mean(gradients: &mut [f32], weights: &[f32], l2: f64, examples: usize, largest: usize) {
     let share = 1.0 / largest as f32;
     let l2 = (l2 * examples as f64 / largest as f64) as f32;

@@ -1,7 +1,9 @@
-//! Right answers on real data: in lock-step, with slack 3 and asynchronously, with one worker and with four.
+//! Right answers on real data: in lock-step, with slack 3 and asynchronously, with one worker and
+//! with four.
 //!
-//! The figures to meet stand in the README of the folder of data sets, which `SLACKWATER_DATA` names. Where it is not there,
-//! these tests say so and pass. Those that take long are ignored here; `cargo xtask nightly` runs them in the release profile.
+//! The figures to meet stand in the README of the folder of data sets, which `SLACKWATER_DATA`
+//! names. Where it is not there, these tests say so and pass. Those that take long are ignored
+//! here; `cargo xtask nightly` runs them in the release profile.
 
 mod common;
 
@@ -150,8 +152,8 @@ fn l1_by_ftrl_comes_near_the_exact_optimum() {
 
 #[test]
 fn l1_of_reviews_by_ftrl_comes_near_the_exact_optimum() {
-    // With slack it comes as near in most runs (0.1 %), and not in those whose first steps a busy machine makes stale (2 %): that is asked
-    // for at night, of a quiet one.
+    // With slack it comes as near in most runs (0.1 %), and not in those whose first steps a busy
+    // machine makes stale (2 %): that is asked for at night, of a quiet one.
     IMDB.by_ftrl(&[(4, LOCK_STEP)], 30, 0.1);
 }
 

@@ -1,6 +1,7 @@
 //! What codecs cost in accuracy, on real images: with error feedback little, without it much.
 //!
-//! The images are of the folder that `SLACKWATER_DATA` names. Where it is not there, the tests say so and pass.
+//! The images are of the folder that `SLACKWATER_DATA` names. Where it is not there, the tests say
+//! so and pass.
 
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod common;
@@ -14,7 +15,8 @@ use common::{folder, on_workers, open};
 use data::{DataReader, Format, Labels, ReaderSettings, Shuffle};
 use slackwater::{Codecs, Consistency};
 
-/// Test accuracy in percent after learning from the smaller of the two files, by plain steps in lock-step, two workers.
+/// Test accuracy in percent after learning from the smaller of the two files, by plain steps in
+/// lock-step, two workers.
 fn accuracy(train: &DataReader, test: &DataReader, codecs: Codecs, seed: u64) -> f64 {
     let mlp = Mlp { inputs: 784, hidden: vec![64, 32], classes: 10, seed, l2: 0.0 };
     let rule = Rule::Sgd { rate: Rate::Constant(0.1) };
@@ -30,7 +32,8 @@ fn accuracy(train: &DataReader, test: &DataReader, codecs: Codecs, seed: u64) ->
     100.0 * accuracy
 }
 
-/// Both files are images of the same kind: the small one is learnt from here, and ten thousand of the large one test it.
+/// Both files are images of the same kind: the small one is learnt from here, and ten thousand of
+/// the large one test it.
 fn fashion(epochs: u32) -> Option<(DataReader, DataReader)> {
     let folder = folder("fashion-mnist")?;
     let settings = ReaderSettings::new(Format::Idx, Labels::Classes { first: 0, count: 10 });

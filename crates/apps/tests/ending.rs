@@ -1,4 +1,5 @@
-//! How training ends before its data does: told to, or because a worker cannot read its part. Nobody is left waiting.
+//! How training ends before its data does: told to, or because a worker cannot read its part.
+//! Nobody is left waiting.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
@@ -13,7 +14,8 @@ use std::time::Duration;
 
 const MODES: [Consistency; 3] = [Consistency::LOCK_STEP, Consistency::slack(3), Consistency::Unbounded];
 
-/// Rows enough that every one of three workers has many blocks of them, and what stands in the very last.
+/// Rows enough that every one of three workers has many blocks of them, and what stands in the very
+/// last.
 fn rows(name: &str, last: &str) -> std::path::PathBuf {
     let path = std::env::temp_dir().join(format!("slackwater-ending-{name}-{}.libsvm", std::process::id()));
     let row = |row: u64| format!("{} {}:1 {}:0.5\n", row % 2, row % 97, 100 + row % 89);
@@ -21,7 +23,8 @@ fn rows(name: &str, last: &str) -> std::path::PathBuf {
     path
 }
 
-/// Three workers train on the file; what each comes back with, and how many minibatches each has seen.
+/// Three workers train on the file; what each comes back with, and how many minibatches each has
+/// seen.
 fn run(
     path: &std::path::Path,
     epochs: u32,
@@ -125,7 +128,8 @@ fn a_session_can_train_again_and_goes_on_with_what_it_has_learnt() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Three workers make proximal steps, in eight blocks, for ever. Returns whether each stopped, and after how many clocks.
+/// Three workers make proximal steps, in eight blocks, for ever. Returns whether each stopped, and
+/// after how many clocks.
 fn proximal_steps(name: &str, consistency: Consistency, watch: impl Fn(u32, u64) -> Go + Sync) -> Vec<(bool, u64)> {
     let path = rows(name, "");
     let reader =
@@ -168,12 +172,14 @@ fn when_one_worker_is_told_to_stop_proximal_steps_end_for_all_after_the_same_clo
         let stop = |rank, clocks| if (rank, clocks) == (1, 3) { Go::Stop } else { Go::On };
         let ended = proximal_steps("proximal", consistency, stop);
         assert!(ended.iter().all(|(stopped, clocks)| *stopped && *clocks == ended[0].1), "{consistency}: {ended:?}");
-        // Who is ahead is by slack + 2 clocks at most, and hears of it in that one or in the next. The first check comes with clock 80.
+        // Who is ahead is by slack + 2 clocks at most, and hears of it in that one or in the next.
+        // The first check comes with clock 80.
         assert!((3..=most).contains(&ended[0].1), "{consistency}: {ended:?}");
     }
 }
 
-/// There is one range, so one of two workers has all there is to learn from, and the other nothing to do but to wait for it.
+/// There is one range, so one of two workers has all there is to learn from, and the other nothing
+/// to do but to wait for it.
 #[test]
 fn a_worker_that_waits_for_leases_leaves_when_it_is_told_to() {
     let path = rows("waits", "");

@@ -1,7 +1,9 @@
-//! Golden curves: what each program loses on the same made-up rows, minibatch after minibatch, has not changed.
+//! Golden curves: what each program loses on the same made-up rows, minibatch after minibatch, has
+//! not changed.
 //!
-//! One worker and one seed give the same model bit for bit. The curves are compared to five digits, because machines may
-//! differ in the last bits of a logarithm. After a change that is meant to change them, this test prints the new ones.
+//! One worker and one seed give the same model bit for bit. The curves are compared to five digits,
+//! because machines may differ in the last bits of a logarithm. After a change that is meant to
+//! change them, this test prints the new ones.
 
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod common;

@@ -1,5 +1,6 @@
-//! Training on leased data, in a cluster of this process that workers come to and go from: every example of every epoch counts once, in the
-//! weights and in the tally, and all come to the end alike.
+//! Training on leased data, in a cluster of this process that workers come to and go from: every
+//! example of every epoch counts once, in the weights and in the tally, and all come to the end
+//! alike.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
@@ -17,6 +18,7 @@ use apps::train::{Go, Learnt, Rate, Rule, TrainError, Trained, Training, train};
 use common::{Scratch, open};
 use data::{DataReader, Format, Labels, ReaderSettings, Shuffle};
 use slackwater::{Codecs, Connect, Consistency, Error, Initial, Membership, RunSize, Serve, Session, Table};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -26,7 +28,8 @@ const EPOCHS: u32 = 3;
 /// A power of two, so that what is counted by weights is exact.
 const MINIBATCH: usize = 64;
 
-/// Does not learn: each example moves the weight of each of its features by one minibatch's share, whatever it is.
+/// Does not learn: each example moves the weight of each of its features by one minibatch's share,
+/// whatever it is.
 struct Counter;
 
 impl Program for Counter {
@@ -125,7 +128,8 @@ fn learn(
                 assert_eq!(counted.examples, counted.loss, "every loss is counted as its example is");
                 let learnt: f32 = counts.iter().sum();
                 let more = f64::from(learnt) - counted.examples;
-                // Whoever leaves counts nothing of the lease it was at, for another learns it again: unless the training is stopped before.
+                // Whoever leaves counts nothing of the lease it was at, for another learns it
+                // again: unless the training is stopped before.
                 let of_leavers = if trained.stopped { (2 * MINIBATCH) as f64 } else { 0.0 };
                 assert!((0.0..=of_leavers).contains(&more), "the weights have {learnt}, and {counted:?} is counted");
                 for (feature, count) in counts.iter().enumerate().filter(|_| !trained.stopped) {
@@ -150,8 +154,9 @@ fn every_example_counts_once_while_workers_come_and_go() {
             let leased = Leased::of(&rows(&scratch), 7).unwrap();
             let (connect, servers) = cluster(3);
             let (come, coming) = channel();
+            let late_has_learnt = AtomicBool::new(false);
             std::thread::scope(|scope| {
-                let (connect, leased) = (&connect, &leased);
+                let (connect, leased, late_has_learnt) = (&connect, &leased, &late_has_learnt);
                 let stays = |come: Option<std::sync::mpsc::Sender<()>>| {
                     let mut seen = 0;
                     move || {
@@ -161,8 +166,10 @@ fn every_example_counts_once_while_workers_come_and_go() {
                             if seen == 20 {
                                 come.iter().for_each(|come| come.send(()).unwrap());
                             }
-                            // So that there is something left for whoever comes.
-                            std::thread::sleep(Duration::from_millis(1));
+                            // So that something is left for the late worker, however busy the
+                            // machine is.
+                            let pause = if late_has_learnt.load(Ordering::Relaxed) { 0 } else { 10 };
+                            std::thread::sleep(Duration::from_millis(pause));
                             Go::On
                         };
                         learn(connect, leased, consistency, watch)
@@ -183,6 +190,7 @@ fn every_example_counts_once_while_workers_come_and_go() {
                 let mut late_learnt = 0;
                 let comes = learn(connect, leased, consistency, |learnt| {
                     late_learnt += learnt.examples;
+                    late_has_learnt.store(true, Ordering::Relaxed);
                     Go::On
                 });
                 assert!(late_learnt > 0, "there was nothing left for who came later");

@@ -1,4 +1,5 @@
-//! Proximal steps that wait for nobody: how far workers run ahead of one that is held up, and that they arrive all the same.
+//! Proximal steps that wait for nobody: how far workers run ahead of one that is held up, and that
+//! they arrive all the same.
 
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod common;
@@ -25,7 +26,8 @@ fn rows(scratch: &Scratch) -> DataReader {
     open(&path, lib_svm(Labels::Binary))
 }
 
-/// Three workers make asynchronous steps in eight blocks; `watch` is told each one's rank and clock.
+/// Three workers make asynchronous steps in eight blocks; `watch` is told each one's rank and
+/// clock.
 fn steps(name: &str, passes: u32, watch: impl Fn(u32, u64) + Sync) -> Vec<Gap> {
     let scratch = Scratch::new(name);
     let (consistency, codecs) = (Consistency::Unbounded, Codecs::default());

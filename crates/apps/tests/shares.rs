@@ -1,4 +1,5 @@
-//! Shares of the work follow speed: a worker that is slow for good gets less of it, and the others do not wait for it.
+//! Shares of the work follow speed: a worker that is slow for good gets less of it, and the others
+//! do not wait for it.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
@@ -51,7 +52,8 @@ fn rows(scratch: &Scratch) -> DataReader {
     open(&path, ReaderSettings { minibatch_rows: MINIBATCH, ..common::lib_svm(Labels::Binary) })
 }
 
-/// What a worker came to: rows that it learnt from, reads of weights, and how many of them had to wait for another worker.
+/// What a worker came to: rows that it learnt from, reads of weights, and how many of them had to
+/// wait for another worker.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
     rows: u64,

@@ -1,7 +1,8 @@
-//! `bench bytes`: the same training with plain messages and with shrunk ones: bytes each way, and what was learnt.
+//! `bench bytes`: the same training with plain messages and with shrunk ones: bytes each way, and
+//! what was learnt.
 //!
-//! Real runs with the same seed. A target that is missed is printed as such, and does no more: what a run learns does not hang on
-//! the clock, except over the slow link.
+//! Real runs with the same seed. A target that is missed is printed as such, and does no more: what
+//! a run learns does not hang on the clock, except over the slow link.
 
 mod dense;
 mod link;
@@ -21,7 +22,8 @@ use observe::chart::{Across, Chart, Curve};
 /// The settings of `bench bytes`.
 #[derive(clap::Args)]
 pub struct BytesBench {
-    /// The folder that holds the data sets `imdb` and `fashion-mnist`; SLACKWATER_DATA names it, too.
+    /// The folder that holds the data sets `imdb` and `fashion-mnist`; SLACKWATER_DATA names it,
+    /// too.
     #[arg(long)]
     data: Option<PathBuf>,
     /// Passes of ℓ1 logistic regression.

@@ -1,8 +1,10 @@
-//! `bench chaos`: real processes are killed, stopped and cut off at random while others push, and every push is accounted for; and the same while
-//! they train, which must come to the same end as a training without faults.
+//! `bench chaos`: real processes are killed, stopped and cut off at random while others push, and
+//! every push is accounted for; and the same while they train, which must come to the same end as a
+//! training without faults.
 //!
-//! Of the pushes, rows that only one worker adds to tell in the end: of a worker that lived, exactly the acknowledged pushes; of one that was
-//! killed, no fewer than were acknowledged and no more than were sent.
+//! Of the pushes, rows that only one worker adds to tell in the end: of a worker that lived,
+//! exactly the acknowledged pushes; of one that was killed, no fewer than were acknowledged and no
+//! more than were sent.
 
 mod cluster;
 mod counts;
@@ -39,7 +41,8 @@ pub struct ChaosBench {
     /// What happens when is drawn from this.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// Workers learn from data leases instead, which others take over: every example must count exactly once.
+    /// Workers learn from data leases instead, which others take over: every example must count
+    /// exactly once.
     #[arg(long)]
     leases: bool,
     /// The folder that holds the data set `a9a`, for the training; SLACKWATER_DATA names it, too.
@@ -116,7 +119,8 @@ fn push(
     Ok((lost, doubled))
 }
 
-/// Reports how a training fares, if there is data for it. Fails if it does not come to the same end as without faults.
+/// Reports how a training fares, if there is data for it. Fails if it does not come to the same end
+/// as without faults.
 fn train(
     options: &ChaosBench,
     network: Option<Network>,

@@ -1,4 +1,5 @@
-//! A made-up click log, streamed from a .zst file: how fast, in how much memory, and where the time goes.
+//! A made-up click log, streamed from a .zst file: how fast, in how much memory, and where the time
+//! goes.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -60,8 +61,9 @@ fn marks(rows: u64) -> [u64; 3] {
     [rows / 10, rows / 2, rows]
 }
 
-/// Writes rows of one value from each field. Fields have 4, 8, 16, … values, of which the k-th comes as often as 1 / k says;
-/// its key is a hash. Returns how many keys have been written at each mark.
+/// Writes rows of one value from each field. Fields have 4, 8, 16, … values, of which the k-th
+/// comes as often as 1 / k says; its key is a hash. Returns how many keys have been written at each
+/// mark.
 fn write_clicks(path: &Path, rows: u64) -> anyhow::Result<Vec<u64>> {
     let mut out = zstd::Encoder::new(BufWriter::new(File::create(path)?), 1)?;
     let mut random = Random::new(2);

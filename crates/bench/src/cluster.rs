@@ -1,4 +1,5 @@
-//! `bench cluster`: what it costs that a run survives, and how long it takes when somebody comes or goes.
+//! `bench cluster`: what it costs that a run survives, and how long it takes when somebody comes or
+//! goes.
 
 mod changes;
 mod checkpoints;
@@ -28,10 +29,12 @@ pub struct ClusterBench {
     /// checkpoints: megabytes of rows and updater state.
     #[arg(long, value_name = "MEGABYTES", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     checkpoint_megabytes: u32,
-    /// checkpoints: how many seconds after a checkpoint was begun the next is; each round measures three of them, and as long without.
+    /// checkpoints: how many seconds after a checkpoint was begun the next is; each round measures
+    /// three of them, and as long without.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     checkpoint_every: f64,
-    /// rows, servers: how many rows the table has when the number of servers varies; the number of rows varies up to a hundred times as many.
+    /// rows, servers: how many rows the table has when the number of servers varies; the number of
+    /// rows varies up to a hundred times as many.
     #[arg(long, value_name = "ROWS", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
     table_rows: u64,
     /// Print JSON rather than a table.

@@ -1,7 +1,9 @@
-//! `bench codec`: what each codec saves, loses and costs on one core, beside copying memory in the same run.
+//! `bench codec`: what each codec saves, loses and costs on one core, beside copying memory in the
+//! same run.
 //!
-//! Every encoding and every decoding comes right after a copy of as many bytes as it is given, which also takes all its buffers
-//! out of the caches. Each figure is the median of the rounds, and a ratio divides two medians.
+//! Every encoding and every decoding comes right after a copy of as many bytes as it is given,
+//! which also takes all its buffers out of the caches. Each figure is the median of the rounds, and
+//! a ratio divides two medians.
 
 mod work;
 
@@ -23,7 +25,8 @@ pub struct CodecBench {
     /// How many rounds to measure; each figure is their median.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// MiB of f32 that are encoded; a cache that holds them makes the figures look better than they are.
+    /// MiB of f32 that are encoded; a cache that holds them makes the figures look better than they
+    /// are.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     mib: u32,
     /// Count the thread's processor time rather than the clock's: for a machine that others use.
@@ -107,7 +110,8 @@ pub(crate) fn run(options: &CodecBench) -> anyhow::Result<()> {
                 seconds(time, || Ok(copy.once()))?,
                 seconds(time, || work.decode(&mut output))?,
             ];
-            // The first round warms everything up and does not count; nothing is left over from before, so errors show.
+            // The first round warms everything up and does not count; nothing is left over from
+            // before, so errors show.
             if round == 0 {
                 work.compare(&input, &output)?;
             } else {
@@ -315,7 +319,8 @@ mod tests {
                 Some(error) if ["zeros", "lz4", "zstd", "zeros+lz4"].contains(&name) => {
                     assert_eq!(error, 0.0, "{name}")
                 }
-                // One bit of fixed point rounds to the ends of a block: unbiased, and further off than nothing at all.
+                // One bit of fixed point rounds to the ends of a block: unbiased, and further off
+                // than nothing at all.
                 Some(error) => assert!(error > 0.0 && (error < 1.0 || name == "fixed1"), "{name}: {error}"),
             }
         }

@@ -1,12 +1,15 @@
-//! Memory that is in no cache: what a benchmark of 64 MiB must start from, or it measures the cache.
+//! Memory that is in no cache: what a benchmark of 64 MiB must start from, or it measures the
+//! cache.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Between two uses of a buffer at least this much other memory is touched: more than the last-level cache of any core.
+/// Between two uses of a buffer at least this much other memory is touched: more than the
+/// last-level cache of any core.
 const APART_BYTES: usize = 192 << 20;
 
-/// Equal buffers, used in turn, so that each has fallen out of the caches when its turn comes again.
+/// Equal buffers, used in turn, so that each has fallen out of the caches when its turn comes
+/// again.
 pub(crate) struct ColdBuffers {
     buffers: Vec<Vec<u8>>,
     next: usize,

@@ -1,4 +1,5 @@
-//! What the benchmarks of learning share: files of their own, a reader, and logistic regression in one process.
+//! What the benchmarks of learning share: files of their own, a reader, and logistic regression in
+//! one process.
 
 use std::path::{Path, PathBuf};
 

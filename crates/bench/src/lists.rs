@@ -1,4 +1,5 @@
-//! Lists of keys, sent again and sent for the first time, and rows that are made: measured alike over a wire and in one process.
+//! Lists of keys, sent again and sent for the first time, and rows that are made: measured alike
+//! over a wire and in one process.
 
 use std::sync::Arc;
 
@@ -47,7 +48,8 @@ pub(crate) fn sparse(
     let values: Arc<[f32]> = vec![0.25; all.len()].into();
     let mut target = vec![0.0; all.len()];
     for round in 0..rounds + 2 {
-        // The first two rounds send the list and see it come back as a signature; they do not count.
+        // The first two rounds send the list and see it come back as a signature; they do not
+        // count.
         let mut put = |name, keys: &Keys, seconds: f64| {
             if round > 1 {
                 columns.put(name, keys.len() as f64 / seconds / 1e6);

@@ -1,7 +1,8 @@
-//! `bench logistic`: logistic regression from text, beside a plain loop in the same run that a person might write by hand.
+//! `bench logistic`: logistic regression from text, beside a plain loop in the same run that a
+//! person might write by hand.
 //!
-//! Everybody reads the same file with the same parser in the same minibatches and follows the same rule (ftrl). The plain loop
-//! is one thread with its weights in an array.
+//! Everybody reads the same file with the same parser in the same minibatches and follows the same
+//! rule (ftrl). The plain loop is one thread with its weights in an array.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -21,7 +22,8 @@ use types::Random;
 /// The settings of `bench logistic`.
 #[derive(clap::Args)]
 pub struct LogisticBench {
-    /// LibSVM text to learn from, plain, .gz or .zst, repeated until there are 100,000 rows; made up when not given: 130 features a row among 30,000.
+    /// LibSVM text to learn from, plain, .gz or .zst, repeated until there are 100,000 rows; made
+    /// up when not given: 130 features a row among 30,000.
     #[arg(long)]
     data: Option<PathBuf>,
     /// How many rounds to measure; each figure is their median.
@@ -123,7 +125,8 @@ fn prepare(data: Option<&Path>, text: &Path) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Repeats the text until it has enough rows for starting and ending a run not to count, and returns it.
+/// Repeats the text until it has enough rows for starting and ending a run not to count, and
+/// returns it.
 fn repeat(text: &Path) -> anyhow::Result<Vec<u8>> {
     let once = std::fs::read(text)?;
     let rows = once.iter().filter(|byte| **byte == b'\n').count();
@@ -201,8 +204,8 @@ fn score(weights: &[f32], keys: &[u64], values: &[f32]) -> f64 {
     sums.iter().sum::<f64>() + keys.remainder().iter().zip(values.remainder()).map(term).sum::<f64>()
 }
 
-/// Two plain loops side by side, each with half of the rows and weights of its own: what two cores could do if nothing had to
-/// be shared.
+/// Two plain loops side by side, each with half of the rows and weights of its own: what two cores
+/// could do if nothing had to be shared.
 fn apart(reader: &DataReader) -> anyhow::Result<()> {
     let halves = [reader.for_worker(0, 2)?, reader.for_worker(1, 2)?];
     std::thread::scope(|scope| {
@@ -213,7 +216,8 @@ fn apart(reader: &DataReader) -> anyhow::Result<()> {
     })
 }
 
-/// The same as a server and a worker in processes of their own, which share memory; rows per second by their own account.
+/// The same as a server and a worker in processes of their own, which share memory; rows per second
+/// by their own account.
 fn processes(text: &Path, minibatch: u32) -> anyhow::Result<f64> {
     let mut process = Start::this_program("the processes")?
         .args(["launch", "--servers", "1", "--workers", "1", "--", "train", "logistic", "--json", "--no-bias"])

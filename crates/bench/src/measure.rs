@@ -1,4 +1,5 @@
-//! What benchmarks do with their figures: take the middle one, and print them for people or for programs.
+//! What benchmarks do with their figures: take the middle one, and print them for people or for
+//! programs.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -6,7 +7,8 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-/// The middle of some measurements: unlike their mean, it forgives the rounds in which the machine did something else.
+/// The middle of some measurements: unlike their mean, it forgives the rounds in which the machine
+/// did something else.
 ///
 /// # Panics
 /// If there are none.
@@ -60,7 +62,8 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Named figures in the order they were added. A name is lower case with underscores, and its unit comes last.
+/// Named figures in the order they were added. A name is lower case with underscores, and its unit
+/// comes last.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     figures: Map<String, Value>,

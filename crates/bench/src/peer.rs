@@ -1,7 +1,8 @@
-//! The other process of `bench raw`: does what the measuring process orders over their one connection, until it closes.
+//! The other process of `bench raw`: does what the measuring process orders over their one
+//! connection, until it closes.
 //!
-//! An order is five little-endian 64-bit numbers: its kind, then what the kind needs, then zeros. Up is towards this
-//! process, down is towards the measuring one.
+//! An order is five little-endian 64-bit numbers: its kind, then what the kind needs, then zeros.
+//! Up is towards this process, down is towards the measuring one.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

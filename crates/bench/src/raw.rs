@@ -1,7 +1,8 @@
 //! What this machine itself can do: loopback TCP between two processes, and copying memory.
 //!
-//! Other benchmarks print their figures as ratios to these. A machine's speed drifts from second to second, so each
-//! measurement here is one short round, to be taken in turn with a round of what is compared to it.
+//! Other benchmarks print their figures as ratios to these. A machine's speed drifts from second to
+//! second, so each measurement here is one short round, to be taken in turn with a round of what is
+//! compared to it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -63,7 +64,8 @@ impl RawPeer {
         Ok(Self { process, stream, buffers: ColdBuffers::new(BULK_BYTES) })
     }
 
-    /// Sends 64 MiB to the other process, both sides out of cache, and returns 10⁹ bytes per second.
+    /// Sends 64 MiB to the other process, both sides out of cache, and returns 10⁹ bytes per
+    /// second.
     pub(crate) fn throughput(&mut self, chunk_bytes: usize) -> anyhow::Result<f64> {
         self.order(Order::Up { chunk_bytes: chunk_bytes as u64 })?;
         let buffer = self.buffers.coldest();
@@ -129,7 +131,8 @@ impl RawPeer {
 
 impl Drop for RawPeer {
     fn drop(&mut self) {
-        // Whatever the child is doing, it does it on this connection, and so it ends. Errors mean that it already has.
+        // Whatever the child is doing, it does it on this connection, and so it ends. Errors mean
+        // that it already has.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
         let _ = self.process.wait();
     }

@@ -1,5 +1,5 @@
-//! `bench scale`: how cost grows with rows, connections, shards and the size of parts; and that of training with workers,
-//! minibatches and features.
+//! `bench scale`: how cost grows with rows, connections, shards and the size of parts; and that of
+//! training with workers, minibatches and features.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -67,7 +67,8 @@ pub(crate) fn run(options: &ScaleBench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rows a second of logistic regression: more workers, larger minibatches, more features; one of them at a time.
+/// Rows a second of logistic regression: more workers, larger minibatches, more features; one of
+/// them at a time.
 fn training(rounds: u32, report: &mut Report) -> anyhow::Result<()> {
     const MINIBATCH: usize = 1000;
     const FEATURES: u64 = 100_000;
@@ -104,7 +105,8 @@ fn training(rounds: u32, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rows of 20 features each, the k-th feature as often as 1 / k says. Returns how many of them there are.
+/// Rows of 20 features each, the k-th feature as often as 1 / k says. Returns how many of them
+/// there are.
 fn write_rows(path: &Path, features: u64) -> anyhow::Result<u64> {
     let mut out = BufWriter::new(File::create(path)?);
     let mut random = Random::new(3);

@@ -1,8 +1,8 @@
-//! `bench wire`: Slackwater between two processes over loopback TCP, beside raw TCP in the same run, and through shared memory,
-//! beside copying memory.
+//! `bench wire`: Slackwater between two processes over loopback TCP, beside raw TCP in the same
+//! run, and through shared memory, beside copying memory.
 //!
-//! Every round measures the machine and Slackwater in turn, so that both meet the same weather; each figure is the median
-//! of the rounds, and a ratio divides two medians.
+//! Every round measures the machine and Slackwater in turn, so that both meet the same weather;
+//! each figure is the median of the rounds, and a ratio divides two medians.
 
 use std::sync::Arc;
 
@@ -231,8 +231,8 @@ fn round_trips(rounds: u32, same_host: SameHost, columns: &mut Columns, progress
     Ok(())
 }
 
-/// Bytes of the smallest push's frame and of its acknowledgement, for the raw round trip. The least of several: now and then a heartbeat
-/// comes between.
+/// Bytes of the smallest push's frame and of its acknowledgement, for the raw round trip. The least
+/// of several: now and then a heartbeat comes between.
 fn smallest_push(session: &Session, table: &Table<f32>, keys: &Keys) -> anyhow::Result<(usize, usize)> {
     let mut least = (usize::MAX, usize::MAX);
     for _ in 0..10 {
@@ -254,8 +254,8 @@ fn smallest_pushes(table: &Table<f32>, keys: &Keys, trips: u32) -> anyhow::Resul
     Ok(median(&mut seconds))
 }
 
-/// Resident memory of a server for each row, over ten sizes between two doublings. Key lists are not remembered here:
-/// their memory is bounded by a setting and has nothing to do with rows.
+/// Resident memory of a server for each row, over ten sizes between two doublings. Key lists are
+/// not remembered here: their memory is bounded by a setting and has nothing to do with rows.
 fn memory() -> anyhow::Result<(f64, f64)> {
     let server = ServerProcess::start(Kind { list_bytes: Some(0), ..Kind::default() })?;
     let session = server.session()?;

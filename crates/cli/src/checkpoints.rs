@@ -12,20 +12,24 @@ use slackwater::{CheckpointSettings, ResumeFrom};
 #[command(next_help_heading = "Checkpoints")]
 #[group(skip)]
 pub(crate) struct CheckpointOptions {
-    /// Keep checkpoints here, without stopping the run: a folder that every server's process can write, or s3://BUCKET/PATH.
+    /// Keep checkpoints here, without stopping the run: a folder that every server's process can
+    /// write, or s3://BUCKET/PATH.
     #[arg(long, value_name = "LOCATION")]
     checkpoint: Option<String>,
-    /// How many seconds after a checkpoint was begun the next is, or as soon as it is there if it takes longer.
+    /// How many seconds after a checkpoint was begun the next is, or as soon as it is there if it
+    /// takes longer.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds, requires = "checkpoint")]
     checkpoint_every: f64,
     /// How many checkpoints are kept, the newest of them.
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = value_parser!(u32).range(1..=1_000_000), requires = "checkpoint")]
     keep: u32,
-    /// Go on from a checkpoint: the newest at this location, or the one whose own folder this is; without one, the newest where checkpoints
-    /// are kept. The numbers of servers and workers may be others than before.
+    /// Go on from a checkpoint: the newest at this location, or the one whose own folder this is;
+    /// without one, the newest where checkpoints are kept. The numbers of servers and workers may
+    /// be others than before.
     #[arg(long, value_name = "LOCATION", num_args = 0..=1, default_missing_value = "")]
     resume: Option<String>,
-    /// The job's name: one job's checkpoints are kept at one location, and servers and workers that are told another job are turned away.
+    /// The job's name: one job's checkpoints are kept at one location, and servers and workers that
+    /// are told another job are turned away.
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
 }

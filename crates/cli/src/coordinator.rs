@@ -1,4 +1,5 @@
-//! `coordinator`: a process that coordinates a run and does nothing else, alone or as one of several.
+//! `coordinator`: a process that coordinates a run and does nothing else, alone or as one of
+//! several.
 
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use crate::process::{Limits, same_host_parser};
 #[derive(clap::Args)]
 pub(crate) struct CoordinatorOptions {
     /// Where this coordinator listens: the address that the other processes are given as
-    /// --coordinator. Of several coordinators, all of their addresses: each listens at the first that
-    /// is its host's and free.
+    /// --coordinator. Of several coordinators, all of their addresses: each listens at the first
+    /// that is its host's and free.
     #[arg(long, value_name = "HOST:PORT[,HOST:PORT]")]
     listen: String,
     /// How many servers the run begins with.
@@ -24,18 +25,21 @@ pub(crate) struct CoordinatorOptions {
     /// How many workers the run begins with.
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
     workers: u32,
-    /// Let nodes come and go: how many servers hold each part of every table. With 2 or more, servers that are lost are done without; what
-    /// they held is filled into others. Servers that are started later join the run.
+    /// Let nodes come and go: how many servers hold each part of every table. With 2 or more,
+    /// servers that are lost are done without; what they held is filled into others. Servers that
+    /// are started later join the run.
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=16))]
     replicas: Option<u32>,
-    /// Into how many parts tables are cut for each server of the beginning: what can be moved by itself.
+    /// Into how many parts tables are cut for each server of the beginning: what can be moved by
+    /// itself.
     #[arg(long, value_name = "COUNT", requires = "replicas", default_value_t = 8, value_parser = value_parser!(u32).range(1..=1024))]
     shards_per_server: u32,
-    /// Where the coordinators of this run agree on which of them leads, and where that one's memory is kept for its successor: an etcd of
-    /// version 3.4 or later, and a path for this run alone.
+    /// Where the coordinators of this run agree on which of them leads, and where that one's memory
+    /// is kept for its successor: an etcd of version 3.4 or later, and a path for this run alone.
     #[arg(long, value_name = "etcd://HOST:PORT[,HOST:PORT]/PATH")]
     registry: Option<String>,
-    /// How this process talks to those of its own host: through shared memory wherever both ends can, or over TCP as to any other.
+    /// How this process talks to those of its own host: through shared memory wherever both ends
+    /// can, or over TCP as to any other.
     #[arg(long, value_name = "WAY", default_value = "shared-memory", value_parser = same_host_parser())]
     same_host: SameHost,
     #[command(flatten)]

@@ -1,6 +1,8 @@
-//! `demo`: what slack gains, shown by really training a model twice, once in lock-step and once with slack.
+//! `demo`: what slack gains, shown by really training a model twice, once in lock-step and once
+//! with slack.
 //!
-//! The same program runs on threads of one process, or on processes anywhere: [`train`] sees a session and does not know.
+//! The same program runs on threads of one process, or on processes anywhere: [`train`] sees a
+//! session and does not know.
 
 mod clicks;
 mod logistic;
@@ -37,7 +39,8 @@ pub(crate) struct DemoOptions {
     /// How many workers train.
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = value_parser!(u32).range(1..=64))]
     workers: u32,
-    /// Run as processes, each server's rows held by another one too, and kill a server and a worker on the way: the run does not care.
+    /// Run as processes, each server's rows held by another one too, and kill a server and a worker
+    /// on the way: the run does not care.
     #[arg(long)]
     kill: bool,
     #[command(flatten)]
@@ -53,13 +56,15 @@ pub(crate) struct Training {
     /// How many clocks each worker works.
     #[arg(long, value_name = "COUNT", default_value_t = 250, value_parser = value_parser!(u64).range(1..=1_000_000))]
     clocks: u64,
-    /// How many rows a worker computes a gradient from in a clock. The default takes 4 workers through the rows once.
+    /// How many rows a worker computes a gradient from in a clock. The default takes 4 workers
+    /// through the rows once.
     #[arg(long, value_name = "ROWS", default_value_t = 200, value_parser = value_parser!(u64).range(1..=1_000_000))]
     minibatch: u64,
     /// Decides the rows and who is slow when; the same seed gives the same ones everywhere.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How long a clock takes a worker that is not slow, in milliseconds: it computes, then sleeps for the rest.
+    /// How long a clock takes a worker that is not slow, in milliseconds: it computes, then sleeps
+    /// for the rest.
     #[arg(long, value_name = "MS", default_value_t = 20, value_parser = value_parser!(u64).range(1..=60_000))]
     base_ms: u64,
     /// How many times as long a clock takes the worker that is slow in it.
@@ -107,7 +112,8 @@ impl Training {
     }
 }
 
-/// The command `demo`: servers and workers are threads of this process, unless some are to be killed.
+/// The command `demo`: servers and workers are threads of this process, unless some are to be
+/// killed.
 pub(crate) fn run(options: &DemoOptions, log_form: Form) -> anyhow::Result<()> {
     let DemoOptions { servers, workers, kill, training } = options;
     if *kill {

@@ -1,10 +1,12 @@
-//! What one worker measures in one run, and its way to the first worker: a row of a table like any other.
+//! What one worker measures in one run, and its way to the first worker: a row of a table like any
+//! other.
 
 use std::time::Duration;
 
 use slackwater::{Consistency, NumberType, TableSpec, TimeBreakdown, Traffic, WorkerId};
 
-/// Reads are counted by how many clocks the reader was ahead; the last count is of all that were further.
+/// Reads are counted by how many clocks the reader was ahead; the last count is of all that were
+/// further.
 pub(crate) const STALENESS_COUNTS: usize = 16;
 
 /// One worker's figures of one run. All are floating-point numbers, because they travel as a row.
@@ -30,7 +32,8 @@ impl Figures {
         Self { waited_for: vec![0.0; workers], staleness: vec![0.0; STALENESS_COUNTS], ..Self::default() }
     }
 
-    /// The table in which the figures of all workers meet: a row for each of the first run, then of the next.
+    /// The table in which the figures of all workers meet: a row for each of the first run, then of
+    /// the next.
     pub(crate) fn table(runs: usize, workers: usize) -> TableSpec {
         TableSpec::dense(".figures", (runs * workers) as u64, Self::width(workers) as u32)
             .number(NumberType::F64)

@@ -1,4 +1,5 @@
-//! `inspect`: how a model was learnt, and which of its features weigh most; or what a checkpoint holds.
+//! `inspect`: how a model was learnt, and which of its features weigh most; or what a checkpoint
+//! holds.
 
 use anyhow::{Context, bail};
 use apps::gather::BIAS;
@@ -12,13 +13,15 @@ use std::path::{Path, PathBuf};
 /// The settings of `inspect`.
 #[derive(clap::Args)]
 pub(crate) struct InspectOptions {
-    /// The model, as `train` wrote it; or a checkpoint, by its folder or by the location where the newest is to be found.
+    /// The model, as `train` wrote it; or a checkpoint, by its folder or by the location where the
+    /// newest is to be found.
     model: PathBuf,
     /// How many features to list, the heaviest first.
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     top: usize,
-    /// Names of features, a line each, plain or compressed. For LibSVM and libffm, line i names index i, or a line is `index
-    /// TAB name`. For the other formats a line is `column`, `column=value` or, for Vowpal Wabbit, `namespace=name`.
+    /// Names of features, a line each, plain or compressed. For LibSVM and libffm, line i names
+    /// index i, or a line is `index TAB name`. For the other formats a line is `column`,
+    /// `column=value` or, for Vowpal Wabbit, `namespace=name`.
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
     /// Print it all as JSON.
@@ -29,7 +32,8 @@ pub(crate) struct InspectOptions {
 /// A feature and what it weighs.
 struct Heavy {
     key: u64,
-    /// For a table of several numbers a feature: which of them, or none where it is the length of all.
+    /// For a table of several numbers a feature: which of them, or none where it is the length of
+    /// all.
     place: Option<usize>,
     weight: f32,
 }
@@ -81,7 +85,8 @@ pub(crate) fn run(options: &InspectOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The numbers that are furthest from zero. Factors mean nothing one by one: of those, it is the length of a feature's.
+/// The numbers that are furthest from zero. Factors mean nothing one by one: of those, it is the
+/// length of a feature's.
 fn heaviest(table: &ModelTable, name: &str, top: usize) -> Vec<Heavy> {
     let rows = table.keys.iter().zip(table.values.chunks_exact(table.width.max(1)));
     let mut heavy: Vec<Heavy> = match (name, table.width) {

@@ -17,8 +17,8 @@ use crate::logs::Form;
 use crate::process::{Limits, Program, same_host_parser};
 use crate::{replay, train};
 
-/// After a child has died the others get this long beyond their own failure timeout: the coordinator stays
-/// a while to tell all.
+/// After a child has died the others get this long beyond their own failure timeout: the
+/// coordinator stays a while to tell all.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The settings of `launch`.

@@ -1,5 +1,5 @@
-//! Signals that tell a process to leave in good order: SIGTERM, as whoever takes a machine away sends it, and SIGUSR1, as batch systems
-//! send it some time before.
+//! Signals that tell a process to leave in good order: SIGTERM, as whoever takes a machine away
+//! sends it, and SIGUSR1, as batch systems send it some time before.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,4 +1,5 @@
-//! What the program says about itself while it works: on standard error, for people or for programs.
+//! What the program says about itself while it works: on standard error, for people or for
+//! programs.
 
 use std::io::IsTerminal;
 

@@ -146,7 +146,8 @@ Examples:
 
 #[derive(Subcommand)]
 enum Command {
-    /// Learn a model from files: logistic, linear, softmax, a factorisation machine (fm) or a perceptron (mlp).
+    /// Learn a model from files: logistic, linear, softmax, a factorisation machine (fm) or a
+    /// perceptron (mlp).
     #[command(after_help = TRAIN_EXAMPLES)]
     Train(train::InProcess),
     /// Say what a model predicts for the rows of files.
@@ -155,7 +156,8 @@ enum Command {
     /// Show how a model was learnt and which features weigh most.
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(inspect::InspectOptions),
-    /// Train a model twice, in lock-step and with slack, while workers are slowed at random, and show what slack gains.
+    /// Train a model twice, in lock-step and with slack, while workers are slowed at random, and
+    /// show what slack gains.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(demo::DemoOptions),
     /// Be one or more servers of a run, and its coordinator if so told.
@@ -170,7 +172,8 @@ enum Command {
     /// Start a whole run on this host, each server and worker a process of its own.
     #[command(after_help = LAUNCH_EXAMPLES)]
     Launch(launch::LaunchOptions),
-    /// Show how a run stands: who is there, who holds what, who is slow or waited for, and when somebody counts as lost.
+    /// Show how a run stands: who is there, who holds what, who is slow or waited for, and when
+    /// somebody counts as lost.
     #[command(after_help = STATUS_EXAMPLES)]
     Status(status::StatusOptions),
     /// Feed recordings back, and say of each whether the same was said again.

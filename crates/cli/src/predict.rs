@@ -1,4 +1,5 @@
-//! `predict`: what a model says of the rows of some files, and how well it does where they have labels.
+//! `predict`: what a model says of the rows of some files, and how well it does where they have
+//! labels.
 
 use crate::train::{self, Settings};
 use anyhow::{Context, bail};
@@ -17,17 +18,19 @@ pub(crate) struct PredictOptions {
     /// The model, as `train` wrote it.
     #[arg(long, value_name = "MODEL")]
     model: PathBuf,
-    /// Files to predict the rows of, or patterns of files, read as those were that the model was learnt from.
+    /// Files to predict the rows of, or patterns of files, read as those were that the model was
+    /// learnt from.
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     data: Vec<String>,
-    /// Where to write a prediction a line: a probability, a number, or for softmax a class and its probability. By default
-    /// on standard output.
+    /// Where to write a prediction a line: a probability, a number, or for softmax a class and its
+    /// probability. By default on standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// The rows have no labels, whatever stands in their place. By default the first row decides.
     #[arg(long)]
     no_labels: bool,
-    /// Print the figures as JSON on standard output; predictions are then written only where --out says.
+    /// Print the figures as JSON on standard output; predictions are then written only where --out
+    /// says.
     #[arg(long)]
     json: bool,
 }
@@ -124,7 +127,8 @@ fn open(settings: &Settings, options: &PredictOptions) -> anyhow::Result<(DataRe
         Err(error) if matches!(error.downcast_ref(), Some(DataError::Columns { .. })) => Ok((without()?, false)),
         // A label that is there and wrong is to be mended, or passed over on purpose.
         Err(error) if has_bad_label(&error) => bail!("{error:#}; if the rows have no labels, say --no-labels"),
-        // If it does not help to look past the label, what was wrong at first is what is to be mended.
+        // If it does not help to look past the label, what was wrong at first is what is to be
+        // mended.
         Err(error) => match without() {
             Ok(reader) if first_row(&reader).is_ok() => Ok((reader, false)),
             _ => Err(error),
@@ -132,7 +136,8 @@ fn open(settings: &Settings, options: &PredictOptions) -> anyhow::Result<(DataRe
     }
 }
 
-/// Whether what is wrong is a label, rather than that there is none: then a feature stands in its place, or nothing.
+/// Whether what is wrong is a label, rather than that there is none: then a feature stands in its
+/// place, or nothing.
 fn has_bad_label(error: &anyhow::Error) -> bool {
     match error.downcast_ref() {
         Some(DataError::Malformed { fault, .. }) => {

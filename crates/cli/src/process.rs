@@ -20,28 +20,31 @@ use crate::{checkpoints, demo, leaving, train};
 /// How a process finds the others, and how long it waits for them.
 #[derive(clap::Args)]
 pub(crate) struct JoinOptions {
-    /// The address of the coordinator, the same for every process of the run. Where there are several
-    /// coordinators (see `slackwater coordinator --help`), the addresses of all of them, with commas
-    /// between. The process with --coordinate may be given --listen instead.
+    /// The address of the coordinator, the same for every process of the run. Where there are
+    /// several coordinators (see `slackwater coordinator --help`), the addresses of all of them,
+    /// with commas between. The process with --coordinate may be given --listen instead.
     #[arg(long = "coordinator", value_name = "HOST:PORT", required_unless_present = "listen")]
     coordinator_address: Option<String>,
-    /// The number this process takes among its kind, from 0, where that matters. Give one to every process, or to none.
+    /// The number this process takes among its kind, from 0, where that matters. Give one to every
+    /// process, or to none.
     #[arg(long, value_name = "NUMBER")]
     place: Option<u32>,
     /// Where this process listens for the others: ADDRESS:PORT. By default at any free port: of the
-    /// loopback address if the coordinator is there, else of every address. Several servers take this
-    /// port and those after it. With --coordinate and without --coordinator: where the coordinator
-    /// listens, HOST:PORT, or 0.0.0.0:PORT or [::]:PORT for every address of its host.
+    /// loopback address if the coordinator is there, else of every address. Several servers take
+    /// this port and those after it. With --coordinate and without --coordinator: where the
+    /// coordinator listens, HOST:PORT, or 0.0.0.0:PORT or [::]:PORT for every address of its host.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// How the others reach this process, if not by the address by which it reaches the coordinator. The port is needed
-    /// only where it differs from the one listened at.
+    /// How the others reach this process, if not by the address by which it reaches the
+    /// coordinator. The port is needed only where it differs from the one listened at.
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Option<String>,
-    /// How this process talks to those of its own host: through shared memory wherever both ends can, or over TCP as to any other.
+    /// How this process talks to those of its own host: through shared memory wherever both ends
+    /// can, or over TCP as to any other.
     #[arg(long, value_name = "WAY", default_value = "shared-memory", value_parser = same_host_parser())]
     same_host: SameHost,
-    /// Record everything that this process is told and says, in files of this folder that `slackwater replay` feeds back.
+    /// Record everything that this process is told and says, in files of this folder that
+    /// `slackwater replay` feeds back.
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
     #[command(flatten)]
@@ -59,8 +62,9 @@ pub(crate) struct Limits {
     /// How many seconds to wait for everybody to join before giving up.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=1_000_000))]
     pub(crate) join_limit: u64,
-    /// A process that is silent for this many seconds is lost, and the run with it; or done without, where processes come and go. Every other
-    /// time-out follows from this and from what is measured: `slackwater status` shows them.
+    /// A process that is silent for this many seconds is lost, and the run with it; or done
+    /// without, where processes come and go. Every other time-out follows from this and from what
+    /// is measured: `slackwater status` shows them.
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = value_parser!(u64).range(1..=1_000_000))]
     pub(crate) failure_timeout: u64,
 }
@@ -103,7 +107,8 @@ impl JoinOptions {
 pub(crate) struct ServerOptions {
     #[command(flatten)]
     join: JoinOptions,
-    /// How many servers this process is: each is a thread that holds its share of every table. 0, with --coordinate, is the coordinator alone.
+    /// How many servers this process is: each is a thread that holds its share of every table. 0,
+    /// with --coordinate, is the coordinator alone.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = value_parser!(u32).range(0..=1024))]
     threads: u32,
     /// Be the coordinator too, at the coordinator's address. One process of a run does that.
@@ -115,21 +120,25 @@ pub(crate) struct ServerOptions {
     /// How many workers the run has.
     #[arg(long, value_name = "COUNT", requires = "coordinate", value_parser = value_parser!(u32).range(1..))]
     workers: Option<u32>,
-    /// Let nodes come and go: how many servers hold each part of every table. With 2 or more, servers that are lost are done without; what
-    /// they held is filled into others. Servers that are started later join the run.
+    /// Let nodes come and go: how many servers hold each part of every table. With 2 or more,
+    /// servers that are lost are done without; what they held is filled into others. Servers that
+    /// are started later join the run.
     #[arg(long, value_name = "COUNT", requires = "coordinate", value_parser = value_parser!(u32).range(1..=16))]
     replicas: Option<u32>,
-    /// Into how many parts tables are cut for each server of the beginning: what can be moved by itself.
+    /// Into how many parts tables are cut for each server of the beginning: what can be moved by
+    /// itself.
     #[arg(long, value_name = "COUNT", requires = "replicas", default_value_t = 8, value_parser = value_parser!(u32).range(1..=1024))]
     shards_per_server: u32,
-    /// Serve metrics of the servers here, at this port + the --place of the first; port 0 is any free one.
+    /// Serve metrics of the servers here, at this port + the --place of the first; port 0 is any
+    /// free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
     #[command(flatten)]
     checkpoints: checkpoints::CheckpointOptions,
 }
 
-/// The command `server`: serves until the run ends, or until it is told to leave and others hold what it held.
+/// The command `server`: serves until the run ends, or until it is told to leave and others hold
+/// what it held.
 pub(crate) fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     let coordinated = match (options.servers, options.workers) {
         (Some(servers), Some(workers)) if servers < options.threads => {
@@ -219,7 +228,8 @@ pub(crate) struct WorkerOptions {
     /// The job that this worker is for: a run of another job turns it away.
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
-    /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`; `-- train --help` lists them.
+    /// The program to run and its settings: `-- train [SETTINGS]` or `-- demo [SETTINGS]`;
+    /// `-- train --help` lists them.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
@@ -264,7 +274,8 @@ fn say_resumed(clock: u64, leased: bool) {
     }
 }
 
-/// Turns a worker away that came to a run under way, for a program that goes with the workers that it begins with.
+/// Turns a worker away that came to a run under way, for a program that goes with the workers that
+/// it begins with.
 pub(crate) fn in_time(session: Session, program: &str) -> anyhow::Result<Session> {
     if session.joined_late() {
         // It leaves at once: what the others do is not touched.
@@ -277,14 +288,17 @@ pub(crate) fn in_time(session: Session, program: &str) -> anyhow::Result<Session
 /// A learning program that a worker can run.
 #[derive(Subcommand)]
 pub(crate) enum Program {
-    /// Train a model twice, in lock-step and with slack, while workers are slowed at random, and show what slack gains.
+    /// Train a model twice, in lock-step and with slack, while workers are slowed at random, and
+    /// show what slack gains.
     ///
-    /// How many servers and workers there are is the run's to say. Worker 0 prints the result and writes the picture.
+    /// How many servers and workers there are is the run's to say. Worker 0 prints the result and
+    /// writes the picture.
     Demo(demo::Training),
     /// Learn a model from files: logistic, linear, softmax or a factorisation machine.
     ///
-    /// How many servers and workers there are is the run's to say, and each worker reads its part of the files. Worker 0 prints
-    /// the result and writes the model; in a run that workers come to and go from, the first of those that are there at the end.
+    /// How many servers and workers there are is the run's to say, and each worker reads its part
+    /// of the files. Worker 0 prints the result and writes the model; in a run that workers come to
+    /// and go from, the first of those that are there at the end.
     Train(train::InRun),
 }
 
@@ -301,12 +315,14 @@ struct ProgramLine {
 }
 
 impl Program {
-    /// Whether its workers, interrupted once, come to an end by themselves and have something to show for it.
+    /// Whether its workers, interrupted once, come to an end by themselves and have something to
+    /// show for it.
     pub(crate) fn heeds_interrupts(&self) -> bool {
         matches!(self, Self::Train(_))
     }
 
-    /// Whether it leases its data in a run that workers come to and go from, rather than share it out by rank.
+    /// Whether it leases its data in a run that workers come to and go from, rather than share it
+    /// out by rank.
     fn leases_data(&self) -> bool {
         matches!(self, Self::Demo(_)) || self.takes_late_workers()
     }

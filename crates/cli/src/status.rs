@@ -181,7 +181,7 @@ fn as_json(status: &Status) -> Value {
         json!({
             "node": member.node.to_string(), "address": member.address, "standing": standing, "reason": reason,
             "silent_s": member.silent.as_secs_f64(), "clock": member.clock.0,
-            "slices_answered": shards.map(|(heads, _)| heads), "slices_held": shards.map(|(_, held)| held),
+            "shards_answered": shards.map(|(heads, _)| heads), "shards_held": shards.map(|(_, held)| held),
             "bytes_held": bytes_of(status, member.node),
             "step": member.report.step.as_ref().map(measured_json),
             "round_trip": member.report.round_trip.as_ref().map(measured_json),

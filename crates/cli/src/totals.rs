@@ -1,4 +1,5 @@
-//! What all workers of a run measured together, and the table of who waited for whom: for every program's report.
+//! What all workers of a run measured together, and the table of who waited for whom: for every
+//! program's report.
 
 use std::fmt;
 
@@ -8,7 +9,8 @@ use crate::figures::Figures;
 pub(crate) struct Totals {
     /// Until the last worker had finished.
     pub(crate) seconds: f64,
-    /// Time that workers neither waited for each other, at barriers or elsewhere, nor for the network, added up.
+    /// Time that workers neither waited for each other, at barriers or elsewhere, nor for the
+    /// network, added up.
     pub(crate) own_seconds: f64,
     /// Shares of all workers' time.
     pub(crate) waiting: f64,
@@ -82,7 +84,8 @@ pub(crate) struct Waiting<'a> {
     pub(crate) ranks: &'a Ranks,
 }
 
-/// The ranks of those whose figures are there, and of those whom they waited for, in the order of the figures.
+/// The ranks of those whose figures are there, and of those whom they waited for, in the order of
+/// the figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranks {
     pub(crate) workers: Vec<u32>,

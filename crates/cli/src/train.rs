@@ -100,7 +100,8 @@ pub(crate) fn work(given: &Given, join: impl FnOnce() -> anyhow::Result<Session>
     }
 }
 
-/// Whether workers may come to such a training while it is under way. Settings that make no sense take nobody.
+/// Whether workers may come to such a training while it is under way. Settings that make no sense
+/// take nobody.
 pub(crate) fn takes_late_workers(given: &Given) -> bool {
     given.settle().is_ok_and(|settings| settings.text("updater") != Some("proximal"))
 }
@@ -128,7 +129,8 @@ fn prepare(given: &Given, run: Option<RunSize>) -> anyhow::Result<Option<Job>> {
     Ok(Some(job))
 }
 
-/// Refuses to write where nothing can be written, or over a file that is needed. Hours later would be a bad time to find out.
+/// Refuses to write where nothing can be written, or over a file that is needed. Hours later would
+/// be a bad time to find out.
 pub(crate) fn check_output(flag: &str, file: Option<&Path>, needed: &[PathBuf]) -> anyhow::Result<()> {
     let Some(file) = file else { return Ok(()) };
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -159,7 +161,8 @@ fn is_of_another(failure: &anyhow::Error) -> bool {
     }
 }
 
-/// One worker's work. If it fails, the others are told why rather than left to think that this one has finished.
+/// One worker's work. If it fails, the others are told why rather than left to think that this one
+/// has finished.
 fn see_through(
     session: Session,
     job: &Job,
@@ -181,8 +184,9 @@ fn see_through(
     }
 }
 
-/// A worker cannot go on: the others are told why, unless it alone is to blame. One that came later and does not fit to what the others do
-/// has done nothing yet, and one that was told to leave has left its part to them.
+/// A worker cannot go on: the others are told why, unless it alone is to blame. One that came later
+/// and does not fit to what the others do has done nothing yet, and one that was told to leave has
+/// left its part to them.
 fn give_up(session: Session, error: anyhow::Error) -> anyhow::Result<()> {
     use slackwater::Error;
     match error.downcast_ref() {

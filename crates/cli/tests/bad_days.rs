@@ -1,4 +1,5 @@
-//! What people meet on a bad day, with real processes: whatever is wrong, they are told what, where, and what to do.
+//! What people meet on a bad day, with real processes: whatever is wrong, they are told what,
+//! where, and what to do.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
@@ -34,8 +35,8 @@ fn stranger(coordinator_address: &str, answer: impl Fn(TcpStream, Vec<u8>) + Sen
     });
 }
 
-/// What a member says first, as a release with another version of the protocol would: the version stands after the four bytes by which any
-/// release is known.
+/// What a member says first, as a release with another version of the protocol would: the version
+/// stands after the four bytes by which any release is known.
 fn of_another_version(mut words: Vec<u8>) -> Vec<u8> {
     words[4] = words[4].wrapping_add(7);
     words

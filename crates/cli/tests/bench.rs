@@ -9,7 +9,8 @@ use process::{Signal, bench, data_sets, is_alive, skipped, start, until};
 use serde_json::Value;
 use std::process::Command;
 
-/// Runs a benchmark in one round, and checks that these figures are there and positive. Others may be of what is not installed.
+/// Runs a benchmark in one round, and checks that these figures are there and positive. Others may
+/// be of what is not installed.
 fn prints(arguments: &[&str], names: &[&str]) {
     let (figures, _) = bench(&[arguments, &["--rounds", "1"]].concat());
     for name in names {
@@ -147,9 +148,9 @@ fn bench_chaos_that_is_told_to_end_leaves_no_network_and_no_process() {
 #[test]
 fn bench_cluster_prints_its_figures() {
     let names = [
-        "goodput_2_copies_over_1_one_worker",
+        "goodput_2_replicas_over_1_one_worker",
         "chain_bytes_over_pushed_one_worker",
-        "goodput_2_copies_over_1_four_workers",
+        "goodput_2_replicas_over_1_four_workers",
         "chain_bytes_over_pushed_four_workers",
     ];
     prints(&["cluster", "--only", "replicas", "--megabytes", "1", "--millis", "100"], &names);

@@ -1,4 +1,5 @@
-//! Checkpoints of real processes: what the command line says of them is done, and days on which they cannot be written or read.
+//! Checkpoints of real processes: what the command line says of them is done, and days on which
+//! they cannot be written or read.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
@@ -26,7 +27,7 @@ fn coordinating<'a>(coordinator_address: &'a str, more: &[&'a str]) -> Vec<&'a s
 }
 
 #[test]
-fn as_many_are_kept_in_as_many_slices_of_whose_job_as_is_said() {
+fn checkpoints_are_kept_as_told_with_their_job_and_shards() {
     let folder = Folder::new("flags");
     let place = format!("--checkpoint={}", folder.0.display());
     let said = ["--checkpoint-every=0.05", "--keep=2", "--job=clicks", "--replicas=1", "--shards-per-server=3"];
@@ -130,7 +131,8 @@ fn seen_by(process: &Process, folder: &Path) -> PathBuf {
     PathBuf::from(format!("/proc/{}/root{}", process.id(), folder.display()))
 }
 
-/// A run whose disk is bad for a while: it goes on, says so, keeps what was there, and makes checkpoints again when it can.
+/// A run whose disk is bad for a while: it goes on, says so, keeps what was there, and makes
+/// checkpoints again when it can.
 fn outlives(folder: &str, words: &[&str], spoil: impl Fn(&Process, &Path), mend: impl Fn(&Process, &Path)) {
     let folder = Folder::new(folder);
     let place = format!("--checkpoint={}", folder.0.display());

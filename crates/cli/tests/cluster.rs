@@ -1,4 +1,5 @@
-//! Runs of real processes in which some are killed and others come: nothing acknowledged is lost, nothing counts twice, and the run goes on.
+//! Runs of real processes in which some are killed and others come: nothing acknowledged is lost,
+//! nothing counts twice, and the run goes on.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
@@ -60,7 +61,7 @@ fn servers_that_are_killed_take_nothing_with_them() {
         let mut fourth = server(&coordinator_address, "server 3", &[way]);
         fourth.hear("that it serves", |said| said.contains("serving").then_some(()));
         // Until what was lost has copies again.
-        first.hear("that everything has its copies", |said| said.contains("has its copies").then_some(()));
+        first.hear("that everything has its replicas", |said| said.contains("has its replicas").then_some(()));
         check_status(&coordinator_address);
         third.kill();
         let killed_again = workers.go_on(1, || first.stderr());
@@ -101,7 +102,7 @@ fn a_worker_that_is_lost_is_done_without_and_another_may_come() {
 
 #[test]
 fn launch_starts_another_server_in_the_place_of_one_that_dies() {
-    let out = std::env::temp_dir().join(format!("slackwater-{}-copies.svg", std::process::id()));
+    let out = std::env::temp_dir().join(format!("slackwater-{}-replicas.svg", std::process::id()));
     let program = ["demo", "--rows=600", "--features=500", "--minibatch=20", "--base-ms=20", "--clocks=100", "--json"];
     let picture = format!("--out={}", out.display());
     let launch = ["launch", "--servers=3", "--workers=2", "--replicas=2", "--failure-timeout=2", "--"];

@@ -55,7 +55,8 @@ fn train(data: &Data, more: &[&str]) -> Value {
     serde_json::from_str(&process.stdout()).unwrap()
 }
 
-/// Several workers, so that bytes are counted between them and the servers, as in a run of processes.
+/// Several workers, so that bytes are counted between them and the servers, as in a run of
+/// processes.
 const WORKERS: [&str; 4] = ["--workers=2", "--servers=1", "--updater=adagrad", "--epochs=3"];
 
 #[test]
@@ -87,7 +88,8 @@ fn lossy_both_ways_goes_by_clock_and_learns() {
     let plain = train(&data, &WORKERS);
     let both = train(&data, &[&WORKERS[..], &["--codec=keys,fixed12"]].concat());
     let loss = |run: &Value| run["train"]["log_loss"].as_f64().unwrap();
-    // Whatever is saved is saved where it travels: a reader of few rows is not sent what others changed.
+    // Whatever is saved is saved where it travels: a reader of few rows is not sent what others
+    // changed.
     let received = |run: &Value| run["bytes_received_by_workers"].as_f64().unwrap();
     assert!(received(&both) < 1.1 * received(&plain), "{} and {}", received(&both), received(&plain));
     assert!(loss(&both) < 1.2 * loss(&plain), "{} and {}", loss(&both), loss(&plain));

@@ -1,4 +1,5 @@
-//! Runs of real processes with two coordinators and a real etcd: either may be lost, and the other goes on; nothing counts twice.
+//! Runs of real processes with two coordinators and a real etcd: either may be lost, and the other
+//! goes on; nothing counts twice.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
@@ -24,7 +25,8 @@ struct Run {
 }
 
 impl Run {
-    /// Begins: two coordinators, of which the first leads, two servers with two copies, and two workers.
+    /// Begins: two coordinators, of which the first leads, two servers with two copies, and two
+    /// workers.
     fn begin(etcd: &Etcd) -> Self {
         let coordinator_address = [free_address(), free_address()].join(",");
         let registry = format!("etcd://{}/jobs/counting", etcd.endpoint());
@@ -54,7 +56,8 @@ impl Run {
         self.coordinators.last_mut().unwrap()
     }
 
-    /// Waits until every worker has seen so many more pushes acknowledged. Returns how long that took.
+    /// Waits until every worker has seen so many more pushes acknowledged. Returns how long that
+    /// took.
     fn go_on(&self, pushes: u64) -> Duration {
         let said = || self.coordinators.iter().chain(&self.servers).map(Process::stderr).collect();
         self.workers.as_ref().unwrap().go_on(pushes, said)
@@ -64,8 +67,8 @@ impl Run {
         self.workers.as_ref().unwrap().acknowledged()
     }
 
-    /// Ends the run, and looks whether the total is what was acknowledged, whether everybody who is left ends in peace, and whether nothing of
-    /// the run is kept.
+    /// Ends the run, and looks whether the total is what was acknowledged, whether everybody who is
+    /// left ends in peace, and whether nothing of the run is kept.
     fn end(mut self) {
         self.workers.take().unwrap().end(0);
         for process in self.servers.iter_mut().chain(&mut self.coordinators) {
@@ -140,7 +143,8 @@ fn a_run_waits_for_etcd_says_so_and_loses_nothing() {
     run.coordinators[0].hear("that it leads no more", |said| said.contains("for as long as it may").then_some(()));
     run.coordinators[0].hear("that the run waits", |said| said.contains("the run waits").then_some(()));
     run.servers[0].hear("that nobody leads", |said| said.contains("no coordinator answers").then_some(()));
-    // Nobody may answer for what another could be given, so nothing is acknowledged: until etcd is back.
+    // Nobody may answer for what another could be given, so nothing is acknowledged: until etcd is
+    // back.
     let before = run.acknowledged();
     std::thread::sleep(Duration::from_millis(500));
     let leased = run.acknowledged();

@@ -1,5 +1,5 @@
-//! Training in runs of real processes that are killed and join in the middle: every example of every epoch counts exactly once, and whoever
-//! is there at the end writes the model.
+//! Training in runs of real processes that are killed and join in the middle: every example of
+//! every epoch counts exactly once, and whoever is there at the end writes the model.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
@@ -137,7 +137,7 @@ fn check_stopped(launch: &mut Process, folder: &Folder) -> Value {
 }
 
 #[test]
-fn an_interrupt_or_an_order_to_leave_ends_an_open_run_with_a_model() {
+fn an_elastic_run_ends_with_a_model_after_an_interrupt_or_an_order_to_leave() {
     for signal in [Signal::INT, Signal::TERM] {
         let folder = with_rows("interrupted");
         let program = train(&folder, &[]);

@@ -1,7 +1,9 @@
-//! A run by hand on two hosts, each a network namespace of this machine with its own addresses and its own idea of names:
-//! that the processes find each other by the address a person would give, and name whoever is cut off.
+//! A run by hand on two hosts, each a network namespace of this machine with its own addresses and
+//! its own idea of names: that the processes find each other by the address a person would give,
+//! and name whoever is cut off.
 //!
-//! Needs the right to make network namespaces (and Linux's `ip`); where there is none it says so and checks nothing.
+//! Needs the right to make network namespaces (and Linux's `ip`); where there is none it says so
+//! and checks nothing.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 #![cfg(target_os = "linux")]
@@ -26,7 +28,8 @@ const DEMO: [&str; 9] = [
     "--out=/dev/null",
 ];
 
-/// Two hosts that are joined by a cable: `head`, at 10.0.0.1 and fd00::1, and `other`, at 10.0.0.2 and fd00::2.
+/// Two hosts that are joined by a cable: `head`, at 10.0.0.1 and fd00::1, and `other`, at 10.0.0.2
+/// and fd00::2.
 struct Hosts([Namespace; 2]);
 
 /// Where `ip netns exec` takes a namespace's files under /etc from.
@@ -50,7 +53,8 @@ impl Hosts {
         for (host, index) in hosts.0.iter().zip(1..) {
             host.add_address("cable", &format!("fd00::{index}/64"))?;
         }
-        // The way out of a host is how it finds its own address when the address of the coordinator does not tell.
+        // The way out of a host is how it finds its own address when the address of the coordinator
+        // does not tell.
         hosts.0[0].ip("route add default via 10.0.0.2")?;
         Ok(hosts)
     }

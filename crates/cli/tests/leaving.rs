@@ -1,4 +1,5 @@
-//! Real processes that are told to leave, by SIGTERM or SIGUSR1: they hand over what they hold, end in peace, and nobody misses them.
+//! Real processes that are told to leave, by SIGTERM or SIGUSR1: they hand over what they hold, end
+//! in peace, and nobody misses them.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
@@ -23,7 +24,8 @@ fn servers_that_are_told_to_leave_hand_over_what_they_hold() {
         .collect();
     let workers = Workers::start(&coordinator_address, 2);
     workers.go_on(20, || coordinator.stderr());
-    // Before the second one leaves another comes: there are always two servers that stay, for two copies.
+    // Before the second one leaves another comes: there are always two servers that stay, for two
+    // copies.
     for signal in [Signal::TERM, Signal::USR1] {
         let mut leaves = servers.remove(0);
         let told = Instant::now();
@@ -32,7 +34,8 @@ fn servers_that_are_told_to_leave_hand_over_what_they_hold() {
         assert!(told.elapsed() < WELL_INSIDE, "{}", leaves.stderr());
         assert!(leaves.stderr().contains("hands over what it holds"), "{}", leaves.stderr());
         workers.go_on(20, || coordinator.stderr());
-        // Under a name that somebody had, as whoever is started again by the same command: it gets another.
+        // Under a name that somebody had, as whoever is started again by the same command: it gets
+        // another.
         let mut comes = server(&coordinator_address, "another server", &["--place=0"]);
         comes.hear("that it serves", |said| said.contains("serving").then_some(()));
         servers.push(comes);
@@ -55,7 +58,7 @@ fn a_server_without_which_there_are_too_few_waits_for_another_and_the_last_one_s
     workers.go_on(20, || coordinator.stderr());
     let mut first = servers.remove(0);
     first.signal(Signal::TERM);
-    first.hear("that it waits", |said| said.contains("fewer than 2 copies without it").then_some(()));
+    first.hear("that it waits", |said| said.contains("fewer than 2 replicas without it").then_some(()));
     assert!(first.end(), "{}", first.stderr());
     let mut last = servers.remove(0);
     last.signal(Signal::TERM);

@@ -71,7 +71,8 @@ fn launch_trains_in_processes_and_passes_on_the_result_as_it_is() {
     std::fs::remove_file(&out).unwrap();
 }
 
-/// A run started by hand, all of it under way: servers 0 (the coordinator too) and 1, workers 0, 1 and 2.
+/// A run started by hand, all of it under way: servers 0 (the coordinator too) and 1, workers 0, 1
+/// and 2.
 fn run_by_hand(failure_timeout: &[&str]) -> Vec<Process> {
     let coordinator_address = free_address();
     let common = [&["--coordinator", &coordinator_address, "--join-limit", "60"], failure_timeout].concat();
@@ -127,7 +128,8 @@ fn with_the_default_failure_timeout_all_others_end_within_ten_seconds() {
         assert!(!process.end(), "{} should fail", process.name);
         assert!(process.stderr().contains("lost worker 1"), "{} said\n{}", process.name, process.stderr());
     }
-    // The one time that is promised: long enough to be sure that somebody is gone, short enough to wait for.
+    // The one time that is promised: long enough to be sure that somebody is gone, short enough to
+    // wait for.
     assert!(begin.elapsed() < Duration::from_secs(10), "it took {:?}", begin.elapsed());
 }
 

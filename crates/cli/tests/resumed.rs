@@ -1,7 +1,9 @@
-//! Trainings of real processes that lose everything in the middle and go on from a checkpoint, with other numbers of servers and workers.
+//! Trainings of real processes that lose everything in the middle and go on from a checkpoint, with
+//! other numbers of servers and workers.
 //!
-//! Each row of the file has a feature of its own, whose weight a row moves by one each time it is learnt from (its label is so large, and the rate
-//! so small, that what is left of the label hardly changes). So what the model predicts for a row is how often that has counted.
+//! Each row of the file has a feature of its own, whose weight a row moves by one each time it is
+//! learnt from (its label is so large, and the rate so small, that what is left of the label hardly
+//! changes). So what the model predicts for a row is how often that has counted.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
@@ -58,7 +60,8 @@ impl Training {
         Some((spans.sum(), set["ranges"].as_u64()? * set["epochs"].as_u64()?))
     }
 
-    /// Kills everybody, `launch` first, as soon as a checkpoint calls such a share of the leases done.
+    /// Kills everybody, `launch` first, as soon as a checkpoint calls such a share of the leases
+    /// done.
     fn lose_everything(&self, mut launch: Process, share: f64) -> (u64, u64) {
         let begin = Instant::now();
         while self.done().is_none_or(|(done, leases)| (done as f64) < share * leases as f64) {
@@ -153,7 +156,7 @@ fn a_run_that_was_stopped_in_the_middle_of_leases_goes_on_with_the_rest_of_them(
 }
 
 #[test]
-fn a_fixed_run_that_goes_on_begins_its_epochs_again_and_says_so() {
+fn a_resumed_static_run_begins_its_epochs_again_and_says_so() {
     let training = Training::new("fixed");
     for (resume, counted) in [(&[][..], 2), (&["--resume"][..], 4)] {
         let mut launch = training.launch((1, 2), resume, 2);

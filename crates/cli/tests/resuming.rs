@@ -1,4 +1,5 @@
-//! Runs of real processes that lose everything and go on from a checkpoint: of an object store, and with an etcd that remembers the run.
+//! Runs of real processes that lose everything and go on from a checkpoint: of an object store, and
+//! with an etcd that remembers the run.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
@@ -75,7 +76,8 @@ fn a_run_whose_every_process_was_killed_begins_anew_from_its_checkpoint_though_e
     let worker = Worker::start(&coordinator_address);
     until("a second checkpoint", || published(&folder.0).len() > 1);
     killed.iter_mut().for_each(|process| process.kill());
-    // It looks for another coordinator for as long as it would wait for a run to begin, and then fails.
+    // It looks for another coordinator for as long as it would wait for a run to begin, and then
+    // fails.
     drop(worker);
     let clock = manifest(published(&folder.0).last().unwrap())["clock"].as_i64().unwrap();
 

@@ -1,4 +1,5 @@
-//! `slackwater status` of a run of real processes: who is there, who is slow, who is waited for, and what each time-out is and why.
+//! `slackwater status` of a run of real processes: who is there, who is slow, who is waited for,
+//! and what each time-out is and why.
 
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]
 
@@ -73,16 +74,16 @@ fn a_worker_that_is_held_up_is_named_and_every_time_out_says_why() {
         (*found.unwrap_or_else(|| panic!("nothing about '{words}' in {status}"))).clone()
     };
     let rows = [
-        ("silent worker is done without", "failure_timeout", 8.0),
-        ("server stops answering", "four fifths of failure timeout", 6.4),
+        ("silent worker is done without", "failure timeout", 8.0),
+        ("server stops answering", "four fifths of the failure timeout", 6.4),
         ("silent server is given up", "a quarter", 10.0),
-        ("says that it lives", "a quarter of failure timeout", 0.5),
+        ("says that it lives", "a quarter of the failure timeout", 0.5),
     ];
     for (what, why, seconds) in rows {
         let timeout = of(&measured, what);
         assert!(timeout["why"].as_str().unwrap().contains(why) && timeout["seconds"] == seconds, "{timeout}");
     }
-    for what in ["asks again", "window is sent down the chain again"] {
+    for what in ["asks again", "batch is resent down the chain"] {
         let timeout = of(&measured, what);
         assert!(timeout["measured"]["count"].as_u64() > Some(0), "{timeout}");
         assert!(timeout["why"].as_str().unwrap().contains("four deviations"), "{timeout}");

@@ -84,11 +84,11 @@ fn a_second_interrupt_ends_a_process_at_once() {
     let folder = Folder::new("twice");
     let data = folder.write("a.libsvm", &made_up(0..100));
     // A process that joins here is never answered, so that only an interrupt can end it.
-    let meeting = TcpListener::bind("127.0.0.1:0").unwrap();
-    let coordinator_address = meeting.local_addr().unwrap().to_string();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let coordinator_address = listener.local_addr().unwrap().to_string();
     let mut worker =
         start("worker", &["worker", "--coordinator", &coordinator_address, "--", "train", "logistic", "--data", &data]);
-    let _called = meeting.accept().unwrap();
+    let _called = listener.accept().unwrap();
     worker.signal(Signal::INT);
     std::thread::sleep(Duration::from_millis(300));
     assert!(worker.ended().is_none(), "the first is only noted: {}", worker.stderr());

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// let connect = Connect {
 ///     place: Some(0),                                    // be worker 0, which prints the result
 ///     advertise: Some("10.0.0.7".to_owned()),            // as the others know this host
-///     failure timeout: Duration::from_secs(30),
+///     failure_timeout: Duration::from_secs(30),
 ///     ..Connect::to("head:7000")
 /// };
 /// assert_eq!((connect.same_host, connect.wait), (SameHost::SharedMemory, WaitPolicy::BLOCKING));

@@ -82,7 +82,7 @@ pub struct ResumeFrom {
 /// let serve = Serve {
 ///     threads: 0,
 ///     coordinate: Some(RunSize { servers: 3, workers: 8 }),
-///     membership: Membership::Elastic { copies: 2, slices: 8 },
+///     membership: Membership::Elastic { replicas: 2, shards_per_server: 8 },
 ///     election: Some(election),
 ///     ..Serve::new(Connect::to("a:7000,b:7000"))
 /// };

@@ -163,8 +163,8 @@ fn bandwidth_is_honoured_by_keys_and_by_reads() {
     }
     let (seconds, bytes) = (began.elapsed().as_secs_f64(), session.traffic().bytes_out - before);
     assert!(bytes > 20 * 4000 * 12, "{bytes} bytes");
-    // However slow the machine: what may be saved up, and a little for heartbeats and the estimate of
-    // bodies.
+    // However slow the machine: what may be saved up, and a little for heartbeats and the estimate
+    // of bodies.
     assert!(bytes as f64 <= 1.3 * rate as f64 * seconds + 65_536.0, "{bytes} bytes in {seconds} s");
     session.close().expect("a good end");
     server.join().expect("a good end");

@@ -281,7 +281,8 @@ fn a_failed_contribution_fails_its_clock_for_everybody_alike() {
     });
 }
 
-// ── What only a worker of another make would send ───────────────────────────────────────────────────────────────────
+// ── What only a worker of another make would send
+// ───────────────────────────────────────────────────────────────────
 
 /// A server that a test talks to frame by frame.
 struct Raw {

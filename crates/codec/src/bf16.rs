@@ -1,6 +1,7 @@
 //! bf16: the upper half of an f32, rounded to nearest even. Two bytes a value.
 //!
-//! What is finite stays finite: beyond the largest bf16 the largest is sent. Infinities and NaNs stay what they are.
+//! What is finite stays finite: beyond the largest bf16 the largest is sent. Infinities and NaNs
+//! stay what they are.
 
 use crate::{DecodeError, error::expect_length, twin::twin};
 

@@ -1,7 +1,8 @@
 //! Numbers of a given width in bits, one after the other.
 //!
-//! Two layouts. A *stream* holds any count, lowest bit first: the plainest form there is. *Lanes* hold exactly [`BLOCK`] numbers
-//! as four streams side by side, number i in stream i mod 4, their 64-bit words taking turns: four numbers at a step.
+//! Two layouts. A *stream* holds any count, lowest bit first: the plainest form there is. *Lanes*
+//! hold exactly [`BLOCK`] numbers as four streams side by side, number i in stream i mod 4, their
+//! 64-bit words taking turns: four numbers at a step.
 
 use crate::{DecodeError, error::expect_length, twin::twin};
 
@@ -109,7 +110,8 @@ pub(crate) fn unpack_lanes(bytes: &[u8], width: u32, out: &mut [u64; BLOCK]) -> 
     }
     #[cfg(target_arch = "x86_64")]
     if crate::twin::has_avx2() {
-        // SAFETY: the processor has every feature that the wide twin is compiled for; asked on the line above.
+        // SAFETY: the processor has every feature that the wide twin is compiled for; asked on the
+        // line above.
         unsafe { wide::read_lanes(words, width, out) };
         return Ok(());
     }
@@ -117,8 +119,8 @@ pub(crate) fn unpack_lanes(bytes: &[u8], width: u32, out: &mut [u64; BLOCK]) -> 
     Ok(())
 }
 
-/// Where round after round begins: its word, the word after that (or the last again: whatever a number takes from there is
-/// masked off), and the bit in the first.
+/// Where round after round begins: its word, the word after that (or the last again: whatever a
+/// number takes from there is masked off), and the bit in the first.
 #[inline(always)]
 fn rounds(width: u32, words: usize) -> impl Iterator<Item = (usize, usize, u32)> {
     (0..BLOCK / LANES).map(move |round| {
@@ -138,7 +140,8 @@ fn read_lanes_plain(words: &[[u8; 8 * LANES]], width: u32, out: &mut [u64; BLOCK
     }
 }
 
-/// The same with four lanes in one register, which the compiler does not find: it takes several rounds at once instead.
+/// The same with four lanes in one register, which the compiler does not find: it takes several
+/// rounds at once instead.
 #[cfg(target_arch = "x86_64")]
 mod wide {
     use std::arch::x86_64::{

@@ -1,6 +1,7 @@
 //! lz4 and zstd, used only where a sample says that they pay.
 //!
-//! A tag says what follows: 0, the bytes as they are; 1, their count (u32) and an lz4 block; 2, their count and a zstd frame.
+//! A tag says what follows: 0, the bytes as they are; 1, their count (u32) and an lz4 block; 2,
+//! their count and a zstd frame.
 
 use zstd::bulk::{Compressor, Decompressor};
 

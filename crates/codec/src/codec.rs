@@ -1,8 +1,10 @@
-//! Which codecs there are, and what each declares: its error, its state, and what sums of its encoded values mean.
+//! Which codecs there are, and what each declares: its error, its state, and what sums of its
+//! encoded values mean.
 
 use crate::{bytes::ByteCodec, columns, fixed::FixedBits, group::group_values, threshold::Least, top_k::Percentage};
 
-/// One step that shrinks a message. As text it is a name of the [list](crate#names), by `to_string` and `parse`.
+/// One step that shrinks a message. As text it is a name of the [list](crate#names), by `to_string`
+/// and `parse`.
 ///
 /// ```
 /// use codec::{Codec, ValueCodec};
@@ -48,7 +50,8 @@ pub enum ValueCodec {
     Zeros,
 }
 
-/// What adding up encoded values of several senders means, for a route that would rather not decode them.
+/// What adding up encoded values of several senders means, for a route that would rather not decode
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sums {
     /// Place by place, they are numbers that can be added as they are.
@@ -64,7 +67,8 @@ pub enum Sums {
 pub enum ErrorBound {
     /// Not at all.
     Exact,
-    /// \|x̂ − x\| ≤ max(`relative` · \|x\|, `absolute`) as long as \|x\| ≤ `largest`; beyond, that is sent.
+    /// \|x̂ − x\| ≤ max(`relative` · \|x\|, `absolute`) as long as \|x\| ≤ `largest`; beyond, that
+    /// is sent.
     Value {
         /// The share of the value.
         relative: f64,
@@ -73,8 +77,8 @@ pub enum ErrorBound {
         /// What is sent for everything larger.
         largest: f32,
     },
-    /// \|x̂ − x\| ≤ `share` times the largest magnitude among the `values` values of its block, and a few of the smallest
-    /// numbers there are.
+    /// \|x̂ − x\| ≤ `share` times the largest magnitude among the `values` values of its block, and
+    /// a few of the smallest numbers there are.
     Block {
         /// How many values a block has.
         values: usize,
@@ -85,7 +89,8 @@ pub enum ErrorBound {
     Norm {
         /// How many values the norms are over; `None` for all of a batch.
         values: Option<usize>,
-        /// The share of the squared norm that may be missing. Below 1: whatever is encoded again and again gets through.
+        /// The share of the squared norm that may be missing. Below 1: whatever is encoded again
+        /// and again gets through.
         rest: f64,
     },
     /// \|x̂ − x\| < `least`; what is missing stays in the residual.
@@ -127,7 +132,8 @@ impl ValueCodec {
             }
             Self::OneBit | Self::TwoBit => {
                 let values = group_values(width);
-                // (Σ|x|)² ≥ Σx², so a mean takes away at least 1/n of its side's squares; a hair less once it is rounded.
+                // (Σ|x|)² ≥ Σx², so a mean takes away at least 1/n of its side's squares; a hair
+                // less once it is rounded.
                 ErrorBound::Norm { values: Some(values), rest: 1.0 - (1.0 - 1e-6) / values as f64 }
             }
             Self::TopK(share) => ErrorBound::Norm { values: None, rest: 1.0 - share.percent() / 100.0 },

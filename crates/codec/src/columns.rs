@@ -1,8 +1,9 @@
-//! Fixed point of narrow rows, column after column: what stands in one column is alike, and what stands in another may be a
-//! thousand times as large. A weight beside its gradient would else be rounded by the steps of gradients.
+//! Fixed point of narrow rows, column after column: what stands in one column is alike, and what
+//! stands in another may be a thousand times as large. A weight beside its gradient would else be
+//! rounded by the steps of gradients.
 //!
-//! Each column is what [`fixed`] makes of it. Rows that are wide enough to have steps of their own, and what is not whole rows, go as
-//! they are.
+//! Each column is what [`fixed`] makes of it. Rows that are wide enough to have steps of their own,
+//! and what is not whole rows, go as they are.
 
 use crate::{
     DecodeError,
@@ -27,7 +28,8 @@ pub(crate) fn block_values(width: usize) -> usize {
     BLOCK * columns(0, width)
 }
 
-/// Replaces `out` by the encoded `values` of rows that are `width` wide. What is in `scratch` does not matter.
+/// Replaces `out` by the encoded `values` of rows that are `width` wide. What is in `scratch` does
+/// not matter.
 pub(crate) fn encode(
     values: &[f32],
     width: usize,

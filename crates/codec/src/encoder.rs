@@ -50,8 +50,8 @@ enum Kind {
 }
 
 impl ValueEncoder {
-    /// For rows that are `width` wide. Where the codec keeps residuals, of at most `max_rows` rows; where it draws random
-    /// numbers, from `seed`.
+    /// For rows that are `width` wide. Where the codec keeps residuals, of at most `max_rows` rows;
+    /// where it draws random numbers, from `seed`.
     #[must_use]
     pub fn new(codec: ValueCodec, width: usize, max_rows: usize, seed: u64) -> Self {
         let residuals = || RowResiduals::new(width, max_rows);
@@ -93,8 +93,8 @@ impl ValueEncoder {
         }
     }
 
-    /// Replaces `out` by the encoded `values` of `rows`. `sequence` is this batch's own among all that are encoded from one
-    /// seed: the same one draws the same random numbers.
+    /// Replaces `out` by the encoded `values` of `rows`. `sequence` is this batch's own among all
+    /// that are encoded from one seed: the same one draws the same random numbers.
     ///
     /// # Panics
     /// With feedback, if there are not `width` values for every row, or more than 2³² in all.
@@ -119,8 +119,9 @@ impl ValueEncoder {
         }
     }
 
-    /// Counts in `meter` how far `encoded`, which `values` of `rows` were just encoded to, lies from what it stands for: the
-    /// values, or with feedback x = g + e, which is what was sent and what is left. Costs a decoding; a sample will do.
+    /// Counts in `meter` how far `encoded`, which `values` of `rows` were just encoded to, lies
+    /// from what it stands for: the values, or with feedback x = g + e, which is what was sent and
+    /// what is left. Costs a decoding; a sample will do.
     pub fn measure(
         &mut self,
         rows: BatchRows<'_>,

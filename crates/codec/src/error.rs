@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Why bytes could not be decoded. Whoever sent them is at fault; what the output holds then is unspecified.
+/// Why bytes could not be decoded. Whoever sent them is at fault; what the output holds then is
+/// unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// They are not as many as the count of values needs.

@@ -53,7 +53,8 @@ fn narrowed(value: f32) -> u16 {
     }
     let magnitude = magnitude.min(LARGEST.to_bits());
     let exponent = magnitude >> 23;
-    // How many bits of the significand fall off: 13 for a normal f16, more below 2^-14, where f16 is subnormal.
+    // How many bits of the significand fall off: 13 for a normal f16, more below 2^-14, where f16
+    // is subnormal.
     let dropped = if exponent > 112 { 13 } else { 126 - exponent };
     if dropped > 24 {
         return sign;
@@ -111,7 +112,8 @@ mod wide {
     fn narrowed(values: __m256) -> __m128i {
         let signs = _mm256_and_ps(values, _mm256_set1_ps(-0.0));
         let magnitudes = _mm256_andnot_ps(_mm256_set1_ps(-0.0), values);
-        // A NaN passes through as the second operand; an infinity is put back, since only what is finite is held.
+        // A NaN passes through as the second operand; an infinity is put back, since only what is
+        // finite is held.
         let held = _mm256_min_ps(_mm256_set1_ps(LARGEST), magnitudes);
         let infinite = _mm256_cmp_ps::<_CMP_EQ_OQ>(magnitudes, _mm256_set1_ps(f32::INFINITY));
         let held = _mm256_blendv_ps(held, magnitudes, infinite);

@@ -1,8 +1,8 @@
-//! Fixed point of 1 to 16 bits: whole multiples of a step that each block of values has for itself, rounded at random so that
-//! the mean of what arrives is what was sent.
+//! Fixed point of 1 to 16 bits: whole multiples of a step that each block of values has for itself,
+//! rounded at random so that the mean of what arrives is what was sent.
 //!
-//! A block is its step as an f32 and then its values' levels as a stream of bits. With b ≥ 2 bits the levels are −m … m,
-//! m = 2^(b−1) − 1, and zero is exact; with one bit they are −1 and 1.
+//! A block is its step as an f32 and then its values' levels as a stream of bits. With b ≥ 2 bits
+//! the levels are −m … m, m = 2^(b−1) − 1, and zero is exact; with one bit they are −1 and 1.
 
 use crate::{
     DecodeError,
@@ -12,7 +12,8 @@ use crate::{
     twin::twin,
 };
 
-/// Values that share a step: the four bytes of a step are lost among them, and one large value coarsens few others.
+/// Values that share a step: the four bytes of a step are lost among them, and one large value
+/// coarsens few others.
 pub const BLOCK: usize = 512;
 
 /// Levels are squeezed four at a time into a word.
@@ -45,8 +46,8 @@ impl FixedBits {
     }
 }
 
-/// Which random numbers are drawn. The same seed and sequence number, which no two batches of a stream share, round the same
-/// values the same way.
+/// Which random numbers are drawn. The same seed and sequence number, which no two batches of a
+/// stream share, round the same values the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draw {
     /// One for a stream.
@@ -110,11 +111,13 @@ fn step_of(values: &[f32], bits: FixedBits) -> f32 {
     }
     let highest = f32::from(bits.highest());
     let step = largest / highest;
-    // Never too short, or the largest value would not be reached; among the smallest numbers rounding is that coarse.
+    // Never too short, or the largest value would not be reached; among the smallest numbers
+    // rounding is that coarse.
     if f64::from(step) * f64::from(highest) < f64::from(largest) { step.next_up() } else { step }
 }
 
-/// level = ⌊y⌋ + [u < y − ⌊y⌋] with y = x / step and u uniform in [0, 1): E[level] = y. Stored as level + m.
+/// level = ⌊y⌋ + [u < y − ⌊y⌋] with y = x / step and u uniform in [0, 1): E[level] = y. Stored as
+/// level + m.
 #[inline(always)]
 fn draw_levels(values: &[f32], step: f32, highest: f32, key: BlockKey, levels: &mut [u16]) {
     for (index, (value, out)) in values.iter().zip(levels).enumerate() {
@@ -134,7 +137,8 @@ fn draw_signs(values: &[f32], step: f32, key: BlockKey, levels: &mut [u16]) {
     }
 }
 
-/// A stream of `width` bits each: as many to a word as there is room for first, four or eight, then the words.
+/// A stream of `width` bits each: as many to a word as there is room for first, four or eight, then
+/// the words.
 #[inline(always)]
 fn pack(levels: &[u16], width: u32, out: &mut [u8]) {
     if width <= 8 { pack_by::<8>(levels, width, out) } else { pack_by::<4>(levels, width, out) }
@@ -234,7 +238,8 @@ mod tests {
             }
             let step = 1.0 / f64::from(bits.highest()) * if bits.get() == 1 { 2.0 } else { 1.0 };
             for (value, sum) in values.iter().zip(sums) {
-                // A level is off by at most a step, with variance at most step² / 4: five standard deviations.
+                // A level is off by at most a step, with variance at most step² / 4: five standard
+                // deviations.
                 let allowed = 5.0 * step / 2.0 / (draws as f64).sqrt() + 1e-6;
                 let bias = sum / draws as f64 - f64::from(*value);
                 assert!(bias.abs() <= allowed, "{bits:?}: {value} is off by {bias} on average");

@@ -81,8 +81,8 @@ impl ValueFormat {
         }
     }
 
-    /// Decodes as many values as `out` is long, of rows that are `width` wide. Allocates at most twice the encoded bytes, and
-    /// that for sparse values only.
+    /// Decodes as many values as `out` is long, of rows that are `width` wide. Allocates at most
+    /// twice the encoded bytes, and that for sparse values only.
     pub fn decode(self, bytes: &[u8], width: usize, out: &mut [f32]) -> Result<(), DecodeError> {
         match self {
             Self::Bf16 => bf16::decode(bytes, out),

@@ -1,18 +1,21 @@
 //! Which values share reconstruction values, and eight of them at a time.
 
-/// Rows at least this wide have reconstruction values of their own; what those cost is lost among so many bits.
+/// Rows at least this wide have reconstruction values of their own; what those cost is lost among
+/// so many bits.
 pub(crate) const WIDE_ROW: usize = 64;
 
 /// Narrower rows share them, about so many values together.
 const SHARED: usize = 512;
 
-/// The values that share reconstruction values in a table whose rows are `width` wide: a row, or whole narrow rows.
+/// The values that share reconstruction values in a table whose rows are `width` wide: a row, or
+/// whole narrow rows.
 #[must_use]
 pub fn group_values(width: usize) -> usize {
     if width >= WIDE_ROW { width } else { SHARED / width.max(1) * width.max(1) }
 }
 
-/// The bytes of `count` values in groups of `group`, where `count_bytes` says how many one group of so many takes.
+/// The bytes of `count` values in groups of `group`, where `count_bytes` says how many one group of
+/// so many takes.
 pub(crate) fn grouped_bytes(count: usize, group: usize, count_bytes: impl Fn(usize) -> usize) -> usize {
     let rest = count % group;
     count / group * count_bytes(group) + if rest == 0 { 0 } else { count_bytes(rest) }
@@ -20,7 +23,8 @@ pub(crate) fn grouped_bytes(count: usize, group: usize, count_bytes: impl Fn(usi
 
 pub(crate) const EIGHT: usize = 8;
 
-/// The next eight of each, missing ones as zeros, with g + e: `each` is handed the place of the eight and the sums.
+/// The next eight of each, missing ones as zeros, with g + e: `each` is handed the place of the
+/// eight and the sums.
 #[inline(always)]
 pub(crate) fn each_eight(values: &[f32], residual: &[f32], mut each: impl FnMut(usize, [f32; EIGHT])) {
     let (values, values_rest) = values.as_chunks::<EIGHT>();

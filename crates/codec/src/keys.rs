@@ -1,6 +1,7 @@
 //! Sorted keys, shortened: what matters is how far each lies behind the one before it.
 //!
-//! The first key stands in full, 8 bytes. The gaps that follow (next − previous − 1) come in pieces, each with a tag:
+//! The first key stands in full, 8 bytes. The gaps that follow (next − previous − 1) come in
+//! pieces, each with a tag:
 //! - 0 … 64: a block of 256 gaps of that many bits, in four lanes;
 //! - 65: a run of gaps of zero, keys that follow on each other, whose count comes as a varint;
 //! - 128 … 192: a short block, a byte with its count (1 … 255), then a stream of gaps of tag − 128 bits.
@@ -176,7 +177,8 @@ fn checked_width(width: u8) -> Result<u32, DecodeError> {
     if u32::from(width) <= WIDEST { Ok(width.into()) } else { Err(DecodeError::Tag(width)) }
 }
 
-/// Adds the gaps up from `last`, and hands back the last key; `None` where one would pass the end of u64.
+/// Adds the gaps up from `last`, and hands back the last key; `None` where one would pass the end
+/// of u64.
 fn rise(gaps: &[u64], last: u64, out: &mut [u64]) -> Option<u64> {
     let (mut last, mut fell) = (last, false);
     for (gap, out) in gaps.iter().zip(out) {

@@ -1,6 +1,7 @@
 //! What a codec costs and gains, counted: its ratio, its relative error, its time.
 
-/// Counts for one codec of one table and direction. Nothing here reads a clock: whoever encodes says how long it took.
+/// Counts for one codec of one table and direction. Nothing here reads a clock: whoever encodes
+/// says how long it took.
 ///
 /// ```
 /// use codec::Meter;

@@ -22,7 +22,8 @@ impl Default for Stopwatch {
     }
 }
 
-/// What a payload went through, in order; zero means none follow. A receiver needs nothing else to undo it.
+/// What a payload went through, in order; zero means none follow. A receiver needs nothing else to
+/// undo it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Formats(pub [u8; 8]);
 
@@ -36,7 +37,8 @@ impl Formats {
         self
     }
 
-    /// How values are to be read, and whether they were compressed. What is said of keys is for them alone.
+    /// How values are to be read, and whether they were compressed. What is said of keys is for
+    /// them alone.
     fn of_values(self) -> Result<(Option<ValueFormat>, bool), DecodeError> {
         let mut found = (None, false);
         for id in self.0.into_iter().take_while(|id| *id != 0) {
@@ -109,7 +111,8 @@ impl PayloadEncoder {
         Self { number, width, values, bytes, sequence: 0, meter: Meter::default(), stopwatch, scratch, places }
     }
 
-    /// As [`PayloadEncoder::new`], and nothing is remembered: whoever uses it knows what was left out.
+    /// As [`PayloadEncoder::new`], and nothing is remembered: whoever uses it knows what was left
+    /// out.
     #[must_use]
     pub fn forgetful(pipeline: &Pipeline, number: NumberType, width: usize, seed: u64, stopwatch: Stopwatch) -> Self {
         let mut encoder = Self::new(pipeline, number, width, seed, stopwatch);
@@ -149,7 +152,7 @@ impl PayloadEncoder {
 
     /// Encodes `values`, the raw numbers of `rows`. `None` where they had better go as they are:
     /// the pipeline leaves values alone, or makes them no shorter. Where error feedback owes
-    /// something of these rows, it is then added: see [`PayloadEncoder::with_owed`].
+    /// something of these rows, it is then added: see [`PayloadEncoder::with_residuals`].
     pub fn encode(&mut self, rows: BatchRows<'_>, values: &[u8]) -> Option<(Vec<u8>, Formats)> {
         let before = self.meter;
         let values = placed(values);
@@ -162,7 +165,7 @@ impl PayloadEncoder {
         self.meter.encoded(values.len(), values.len(), spent);
         let (number, width) = (self.number, self.width);
         if let Some(residuals) = self.value_encoder_mut().and_then(ValueEncoder::residuals_mut) {
-            // What was to be sent is owed, too.
+            // What was to be sent is part of the residual, too.
             let mut sent = vec![0f32; values.len() / 4];
             let decoded =
                 PayloadDecoder::default().decode(formats, &bytes, number, width, bytemuck::cast_slice_mut(&mut sent));
@@ -222,8 +225,9 @@ impl PayloadEncoder {
         Some((out, formats))
     }
 
-    /// `values` with what error feedback has kept back of these rows, which is then no longer owed. `None` where nothing is.
-    pub fn with_owed(&mut self, rows: BatchRows<'_>, values: &[u8]) -> Option<Vec<f32>> {
+    /// `values` with what error feedback has kept back of these rows, which is then no longer part
+    /// of the residual. `None` where nothing is.
+    pub fn with_residuals(&mut self, rows: BatchRows<'_>, values: &[u8]) -> Option<Vec<f32>> {
         let residuals = self.value_encoder_mut()?.residuals_mut().filter(|residuals| residuals.rows() > 0)?;
         let mut sums: Vec<f32> = bytemuck::cast_slice(placed(values)).to_vec();
         residuals.with(rows, |kept| {
@@ -372,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_as_it_is_takes_along_what_is_owed() {
+    fn plain_values_take_the_residuals_along() {
         let mut encoder = encoder(&["1bit"], NumberType::F32, 1);
         let many: Vec<u64> = (0..100).collect();
         let first = noise(100, 1);
@@ -380,26 +384,27 @@ mod tests {
         let mut sent = vec![0f32; 100];
         let out = bytemuck::cast_slice_mut(&mut sent);
         PayloadDecoder::default().decode(formats, &bytes, NumberType::F32, 1, out).expect("readable");
-        // One row alone is no shorter in one bit: it goes in full, and everything of it has then arrived.
+        // One row alone is no shorter in one bit: it goes in full, and everything of it has then
+        // arrived.
         let one = BatchRows::List(&[7]);
         assert_eq!(encoder.encode(one, bytemuck::cast_slice(&[2.0f32])), None);
-        let paid = encoder.with_owed(one, bytemuck::cast_slice(&[2.0f32])).expect("owed");
+        let paid = encoder.with_residuals(one, bytemuck::cast_slice(&[2.0f32])).expect("a residual");
         assert!((sent[7] + paid[0] - (first[7] + 2.0)).abs() < 1e-5, "{sent:?} {paid:?}");
-        assert_eq!(encoder.with_owed(one, bytemuck::cast_slice(&[0f32])), Some(vec![0.0]));
+        assert_eq!(encoder.with_residuals(one, bytemuck::cast_slice(&[0f32])), Some(vec![0.0]));
     }
 
     #[test]
-    fn what_is_owed_can_be_paid_at_once_and_without_a_residual_nothing_is() {
+    fn residuals_are_flushed_at_once_and_without_any_nothing_is_sent() {
         let values = [[1.0f32; 32], [3.0; 32], [-2.0; 32], [-4.0; 32]].concat();
         let rows = BatchRows::List(&[4, 7]);
         let mut feedback = encoder(&["1bit"], NumberType::F32, 64);
         feedback.encode(rows, bytemuck::cast_slice(&values)).expect("on");
-        let owed = [[-1.0f32; 32], [1.0; 32], [1.0; 32], [-1.0; 32]].concat();
-        assert_eq!(feedback.with_owed(rows, bytemuck::cast_slice(&[0f32; 128])), Some(owed));
-        assert_eq!(feedback.with_owed(rows, bytemuck::cast_slice(&[0f32; 128])), Some(vec![0.0; 128]), "paid");
+        let residuals = [[-1.0f32; 32], [1.0; 32], [1.0; 32], [-1.0; 32]].concat();
+        assert_eq!(feedback.with_residuals(rows, bytemuck::cast_slice(&[0f32; 128])), Some(residuals));
+        assert_eq!(feedback.with_residuals(rows, bytemuck::cast_slice(&[0f32; 128])), Some(vec![0.0; 128]), "paid");
         let mut forgetful = encoder(&["1bit", "noresidual"], NumberType::F32, 64);
         let once = forgetful.encode(rows, bytemuck::cast_slice(&values));
         assert_eq!(forgetful.encode(rows, bytemuck::cast_slice(&values)), once, "each time the same");
-        assert_eq!(forgetful.with_owed(rows, bytemuck::cast_slice(&values)), None);
+        assert_eq!(forgetful.with_residuals(rows, bytemuck::cast_slice(&values)), None);
     }
 }

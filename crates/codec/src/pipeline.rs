@@ -11,8 +11,8 @@ use crate::{
     top_k::Percentage,
 };
 
-/// Codecs that go together: keys first, then what is left out, then at most one for values, then at most one for bytes. Any
-/// may be missing.
+/// Codecs that go together: keys first, then what is left out, then at most one for values, then at
+/// most one for bytes. Any may be missing.
 ///
 /// ```
 /// let pipeline = codec::Pipeline::parse(["keys", "bf16", "lz4"]).unwrap();
@@ -162,8 +162,9 @@ fn rank(codec: Codec) -> u8 {
     }
 }
 
-/// Whether, at a constant rate, what arrives late moves the weights in the end as if it had come in time: so wherever a step is
-/// linear in the gradient. Elsewhere steps depend on squares or signs of what arrives together.
+/// Whether, at a constant rate, what arrives late moves the weights in the end as if it had come in
+/// time: so wherever a step is linear in the gradient. Elsewhere steps depend on squares or signs
+/// of what arrives together.
 pub(crate) fn follows_the_sum(updater: &UpdaterSpec) -> bool {
     match updater {
         UpdaterSpec::Sum | UpdaterSpec::Sgd { .. } | UpdaterSpec::Momentum { .. } => true,

@@ -9,7 +9,8 @@ const LOOK: usize = 32;
 
 /// A number that a table holds, as far as zero elision needs to know it.
 pub trait ZeroElide: Pod {
-    /// Appends the places of those whose bits are not all zero. −0 is not zero here: it comes back as it was.
+    /// Appends the places of those whose bits are not all zero. −0 is not zero here: it comes back
+    /// as it was.
     fn append_occupied(values: &[Self], places: &mut Vec<u64>);
 }
 
@@ -44,7 +45,8 @@ fn occupied_long, occupied_long_plain(values: &[u64], places: &mut Vec<u64>) {
 }
 
 twin! {
-/// Appends the places of those whose magnitude, as bits without the sign, is at least `least`; every NaN's is.
+/// Appends the places of those whose magnitude, as bits without the sign, is at least `least`;
+/// every NaN's is.
 pub(crate) fn append_large, append_large_plain(values: &[f32], least: u32, places: &mut Vec<u64>) {
     append(values, |value| magnitude(value) >= least, places);
 }

@@ -1,4 +1,5 @@
-//! Random numbers by counting: the same (seed, sequence, block, index) gives the same number, whatever was drawn before.
+//! Random numbers by counting: the same (seed, sequence, block, index) gives the same number,
+//! whatever was drawn before.
 
 use types::mix;
 
@@ -12,7 +13,8 @@ impl BlockKey {
         Self(key as u32, (key >> 32) as u32)
     }
 
-    /// Uniform over the multiples of 2⁻²⁴ in [0, 1): every one an f32, so that comparing with it is exact.
+    /// Uniform over the multiples of 2⁻²⁴ in [0, 1): every one an f32, so that comparing with it is
+    /// exact.
     #[inline(always)]
     pub(crate) fn uniform(self, index: u32) -> f32 {
         let mut x = index.wrapping_mul(0x9E37_79B9) ^ self.0;

@@ -1,7 +1,9 @@
-//! What error feedback has not sent yet, by row: at most so many rows, and an account of what was dropped for that.
+//! What error feedback has not sent yet, by row: at most so many rows, and an account of what was
+//! dropped for that.
 //!
-//! Ranges of rows that come as one lie as one, and their residual is handed out as it lies; other rows have a place each. When
-//! there is no room, a row that was not touched for a while makes way. A range for which there is no room is treated row by row.
+//! Ranges of rows that come as one lie as one, and their residual is handed out as it lies; other
+//! rows have a place each. When there is no room, a row that was not touched for a while makes way.
+//! A range for which there is no room is treated row by row.
 
 use std::collections::BTreeMap;
 
@@ -99,7 +101,8 @@ impl RowResiduals {
         self.dropped
     }
 
-    /// Hands the residual of `rows`, zeros where there is none, to `work`, and keeps what it leaves there.
+    /// Hands the residual of `rows`, zeros where there is none, to `work`, and keeps what it leaves
+    /// there.
     pub fn with<R>(&mut self, rows: BatchRows<'_>, work: impl FnOnce(&mut [f32]) -> R) -> R {
         match rows {
             BatchRows::Run { first, count } => {
@@ -172,7 +175,8 @@ impl RowResiduals {
         values.get_mut(from..from.checked_add(count.checked_mul(self.width)?)?)
     }
 
-    /// Joins whatever overlaps `first`…`last` into one range that covers it. False where there is no room.
+    /// Joins whatever overlaps `first`…`last` into one range that covers it. False where there is
+    /// no room.
     fn make_run(&mut self, first: u64, last: u64) -> bool {
         let width = self.width;
         let end_of = |first: u64, values: &Vec<f32>| first + (values.len() / width - 1) as u64;
@@ -218,7 +222,8 @@ impl RowResiduals {
             }
         }
         let result = work(&mut scratch);
-        // Those that have a place first: a new row that takes one from a row of this batch takes what that row now has.
+        // Those that have a place first: a new row that takes one from a row of this batch takes
+        // what that row now has.
         let mut new = Vec::new();
         for (row, position) in scratch.chunks_exact(self.width).zip(positions) {
             match self.row_mut(position) {
@@ -293,7 +298,8 @@ mod tests {
     }
 
     proptest! {
-        /// However rows are asked for, each has the residual that was last left for it, as long as there is room.
+        /// However rows are asked for, each has the residual that was last left for it, as long as
+        /// there is room.
         #[test]
         fn every_row_keeps_its_own(asks in prop::collection::vec(ask(), 1..30)) {
             let mut residuals = RowResiduals::new(WIDTH, 300);
@@ -330,7 +336,8 @@ mod tests {
             prop_assert_eq!(other.export(), exported);
         }
 
-        /// With too little room the bound holds, and what is kept and what was dropped make up all there was.
+        /// With too little room the bound holds, and what is kept and what was dropped make up all
+        /// there was.
         #[test]
         fn the_bound_holds_and_what_is_dropped_is_counted(asks in prop::collection::vec(ask(), 1..30), room in 0usize..80) {
             let mut residuals = RowResiduals::new(1, room);

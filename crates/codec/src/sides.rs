@@ -1,4 +1,5 @@
-//! The passes over a group that find its signs, the sums of its two sides, and what lies beyond their means.
+//! The passes over a group that find its signs, the sums of its two sides, and what lies beyond
+//! their means.
 
 use crate::group::{EIGHT, each_eight, gathered, negative, select, total};
 
@@ -30,18 +31,21 @@ impl Sides {
 pub(crate) fn sides(values: &[f32], residual: &[f32], signs: &mut [u8]) -> Sides {
     #[cfg(target_arch = "x86_64")]
     if crate::twin::has_avx2() {
-        // SAFETY: the processor has every feature that the wide twin is compiled for; asked on the line above.
+        // SAFETY: the processor has every feature that the wide twin is compiled for; asked on the
+        // line above.
         return unsafe { wide::sides(values, residual, signs) };
     }
     sides_plain(values, residual, signs)
 }
 
-/// Of the two sides of g + e, what lies further from zero than its side's mean, with a bit for each that does.
+/// Of the two sides of g + e, what lies further from zero than its side's mean, with a bit for each
+/// that does.
 #[inline]
 pub(crate) fn beyond(values: &[f32], residual: &[f32], means: [f32; 2], far: &mut [u8]) -> Sides {
     #[cfg(target_arch = "x86_64")]
     if crate::twin::has_avx2() {
-        // SAFETY: the processor has every feature that the wide twin is compiled for; asked on the line above.
+        // SAFETY: the processor has every feature that the wide twin is compiled for; asked on the
+        // line above.
         return unsafe { wide::beyond(values, residual, means, far) };
     }
     beyond_plain(values, residual, means, far)

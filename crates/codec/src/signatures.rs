@@ -6,7 +6,8 @@ use std::ops::Range;
 /// Lists that a receiver is believed to remember. Past this all are forgotten, and spelt out again.
 const KNOWN_LISTS: usize = 1 << 16;
 
-/// What one sender has told one receiver, by the signature of the whole list, the first key and the number of keys.
+/// What one sender has told one receiver, by the signature of the whole list, the first key and the
+/// number of keys.
 ///
 /// ```
 /// let mut signatures = codec::Signatures::default();
@@ -29,7 +30,8 @@ impl Signatures {
         self.known.insert((signature, start, count))
     }
 
-    /// The piece of a list that the receiver knows and that holds these of its keys: its first key and the number of keys.
+    /// The piece of a list that the receiver knows and that holds these of its keys: its first key
+    /// and the number of keys.
     ///
     /// ```
     /// let mut signatures = codec::Signatures::default();

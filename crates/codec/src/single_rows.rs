@@ -33,7 +33,8 @@ impl SingleRows {
         self.values.extend_from_slice(row);
     }
 
-    /// The slot whose row makes way: the next that was not touched since the hand last passed. There is at least one slot.
+    /// The slot whose row makes way: the next that was not touched since the hand last passed.
+    /// There is at least one slot.
     pub(crate) fn oldest(&mut self) -> usize {
         loop {
             let slot = self.hand % self.positions.len();
@@ -80,7 +81,8 @@ impl SingleRows {
     }
 }
 
-/// A multiplication spreads positions well enough, which the program itself chose; the map's own hash costs several times that.
+/// A multiplication spreads positions well enough, which the program itself chose; the map's own
+/// hash costs several times that.
 #[derive(Default)]
 struct PositionHasher(u64);
 

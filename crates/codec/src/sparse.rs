@@ -1,6 +1,8 @@
-//! Few values out of many: which ones, and what they are. Those left out are zero. Top-k, threshold and zero elision share it.
+//! Few values out of many: which ones, and what they are. Those left out are zero. Top-k, threshold
+//! and zero elision share it.
 //!
-//! A tag says how the places are told: 0, none has a value; 1, a bitmap, lowest bit first; 2, a count (u32) and the places as
+//! A tag says how the places are told: 0, none has a value; 1, a bitmap, lowest bit first; 2, a
+//! count (u32) and the places as
 //! [`keys`]; 3, all of them. The values follow as they are. The encoder takes whichever is shortest.
 
 use bytemuck::Pod;

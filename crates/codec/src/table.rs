@@ -105,8 +105,8 @@ impl TableCodecs {
         }
     }
 
-    /// Whether shards can tell workers what a clock has changed, instead of rows: where rows change by clock, and workers keep
-    /// copies to add that to.
+    /// Whether shards can tell workers what a clock has changed, instead of rows: where rows change
+    /// by clock, and workers keep copies to add that to.
     #[must_use]
     pub fn can_step(spec: &TableSpec) -> bool {
         matches!(spec.consistency, Consistency::Bounded { eager: false, .. })

@@ -1,5 +1,6 @@
-//! Threshold, with error feedback: of the sums x = g + e, those of at least a given magnitude are sent as they are; the others
-//! stay behind whole, so that sent + e′ is x exactly. Decoded by [`sparse`](crate::sparse).
+//! Threshold, with error feedback: of the sums x = g + e, those of at least a given magnitude are
+//! sent as they are; the others stay behind whole, so that sent + e′ is x exactly. Decoded by
+//! [`sparse`](crate::sparse).
 
 use crate::{places::append_large, top_k::send, twin::twin};
 
@@ -21,8 +22,9 @@ impl Least {
     }
 }
 
-/// Replaces `out` by the sums of `values` and `residual` of at least that magnitude, and `residual` by what was not sent.
-/// `places` is scratch, worth keeping. What is not finite is sent, for the receiver to refuse.
+/// Replaces `out` by the sums of `values` and `residual` of at least that magnitude, and `residual`
+/// by what was not sent. `places` is scratch, worth keeping. What is not finite is sent, for the
+/// receiver to refuse.
 ///
 /// # Panics
 /// If `values` and `residual` differ in length or are more than 2³².

@@ -1,5 +1,5 @@
-//! Top-k, with error feedback: of the sums x = g + e, the k largest by magnitude are sent as they are; the others stay behind
-//! whole, so that sent + e′ is x exactly. Decoded by [`sparse`].
+//! Top-k, with error feedback: of the sums x = g + e, the k largest by magnitude are sent as they
+//! are; the others stay behind whole, so that sent + e′ is x exactly. Decoded by [`sparse`].
 //!
 //! What is not finite counts as largest, and is sent for the receiver to refuse.
 
@@ -51,8 +51,9 @@ pub struct TopKScratch {
     contenders: Vec<u64>,
 }
 
-/// Replaces `out` by the largest sums of `values` and `residual`, and `residual` by what was not sent. Exactly as many are sent
-/// as `share` says, or all that are not zero. Among equals the first are.
+/// Replaces `out` by the largest sums of `values` and `residual`, and `residual` by what was not
+/// sent. Exactly as many are sent as `share` says, or all that are not zero. Among equals the first
+/// are.
 ///
 /// # Panics
 /// If `values` and `residual` differ in length or are more than 2³².
@@ -82,8 +83,8 @@ pub(crate) fn send(sums: &mut [f32], places: &[u64], out: &mut Vec<u8>) {
 }
 
 twin! {
-/// residual += values, with a count of the sums by bucket. Two counts in turn, as neighbours often share a bucket and a
-/// processor waits for its own last write.
+/// residual += values, with a count of the sums by bucket. Two counts in turn, as neighbours often
+/// share a bucket and a processor waits for its own last write.
 fn add_and_count, add_and_count_plain(values: &[f32], residual: &mut [f32], counts: &mut [[u32; 2]]) {
     let Ok(counts) = <&mut [[u32; 2]; BUCKETS]>::try_from(counts) else { return };
     for (values, residual) in values.chunks(NEAR).zip(residual.chunks_mut(NEAR)) {

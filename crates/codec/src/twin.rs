@@ -1,7 +1,9 @@
-//! One source, two machines: a loop compiled for AVX2 where the processor has it, and for any processor otherwise.
+//! One source, two machines: a loop compiled for AVX2 where the processor has it, and for any
+//! processor otherwise.
 //!
-//! Both twins are the same Rust, so they give the same bits; the comparing tests hold the compiler to that. What the wide one
-//! gains is the compiler's own vectors. Where that is not enough, a file writes its wide twin out by hand.
+//! Both twins are the same Rust, so they give the same bits; the comparing tests hold the compiler
+//! to that. What the wide one gains is the compiler's own vectors. Where that is not enough, a file
+//! writes its wide twin out by hand.
 
 /// Declares the function `$name`, which picks a twin when it is called, and its plain twin
 /// `$plain`. Both may have one constant, a `usize`, for which each value gets a loop of its own.
@@ -19,7 +21,8 @@ macro_rules! twin {
                     $plain$(::<$constant>)?($($argument),*)
                 }
                 if $crate::twin::has_avx2() {
-                    // SAFETY: the processor has every feature that `wide` is compiled for; asked on the line above.
+                    // SAFETY: the processor has every feature that `wide` is compiled for; asked on
+                    // the line above.
                     return unsafe { wide$(::<$constant>)?($($argument),*) };
                 }
             }

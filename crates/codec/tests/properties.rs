@@ -1,5 +1,5 @@
-//! What every codec promises, on any numbers: what is decoded lies within the declared error of what was encoded, and error
-//! feedback loses nothing.
+//! What every codec promises, on any numbers: what is decoded lies within the declared error of
+//! what was encoded, and error feedback loses nothing.
 
 use codec::{
     BatchRows, BytesDecoder, BytesEncoder, Codec, ErrorBound, PayloadFormat, RowResiduals, ValueCodec, ValueEncoder,
@@ -141,7 +141,8 @@ proptest! {
             encoder.encode(rows, &values, sequence, &mut bytes);
             let sent = decoded(&encoder, &bytes, width, values.len());
             if !x.iter().all(|x| x.is_finite()) {
-                // A sum beyond the largest number is sent as what it is, for the receiver to refuse.
+                // A sum beyond the largest number is sent as what it is, for the receiver to
+                // refuse.
                 prop_assert!(sent.iter().any(|sent| !sent.is_finite()));
                 return Ok(());
             }
@@ -255,7 +256,8 @@ proptest! {
     }
 }
 
-/// Fifty thousand draws of a whole batch: the mean of what arrives is what was sent, value by value and over all.
+/// Fifty thousand draws of a whole batch: the mean of what arrives is what was sent, value by value
+/// and over all.
 #[test]
 fn fixed_point_is_unbiased() {
     let values: Vec<f32> = (0..100).map(|i| (i as f32 * 0.37).sin() * 10f32.powi(-(i % 5))).collect();

@@ -1,8 +1,9 @@
-//! Who holds which shards, by bytes: replicas are made where some are missing, a server that comes takes its share and no more, and what a
-//! server that leaves holds goes to others before it does.
+//! Who holds which shards, by bytes: replicas are made where some are missing, a server that comes
+//! takes its share and no more, and what a server that leaves holds goes to others before it does.
 //!
-//! Shards are the virtual nodes of consistent hashing: each server has a preference for each of them, by a hash of both. Whoever has less
-//! than its share of the bytes takes those that it prefers from servers that have more than theirs, so that nothing else moves.
+//! Shards are the virtual nodes of consistent hashing: each server has a preference for each of
+//! them, by a hash of both. Whoever has less than its share of the bytes takes those that it
+//! prefers from servers that have more than theirs, so that nothing else moves.
 
 #[cfg(test)]
 mod tests;
@@ -10,7 +11,8 @@ mod tests;
 use std::collections::BTreeMap;
 use types::Chain;
 
-/// A server is given no more than this part of its share beyond it, and is content with as little less: a shard is not cut for the rest.
+/// A server is given no more than this part of its share beyond it, and is content with as little
+/// less: a shard is not cut for the rest.
 const TOLERANCE: u64 = 10;
 
 /// Shards and the servers that are to hold them.
@@ -38,7 +40,8 @@ impl ShardLayout<'_> {
         self.replicas.min(self.servers.len())
     }
 
-    /// What each server that stays holds, or is to: a replica that is being moved counts where it goes.
+    /// What each server that stays holds, or is to: a replica that is being moved counts where it
+    /// goes.
     pub fn loads(&self) -> BTreeMap<u32, u64> {
         let mut loads: BTreeMap<u32, u64> = self.servers.iter().map(|server| (*server, 0)).collect();
         for (shard, chain) in self.chains.iter().enumerate() {
@@ -56,7 +59,8 @@ impl ShardLayout<'_> {
         loads
     }
 
-    /// Fills new replicas where fewer servers that stay hold a shard than should, the largest shards first. Returns whether anything changed.
+    /// Fills new replicas where fewer servers that stay hold a shard than should, the largest
+    /// shards first. Returns whether anything changed.
     pub fn repair(&mut self) -> bool {
         let mut loads = self.loads();
         let mut shards: Vec<usize> = (0..self.chains.len()).collect();
@@ -95,8 +99,8 @@ impl ShardLayout<'_> {
         true
     }
 
-    /// A replica is whole: it stands behind the tail, which it was filled from, for whoever comes before has whatever those after it have.
-    /// Whoever is to be replaced by it lets go.
+    /// A replica is whole: it stands behind the tail, which it was filled from, for whoever comes
+    /// before has whatever those after it have. Whoever is to be replaced by it lets go.
     pub fn complete(&mut self, shard: usize, server: u32) {
         self.chains[shard].backfilling.retain(|member| *member != server);
         self.chains[shard].replicas.push(server);
@@ -112,8 +116,8 @@ impl ShardLayout<'_> {
         }
     }
 
-    /// Servers that have less than their share are filled with it, of the shards that they prefer among those of servers that have more.
-    /// Returns whether anything changed.
+    /// Servers that have less than their share are filled with it, of the shards that they prefer
+    /// among those of servers that have more. Returns whether anything changed.
     pub fn share_out(&mut self) -> bool {
         let mut loads = self.loads();
         let share = loads.values().sum::<u64>() / (loads.len() as u64).max(1);

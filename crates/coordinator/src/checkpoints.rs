@@ -1,7 +1,9 @@
-//! Checkpoints of a run: at which clock, what has been written of it, and a run that goes on from one.
+//! Checkpoints of a run: at which clock, what has been written of it, and a run that goes on from
+//! one.
 //!
-//! The clock lies a little ahead of the furthest frontier that was heard of, so that every shard comes by it. One that has passed it
-//! says so; then the checkpoint is given up, and the next is decided further ahead.
+//! The clock lies a little ahead of the furthest frontier that was heard of, so that every shard
+//! comes by it. One that has passed it says so; then the checkpoint is given up, and the next is
+//! decided further ahead.
 
 use super::{Coordinator, Membership};
 use lease::SavedLeases;
@@ -79,10 +81,11 @@ pub struct WrittenCheckpoint {
     pub clock: Clock,
     /// Into how many shards tables are cut.
     pub shards: u32,
-    /// Each table, and what its servers' writers say of its shards, in order. A small table may have fewer.
+    /// Each table, and what its servers' writers say of its shards, in order. A small table may
+    /// have fewer.
     pub tables: Vec<(TableSpec, Vec<String>)>,
-    /// What is leased, in the order of its numbers. A lease is called done only if every shard's copy holds all of it: if it was
-    /// committed in a clock before the checkpoint's.
+    /// What is leased, in the order of its numbers. A lease is called done only if every shard's
+    /// copy holds all of it: if it was committed in a clock before the checkpoint's.
     pub leases: Vec<SavedLeases>,
     /// What workers' writers say of what their codecs had still to send.
     pub residuals: Vec<String>,
@@ -128,8 +131,8 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Appends what a successor has to know: what the run came from, and which numbers are used. A checkpoint under way ends with whoever
-    /// asked for it.
+    /// Appends what a successor has to know: what the run came from, and which numbers are used. A
+    /// checkpoint under way ends with whoever asked for it.
     pub fn put(&self, out: &mut Vec<u8>) {
         self.resume.put(out);
         self.begun.put(out);
@@ -170,8 +173,8 @@ impl Coordinator {
         }
     }
 
-    /// What a server is told to hold a table: as it is, or as a checkpoint has it. Fails in words if the checkpoint has another one of
-    /// that name.
+    /// What a server is told to hold a table: as it is, or as a checkpoint has it. Fails in words
+    /// if the checkpoint has another one of that name.
     pub(super) fn adding(&self, table: TableId, spec: &TableSpec) -> Result<Control, String> {
         let found = self.checkpoints.resume.as_ref().and_then(|resume| {
             let kept = resume.tables.iter().find(|kept| kept.name == spec.name && kept.is_checkpointed())?;
@@ -191,7 +194,8 @@ impl Coordinator {
         Ok(Control::Restore { table, spec, clock, location: location.clone(), name: name.clone() })
     }
 
-    /// Whether a checkpoint would make sense now: workers work on tables, or the last one is waited for, and none is under way.
+    /// Whether a checkpoint would make sense now: workers work on tables, or the last one is waited
+    /// for, and none is under way.
     #[must_use]
     pub fn may_checkpoint(&self) -> bool {
         // Until every server has said how far it is, nobody knows what the last clock is.
@@ -201,8 +205,8 @@ impl Coordinator {
         idle && self.begun && in_time && self.lost.is_none() && tables.is_some_and(|made| !made.is_empty())
     }
 
-    /// Whether the end of the run waits for a last checkpoint, which has yet to be written. One that is wanted is told so in the
-    /// beginning, and that it is not if it cannot be begun.
+    /// Whether the end of the run waits for a last checkpoint, which has yet to be written. One
+    /// that is wanted is told so in the beginning, and that it is not if it cannot be begun.
     pub fn last_checkpoint(&mut self, wanted: bool) {
         self.touched = true;
         self.checkpoints.last = match (self.checkpoints.last, wanted) {
@@ -237,7 +241,8 @@ impl Coordinator {
         Some(made.into_iter().filter(|(_, spec)| spec.is_checkpointed()).collect())
     }
 
-    /// Decides at which clock a checkpoint is made, which was begun in a store under a name, and tells the servers.
+    /// Decides at which clock a checkpoint is made, which was begun in a store under a name, and
+    /// tells the servers.
     pub fn checkpoint(&mut self, now: Time, location: String, name: String, out: &mut Outbox) {
         let last = self.is_over();
         self.touched = true;
@@ -292,6 +297,7 @@ impl Coordinator {
     pub(super) fn checkpointed(&mut self, from: NodeId, control: Control) {
         let known = &mut self.checkpoints;
         let Some(underway) = &mut known.underway else { return };
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the dispatcher lists every message")]
         match control {
             Control::Missed { number, table, shard, frontier } => {
                 known.furthest = known.furthest.max(frontier);
@@ -315,7 +321,7 @@ impl Coordinator {
                 known.ended = Some(CheckpointOutcome::Failed { reason: format!("{from}: {reason}") });
                 known.underway = None;
             }
-            Control::Owes { number, entry } if number == underway.number => {
+            Control::ResidualsWritten { number, entry } if number == underway.number => {
                 underway.residuals.entry(from).or_insert(entry);
             }
             Control::Written { number, table, shard, entry } if number == underway.number => {
@@ -326,7 +332,8 @@ impl Coordinator {
         self.gather();
     }
 
-    /// Ends the checkpoint that is under way if everything is there: every shard of every table, and a word of every worker.
+    /// Ends the checkpoint that is under way if everything is there: every shard of every table,
+    /// and a word of every worker.
     fn gather(&mut self) {
         let Some(RunningCheckpoint { number, clock, last, name, written, residuals, .. }) = &self.checkpoints.underway
         else {
@@ -367,7 +374,8 @@ impl Coordinator {
         (self.checkpoints.ended, self.checkpoints.underway) = (Some(ended), None);
     }
 
-    /// A server is lost when every worker has left: what it held is in no copy any more that will be made.
+    /// A server is lost when every worker has left: what it held is in no copy any more that will
+    /// be made.
     pub(super) fn lose_last_checkpoint(&mut self, node: NodeId) {
         if self.awaits_last_checkpoint() {
             let reason = format!("{node} was lost before it had written what it held");

@@ -1,5 +1,7 @@
 //! A coordinator's inputs as data: a recording keeps them, and replaying it feeds them back.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use crate::{Coordinator, Resume};
 use types::{NodeId, Time};
 use wire::{Field, Frame, Outbox, Reader, WireError};

@@ -1,11 +1,14 @@
 //! Data sets that workers lease: who has which part, and what servers need not know of any more.
 //!
-//! A server may forget what its shards hold of a lease when nobody will push of it again: when it is committed, in a clock that the
-//! frontier has passed (so that no checkpoint to come calls it open), and when every server goes by a plan without those who held it
-//! before and were lost. So servers are told one place at a time, in times without changes of the plan, until all have answered.
+//! A server may forget what its shards hold of a lease when nobody will push of it again: when it
+//! is committed, in a clock that the frontier has passed (so that no checkpoint to come calls it
+//! open), and when every server goes by a plan without those who held it before and were lost. So
+//! servers are told one place at a time, in times without changes of the plan, until all have
+//! answered.
 //!
-//! A run that goes on from a checkpoint knows its data sets before anybody asks for them, under the numbers that they had: by those,
-//! shards know what they hold. Whoever opens one first may ask for more epochs, and not for another input.
+//! A run that goes on from a checkpoint knows its data sets before anybody asks for them, under the
+//! numbers that they had: by those, shards know what they hold. Whoever opens one first may ask for
+//! more epochs, and not for another input.
 
 use super::Coordinator;
 use super::barrier::NAMED;
@@ -66,7 +69,8 @@ impl DataSet {
         Some(Self { opened: false, furthest: clock, ended: clock, ..set })
     }
 
-    /// Whether a checkpoint says what of it is done. What a run keeps books by, each run begins anew, as with its tables.
+    /// Whether a checkpoint says what of it is done. What a run keeps books by, each run begins
+    /// anew, as with its tables.
     fn is_kept(&self) -> bool {
         !self.name.starts_with('.')
     }
@@ -119,6 +123,7 @@ impl Coordinator {
         };
         self.reached(set, head, out);
         let Some(known) = self.sets.get_mut(set as usize) else { return };
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the dispatcher lists every message")]
         match control {
             Control::AskLeases { number, wanted, .. } => self.asked_for_leases(head, set, number, wanted, out),
             Control::CommitLease { lease, clock, examples, busy, .. } => {
@@ -175,7 +180,8 @@ impl Coordinator {
         self.say_awaited(set, head.source, false, out);
     }
 
-    /// A worker learns no more, and nobody is to. What it holds is given back, and when nobody holds anything that is the end.
+    /// A worker learns no more, and nobody is to. What it holds is given back, and when nobody
+    /// holds anything that is the end.
     fn end_leases(&mut self, set: u32, source: Source, out: &mut Outbox) {
         let Some(known) = self.sets.get_mut(set as usize) else { return };
         known.allocator.expel(source);
@@ -244,7 +250,7 @@ impl Coordinator {
         let holders = known.allocator.holders().filter(|(_, held)| with_names && *held > 0);
         let ranks = holders.filter_map(|(holder, _)| match known.questions.get(&holder)?.node {
             NodeId::Worker(rank) => Some(WorkerId(rank)),
-            _ => None,
+            NodeId::Coordinator | NodeId::Server(_) => None,
         });
         let (number, clock) = (question.number, known.furthest);
         let on = ranks.take(NAMED).collect();
@@ -301,7 +307,8 @@ impl Coordinator {
         if let Some(done) = known.forgetting.take_if(|forgetting| forgetting.waiting.is_empty()) {
             known.forgotten = done.through;
             self.touched = true;
-            // Every frontier is there: nobody asks for clocks before it, but for the checkpoint that is under way.
+            // Every frontier is there: nobody asks for clocks before it, but for the checkpoint
+            // that is under way.
             known.allocator.settle(underway.map_or(done.clock, |underway| underway.min(done.clock)));
         }
     }
@@ -316,7 +323,8 @@ impl Coordinator {
         self.sets = kept.iter().filter_map(|kept| DataSet::kept(kept, clock)).collect();
     }
 
-    /// Every data set with the leases that were committed before a clock. None if that is not known any more.
+    /// Every data set with the leases that were committed before a clock. None if that is not known
+    /// any more.
     pub(super) fn leases_before(&self, clock: Clock) -> Option<Vec<SavedLeases>> {
         let kept = |set: &DataSet| {
             let done = match set.is_kept() {
@@ -329,7 +337,8 @@ impl Coordinator {
         self.sets.iter().map(kept).collect()
     }
 
-    /// Time has passed: says again what servers have not answered, and to workers whom they wait for.
+    /// Time has passed: says again what servers have not answered, and to workers whom they wait
+    /// for.
     pub(super) fn tick_leases(&mut self, out: &mut Outbox) {
         let (now, after, (notice_after, _)) = (self.now, self.ask_again_after(), self.notice_after());
         let servers: BTreeSet<NodeId> = self.live_servers().collect();
@@ -372,7 +381,8 @@ impl Coordinator {
         }
     }
 
-    /// Reads what [`put_leases`](Self::put_leases) has written. Workers ask again for whatever they were not told.
+    /// Reads what [`put_leases`](Self::put_leases) has written. Workers ask again for whatever they
+    /// were not told.
     pub fn get_leases(&mut self, input: &mut Reader<'_>, now: Time) -> Result<(), WireError> {
         let mut sets = Vec::new();
         for _ in 0..u32::get(input)? {
@@ -399,4 +409,5 @@ impl Coordinator {
 }
 
 #[cfg(test)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
 mod tests;

@@ -1,4 +1,5 @@
-//! Servers that leave in good order: what they hold goes to others first, and they are released when nothing depends on them.
+//! Servers that leave in good order: what they hold goes to others first, and they are released
+//! when nothing depends on them.
 
 use super::{Coordinator, Membership, MembershipEvent};
 use types::{NodeId, Time};
@@ -6,7 +7,8 @@ use wire::Control;
 use wire::Outbox;
 
 impl Coordinator {
-    /// A server was told to leave. It says so again until it is answered, and is answered each time.
+    /// A server was told to leave. It says so again until it is answered, and is answered each
+    /// time.
     pub(super) fn retire(&mut self, node: NodeId, out: &mut Outbox) {
         let NodeId::Server(index) = node else { return };
         let Some(member) = self.members.get_mut(&node) else { return };

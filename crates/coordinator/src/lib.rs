@@ -1,4 +1,7 @@
-//! The coordinator machine: who is there, which tables exist, who stands at the barrier, and who has gone silent.
+//! The coordinator machine: who is there, which tables exist, who stands at the barrier, and who
+//! has gone silent.
+
+#![deny(clippy::wildcard_enum_match_arm)]
 
 mod balance;
 mod barrier;
@@ -13,6 +16,7 @@ mod plans;
 mod status;
 mod tables;
 #[cfg(test)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
 mod tests;
 mod timeouts;
 
@@ -42,12 +46,13 @@ pub enum Membership {
     /// Those it begins with: the loss of any of them ends it.
     #[default]
     Static,
-    /// Nodes come and go: one that is lost is done without, if there are replicas of what it held, and one that comes later takes part
-    /// from where the others are.
+    /// Nodes come and go: one that is lost is done without, if there are replicas of what it held,
+    /// and one that comes later takes part from where the others are.
     Elastic {
         /// How many servers hold each shard of a table.
         replicas: u32,
-        /// Into how many shards tables are cut for each server of the beginning: what can be moved by itself.
+        /// Into how many shards tables are cut for each server of the beginning: what can be moved
+        /// by itself.
         shards_per_server: u32,
     },
 }
@@ -98,7 +103,8 @@ pub struct Coordinator {
     /// What is leased, in the order of asking for it.
     sets: Vec<DataSet>,
     now: Time,
-    /// The barrier each live worker has reached, where that is not passed, and when it was last told whom it waits for.
+    /// The barrier each live worker has reached, where that is not passed, and when it was last
+    /// told whom it waits for.
     barriers: BTreeMap<WorkerId, (u64, Time)>,
     /// Workers that take part.
     present: usize,
@@ -200,7 +206,8 @@ impl Coordinator {
         let Message::Control(control) = frame.message else { return };
         self.now = now;
         if let Some(member) = self.members.get_mut(&from) {
-            // A process that lost its member to another still goes by the member's name, but not by its source.
+            // A process that lost its member to another still goes by the member's name, but not by
+            // its source.
             if matches!(from, NodeId::Worker(_)) && frame.head.source != member.source {
                 return;
             }
@@ -210,8 +217,23 @@ impl Coordinator {
             member.heard = now;
             member.clock = member.clock.max(frame.head.clock);
         }
-        // Signs of life are most of what arrives, and seldom change anything: where they do, that says so.
+        // Signs of life are most of what arrives, and seldom change anything: where they do, that
+        // says so.
         self.touched |= !matches!(control, Control::Heartbeat | Control::AskStatus | Control::Report { .. });
+        let precedes_the_run = matches!(
+            control,
+            Control::Join { .. }
+                | Control::AskStatus
+                | Control::Heartbeat
+                | Control::Report { .. }
+                | Control::Fail { .. }
+        );
+        if !precedes_the_run && !self.begun {
+            // A node that says more before it was told to begin is not one of this run's, and its
+            // place may yet become another's.
+            self.replan(out);
+            return self.release(out);
+        }
         match control {
             Control::Join { token, job, .. } if !job.is_empty() && !self.job.is_empty() && job != self.job => {
                 let reason = format!(
@@ -236,8 +258,6 @@ impl Coordinator {
             Control::Report { report } => self.reported(from, *report),
             // What stops one worker's program would stop the others', too.
             Control::Fail { reason } => self.declare_lost(from, format!("it could not go on: {reason}"), out),
-            // Whoever says more before it was told to begin is none of ours, and its member may yet become another's.
-            _ if !self.begun => {}
             Control::MakeTable { spec } => self.make_table(now, from, spec, out),
             Control::TableAdded { table, problem } => self.table_added(from, table, problem, out),
             Control::Barrier { number } => self.barrier(now, from, number, out),
@@ -248,9 +268,39 @@ impl Coordinator {
             Control::Missed { .. }
             | Control::Written { .. }
             | Control::Unwritten { .. }
-            | Control::Owes { .. }
+            | Control::ResidualsWritten { .. }
             | Control::Passed { .. } => self.checkpointed(from, control),
-            control => self.leases(&head, control, out),
+            Control::OpenLeases { .. }
+            | Control::AskLeases { .. }
+            | Control::Learning { .. }
+            | Control::EndLeases { .. }
+            | Control::CommitLease { .. }
+            | Control::LeasesForgotten { .. } => self.leases(&head, control, out),
+            // What a coordinator says itself.
+            Control::Welcome { .. }
+            | Control::JoinRefused { .. }
+            | Control::Begin { .. }
+            | Control::Adopt { .. }
+            | Control::AddTable { .. }
+            | Control::TableMade { .. }
+            | Control::TableRefused { .. }
+            | Control::BarrierPassed { .. }
+            | Control::BarrierWaiting { .. }
+            | Control::Lost { .. }
+            | Control::Finish
+            | Control::Follow { .. }
+            | Control::Status { .. }
+            | Control::Checkpoint { .. }
+            | Control::Restore { .. }
+            | Control::LeasesOpened { .. }
+            | Control::Leased { .. }
+            | Control::LeasesOver { .. }
+            | Control::LeasesAwaited { .. }
+            | Control::LeasesEnded { .. }
+            | Control::LeaseCommitted { .. }
+            | Control::ForgetLeases { .. }
+            | Control::Released
+            | Control::LeaveDeferred { .. } => {}
         }
         self.replan(out);
         self.release(out);
@@ -259,7 +309,7 @@ impl Coordinator {
     fn live_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.members.iter().filter(|(_, member)| member.takes_part()).filter_map(|(node, _)| match node {
             NodeId::Worker(rank) => Some(WorkerId(*rank)),
-            _ => None,
+            NodeId::Coordinator | NodeId::Server(_) => None,
         })
     }
 
@@ -323,7 +373,8 @@ impl Coordinator {
         }
     }
 
-    /// Whether whoever says this has a place in the run, rather than asks for one, or only how it is.
+    /// Whether whoever says this has a place in the run, rather than asks for one, or only how it
+    /// is.
     #[must_use]
     pub fn knows(&self, frame: &Frame) -> bool {
         if let Message::Control(Control::Join { token, .. }) = &frame.message {
@@ -385,7 +436,8 @@ impl Coordinator {
             self.vacate_silent(now);
             return;
         }
-        // A server whose lease has surely ended is given up, not one whose lease is about to: clocks do not run alike everywhere.
+        // A server whose lease has surely ended is given up, not one whose lease is about to:
+        // clocks do not run alike everywhere.
         let silent = |(node, member): &(&NodeId, &MemberRecord)| {
             !member.gone && now.since(member.heard) > self.promotion_delay(**node)
         };
@@ -406,7 +458,8 @@ impl Coordinator {
         self.touched = true;
         if self.is_over() {
             self.lose_last_checkpoint(node);
-            // Nobody wants what it held, and its goodbye may have been said to a coordinator that is no more.
+            // Nobody wants what it held, and its goodbye may have been said to a coordinator that
+            // is no more.
             self.members.get_mut(&node).into_iter().for_each(|member| member.gone = true);
             return;
         }

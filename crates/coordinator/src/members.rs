@@ -108,8 +108,9 @@ impl Coordinator {
         match place {
             Some(place) if place >= MOST_NODES => Err(format!("there are no more than {MOST_NODES} of a kind, from 0")),
             Some(place) if comes_later && is_free(&name(place)) => Ok(name(place)),
-            // A name is never given twice in a run that has begun. Whoever is started again under one that was given gets another: the first may
-            // be lost, though nobody has noticed yet.
+            // A name is never given twice in a run that has begun. Whoever is started again under
+            // one that was given gets another: the first may be lost, though nobody has noticed
+            // yet.
             _ if comes_later => {
                 let unused = (most..MOST_NODES).map(name).find(is_free);
                 unused.ok_or_else(|| "the run has no more names to give; start a new one".to_owned())
@@ -143,7 +144,8 @@ impl Coordinator {
         }
     }
 
-    /// A node speaks for the first time since it was given its place, in a run that has begun: it takes part, or will when the servers know.
+    /// A node speaks for the first time since it was given its place, in a run that has begun: it
+    /// takes part, or will when the servers know.
     fn come_in(&mut self, node: NodeId, out: &mut Outbox) {
         let Some(member) = self.members.get_mut(&node) else { return };
         match (member.since, node) {
@@ -159,7 +161,8 @@ impl Coordinator {
         }
     }
 
-    /// Before the run begins a place is kept only for those who are there: people may take their time to start every process.
+    /// Before the run begins a place is kept only for those who are there: people may take their
+    /// time to start every process.
     pub(super) fn vacate_silent(&mut self, now: Time) {
         let (failure_timeout, seated) = (self.failure_timeout, self.members.len());
         self.members.retain(|_, member| now.since(member.heard) <= failure_timeout);

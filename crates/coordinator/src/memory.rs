@@ -1,9 +1,12 @@
-//! The coordinator's memory as bytes: everything that whoever leads next has to know, and nothing that it can find out by itself.
+//! The coordinator's memory as bytes: everything that whoever leads next has to know, and nothing
+//! that it can find out by itself.
 //!
-//! What is not kept: when a node was last heard of, who has adopted the plan, who was told of it and which replicas are whole. A successor
-//! takes everybody to be about to call, says the plan again to all, and is told the rest again by those who wait for an answer.
+//! What is not kept: when a node was last heard of, who has adopted the plan, who was told of it
+//! and which replicas are whole. A successor takes everybody to be about to call, says the plan
+//! again to all, and is told the rest again by those who wait for an answer.
 
 #[cfg(test)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
 mod tests;
 
 use super::checkpoints::Checkpoints;
@@ -102,8 +105,8 @@ fn get_map<K: Field + Ord, V: Field>(input: &mut Reader<'_>) -> Result<BTreeMap<
 }
 
 impl Coordinator {
-    /// Everything that a successor has to know, as bytes. Whatever a coordinator says must be in the memory that a successor would go on
-    /// from before it is said.
+    /// Everything that a successor has to know, as bytes. Whatever a coordinator says must be in
+    /// the memory that a successor would go on from before it is said.
     #[must_use]
     pub fn memory(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -127,14 +130,15 @@ impl Coordinator {
         out
     }
 
-    /// Whether [`memory`](Self::memory) may say something else than when this was last asked: most of what arrives says only that somebody
-    /// lives, and it need not be made anew for that.
+    /// Whether [`memory`](Self::memory) may say something else than when this was last asked: most
+    /// of what arrives says only that somebody lives, and it need not be made anew for that.
     pub fn take_touched(&mut self) -> bool {
         std::mem::take(&mut self.touched)
     }
 
-    /// Goes on from the memory of a coordinator that is no more. Nobody is given up before it had time to find this one and a whole failure timeout
-    /// has passed, and no server before whatever lease it was given has ended. The plan is said again.
+    /// Goes on from the memory of a coordinator that is no more. Nobody is given up before it had
+    /// time to find this one and a whole failure timeout has passed, and no server before whatever
+    /// lease it was given has ended. The plan is said again.
     pub fn recall(
         now: Time,
         memory: &[u8],

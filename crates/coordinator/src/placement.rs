@@ -1,4 +1,5 @@
-//! Where shards are in the beginning, and what becomes of that when servers come, go, or hold more than they did.
+//! Where shards are in the beginning, and what becomes of that when servers come, go, or hold more
+//! than they did.
 
 use super::balance::ShardLayout;
 use super::{Coordinator, Membership, MembershipEvent};
@@ -31,7 +32,7 @@ impl Coordinator {
     pub(super) fn staying(&self) -> Vec<u32> {
         let stays = |(node, member): (&NodeId, &super::MemberRecord)| match node {
             NodeId::Server(index) if member.takes_part() && !member.leaving => Some(*index),
-            _ => None,
+            NodeId::Server(_) | NodeId::Worker(_) | NodeId::Coordinator => None,
         };
         self.members.iter().filter_map(stays).collect()
     }
@@ -77,7 +78,8 @@ impl Coordinator {
         self.is_whole = whole;
     }
 
-    /// Fills new replicas where there are fewer than there should be and servers that could hold them.
+    /// Fills new replicas where there are fewer than there should be and servers that could hold
+    /// them.
     pub(super) fn repair(&mut self) {
         self.note_replicas();
         self.lay_out(|layout| layout.repair());
@@ -88,8 +90,8 @@ impl Coordinator {
         self.lay_out(|layout| layout.share_out());
     }
 
-    /// A server says how many bytes the shards have that it answers for. Where servers have come to hold far more than others, some of it
-    /// is moved, in times in which nothing else is.
+    /// A server says how many bytes the shards have that it answers for. Where servers have come to
+    /// hold far more than others, some of it is moved, in times in which nothing else is.
     pub(super) fn heard_bytes(&mut self, shards: &[(ShardId, u64)]) {
         self.bytes.resize(self.chains.len(), 0);
         for (shard, bytes) in shards {
@@ -114,7 +116,8 @@ impl Coordinator {
             && !self.members.values().any(|member| member.leaving && !member.gone)
     }
 
-    /// A replica holds all of a table's shard. When it does of every table, it is part of the chain.
+    /// A replica holds all of a table's shard. When it does of every table, it is part of the
+    /// chain.
     pub(super) fn filled(&mut self, table: TableId, shard: ShardId, server: u32, plan: PlanNumber) {
         let shards = self.chains.len();
         let fills = self.chains.get(shard.0 as usize).is_some_and(|chain| chain.backfilling.contains(&server));
@@ -137,7 +140,8 @@ impl Coordinator {
         });
     }
 
-    /// Replicas of shards that no table has are whole as they are. No table is made before the plan that says so is adopted.
+    /// Replicas of shards that no table has are whole as they are. No table is made before the plan
+    /// that says so is adopted.
     pub(super) fn fill_what_is_empty(&mut self) {
         let shards = self.chains.len();
         let first = self.tables.values().map(|table| table.shards(shards).1).max().unwrap_or(0);

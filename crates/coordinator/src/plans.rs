@@ -1,4 +1,5 @@
-//! Plans: made when somebody comes or goes, adopted by every server first, and then told to the workers.
+//! Plans: made when somebody comes or goes, adopted by every server first, and then told to the
+//! workers.
 
 use super::{Coordinator, MemberRecord, Membership};
 use std::collections::BTreeSet;
@@ -7,12 +8,14 @@ use types::{Clock, NodeId, Plan, PlanNumber, Source, Time};
 use wire::Outbox;
 use wire::{Control, Member};
 
-/// A plan on its way to the servers. Workers hear of it when all of them go by it, so that none is asked for what it does not know.
+/// A plan on its way to the servers. Workers hear of it when all of them go by it, so that none is
+/// asked for what it does not know.
 pub(super) struct Adoption {
     pub waiting: BTreeSet<NodeId>,
     /// The highest frontier of any shard: where those begin who are new.
     pub frontier: Clock,
-    /// When it was said, and whether it was said again since: then an answer does not tell how long it took.
+    /// When it was said, and whether it was said again since: then an answer does not tell how long
+    /// it took.
     pub asked: Time,
     pub again: bool,
 }
@@ -49,7 +52,8 @@ impl Coordinator {
         workers
     }
 
-    /// Makes the next plan, if somebody came or went and the one before is adopted: those who change together are one plan.
+    /// Makes the next plan, if somebody came or went and the one before is adopted: those who
+    /// change together are one plan.
     pub(super) fn replan(&mut self, out: &mut Outbox) {
         if !self.begun || !self.changed || self.adoption.is_some() {
             return;

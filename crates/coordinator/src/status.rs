@@ -1,4 +1,5 @@
-//! How the run stands, for whoever asks: what the coordinator knows, and what nodes say of themselves.
+//! How the run stands, for whoever asks: what the coordinator knows, and what nodes say of
+//! themselves.
 
 use super::{Coordinator, MemberRecord, Membership};
 use std::collections::{BTreeMap, BTreeSet};

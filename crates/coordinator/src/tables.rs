@@ -15,7 +15,8 @@ pub(super) struct Table {
     pending: BTreeSet<NodeId>,
     pub(super) problem: Option<String>,
     askers: BTreeSet<NodeId>,
-    /// Workers that have not said that they know of it: the frontier counts all of them, whether they use it or not.
+    /// Workers that have not said that they know of it: the frontier counts all of them, whether
+    /// they use it or not.
     untold: BTreeSet<NodeId>,
     asked: Time,
     /// Whether it was asked for again: then an answer does not tell how long it took.
@@ -63,7 +64,8 @@ impl Table {
         self.asked = now;
     }
 
-    /// What is taken for granted of tables: that each has a number and a name of its own, and can be made.
+    /// What is taken for granted of tables: that each has a number and a name of its own, and can
+    /// be made.
     pub fn all_make_sense(tables: &BTreeMap<String, Self>) -> Result<(), &'static str> {
         let ids: BTreeSet<TableId> = tables.values().map(|table| table.id).collect();
         if ids != (0..tables.len() as u32).map(TableId).collect() {
@@ -92,7 +94,8 @@ impl Coordinator {
             return Self::say(from, Control::TableRefused { name, problem: error.to_string() }, out);
         }
         if self.adoption.is_some() && !self.tables.contains_key(&name) {
-            // Shards that no table has are given to whoever is to have them, by that plan: they must stay empty until it is adopted.
+            // Shards that no table has are given to whoever is to have them, by that plan: they
+            // must stay empty until it is adopted.
             if !self.deferred.contains(&(from, spec.clone())) {
                 self.deferred.push((from, spec));
             }
@@ -145,7 +148,8 @@ impl Coordinator {
         Self::answer_askers(name, table, out);
     }
 
-    /// The tables that there are, in the order in which they were made; none while one is being made.
+    /// The tables that there are, in the order in which they were made; none while one is being
+    /// made.
     pub(super) fn made_tables(&self) -> Option<Vec<(TableId, TableSpec)>> {
         let tables = self.tables.values().filter(|table| table.problem.is_none());
         let mut made = Vec::new();
@@ -166,7 +170,8 @@ impl Coordinator {
         }
     }
 
-    /// A node that came later hears of every table: a worker ends its clocks for it, a server may have to hold some of it.
+    /// A node that came later hears of every table: a worker ends its clocks for it, a server may
+    /// have to hold some of it.
     pub(super) fn tell_tables(&mut self, worker: NodeId, out: &mut Outbox) {
         for table in self.tables.values_mut() {
             table.untold.insert(worker);

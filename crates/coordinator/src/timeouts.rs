@@ -1,4 +1,5 @@
-//! How long the coordinator waits for what: everything follows from one setting, failure timeout, and from what was measured.
+//! How long the coordinator waits for what: everything follows from one setting, failure timeout,
+//! and from what was measured.
 
 use super::{Coordinator, Membership};
 use types::{Measured, NodeId, Span};
@@ -7,14 +8,16 @@ use wire::Timeout;
 /// What was not answered is asked again after this long at most, and before anything was measured.
 pub(super) const ASK_AGAIN_AFTER: Span = Span::from_millis(500);
 
-/// Clocks that were measured before they say how long a worker takes: the first may be its preparations.
+/// Clocks that were measured before they say how long a worker takes: the first may be its
+/// preparations.
 const ENOUGH_CLOCKS: u64 = 8;
-/// A waiting worker is told whom it waits for after this long, unless those take longer for a clock.
+/// A waiting worker is told whom it waits for after this long, unless those take longer for a
+/// clock.
 pub(super) const NOTICE_AFTER: Span = Span::from_secs(3);
 
 impl Coordinator {
-    /// A waiting worker is told whom it waits for after this long, and again each time it has passed: when whoever takes longest for a clock is
-    /// late. With it, how long that one takes.
+    /// A waiting worker is told whom it waits for after this long, and again each time it has
+    /// passed: when whoever takes longest for a clock is late. With it, how long that one takes.
     pub(super) fn notice_after(&self) -> (Span, Option<Measured>) {
         let least = NOTICE_AFTER.min(self.finding());
         let most = least.max(Span(self.failure_timeout.0.saturating_mul(10)));
@@ -23,33 +26,37 @@ impl Coordinator {
         (slowest.map_or(least, |step| step.limit(least, most)), slowest)
     }
 
-    /// What was not answered is asked again after this long: when an answer is late, by how long answers take.
+    /// What was not answered is asked again after this long: when an answer is late, by how long
+    /// answers take.
     pub(super) fn ask_again_after(&self) -> Span {
         let most = ASK_AGAIN_AFTER.min(Span(self.failure_timeout.0 / 4));
         self.answers.limit(Span(most.0 / 10), most)
     }
 
-    /// Nodes have this long to find a successor, which they may look for elsewhere first, before anybody's failure timeout begins.
+    /// Nodes have this long to find a successor, which they may look for elsewhere first, before
+    /// anybody's failure timeout begins.
     #[must_use]
     pub fn finding(&self) -> Span {
         Span((self.failure_timeout.0 / 2).saturating_mul(3))
     }
 
-    /// A node that is silent for this long is given up. A server whose lease has surely ended is, not one whose lease is about to: clocks do not run
-    /// alike everywhere.
+    /// A node that is silent for this long is given up. A server whose lease has surely ended is,
+    /// not one whose lease is about to: clocks do not run alike everywhere.
     pub(super) fn promotion_delay(&self, node: NodeId) -> Span {
         match node {
             NodeId::Server(_) if self.membership != Membership::Static => types::promotion_delay(self.failure_timeout),
-            _ => self.failure_timeout,
+            NodeId::Server(_) | NodeId::Worker(_) | NodeId::Coordinator => self.failure_timeout,
         }
     }
 
-    /// A server that would leave waits this long for others to come, where fewer would be left than there should be replicas.
+    /// A server that would leave waits this long for others to come, where fewer would be left than
+    /// there should be replicas.
     pub(super) fn waits_for_others(&self) -> Span {
         Span(self.failure_timeout.0.saturating_mul(4))
     }
 
-    /// What servers have come to hold unevenly is moved, but not more often than this: tables that are being filled grow here first, and then there.
+    /// What servers have come to hold unevenly is moved, but not more often than this: tables that
+    /// are being filled grow here first, and then there.
     pub(super) fn levels_after(&self) -> Span {
         Span(self.failure_timeout.0.saturating_mul(10))
     }
@@ -58,37 +65,37 @@ impl Coordinator {
     pub(super) fn timeouts(&self) -> Vec<Timeout> {
         let given = |what: &str, value: Span, why: &str| Timeout::new(what, value, why, None);
         let measured = (self.answers.count > 0).then_some(self.answers);
-        let asks = "mean and four deviations of the time in which nodes answer, within a fortieth and a quarter of failure timeout and 0.5 s";
+        let asks = "mean and four deviations of the time in which nodes answer, within a fortieth and a quarter of the failure timeout and 0.5 s";
         let mut all = vec![Timeout::new("the coordinator asks again", self.ask_again_after(), asks, measured)];
         let (notice, slowest) = self.notice_after();
-        let why = "mean and four deviations of the clocks of the worker whose take longest, within 3 s (or one and a half of failure timeout) and ten of failure timeout";
+        let why = "mean and four deviations of the clocks of the worker whose take longest, within 3 s (or 1.5 failure timeouts) and ten failure timeouts";
         all.push(Timeout::new("a worker that waits is told for whom", notice, why, slowest));
         if self.membership == Membership::Static {
             all.push(given(
                 "a silent node is lost, and the run with it",
                 self.failure_timeout,
-                "failure timeout, which is set",
+                "the failure timeout, a setting",
             ));
             return all;
         }
         all.extend([
-            given("a silent worker is done without", self.failure_timeout, "failure timeout, which is set"),
+            given("a silent worker is done without", self.failure_timeout, "the failure timeout, a setting"),
             given(
                 "a server stops answering after its last heartbeat that was answered",
                 types::serving_lease(self.failure_timeout),
-                "its lease: four fifths of failure timeout, never measured, for others rely on it",
+                "the serving lease: four fifths of the failure timeout, never measured, because others rely on it",
             ),
             given(
                 "a silent server is given up",
                 self.promotion_delay(NodeId::Server(0)),
-                "failure timeout and a quarter, for clocks differ",
+                "the failure timeout and a quarter, because clocks differ",
             ),
-            given("nodes may look for a new coordinator", self.finding(), "one and a half of failure timeout"),
-            given("what servers hold unevenly may be moved again", self.levels_after(), "ten of failure timeout"),
+            given("nodes may look for a new coordinator", self.finding(), "1.5 failure timeouts"),
+            given("what servers hold unevenly may be moved again", self.levels_after(), "ten failure timeouts"),
             given(
                 "a server that was told to leave waits for another to come",
                 self.waits_for_others(),
-                "four of failure timeout, where fewer servers than replicas would be left",
+                "four failure timeouts, where fewer servers than replicas would be left",
             ),
         ]);
         all

@@ -1,7 +1,8 @@
 //! How fast LibSVM text is parsed on one core, beside counting the lines of the same bytes.
 //!
-//! `cargo run --release -p slackwater-data --example parse_speed -- FILE…`: plain, .gz or .zst; decompressed in memory
-//! first, so that the parser alone is measured. Without a file, on made-up text.
+//! `cargo run --release -p slackwater-data --example parse_speed -- FILE…`: plain, .gz or .zst;
+//! decompressed in memory first, so that the parser alone is measured. Without a file, on made-up
+//! text.
 
 use data::{Labels, Minibatch, TextParser};
 use std::error::Error;
@@ -83,7 +84,8 @@ struct Best {
     passes: usize,
 }
 
-/// Goes over all pieces again and again, and adds up the best time of each: what else the machine does falls out.
+/// Goes over all pieces again and again, and adds up the best time of each: what else the machine
+/// does falls out.
 fn best(pieces: &[&[u8]], mut work: impl FnMut(&[u8]) -> Result<(), data::RowFault>) -> Result<Best, data::RowFault> {
     let started = Instant::now();
     let mut times = vec![Duration::MAX; pieces.len()];
@@ -125,7 +127,8 @@ fn made_up(value: impl Fn(u64) -> String) -> Vec<u8> {
         text += if state & 1 == 0 { "-1" } else { "+1" };
         for index in &mut indices {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            // Small ones are common, as in a vocabulary by frequency: half of them below 2,024, all below 600,000.
+            // Small ones are common, as in a vocabulary by frequency: half of them below 2,024, all
+            // below 600,000.
             *index = (1_u64 << ((state >> 40) % 20)) + state % 1000;
         }
         indices.sort_unstable();

@@ -1,5 +1,6 @@
-//! UCI bags of words as LibSVM text: `docword` has three heading lines (documents, words, entries) and then `doc word count`,
-//! in the order of documents, both from 1; the labels are lines `doc TAB part TAB class …`, one for each document in order.
+//! UCI bags of words as LibSVM text: `docword` has three heading lines (documents, words, entries)
+//! and then `doc word count`, in the order of documents, both from 1; the labels are lines
+//! `doc TAB part TAB class …`, one for each document in order.
 
 use crate::input::InputFile;
 use crate::lines::{Next, TextLines};
@@ -13,8 +14,8 @@ use std::path::Path;
 pub enum Weighting {
     /// How often it occurs.
     Counts,
-    /// (1 + ln count) · (ln((1 + n) / (1 + df)) + 1), with n documents in the part `train` and the word in df of them; then
-    /// each row is brought to length 1.
+    /// (1 + ln count) · (ln((1 + n) / (1 + df)) + 1), with n documents in the part `train` and the
+    /// word in df of them; then each row is brought to length 1.
     TfIdf,
 }
 
@@ -23,7 +24,8 @@ const LINE_LIMIT_BYTES: usize = 1 << 16;
 /// Words and documents are counted in memory: more than these are refused.
 const COUNT_LIMIT: u64 = 1 << 28;
 
-/// Writes the documents of `part` to `out`, a row for each: its class and its words. Files may be compressed.
+/// Writes the documents of `part` to `out`, a row for each: its class and its words. Files may be
+/// compressed.
 pub fn bag_of_words(
     docword: &Path,
     labels: &Path,

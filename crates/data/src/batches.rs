@@ -1,4 +1,5 @@
-//! Minibatches from a thread of its own: it reads ahead by a bounded number, into memory that is handed back.
+//! Minibatches from a thread of its own: it reads ahead by a bounded number, into memory that is
+//! handed back.
 
 use crate::source::Counters;
 use crate::{BatchSource, DataError, Minibatch, ReadProgress};

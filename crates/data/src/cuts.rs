@@ -1,8 +1,9 @@
 //! Input cut into ranges, alike for every worker: what data leases are leases of.
 //!
-//! A range is a stretch of one file that can be read by itself: of plain text, bytes, and it has the lines that begin in it; of
-//! Parquet, groups of rows; of IDX, images. A compressed file, which cannot be entered in the middle, is one range. Where
-//! ranges lie is computed, not stored: ten million of them cost nothing.
+//! A range is a stretch of one file that can be read by itself: of plain text, bytes, and it has
+//! the lines that begin in it; of Parquet, groups of rows; of IDX, images. A compressed file, which
+//! cannot be entered in the middle, is one range. Where ranges lie is computed, not stored: ten
+//! million of them cost nothing.
 
 #[cfg(test)]
 mod tests;
@@ -15,9 +16,11 @@ use std::fmt;
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Where ranges of some files begin and end. No range has a row of another, and all of them together have every row.
+/// Where ranges of some files begin and end. No range has a row of another, and all of them
+/// together have every row.
 ///
-/// Every worker that has files of the same names and lengths, and the same settings, cuts alike: the
+/// Every worker that has files of the same names and lengths, and the same settings, cuts alike:
+/// the
 /// [fingerprint](Self::fingerprint) says so.
 ///
 /// ```
@@ -64,7 +67,8 @@ pub(crate) enum Layout {
     Text,
     /// Between images.
     Images { count: u64, image_bytes: u64, head_bytes: u64 },
-    /// Between groups of rows: the rows before each of these cuts. The first is the beginning, the last the end.
+    /// Between groups of rows: the rows before each of these cuts. The first is the beginning, the
+    /// last the end.
     Groups(Vec<u64>),
 }
 
@@ -120,8 +124,9 @@ impl File {
 }
 
 impl Cuts {
-    /// Cuts the files of `reader` into ranges of at most `target_bytes`; what cannot be cut so small, a compressed file or a
-    /// group of Parquet's rows, stays whole. A file without bytes has no range.
+    /// Cuts the files of `reader` into ranges of at most `target_bytes`; what cannot be cut so
+    /// small, a compressed file or a group of Parquet's rows, stays whole. A file without bytes has
+    /// no range.
     pub fn of(reader: &DataReader, target_bytes: u64) -> Result<Self, DataError> {
         if target_bytes == 0 {
             return Err(DataError::Setting { problem: "a range's bytes cannot be 0".to_owned() });
@@ -144,15 +149,17 @@ impl Cuts {
         self.ranges
     }
 
-    /// The same for all who cut and read alike, and hardly ever for others. It goes by the names of the files without their
-    /// folders, their lengths, where they are cut, and what the settings say of format, minibatches and order.
+    /// The same for all who cut and read alike, and hardly ever for others. It goes by the names of
+    /// the files without their folders, their lengths, where they are cut, and what the settings
+    /// say of format, minibatches and order.
     #[must_use]
     pub fn fingerprint(&self) -> u128 {
         self.fingerprint
     }
 
-    /// What to read for lease `epoch × ranges + index`: range `index`, once, as minibatches of that epoch. They are cut from the
-    /// range alone and come in the same order every time, so that a second run of a lease is cut like the first.
+    /// What to read for lease `epoch × ranges + index`: range `index`, once, as minibatches of that
+    /// epoch. They are cut from the range alone and come in the same order every time, so that a
+    /// second run of a lease is cut like the first.
     ///
     /// Malformed lines are counted in each range by itself: [`DataReader::allowing`] hands on how
     /// many may yet be skipped.
@@ -160,7 +167,8 @@ impl Cuts {
         let unknown = || DataError::Setting { problem: format!("there is no lease {lease} of {self}") };
         let index = lease.checked_rem(self.ranges).ok_or_else(unknown)?;
         let epoch = u32::try_from(lease / self.ranges).map_err(|_| unknown())?;
-        // The last file that begins at or before this range: those without ranges begin where the next does.
+        // The last file that begins at or before this range: those without ranges begin where the
+        // next does.
         let number = self.files.partition_point(|file| file.before <= index) - 1;
         let (file, path) = (&self.files[number], &self.reader.files()[number]);
         let size = std::fs::metadata(path).map_err(|error| failure(path, 0, error))?.len();

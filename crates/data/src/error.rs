@@ -62,7 +62,8 @@ pub enum DataError {
         /// What is missing.
         error: ColumnError,
     },
-    /// A line (of Parquet, a row) is malformed, and no more of those may be skipped. Mend it, or allow more.
+    /// A line (of Parquet, a row) is malformed, and no more of those may be skipped. Mend it, or
+    /// allow more.
     #[error("{file}:{line}:{}: {fault}{}", fault.column, after(*skipped))]
     Malformed {
         /// Its name.
@@ -74,7 +75,8 @@ pub enum DataError {
         /// How many were skipped before it.
         skipped: u64,
     },
-    /// A file is not what it was when it was cut into ranges: their rows are no longer those that others read. Start anew.
+    /// A file is not what it was when it was cut into ranges: their rows are no longer those that
+    /// others read. Start anew.
     #[error("{file}: has changed: it had {was} bytes when the run began and has {is}; start the run again")]
     Changed {
         /// Its name.

@@ -14,7 +14,8 @@ pub use csv::{Csv, CsvHeader};
 use crate::number::number;
 use crate::{FeatureHash, Labels, Minibatch, RowFault};
 
-/// Keys from here on are no features': programs use them for what they learn besides, such as a constant term.
+/// Keys from here on are no features': programs use them for what they learn besides, such as a
+/// constant term.
 pub const RESERVED: u64 = u64::MAX - 1;
 
 /// How files are to be read.
@@ -86,14 +87,15 @@ impl TextParser {
         Self(Kind::Criteo(Box::new(criteo::Criteo::new(labels, hash))))
     }
 
-    /// Of CSV. `head` is the beginning of the file, whole lines, from which come the heading, where it has one, and the
-    /// kinds of columns that are to be guessed.
+    /// Of CSV. `head` is the beginning of the file, whole lines, from which come the heading, where
+    /// it has one, and the kinds of columns that are to be guessed.
     pub fn csv(csv: &Csv, labels: Labels, hash: FeatureHash, head: &[u8]) -> Result<Self, ColumnError> {
         Ok(Self(Kind::Csv(csv::CsvLines::new(csv, labels, hash, head)?)))
     }
 
-    /// Adds the row that `line` spells, which has no line end but may have a carriage return. A line may be no row:
-    /// empty, or a comment where the format has them. After a fault the rows are as before.
+    /// Adds the row that `line` spells, which has no line end but may have a carriage return. A
+    /// line may be no row: empty, or a comment where the format has them. After a fault the rows
+    /// are as before.
     pub fn line(&mut self, line: &[u8], rows: &mut Minibatch) -> Result<(), RowFault> {
         let line = without_return(line);
         let done = match &mut self.0 {
@@ -142,8 +144,9 @@ fn skip_blanks(line: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// A row of words: the label, then what `feature` adds for each word, which it is given the place of and returns the end of. A
-/// word that starts with `#` ends the line; one without words is no row.
+/// A row of words: the label, then what `feature` adds for each word, which it is given the place
+/// of and returns the end of. A word that starts with `#` ends the line; one without words is no
+/// row.
 #[inline(always)]
 fn row_of_words(
     line: &[u8],

@@ -4,9 +4,10 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Hashes names into 2^bits keys: 0 … 2^bits − 1.
 ///
-/// The hash is XXH3 (64 bits). A feature is a name within a space (a column, a namespace): the space's name is hashed with
-/// the seed, the feature's name with what that gave, and the lowest `bits` bits are the key. So equal names in two spaces
-/// are two features, and with 64 bits nothing is folded.
+/// The hash is XXH3 (64 bits). A feature is a name within a space (a column, a namespace): the
+/// space's name is hashed with the seed, the feature's name with what that gave, and the lowest
+/// `bits` bits are the key. So equal names in two spaces are two features, and with 64 bits nothing
+/// is folded.
 ///
 /// ```
 /// use data::FeatureHash;

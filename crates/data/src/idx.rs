@@ -1,5 +1,5 @@
-//! IDX images (MNIST and its like): a row an image, a feature each pixel that is not black, its value from 0 to 1. Labels stand
-//! in a file of their own, found by its name.
+//! IDX images (MNIST and its like): a row an image, a feature each pixel that is not black, its
+//! value from 0 to 1. Labels stand in a file of their own, found by its name.
 
 use crate::bad_rows::BadRows;
 use crate::cuts::Layout;
@@ -174,7 +174,8 @@ pub fn bytes_of_labels(path: &Path) -> Result<u64, DataError> {
     Ok(open_labels(path, images.count)?.input.size())
 }
 
-/// Where the labels of a file of images are: its name with `labels` for `images` and `idx1` for `idx3`.
+/// Where the labels of a file of images are: its name with `labels` for `images` and `idx1` for
+/// `idx3`.
 fn open_labels(images: &Path, count: u64) -> Result<Items, DataError> {
     let wrong = |problem: String| DataError::Kind { file: images.display().to_string(), problem };
     let name = images.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();

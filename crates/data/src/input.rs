@@ -1,4 +1,5 @@
-//! One file as a stream of bytes, decompressed if need be: what it is, its first bytes say, not its name.
+//! One file as a stream of bytes, decompressed if need be: what it is, its first bytes say, not its
+//! name.
 
 use crate::DataError;
 use flate2::bufread::MultiGzDecoder;
@@ -145,7 +146,8 @@ pub fn files(patterns: &[impl AsRef<str>]) -> Result<Vec<PathBuf>, DataError> {
     Ok(files)
 }
 
-/// The whole of a small text file, such as a list of names; it may be compressed. What is not UTF-8 becomes a mark.
+/// The whole of a small text file, such as a list of names; it may be compressed. What is not UTF-8
+/// becomes a mark.
 pub fn read_text(path: &Path) -> Result<String, DataError> {
     let mut input = InputFile::open(path)?;
     let (mut text, mut piece) = (Vec::new(), vec![0; PACKED_BYTES]);

@@ -1,4 +1,5 @@
-//! A file cut into lines, through a buffer that is as long as the longest line needs, and no longer than the limit.
+//! A file cut into lines, through a buffer that is as long as the longest line needs, and no longer
+//! than the limit.
 
 use crate::DataError;
 use crate::input::InputFile;
@@ -88,7 +89,8 @@ impl TextLines {
         if !self.leapt {
             return Ok(self.ended_lines);
         }
-        // Only a plain file can be leapt in. It is read again from its start: this is wanted once, for an error.
+        // Only a plain file can be leapt in. It is read again from its start: this is wanted once,
+        // for an error.
         let mut lines = Self::new(InputFile::open(self.path())?, self.limit_bytes);
         lines.drop_until(self.last_start)?;
         Ok(lines.ended_lines + 1)

@@ -1,9 +1,12 @@
-//! Examples in columns: what a learning loop reads from front to back, and what is cleared and filled again.
+//! Examples in columns: what a learning loop reads from front to back, and what is cleared and
+//! filled again.
 
-/// Some examples. Features of row i are `offsets()[i] .. offsets()[i + 1]` of `keys()` and `values()`.
+/// Some examples. Features of row i are `offsets()[i] .. offsets()[i + 1]` of `keys()` and
+/// `values()`.
 ///
-/// Keys stand as the file has them: in the file's order, and one key may come more than once in a row (two names may hash
-/// to one key). A program that needs each key once adds up the values of equal keys.
+/// Keys stand as the file has them: in the file's order, and one key may come more than once in a
+/// row (two names may hash to one key). A program that needs each key once adds up the values of
+/// equal keys.
 ///
 /// ```
 /// use data::Minibatch;
@@ -155,7 +158,8 @@ impl Minibatch {
         self.values.push(value);
     }
 
-    /// As [`push`](Self::push), in a field. A minibatch has fields for all its features or for none.
+    /// As [`push`](Self::push), in a field. A minibatch has fields for all its features or for
+    /// none.
     #[inline]
     pub fn push_in_field(&mut self, field: u32, key: u64, value: f32) {
         self.fields.push(field);

@@ -1,4 +1,5 @@
-//! Numbers in text, eight bytes at a time where they are short. Results are exactly those of `str::parse`.
+//! Numbers in text, eight bytes at a time where they are short. Results are exactly those of
+//! `str::parse`.
 
 /// Up to eight bytes of `line` from `at`, the first lowest; zeros past the end.
 #[inline(always)]
@@ -18,8 +19,9 @@ fn eight(line: &[u8], at: usize) -> u64 {
 /// How many of the eight bytes, from the lowest, are digits before the first that is none.
 #[inline(always)]
 fn leading_digits(word: u64) -> u32 {
-    // A digit is 0x30..=0x39. With the 3 taken away, a byte has its high bit set after adding 0x76 if it is above 9;
-    // a byte that had it set already is above 9, too. A carry goes upwards only, past a byte that is no digit.
+    // A digit is 0x30..=0x39. With the 3 taken away, a byte has its high bit set after adding 0x76
+    // if it is above 9; a byte that had it set already is above 9, too. A carry goes upwards only,
+    // past a byte that is no digit.
     let values = word ^ 0x3030_3030_3030_3030;
     let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
     others.trailing_zeros() / 8
@@ -28,7 +30,8 @@ fn leading_digits(word: u64) -> u32 {
 /// The number that the lowest `count` bytes spell, all of them digits, 1 ≤ `count` ≤ 8.
 #[inline(always)]
 fn spelt(word: u64, count: u32) -> u64 {
-    // Moved up, so that leading zeros fill the eight; then neighbours are joined: digits, pairs, fours.
+    // Moved up, so that leading zeros fill the eight; then neighbours are joined: digits, pairs,
+    // fours.
     let digits = (word ^ 0x3030_3030_3030_3030) << (64 - 8 * count);
     let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00FF_00FF_00FF_00FF;
     let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_FFFF_0000_FFFF;
@@ -37,7 +40,8 @@ fn spelt(word: u64, count: u32) -> u64 {
 
 const POWERS_OF_TEN: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 
-/// The digits of `line` from `at`, appended to `start` as decimal digits: the number, how many, whether it fitted.
+/// The digits of `line` from `at`, appended to `start` as decimal digits: the number, how many,
+/// whether it fitted.
 #[inline(always)]
 fn digits(line: &[u8], at: usize, start: u64) -> Option<(u64, usize)> {
     let word = eight(line, at);
@@ -65,10 +69,11 @@ fn digits_slowly(line: &[u8], at: usize, start: u64) -> Option<(u64, usize)> {
     Some((number, count))
 }
 
-/// The unsigned whole number at `at` and where it ends; none if there is no digit, or if it takes more than 64 bits.
+/// The unsigned whole number at `at` and where it ends; none if there is no digit, or if it takes
+/// more than 64 bits.
 ///
-/// Digit by digit: in sorted rows one index is nearly always as long as the one before it, so the processor foresees where
-/// it ends, and need not wait to know it.
+/// Digit by digit: in sorted rows one index is nearly always as long as the one before it, so the
+/// processor foresees where it ends, and need not wait to know it.
 #[inline(always)]
 pub fn unsigned(line: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number = 0;
@@ -96,7 +101,8 @@ const EXACT_POWERS: [f64; 23] = [
 /// What two f32 neighbours have halfway between them, seen in the last 29 bits of the f64 there.
 const HALFWAY: u64 = 0x1000_0000;
 
-/// A number without exponent, at most 2^53 but for its point, and where it ends. None says nothing about the text.
+/// A number without exponent, at most 2^53 but for its point, and where it ends. None says nothing
+/// about the text.
 #[inline(always)]
 fn short_decimal(line: &[u8], at: usize) -> Option<(f32, usize)> {
     let sign = line.get(at).copied();
@@ -110,9 +116,10 @@ fn short_decimal(line: &[u8], at: usize) -> Option<(f32, usize)> {
             return None;
         }
         end += 1 + decimals;
-        // Both are exact, so the quotient is the f64 nearest to the number. It lies on the same side of each halfway point
-        // between f32s as the number does, unless it is one itself: rounding again then gives the nearest f32. With at most
-        // 22 decimals no number but 0 is too small for those points to be where HALFWAY says.
+        // Both are exact, so the quotient is the f64 nearest to the number. It lies on the same
+        // side of each halfway point between f32s as the number does, unless it is one itself:
+        // rounding again then gives the nearest f32. With at most 22 decimals no number but 0 is
+        // too small for those points to be where HALFWAY says.
         let near = number as f64 / EXACT_POWERS.get(decimals)?;
         if near.to_bits() & (2 * HALFWAY - 1) == HALFWAY {
             return None;
@@ -124,8 +131,8 @@ fn short_decimal(line: &[u8], at: usize) -> Option<(f32, usize)> {
     Some((if sign == Some(b'-') { -size } else { size }, end))
 }
 
-/// The finite number at `at` and where it ends, which is the line's end or a byte that `stops` it; or, as an error, where
-/// the text that is no such number ends.
+/// The finite number at `at` and where it ends, which is the line's end or a byte that `stops` it;
+/// or, as an error, where the text that is no such number ends.
 #[inline(always)]
 pub fn number(line: &[u8], at: usize, stops: impl Fn(u8) -> bool) -> Result<(f32, usize), usize> {
     // Most values are a digit.

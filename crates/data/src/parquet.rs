@@ -1,4 +1,5 @@
-//! Rows from Parquet files, one file after another: columns are read a chunk at a time and put together into rows.
+//! Rows from Parquet files, one file after another: columns are read a chunk at a time and put
+//! together into rows.
 
 mod column;
 #[cfg(test)]
@@ -175,7 +176,8 @@ impl OpenFile {
         Ok(true)
     }
 
-    /// Opens the next group that has rows to be read; those before it are not even opened. False if there is none.
+    /// Opens the next group that has rows to be read; those before it are not even opened. False if
+    /// there is none.
     fn next_group(&mut self, part: Selection) -> Result<bool, ParquetError> {
         let Some(ours) = part.next_run(self.number, self.row, BLOCK_ROWS) else { return Ok(false) };
         loop {
@@ -199,7 +201,8 @@ impl OpenFile {
         Ok(true)
     }
 
-    /// Reads what comes next if it is ours, and leaps over it otherwise. False if nothing to come is ours.
+    /// Reads what comes next if it is ours, and leaps over it otherwise. False if nothing to come
+    /// is ours.
     fn next_chunk(&mut self, part: Selection) -> Result<bool, ParquetError> {
         let Some(ours) = part.next_run(self.number, self.row, BLOCK_ROWS) else { return Ok(false) };
         let count = if ours.start > self.row {

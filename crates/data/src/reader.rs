@@ -45,7 +45,8 @@ pub struct ReaderSettings {
 }
 
 impl ReaderSettings {
-    /// One epoch in the files' order, minibatches of 1,000 rows, lines of at most 16 MiB, and nothing skipped.
+    /// One epoch in the files' order, minibatches of 1,000 rows, lines of at most 16 MiB, and
+    /// nothing skipped.
     #[must_use]
     pub fn new(format: Format, labels: Labels) -> Self {
         Self {
@@ -105,7 +106,8 @@ enum Rows {
 }
 
 impl DataReader {
-    /// Looks the files up, each named or matched by a pattern (`*`, `**`, `?`, `[a-z]`), and at the columns of the first.
+    /// Looks the files up, each named or matched by a pattern (`*`, `**`, `?`, `[a-z]`), and at the
+    /// columns of the first.
     pub fn open(patterns: &[impl AsRef<str>], settings: ReaderSettings) -> Result<Self, DataError> {
         for (number, name) in [
             (settings.minibatch_rows, "a minibatch's rows"),
@@ -154,13 +156,15 @@ impl DataReader {
         })
     }
 
-    /// The part of worker `rank` of `of`: every row is in exactly one part, the same one for the same seed.
+    /// The part of worker `rank` of `of`: every row is in exactly one part, the same one for the
+    /// same seed.
     pub fn for_worker(&self, rank: u32, of: u32) -> Result<Self, DataError> {
         let part = Selection::Dealt(WorkerShare::new(rank, of, self.settings.seed)?);
         Ok(Self { part, stream: rank.into(), ..self.clone() })
     }
 
-    /// One range of one file, once, as epoch `epoch`. Its order, where rows are shuffled, is that of `stream`.
+    /// One range of one file, once, as epoch `epoch`. Its order, where rows are shuffled, is that
+    /// of `stream`.
     pub(crate) fn for_range(&self, file: usize, part: Selection, span: Range<u64>, epoch: u32, stream: u64) -> Self {
         let settings = ReaderSettings { epochs: 1, ..self.settings.clone() };
         let (files, bytes) = (Arc::from([self.files[file].clone()]), span.end - span.start);
@@ -206,8 +210,8 @@ impl DataReader {
         self.bytes
     }
 
-    /// What each column is, nothing left to be guessed, for files that have columns. Whoever reads other files with these
-    /// reads them alike.
+    /// What each column is, nothing left to be guessed, for files that have columns. Whoever reads
+    /// other files with these reads them alike.
     pub fn columns(&self) -> Result<Option<ColumnRules>, DataError> {
         let roles = match &self.rows {
             Rows::Text(parser) => parser.columns().cloned(),
@@ -233,8 +237,8 @@ impl DataReader {
         self.prepared(|_, ()| ())
     }
 
-    /// As [`batches`](Self::batches); that thread also prepares each minibatch: what `prepare` makes of it goes along. It is
-    /// given what it made of an earlier one, to use its memory again.
+    /// As [`batches`](Self::batches); that thread also prepares each minibatch: what `prepare`
+    /// makes of it goes along. It is given what it made of an earlier one, to use its memory again.
     pub fn prepared<P: Default + Send + 'static>(
         &self,
         prepare: impl FnMut(&Minibatch, &mut P) + Send + 'static,
@@ -281,7 +285,8 @@ impl DataReader {
         }
     }
 
-    /// How long the file with the labels of file number `file` is, where labels stand in a file of their own.
+    /// How long the file with the labels of file number `file` is, where labels stand in a file of
+    /// their own.
     pub(crate) fn bytes_of_labels(&self, file: usize) -> Result<u64, DataError> {
         match &self.rows {
             Rows::Idx if self.settings.labels != Labels::Ignored => idx::bytes_of_labels(&self.files[file]),

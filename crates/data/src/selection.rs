@@ -3,7 +3,8 @@
 use crate::share::WorkerShare;
 use std::ops::Range;
 
-/// What of its files a pass reads. Places are bytes of text, where a row is where its line starts; rows elsewhere.
+/// What of its files a pass reads. Places are bytes of text, where a row is where its line starts;
+/// rows elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// The blocks of every file that are one worker's.
@@ -28,7 +29,8 @@ impl Selection {
         }
     }
 
-    /// The stretch to be read that `at` lies in or that follows it, in file number `file`; none if there is no more.
+    /// The stretch to be read that `at` lies in or that follows it, in file number `file`; none if
+    /// there is no more.
     pub fn next_run(self, file: usize, at: u64, block: u64) -> Option<Range<u64>> {
         match self {
             Self::Dealt(share) => {

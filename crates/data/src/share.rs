@@ -1,17 +1,20 @@
 //! Which part of the data is a worker's: each row belongs to exactly one of them.
 //!
-//! A file is cut into blocks; a row belongs to the block that it starts in, and a block to one worker. A plain file is not
-//! even read where it is another worker's; a compressed one is decompressed throughout, but only its own lines are parsed.
+//! A file is cut into blocks; a row belongs to the block that it starts in, and a block to one
+//! worker. A plain file is not even read where it is another worker's; a compressed one is
+//! decompressed throughout, but only its own lines are parsed.
 
 use types::mix;
 
 use crate::DataError;
 
-/// Text is cut into blocks of at least this many bytes: few enough that small files reach every worker.
+/// Text is cut into blocks of at least this many bytes: few enough that small files reach every
+/// worker.
 const FEWEST_BLOCK_BYTES: u64 = 16 * 1024;
 /// And at most this many.
 const MOST_BLOCK_BYTES: u64 = 256 * 1024;
-/// In between, each worker has about so many blocks of a file: no worker has much more than another, and none leaps often.
+/// In between, each worker has about so many blocks of a file: no worker has much more than
+/// another, and none leaps often.
 const BLOCKS_EACH: u64 = 64;
 /// Parquet and images are cut into blocks of this many rows.
 pub const BLOCK_ROWS: u64 = 256;
@@ -38,10 +41,12 @@ impl WorkerShare {
         (file_bytes / (self.of * BLOCKS_EACH)).clamp(FEWEST_BLOCK_BYTES, MOST_BLOCK_BYTES)
     }
 
-    /// The first block from `block` on that is this worker's, in file number `file`, and the first after it that may not be.
+    /// The first block from `block` on that is this worker's, in file number `file`, and the first
+    /// after it that may not be.
     ///
-    /// Of any `of` neighbours that start at a multiple of `of`, each worker has one; which one changes with the seed from
-    /// one such group to the next, so that what repeats in a file does not fall to one worker.
+    /// Of any `of` neighbours that start at a multiple of `of`, each worker has one; which one
+    /// changes with the seed from one such group to the next, so that what repeats in a file does
+    /// not fall to one worker.
     pub fn next_run(&self, file: usize, block: u64) -> std::ops::Range<u64> {
         if self.of == 1 {
             return block..u64::MAX;

@@ -112,8 +112,8 @@ impl BatchSource {
         Arc::clone(&self.progress)
     }
 
-    /// Puts the next rows into `batch`, in place of what it held; false when there are no more. After an error, too, there
-    /// are no more.
+    /// Puts the next rows into `batch`, in place of what it held; false when there are no more.
+    /// After an error, too, there are no more.
     pub fn fill(&mut self, batch: &mut Minibatch) -> Result<bool, DataError> {
         batch.clear();
         let (epochs, span) = (self.reader.epochs(), self.reader.span());

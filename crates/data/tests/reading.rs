@@ -147,7 +147,8 @@ fn a_file_that_is_cut_off_or_damaged_is_named_with_the_place() {
         let middle = damaged.len() / 2;
         damaged[middle..middle + 64].fill(0x5A);
         let file = folder.write(name, &damaged);
-        // What the damage decompresses to may be seen as a malformed line before the decoder sees the damage.
+        // What the damage decompresses to may be seen as a malformed line before the decoder sees
+        // the damage.
         let problem = names(&file, settings()).unwrap_err();
         assert!(problem.starts_with(&file), "{problem}");
         let garbage = [&packed[..], b"and then something else"].concat();
@@ -173,7 +174,8 @@ fn a_malformed_line_is_named_with_file_line_and_column() {
         let last = "expected a label of -1, 0 or 1, found `what` (after 2 bad lines that were skipped)";
         assert_eq!(allowing(2), Err(format!("{file}:5000:1: {last}")));
         assert_eq!(allowing(3).unwrap().len(), 4997);
-        // A worker that reads only its part of a plain file knows the number of a line, all the same.
+        // A worker that reads only its part of a plain file knows the number of a line, all the
+        // same.
         let problems: Vec<String> = (0..8)
             .filter_map(|rank| {
                 read(&DataReader::open(&[&file], settings()).unwrap().for_worker(rank, 8).unwrap()).err()

@@ -1,4 +1,5 @@
-//! The real data sets, where they are present: every row is read, and the counts are those that the sets are known for.
+//! The real data sets, where they are present: every row is read, and the counts are those that the
+//! sets are known for.
 //!
 //! They are looked for in SLACKWATER_DATA, or in ../shared/data beside the repository.
 #![expect(clippy::unwrap_used, reason = "a test says so by falling over")]

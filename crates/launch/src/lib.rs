@@ -28,4 +28,4 @@ pub use process::{Process, ProcessError, signal_process};
 pub use rustix::process::Signal;
 pub use signals::SignalFlag;
 pub use start::Start;
-pub use supervisor::{EXPELLED_STATUS, EndPolicy, Replacements, RunFailure, Supervisor};
+pub use supervisor::{EXPELLED_STATUS, EndPolicy, LaunchFailure, Replacements, Supervisor};

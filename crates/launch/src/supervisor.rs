@@ -56,7 +56,7 @@ pub struct Replacements {
 /// Why a run did not end well.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RunFailure {
+pub enum LaunchFailure {
     /// A signal ended it.
     #[error("stopped by signal {signal}; every process of the run has been ended")]
     Stopped {
@@ -164,7 +164,7 @@ impl Supervisor {
 
     /// Waits until every process has ended; after a loss that ends the run, or a signal, not for
     /// ever.
-    pub fn run(mut self, signals: &SignalFlag, mut policy: EndPolicy) -> Result<(), RunFailure> {
+    pub fn run(mut self, signals: &SignalFlag, mut policy: EndPolicy) -> Result<(), LaunchFailure> {
         let mut losses: Vec<Loss> = Vec::new();
         let mut first_loss: Option<Instant> = None;
         let begin = Instant::now();
@@ -195,13 +195,13 @@ impl Supervisor {
         match cause(&losses, &last_errors) {
             None => Ok(()),
             Some(Loss { name, what, .. }) => {
-                Err(RunFailure::Lost { what: what.clone(), words: last_errors.get(name).cloned() })
+                Err(LaunchFailure::Lost { what: what.clone(), words: last_errors.get(name).cloned() })
             }
         }
     }
 
     /// Passes a signal on, or ends everybody.
-    fn heed(&mut self, signal: Signal, policy: &mut EndPolicy) -> Result<(), RunFailure> {
+    fn heed(&mut self, signal: Signal, policy: &mut EndPolicy) -> Result<(), LaunchFailure> {
         if signal == Signal::INT && policy.interrupts > 0 {
             policy.interrupts -= 1;
             self.tell_workers(Signal::INT);
@@ -212,7 +212,7 @@ impl Supervisor {
             self.tell_workers(policy.leave_by);
         } else {
             self.kill_all();
-            return Err(RunFailure::Stopped { signal: signal.as_raw() });
+            return Err(LaunchFailure::Stopped { signal: signal.as_raw() });
         }
         Ok(())
     }

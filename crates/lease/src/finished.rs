@@ -4,7 +4,8 @@ use super::{LeaseOrder, OrderIndex};
 use std::ops::Range;
 use wire::{Field, Reader, WireError};
 
-/// The leases that are done: all below a mark in the order of granting, and some beyond it. What a run that is
+/// The leases that are done: all below a mark in the order of granting, and some beyond it. What a
+/// run that is
 /// [resumed](super::LeaseAllocator::resume) begins with.
 ///
 /// ```

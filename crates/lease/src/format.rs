@@ -1,5 +1,5 @@
-//! The allocator as bytes, for the registry that a standby coordinator reads. What is read may be anything, and never panics; it
-//! costs no more memory than it has bytes.
+//! The allocator as bytes, for the registry that a standby coordinator reads. What is read may be
+//! anything, and never panics; it costs no more memory than it has bytes.
 
 use super::pace::{self, Pace};
 use super::spans::Spans;
@@ -43,8 +43,8 @@ impl LeaseAllocator {
         put_runs(&self.recent, |clock| clock, out);
     }
 
-    /// Reads what [`put`](Self::put) has written. Leases that are held count as held since `now`: the time that they were
-    /// granted at was another process's.
+    /// Reads what [`put`](Self::put) has written. Leases that are held count as held since `now`:
+    /// the time that they were granted at was another process's.
     pub fn get(input: &mut Reader<'_>, now: Time) -> Result<Self, WireError> {
         if u8::get(input)? != VERSION {
             return Err(WireError::Malformed("leases in a form of another release"));
@@ -104,7 +104,8 @@ fn put_runs<T: Copy + Eq, F: Field>(spans: &Spans<T>, field: impl Fn(T) -> F, ou
     spans.iter().map(|(places, value)| ((places.start, places.end), field(value))).collect::<Vec<_>>().put(out);
 }
 
-/// Takes runs in rising order below `end`, each with a value that `value` makes of what was written.
+/// Takes runs in rising order below `end`, each with a value that `value` makes of what was
+/// written.
 fn fill<T: Copy + Eq, F>(
     spans: &mut Spans<T>,
     runs: impl IntoIterator<Item = (Run, F)>,

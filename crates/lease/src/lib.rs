@@ -1,16 +1,20 @@
-//! Data leases: the coordinator's allocator of which piece of the input is whose, and which are done.
+//! Data leases: the coordinator's allocator of which piece of the input is whose, and which are
+//! done.
 //!
-//! The input is cut into ranges. A lease is one range in one epoch, number `epoch × ranges + index`: a worker is granted
-//! some, learns from them and commits them with the clock that it ended. Every lease is committed exactly once. Those of a
-//! worker that is gone are granted again, under the same numbers, before any that is new. Memory follows what is open, never
-//! what is done: below the first lease that was never granted, whatever is neither held nor given back is done.
+//! The input is cut into ranges. A lease is one range in one epoch, number
+//! `epoch × ranges + index`: a worker is granted some, learns from them and commits them with the
+//! clock that it ended. Every lease is committed exactly once. Those of a worker that is gone are
+//! granted again, under the same numbers, before any that is new. Memory follows what is open,
+//! never what is done: below the first lease that was never granted, whatever is neither held nor
+//! given back is done.
 //!
-//! **Epochs** follow each other without a pause: the leases of an epoch are granted once all of the one before are granted, so
-//! that nobody idles while the slowest end it. They overlap by no more leases than workers hold, which is bounded
-//! ([`HELD_LEASES`]). A worker for whom nothing is left waits while others hold leases, which may yet come back, and is told
-//! when the run is over.
+//! **Epochs** follow each other without a pause: the leases of an epoch are granted once all of the
+//! one before are granted, so that nobody idles while the slowest end it. They overlap by no more
+//! leases than workers hold, which is bounded ([`HELD_LEASES`]). A worker for whom nothing is left
+//! waits while others hold leases, which may yet come back, and is told when the run is over.
 //!
-//! **Shares** follow measured speed: with each grant a worker hears how many minibatches to put into a clock ([`WorkReport`]).
+//! **Shares** follow measured speed: with each grant a worker hears how many minibatches to put
+//! into a clock ([`WorkReport`]).
 
 mod answer;
 mod committed;
@@ -39,8 +43,8 @@ use types::{Clock, Source, Time};
 /// Leases that one worker may hold. It commits some before it is granted more.
 pub const HELD_LEASES: u64 = 1024;
 
-/// Runs of leases whose clocks are told apart. When there are more, the earliest clocks are put together, and which of those a
-/// lease was committed in is no longer known.
+/// Runs of leases whose clocks are told apart. When there are more, the earliest clocks are put
+/// together, and which of those a lease was committed in is no longer known.
 pub const CLOCK_RUNS: usize = 1 << 14;
 
 /// A lease of one of the data sets of a run.
@@ -97,12 +101,14 @@ pub struct LeaseAllocator {
     terms: GrantTerms,
     /// Leases of the run.
     leases: u64,
-    /// The first place that was never granted. Below it, what is neither held nor given back is done.
+    /// The first place that was never granted. Below it, what is neither held nor given back is
+    /// done.
     next: u64,
     /// Places to be granted again.
     returned: Spans<()>,
     held: Spans<Holding>,
-    /// Places that are done, by the clock they were committed in, unless that is before `told_apart_from`.
+    /// Places that are done, by the clock they were committed in, unless that is before
+    /// `told_apart_from`.
     recent: Spans<Clock>,
     told_apart_from: Clock,
     workers: BTreeMap<Source, Worker>,
@@ -123,8 +129,8 @@ impl LeaseAllocator {
         })
     }
 
-    /// Of a run that goes on where another stopped: what that had not done comes first, whoever held it. There may be other
-    /// workers, and more epochs.
+    /// Of a run that goes on where another stopped: what that had not done comes first, whoever
+    /// held it. There may be other workers, and more epochs.
     ///
     /// ```
     /// use lease::{GrantReply, LeaseAllocator, GrantTerms, WorkReport};
@@ -157,10 +163,12 @@ impl LeaseAllocator {
         self.terms
     }
 
-    /// Gives a worker that is in the run up to `wanted` leases, at least one where there is one: first those that came back,
-    /// then new ones. Towards the end nobody gets more than its part of what is left.
+    /// Gives a worker that is in the run up to `wanted` leases, at least one where there is one:
+    /// first those that came back, then new ones. Towards the end nobody gets more than its part of
+    /// what is left.
     ///
-    /// A worker that was [expelled](Self::expel) must not ask: nobody would take back what it is given.
+    /// A worker that was [expelled](Self::expel) must not ask: nobody would take back what it is
+    /// given.
     pub fn grant(&mut self, now: Time, source: Source, wanted: u64) -> GrantReply {
         let per_clock = self.terms.per_clock;
         self.workers.entry(source).or_insert_with(|| Worker { held: 0, pace: Pace::new(per_clock) });
@@ -197,7 +205,8 @@ impl LeaseAllocator {
         GrantReply::Leases { leases, share }
     }
 
-    /// What there is to say to a worker that asks where nothing is granted any more: that others hold leases, or that it is over.
+    /// What there is to say to a worker that asks where nothing is granted any more: that others
+    /// hold leases, or that it is over.
     pub fn left_as_it_is(&self, now: Time, source: Source) -> GrantReply {
         let oldest =
             self.held.iter().map(|(_, holding)| holding).min_by_key(|held| (held.source == source, held.since));
@@ -207,9 +216,9 @@ impl LeaseAllocator {
         })
     }
 
-    /// A worker has done these leases, the last of it in `clock`, and everything that it pushed of them is acknowledged.
-    /// `work` is what it did since it last said so, of these leases or of others that are still open; without leases,
-    /// that alone is taken down.
+    /// A worker has done these leases, the last of it in `clock`, and everything that it pushed of
+    /// them is acknowledged. `work` is what it did since it last said so, of these leases or of
+    /// others that are still open; without leases, that alone is taken down.
     pub fn commit(&mut self, source: Source, leases: &[u64], clock: Clock, work: WorkReport) -> CommitReceipt {
         let mut receipt = CommitReceipt::default();
         // So that another clock follows it.
@@ -250,8 +259,8 @@ impl LeaseAllocator {
         receipt
     }
 
-    /// A worker is gone, or leaves: what it holds is granted again, under the same numbers, before anything new. How many
-    /// leases those are.
+    /// A worker is gone, or leaves: what it holds is granted again, under the same numbers, before
+    /// anything new. How many leases those are.
     pub fn expel(&mut self, source: Source) -> u64 {
         let back = self.held.drain_unless(|holding| holding.source != source);
         let count = back.iter().map(|places| places.end - places.start).sum();
@@ -272,8 +281,8 @@ impl LeaseAllocator {
         self.workers.get(&source).map_or(self.terms.per_clock, |worker| worker.pace.share)
     }
 
-    /// The leases that a worker holds, in the order of granting: what to tell one that may have missed an answer, or it would hold
-    /// leases for ever that it does not know of.
+    /// The leases that a worker holds, in the order of granting: what to tell one that may have
+    /// missed an answer, or it would hold leases for ever that it does not know of.
     #[must_use]
     pub fn held_by(&self, source: Source) -> Vec<u64> {
         let order = self.terms.order();

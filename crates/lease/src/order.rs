@@ -1,7 +1,7 @@
 //! In which order leases are granted: as they are numbered, or in each epoch as a seed says.
 //!
-//! A shuffled order is computed and not stored, forwards and backwards, so that ten million ranges cost nothing. It is part of
-//! what a checkpoint means and never changes.
+//! A shuffled order is computed and not stored, forwards and backwards, so that ten million ranges
+//! cost nothing. It is part of what a checkpoint means and never changes.
 
 use types::mix;
 
@@ -21,7 +21,8 @@ const ROUNDS: u64 = 4;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrderIndex(pub u64);
 
-/// Which lease stands at which place. Lease `epoch × ranges + index` is range `index` of the input in that epoch.
+/// Which lease stands at which place. Lease `epoch × ranges + index` is range `index` of the input
+/// in that epoch.
 ///
 /// ```
 /// use lease::{LeaseOrder, OrderIndex};
@@ -74,8 +75,9 @@ impl LeaseOrder {
     }
 }
 
-/// A permutation of `0..ranges`: a Feistel network over the next power of two. What falls beyond goes through it again, until it
-/// falls inside: less than once, on average, since more than half of the power is inside.
+/// A permutation of `0..ranges`: a Feistel network over the next power of two. What falls beyond
+/// goes through it again, until it falls inside: less than once, on average, since more than half
+/// of the power is inside.
 struct EpochOrder {
     ranges: u64,
     key: u64,

@@ -1,9 +1,11 @@
-//! How much of the work each worker gets: in proportion to its measured speed, so that all end their clocks together.
+//! How much of the work each worker gets: in proportion to its measured speed, so that all end
+//! their clocks together.
 //!
-//! Speed is examples over the time they took, both added up with the weight of older clocks falling by half at each. What a
-//! worker takes longer for, at the same speed, changes nothing; where each clock costs it a fixed time besides, shares move
-//! towards equal times in steps of one sign. A share stays as it is while it fits nearly, so that noise moves it little; once it is
-//! the nearest whole number to what a steady speed deserves, it stays for good.
+//! Speed is examples over the time they took, both added up with the weight of older clocks falling
+//! by half at each. What a worker takes longer for, at the same speed, changes nothing; where each
+//! clock costs it a fixed time besides, shares move towards equal times in steps of one sign. A
+//! share stays as it is while it fits nearly, so that noise moves it little; once it is the nearest
+//! whole number to what a steady speed deserves, it stays for good.
 
 #[cfg(test)]
 mod tests;
@@ -11,14 +13,16 @@ mod tests;
 use std::cmp::Ordering;
 use types::{Clock, Span};
 
-/// What the weight of earlier clocks is multiplied by at each clock: after four clocks at a new speed, nine tenths are of that.
+/// What the weight of earlier clocks is multiplied by at each clock: after four clocks at a new
+/// speed, nine tenths are of that.
 const KEPT_EACH_CLOCK: f64 = 0.5;
 
 /// A share stays while it is off by less than this part of it…
 const TOLERANCE: f64 = 1.0 / 12.0;
 /// … or by less than this much: between two whole numbers it does not go to and fro…
 const TOLERANCE_UNITS: f64 = 0.75;
-/// … unless another whole number was nearer, to the same side, for so many commits running: that is no noise.
+/// … unless another whole number was nearer, to the same side, for so many commits running: that is
+/// no noise.
 pub(super) const FAILURE_TIMEOUT: u8 = 4;
 
 /// No worker's share is more than this many times that of a worker of average speed.
@@ -51,7 +55,8 @@ pub(super) struct Pace {
     pub clock: Option<Clock>,
     /// Minibatches a clock.
     pub share: u32,
-    /// For how many commits running a larger share would have fitted better; below zero, a smaller one.
+    /// For how many commits running a larger share would have fitted better; below zero, a smaller
+    /// one.
     pub lean: i8,
 }
 
@@ -99,8 +104,8 @@ pub(super) fn most(per_clock: u32) -> u32 {
     per_clock.saturating_mul(MOST_OF_AVERAGE)
 }
 
-/// What a worker's share is to be, before it is rounded and bounded: in proportion to its speed, that of average speed being
-/// `per_clock`. One that is not measured yet counts as average.
+/// What a worker's share is to be, before it is rounded and bounded: in proportion to its speed,
+/// that of average speed being `per_clock`. One that is not measured yet counts as average.
 pub(super) fn wanted(per_clock: u32, of: &Pace, all: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = all.fold((0.0, 0.0), |(sum, count), rate| (sum + rate, count + 1.0));
     of.rate().map_or(f64::from(per_clock), |rate| f64::from(per_clock) * rate * count / sum)

@@ -1,4 +1,5 @@
-//! Which places have a value, kept as runs of places that have the same: memory follows the runs, not the places.
+//! Which places have a value, kept as runs of places that have the same: memory follows the runs,
+//! not the places.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -21,8 +21,8 @@ pub struct GrantTerms {
     pub epochs: u32,
     /// The seed of the order in which an epoch's leases are granted, where that is not their own.
     pub shuffle: Option<u64>,
-    /// Minibatches that a worker of average speed puts into a clock. Shares are whole numbers: at 8, they follow speed to a
-    /// sixteenth; at 1, they cannot follow it at all.
+    /// Minibatches that a worker of average speed puts into a clock. Shares are whole numbers: at
+    /// 8, they follow speed to a sixteenth; at 1, they cannot follow it at all.
     pub per_clock: u32,
 }
 
@@ -84,7 +84,8 @@ impl GrantTerms {
 pub enum ResumeError {
     /// There can be no such leases at all.
     GrantTerms(GrantTermsError),
-    /// What is done was cut or ordered otherwise, so its numbers mean something else. Use the same files, range size and seed.
+    /// What is done was cut or ordered otherwise, so its numbers mean something else. Use the same
+    /// files, range size and seed.
     OtherInput {
         /// As it was.
         was: LeaseOrder,

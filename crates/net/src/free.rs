@@ -4,14 +4,15 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below where systems take the ports of outgoing connections from (32768 on Linux, 49152 elsewhere), and above well-known services.
+/// Below where systems take the ports of outgoing connections from (32768 on Linux, 49152
+/// elsewhere), and above well-known services.
 const FIRST: u16 = 20_000;
 const COUNT: u32 = 12_000;
 /// Processes that are started one after the other begin this far apart.
 const APART: u32 = 101;
 
-/// An address of this machine alone that nobody listens at. It is not held: but the system gives it to no connection, so that only somebody
-/// who asks for the very same port could take it first.
+/// An address of this machine alone that nobody listens at. It is not held: but the system gives it
+/// to no connection, so that only somebody who asks for the very same port could take it first.
 ///
 /// ```
 /// let coordinator = net::free_address().expect("a free port");

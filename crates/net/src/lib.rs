@@ -1,8 +1,9 @@
-//! Transports: how frames get from one node to another: in one process, through shared memory on one host, or over TCP.
+//! Transports: how frames get from one node to another: in one process, through shared memory on
+//! one host, or over TCP.
 //!
-//! A node has a [`Transport`], which sends and receives without ever blocking, and a [`Waiter`], which blocks until the
-//! transport may have something. The two are apart so that several threads of a worker can send while one of them waits.
-//! One conformance suite holds for all transports.
+//! A node has a [`Transport`], which sends and receives without ever blocking, and a [`Waiter`],
+//! which blocks until the transport may have something. The two are apart so that several threads
+//! of a worker can send while one of them waits. One conformance suite holds for all transports.
 
 mod free;
 mod local;
@@ -39,25 +40,28 @@ pub enum TransportEvent {
 
 /// Moves frames. Nothing here blocks.
 pub trait Transport: Send {
-    /// Queues a frame for `frame.head.to`. If there is no way to that node, the frame is lost, as it would be on a
-    /// connection that breaks: machines send again what matters.
+    /// Queues a frame for `frame.head.to`. If there is no way to that node, the frame is lost, as
+    /// it would be on a connection that breaks: machines send again what matters.
     fn send(&mut self, frame: Frame);
     /// Hands queued frames on as far as that goes at once.
     fn flush(&mut self);
     /// The next thing that happened, if anything did.
     fn next(&mut self) -> Option<TransportEvent>;
-    /// Looks for arrivals without asking the system who has any. Says no where that would be the dearer way.
+    /// Looks for arrivals without asking the system who has any. Says no where that would be the
+    /// dearer way.
     fn glance(&mut self) -> bool {
         false
     }
     /// Where nodes listen.
     fn know(&mut self, members: &[Member]);
-    /// Hangs up on `node` and calls it elsewhere from now on: at `address`, if that is one of those that were said to be its own, or
-    /// else at the next of them. Where it has only one, nothing changes.
+    /// Hangs up on `node` and calls it elsewhere from now on: at `address`, if that is one of those
+    /// that were said to be its own, or else at the next of them. Where it has only one, nothing
+    /// changes.
     fn call_elsewhere(&mut self, node: NodeId, address: &str) {
         let _ = (node, address);
     }
-    /// Why nothing will ever come of calling the coordinator, in words: what answers there speaks another language, or another version.
+    /// Why nothing will ever come of calling the coordinator, in words: what answers there speaks
+    /// another language, or another version.
     fn incompatible(&self) -> Option<String> {
         None
     }

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks `mutex`, whether or not a thread fell over while it held it: what is shared in a node is whole between any two
-/// statements, and one thread's panic must not become everybody's.
+/// Locks `mutex`, whether or not a thread fell over while it held it: what is shared in a node is
+/// whole between any two statements, and one thread's panic must not become everybody's.
 ///
 /// ```
 /// use std::sync::Mutex;

@@ -1,7 +1,9 @@
-//! Frames between processes, driven by readiness: the thread that owns the machine reads and writes by itself.
+//! Frames between processes, driven by readiness: the thread that owns the machine reads and writes
+//! by itself.
 //!
-//! Nodes of one host talk through shared memory, others over TCP. Which it is is found out anew for every connection by the one
-//! who calls; what frames look like, and what a broken connection means, is the same for both.
+//! Nodes of one host talk through shared memory, others over TCP. Which it is is found out anew for
+//! every connection by the one who calls; what frames look like, and what a broken connection
+//! means, is the same for both.
 
 mod addresses;
 #[cfg(any(test, fuzzing))]
@@ -54,8 +56,9 @@ pub enum SameHost {
 /// How a node uses its connections.
 #[derive(Clone, Debug)]
 pub struct SocketSettings {
-    /// Whether a worker's requests wait while it does not read its answers. For those who answer, and to workers alone: two nodes that
-    /// both did this would wait for each other for ever, as servers that fill each other's copies would.
+    /// Whether a worker's requests wait while it does not read its answers. For those who answer,
+    /// and to workers alone: two nodes that both did this would wait for each other for ever, as
+    /// servers that fill each other's copies would.
     pub pauses: bool,
     /// Where received payloads are put.
     pub pool: Pool,
@@ -63,7 +66,8 @@ pub struct SocketSettings {
     pub same_host: SameHost,
 }
 
-/// Listens at `address` (port 0 takes any free one). Returns the two halves and the address that others can call.
+/// Listens at `address` (port 0 takes any free one). Returns the two halves and the address that
+/// others can call.
 pub fn listen(
     address: SocketAddr,
     settings: SocketSettings,

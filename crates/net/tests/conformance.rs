@@ -1,4 +1,5 @@
-//! What every transport promises, as one suite: each rule is a function over a [`Fixture`], and each transport runs all.
+//! What every transport promises, as one suite: each rule is a function over a [`Fixture`], and
+//! each transport runs all.
 
 use net::{Exchange, SameHost, SocketSettings, Transport, TransportEvent, Waiter, listen};
 use std::net::SocketAddr;
@@ -18,7 +19,8 @@ struct Node {
 
 /// A transport under test.
 trait Fixture {
-    /// How often a node hears that one it talked to is gone: never where there is no connection that can break.
+    /// How often a node hears that one it talked to is gone: never where there is no connection
+    /// that can break.
     const DISCONNECTS: usize;
     /// Nodes of these names that know where the others are.
     fn nodes(names: &[NodeId]) -> Vec<Node>;
@@ -209,7 +211,8 @@ fn both_directions_at_once_do_not_block_each_other<F: Fixture>() {
         }
         node
     };
-    // A server pauses workers that do not read; two workers never do, and two servers fill each other's copies.
+    // A server pauses workers that do not read; two workers never do, and two servers fill each
+    // other's copies.
     for (one, two) in [(SERVER, ONE), (ONE, TWO), (SERVER, NodeId::Server(1))] {
         let mut nodes = F::nodes(&[one, two]).into_iter();
         let (mut first, mut second) = (nodes.next().expect("one"), nodes.next().expect("two"));
@@ -357,8 +360,8 @@ fn bytes_counted<F: Fixture>() -> u64 {
     out.bytes_shared
 }
 
-/// Both ends may call each other at once. What was sent on the connection that breaks may be lost, even if the other
-/// one is in use by now: a machine that is not told would wait for ever.
+/// Both ends may call each other at once. What was sent on the connection that breaks may be lost,
+/// even if the other one is in use by now: a machine that is not told would wait for ever.
 #[test]
 fn a_connection_that_breaks_is_reported_even_if_a_newer_one_is_there() {
     let (mut worker, address, older) = one_that_called();
@@ -425,7 +428,8 @@ fn one_that_called() -> (Node, SocketAddr, std::net::TcpStream) {
     (worker, address, called)
 }
 
-/// A node calls only when it has no connection left. Its older one may look alive for ever if its end was never told.
+/// A node calls only when it has no connection left. Its older one may look alive for ever if its
+/// end was never told.
 #[test]
 fn a_node_that_calls_anew_replaces_its_older_connection_at_once() {
     let (mut server, address) = lone(SERVER);

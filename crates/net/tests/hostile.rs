@@ -1,5 +1,6 @@
-//! Connections under attack: whatever a peer sends, or does not send, or writes into memory it shares, costs that peer its
-//! connection at most. It is counted, it is in the log, and everybody else is served as before.
+//! Connections under attack: whatever a peer sends, or does not send, or writes into memory it
+//! shares, costs that peer its connection at most. It is counted, it is in the log, and everybody
+//! else is served as before.
 
 mod logged;
 mod peer;

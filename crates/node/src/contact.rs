@@ -8,7 +8,7 @@ use types::{Measured, NodeId, Source, Span};
 use wire::{Control, Frame, Head, Leader, Message, Timeout};
 
 /// A node tells the coordinator this often at least that it lives.
-const LONGEST_BEAT: Duration = Duration::from_millis(500);
+const LONGEST_HEARTBEAT: Duration = Duration::from_millis(500);
 /// How often people are told that nobody leads.
 const TELL_AFTER: Duration = Duration::from_secs(3);
 
@@ -17,7 +17,7 @@ pub(crate) const REASON_CHARS: usize = 500;
 
 /// How often a node tells the coordinator that it lives: four times in anybody's failure timeout.
 pub(crate) fn heartbeat_interval(failure_timeout: Duration) -> Duration {
-    (failure_timeout / 4).min(LONGEST_BEAT)
+    (failure_timeout / 4).min(LONGEST_HEARTBEAT)
 }
 
 pub(crate) fn span(duration: Duration) -> Span {
@@ -84,14 +84,14 @@ impl CoordinatorContact {
         let heartbeat = Timeout::new(
             "it says that it lives",
             span(self.heartbeat_interval()),
-            "a quarter of failure timeout, 0.5 s at most",
+            "a quarter of the failure timeout, 0.5 s at most",
             None,
         );
         if !self.may_change() {
             let lost = Timeout::new(
                 "a silent coordinator is lost",
                 span(self.failure_timeout),
-                "failure timeout, which is set",
+                "the failure timeout, a setting",
                 None,
             );
             return vec![heartbeat, lost];

@@ -96,7 +96,7 @@ pub enum NodeError {
     /// This node was told to leave a run that ends with any of its nodes.
     #[error(
         "this node was told to leave, and the run ends with it: nobody can take its place. To let nodes come and go, start runs with \
-         copies (--replicas, Membership::Open)"
+         replicas (--replicas, Membership::Elastic)"
     )]
     ToldToLeave,
     /// This worker was told to leave, and has waited for others long enough. Close the session:

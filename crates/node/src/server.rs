@@ -17,8 +17,8 @@ use update::Updaters;
 use wire::Outbox;
 use wire::{Control, Frame, Head, Message, NodeRole, Pool};
 
-/// Frames handled before acknowledgements, answers and heartbeats get their turn: at most so many parts
-/// of 1 MiB.
+/// Frames handled before acknowledgements, answers and heartbeats get their turn: at most so many
+/// parts of 1 MiB.
 const TURN: usize = 64;
 /// How often the machine is told the time.
 const TICK: Duration = Duration::from_millis(100);

@@ -70,7 +70,7 @@ impl<'a> ShellControl<'a> {
             | Control::Missed { .. }
             | Control::Written { .. }
             | Control::Unwritten { .. }
-            | Control::Owes { .. }
+            | Control::ResidualsWritten { .. }
             | Control::Passed { .. }
             | Control::OpenLeases { .. }
             | Control::LeasesOpened { .. }

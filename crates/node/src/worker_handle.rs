@@ -212,7 +212,7 @@ impl WorkerHandle<'_> {
         self.worker.barrier(self.out)
     }
 
-    /// See [`Worker::pay`].
+    /// See [`Worker::flush_residuals`].
     pub fn flush_residuals(&mut self) -> bool {
         let now = self.now();
         self.note(|| WorkerInput::FlushResiduals(now));

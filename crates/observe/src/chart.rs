@@ -1,4 +1,5 @@
-//! Loss curves over wall-clock time, or over bytes, as one self-contained SVG: no script, no font file, its own white card.
+//! Loss curves over wall-clock time, or over bytes, as one self-contained SVG: no script, no font
+//! file, its own white card.
 
 mod axis;
 mod labels;
@@ -73,12 +74,14 @@ pub struct Curve {
     pub label: String,
     /// A CSS colour.
     pub colour: String,
-    /// Seconds since the start, or megabytes so far, and the loss then, in order. What is not finite is left out.
+    /// Seconds since the start, or megabytes so far, and the loss then, in order. What is not
+    /// finite is left out.
     pub points: Vec<(f64, f64)>,
 }
 
 impl Curve {
-    /// When the curve first is at or below a loss, on the straight line between the points around it.
+    /// When the curve first is at or below a loss, on the straight line between the points around
+    /// it.
     pub fn reaches(&self, target: f64) -> Option<f64> {
         let points = self.finite_points();
         let after = points.iter().position(|(_, loss)| *loss <= target)?;
@@ -97,7 +100,8 @@ impl Curve {
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 540.0;
 const PLOT: Area = Area { left: 76.0, top: 112.0, right: 820.0, bottom: 474.0 };
-/// The foot of the plot, which curves leave free for the times at which they reach the target, row over row.
+/// The foot of the plot, which curves leave free for the times at which they reach the target, row
+/// over row.
 const FOOT: f64 = 58.0;
 const FOOT_ROW: f64 = 20.0;
 const LOSS_TICKS: usize = 7;
@@ -197,7 +201,8 @@ fn draw_axes(drawing: &mut Drawing, across: Across, times: &Axis, losses: &Axis)
     drawing.text((PLOT.left - 10.0, PLOT.top - 18.0), Anchor::End, Font { weight: 600, ..TICK }, "loss");
 }
 
-/// Draws the dashed line of the target and its name in the right margin; returns the areas they take.
+/// Draws the dashed line of the target and its name in the right margin; returns the areas they
+/// take.
 fn draw_target(drawing: &mut Drawing, target: f64, y: f64) -> [Area; 2] {
     drawing.line((PLOT.left, y), (PLOT.right, y), r##"stroke="#6b7280" stroke-width="1.5" stroke-dasharray="6 5""##);
     let digits = format!("{target:.3}");
@@ -219,8 +224,8 @@ fn draw_curve(drawing: &mut Drawing, curve: &Curve, points: &[(f64, f64)]) {
     }
 }
 
-/// Marks where curves meet the target, and writes below how long that took and how much sooner the first was; returns the
-/// areas that this takes above the foot.
+/// Marks where curves meet the target, and writes below how long that took and how much sooner the
+/// first was; returns the areas that this takes above the foot.
 fn draw_arrivals(
     drawing: &mut Drawing,
     across: Across,
@@ -234,7 +239,8 @@ fn draw_arrivals(
         let x = times.pixel(*seconds);
         let font = Font { size: 15.0, weight: 700, colour: &curve.colour };
         let text = across.text(*seconds);
-        // The first time stands left of its line if it fits there, the last right of it, and those between a row higher.
+        // The first time stands left of its line if it fits there, the last right of it, and those
+        // between a row higher.
         let fits_left = x - font.width(&text) - 8.0 > PLOT.left;
         let (at, anchor) = match index {
             0 if fits_left => ((x - 8.0, base + 5.0), Anchor::End),

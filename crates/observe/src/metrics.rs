@@ -1,4 +1,5 @@
-//! The metrics of the workers and servers of one process, by the conventions of Prometheus: units in names, `_total` for what only grows.
+//! The metrics of the workers and servers of one process, by the conventions of Prometheus: units
+//! in names, `_total` for what only grows.
 
 use crate::server::ServerLevels;
 use prometheus_client::encoding::text::encode;

@@ -1,4 +1,5 @@
-//! One server's metrics. Those that workers have, too, go by the same names; the label says whose they are.
+//! One server's metrics. Those that workers have, too, go by the same names; the label says whose
+//! they are.
 
 use crate::metrics::{Labels, Levels, Metrics, Numbers, set, set_total};
 use prometheus_client::registry::{Registry, Unit};

@@ -33,8 +33,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("RefusedError", py.get_type::<RefusedError>())
 }
 
-/// Whether a call that waits should stop, because a signal handler of Python raised something: what Ctrl-C does. Only the main thread
-/// of a program runs handlers.
+/// Whether a call that waits should stop, because a signal handler of Python raised something: what
+/// Ctrl-C does. Only the main thread of a program runs handlers.
 pub fn is_interrupted() -> bool {
     Python::attach(|py| match (py.check_signals(), RAISED.get(py)) {
         (Err(raised), Some(kept)) => {

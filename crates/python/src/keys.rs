@@ -6,7 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyList, PyRange, PyTuple};
 use slackwater::{Placement, TableShape, TableSpec};
 
-/// Rows of a table, made ready once and used again and again: a list that comes back is not sent again. `Table.keys` makes them.
+/// Rows of a table, made ready once and used again and again: a list that comes back is not sent
+/// again. `Table.keys` makes them.
 ///
 /// >>> import numpy, slackwater
 /// >>> run = slackwater.init()
@@ -126,7 +127,8 @@ fn ids_of(memory: &Memory) -> PyResult<Vec<u64>> {
         // Of whatever type: NumPy makes an empty list an array of float64.
         return Ok(Vec::new());
     }
-    // SAFETY: of each kind the numbers are what it says, and the caller holds the interpreter while they are read.
+    // SAFETY: of each kind the numbers are what it says, and the caller holds the interpreter while
+    // they are read.
     unsafe {
         match memory.kind {
             ElementKind::U64 => Ok(memory.numbers::<u64>().to_vec()),

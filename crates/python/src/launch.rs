@@ -30,8 +30,8 @@ impl ChildProcess {
 
 #[pymethods]
 impl ChildProcess {
-    /// Starts it, with these variables added to the environment of this process. OutputTarget goes where
-    /// that of this process goes.
+    /// Starts it, with these variables added to the environment of this process. OutputTarget goes
+    /// where that of this process goes.
     #[new]
     #[pyo3(signature = (name, command, environment, *, stdin=false))]
     fn new(

@@ -1,7 +1,9 @@
-//! The compiled half of the Python package: sessions, tables, tickets, key lists and processes as Python sees them.
+//! The compiled half of the Python package: sessions, tables, tickets, key lists and processes as
+//! Python sees them.
 //!
-//! Everything here is thin. Memory is read and written where Python keeps it ([`memory`]), every call that may wait gives up the
-//! interpreter first, and errors keep the words of the core ([`error`]). What is pleasant about the package is in `python/slackwater`.
+//! Everything here is thin. Memory is read and written where Python keeps it ([`memory`]), every
+//! call that may wait gives up the interpreter first, and errors keep the words of the core
+//! ([`error`]). What is pleasant about the package is in `python/slackwater`.
 
 mod error;
 mod keys;

@@ -1,5 +1,6 @@
-//! Memory that Python keeps, read and written where it is: the buffer protocol (NumPy, `array`, `memoryview`) and DLPack (PyTorch and
-//! others). Nothing is copied, and nothing of NumPy or PyTorch is linked.
+//! Memory that Python keeps, read and written where it is: the buffer protocol (NumPy, `array`,
+//! `memoryview`) and DLPack (PyTorch and others). Nothing is copied, and nothing of NumPy or
+//! PyTorch is linked.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
@@ -90,8 +91,9 @@ enum Code {
     Float,
 }
 
-/// Contiguous numbers of an object of Python's, which is kept alive, and told that it is in use, for as long as this is. Python must not
-/// move or free them meanwhile, and does not; that it may change them is for the program to avoid while a call is under way.
+/// Contiguous numbers of an object of Python's, which is kept alive, and told that it is in use,
+/// for as long as this is. Python must not move or free them meanwhile, and does not; that it may
+/// change them is for the program to avoid while a call is under way.
 #[pyclass(frozen)]
 pub struct Memory {
     address: *mut u8,
@@ -100,7 +102,8 @@ pub struct Memory {
     held: Held,
 }
 
-// SAFETY: the address is that of memory which `held` keeps, and which no thread but the one that runs a call of ours is asked to touch.
+// SAFETY: the address is that of memory which `held` keeps, and which no thread but the one that
+// runs a call of ours is asked to touch.
 unsafe impl Send for Memory {}
 // SAFETY: as above; what is written through it is written by the one call that it was made for.
 unsafe impl Sync for Memory {}
@@ -111,7 +114,8 @@ enum Held {
     Capsule { _capsule: Py<PyAny> },
 }
 
-/// `Py_buffer`, which has looked the same since Python 3.0; it is in the stable interface from 3.11.
+/// `Py_buffer`, which has looked the same since Python 3.0; it is in the stable interface from
+/// 3.11.
 #[repr(C)]
 struct Buffer {
     buf: *mut c_void,
@@ -140,8 +144,8 @@ unsafe extern "C" {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Held::Buffer(buffer) = &mut self.held {
-            // SAFETY: the buffer was filled by `PyObject_GetBuffer` and is released once. A Python object is dropped by a thread that holds
-            // the interpreter.
+            // SAFETY: the buffer was filled by `PyObject_GetBuffer` and is released once. A Python
+            // object is dropped by a thread that holds the interpreter.
             unsafe { PyBuffer_Release(&raw mut **buffer) };
         }
     }
@@ -155,8 +159,8 @@ pub enum Use {
 }
 
 impl Memory {
-    /// The numbers of `object`. Fails if it has none, or if they are not contiguous, not in this process's memory, of a type that no table has, or
-    /// read-only where they are to be written.
+    /// The numbers of `object`. Fails if it has none, or if they are not contiguous, not in this
+    /// process's memory, of a type that no table has, or read-only where they are to be written.
     pub fn of(object: &Bound<'_, PyAny>, what_for: Use) -> PyResult<Self> {
         // SAFETY: the object is alive and the interpreter is held.
         let memory = if unsafe { PyObject_CheckBuffer(object.as_ptr()) } != 0 {
@@ -168,7 +172,8 @@ impl Memory {
             let text = format!("expected an array or a tensor, not {name}; numpy.asarray makes one");
             Err(PyTypeError::new_err(text))
         }?;
-        // Tables are read as numbers, which lie at multiples of their size. (An empty array may lie anywhere.)
+        // Tables are read as numbers, which lie at multiples of their size. (An empty array may lie
+        // anywhere.)
         if memory.count > 0 && memory.address.addr() % memory.kind.bytes() != 0 {
             return Err(PyValueError::new_err("the array is not aligned; copy it first"));
         }
@@ -217,7 +222,8 @@ impl Memory {
     }
 
     fn of_dlpack(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        // PyTorch gives out no memory of a tensor that a gradient may be wanted of: the numbers are what is wanted here.
+        // PyTorch gives out no memory of a tensor that a gradient may be wanted of: the numbers are
+        // what is wanted here.
         let wants_gradient = object.getattr("requires_grad").is_ok_and(|flag| flag.is_truthy().unwrap_or(false));
         let detached = if wants_gradient { Some(object.call_method0("detach")?) } else { None };
         let plain = detached.as_ref().unwrap_or(object);
@@ -228,8 +234,9 @@ impl Memory {
         let capsule = plain.call_method0("__dlpack__").map_err(on_host)?;
         let capsule = capsule.cast::<PyCapsule>()?;
         let pointer = capsule.pointer_checked(Some(c"dltensor"))?;
-        // SAFETY: a capsule of this name holds a DLManagedTensor, which begins with a DLTensor; it lives as long as the capsule, whose
-        // name we do not change, so that its own destructor frees it.
+        // SAFETY: a capsule of this name holds a DLManagedTensor, which begins with a DLTensor; it
+        // lives as long as the capsule, whose name we do not change, so that its own destructor
+        // frees it.
         let tensor = unsafe { pointer.cast::<DlTensor>().as_ref() };
         if !matches!(tensor.device_type, HOST | PINNED) {
             return Err(PyValueError::new_err("the tensor is on a device; pass one on the CPU (tensor.cpu())"));
@@ -276,14 +283,16 @@ impl Memory {
         if self.count == 0 {
             return &[];
         }
-        // SAFETY: `count` numbers lie there, aligned as `of` has seen; the caller answers for the rest.
+        // SAFETY: `count` numbers lie there, aligned as `of` has seen; the caller answers for the
+        // rest.
         unsafe { std::slice::from_raw_parts(self.address.cast::<T>(), self.count) }
     }
 
     /// The numbers, to be written.
     ///
     /// # Safety
-    /// As for [`Memory::numbers`]; the memory was asked for [`Use::Write`], and nobody else reads or writes it meanwhile.
+    /// As for [`Memory::numbers`]; the memory was asked for [`Use::Write`], and nobody else reads
+    /// or writes it meanwhile.
     #[expect(clippy::mut_from_ref, reason = "the memory is Python's, and the caller answers for it")]
     pub unsafe fn numbers_mut<T>(&self) -> &mut [T] {
         if self.count == 0 {
@@ -343,7 +352,8 @@ impl PullBuffer for Target {
         if memory.count == 0 {
             return &mut [];
         }
-        // SAFETY: the memory was asked for writing, is alive, and is this pull's to write until its ticket is done.
+        // SAFETY: the memory was asked for writing, is alive, and is this pull's to write until its
+        // ticket is done.
         unsafe { std::slice::from_raw_parts_mut(memory.address, memory.count * memory.kind.bytes()) }
     }
 }

@@ -120,7 +120,8 @@ impl PySession {
         Ok(begun.map_err(|error| error::raise(py, error))?.into_iter().map(Self::new).collect())
     }
 
-    /// Joins the run of the coordinator at `coordinator_address`, as worker `place` if that is given.
+    /// Joins the run of the coordinator at `coordinator_address`, as worker `place` if that is
+    /// given.
     #[staticmethod]
     #[pyo3(signature = (coordinator_address, place, join_limit, failure_timeout, shared_memory))]
     fn connect(

@@ -216,7 +216,8 @@ impl std::ops::Deref for Chosen<'_> {
     }
 }
 
-/// The caller's rows in the table's order: where they are, if they are in it, and otherwise gathered, with those of one key added up.
+/// The caller's rows in the table's order: where they are, if they are in it, and otherwise
+/// gathered, with those of one key added up.
 ///
 /// # Safety
 /// `T` is what the memory holds, and nobody changes it while this is used.
@@ -238,8 +239,8 @@ fn push<T: TargetNumber>(
     keys: &PyKeys,
     examples: u64,
 ) -> Result<slackwater::Ticket<()>, Error> {
-    // SAFETY: `Table::memory` has seen that the memory holds the table's numbers; the call uses it while it runs, and copies what it needs
-    // for longer.
+    // SAFETY: `Table::memory` has seen that the memory holds the table's numbers; the call uses it
+    // while it runs, and copies what it needs for longer.
     match unsafe { in_order::<T>(memory, keys, table.spec().width as usize) } {
         Cow::Borrowed(values) => table.push_after(&keys.list, values, examples, &Tickets::none()),
         Cow::Owned(values) => table.push_after(&keys.list, values, examples, &Tickets::none()),
@@ -342,7 +343,8 @@ impl PyTable {
         Ok(PyTicket::push(ticket.map_err(|error| error::raise(py, error))?, self.name(), self.process))
     }
 
-    /// As `push`, without a copy of its own: the memory must be left as it is until the ticket is done.
+    /// As `push`, without a copy of its own: the memory must be left as it is until the ticket is
+    /// done.
     fn push_lent(
         &self,
         py: Python<'_>,
@@ -390,8 +392,8 @@ impl PyTable {
         Ok(PyTicket::pull(pulling, out.clone().unbind(), self.name(), self.process))
     }
 
-    /// Every row that the servers have, whatever copies are here: the keys and the values, as bytes of uint64 and of the table's numbers, and the
-    /// clock before which everything is in them.
+    /// Every row that the servers have, whatever copies are here: the keys and the values, as bytes
+    /// of uint64 and of the table's numbers, and the clock before which everything is in them.
     fn pull_all(&self, py: Python<'_>) -> PyResult<(Vec<u8>, Vec<u8>, u64)> {
         check_process(self.process)?;
         fn all<T: TargetNumber>(table: &slackwater::Table<T>) -> Result<(Vec<u8>, Vec<u8>, u64), Error> {
@@ -403,7 +405,8 @@ impl PyTable {
         all.map_err(|error| error::raise(py, error))
     }
 
-    /// The shortest of so many pushes of all rows by the Rust library, in seconds, for `slackwater.bench` to compare with.
+    /// The shortest of so many pushes of all rows by the Rust library, in seconds, for
+    /// `slackwater.bench` to compare with.
     fn time_push(&self, py: Python<'_>, values: &Bound<'_, PyAny>, times: u32) -> PyResult<f64> {
         check_process(self.process)?;
         let keys = self.rows(None)?;
@@ -439,8 +442,8 @@ impl PyTable {
         best.map(|best| best.as_secs_f64()).map_err(|error| error::raise(py, error))
     }
 
-    /// Every row as it is kept, its weights followed by its updater's state: the keys and the rows, as bytes of uint64 and of the table's numbers, and
-    /// how many numbers a row is kept in.
+    /// Every row as it is kept, its weights followed by its updater's state: the keys and the rows,
+    /// as bytes of uint64 and of the table's numbers, and how many numbers a row is kept in.
     fn pull_all_row_state(&self, py: Python<'_>) -> PyResult<(Vec<u8>, Vec<u8>, usize)> {
         check_process(self.process)?;
         fn all<T: TargetNumber>(table: &slackwater::Table<T>) -> Result<(Vec<u8>, Vec<u8>), Error> {

@@ -10,7 +10,8 @@ use std::sync::{Mutex, PoisonError};
 /// The clock, the worker, the row and why.
 type Failure = (u64, u32, Option<u64>, String);
 
-/// A push or pull under way: `push_async`, `pull_async` and `push_pull_async` of a table return it at once.
+/// A push or pull under way: `push_async`, `pull_async` and `push_pull_async` of a table return it
+/// at once.
 ///
 /// >>> import numpy, slackwater
 /// >>> run = slackwater.init()
@@ -100,7 +101,8 @@ impl<T: slackwater::TargetNumber> Pulling for Scattered<T> {
         let Self { ticket, places, width, target } = *self;
         let rows = ticket.wait()?;
         let memory: &Memory = target.0.get();
-        // SAFETY: the table has seen that the memory holds its numbers, which are `T`; it is this pull's to write.
+        // SAFETY: the table has seen that the memory holds its numbers, which are `T`; it is this
+        // pull's to write.
         let out = unsafe { memory.numbers_mut::<T>() };
         for (row, place) in out.chunks_exact_mut(width).zip(&places) {
             row.copy_from_slice(&rows.values()[*place as usize * width..][..width]);
@@ -143,7 +145,8 @@ impl PyTicket {
         }))
     }
 
-    /// Waits until it is done, and returns what a pull filled. Raises what went wrong. Waiting again returns the same at once.
+    /// Waits until it is done, and returns what a pull filled. Raises what went wrong. Waiting
+    /// again returns the same at once.
     fn wait(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         check_process(self.process)?;
         let state = std::mem::replace(&mut *self.state(), State::Gone);
@@ -172,7 +175,8 @@ impl PyTicket {
         self.read(|read| read.staleness)
     }
 
-    /// Clocks that failed for all workers alike: clock, rank, row (if one was not finite) and what was wrong.
+    /// Clocks that failed for all workers alike: clock, rank, row (if one was not finite) and what
+    /// was wrong.
     #[getter]
     fn failed_clocks(&self) -> PyResult<Vec<Failure>> {
         self.read(|read| read.failed.clone())
@@ -185,7 +189,8 @@ impl Drop for PyTicket {
         if self.process != std::process::id() {
             std::mem::forget(state);
         } else if matches!(state, State::Push(_) | State::Pull(_)) {
-            // Letting go of it asks the machine, which another thread may have that waits for the interpreter.
+            // Letting go of it asks the machine, which another thread may have that waits for the
+            // interpreter.
             Python::attach(|py| py.detach(|| drop(state)));
         }
     }

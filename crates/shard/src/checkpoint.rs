@@ -1,9 +1,9 @@
-//! Checkpoints of a shard: a copy of everything that it holds, made at the moment its frontier reaches a clock, and a shard that is made
-//! from such a copy.
+//! Checkpoints of a shard: a copy of everything that it holds, made at the moment its frontier
+//! reaches a clock, and a shard that is made from such a copy.
 //!
-//! Of a table that combines by clock a copy holds every clock before the checkpoint's and nothing of later ones. Of one that applies
-//! each push as it comes it holds those, and whatever faster workers had pushed by then. Making it is one copy of memory; the run
-//! goes on at once.
+//! Of a table that combines by clock a copy holds every clock before the checkpoint's and nothing
+//! of later ones. Of one that applies each push as it comes it holds those, and whatever faster
+//! workers had pushed by then. Making it is one copy of memory; the run goes on at once.
 
 use crate::intake::frontier::Frontier;
 use crate::intake::stream::Stream;
@@ -121,8 +121,9 @@ enum Copy {
 }
 
 impl<T: Number> Shard<T> {
-    /// A checkpoint of this number is to hold the shard as of this clock. One at a time: the newest counts. When every worker has left,
-    /// and nothing of theirs is under way any more, it holds whatever clocks anybody has ended.
+    /// A checkpoint of this number is to hold the shard as of this clock. One at a time: the newest
+    /// counts. When every worker has left, and nothing of theirs is under way any more, it holds
+    /// whatever clocks anybody has ended.
     pub(crate) fn checkpoint(&mut self, number: u64, clock: Clock, last: bool) {
         if !self.spec.is_checkpointed() || self.asked.as_ref().is_some_and(|asked| asked.number >= number) {
             return;
@@ -138,7 +139,8 @@ impl<T: Number> Shard<T> {
         self.look_at_clock();
     }
 
-    /// A head that has heard of a checkpoint, or that was told of it before it was the head, may stand at its clock already, or beyond.
+    /// A head that has heard of a checkpoint, or that was told of it before it was the head, may
+    /// stand at its clock already, or beyond.
     pub(crate) fn look_at_clock(&mut self) {
         let (is_head, frontier) = (AnyShard::is_head(self), self.frontier.value());
         let Some(asked) = &mut self.asked else { return };
@@ -181,9 +183,9 @@ impl<T: Number> Shard<T> {
         self.asked = Some(RequestedCheckpoint { number, clock, last, copy: Copy::Made(Box::new(image)) });
     }
 
-    /// The copy, once, if it is this shard's to answer for: one whose lease has ended may lack what another was told. And not before
-    /// the tail is as far: whoever took over earlier would answer for clocks before the checkpoint's, and have workers push in them
-    /// what the copy lacks.
+    /// The copy, once, if it is this shard's to answer for: one whose lease has ended may lack what
+    /// another was told. And not before the tail is as far: whoever took over earlier would answer
+    /// for clocks before the checkpoint's, and have workers push in them what the copy lacks.
     pub(crate) fn take_image(&mut self) -> Option<ShardImage> {
         if !self.may_answer || !AnyShard::is_head(self) {
             return None;
@@ -206,10 +208,12 @@ impl<T: Number> Shard<T> {
         matches!(asked.copy, Copy::Missed).then_some((asked.number, frontier))
     }
 
-    /// Is as it was at `clock`. Whoever took part then is forgotten, and what was held for that clock and later ones, pieces of leases
-    /// included: the plan's workers begin with that clock, and do it again.
+    /// Is as it was at `clock`. Whoever took part then is forgotten, and what was held for that
+    /// clock and later ones, pieces of leases included: the plan's workers begin with that clock,
+    /// and do it again.
     ///
-    /// What workers had still to send is pushed once, as a contribution to that clock: so it arrives whoever takes part now.
+    /// What workers had still to send is pushed once, as a contribution to that clock: so it
+    /// arrives whoever takes part now.
     pub(crate) fn restore(
         &mut self,
         clock: Clock,

@@ -1,9 +1,9 @@
 //! Which parts of data leases a shard holds, and whether their values are in its rows yet.
 //!
 //! In a table that applies each push by itself, a part is in the rows as soon as it is held. In a
-//! table that combines by clock it is in its clock's sum first, and in the rows once the frontier has
-//! passed that clock. A checkpoint keeps rows but no sums of open clocks: a run that resumes from it
-//! forgets the parts of those clocks, and the uncommitted leases bring them again.
+//! table that combines by clock it is in its clock's sum first, and in the rows once the frontier
+//! has passed that clock. A checkpoint keeps rows but no sums of open clocks: a run that resumes
+//! from it forgets the parts of those clocks, and the uncommitted leases bring them again.
 
 pub(crate) mod applied;
 
@@ -22,7 +22,8 @@ pub(crate) struct LeasedParts {
 }
 
 impl LeasedParts {
-    /// Whether this part was pushed before: the clock that it is in the sum of, or the first if it is in the rows.
+    /// Whether this part was pushed before: the clock that it is in the sum of, or the first if it
+    /// is in the rows.
     pub fn held_in(&self, part: LeasedPart) -> Option<Clock> {
         let open = || self.open.iter().find(|(_, applied)| applied.holds(part)).map(|(clock, _)| *clock);
         if self.applied.holds(part) { Some(Clock(0)) } else { open() }

@@ -1,8 +1,8 @@
 //! The server machine and its shards: no I/O, no clock and no randomness of its own.
 //!
-//! A [`Server`] holds the shards of one thread. A shard takes parts of pushes in ([`intake`]), keeps
-//! rows ([`rows`]), answers reads ([`reads`]) and sends what changed to those that follow it
-//! ([`follow`]): the next replica of its chain, and the workers' caches.
+//! A [`Server`] holds the shards of one thread. A shard takes parts of pushes in (`intake`), keeps
+//! rows ([`rows`]), answers reads (`reads`) and sends changed rows to its followers (`follow`): the
+//! next replica of its chain, and the workers' caches.
 
 mod checkpoint;
 mod follow;

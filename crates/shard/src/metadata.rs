@@ -152,7 +152,8 @@ impl<T: Number> Shard<T> {
     }
 }
 
-/// Whether these are in order, each once, as the index wants them: what comes from another server is looked at like what comes from a worker.
+/// Whether these are in order, each once, as the index wants them: what comes from another server
+/// is looked at like what comes from a worker.
 fn rise(positions: &[u64]) -> bool {
     positions.is_sorted_by(|one, next| one < next)
 }

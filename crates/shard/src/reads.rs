@@ -1,4 +1,5 @@
-//! Reads: answered at once, or parked until the frontier and the reader's own pushes allow an answer.
+//! Reads: answered at once, or parked until the frontier and the reader's own pushes allow an
+//! answer.
 
 pub(crate) mod active;
 pub(crate) mod parked;
@@ -69,7 +70,8 @@ impl<T: Number> Shard<T> {
         out.send(Frame { head, message });
     }
 
-    /// Encodes what is read, where the table has an exact codec for that. What a scan finds goes as it is.
+    /// Encodes what is read, where the table has an exact codec for that. What a scan finds goes as
+    /// it is.
     fn encode(&mut self, pulled: &mut Pulled) -> CodecPipeline {
         let Some(encoder) = self.encoder.as_mut().filter(|_| pulled.positions.is_empty()) else {
             return CodecPipeline::default();

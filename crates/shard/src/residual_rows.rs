@@ -2,16 +2,16 @@
 
 use wire::{Field, Reader, WireError};
 
-/// What is owed to the rows of one table: numbers to be added to what is pushed to them.
+/// Residuals of the rows of one table: numbers to be added to what is pushed to them.
 ///
 /// ```
 /// use shard::ResidualRows;
 /// use wire::{Field, Reader};
 ///
-/// let owed = ResidualRows { width: 2, runs: vec![(7, vec![0.5, -0.25])] };
+/// let residuals = ResidualRows { width: 2, runs: vec![(7, vec![0.5, -0.25])] };
 /// let mut bytes = Vec::new();
-/// owed.put(&mut bytes);
-/// assert_eq!(ResidualRows::get(&mut Reader(&bytes)), Ok(owed));
+/// residuals.put(&mut bytes);
+/// assert_eq!(ResidualRows::get(&mut Reader(&bytes)), Ok(residuals));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResidualRows {
@@ -40,13 +40,13 @@ impl Field for ResidualRows {
             let count = u32::get(input)?;
             let is_whole = width > 0 && count.is_multiple_of(width) && first.checked_add(u64::from(count)).is_some();
             if !is_whole {
-                return Err(WireError::Malformed("what is owed to less than a row"));
+                return Err(WireError::Malformed("residuals of less than a row"));
             }
             let bytes = input.take((count as usize).saturating_mul(4))?;
             let values: Vec<f32> =
                 bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
             if !values.iter().all(|value| value.is_finite()) {
-                return Err(WireError::Malformed("something owed that is no number"));
+                return Err(WireError::Malformed("something residuals that is no number"));
             }
             runs.push((first, values));
         }

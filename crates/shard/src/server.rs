@@ -1,10 +1,13 @@
 //! The server machine: the shards of one thread, by table.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod checkpoints;
 mod plan;
 mod report;
 mod serving_lease;
 #[cfg(test)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
 mod tests;
 
 use crate::checkpoint::ShardImage;
@@ -59,7 +62,8 @@ pub struct Server {
     lease: Option<ServingLease>,
     /// Whether every server is known to go by the plan.
     enacted: bool,
-    /// Shards that this server answers for, and those of them that wait for the plan to be everybody's.
+    /// Shards that this server answers for, and those of them that wait for the plan to be
+    /// everybody's.
     heads: BTreeSet<(TableId, ShardId)>,
     waiting: BTreeSet<(TableId, ShardId)>,
     /// The checkpoint that was last asked for: its number and its clock.
@@ -120,7 +124,8 @@ impl Server {
         self
     }
 
-    /// Whether every worker has left, so that nothing more will come, or nothing depends on this server any more.
+    /// Whether every worker has left, so that nothing more will come, or nothing depends on this
+    /// server any more.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.finished
@@ -170,30 +175,40 @@ impl Server {
         };
         let Some(shard) = self.shards.get_mut(&name) else {
             if self.tables.contains_key(&name.0) || self.lease.is_some() {
-                // Another server has it by now, and whoever asks will hear that; or this one will hear of it.
+                // Another server has it by now, and whoever asks will hear that; or this one will
+                // hear of it.
                 return;
             }
             return self.unknown(&head, &message, out);
         };
         self.touched.push(name);
-        match message {
-            Message::ReplicaChunk(replica) => return shard.replica(now, &head, replica, out),
-            Message::Replicated(replicated) => return shard.replicated(now, &head, &replicated, out),
-            // The worker goes by a plan that is older than this server's. It asks again when it has the new one.
-            _ if !shard.is_head() => return,
-            _ => {}
+        let is_of_the_chain = matches!(message, Message::ReplicaChunk(_) | Message::Replicated(_));
+        if !is_of_the_chain && !shard.is_head() {
+            // The worker goes by a plan that is older than this server's. It asks again when it has
+            // the new one.
+            return;
         }
         match message {
+            Message::ReplicaChunk(chunk) => shard.replica(now, &head, chunk, out),
+            Message::Replicated(replicated) => shard.replicated(now, &head, &replicated, out),
             Message::Push(push) => shard.push(now, &head, push, out),
             Message::Marker(marker) => shard.marker(&head, &marker, out),
             Message::Tune(tune) => shard.tune(&head, &tune, out),
             Message::Pull(pull) => shard.pull(now, &head, pull, out),
             Message::Refreshed(receipt) => shard.refreshed(&head, &receipt),
-            _ => self.misdirected += 1,
+            Message::Acked(_)
+            | Message::Resend(_)
+            | Message::Pulled(_)
+            | Message::PullRefused(_)
+            | Message::ReadWaiting(_)
+            | Message::Refresh(_)
+            | Message::Delta(_)
+            | Message::Control(_) => self.misdirected += 1,
         }
     }
 
-    /// Everything that arrived together has been handled: says what was held back to be said at once.
+    /// Everything that arrived together has been handled: says what was held back to be said at
+    /// once.
     pub fn settle(&mut self, out: &mut Outbox) {
         for name in std::mem::take(&mut self.touched) {
             if let Some(shard) = self.shards.get_mut(&name) {
@@ -215,7 +230,8 @@ impl Server {
         self.forget_leases(out);
     }
 
-    /// Forgets the leases that are over, in each shard that is far enough, and says so when all of them are.
+    /// Forgets the leases that are over, in each shard that is far enough, and says so when all of
+    /// them are.
     fn forget_leases(&mut self, out: &mut Outbox) {
         let (node, shards) = (self.node, &mut self.shards);
         self.forgetting.retain(|set, Forgetting { order, through, clock }| {
@@ -243,33 +259,72 @@ impl Server {
             self.misdirected += 1;
             return;
         }
-        match message {
-            Message::Control(Control::AddTable { table, spec }) => {
+        let Message::Control(control) = message else {
+            self.misdirected += 1;
+            return;
+        };
+        match control {
+            Control::AddTable { table, spec } => {
                 let problem = self.add_table(table, &spec, out).err();
                 let message = Message::Control(Control::TableAdded { table, problem });
                 out.send(Frame { head: Head::plain(self.node, head.from), message });
             }
-            Message::Control(Control::Adopt { plan, enacted, .. }) => self.adopt(head, plan, enacted, out),
-            Message::Control(Control::Finish | Control::Released) => self.finished = true,
+            Control::Adopt { plan, enacted, .. } => self.adopt(head, plan, enacted, out),
+            Control::Finish | Control::Released => self.finished = true,
             // For people to read.
-            Message::Control(Control::LeaveDeferred { .. }) => {}
-            Message::Control(Control::Checkpoint { number, clock, last, .. }) => {
-                self.checkpoint(number, clock, last, out)
-            }
+            Control::LeaveDeferred { .. } => {}
+            Control::Checkpoint { number, clock, last, .. } => self.checkpoint(number, clock, last, out),
             // Until it is restored, whoever drives this server is at it.
-            Message::Control(Control::Restore { table, .. }) if self.has_table(table) => {
+            Control::Restore { table, .. } if self.has_table(table) => {
                 let message = Message::Control(Control::TableAdded { table, problem: None });
                 out.send(Frame { head: Head::plain(self.node, head.from), message });
             }
-            Message::Control(Control::Restore { .. }) => {}
-            Message::Control(Control::ForgetLeases { set, ranges, shuffle, through, clock }) => {
+            Control::Restore { .. } => {}
+            Control::ForgetLeases { set, ranges, shuffle, through, clock } => {
                 let forgetting =
                     Forgetting { order: LeaseOrder { ranges, shuffle }, through: OrderIndex(through), clock };
                 self.forgetting.insert(set, forgetting);
                 self.forget_leases(out);
             }
-            Message::Control(Control::Heartbeat) => self.heartbeat_answered(head.number, out),
-            _ => self.misdirected += 1,
+            Control::Heartbeat => self.heartbeat_answered(head.number, out),
+            Control::Join { .. }
+            | Control::Welcome { .. }
+            | Control::JoinRefused { .. }
+            | Control::Begin { .. }
+            | Control::Adopted { .. }
+            | Control::MakeTable { .. }
+            | Control::TableAdded { .. }
+            | Control::TableMade { .. }
+            | Control::TableRefused { .. }
+            | Control::Barrier { .. }
+            | Control::BarrierPassed { .. }
+            | Control::BarrierWaiting { .. }
+            | Control::Bye
+            | Control::Lost { .. }
+            | Control::Backfilled { .. }
+            | Control::Follow { .. }
+            | Control::AskStatus
+            | Control::Status { .. }
+            | Control::Fail { .. }
+            | Control::Missed { .. }
+            | Control::Written { .. }
+            | Control::Unwritten { .. }
+            | Control::ResidualsWritten { .. }
+            | Control::Passed { .. }
+            | Control::OpenLeases { .. }
+            | Control::LeasesOpened { .. }
+            | Control::AskLeases { .. }
+            | Control::Leased { .. }
+            | Control::LeasesOver { .. }
+            | Control::LeasesAwaited { .. }
+            | Control::EndLeases { .. }
+            | Control::LeasesEnded { .. }
+            | Control::Learning { .. }
+            | Control::CommitLease { .. }
+            | Control::LeaseCommitted { .. }
+            | Control::Retire
+            | Control::Report { .. }
+            | Control::LeasesForgotten { .. } => self.misdirected += 1,
         }
     }
 
@@ -284,7 +339,17 @@ impl Server {
                 Message::Acked(Acked { table, shard, through: head.number, refused })
             }
             Message::Pull(pull) => Message::PullRefused(PullRefused { table, shard, request: pull.request, refusal }),
-            _ => return,
+            Message::Refreshed(_)
+            | Message::ReplicaChunk(_)
+            | Message::Replicated(_)
+            | Message::Acked(_)
+            | Message::Resend(_)
+            | Message::Pulled(_)
+            | Message::PullRefused(_)
+            | Message::ReadWaiting(_)
+            | Message::Refresh(_)
+            | Message::Delta(_)
+            | Message::Control(_) => return,
         };
         let mut to_sender = Head::plain(self.node, head.from);
         to_sender.source = head.source;
@@ -301,6 +366,13 @@ fn shard_of(message: &Message) -> Option<(TableId, ShardId)> {
         Message::Refreshed(receipt) => Some((receipt.table, receipt.shard)),
         Message::ReplicaChunk(replica) => Some((replica.table, replica.shard)),
         Message::Replicated(replicated) => Some((replicated.table, replicated.shard)),
-        _ => None,
+        Message::Acked(_)
+        | Message::Resend(_)
+        | Message::Pulled(_)
+        | Message::PullRefused(_)
+        | Message::ReadWaiting(_)
+        | Message::Refresh(_)
+        | Message::Delta(_)
+        | Message::Control(_) => None,
     }
 }

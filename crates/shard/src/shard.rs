@@ -1,4 +1,5 @@
-//! One shard: the once-only gate, the combine rule, the updater, the frontier, and the reads that wait for it.
+//! One shard: the once-only gate, the combine rule, the updater, the frontier, and the reads that
+//! wait for it.
 
 use crate::checkpoint::RequestedCheckpoint;
 use crate::checkpoint::ShardImage;
@@ -50,7 +51,8 @@ pub struct ShardCounts {
     pub repeated: u64,
     /// Parts refused.
     pub refused: u64,
-    /// Parts of leases that were held already, for another worker had pushed them before it was lost.
+    /// Parts of leases that were held already, for another worker had pushed them before it was
+    /// lost.
     pub held_already: u64,
     /// Reads answered.
     pub reads: u64,
@@ -80,7 +82,8 @@ pub(crate) trait AnyShard: Send {
     fn marker(&mut self, head: &Head, marker: &Marker, out: &mut Outbox);
     /// A setting changes.
     fn tune(&mut self, head: &Head, tune: &Tune, out: &mut Outbox);
-    /// Takes this part in the chain of its shard by a plan; `whole` where the plan says that it holds everything.
+    /// Takes this part in the chain of its shard by a plan; `whole` where the plan says that it
+    /// holds everything.
     fn take_part(&mut self, plan: PlanNumber, role: ChainRole, whole: bool, now: Time, out: &mut Outbox);
     /// Goes by another plan: the frontier waits for those who count in it. Returns where it stands.
     fn adopt(&mut self, plan: &Plan, now: Time, out: &mut Outbox) -> Clock;
@@ -92,18 +95,21 @@ pub(crate) trait AnyShard: Send {
     fn replica(&mut self, now: Time, head: &Head, replica: ReplicaChunk, out: &mut Outbox);
     /// What replicas hold.
     fn replicated(&mut self, now: Time, head: &Head, replicated: &Replicated, out: &mut Outbox);
-    /// Forgets leases of a data set that are over, if the frontier is at `clock`. Says whether it is.
+    /// Forgets leases of a data set that are over, if the frontier is at `clock`. Says whether it
+    /// is.
     fn forget_leases(&mut self, set: u32, clock: Clock, is_over: &dyn Fn(u64) -> bool) -> bool;
     /// Whether time alone will bring something about.
     fn hurries(&self) -> bool;
-    /// A checkpoint of this number is to hold the shard as of this clock; the last one, as it is when every worker has left.
+    /// A checkpoint of this number is to hold the shard as of this clock; the last one, as it is
+    /// when every worker has left.
     fn checkpoint(&mut self, number: u64, clock: Clock, last: bool);
     /// The replica that was made for it, once, if this is for the shard to say.
     fn take_image(&mut self) -> Option<ShardImage>;
     /// The checkpoint whose clock has passed without a replica, and where the frontier stands.
     fn missed(&self) -> Option<(u64, Clock)>;
-    /// Is as it was at the clock of a checkpoint, with the plan's workers about to begin that clock. Says in words why it cannot be.
-    /// What workers owed its rows is pushed to them, as one contribution to that clock.
+    /// Is as it was at the clock of a checkpoint, with the plan's workers about to begin that
+    /// clock. Says in words why it cannot be. The residuals of workers are pushed to its rows, as
+    /// one contribution to that clock.
     fn restore(&mut self, clock: Clock, image: &ShardImage, residuals: &[ResidualRows]) -> Result<(), String>;
     /// The frontier.
     fn frontier(&self) -> Clock;
@@ -285,7 +291,8 @@ impl<T: Number> Shard<T> {
         self.frontier.enter(worker);
     }
 
-    /// What an incarnation still sends is refused from here on; whoever comes in its place is another one.
+    /// What an incarnation still sends is refused from here on; whoever comes in its place is
+    /// another one.
     pub(crate) fn expel(&mut self, worker: WorkerId) {
         self.ranks.retain(|_, known| *known != worker);
         self.sources.get_mut(worker.0 as usize).and_then(Option::take);
@@ -355,12 +362,14 @@ impl<T: Number> AnyShard for Shard<T> {
             }
             Err(NotApplied::Refuse(refusal)) => {
                 self.counts.refused += 1;
-                // They were seen, and other shards count them: pushes before this one may have left them to it.
+                // They were seen, and other shards count them: pushes before this one may have left
+                // them to it.
                 match self.spec.combine {
                     Combine::Each => self.rows.count_examples(head.examples),
                     Combine::Clock(_) => self.hold_examples(head.clock, head.examples),
                 }
-                // A part of a clock that has ended, or is not held, does not undo what others did in it; nor do rows, which are no contribution.
+                // A part of a clock that has ended, or is not held, does not undo what others did
+                // in it; nor do rows, which are no contribution.
                 let stray = matches!(
                     refusal,
                     Refusal::PastClock | Refusal::FarAhead { .. } | Refusal::TooManyLeases { .. } | Refusal::SetByClock

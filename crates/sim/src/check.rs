@@ -129,7 +129,8 @@ fn is_each(history: &History, read: &FinishedRead<'_>) -> bool {
     history.specs[read.table.0].combine == Combine::Each
 }
 
-/// A pull by a worker at clock c holds every push that any worker made in its clocks ≤ c − slack − 1.
+/// A pull by a worker at clock c holds every push that any worker made in its clocks ≤ c − slack −
+/// 1.
 #[must_use]
 pub fn staleness_at_most(slack: u64) -> Checker {
     each_row("staleness_at_most", any_read, move |seen| {
@@ -143,7 +144,8 @@ pub fn staleness_at_most(slack: u64) -> Checker {
     })
 }
 
-/// A read holds everything its reader pushed before it, in bounded tables where every push is applied by itself.
+/// A read holds everything its reader pushed before it, in bounded tables where every push is
+/// applied by itself.
 #[must_use]
 pub fn reads_own_writes() -> Checker {
     fn promised(history: &History, read: &FinishedRead<'_>) -> bool {
@@ -158,7 +160,8 @@ pub fn reads_own_writes() -> Checker {
     })
 }
 
-/// No read holds a push twice, or one that was refused or never made; the final reads hold every accepted one.
+/// No read holds a push twice, or one that was refused or never made; the final reads hold every
+/// accepted one.
 #[must_use]
 pub fn no_acknowledged_push_lost_or_doubled() -> Checker {
     each_row("no_acknowledged_push_lost_or_doubled", any_read, |seen| {

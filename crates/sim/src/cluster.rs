@@ -1,4 +1,5 @@
-//! The cluster: one coordinator, servers and workers in virtual time, driven event by event from a seed.
+//! The cluster: one coordinator, servers and workers in virtual time, driven event by event from a
+//! seed.
 
 mod actor;
 mod checkpoints;
@@ -117,7 +118,8 @@ impl Cluster {
         Self::with(seed, size, faults, Membership::Static, FAILURE_TIMEOUT, None)
     }
 
-    /// One in which nodes come and go: one that is silent for `failure timeout` is done without. Each shard has so many copies.
+    /// One in which nodes come and go: one that is silent for `failure timeout` is done without.
+    /// Each shard has so many copies.
     #[must_use]
     pub fn open(seed: u64, size: RunSize, faults: Faults, failure_timeout: Span, replicas: u32) -> Self {
         Self::with(seed, size, faults, Membership::Elastic { replicas, shards_per_server: 2 }, failure_timeout, None)
@@ -221,7 +223,8 @@ impl Cluster {
         self.sabotage = Some(sabotage);
     }
 
-    /// Lists of keys that lie in this one are chosen from it from now on, and so named to shards that know it.
+    /// Lists of keys that lie in this one are chosen from it from now on, and so named to shards
+    /// that know it.
     pub fn choose_from(&mut self, keys: &[u64]) {
         self.chosen_from = keys.to_vec();
     }
@@ -295,7 +298,8 @@ impl Cluster {
         checker(&self.history).err()
     }
 
-    /// Runs until every program is done and everybody has said goodbye. Panics, naming the seed, if that never comes.
+    /// Runs until every program is done and everybody has said goodbye. Panics, naming the seed, if
+    /// that never comes.
     #[track_caller]
     pub fn run(&mut self) {
         if let Err(stuck) = self.try_run() {

@@ -1,4 +1,5 @@
-//! From the numbers of a row to the pushes it holds: column w has a 4ⁿ for each n-th push of worker w.
+//! From the numbers of a row to the pushes it holds: column w has a 4ⁿ for each n-th push of worker
+//! w.
 
 use crate::history::{FinishedRead, History};
 use types::{Combine, Reduce, UpdaterSpec};

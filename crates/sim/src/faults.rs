@@ -5,7 +5,8 @@ use std::fmt;
 use std::ops::AddAssign;
 use types::Span;
 
-/// What may happen to frames. Without reordering, frames between two nodes arrive in the order they were sent.
+/// What may happen to frames. Without reordering, frames between two nodes arrive in the order they
+/// were sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
     /// The shortest way.
@@ -18,8 +19,8 @@ pub struct Faults {
     pub duplication: f64,
     /// How often a frame lets later ones overtake it.
     pub reordering: f64,
-    /// How often, when it is looked at (every 20 ms), some connection breaks: what is under way on it is gone, and both sides learn
-    /// of the next one.
+    /// How often, when it is looked at (every 20 ms), some connection breaks: what is under way on
+    /// it is gone, and both sides learn of the next one.
     pub disconnection: f64,
     /// How often a key list that travels as a signature meets a shard that has forgotten it.
     pub forgetting: f64,
@@ -52,7 +53,8 @@ impl Faults {
         bytes_per_second: None,
     };
 
-    /// What a connection of the ordinary kind does: it delays, keeps the order, and sometimes breaks.
+    /// What a connection of the ordinary kind does: it delays, keeps the order, and sometimes
+    /// breaks.
     pub const CONNECTIONS: Self =
         Self { loss: 0.0, duplication: 0.0, reordering: 0.0, disconnection: 0.5, forgetting: 0.0, ..Self::ALL };
 

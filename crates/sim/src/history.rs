@@ -34,7 +34,8 @@ pub enum HistoryEvent {
         ticket: TicketId,
         /// The keys, in the table's order.
         keys: Vec<u64>,
-        /// For each key, which of the worker's pushes to it this is, from 0; empty where it does not mark.
+        /// For each key, which of the worker's pushes to it this is, from 0; empty where it does
+        /// not mark.
         marks: Vec<u32>,
         /// Row after row.
         values: Vec<f64>,
@@ -63,7 +64,8 @@ pub enum HistoryEvent {
         /// Whether every push of every worker was finished before.
         last: bool,
     },
-    /// A push was finished, or rows that were set: every part applied, held for its clock, or refused.
+    /// A push was finished, or rows that were set: every part applied, held for its clock, or
+    /// refused.
     PushDone {
         /// Which.
         ticket: TicketId,
@@ -291,7 +293,8 @@ impl History {
                     None => Fate::Unknown,
                     Some(None) => Fate::Accepted,
                     Some(Some(Refusal::NotFinite { position })) => {
-                        // A batch has one value that is not finite: the part it is in is refused, and no other.
+                        // A batch has one value that is not finite: the part it is in is refused,
+                        // and no other.
                         let bad = self.shard(of, placement.key(*position).0);
                         if bad == self.shard(of, *key) { Fate::Refused } else { Fate::Accepted }
                     }

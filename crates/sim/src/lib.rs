@@ -1,9 +1,11 @@
-//! A seeded cluster in virtual time: the same machines that run in production, with delay, reordering, duplication, loss,
-//! disconnection, and checkers that judge from the history alone.
+//! A seeded cluster in virtual time: the same machines that run in production, with delay,
+//! reordering, duplication, loss, disconnection, and checkers that judge from the history alone.
 //!
-//! A [`Cluster`] drives a coordinator, servers and workers from one seed. Each worker runs a program, a list of
+//! A [`Cluster`] drives a coordinator, servers and workers from one seed. Each worker runs a
+//! program, a list of
 //! [`Action`]s; what the programs did and saw is the [`History`], and a [`Checker`] judges by nothing else. A seed replays
-//! a run exactly, and [`for_seeds`] runs a property over many, counting a seed only if its faults fired.
+//! a run exactly, and [`for_seeds`] runs a property over many, counting a seed only if its faults
+//! fired.
 //!
 //! ```
 //! use sim::{Cluster, Faults, RunSize, Action, Write, staleness_at_most};

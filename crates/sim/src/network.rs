@@ -1,4 +1,5 @@
-//! The way between nodes: every frame becomes bytes and a frame again, and meets the faults asked for.
+//! The way between nodes: every frame becomes bytes and a frame again, and meets the faults asked
+//! for.
 
 use crate::faults::{FaultCounts, Faults};
 use crate::random::Xoshiro256;
@@ -159,7 +160,8 @@ impl Network {
         };
     }
 
-    /// Whether what goes from one to the other does not come there, for which every fault is counted that keeps it away.
+    /// Whether what goes from one to the other does not come there, for which every fault is
+    /// counted that keeps it away.
     fn stops(&mut self, one: NodeId, other: NodeId) -> bool {
         let mut stopped = false;
         if let Some(fault) = self.links.get_mut(&pair(one, other)).filter(|fault| fault.what == LinkFault::Cut) {
@@ -275,7 +277,8 @@ impl Network {
         }
     }
 
-    /// A signature on its way to a shard becomes one it does not know; the shard's question about it is put right.
+    /// A signature on its way to a shard becomes one it does not know; the shard's question about
+    /// it is put right.
     fn forget_lists(&mut self, frame: &mut Frame) {
         if self.faults.forgetting == 0.0 {
             return;

@@ -11,20 +11,23 @@ pub struct TableIndex(pub usize);
 /// What a push carries.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// The worker's n-th push to a row adds 4ⁿ to the worker's own column, so that a row tells which pushes it holds.
+    /// The worker's n-th push to a row adds 4ⁿ to the worker's own column, so that a row tells
+    /// which pushes it holds.
     Marks,
     /// As marks, but NaN stands in the row of this key.
     MarksWithNan {
         /// The row.
         key: u64,
     },
-    /// 1 for every number: what any codec sends as it is, so that a row tells how many pushes it holds.
+    /// 1 for every number: what any codec sends as it is, so that a row tells how many pushes it
+    /// holds.
     Ones,
     /// These numbers, row after row in the order the keys are given.
     Numbers(Vec<f64>),
 }
 
-/// One step of a program. A program whose steps are done waits until everything is answered, and leaves.
+/// One step of a program. A program whose steps are done waits until everything is answered, and
+/// leaves.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Asks for a table, and waits until it is there.
@@ -98,7 +101,8 @@ pub enum Action {
         /// The new rate.
         rate: f64,
     },
-    /// Goes on at another step, if the worker's clock is this one or a later one: somebody who comes late does no more than the others.
+    /// Goes on at another step, if the worker's clock is this one or a later one: somebody who
+    /// comes late does no more than the others.
     JumpFrom {
         /// The clock.
         clock: u64,
@@ -143,8 +147,9 @@ impl Action {
     }
 }
 
-/// A data set of minibatches that count: each adds one to each of its keys, and no two of an epoch have a key in common. So when all
-/// is committed every key counts the epochs, if every example has counted once.
+/// A data set of minibatches that count: each adds one to each of its keys, and no two of an epoch
+/// have a key in common. So when all is committed every key counts the epochs, if every example has
+/// counted once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lessons {
     /// Where they are counted.
@@ -178,7 +183,8 @@ impl Lessons {
     }
 }
 
-/// Xoshiro256 programs: in each clock some computing, pulls and pushes on random keys, one worker now and then far behind.
+/// Xoshiro256 programs: in each clock some computing, pulls and pushes on random keys, one worker
+/// now and then far behind.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// Clocks of every worker.
@@ -252,7 +258,8 @@ impl Workload {
         (0..size.workers).map(|_| program(&mut random)).collect()
     }
 
-    /// As [`Workload::programs`], where the last worker comes late, and leaves out what the others have done by then.
+    /// As [`Workload::programs`], where the last worker comes late, and leaves out what the others
+    /// have done by then.
     #[must_use]
     pub fn programs_with_a_late_one(
         &self,

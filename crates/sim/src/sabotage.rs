@@ -1,4 +1,5 @@
-//! Machines broken on purpose, by changing what they say or hear: each shows that a checker notices.
+//! Machines broken on purpose, by changing what they say or hear: each shows that a checker
+//! notices.
 
 use std::collections::BTreeMap;
 use types::{Clock, Combine, NumberType, ShardId, TableId};
@@ -161,7 +162,8 @@ impl Sabotage {
     }
 }
 
-/// A ledger begins with the incarnations and their streams: each stream is taken to have finished one item less.
+/// A ledger begins with the incarnations and their streams: each stream is taken to have finished
+/// one item less.
 fn forget_last(ledger: &mut [u8]) {
     let count =
         |at: usize, bytes: &[u8]| bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));

@@ -1,5 +1,5 @@
-//! A property over many seeds, with a seed that fails named so that it can be run again; and broken machines, each with the checker that
-//! has to notice.
+//! A property over many seeds, with a seed that fails named so that it can be run again; and broken
+//! machines, each with the checker that has to notice.
 
 use crate::faults::FaultCounts;
 use crate::{Checker, Cluster, Faults, Violation};
@@ -15,17 +15,20 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// One line that is seen though the test passes: what is printed is kept from whoever runs it, what is written is not.
+/// One line that is seen though the test passes: what is printed is kept from whoever runs it, what
+/// is written is not.
 fn say(line: fmt::Arguments<'_>) {
     // Nobody may be listening, which is no reason to fail.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
-/// Runs a property over seeds until enough of them count: those in which every kind of fault asked for has fired, and every fault that
-/// was planned has happened. Says how often each did. `SLACKWATER_SEED=17` runs that seed alone.
+/// Runs a property over seeds until enough of them count: those in which every kind of fault asked
+/// for has fired, and every fault that was planned has happened. Says how often each did.
+/// `SLACKWATER_SEED=17` runs that seed alone.
 ///
-/// The property builds a cluster, runs it, checks it, and hands it back. Returns how many seeds there were, those that do not count among
-/// them, so that it can be asked what share of them came to something; none where one was run alone, which shares say nothing of.
+/// The property builds a cluster, runs it, checks it, and hands it back. Returns how many seeds
+/// there were, those that do not count among them, so that it can be asked what share of them came
+/// to something; none where one was run alone, which shares say nothing of.
 pub fn for_seeds(name: &str, property: impl Fn(u64) -> Cluster) -> u64 {
     let run = |seed: u64| {
         catch_unwind(AssertUnwindSafe(|| property(seed))).unwrap_or_else(|panic| {
@@ -63,16 +66,18 @@ fn counts(cluster: &Cluster) -> bool {
     cluster.faults().fired(&cluster.fault_counts()) && cluster.all_happened()
 }
 
-/// Whether any of a few seeds shows what is looked for: a broken machine need not be caught by each of them.
+/// Whether any of a few seeds shows what is looked for: a broken machine need not be caught by each
+/// of them.
 #[must_use]
 pub fn some_seed<T>(mut look: impl FnMut(u64) -> Option<T>) -> Option<T> {
     const FEW: u64 = 50;
     (0..FEW).find_map(&mut look)
 }
 
-/// What this checker has against a machine that `build` breaks where it is asked to, in the first seed of many in which it has something.
-/// It judges what there was until the run ended or was given up, so that a run that hangs is no catch by itself. In the same seed the
-/// sound machine comes to the end and stands the same checker. Panics where either is not so.
+/// What this checker has against a machine that `build` breaks where it is asked to, in the first
+/// seed of many in which it has something. It judges what there was until the run ended or was
+/// given up, so that a run that hangs is no catch by itself. In the same seed the sound machine
+/// comes to the end and stands the same checker. Panics where either is not so.
 #[track_caller]
 pub fn caught_by(
     checker: impl Fn() -> Checker,

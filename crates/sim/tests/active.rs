@@ -5,7 +5,8 @@ use types::{Codecs, Combine, Consistency, NumberType, Reduce, TableSpec, Updater
 
 const SHAPE: RunSize = RunSize { servers: 3, workers: 4 };
 
-/// Every checker holds where keys are named by bits of a list that the shard knows, or has forgotten.
+/// Every checker holds where keys are named by bits of a list that the shard knows, or has
+/// forgotten.
 #[test]
 fn lists_that_are_chosen_from_others_lose_nothing() {
     let keys: Vec<u64> = (0..40).collect();
@@ -46,7 +47,8 @@ fn proximal(codecs: &[&str]) -> TableSpec {
         .codecs(Codecs::both(codecs.iter().copied()))
 }
 
-/// All workers push gradients of the same rows in the same clock, all of them or some, and ask which are active.
+/// All workers push gradients of the same rows in the same clock, all of them or some, and ask
+/// which are active.
 fn asking(seed: u64, codecs: &[&str], faults: Faults, sabotage: Option<Sabotage>) -> Cluster {
     let keys: Vec<u64> = (0..12).collect();
     let mut cluster = Cluster::new(seed, SHAPE, faults);
@@ -56,7 +58,8 @@ fn asking(seed: u64, codecs: &[&str], faults: Faults, sabotage: Option<Sabotage>
     let mut programs = vec![vec![Action::MakeTable(table)]; SHAPE.workers as usize];
     for clock in 0..8 {
         let pushed = if clock % 3 == 0 { keys.clone() } else { random.some_of(&keys, 0.5) };
-        // Sixteenths, which add up exactly in any order; smaller from clock to clock, so that some of them settle.
+        // Sixteenths, which add up exactly in any order; smaller from clock to clock, so that some
+        // of them settle.
         let reach = 64 >> (clock / 2);
         let sixteenths: Vec<f64> = pushed.iter().map(|_| random.below(reach) as f64 - reach as f64 / 2.0).collect();
         for steps in &mut programs {

@@ -1,4 +1,5 @@
-//! Checkpoints while messages are lost, servers are lost and come, and heads change: each holds exactly the clocks before its own.
+//! Checkpoints while messages are lost, servers are lost and come, and heads change: each holds
+//! exactly the clocks before its own.
 
 use sim::*;
 use std::cell::Cell;

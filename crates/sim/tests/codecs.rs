@@ -220,7 +220,8 @@ fn paced(seed: u64, spec: &TableSpec, work: &Workload, each_clock: &[Action]) ->
     cluster
 }
 
-/// Pushes that wait for their turn overtake each other within a clock, and nothing else: what is due is there when it is due.
+/// Pushes that wait for their turn overtake each other within a clock, and nothing else: what is
+/// due is there when it is due.
 #[test]
 fn bounded_bandwidth_breaks_no_promise() {
     let each = marked(NumberType::I64);
@@ -247,7 +248,8 @@ fn bounded_bandwidth_breaks_no_promise() {
     }
 }
 
-/// A scan after the end of a clock shows what its worker pushed in it, however long that had to wait.
+/// A scan after the end of a clock shows what its worker pushed in it, however long that had to
+/// wait.
 #[test]
 fn a_scan_follows_own_pushes_that_wait_for_bandwidth() {
     let spec = TableSpec::dense("t", 8, SHAPE.workers).number(NumberType::I64).consistency(Consistency::slack(2));
@@ -260,7 +262,8 @@ fn a_scan_follows_own_pushes_that_wait_for_bandwidth() {
     });
 }
 
-/// Where the last value stays, a worker's pushes to a row are applied in its order, though later ones are larger changes.
+/// Where the last value stays, a worker's pushes to a row are applied in its order, though later
+/// ones are larger changes.
 #[test]
 fn assigned_values_that_wait_for_bandwidth_keep_their_order() {
     let spec = TableSpec::sparse("t", 1).updater(UpdaterSpec::Assign).consistency(Consistency::slack(2));
@@ -274,7 +277,8 @@ fn assigned_values_that_wait_for_bandwidth_keep_their_order() {
                 let values = (1..=8).map(|round| f64::from(clock * 8 + round));
                 program
                     .extend(values.map(|value| Action::push(table, &[u64::from(worker)], Write::Numbers(vec![value]))));
-                // Time enough for all of them to go before the clock ends, when the oldest would go first.
+                // Time enough for all of them to go before the clock ends, when the oldest would go
+                // first.
                 let compute = Action::Compute(types::Span::from_millis(200));
                 program.extend([compute, Action::EndClock, Action::pull(table, &[0, 1, 2])]);
             }

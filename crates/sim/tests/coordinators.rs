@@ -1,4 +1,5 @@
-//! Coordinators are lost, one after the other, while servers and workers come and go: whoever leads next goes on from what was kept.
+//! Coordinators are lost, one after the other, while servers and workers come and go: whoever leads
+//! next goes on from what was kept.
 
 mod open;
 
@@ -10,8 +11,9 @@ fn rows() -> TableSpec {
     open::rows(EVERYBODY)
 }
 
-/// A server and a worker crash, others come, and twice the coordinator is lost, for less than anybody's failure timeout or for more. Where that
-/// is while something moves, the successor finds it half moved.
+/// A server and a worker crash, others come, and twice the coordinator is lost, for less than
+/// anybody's failure timeout or for more. Where that is while something moves, the successor finds
+/// it half moved.
 fn coming_and_going(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
@@ -59,7 +61,8 @@ fn clocks_are_whole_when_the_coordinator_is_lost() {
     });
 }
 
-/// What one coordinator has told and the next does not know, it decides anew: there are two plans of one number.
+/// What one coordinator has told and the next does not know, it decides anew: there are two plans
+/// of one number.
 #[test]
 fn coordinators_that_do_not_keep_what_they_tell_are_noticed() {
     let spec = rows().consistency(Consistency::slack(1));

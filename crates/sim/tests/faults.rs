@@ -1,5 +1,6 @@
-//! Bad days of every kind: clocks that do not run alike, links that are cut or slow, workers that are cut off, and nodes that are lost in
-//! the middle of something. Bounds are kept, nothing acknowledged is lost or counts twice, nobody answers beside another, every run ends.
+//! Bad days of every kind: clocks that do not run alike, links that are cut or slow, workers that
+//! are cut off, and nodes that are lost in the middle of something. Bounds are kept, nothing
+//! acknowledged is lost or counts twice, nobody answers beside another, every run ends.
 
 use sim::*;
 use types::{Combine, Consistency, NodeId, NumberType, Reduce, Span, TableSpec};
@@ -43,7 +44,8 @@ fn counts() -> TableSpec {
     TableSpec::sparse("counts", 1).number(NumberType::I64).consistency(Consistency::slack(1))
 }
 
-/// A server is cut off for longer than anybody has failure timeout, while every node goes by a clock of its own.
+/// A server is cut off for longer than anybody has failure timeout, while every node goes by a
+/// clock of its own.
 fn cut_off_with_skew(seed: u64, skew: f64) -> Cluster {
     let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
     cluster.skew_clocks(skew);
@@ -87,7 +89,8 @@ fn a_clock_that_runs_far_too_slow_is_noticed() {
     });
 }
 
-/// Leases go on where clocks differ, and where those of workers and of the coordinator are set back: nothing that counts hangs on them.
+/// Leases go on where clocks differ, and where those of workers and of the coordinator are set
+/// back: nothing that counts hangs on them.
 #[test]
 fn every_example_counts_once_where_clocks_differ_and_are_set_back() {
     for_seeds("clocks set back", |seed| {
@@ -107,7 +110,8 @@ fn every_example_counts_once_where_clocks_differ_and_are_set_back() {
     });
 }
 
-/// A server's clock that is set back makes its lease last: no machine can know. Processes go by clocks that are never set back.
+/// A server's clock that is set back makes its lease last: no machine can know. Processes go by
+/// clocks that are never set back.
 #[test]
 fn a_servers_clock_that_is_set_back_is_noticed() {
     caught_by(one_head_at_a_time, "set back", |seed, is_set_back| {
@@ -129,7 +133,8 @@ fn a_worker_that_is_cut_off_from_everybody_is_done_without_and_its_leases_count_
             let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
             let lessons = learns(&mut cluster, &spec, SHAPE.workers);
             let mut random = Xoshiro256::new(seed ^ 0x0FF);
-            // For longer than anybody's failure timeout, or for less: then it goes on as if nothing had been.
+            // For longer than anybody's failure timeout, or for less: then it goes on as if nothing
+            // had been.
             let length = Span(if random.chance(0.7) { 1_500_000_000 } else { 200_000_000 });
             cluster.partition_worker(random.below(3) as u32, Span(random.below(60_000_000)), length);
             cluster.run();
@@ -162,7 +167,8 @@ fn bounds_hold_over_links_that_are_cut_or_slow_for_a_while() {
     });
 }
 
-/// A server comes, and whoever fills it, or the one that is filled, or the coordinator is lost in the middle of that.
+/// A server comes, and whoever fills it, or the one that is filled, or the coordinator is lost in
+/// the middle of that.
 #[test]
 fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_migration() {
     for_seeds("amid a migration", |seed| {
@@ -178,7 +184,8 @@ fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_migration() {
     });
 }
 
-/// A server is lost; while the others take its place a second one, or the coordinator, or a worker is, too.
+/// A server is lost; while the others take its place a second one, or the coordinator, or a worker
+/// is, too.
 #[test]
 fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_failover() {
     let size = RunSize { servers: 4, workers: 3 };
@@ -197,7 +204,8 @@ fn nothing_is_lost_when_somebody_is_in_the_middle_of_a_failover() {
     });
 }
 
-/// A worker is lost, or the coordinator, when a lease is committed: it counts once, whether that was heard or not.
+/// A worker is lost, or the coordinator, when a lease is committed: it counts once, whether that
+/// was heard or not.
 #[test]
 fn every_example_counts_once_when_somebody_is_lost_in_the_middle_of_a_commit() {
     for_seeds("amid a commit", |seed| {
@@ -212,10 +220,12 @@ fn every_example_counts_once_when_somebody_is_lost_in_the_middle_of_a_commit() {
     });
 }
 
-/// A copy that knows of the streams what another shard knows takes over: what it takes to be there is not, or comes twice.
+/// A copy that knows of the streams what another shard knows takes over: what it takes to be there
+/// is not, or comes twice.
 #[test]
 fn windows_that_are_joined_though_they_differ_are_noticed() {
-    // The copy that was filled wrongly has to become the head before the run ends: about one seed in twenty.
+    // The copy that was filled wrongly has to become the head before the run ends: about one seed
+    // in twenty.
     caught_by(no_acknowledged_push_lost_or_doubled, Sabotage::BackfillForeignMetadata, |seed, broken| {
         let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
         if broken {

@@ -3,7 +3,8 @@
 use sim::*;
 use types::{Consistency, NumberType, TableSpec};
 
-/// Thousands of workers in lock-step, in seconds of ours: `cargo test --release -p slackwater-sim -- --ignored --nocapture`.
+/// Thousands of workers in lock-step, in seconds of ours:
+/// `cargo test --release -p slackwater-sim -- --ignored --nocapture`.
 #[test]
 #[ignore = "a look at growth, best in the release profile"]
 fn many_workers() {

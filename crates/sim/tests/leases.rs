@@ -1,4 +1,5 @@
-//! Data leases: workers and servers come and go in the middle of them, and every example counts exactly once.
+//! Data leases: workers and servers come and go in the middle of them, and every example counts
+//! exactly once.
 
 use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec};
@@ -26,7 +27,8 @@ fn program(lessons: Lessons, slack: u64) -> Vec<Action> {
 struct Kills {
     workers: bool,
     servers: bool,
-    /// A worker is cut off from the coordinator alone, for longer than that has failure timeout: shards go on hearing it.
+    /// A worker is cut off from the coordinator alone, for longer than that has failure timeout:
+    /// shards go on hearing it.
     cut_off: bool,
 }
 
@@ -82,7 +84,8 @@ fn what_a_worker_pushes_that_others_have_given_up_counts_once() {
     every_example_counts_once("leases, a worker cut off", &spec, kills);
 }
 
-/// Every shard is told of every example once, whether it has rows of it or not; and it forgets leases that are over.
+/// Every shard is told of every example once, whether it has rows of it or not; and it forgets
+/// leases that are over.
 #[test]
 fn examples_are_told_once_and_leases_forgotten() {
     let spec = counts().consistency(Consistency::slack(1));
@@ -118,7 +121,8 @@ fn a_dead_workers_half_done_clock_counts_for_what_came_of_it() {
 #[test]
 fn broken_leases_are_noticed() {
     let spec = counts().consistency(Consistency::slack(1));
-    // Pieces that two workers push count twice; those of a worker that is lost after its commit, not at all.
+    // Pieces that two workers push count twice; those of a worker that is lost after its commit,
+    // not at all.
     for (sabotage, counts) in
         [(Sabotage::ForgetLeasedParts, "counts 3 times"), (Sabotage::CommitUnseen, "counts 1 times")]
     {

@@ -1,4 +1,5 @@
-//! Nodes that leave by order: nothing is lost, nobody waits for them, and there are never fewer replicas than there should be.
+//! Nodes that leave by order: nothing is lost, nobody waits for them, and there are never fewer
+//! replicas than there should be.
 
 mod open;
 
@@ -10,7 +11,8 @@ fn rows() -> TableSpec {
     open::rows(SHAPE.workers)
 }
 
-/// A server and a worker are told to leave somewhere in the middle, and so is a second server when another has come.
+/// A server and a worker are told to leave somewhere in the middle, and so is a second server when
+/// another has come.
 fn leave(seed: u64, spec: &TableSpec, prepare: impl FnOnce(&mut Cluster, &mut Xoshiro256)) -> Cluster {
     let mut cluster = open::cluster(seed, spec, None);
     let mut random = Xoshiro256::new(seed ^ 0x1EA_5E5);

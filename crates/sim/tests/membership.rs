@@ -1,4 +1,5 @@
-//! Workers come and go, and nobody else notices more than that: bounds are kept, nothing acknowledged is lost, and every run ends.
+//! Workers come and go, and nobody else notices more than that: bounds are kept, nothing
+//! acknowledged is lost, and every run ends.
 
 mod open;
 

@@ -1,4 +1,5 @@
-//! A seed counts when everything that was planned for it has happened: not when that came too late, or to nobody.
+//! A seed counts when everything that was planned for it has happened: not when that came too late,
+//! or to nobody.
 
 mod open;
 

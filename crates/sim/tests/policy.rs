@@ -1,7 +1,8 @@
-//! What a reader sees, by consistency, combine and updater: a row per case, without faults. It can be read as the definition
-//! of the rules.
+//! What a reader sees, by consistency, combine and updater: a row per case, without faults. It can
+//! be read as the definition of the rules.
 //!
-//! Two workers share a dense table of two rows, row 0 on server 0 and row 1 on server 1. A program is a line of words:
+//! Two workers share a dense table of two rows, row 0 on server 0 and row 1 on server 1. A program
+//! is a line of words:
 //!
 //! | word | what it does |
 //! | --- | --- |
@@ -12,8 +13,9 @@
 //! | `~` | computes for 100 ms, in which everything under way arrives |
 //! | `-` | computes for 1 ms, in which a message arrives and its answer does not |
 //!
-//! What it sees is a word for each read: the row, `@` the frontier it is said to reflect, `c` if it came from the worker's
-//! cache, and `!k` for each clock k that it was told had failed. A program that is over leaves.
+//! What it sees is a word for each read: the row, `@` the frontier it is said to reflect, `c` if it
+//! came from the worker's cache, and `!k` for each clock k that it was told had failed. A program
+//! that is over leaves.
 
 use shard::Server;
 use sim::{Action, Cluster, Faults, HistoryEvent, ReadRecord, RunSize, TableIndex, Write};
@@ -123,7 +125,8 @@ fn what_a_reader_sees_by_cases() {
         case("everybody sees the same clocks", slack(0), EACH, ["+1 . ~ ?", "+2 . ~ ?"], ["3@1", "3@1"]),
         // Unbounded and Delay.
         case("unbounded waits for nobody", Consistency::Unbounded, EACH, ["+1 . . . . ?", "~ ~"], ["1@0", ""]),
-        // The other worker's push reaches row 1 after a read that is sent at once, and before one that waits for an answer.
+        // The other worker's push reaches row 1 after a read that is sent at once, and before one
+        // that waits for an answer.
         case("delay 0 is sequential", delay(0), EACH, ["+1 ?1", "- +2/1 ~"], ["2@0", ""]),
         case("delay 1 lets a task overtake the one before it", delay(1), EACH, ["+1 ?1", "- +2/1 ~"], ["0@0", ""]),
         case("delay 1 waits for the one before that", delay(1), EACH, ["+1 +1 ?1", "- +2/1 ~"], ["2@0", ""]),

@@ -52,7 +52,8 @@ fn a_worker_that_never_reads_stays_within_the_clocks_that_are_held() {
     println!("{}", caught.violation(held_clocks_at_most(HELD_CLOCKS)).expect("a worker far ahead is caught"));
 }
 
-/// A table made in the middle of a run, by a worker far beyond what the shards have heard of the others.
+/// A table made in the middle of a run, by a worker far beyond what the shards have heard of the
+/// others.
 #[test]
 fn a_late_table_has_room_once_everybody_knows_of_it() {
     for_seeds("a clock table made after many clocks", |seed| {

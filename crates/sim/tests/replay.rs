@@ -1,4 +1,5 @@
-//! A machine that is given the same inputs says the same bytes, and so it does when they were written down between.
+//! A machine that is given the same inputs says the same bytes, and so it does when they were
+//! written down between.
 
 use shard::ServerInput;
 use sim::*;

@@ -1,4 +1,5 @@
-//! Servers come and go: their replicas take over, and nothing acknowledged is lost or counted twice.
+//! Servers come and go: their replicas take over, and nothing acknowledged is lost or counted
+//! twice.
 
 mod open;
 
@@ -19,7 +20,8 @@ fn servers_come_and_go(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) 
     cluster
 }
 
-/// A server is cut off, from everybody or from the coordinator alone, for longer than anybody has failure timeout, and comes back.
+/// A server is cut off, from everybody or from the coordinator alone, for longer than anybody has
+/// failure timeout, and comes back.
 fn a_server_is_cut_off(seed: u64, spec: &TableSpec, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = open::cluster(seed, spec, sabotage);
     let mut random = Xoshiro256::new(seed ^ 0x150_1A7E);
@@ -66,8 +68,9 @@ fn a_server_that_is_cut_off_answers_for_nothing_that_another_holds() {
     });
 }
 
-/// Everything is acknowledged when a server crashes, and read when another has taken its place. Nothing but the rows could tell that
-/// something is missing: nobody pushes after that, and nobody's read waits for clocks.
+/// Everything is acknowledged when a server crashes, and read when another has taken its place.
+/// Nothing but the rows could tell that something is missing: nobody pushes after that, and
+/// nobody's read waits for clocks.
 fn a_server_crashes_between_pushes_and_reads(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     let spec = rows().consistency(Consistency::Unbounded);
     let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);

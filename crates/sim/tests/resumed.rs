@@ -1,5 +1,5 @@
-//! Runs that lease their data, lose nodes, and go on from any of their checkpoints with other numbers of servers and workers: every
-//! example counts exactly once.
+//! Runs that lease their data, lose nodes, and go on from any of their checkpoints with other
+//! numbers of servers and workers: every example counts exactly once.
 
 use sim::*;
 use std::cell::Cell;
@@ -31,7 +31,8 @@ fn learns(cluster: &mut Cluster, spec: &TableSpec, workers: u32) -> Lessons {
     lessons
 }
 
-/// A run in which a worker comes, and one node crashes in the middle of the first checkpoint and another somewhere.
+/// A run in which a worker comes, and one node crashes in the middle of the first checkpoint and
+/// another somewhere.
 fn first_run(seed: u64, spec: &TableSpec, random: &mut Xoshiro256) -> Cluster {
     let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
     let lessons = learns(&mut cluster, spec, SHAPE.workers);
@@ -101,7 +102,8 @@ fn so_it_does_where_contributions_meet_by_clock() {
     every_example_counts_once("resumed, by clock", &counts().combine(Combine::Clock(Reduce::Sum)));
 }
 
-/// A run that ends well, whoever was lost on the way, leaves a checkpoint in which everything is done.
+/// A run that ends well, whoever was lost on the way, leaves a checkpoint in which everything is
+/// done.
 #[test]
 fn the_last_checkpoint_of_a_run_holds_all_of_it() {
     for (name, spec) in [("each", counts()), ("by clock", counts().combine(Combine::Clock(Reduce::Sum)))] {
@@ -143,8 +145,9 @@ fn a_coordinator_that_is_lost_in_the_middle_of_a_checkpoint_leaves_those_before_
     assert!(4 * whole.get() >= 3 * seeds, "{} of {seeds} runs have a checkpoint that is whole", whole.get());
 }
 
-/// A worker that is ahead leaves, and one behind it does its lease again: what the first had pushed counts in a clock that the second is
-/// not in yet. A checkpoint in between must not take the lease to be done.
+/// A worker that is ahead leaves, and one behind it does its lease again: what the first had pushed
+/// counts in a clock that the second is not in yet. A checkpoint in between must not take the lease
+/// to be done.
 #[test]
 #[ignore = "one seed in a thousand comes to it: a minute, run by night"]
 fn a_lease_that_is_done_before_its_pieces_count_is_noticed() {

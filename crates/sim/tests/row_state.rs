@@ -1,4 +1,5 @@
-//! Rows that are set, among pushes to the same rows: none is lost, and none comes after what its worker did later.
+//! Rows that are set, among pushes to the same rows: none is lost, and none comes after what its
+//! worker did later.
 
 mod open;
 
@@ -73,7 +74,8 @@ fn programs(seed: u64, spec: &TableSpec, table: TableIndex) -> Vec<Vec<Action>> 
     (0..SHAPE.workers).map(|worker| program(&mut random, worker, spec, table, slack)).collect()
 }
 
-/// A server crashes and another one comes, somewhere in the middle of the run; there are two copies of everything.
+/// A server crashes and another one comes, somewhere in the middle of the run; there are two copies
+/// of everything.
 fn servers_come_and_go(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));
@@ -106,7 +108,8 @@ fn rows_that_are_set_stay_set_when_a_server_is_lost_and_pushes_come_before_or_af
     });
 }
 
-/// Everything is set and acknowledged when a server crashes, and read when another has taken its place: only the rows can tell what is missing.
+/// Everything is set and acknowledged when a server crashes, and read when another has taken its
+/// place: only the rows can tell what is missing.
 fn a_server_crashes_between_sets_and_reads(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::open(seed, SHAPE, Faults::ALL, FAILURE_TIMEOUT, 2);
     sabotage.into_iter().for_each(|sabotage| cluster.sabotage(sabotage));

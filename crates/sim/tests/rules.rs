@@ -1,4 +1,5 @@
-//! The rules beyond bounds and clocks: order, refusals, scans, leaving, late tables, barriers and settings.
+//! The rules beyond bounds and clocks: order, refusals, scans, leaving, late tables, barriers and
+//! settings.
 
 use sim::*;
 use types::{Combine, Consistency, NumberType, Reduce, Span, TableSpec, UpdaterSpec};
@@ -28,7 +29,8 @@ fn unbounded_tables_lose_nothing() {
     for_seeds("unbounded", |seed| run(seed, Faults::ALL, &marked(Consistency::Unbounded), &Workload::default()));
 }
 
-/// Each shard is told of every example once, whatever becomes of the parts that carry the count: ftrl's ℓ1 grows with them.
+/// Each shard is told of every example once, whatever becomes of the parts that carry the count:
+/// ftrl's ℓ1 grows with them.
 #[test]
 fn every_shard_counts_every_example_once() {
     let ftrl = UpdaterSpec::Ftrl { rate: 0.1, beta: 1.0, l1: 0.01, l2: 0.0 };
@@ -63,7 +65,8 @@ fn delayed_tables_lose_nothing() {
     });
 }
 
-/// Connections that keep order and lose nothing until they break need no timers: what was under way is sent again.
+/// Connections that keep order and lose nothing until they break need no timers: what was under way
+/// is sent again.
 #[test]
 fn connections_that_break_need_no_resend_timer() {
     for_seeds("bounded, slack 1, connections break", |seed| {
@@ -92,7 +95,8 @@ fn eager_copies_survive_connections_that_break() {
     }
 }
 
-/// Keys without a row are watched like the others: one that is never written does not make the rest be read again.
+/// Keys without a row are watched like the others: one that is never written does not make the rest
+/// be read again.
 #[test]
 fn a_key_without_a_row_does_not_stop_the_refreshes() {
     let mut cluster = Cluster::new(0, RunSize { servers: 1, workers: 2 }, Faults::NONE);
@@ -390,7 +394,8 @@ fn a_table_made_in_the_middle_of_a_run_keeps_its_bounds() {
         let mut random = Xoshiro256::new(seed);
         for worker in 0..SHAPE.workers {
             let mut steps = vec![Action::MakeTable(tables[0])];
-            // Each worker makes it at a clock of its own; those ahead wait at their reads, not for the table.
+            // Each worker makes it at a clock of its own; those ahead wait at their reads, not for
+            // the table.
             let makes_at = random.below(3);
             for clock in 0..6 {
                 if clock == makes_at {
@@ -438,7 +443,8 @@ fn nobody_passes_a_barrier_alone() {
     println!("{}", caught.expect("a barrier that lets a worker pass alone is caught"));
 }
 
-/// w −= η Σ g, with η halved from clock 2 on: after four clocks of four workers pushing 1, w = −(2 · 4 + 2 · 4 / 2).
+/// w −= η Σ g, with η halved from clock 2 on: after four clocks of four workers pushing 1, w = −(2
+/// · 4 + 2 · 4 / 2).
 fn tuned(seed: u64, sabotage: Option<Sabotage>) -> Cluster {
     let mut cluster = Cluster::new(seed, SHAPE, Faults::ALL);
     let spec = TableSpec::dense("t", 6, 1)

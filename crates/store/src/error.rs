@@ -123,7 +123,8 @@ pub enum StoreError {
         /// The newest older one that has all its files.
         previous: Option<CheckpointName>,
     },
-    /// The store holds checkpoints of another job, which a new one would mix with and in time remove.
+    /// The store holds checkpoints of another job, which a new one would mix with and in time
+    /// remove.
     #[error(
         "{location} holds checkpoints of job `{found}` ({name}), and this is job `{job}`: name another place for them"
     )]
@@ -145,7 +146,8 @@ pub enum StoreError {
         /// In words.
         problem: String,
     },
-    /// Files that the manifest names are not there as it says, so it was not published. Begin another checkpoint.
+    /// Files that the manifest names are not there as it says, so it was not published. Begin
+    /// another checkpoint.
     #[error("{name} was not published: {problem}")]
     Incomplete {
         /// Which.

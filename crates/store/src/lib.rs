@@ -1,4 +1,5 @@
-//! Checkpoints: what a run needs to go on after everything was lost, in memory, in a folder, or in an object store.
+//! Checkpoints: what a run needs to go on after everything was lost, in memory, in a folder, or in
+//! an object store.
 //!
 //! A checkpoint is a folder of [safetensors] files, one for each shard of each table, and a
 //! manifest that names them with their lengths and checksums. The manifest is written last, so that

@@ -17,8 +17,9 @@ use std::{fmt, fs, io, path::PathBuf, sync::Arc, time::Duration};
 /// ```
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
-    /// The variables that say how to reach an object store, with their values: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-    /// AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP, AWS_SKIP_SIGNATURE, …
+    /// The variables that say how to reach an object store, with their values: AWS_ACCESS_KEY_ID,
+    /// AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP,
+    /// AWS_SKIP_SIGNATURE, …
     pub variables: Vec<(String, String)>,
     /// How long a request that fails is sent again before it is given up.
     pub retry_for: Duration,
@@ -27,7 +28,8 @@ pub struct StoreSettings {
 }
 
 impl StoreSettings {
-    /// With the variables of this process, half a minute of trying again, and a minute for each attempt.
+    /// With the variables of this process, half a minute of trying again, and a minute for each
+    /// attempt.
     #[must_use]
     pub fn from_environment() -> Self {
         let variables = std::env::vars_os()
@@ -86,7 +88,8 @@ pub(crate) fn locate(location: &str, settings: &StoreSettings) -> Result<Located
     folder_at(&path, &wrong)
 }
 
-/// A folder that need not be there yet: the deepest one that is becomes the object store's, and the rest of the path the root in it.
+/// A folder that need not be there yet: the deepest one that is becomes the object store's, and the
+/// rest of the path the root in it.
 fn folder_at(path: &std::path::Path, wrong: &dyn Fn(&str) -> StoreError) -> Result<Located, StoreError> {
     let path = std::path::absolute(path).map_err(|error| wrong(&error.to_string()))?;
     let doing = || format!("open the folder {}", path.display());

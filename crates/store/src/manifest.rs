@@ -1,7 +1,8 @@
-//! The manifest: what a checkpoint consists of. It is written last, so a checkpoint exists exactly when its manifest does.
+//! The manifest: what a checkpoint consists of. It is written last, so a checkpoint exists exactly
+//! when its manifest does.
 //!
-//! It is JSON, and its last field is the checksum of everything else in the file, so that a manifest that was cut off or
-//! changed is not believed.
+//! It is JSON, and its last field is the checksum of everything else in the file, so that a
+//! manifest that was cut off or changed is not believed.
 
 use crate::{Problem, shard};
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ use types::NumberType;
 use xxhash_rust::xxh3::Xxh3;
 
 /// The form that is written and read.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 /// The manifest's name in its checkpoint's folder.
 pub(crate) const FILE: &str = "manifest.json";
 const FORMAT: &str = "slackwater checkpoint";
@@ -95,7 +96,8 @@ pub struct FileEntry {
     pub checksum: Checksum,
 }
 
-/// What the bytes of a file come to, by XXH3 in 64 bits: changed by any accident, though not by an enemy's care.
+/// What the bytes of a file come to, by XXH3 in 64 bits: changed by any accident, though not by an
+/// enemy's care.
 ///
 /// ```
 /// use store::Checksum;
@@ -201,7 +203,8 @@ impl Manifest {
     }
 }
 
-/// Whether the file is as it was written: all of it but the checksum's digits comes to the checksum.
+/// Whether the file is as it was written: all of it but the checksum's digits comes to the
+/// checksum.
 fn is_whole(bytes: &[u8]) -> bool {
     let Some(digits) = bytes.len().checked_sub(END.len() + Checksum::DIGITS) else { return false };
     let written = std::str::from_utf8(&bytes[digits..digits + Checksum::DIGITS]).ok().and_then(Checksum::parse);

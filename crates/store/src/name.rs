@@ -11,8 +11,8 @@ const PREFIX: &str = "checkpoint-";
 const DIGITS: usize = 8;
 const UNIQUE_DIGITS: usize = 8;
 
-/// A checkpoint's name: its number, one more than any before it in the store, and something random, so that two who begin one
-/// at the same moment do not write into each other's.
+/// A checkpoint's name: its number, one more than any before it in the store, and something random,
+/// so that two who begin one at the same moment do not write into each other's.
 ///
 /// ```
 /// use store::CheckpointName;
@@ -50,7 +50,8 @@ impl CheckpointName {
     }
 }
 
-/// 32 bits that differ from call to call and from process to process: a hasher's keys come from the system's randomness.
+/// 32 bits that differ from call to call and from process to process: a hasher's keys come from the
+/// system's randomness.
 pub(crate) fn random() -> u32 {
     let bits = RandomState::new().hash_one(0);
     (bits ^ bits >> 32) as u32

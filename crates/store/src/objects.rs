@@ -1,7 +1,8 @@
 //! Files of checkpoints in whatever keeps them, for threads that may wait.
 //!
-//! A file is written from pieces that the caller keeps: at most [`PARTS_UNDER_WAY`] parts of it are copied at a time. It is
-//! read a part at a time, so many ahead. Both take its checksum as its bytes pass.
+//! A file is written from pieces that the caller keeps: at most [`PARTS_UNDER_WAY`] parts of it are
+//! copied at a time. It is read a part at a time, so many ahead. Both take its checksum as its
+//! bytes pass.
 
 use crate::fault::{explain, explain_io, is_missing};
 use crate::location::{Located, Place, StoreSettings};
@@ -111,8 +112,8 @@ impl Objects {
         }
     }
 
-    /// Hands over the first `bytes` of a file, in order and in pieces of any length, and says what they come to. None where the
-    /// file is not there or not as long.
+    /// Hands over the first `bytes` of a file, in order and in pieces of any length, and says what
+    /// they come to. None where the file is not there or not as long.
     pub fn read(
         &self,
         folder: &str,
@@ -158,7 +159,8 @@ impl Objects {
         })
     }
 
-    /// Removes a folder with all its files, the manifest first: from then on there is no such checkpoint.
+    /// Removes a folder with all its files, the manifest first: from then on there is no such
+    /// checkpoint.
     pub fn remove_folder(&self, folder: &str) -> Result<(), StoreError> {
         self.remove(folder, FILE)?;
         if let Place::Folder(root) = &self.place {
@@ -192,7 +194,8 @@ impl Objects {
         done.map_err(|error| explain(&self.place, doing(), &error, begun.elapsed()))
     }
 
-    /// The object store itself sends a request again that was not answered; this, one whose answer did not come whole.
+    /// The object store itself sends a request again that was not answered; this, one whose answer
+    /// did not come whole.
     async fn again<T>(&self, mut request: impl AsyncFnMut() -> object_store::Result<T>) -> object_store::Result<T> {
         let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
         loop {

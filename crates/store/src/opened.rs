@@ -6,7 +6,8 @@ use crate::tensors::{Contents, Decoder};
 use crate::{CheckpointName, CheckpointShard, Problem, Store, StoreError, StoreSettings, shard};
 use std::fmt::Write;
 
-/// A checkpoint that was opened. Everything that is read from it is compared with its manifest first.
+/// A checkpoint that was opened. Everything that is read from it is compared with its manifest
+/// first.
 #[derive(Clone, Debug)]
 pub struct Opened {
     store: Store,
@@ -20,7 +21,8 @@ impl Opened {
         Self { store, name, manifest, unfinished }
     }
 
-    /// Opens the checkpoint at a location: one of a store's, or, if the location is a store's, its newest.
+    /// Opens the checkpoint at a location: one of a store's, or, if the location is a store's, its
+    /// newest.
     ///
     /// # Errors
     /// As [`Store::open`], [`Store::open_named`] and [`Store::newest`].

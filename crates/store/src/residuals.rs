@@ -1,4 +1,5 @@
-//! What codecs of one worker have still to send, as a file: named bytes that mean something to them alone.
+//! What codecs of one worker have still to send, as a file: named bytes that mean something to them
+//! alone.
 
 use crate::tensors::{Buffer, Contents, Decoder, Found, Tensor, head};
 use safetensors::tensor::Dtype;

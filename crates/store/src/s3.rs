@@ -1,4 +1,5 @@
-//! Buckets of object stores that speak S3: how they are reached, and what they say when something goes wrong.
+//! Buckets of object stores that speak S3: how they are reached, and what they say when something
+//! goes wrong.
 
 use crate::StoreError;
 use crate::fault::cause;
@@ -72,7 +73,8 @@ pub(crate) fn explain(
     }
 }
 
-/// Whether the same request may go better the next time: nothing was refused, an answer did not come or did not come whole.
+/// Whether the same request may go better the next time: nothing was refused, an answer did not
+/// come or did not come whole.
 pub(crate) fn passes(error: &object_store::Error) -> bool {
     cause::<HttpError>(error).is_some_and(|error| error.kind() != HttpErrorKind::Connect)
 }

@@ -15,7 +15,8 @@ const MOST_MANIFEST_BYTES: u64 = 256 << 20;
 
 /// Where checkpoints are kept. A clone is the same store; threads may share it.
 ///
-/// Calls wait until they are done, and are for plain threads: inside an asynchronous runtime they panic.
+/// Calls wait until they are done, and are for plain threads: inside an asynchronous runtime they
+/// panic.
 #[derive(Clone)]
 pub struct Store {
     objects: Arc<Objects>,
@@ -40,8 +41,9 @@ pub struct Pruned {
 }
 
 impl Store {
-    /// The store at a location: a folder (which is made when something is written to it), `file:///PATH`,
-    /// `s3://BUCKET/FOLDER` (by the usual AWS_… variables of this process), or `memory:`, which is a new one each time.
+    /// The store at a location: a folder (which is made when something is written to it),
+    /// `file:///PATH`, `s3://BUCKET/FOLDER` (by the usual AWS_… variables of this process), or
+    /// `memory:`, which is a new one each time.
     ///
     /// ```
     /// let store = store::Store::open("memory:")?;
@@ -65,7 +67,8 @@ impl Store {
         Ok(Self { objects: Arc::new(objects) })
     }
 
-    /// Sees that something can be written there, read back and removed: better known before a run than at its first checkpoint.
+    /// Sees that something can be written there, read back and removed: better known before a run
+    /// than at its first checkpoint.
     ///
     /// # Errors
     /// Why not.
@@ -116,8 +119,9 @@ impl Store {
         Writing::new(self.clone(), name)
     }
 
-    /// Opens the newest checkpoint, of `job` if one is named. Its files are there and as long as they should be; what they hold is
-    /// compared with their checksums as they are read, or by [`Opened::verify`].
+    /// Opens the newest checkpoint, of `job` if one is named. Its files are there and as long as
+    /// they should be; what they hold is compared with their checksums as they are read, or by
+    /// [`Opened::verify`].
     ///
     /// # Errors
     /// [`StoreError::Empty`] when there is none, [`StoreError::Damaged`] when it cannot be used, which names the one before it,
@@ -145,7 +149,8 @@ impl Store {
         Ok(Opened::new(self.clone(), name, self.whole_manifest(name, job)?, Vec::new()))
     }
 
-    /// Removes all but the newest `keep` checkpoints, and what was begun before the newest and never published.
+    /// Removes all but the newest `keep` checkpoints, and what was begun before the newest and
+    /// never published.
     ///
     /// # Errors
     /// When something does not go. What was to stay is untouched.
@@ -171,8 +176,8 @@ impl Store {
         Ok(Pruned { old, unfinished })
     }
 
-    /// Removes everything that was begun and never published, as when a run starts that alone writes here: what a killed one left
-    /// may be what fills the disk.
+    /// Removes everything that was begun and never published, as when a run starts that alone
+    /// writes here: what a killed one left may be what fills the disk.
     ///
     /// # Errors
     /// When something does not go.
@@ -195,7 +200,8 @@ impl Store {
         &self.objects
     }
 
-    /// The error for a checkpoint with a problem, which offers the newest one before it that has all its files.
+    /// The error for a checkpoint with a problem, which offers the newest one before it that has
+    /// all its files.
     pub(crate) fn damaged(&self, name: CheckpointName, problem: Problem, job: Option<&str>) -> StoreError {
         let older = self.names().unwrap_or_default().into_iter().rev().filter(|older| *older < name);
         let previous = older.map(|older| (older, self.check(older, job))).find_map(|(older, checked)| match checked {

@@ -1,15 +1,18 @@
-//! Files of named tensors in the safetensors format: their heads written, and their bytes read as they come, in pieces of any size.
+//! Files of named tensors in the safetensors format: their heads written, and their bytes read as
+//! they come, in pieces of any size.
 //!
-//! A file is 8 bytes that say how long its head is, the head (JSON: for each tensor its numbers' type, shape and place), and
-//! the tensors, one after the other. Reading asks for no more memory than the file is long: every length in the head is
-//! compared with the file's before anything is made room for.
+//! A file is 8 bytes that say how long its head is, the head (JSON: for each tensor its numbers'
+//! type, shape and place), and the tensors, one after the other. Reading asks for no more memory
+//! than the file is long: every length in the head is compared with the file's before anything is
+//! made room for.
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::collections::HashMap;
 
 /// Bytes that say how long the head is.
 const LENGTH_BYTES: usize = 8;
-/// The longest head: names of some hundred thousand tensors. It is read before anything else is known to be right.
+/// The longest head: names of some hundred thousand tensors. It is read before anything else is
+/// known to be right.
 const MOST_HEAD_BYTES: u64 = 16 << 20;
 /// The one entry of a head that is about no tensor: what the file holds, in words.
 const HOLDS: &str = "holds";
@@ -137,7 +140,8 @@ impl Decoder {
         Ok(Contents { holds, tensors })
     }
 
-    /// How many bytes must have come before more can be said: those of the length, then those of the head, too.
+    /// How many bytes must have come before more can be said: those of the length, then those of
+    /// the head, too.
     fn head_bytes(&self) -> Result<usize, String> {
         let Some(length) = self.head.first_chunk::<LENGTH_BYTES>() else { return Ok(LENGTH_BYTES) };
         let length = u64::from_le_bytes(*length);

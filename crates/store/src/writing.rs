@@ -12,9 +12,10 @@ const MOST_NAME: usize = 80;
 
 /// A checkpoint that is being written. It exists once its manifest is published, and not before.
 ///
-/// Several threads may write at once, and several processes: one begins the checkpoint, the others [join](Store::join) it by
-/// its name, and each hands what it gets for a file to the one who publishes. No two ever write a file of the same name,
-/// so a shard that is written again by another server does not disturb the first.
+/// Several threads may write at once, and several processes: one begins the checkpoint, the others
+/// [join](Store::join) it by its name, and each hands what it gets for a file to the one who
+/// publishes. No two ever write a file of the same name, so a shard that is written again by
+/// another server does not disturb the first.
 ///
 /// A call takes up to 32 MiB beside what it is given, whatever the shard's size up to 80 GB (and
 /// twice its size where the store is memory).
@@ -58,10 +59,12 @@ impl Writing {
         Ok(ResidualsEntry { worker: worker.to_owned(), file: self.write(&file, &pieces)? })
     }
 
-    /// Sees that every file is there as long as it was written, and writes the manifest: now the checkpoint exists.
+    /// Sees that every file is there as long as it was written, and writes the manifest: now the
+    /// checkpoint exists.
     ///
     /// # Errors
-    /// When the manifest does not hang together, a file is missing or of another length, or the store does not take it.
+    /// When the manifest does not hang together, a file is missing or of another length, or the
+    /// store does not take it.
     pub fn publish(&self, manifest: &Manifest) -> Result<(), StoreError> {
         manifest.check().map_err(|problem| self.wrong(problem))?;
         let there = self.store.objects().files(&self.name.to_string())?;
@@ -71,7 +74,8 @@ impl Writing {
         self.write(FILE, &[&manifest.to_bytes()]).map(drop)
     }
 
-    /// Removes what was written, as after an error, once nobody writes along any more. A checkpoint that was published goes, too.
+    /// Removes what was written, as after an error, once nobody writes along any more. A checkpoint
+    /// that was published goes, too.
     ///
     /// # Errors
     /// When the store does not let go of it.
@@ -100,7 +104,8 @@ pub(crate) fn missing(manifest: &Manifest, there: &BTreeMap<String, u64>) -> Opt
     })
 }
 
-/// A name as part of a file's: letters, digits, `-` and `_`. One that has to be changed for that is told from others by a hash.
+/// A name as part of a file's: letters, digits, `-` and `_`. One that has to be changed for that is
+/// told from others by a hash.
 fn plain(name: &str) -> String {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     if !name.is_empty() && name.len() <= MOST_NAME && name.bytes().all(allowed) {

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A worker's count of finished units of work, or a frontier: the number of clocks that everybody has finished.
+/// A worker's count of finished units of work, or a frontier: the number of clocks that everybody
+/// has finished.
 ///
 /// ```
 /// use types::Clock;
@@ -14,7 +15,8 @@ use std::fmt;
 pub struct Clock(pub u64);
 
 impl Clock {
-    /// The clock after this one. The last there can be is followed by itself: clocks also come from outside.
+    /// The clock after this one. The last there can be is followed by itself: clocks also come from
+    /// outside.
     ///
     /// ```
     /// use types::Clock;
@@ -34,7 +36,8 @@ impl fmt::Display for Clock {
     }
 }
 
-/// Nanoseconds since a shell started. Machines never ask what time it is: it comes in as an argument.
+/// Nanoseconds since a shell started. Machines never ask what time it is: it comes in as an
+/// argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 

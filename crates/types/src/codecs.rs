@@ -59,7 +59,8 @@ impl Codecs {
         Self::both([Self::AUTO])
     }
 
-    /// Whether shards say which coordinates of an ℓ1 problem are active, so that workers leave out the others.
+    /// Whether shards say which coordinates of an ℓ1 problem are active, so that workers leave out
+    /// the others.
     ///
     /// ```
     /// use types::Codecs;

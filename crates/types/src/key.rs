@@ -1,8 +1,8 @@
 //! Keys as programs know them, and positions: where a key stands in its table's order.
 //!
-//! Batches, shards and frames hold positions only. A dense or `ordered` table's positions are its keys; a `spread`
-//! table's are its keys through a fixed bijective mix, so that ids 0…10⁵ fall evenly on all servers and a sorted batch
-//! walks a shard's index from front to back.
+//! Batches, shards and frames hold positions only. A dense or `ordered` table's positions are its
+//! keys; a `spread` table's are its keys through a fixed bijective mix, so that ids 0…10⁵ fall
+//! evenly on all servers and a sorted batch walks a shard's index from front to back.
 
 use std::fmt;
 
@@ -131,8 +131,8 @@ impl PositionRange {
         self.first <= position && position <= self.last
     }
 
-    /// The range cut into `pieces` neighbouring ranges whose lengths differ by at most one. At most as many pieces as
-    /// there are positions.
+    /// The range cut into `pieces` neighbouring ranges whose lengths differ by at most one. At most
+    /// as many pieces as there are positions.
     #[must_use]
     pub fn split(self, pieces: usize) -> Vec<Self> {
         let length = u128::from(self.last.0 - self.first.0) + 1;

@@ -1,6 +1,8 @@
-//! The words of Slackwater as types: keys and ranges, clocks and time, node names, table specs and the plan.
+//! The words of Slackwater as types: keys and ranges, clocks and time, node names, table specs and
+//! the plan.
 //!
-//! Nothing here does I/O, allocates threads or depends on another crate. Every other crate speaks in these terms.
+//! Nothing here does I/O, allocates threads or depends on another crate. Every other crate speaks
+//! in these terms.
 
 mod bandwidth;
 mod bounds;

@@ -39,7 +39,8 @@ impl Measured {
         self.count = self.count.saturating_add(1);
     }
 
-    /// How long to wait before something counts as late: the mean and four deviations, within bounds. Before anything was measured, `most`.
+    /// How long to wait before something counts as late: the mean and four deviations, within
+    /// bounds. Before anything was measured, `most`.
     #[must_use]
     pub fn limit(&self, least: Span, most: Span) -> Span {
         if self.count == 0 {

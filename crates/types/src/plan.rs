@@ -16,7 +16,8 @@ use crate::{NodeId, PlanNumber, PositionRange, ShardId, Source, TableShape, Work
 pub struct Plan {
     /// Replaces every plan with a lower number.
     pub number: PlanNumber,
-    /// Where each shard of every table is. Tables are cut into shards once, when they are made: plans move shards whole.
+    /// Where each shard of every table is. Tables are cut into shards once, when they are made:
+    /// plans move shards whole.
     pub chains: Vec<Chain>,
     /// The incarnation of each worker, by rank; none where nobody sits.
     pub workers: Vec<Option<Source>>,
@@ -25,7 +26,8 @@ pub struct Plan {
 /// The servers that hold a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
-    /// Those that hold all of it: the head, which answers, first, and the tail, which acknowledges, last.
+    /// Those that hold all of it: the head, which answers, first, and the tail, which acknowledges,
+    /// last.
     pub replicas: Vec<u32>,
     /// Those that are being filled, from the head.
     pub backfilling: Vec<u32>,

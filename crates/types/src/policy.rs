@@ -13,7 +13,8 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// A worker at clock c reads rows that hold every update of clocks ≤ c − slack − 1, and its own pushes.
+    /// A worker at clock c reads rows that hold every update of clocks ≤ c − slack − 1, and its own
+    /// pushes.
     Bounded {
         /// How many clocks a reader may be ahead of the frontier.
         slack: u64,
@@ -22,7 +23,8 @@ pub enum Consistency {
     },
     /// Whatever is there.
     Unbounded,
-    /// Task i of a worker is issued when its tasks before i − tau are acknowledged; reads are as `Unbounded`.
+    /// Task i of a worker is issued when its tasks before i − tau are acknowledged; reads are as
+    /// `Unbounded`.
     Delay {
         /// How many tasks may be unacknowledged before the one to be issued. 0 is sequential.
         tau: u64,
@@ -46,7 +48,8 @@ impl Consistency {
         Self::Bounded { slack, eager: false }
     }
 
-    /// May a worker at clock `reader` read rows that reflect every update of clocks below `frontier`?
+    /// May a worker at clock `reader` read rows that reflect every update of clocks below
+    /// `frontier`?
     ///
     /// ```
     /// use types::{Clock, Consistency};
@@ -117,8 +120,9 @@ pub enum Combine {
     /// Every push is applied by itself, in arrival order.
     #[default]
     Each,
-    /// A clock's contributions are combined, then applied once, when the frontier passes that clock. Shards hold a bounded
-    /// number of clocks apart: pushes of a worker that is further ahead wait until the slowest have come nearer.
+    /// A clock's contributions are combined, then applied once, when the frontier passes that
+    /// clock. Shards hold a bounded number of clocks apart: pushes of a worker that is further
+    /// ahead wait until the slowest have come nearer.
     Clock(Reduce),
 }
 
@@ -134,8 +138,8 @@ pub enum Combine {
 pub enum Reduce {
     /// Their sum.
     Sum,
-    /// Their sum divided by the workers that ended the clock, however many contributed. One that left before its end does not
-    /// count; one that left after it does.
+    /// Their sum divided by the workers that ended the clock, however many contributed. One that
+    /// left before its end does not count; one that left after it does.
     Mean,
 }
 

@@ -1,4 +1,5 @@
-//! A seeded stream of numbers that is the same on every platform: SplitMix64 (Steele, Lea and Flood, 2014).
+//! A seeded stream of numbers that is the same on every platform: SplitMix64 (Steele, Lea and
+//! Flood, 2014).
 
 use crate::SplitMix64;
 
@@ -19,7 +20,8 @@ impl Random {
         self.stream.draw()
     }
 
-    /// A number in `0..bound`. Its bias is below bound / 2⁶⁴: nothing that a demonstration could notice.
+    /// A number in `0..bound`. Its bias is below bound / 2⁶⁴: nothing that a demonstration could
+    /// notice.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
@@ -29,8 +31,9 @@ impl Random {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number that is normal to the eye (mean 0, variance 1): the sum of twelve uniform ones. Additions alone, because
-    /// the logarithm and cosine of the usual methods differ in their last bit from one platform to the next.
+    /// A number that is normal to the eye (mean 0, variance 1): the sum of twelve uniform ones.
+    /// Additions alone, because the logarithm and cosine of the usual methods differ in their last
+    /// bit from one platform to the next.
     pub fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }

@@ -63,7 +63,8 @@ pub enum TableShape {
         /// How many rows there are.
         rows: u64,
     },
-    /// Any 64-bit key; a row appears when it is first written (or first read, where there is an initialiser).
+    /// Any 64-bit key; a row appears when it is first written (or first read, where there is an
+    /// initialiser).
     Sparse {
         /// The order in which keys are placed and sorted.
         placement: Placement,
@@ -188,7 +189,8 @@ impl TableSpec {
         Self::new(name, shape, width)
     }
 
-    /// A table of rows 0 to `rows` − 1, `width` f32 numbers each, summed, in lock-step, without a cache.
+    /// A table of rows 0 to `rows` − 1, `width` f32 numbers each, summed, in lock-step, without a
+    /// cache.
     ///
     /// ```
     /// use types::{TableShape, TableSpec};
@@ -315,7 +317,8 @@ impl TableSpec {
         self
     }
 
-    /// With keys in their own order, so that range calls are possible. No effect on a dense table, which has them.
+    /// With keys in their own order, so that range calls are possible. No effect on a dense table,
+    /// which has them.
     ///
     /// ```
     /// use types::{Placement, TableSpec};
@@ -358,8 +361,8 @@ impl TableSpec {
         self.width as usize * self.number.bytes()
     }
 
-    /// Whether checkpoints keep it. A table whose name begins with a dot is bookkeeping of one run: no checkpoint holds it, and a run
-    /// that goes on from one begins with it empty.
+    /// Whether checkpoints keep it. A table whose name begins with a dot is bookkeeping of one run:
+    /// no checkpoint holds it, and a run that goes on from one begins with it empty.
     ///
     /// ```
     /// use types::TableSpec;

@@ -59,8 +59,8 @@ pub enum UpdaterSpec {
         /// ℓ2 strength an example.
         l2: f64,
     },
-    /// The proximal step for ℓ1. Rows are halves: weights and zeros; pushes are gradients of the whole loss and their
-    /// curvatures. w = argmin g (v − w) + u (v − w)² / (2 η) + λ₁ |v|.
+    /// The proximal step for ℓ1. Rows are halves: weights and zeros; pushes are gradients of the
+    /// whole loss and their curvatures. w = argmin g (v − w) + u (v − w)² / (2 η) + λ₁ |v|.
     Proximal {
         /// The share η of the step that the curvature suggests.
         rate: f64,
@@ -77,8 +77,9 @@ pub enum UpdaterSpec {
 }
 
 impl UpdaterSpec {
-    /// Whether applying g₁ and then g₂ equals applying g₁ + g₂, and w changes by exactly that sum: caches may then add a
-    /// worker's own pushes, and logs may merge them. Workers ask this, so it cannot depend on what only servers know.
+    /// Whether applying g₁ and then g₂ equals applying g₁ + g₂, and w changes by exactly that sum:
+    /// caches may then add a worker's own pushes, and logs may merge them. Workers ask this, so it
+    /// cannot depend on what only servers know.
     ///
     /// ```
     /// use types::UpdaterSpec;
@@ -107,7 +108,8 @@ impl fmt::Display for UpdaterSpec {
     }
 }
 
-/// A change to an updater's settings, which takes effect for updates made in a clock and those after it.
+/// A change to an updater's settings, which takes effect for updates made in a clock and those
+/// after it.
 ///
 /// ```
 /// use types::Setting;

@@ -6,9 +6,9 @@ use crate::{Slots, UpdateStep, Updater};
 
 /// m = β₁ m + (1 − β₁) g, v = β₂ v + (1 − β₂) g², w −= η m̂ / (√v̂ + ε). A row is (w, m, v, k).
 ///
-/// k counts the updates of this row: in a sparse table rows start at different times, and a count for the whole table
-/// would leave late rows uncorrected. Rows that no batch names keep their means. An f32 count stops at 2²⁴, long after
-/// the corrections have become 1.
+/// k counts the updates of this row: in a sparse table rows start at different times, and a count
+/// for the whole table would leave late rows uncorrected. Rows that no batch names keep their
+/// means. An f32 count stops at 2²⁴, long after the corrections have become 1.
 pub(crate) struct Adam {
     pub rate: f64,
     pub beta1: f64,
@@ -50,8 +50,8 @@ impl<T: Real> Updater<T> for Adam {
     }
 }
 
-/// base^exponent by squaring. The standard library leaves the last bits of its own to the platform, and replicas must
-/// agree on all of them.
+/// base^exponent by squaring. The standard library leaves the last bits of its own to the platform,
+/// and replicas must agree on all of them.
 fn power(mut base: f64, mut exponent: u64) -> f64 {
     let mut product = 1.0;
     while exponent > 0 {

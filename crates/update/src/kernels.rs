@@ -2,7 +2,8 @@
 
 use crate::Number;
 
-/// Numbers tested at once before anyone asks which one was bad: long enough to vectorise, short enough to stay cached.
+/// Numbers tested at once before anyone asks which one was bad: long enough to vectorise, short
+/// enough to stay cached.
 const BLOCK: usize = 1024;
 
 /// Index of the first number that is not finite, if any.

@@ -5,9 +5,10 @@
 //! Nothing here does I/O or keeps time: what an update needs to know beside the rows arrives as an
 //! [`UpdateStep`].
 //!
-//! `sum` and `assign` work in the table's own numbers. The others compute each number in f64 and round once when they
-//! store it, so an f32 table and an f64 table run the same formula, and a replay gives the same bits. A sum that grows
-//! past the largest number of its type stays there: a finite gradient never leaves a row of theirs infinite.
+//! `sum` and `assign` work in the table's own numbers. The others compute each number in f64 and
+//! round once when they store it, so an f32 table and an f64 table run the same formula, and a
+//! replay gives the same bits. A sum that grows past the largest number of its type stays there: a
+//! finite gradient never leaves a row of theirs infinite.
 
 mod adagrad;
 mod adam;

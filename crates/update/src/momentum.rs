@@ -4,8 +4,8 @@ use crate::number::{Real, store};
 use crate::rows::copy_rows;
 use crate::{Slots, UpdateStep, Updater};
 
-/// v = μ v + g, w −= η v. A row is (w, v). A row that no batch names stands still: its velocity neither decays nor
-/// moves it until its next gradient.
+/// v = μ v + g, w −= η v. A row is (w, v). A row that no batch names stands still: its velocity
+/// neither decays nor moves it until its next gradient.
 pub(crate) struct Momentum {
     pub rate: f64,
     pub momentum: f64,

@@ -33,7 +33,8 @@ pub trait Number: bytemuck::Pod + Send + Sync + PartialEq + PartialOrd + Default
     fn plus(self, other: Self) -> Self;
 }
 
-/// What the crate itself needs of a number. Unreachable from outside, so f32, f64 and i64 are all there is.
+/// What the crate itself needs of a number. Unreachable from outside, so f32, f64 and i64 are all
+/// there is.
 pub trait Sealed: Sized {
     /// Whether any number of a block is not finite, without saying which.
     fn any_not_finite(block: &[Self]) -> bool;
@@ -52,14 +53,16 @@ pub(crate) trait Real: Number {}
 impl Real for f32 {}
 impl Real for f64 {}
 
-/// Rounds to the table's number. What overflows stays at the largest one: an infinite sum of squares would turn the
-/// next difference of roots into NaN, and one huge but finite gradient would poison its row for good.
+/// Rounds to the table's number. What overflows stays at the largest one: an infinite sum of
+/// squares would turn the next difference of roots into NaN, and one huge but finite gradient would
+/// poison its row for good.
 pub(crate) fn store<T: Real>(x: f64) -> T {
     let largest = T::LARGEST.to_f64();
     T::from_f64(x.clamp(-largest, largest))
 }
 
-/// a / b, and zero where b is zero: a weight whose gradients have all been zero stays where it is, even without an ε.
+/// a / b, and zero where b is zero: a weight whose gradients have all been zero stays where it is,
+/// even without an ε.
 pub(crate) fn ratio(a: f64, b: f64) -> f64 {
     if b == 0.0 { 0.0 } else { a / b }
 }
@@ -86,8 +89,9 @@ macro_rules! real_number {
 
         impl Sealed for $real {
             fn any_not_finite(block: &[Self]) -> bool {
-                // Infinities and NaNs are the numbers whose exponent bits are all ones, and only there does adding one
-                // to the exponent carry into the sign bit. Integer or has no order, so the loop vectorises.
+                // Infinities and NaNs are the numbers whose exponent bits are all ones, and only
+                // there does adding one to the exponent carry into the sign bit. Integer or has no
+                // order, so the loop vectorises.
                 const EXPONENT_ONE: $bits = 1 << ($real::MANTISSA_DIGITS - 1);
                 const MAGNITUDE: $bits = $bits::MAX >> 1;
                 let carried = block.iter().fold(0, |seen, x| seen | ((x.to_bits() & MAGNITUDE) + EXPONENT_ONE));

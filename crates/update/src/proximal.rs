@@ -1,14 +1,16 @@
-//! The proximal step for ℓ1: a gradient step scaled by curvature, then a pull towards zero (Li et al., OSDI'14, algorithm 3).
+//! The proximal step for ℓ1: a gradient step scaled by curvature, then a pull towards zero (Li et
+//! al., OSDI'14, algorithm 3).
 
 use crate::number::{Real, store};
 use crate::{UpdateStep, Updater};
 
-/// A row's first half is weights, its second half stays as it is: it makes room for what is pushed, gradients g of the whole
-/// loss and then as many curvatures u. Each weight becomes
+/// A row's first half is weights, its second half stays as it is: it makes room for what is pushed,
+/// gradients g of the whole loss and then as many curvatures u. Each weight becomes
 ///
 ///   argmin_v g (v − w) + u (v − w)² / (2 η) + λ₁ |v|
 ///
-/// which is w − η g / u, pulled towards zero by η λ₁ / u. A weight without curvature has no data and stays.
+/// which is w − η g / u, pulled towards zero by η λ₁ / u. A weight without curvature has no data
+/// and stays.
 pub(crate) struct Proximal {
     /// η
     pub rate: f64,

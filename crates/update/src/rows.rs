@@ -1,4 +1,5 @@
-//! Which rows a batch touches, and the quick ways through them for updaters that need nothing but the weights.
+//! Which rows a batch touches, and the quick ways through them for updaters that need nothing but
+//! the weights.
 
 use crate::Number;
 use crate::kernels::change_numbers;
@@ -13,7 +14,8 @@ pub enum Slots<'a> {
         /// How many there are.
         count: usize,
     },
-    /// One row index each; [`ABSENT`] means there is no such row (reads give zeros; never given to updates).
+    /// One row index each; [`ABSENT`] means there is no such row (reads give zeros; never given to
+    /// updates).
     List(&'a [u32]),
 }
 
@@ -31,7 +33,8 @@ impl Slots<'_> {
     }
 }
 
-/// A batch whose values do not match its slots is a fault of the caller: half of it must not be applied.
+/// A batch whose values do not match its slots is a fault of the caller: half of it must not be
+/// applied.
 pub(crate) fn check_length(slots: Slots<'_>, width: usize, numbers: usize) {
     assert_eq!(numbers, slots.count() * width, "a batch needs one row of {width} numbers for each slot");
 }
@@ -51,15 +54,16 @@ pub(crate) fn row_mut<T>(slab: &mut [T], stride: usize, slot: u32) -> &mut [T] {
 /// Rows of a list that are fetched together.
 pub(crate) const AHEAD: usize = 64;
 
-/// Brings the rows of a list into the cache. A formula keeps the processor busy for so long that it has only a row or
-/// two on their way from memory at a time; touching many rows first lets them arrive together.
+/// Brings the rows of a list into the cache. A formula keeps the processor busy for so long that it
+/// has only a row or two on their way from memory at a time; touching many rows first lets them
+/// arrive together.
 pub(crate) fn fetch<T: Number>(slab: &[T], stride: usize, list: &[u32]) {
     let touch = |&slot: &u32| slab.get(slot as usize * stride).copied().unwrap_or(T::ZERO);
     std::hint::black_box(list.iter().map(touch).fold(T::ZERO, T::plus));
 }
 
-/// For rows without state, where each weight w becomes change(w, g): a run is one long row, and rows of one number are
-/// scattered without slicing.
+/// For rows without state, where each weight w becomes change(w, g): a run is one long row, and
+/// rows of one number are scattered without slicing.
 pub(crate) fn change_rows<T: Number>(
     width: usize,
     slab: &mut [T],
@@ -86,7 +90,8 @@ pub(crate) fn change_rows<T: Number>(
     }
 }
 
-/// For updaters whose readers see the weights as they lie: copies them out of rows `stride` numbers apart.
+/// For updaters whose readers see the weights as they lie: copies them out of rows `stride` numbers
+/// apart.
 pub(crate) fn copy_rows<T: Number>(width: usize, stride: usize, slab: &[T], slots: Slots<'_>, out: &mut [T]) {
     check_length(slots, width, out.len());
     match slots {

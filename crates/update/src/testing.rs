@@ -46,7 +46,8 @@ fn real_specs() -> [UpdaterSpec; 7] {
     ]
 }
 
-/// Batch calls against a loop over single rows, bit for bit: a run, and a list of every other row backwards.
+/// Batch calls against a loop over single rows, bit for bit: a run, and a list of every other row
+/// backwards.
 fn batches_equal_single_rows<T: Number>(updater: &dyn Updater<T>, width: usize, rows: usize, seed: u64) {
     let step = UpdateStep { rate: None, examples: 5 };
     let stride = width + updater.state(width);

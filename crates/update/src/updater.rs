@@ -24,8 +24,9 @@ pub struct UpdateStep {
 
 /// What a shard does with gradients.
 ///
-/// A table's rows lie one after another in a slab, each `width` weights followed by the updater's state. An updater
-/// holds settings only: the same rows, step and gradients give the same bits, on every replica and in every replay.
+/// A table's rows lie one after another in a slab, each `width` weights followed by the updater's
+/// state. An updater holds settings only: the same rows, step and gradients give the same bits, on
+/// every replica and in every replay.
 /// [`Updaters`](crate::Updaters) shows how to add one.
 ///
 /// ```
@@ -63,7 +64,8 @@ pub trait Updater<T: Number>: Send + Sync {
         out.copy_from_slice(&row[..out.len()]);
     }
 
-    /// Applies a batch to the rows that `slots` name, gradients row after row. Equals `update` on each of them in turn.
+    /// Applies a batch to the rows that `slots` name, gradients row after row. Equals `update` on
+    /// each of them in turn.
     ///
     /// # Panics
     /// If `gradients` is not one row for each slot, or a slot lies outside the slab.
@@ -88,8 +90,8 @@ pub trait Updater<T: Number>: Send + Sync {
         }
     }
 
-    /// Gathers what readers see of the rows that `slots` name into `out`, overwriting all of it. Equals `read` on each
-    /// of them in turn, and zeros for absent ones.
+    /// Gathers what readers see of the rows that `slots` name into `out`, overwriting all of it.
+    /// Equals `read` on each of them in turn, and zeros for absent ones.
     ///
     /// # Panics
     /// If `out` is not one row for each slot, or a slot that is not absent lies outside the slab.

@@ -13,10 +13,11 @@ use std::fmt;
 use std::sync::Arc;
 use types::{NumberType, TableSpec, UpdaterSpec};
 
-/// Makes updaters from specs. The built-in ones are always there; programs add their own under a name.
+/// Makes updaters from specs. The built-in ones are always there; programs add their own under a
+/// name.
 ///
-/// How to add your own: say what one row does with its gradient, register it for the numbers it suits, and name it in
-/// the table's spec. Every server registers it before the table is made.
+/// How to add your own: say what one row does with its gradient, register it for the numbers it
+/// suits, and name it in the table's spec. Every server registers it before the table is made.
 ///
 /// ```
 /// use types::UpdaterSpec;
@@ -54,7 +55,8 @@ pub struct Updaters {
     pub(crate) i64: Makers<i64>,
 }
 
-/// The registered ways to make an updater of one number, by name. Shared, so that every shard's thread may hold a copy.
+/// The registered ways to make an updater of one number, by name. Shared, so that every shard's
+/// thread may hold a copy.
 pub type Makers<T> = BTreeMap<String, Arc<dyn Fn(&[f64]) -> Box<dyn Updater<T>> + Send + Sync>>;
 
 impl Updaters {
@@ -73,7 +75,8 @@ impl Updaters {
         Self::default()
     }
 
-    /// Adds an updater for tables of `T`, made from the settings in the spec. A later one of the same name replaces it.
+    /// Adds an updater for tables of `T`, made from the settings in the spec. A later one of the
+    /// same name replaces it.
     ///
     /// ```
     /// use types::UpdaterSpec;
@@ -125,7 +128,8 @@ impl Updaters {
     }
 }
 
-/// Numbers in a row of a table as it is kept: its weights, and its updater's state. Nothing of an updater that only servers know.
+/// Numbers in a row of a table as it is kept: its weights, and its updater's state. Nothing of an
+/// updater that only servers know.
 ///
 /// ```
 /// use types::{TableSpec, UpdaterSpec};

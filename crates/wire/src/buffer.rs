@@ -1,4 +1,5 @@
-//! Payloads: reference-counted bytes that travel from the caller's memory to a socket, or back, without being copied.
+//! Payloads: reference-counted bytes that travel from the caller's memory to a socket, or back,
+//! without being copied.
 
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
@@ -13,7 +14,8 @@ pub enum MemoryKind {
     Host,
 }
 
-/// Memory that can stand behind a payload. Its bytes stay in place and unchanged for as long as it lives.
+/// Memory that can stand behind a payload. Its bytes stay in place and unchanged for as long as it
+/// lives.
 pub trait Backing: Send + Sync {
     /// All of its bytes.
     fn bytes(&self) -> &[u8];
@@ -91,7 +93,8 @@ impl Payload {
         Self { backing: self.backing.clone(), range: self.range.start + range.start..self.range.start + range.end }
     }
 
-    /// The bytes as numbers, if they are a whole number of them and aligned (as all that transports read are).
+    /// The bytes as numbers, if they are a whole number of them and aligned (as all that transports
+    /// read are).
     #[must_use]
     pub fn numbers<T: Pod>(&self) -> Option<&[T]> {
         if self.is_empty() {
@@ -144,7 +147,8 @@ impl Pool {
         Self::default()
     }
 
-    /// A buffer of `bytes` bytes with arbitrary contents, to be filled and then frozen into a payload.
+    /// A buffer of `bytes` bytes with arbitrary contents, to be filled and then frozen into a
+    /// payload.
     #[must_use]
     pub fn take(&self, bytes: usize) -> Fresh {
         let Some(class) = class_of(bytes) else {

@@ -1,4 +1,7 @@
-//! How the small things inside a message are written and read: fixed-width little-endian, lengths checked before use.
+//! How the small things inside a message are written and read: fixed-width little-endian, lengths
+//! checked before use.
+
+#![deny(clippy::wildcard_enum_match_arm)]
 
 use crate::frame::WireError;
 use types::{
@@ -64,8 +67,8 @@ macro_rules! fields {
 }
 pub(crate) use fields;
 
-/// Writes a struct that has payloads: its small fields in the order given, then its keys, if it has any. The rest says how
-/// it is put together again from what is left of the body and the payloads.
+/// Writes a struct that has payloads: its small fields in the order given, then its keys, if it has
+/// any. The rest says how it is put together again from what is left of the body and the payloads.
 macro_rules! fields_and_payloads {
     ($kind:ident { $($field:ident),* } $($keys:ident)?, |$input:ident, $payloads:pat_param| { $($rest:tt)* }) => {
         impl $kind {
@@ -148,7 +151,8 @@ impl<T: Field> Field for Vec<T> {
         self.iter().for_each(|item| item.put(out));
     }
     fn get(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        // Items are pushed one by one: a made-up length runs into the end of the body before it costs memory.
+        // Items are pushed one by one: a made-up length runs into the end of the body before it
+        // costs memory.
         let count = u32::get(input)?;
         let mut items = Vec::new();
         for _ in 0..count {

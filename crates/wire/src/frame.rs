@@ -1,4 +1,5 @@
-//! The frame: a fixed header that every message carries alike, the message's body, then its payloads.
+//! The frame: a fixed header that every message carries alike, the message's body, then its
+//! payloads.
 //!
 //! | bytes | field |
 //! | --- | --- |
@@ -17,7 +18,8 @@
 //! | 72–79 | codec pipeline |
 //! | 80–87 | check over the 80 bytes above and the body |
 //!
-//! Integers are little-endian. The body is at most [`MAX_BODY_BYTES`] long, a payload at most one part.
+//! Integers are little-endian. The body is at most [`MAX_BODY_BYTES`] long, a payload at most one
+//! part.
 
 use crate::{Message, Payload};
 use std::fmt;
@@ -167,7 +169,8 @@ pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
     seal(&mut out[start..]);
 }
 
-/// Puts the right check into the bytes of a header and a body, whatever else they say. For tests of what stands behind it.
+/// Puts the right check into the bytes of a header and a body, whatever else they say. For tests of
+/// what stands behind it.
 #[doc(hidden)]
 pub fn seal(bytes: &mut [u8]) {
     let Some((header, body)) = bytes.split_at_mut_checked(HEADER_BYTES) else { return };

@@ -22,8 +22,9 @@ impl fmt::Display for Signature {
     }
 }
 
-/// The keys of a batch in their table's order, each once. Cloning is cheap; make it once and use it often, because a
-/// list that was sent before travels as a signature. A program makes it with its table's `keys`, or with [`Keys::run`].
+/// The keys of a batch in their table's order, each once. Cloning is cheap; make it once and use it
+/// often, because a list that was sent before travels as a signature. A program makes it with its
+/// table's `keys`, or with [`Keys::run`].
 ///
 /// ```
 /// use types::Placement;
@@ -91,7 +92,8 @@ impl fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 impl Keys {
-    /// `ids` put into the table's order, each once. What comes first is what [`Keys::ids`] yields first.
+    /// `ids` put into the table's order, each once. What comes first is what [`Keys::ids`] yields
+    /// first.
     ///
     /// ```
     /// use types::Placement;
@@ -121,7 +123,8 @@ impl Keys {
         Self::from_sorted(placement, order::distinct(&positions, places))
     }
 
-    /// `ids`, which must be in the table's order already and each once. Fails naming the first that is not.
+    /// `ids`, which must be in the table's order already and each once. Fails naming the first that
+    /// is not.
     ///
     /// ```
     /// use types::{Key, Placement};

@@ -1,10 +1,11 @@
-//! Which coordinator a node heeds: of several that led one after the other, only the last that it has heard of.
+//! Which coordinator a node heeds: of several that led one after the other, only the last that it
+//! has heard of.
 
 use crate::Head;
 use types::NodeId;
 
-/// The newest leader that a node has heard of, by its term. A coordinator says its term as the source of what it sends; it is 0 where
-/// there never is another.
+/// The newest leader that a node has heard of, by its term. A coordinator says its term as the
+/// source of what it sends; it is 0 where there never is another.
 ///
 /// ```
 /// use wire::Leader;
@@ -21,7 +22,8 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Whether a frame is to be taken: it is not a coordinator's, or not one's that led before another that was heard of.
+    /// Whether a frame is to be taken: it is not a coordinator's, or not one's that led before
+    /// another that was heard of.
     pub fn heeds(&mut self, head: &Head) -> bool {
         if head.from != NodeId::Coordinator {
             return true;

@@ -1,9 +1,10 @@
 //! The frame and the messages: the only wire format.
 //!
-//! A [`Frame`] is a [`Head`], which every message carries alike, and a [`Message`], which is one of its kinds. Bulk data
-//! (positions and values) rides behind a message as [`Payload`]s that are never copied here: encoding writes the small
-//! part into a buffer and leaves the payloads to the transport's vectored write; decoding takes payloads that the
-//! transport has read straight from the socket.
+//! A [`Frame`] is a [`Head`], which every message carries alike, and a [`Message`], which is one of
+//! its kinds. Bulk data (positions and values) rides behind a message as [`Payload`]s that are
+//! never copied here: encoding writes the small part into a buffer and leaves the payloads to the
+//! transport's vectored write; decoding takes payloads that the transport has read straight from
+//! the socket.
 
 mod bits;
 mod buffer;

@@ -1,4 +1,5 @@
-//! Memory that its owner keeps, lent as a payload for a while: nothing is copied, and the owner waits for it.
+//! Memory that its owner keeps, lent as a payload for a while: nothing is copied, and the owner
+//! waits for it.
 
 use crate::buffer::{Backing, Payload};
 use bytemuck::Pod;
@@ -40,8 +41,9 @@ impl Drop for Await {
     }
 }
 
-/// Lends `numbers` to `work` as a payload, which it may pass on. Returns what `work` does, once the last piece of the payload is gone:
-/// until then it blocks, so `work` should return only when everybody it gave a piece to is about to be done with it.
+/// Lends `numbers` to `work` as a payload, which it may pass on. Returns what `work` does, once the
+/// last piece of the payload is gone: until then it blocks, so `work` should return only when
+/// everybody it gave a piece to is about to be done with it.
 ///
 /// ```
 /// let kept = [1f32, 2.0, 3.0];
@@ -55,9 +57,10 @@ pub fn lend<T: Pod + Sync, R>(numbers: &[T], work: impl FnOnce(Payload) -> R) ->
     let bytes: &[u8] = bytemuck::cast_slice(numbers);
     let returned = Arc::new(Return::default());
     let _await = Await(returned.clone());
-    // SAFETY: the memory is borrowed until this function is left, and it is left, by a return or by a panic, only through
-    // `_await`, which waits until `Lent` has been dropped. Nothing else has the reference: `Backing::bytes` gives it out for as
-    // long as the backing is borrowed, and so does `Payload::bytes`.
+    // SAFETY: the memory is borrowed until this function is left, and it is left, by a return or by
+    // a panic, only through `_await`, which waits until `Lent` has been dropped. Nothing else has
+    // the reference: `Backing::bytes` gives it out for as long as the backing is borrowed, and so
+    // does `Payload::bytes`.
     let bytes = unsafe { std::mem::transmute::<&[u8], &'static [u8]>(bytes) };
     work(Payload::new(Lent { bytes, returned }))
 }

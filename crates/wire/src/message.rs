@@ -1,5 +1,7 @@
 //! The messages: each is one of its kinds, with every field documented.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod control;
 mod read;
 mod refusal;
@@ -86,7 +88,15 @@ impl Message {
             Self::Refresh(refresh) => [&refresh.positions, &refresh.values],
             Self::ReplicaChunk(replica) => [&replica.positions, &replica.values],
             Self::Delta(delta) => [delta.keys.payload().unwrap_or(NONE), &delta.values],
-            _ => [NONE, NONE],
+            Self::Marker(_)
+            | Self::Tune(_)
+            | Self::Acked(_)
+            | Self::Resend(_)
+            | Self::PullRefused(_)
+            | Self::ReadWaiting(_)
+            | Self::Refreshed(_)
+            | Self::Replicated(_)
+            | Self::Control(_) => [NONE, NONE],
         }
     }
 

@@ -3,10 +3,12 @@
 /// A position and where it stood.
 type Entry = (u64, u32);
 
-/// From here on a bucket is not sorted by insertion: its positions were not spread evenly, perhaps on purpose.
+/// From here on a bucket is not sorted by insertion: its positions were not spread evenly, perhaps
+/// on purpose.
 const CROWDED: usize = 32;
 
-/// The distinct ones of some positions, sorted; and in `places`, for each as it was given, where it stands among them.
+/// The distinct ones of some positions, sorted; and in `places`, for each as it was given, where it
+/// stands among them.
 pub fn distinct(positions: &[u64], places: &mut Vec<u32>) -> Vec<u64> {
     places.clear();
     places.resize(positions.len(), 0);

@@ -1,4 +1,5 @@
-//! Things in one piece that travel in several: a frame with its payloads, a list with all of its keys. Recordings hold them so.
+//! Things in one piece that travel in several: a frame with its payloads, a list with all of its
+//! keys. Recordings hold them so.
 
 use crate::field::{Field, Reader};
 use crate::frame::WireError;

@@ -80,8 +80,8 @@ const MEASURED_BYTES: u64 = 4 << 20;
 const BETTER: f64 = 0.8;
 
 impl TransferCost {
-    /// Of `pipeline` at this rate. The processor times are those of decision 13; the factors for what
-    /// is left out are judgements, on the careful side.
+    /// Of `pipeline` at this rate. The processor times are those of decision 13; the factors for
+    /// what is left out are judgements, on the careful side.
     pub fn of(pipeline: &Pipeline, bytes_per_second: f64) -> f64 {
         let (share, processor, longer) = match pipeline.values() {
             None => (1.0, 0.0, 1.0),
@@ -96,7 +96,8 @@ impl TransferCost {
         (share * 1e6 / bytes_per_second + processor + compressing) * longer
     }
 
-    /// The best pipeline for a table at this rate; the one in use, unless another is clearly better.
+    /// The best pipeline for a table at this rate; the one in use, unless another is clearly
+    /// better.
     pub fn best(bytes_per_second: f64, spec: &TableSpec, in_use: &Pipeline) -> Pipeline {
         let mut candidates = vec![&[][..]];
         if spec.number == NumberType::F32 && bytes_per_second < FAST {

@@ -125,8 +125,8 @@ impl PushCodec {
         encoders.filter_map(codec::ValueEncoder::residuals).flat_map(codec::RowResiduals::export).collect()
     }
 
-    /// Encodes nothing from now on. Returns what has still to be sent, as [`owed`](Self::owed)
-    /// does.
+    /// Encodes nothing from now on. Returns what has still to be sent, as
+    /// [`residuals`](Self::residuals) does.
     pub fn stop(&mut self) -> Vec<codec::ResidualRun> {
         let residuals = self.residuals();
         self.choice = CodecChoice::Pipeline(Pipeline::default());
@@ -185,21 +185,21 @@ impl PushCodec {
             return plain(values);
         }
         let rows = rows_of(keys);
-        let residuals = self.owing.as_mut().and_then(|owing| owing.with_owed(rows, values.bytes()));
+        let residuals = self.owing.as_mut().and_then(|owing| owing.with_residuals(rows, values.bytes()));
         let values = residuals.map_or(values, Payload::new);
         self.parts += 1;
         let probes = self.choice == CodecChoice::Auto && self.parts.is_multiple_of(PROBE);
         let Some(encoder) = &mut self.encoder else { return plain(values) };
         if probes {
-            return plain(encoder.with_owed(rows, values.bytes()).map_or(values, Payload::new));
+            return plain(encoder.with_residuals(rows, values.bytes()).map_or(values, Payload::new));
         }
         match encoder.encode(rows, values.bytes()) {
             Some((bytes, formats)) => EncodedPart { values: Payload::new(bytes), formats },
-            None => plain(encoder.with_owed(rows, values.bytes()).map_or(values, Payload::new)),
+            None => plain(encoder.with_residuals(rows, values.bytes()).map_or(values, Payload::new)),
         }
     }
 
-    /// These rows are set: what was left out of earlier pushes to them is owed to nobody any more.
+    /// These rows are set: what was left out of earlier pushes to them is forgotten.
     pub fn forget(&mut self, keys: &KeySlice) {
         let encoders = self.encoder.iter_mut().chain(&mut self.owing).filter_map(PayloadEncoder::value_encoder_mut);
         for residuals in

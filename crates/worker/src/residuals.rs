@@ -18,7 +18,7 @@ pub struct SavedResiduals {
     pub checkpoint: u64,
     /// Whose.
     pub worker: WorkerId,
-    /// By table, those of which something is owed.
+    /// By table, those that have residuals.
     pub tables: Vec<(String, ResidualRows)>,
 }
 
@@ -32,11 +32,11 @@ pub(crate) struct CheckpointRequest {
 enum ResidualState {
     /// It has not come to the clock.
     Awaited,
-    /// Nothing is owed.
+    /// There are no residuals.
     Nothing,
-    /// It is past the clock, and what was owed then is not known any more.
+    /// It is past the clock, and the residuals of that clock are not known any more.
     Passed,
-    /// What is owed, until it is taken.
+    /// The residuals, until they are taken.
     Copied(Option<Box<SavedResiduals>>),
 }
 
@@ -86,7 +86,7 @@ impl Worker {
         match state {
             // The driver of the worker says it, when it is written.
             ResidualState::Awaited | ResidualState::Copied(_) => {}
-            ResidualState::Nothing => self.control(Control::Owes { number: *number, entry: None }, out),
+            ResidualState::Nothing => self.control(Control::ResidualsWritten { number: *number, entry: None }, out),
             ResidualState::Passed => self.control(Control::Passed { number: *number, clock: self.clock }, out),
         }
     }
@@ -107,7 +107,7 @@ impl Worker {
         pays
     }
 
-    /// What was owed at the clock of a checkpoint, once. The driver of the worker writes it, and
+    /// The residuals at the clock of a checkpoint, once. The driver of the worker writes it, and
     /// says so.
     pub fn take_residuals(&mut self) -> Option<SavedResiduals> {
         match &mut self.checkpoint.as_mut()?.state {
@@ -117,7 +117,7 @@ impl Worker {
     }
 }
 
-/// A push of what is owed; none if that is nothing. A row may be in more than one run.
+/// A push of the residuals; none if there are none. A row may be in more than one run.
 fn batch(spec: &TableSpec, residuals: &[ResidualRun]) -> Option<Batch> {
     let width = spec.width as usize;
     let rows = residuals.iter().flat_map(|run| (run.first.0..).zip(run.values.chunks_exact(width)));

@@ -1,4 +1,5 @@
-//! What a worker pushes and pulls of each block of features: all of them, or those that the shards call active.
+//! What a worker pushes and pulls of each block of features: all of them, or those that the shards
+//! call active.
 
 use super::columns::ExampleColumns;
 use slackwater::{ActiveRows, Error, Keys, Table, Ticket};

@@ -1,4 +1,5 @@
-//! A worker's examples by column, in blocks of features: what a method needs that moves one block of weights at a time.
+//! A worker's examples by column, in blocks of features: what a method needs that moves one block
+//! of weights at a time.
 
 use data::{DataError, DataReader, ReadProgress};
 use std::ops::Range;
@@ -17,7 +18,8 @@ pub struct ExampleColumns {
     values: Vec<f32>,
 }
 
-/// The block of a key, the same for all workers: the highest bits of a product spread neighbours over all blocks.
+/// The block of a key, the same for all workers: the highest bits of a product spread neighbours
+/// over all blocks.
 fn block_of(key: u64, blocks: usize) -> usize {
     ((u128::from(key.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15)) * blocks as u128) >> 64) as usize
 }

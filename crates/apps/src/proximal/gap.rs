@@ -1,8 +1,10 @@
-//! How far from the optimum: the objective at hand, and a bound below which no weights can bring it.
+//! How far from the optimum: the objective at hand, and a bound below which no weights can bring
+//! it.
 //!
-//! For any α_i ∈ [0, 1], with θ_i = α_i y_i and |Σ_i θ_i x_ij| ≤ λ for all j, Fenchel duality says that no objective is less
-//! than −Σ α ln α + (1 − α) ln(1 − α). At the optimum α_i = σ(−y_i z_i) attains it; elsewhere these, shrunk until the
-//! condition holds, give a bound that closes in as the weights do.
+//! For any α_i ∈ [0, 1], with θ_i = α_i y_i and |Σ_i θ_i x_ij| ≤ λ for all j, Fenchel duality says
+//! that no objective is less than −Σ α ln α + (1 − α) ln(1 − α). At the optimum α_i = σ(−y_i z_i)
+//! attains it; elsewhere these, shrunk until the condition holds, give a bound that closes in as
+//! the weights do.
 
 use super::ExampleColumns;
 use crate::logistic::{log_loss, sigmoid};
@@ -50,7 +52,8 @@ impl Certificate {
         Ok(Self { weights: weights.clone(), gradient, found: session.table(found)?, own: Vec::new(), l1 })
     }
 
-    /// The gap at the weights under which `scores` are the rows' scores. Every worker calls it at once.
+    /// The gap at the weights under which `scores` are the rows' scores. Every worker calls it at
+    /// once.
     pub fn check(
         &mut self,
         session: &Session,

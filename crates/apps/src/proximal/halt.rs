@@ -1,9 +1,10 @@
-//! How workers come to a halt after the same clock, whoever is told to: a step that only some of them have contributed to
-//! would be a wrong one.
+//! How workers come to a halt after the same clock, whoever is told to: a step that only some of
+//! them have contributed to would be a wrong one.
 //!
-//! Each counts the clocks that it begins, where all can read it. Whoever is told to stop, or hears that another was, goes no
-//! further than the furthest has begun; when all have heard and none is behind, they halt. Nobody stands still for one that
-//! waits for it, whatever the consistency: one that waits has begun its clock, so those behind it go on.
+//! Each counts the clocks that it begins, where all can read it. Whoever is told to stop, or hears
+//! that another was, goes no further than the furthest has begun; when all have heard and none is
+//! behind, they halt. Nobody stands still for one that waits for it, whatever the consistency: one
+//! that waits has begun its clock, so those behind it go on.
 
 use crate::train::Go;
 use slackwater::{Consistency, Error, NumberType, Rows, Session, Table, TableSpec, Ticket};
@@ -12,7 +13,8 @@ use std::time::Duration;
 /// How often one that has stopped looks whether all have.
 const WAIT: Duration = Duration::from_millis(1);
 
-/// A row for each worker: how many clocks it has begun, and whether it has heard that all are to stop.
+/// A row for each worker: how many clocks it has begun, and whether it has heard that all are to
+/// stop.
 pub struct Halt {
     table: Table<i64>,
     workers: u64,
@@ -53,7 +55,8 @@ impl Halt {
         Ok(is_told(&self.ask()?.wait()?))
     }
 
-    /// What is to be done after a clock, if this worker itself would do as `go` says. Stops all after the same clock.
+    /// What is to be done after a clock, if this worker itself would do as `go` says. Stops all
+    /// after the same clock.
     pub fn after(&mut self, go: Go) -> Result<Go, Error> {
         let told = self.asked.take().map_or(Ok(false), |asked| asked.wait().map(|rows| is_told(&rows)))?;
         if go != Go::On || told {

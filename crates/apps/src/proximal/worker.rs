@@ -1,4 +1,5 @@
-//! One worker's half of the method: gradients and curvatures of a block at its rows' scores, which follow the weights.
+//! One worker's half of the method: gradients and curvatures of a block at its rows' scores, which
+//! follow the weights.
 
 use super::blocks::{BlockFeatures, Blocks, Take};
 use super::columns::ExampleColumns;
@@ -8,7 +9,8 @@ use std::time::Duration;
 
 /// How often a worker looks whether the last steps are made.
 const WAIT: Duration = Duration::from_micros(100);
-/// How far a score is thought to move in a step: the curvature is the greatest within that distance.
+/// How far a score is thought to move in a step: the curvature is the greatest within that
+/// distance.
 const REACH: f64 = 0.5;
 
 /// F(z): the greatest curvature of the logistic loss within `REACH` of a score.
@@ -80,7 +82,8 @@ impl<'a> ProximalWorker<'a> {
         }
     }
 
-    /// Makes a step: pushes a block's gradient and curvatures, after bringing the scores up to date.
+    /// Makes a step: pushes a block's gradient and curvatures, after bringing the scores up to
+    /// date.
     pub fn step(&mut self, block: usize, take: Take) -> Result<(), slackwater::Error> {
         self.catch_up()?;
         let part = self.blocks.part(block, take);
@@ -101,7 +104,8 @@ impl<'a> ProximalWorker<'a> {
         Ok(())
     }
 
-    /// Reads what has become of steps under way: of those that are sure to be made, or without a bound of those that are.
+    /// Reads what has become of steps under way: of those that are sure to be made, or without a
+    /// bound of those that are.
     fn catch_up(&mut self) -> Result<(), slackwater::Error> {
         let now = self.session.now();
         let bound = self.table.spec().consistency.bound();
@@ -130,7 +134,8 @@ impl<'a> ProximalWorker<'a> {
         Ok(())
     }
 
-    /// Brings the scores up to date with the weights that a step may have moved. Returns whether it is in them.
+    /// Brings the scores up to date with the weights that a step may have moved. Returns whether it
+    /// is in them.
     fn read(&mut self, Step { clock, block, part }: &Step) -> Result<bool, slackwater::Error> {
         let asked = self.blocks.ask(*block)?;
         if part.columns.is_empty() {

@@ -1,4 +1,5 @@
-//! What tests with real data share: where it lies, and a cluster in this process that learns from it.
+//! What tests with real data share: where it lies, and a cluster in this process that learns from
+//! it.
 
 use apps::model::{Model, ModelTable};
 use apps::program::{Program, Task};

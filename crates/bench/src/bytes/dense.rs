@@ -1,4 +1,5 @@
-//! A perceptron on images, trained by this program itself: its bytes, its curve and how well it predicts, by its own account.
+//! A perceptron on images, trained by this program itself: its bytes, its curve and how well it
+//! predicts, by its own account.
 
 use std::path::Path;
 

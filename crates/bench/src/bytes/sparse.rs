@@ -1,4 +1,5 @@
-//! ℓ1 logistic regression by proximal steps: the same passes with plain messages and with shrunk ones.
+//! ℓ1 logistic regression by proximal steps: the same passes with plain messages and with shrunk
+//! ones.
 
 use std::path::Path;
 
@@ -22,7 +23,8 @@ const BLOCKS: usize = 4;
 
 /// What came of a run.
 pub(crate) struct Solved {
-    /// Of all workers, in each clock. What they tell each other between passes, to know how far they are, is not among them.
+    /// Of all workers, in each clock. What they tell each other between passes, to know how far
+    /// they are, is not among them.
     pub(crate) clocks: Vec<Bytes>,
     /// That.
     pub(crate) checks: Bytes,

@@ -24,8 +24,8 @@ pub(crate) const WORKERS: usize = 4;
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
 /// Into how many shards tables are cut: so many for each server of the beginning.
-const SLICES_OF_SERVER: usize = 4;
-pub(crate) const SHARDS: usize = SERVERS * SLICES_OF_SERVER;
+const SHARDS_PER_SERVER: usize = 4;
+pub(crate) const SHARDS: usize = SERVERS * SHARDS_PER_SERVER;
 
 /// A process and, where there is a network, the host that it runs on.
 pub(crate) struct HostedProcess {
@@ -100,7 +100,7 @@ impl Cluster {
             failure_timeout: Duration::from_secs(failure_timeout),
             // Processes of different hosts could not do otherwise; these, on one machine, could.
             same_host: if network.is_some() { SameHost::Tcp } else { SameHost::SharedMemory },
-            coordinator: vec![format!("--shards-per-server={SLICES_OF_SERVER}").into()],
+            coordinator: vec![format!("--shards-per-server={SHARDS_PER_SERVER}").into()],
             ..RunPlan::new(&coordinator_address, SERVERS as u32, WORKERS as u32)
         };
         let program = std::env::current_exe().context("cannot find this program's own file")?;

@@ -1,4 +1,5 @@
-//! What a worker counts, in a file that outlives it: pushes sent and pushes acknowledged, in all and to each shard.
+//! What a worker counts, in a file that outlives it: pushes sent and pushes acknowledged, in all
+//! and to each shard.
 
 use std::fs::File;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! What goes wrong: each kind of fault, how often it is drawn, and how long it took until things went on.
+//! What goes wrong: each kind of fault, how often it is drawn, and how long it took until things
+//! went on.
 
 use crate::measure::{Report, median};
 use types::Random;

@@ -1,5 +1,5 @@
-//! The same with data leases: workers that are killed leave leases half done, others learn from them again, and in the end every example
-//! has counted exactly once.
+//! The same with data leases: workers that are killed leave leases half done, others learn from
+//! them again, and in the end every example has counted exactly once.
 
 use std::time::Duration;
 
@@ -31,7 +31,8 @@ fn rows_of(table: &Table<i64>, lease: u64) -> impl Iterator<Item = (usize, u64)>
     })
 }
 
-/// What a worker process does: learns until every lease is committed, by whomever. It counts what it sends and what is acknowledged.
+/// What a worker process does: learns until every lease is committed, by whomever. It counts what
+/// it sends and what is acknowledged.
 pub(crate) fn learn(session: &Session, table: &Table<i64>, leases: u64, counting: &mut Counting) -> anyhow::Result<()> {
     let mut leases = session.leases("chaos", &LeasedInput::new(leases).shuffled(1).per_clock(MINIBATCHES_PER_CLOCK))?;
     let mut in_clock = 0;

@@ -1,5 +1,6 @@
-//! Workers that push, and are killed and stopped on the way: each counts what it sends and what is acknowledged in a file of its own, which
-//! outlives it, and adds one to rows that nobody else touches.
+//! Workers that push, and are killed and stopped on the way: each counts what it sends and what is
+//! acknowledged in a file of its own, which outlives it, and adds one to rows that nobody else
+//! touches.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use types::Random;
 /// The settings of the hidden worker process.
 #[derive(clap::Args)]
 pub struct ChaosWorker {
-    #[arg(long)]
+    #[arg(long = "coordinator")]
     coordinator_address: String,
     #[arg(long)]
     failure_timeout: u64,
@@ -42,7 +43,8 @@ fn counts(session: &Session) -> anyhow::Result<Table<i64>> {
     Ok(session.table::<i64>(spec)?)
 }
 
-/// A worker's rows: one in each shard, so that whoever is lost, every push waits for others to take over.
+/// A worker's rows: one in each shard, so that whoever is lost, every push waits for others to take
+/// over.
 fn rows_of(table: &Table<i64>, index: u64) -> Vec<u64> {
     (0..SHARDS).map(|shard| row_in(table, shard, index)).collect()
 }
@@ -134,8 +136,9 @@ impl Crew {
         Counts::read(&count_file(&self.scratch.path(""), worker.index))
     }
 
-    /// Waits until every worker that lives has seen so many pushes acknowledged that it has sent from now on, and until somebody has seen
-    /// one acknowledged in each of these shards. Returns how long that took since `begin`.
+    /// Waits until every worker that lives has seen so many pushes acknowledged that it has sent
+    /// from now on, and until somebody has seen one acknowledged in each of these shards. Returns
+    /// how long that took since `begin`.
     fn go_on(&mut self, cluster: &mut Cluster, begin: Instant, pushes: u64, shards: &[usize]) -> anyhow::Result<f64> {
         let living = self.workers.iter().filter(|worker| !worker.killed);
         let before: Vec<(u64, Counts)> = living.map(|worker| (worker.index, self.counted(worker))).collect();
@@ -165,8 +168,9 @@ impl Crew {
         self.go_on(cluster, Instant::now(), 1, &[]).map(drop)
     }
 
-    /// So many pushes that nobody makes them while it is waiting for a worker that is silent: without leases every eighth push reads, no more
-    /// than four clocks ahead of it, and with them every one does, and eight are a clock.
+    /// So many pushes that nobody makes them while it is waiting for a worker that is silent:
+    /// without leases every eighth push reads, no more than four clocks ahead of it, and with them
+    /// every one does, and eight are a clock.
     fn far(&self) -> u64 {
         if self.leases.is_some() { 48 } else { 24 }
     }
@@ -187,7 +191,8 @@ impl Pushing {
         self.crew.workers.iter().map(|worker| self.crew.counted(worker).acknowledged).sum()
     }
 
-    /// Something goes wrong. Returns how long it takes until every worker goes on, in the shards that it befell.
+    /// Something goes wrong. Returns how long it takes until every worker goes on, in the shards
+    /// that it befell.
     pub(crate) fn suffer(&mut self, fault: Fault, random: &mut Random) -> anyhow::Result<f64> {
         let Self { cluster, crew } = self;
         let (role, silence) = match fault {

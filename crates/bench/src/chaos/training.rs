@@ -1,4 +1,5 @@
-//! A training that is disturbed: it must learn from every row of every epoch once, and come to the same loss as without.
+//! A training that is disturbed: it must learn from every row of every epoch once, and come to the
+//! same loss as without.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -140,7 +141,8 @@ impl Crew<'_> {
         Ok(())
     }
 
-    /// Whether a worker has ended well. Fails if one has ended otherwise that nobody killed, unless it came when it was over.
+    /// Whether a worker has ended well. Fails if one has ended otherwise that nobody killed, unless
+    /// it came when it was over.
     fn is_over(&mut self) -> anyhow::Result<bool> {
         let mut failed = None;
         for (worker, process) in &mut self.workers {

@@ -1,5 +1,5 @@
-//! How long it takes when a server comes or dies, and how much moves: real processes, two replicas of everything, and one worker here
-//! that pushes to rows of every server all the time.
+//! How long it takes when a server comes or dies, and how much moves: real processes, two replicas
+//! of everything, and one worker here that pushes to rows of every server all the time.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,7 +43,8 @@ fn wait_until(connect: &Connect, is_there: impl Fn(&Status) -> bool) -> anyhow::
     }
 }
 
-/// Measures a run of so many servers, with a table of so many rows, and reports what it finds under `name`.
+/// Measures a run of so many servers, with a table of so many rows, and reports what it finds under
+/// `name`.
 pub(crate) fn run(servers: u32, rows: u64, name: &str, report: &mut Report) -> anyhow::Result<()> {
     let coordinator_address = slackwater::free_address()?.to_string();
     let plan = RunPlan {

@@ -1,8 +1,9 @@
 //! What a checkpoint of many bytes every few seconds costs those who push meanwhile.
 //!
-//! One worker pushes all rows of a dense table again and again, range by range, a clock each, over TCP to two servers; every other time
-//! the servers also keep checkpoints, in a folder of their own. It is measured from when one is there until three more are due, so that three
-//! of them lie in between, whole or in two parts.
+//! One worker pushes all rows of a dense table again and again, range by range, a clock each, over
+//! TCP to two servers; every other time the servers also keep checkpoints, in a folder of their
+//! own. It is measured from when one is there until three more are due, so that three of them lie
+//! in between, whole or in two parts.
 
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};

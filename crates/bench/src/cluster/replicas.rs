@@ -1,7 +1,8 @@
 //! What it costs that everything is held twice, over TCP.
 //!
-//! Two servers hold a dense table, each half of it once, or all of it with the other's half as a replica. Workers push all of its rows again and again,
-//! the same rows if there are several, with two pushes under way each. Servers and workers are threads of this process and talk over TCP.
+//! Two servers hold a dense table, each half of it once, or all of it with the other's half as a
+//! replica. Workers push all of its rows again and again, the same rows if there are several, with
+//! two pushes under way each. Servers and workers are threads of this process and talk over TCP.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -82,7 +83,8 @@ fn measure(options: &ClusterBench, replicas: u32, workers: u32) -> anyhow::Resul
     Ok(Found { goodput, sent_over_pushed: sent / pushed })
 }
 
-/// Rows go down the chain once for each window they changed in, so never oftener than they are pushed; a little comes with them.
+/// Rows go down the chain once for each window they changed in, so never oftener than they are
+/// pushed; a little comes with them.
 const MOST_CHAIN_BYTES: f64 = 1.05;
 /// What four workers push to the same rows goes once in most windows.
 const MOST_CHAIN_BYTES_OF_FOUR: f64 = 0.8;
@@ -107,11 +109,11 @@ pub(crate) fn run(options: &ClusterBench, report: &mut Report) -> anyhow::Result
     for (name, column) in [
         ("one_worker_1_copy_gbs", "one_worker_once_gbs"),
         ("one_worker_2_copies_gbs", "one_worker_twice_gbs"),
-        ("goodput_2_copies_over_1_one_worker", "one_worker_ratio"),
+        ("goodput_2_replicas_over_1_one_worker", "one_worker_ratio"),
         ("chain_bytes_over_pushed_one_worker", "one_worker_chain_bytes"),
         ("four_workers_1_copy_gbs", "four_workers_once_gbs"),
         ("four_workers_2_copies_gbs", "four_workers_twice_gbs"),
-        ("goodput_2_copies_over_1_four_workers", "four_workers_ratio"),
+        ("goodput_2_replicas_over_1_four_workers", "four_workers_ratio"),
         ("chain_bytes_over_pushed_four_workers", "four_workers_chain_bytes"),
     ] {
         report.number(name, columns.median(column));

@@ -133,7 +133,8 @@ impl Work {
         Ok(())
     }
 
-    /// Finds how far off the first decoding is: before another encoding adds to it what this one has left out.
+    /// Finds how far off the first decoding is: before another encoding adds to it what this one
+    /// has left out.
     pub(crate) fn compare(&mut self, input: &Input, output: &Output) -> anyhow::Result<()> {
         let (values, _) = self.values(input);
         let mut meter = Meter::default();

@@ -1,8 +1,8 @@
 //! A made-up log of shown advertisements: sparse rows of features, and whether somebody clicked.
 //!
-//! Features are as uneven as real ones (a few in most rows, most in a few rows). Labels are drawn from a true logistic
-//! model over the very same features, without an intercept, so a learner can reach it and its loss is the floor. The same
-//! seed gives the same rows everywhere.
+//! Features are as uneven as real ones (a few in most rows, most in a few rows). Labels are drawn
+//! from a true logistic model over the very same features, without an intercept, so a learner can
+//! reach it and its loss is the floor. The same seed gives the same rows everywhere.
 
 use std::ops::Range;
 
@@ -13,11 +13,13 @@ use types::Random;
 const ROW_FEATURES: (u64, u64) = (15, 25);
 /// The frequency of the feature of rank r goes as r to the minus this.
 const ZIPF_EXPONENT: f64 = 1.1;
-/// The part of rows that are clicks, and the expected loss of who knows the true model, which weights are scaled to meet.
+/// The part of rows that are clicks, and the expected loss of who knows the true model, which
+/// weights are scaled to meet.
 const CLICK_RATE: f64 = 0.3;
 const FLOOR_LOSS: f64 = 0.5;
 
-/// Rows of features in compressed form: row `i` has `features[offsets[i]..offsets[i + 1]]`, ascending.
+/// Rows of features in compressed form: row `i` has `features[offsets[i]..offsets[i + 1]]`,
+/// ascending.
 pub(crate) struct Clicks {
     offsets: Vec<u32>,
     features: Vec<u32>,
@@ -29,7 +31,8 @@ impl Clicks {
     /// Draws a data set.
     ///
     /// # Panics
-    /// If there are no rows, fewer than 100 features (rows of distinct ones would be hard to find), or more than fit.
+    /// If there are no rows, fewer than 100 features (rows of distinct ones would be hard to find),
+    /// or more than fit.
     pub(crate) fn generate(seed: u64, rows: usize, features: usize) -> Self {
         assert!(rows > 0 && features >= 100, "a data set needs rows, and at least 100 features");
         assert!(u32::try_from(rows * ROW_FEATURES.1 as usize).is_ok(), "a data set has at most 171 million rows");
@@ -67,7 +70,8 @@ impl Clicks {
         evaluate(self, range, &self.true_weights)
     }
 
-    /// The mean log-loss on `range` of always predicting its click rate: what a learner must heartbeat to have learnt.
+    /// The mean log-loss on `range` of always predicting its click rate: what a learner must
+    /// heartbeat to have learnt.
     pub(crate) fn click_rate_loss(&self, range: Range<usize>) -> f64 {
         entropy(self.click_rate(range))
     }
@@ -81,9 +85,11 @@ impl Clicks {
         &self.features[self.offsets[row] as usize..self.offsets[row + 1] as usize]
     }
 
-    /// Normal weights with the spread and mean that give `CLICK_RATE` and `FLOOR_LOSS` on a sample of the rows.
+    /// Normal weights with the spread and mean that give `CLICK_RATE` and `FLOOR_LOSS` on a sample
+    /// of the rows.
     ///
-    /// A mean other than zero stands in for an intercept, which a learner without one could not represent.
+    /// A mean other than zero stands in for an intercept, which a learner without one could not
+    /// represent.
     fn calibrated_weights(&self, random: &mut Random, features: usize) -> Vec<f32> {
         let normal: Vec<f32> = (0..features).map(|_| random.normal() as f32).collect();
         let sample: Vec<(f64, f64)> = (0..self.rows().min(5_000))
@@ -102,7 +108,8 @@ impl Clicks {
 
 /// Offsets and features of rows whose features are distinct and Zipf-distributed.
 fn draw_rows(random: &mut Random, rows: usize, features: usize) -> (Vec<u32>, Vec<u32>) {
-    // Ranks are dealt out at random, so that the frequent features do not all lie in the first server's range.
+    // Ranks are dealt out at random, so that the frequent features do not all lie in the first
+    // server's range.
     let mut feature_of_rank: Vec<u32> = (0..features as u32).collect();
     random.shuffle(&mut feature_of_rank);
     let zipf = Zipf::new(features);
@@ -127,9 +134,11 @@ fn draw_rows(random: &mut Random, rows: usize, features: usize) -> (Vec<u32>, Ve
 
 /// Draws ranks from 0 with the frequency of rank r as (r + 1) to the minus `ZIPF_EXPONENT`.
 struct Zipf {
-    /// `below[r]` is the summed frequency of ranks 0 to r. Whole numbers, so that rounding in `powf` cannot add up.
+    /// `below[r]` is the summed frequency of ranks 0 to r. Whole numbers, so that rounding in
+    /// `powf` cannot add up.
     below: Vec<u64>,
-    /// For each equal slice of the total, the first rank that reaches into it: a draw starts its search there.
+    /// For each equal slice of the total, the first rank that reaches into it: a draw starts its
+    /// search there.
     guide: Vec<u32>,
 }
 

@@ -1,4 +1,5 @@
-//! Logistic regression on sparse rows: the loss, its gradient, and minibatches that name the weights they need.
+//! Logistic regression on sparse rows: the loss, its gradient, and minibatches that name the
+//! weights they need.
 //!
 //! With y ∈ {0, 1}, the score z = Σ w_f over the row's features and p = σ(z), a row's loss is
 //! −y ln p − (1−y) ln(1−p), and its derivative by each w_f of the row is p − y.
@@ -12,7 +13,8 @@ pub(crate) fn sigmoid(score: f64) -> f64 {
     1.0 / (1.0 + (-score).exp())
 }
 
-/// The loss of a row with this score and label: ln(1 + e^−z) for a click, ln(1 + e^z) otherwise; finite for any finite score.
+/// The loss of a row with this score and label: ln(1 + e^−z) for a click, ln(1 + e^z) otherwise;
+/// finite for any finite score.
 pub(crate) fn log_loss(score: f64, label: bool) -> f64 {
     let against = if label { -score } else { score };
     against.max(0.0) + (-against.abs()).exp().ln_1p()
@@ -34,8 +36,9 @@ pub(crate) struct Minibatch {
     labels: Vec<bool>,
 }
 
-/// For each feature of the data set, its place among the keys of the minibatch last built. Kept between minibatches; what
-/// an earlier one left behind is harmless, because an entry counts only if the key at that place is its feature.
+/// For each feature of the data set, its place among the keys of the minibatch last built. Kept
+/// between minibatches; what an earlier one left behind is harmless, because an entry counts only
+/// if the key at that place is its feature.
 pub(crate) struct Places(Vec<u32>);
 
 impl Places {
@@ -72,12 +75,14 @@ impl Minibatch {
         batch
     }
 
-    /// The distinct features: the keys to pull and to push. Ascending, until they are arranged otherwise.
+    /// The distinct features: the keys to pull and to push. Ascending, until they are arranged
+    /// otherwise.
     pub(crate) fn keys(&self) -> &[u64] {
         &self.keys
     }
 
-    /// Puts the keys in another order: `order` holds the same ones. Weights and gradients follow it from then on.
+    /// Puts the keys in another order: `order` holds the same ones. Weights and gradients follow it
+    /// from then on.
     pub(crate) fn arrange(&mut self, order: impl Iterator<Item = u64>, places: &mut Places) {
         let arranged: Vec<u64> = order.collect();
         debug_assert_eq!(arranged.len(), self.keys.len(), "the same keys in another order");
@@ -109,8 +114,8 @@ impl Minibatch {
         })
     }
 
-    /// Fills `gradient` with the derivative of the mean loss by each key's weight, and returns the summed loss. `weights`
-    /// and `gradient` are aligned with `keys`.
+    /// Fills `gradient` with the derivative of the mean loss by each key's weight, and returns the
+    /// summed loss. `weights` and `gradient` are aligned with `keys`.
     ///
     /// # Panics
     /// If there are not as many weights as keys.

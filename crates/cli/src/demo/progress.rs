@@ -1,4 +1,5 @@
-//! How far a run is: a bar where somebody watches a terminal, a line now and then where not. Both on standard error.
+//! How far a run is: a bar where somebody watches a terminal, a line now and then where not. Both
+//! on standard error.
 
 use std::io::IsTerminal;
 use std::time::Duration;

@@ -1,13 +1,15 @@
 //! What slack can gain at best: the time a cluster would take if computing were all there is.
 //!
-//! The schedule of stragglers that the demonstration's workers live through is run here on paper, without network,
-//! servers or scheduling noise. Measured over ideal gain is then what Slackwater itself leaves on the table.
+//! The schedule of stragglers that the demonstration's workers live through is run here on paper,
+//! without network, servers or scheduling noise. Measured over ideal gain is then what Slackwater
+//! itself leaves on the table.
 
 use std::time::Duration;
 
 use types::Random;
 
-/// Who is slow when: in each clock one worker, drawn at random, takes `factor` times as long as the others.
+/// Who is slow when: in each clock one worker, drawn at random, takes `factor` times as long as the
+/// others.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     workers: usize,
@@ -47,7 +49,8 @@ impl Schedule {
 
     /// When the last worker finishes the last clock, under Bounded(slack):
     ///
-    /// start_i(c) = max(finish_i(c−1), max_j finish_j(c−s−1)), and finish_i(c) = start_i(c) + duration_i(c).
+    /// start_i(c) = max(finish_i(c−1), max_j finish_j(c−s−1)), and finish_i(c) = start_i(c) +
+    /// duration_i(c).
     pub(crate) fn total(&self, slack: usize) -> Duration {
         let mut finish = vec![Duration::ZERO; self.workers];
         // all_finished[c] = max_j finish_j(c)
@@ -117,7 +120,8 @@ mod tests {
     #[test]
     fn a_schedule_by_hand_comes_out_as_by_hand() {
         // Worker 0 is slow in clocks 0 and 1 (3 + 3 + 1), worker 1 in clock 2 (1 + 1 + 3); slack 1.
-        // Clock 2 of worker 1 starts when clock 0 of all is done, at 3, and ends at 6; worker 0 ends at 7.
+        // Clock 2 of worker 1 starts when clock 0 of all is done, at 3, and ends at 6; worker 0
+        // ends at 7.
         let schedule = Schedule { workers: 2, base: BASE, factor: 3, slowed: vec![0, 0, 1] };
         assert_eq!(schedule.total(1), BASE * 7);
         assert_eq!(schedule.total(0), BASE * 9);

@@ -14,7 +14,8 @@ use observe::chart::{Chart, Curve};
 const COLOURS: [&str; 2] = ["#c2410c", "#0f766e"];
 /// Losses are compared at a whole multiple of this.
 const LOSS_STEP: f64 = 0.001;
-/// Work that takes longer than scheduled by more than this factor was hindered, and the gain with it.
+/// Work that takes longer than scheduled by more than this factor was hindered, and the gain with
+/// it.
 const BUSY: f64 = 1.05;
 
 /// Both runs and what they are compared by.
@@ -75,7 +76,8 @@ impl<'a> Report<'a> {
         Chart { title, subtitle, curves, target: Some(self.target()), ..Chart::default() }
     }
 
-    /// A curve from where it has learnt anything at all: the first steps fall so far that they would flatten the rest.
+    /// A curve from where it has learnt anything at all: the first steps fall so far that they
+    /// would flatten the rest.
     fn learning(&self, mut curve: Curve) -> Curve {
         let first = curve.points.iter().position(|(_, loss)| *loss < self.untaught_loss).unwrap_or(0);
         curve.points.drain(..first);

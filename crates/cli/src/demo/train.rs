@@ -17,7 +17,8 @@ use crate::figures::Figures;
 const ADAGRAD: UpdaterSpec = UpdaterSpec::Adagrad { rate: 0.05, epsilon: 1e-8 };
 /// A loss curve has about this many points.
 const CURVE_POINTS: usize = 60;
-/// Weights that may wait for their loss to be computed. It takes far less time than there is between two of them.
+/// Weights that may wait for their loss to be computed. It takes far less time than there is
+/// between two of them.
 const CURVE_BACKLOG: usize = 8;
 
 /// One of the two runs, as the first worker knows it in the end.
@@ -25,7 +26,8 @@ pub(crate) struct Run {
     pub(crate) slack: u64,
     /// What each worker measured.
     pub(crate) workers: Vec<Figures>,
-    /// Seconds since the start, and the held-out loss of the weights that the first worker read then.
+    /// Seconds since the start, and the held-out loss of the weights that the first worker read
+    /// then.
     pub(crate) curve: Vec<(f64, f64)>,
 }
 
@@ -55,8 +57,8 @@ impl Batch {
     }
 }
 
-/// Trains from nothing, once in lock-step and once with slack, on the same rows with the same stragglers. Returns both runs
-/// to the first worker.
+/// Trains from nothing, once in lock-step and once with slack, on the same rows with the same
+/// stragglers. Returns both runs to the first worker.
 pub(crate) fn train(session: &Session, training: &Training, clicks: &Clicks) -> Result<Option<Vec<Run>>, Error> {
     let (worker, workers) = (session.rank() as usize, session.size().workers as usize);
     let schedule = training.schedule(session.size().workers);
@@ -64,7 +66,8 @@ pub(crate) fn train(session: &Session, training: &Training, clicks: &Clicks) -> 
     let tables: Vec<Table<f32>> = slacks.iter().map(|slack| make_weights(session, *slack)).collect::<Result<_, _>>()?;
     let figures_table = session.table::<f64>(Figures::table(slacks.len(), workers))?;
 
-    // Clock c of worker w takes rows (c · workers + w) · minibatch and on: the same in both runs, none twice in one pass.
+    // Clock c of worker w takes rows (c · workers + w) · minibatch and on: the same in both runs,
+    // none twice in one pass.
     let (minibatch, total) = (training.minibatch as usize, training.rows as usize);
     let mut places = Places::new(clicks.features());
     let mut gather = |rows: &mut dyn Iterator<Item = usize>| Batch::gather(&tables[0], clicks, rows, &mut places);
@@ -131,8 +134,9 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Works clock after clock from a common start to a common end. `look` is called with the clock and the time since the
-    /// start: in each clock, while its duration is running, and once more when everybody has finished.
+    /// Works clock after clock from a common start to a common end. `look` is called with the clock
+    /// and the time since the start: in each clock, while its duration is running, and once more
+    /// when everybody has finished.
     fn run(&self, mut look: impl FnMut(usize, Duration) -> Result<(), Error>) -> Result<Figures, Error> {
         let session = self.session;
         let mut figures = Figures::new(session.size().workers as usize);
@@ -198,8 +202,8 @@ impl Part<'_> {
         Ok(push)
     }
 
-    /// The first worker's part: now and then it also reads the weights that the held-out rows need. A thread of its own
-    /// computes their loss, and so the run goes on as it would without.
+    /// The first worker's part: now and then it also reads the weights that the held-out rows need.
+    /// A thread of its own computes their loss, and so the run goes on as it would without.
     fn run_and_watch(&self, held_out: &Batch, mut progress: Progress) -> Result<(Figures, Vec<(f64, f64)>), Error> {
         let clocks = self.schedule.clocks();
         let every = clocks.div_ceil(CURVE_POINTS);

@@ -1,4 +1,5 @@
-//! What each worker measured, where workers come and go: of those who saw the end, however many and whichever they are.
+//! What each worker measured, where workers come and go: of those who saw the end, however many and
+//! whichever they are.
 
 use crate::figures::Figures;
 use crate::totals::Ranks;

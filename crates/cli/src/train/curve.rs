@@ -1,4 +1,5 @@
-//! A loss over time in few points, however long it takes: when there are too many, neighbours are put together.
+//! A loss over time in few points, however long it takes: when there are too many, neighbours are
+//! put together.
 
 /// A curve has at most this many points.
 pub(crate) const POINTS: usize = 128;

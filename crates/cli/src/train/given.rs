@@ -64,7 +64,8 @@ impl Given {
         Ok(Self { what, flags, show: matches.get_flag(SHOW) })
     }
 
-    /// What the settings come to: flags win over the job file, and that over what they are if nobody says.
+    /// What the settings come to: flags win over the job file, and that over what they are if
+    /// nobody says.
     pub(crate) fn settle(&self) -> anyhow::Result<Settings> {
         let mut settings = Settings::defaults();
         if PROGRAMS.contains(&self.what.as_str()) {

@@ -1,4 +1,5 @@
-//! The interrupt signal: once, the clock is finished and the model written; twice, the process ends at once.
+//! The interrupt signal: once, the clock is finished and the model written; twice, the process ends
+//! at once.
 
 use anyhow::Context;
 use signal_hook::consts::SIGINT;
@@ -40,8 +41,8 @@ impl Interrupt {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Does something that may wait for long and cannot end early. If the process is told to stop meanwhile, it ends a moment
-    /// later.
+    /// Does something that may wait for long and cannot end early. If the process is told to stop
+    /// meanwhile, it ends a moment later.
     pub(crate) fn unless_told<R>(&self, work: impl FnOnce() -> R) -> R {
         let (done, waiting) = std::sync::mpsc::channel::<()>();
         let told = self.clone();

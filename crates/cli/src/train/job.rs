@@ -29,7 +29,8 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Settles what the settings leave open, and opens the files. In a run of processes, its size is given.
+    /// Settles what the settings leave open, and opens the files. In a run of processes, its size
+    /// is given.
     pub(crate) fn new(mut settings: Settings, run: Option<RunSize>) -> anyhow::Result<Self> {
         if let Some(RunSize { servers, workers }) = run {
             settings.set("servers", Value::Count(servers.into()), Origin::Run);

@@ -1,4 +1,5 @@
-//! One worker's learning, in the way that the settings ask for, and what there is to take away from it.
+//! One worker's learning, in the way that the settings ask for, and what there is to take away from
+//! it.
 
 use super::job::{Job, Method};
 use super::watch::Watch;

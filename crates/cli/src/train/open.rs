@@ -1,4 +1,5 @@
-//! A worker in a run that workers come to and go from: it leases its data, and whoever is there at the end writes down what all have learnt.
+//! A worker in a run that workers come to and go from: it leases its data, and whoever is there at
+//! the end writes down what all have learnt.
 
 use super::crew::{Crew, Muster};
 use super::job::Job;
@@ -16,11 +17,12 @@ use std::sync::atomic::AtomicU64;
 
 use super::report::Run;
 
-/// What may be otherwise where a run goes on from a checkpoint. In one run, all must have the same epochs and clocks; leases
-/// see to that.
+/// What may be otherwise where a run goes on from a checkpoint. In one run, all must have the same
+/// epochs and clocks; leases see to that.
 const MAY_CHANGE: [&str; 4] = ["servers", "workers", "epochs", "per-clock"];
 
-/// The same for all workers that were told to do the same, whatever the run was like when each of them came.
+/// The same for all workers that were told to do the same, whatever the run was like when each of
+/// them came.
 fn told(job: &Job) -> u64 {
     let mut settings = job.settings.kept();
     settings.retain(|name, _| !MAY_CHANGE.contains(&name.as_str()));

@@ -1,4 +1,5 @@
-//! How far training is: a bar where somebody watches a terminal, a line now and then where not. Both on standard error.
+//! How far training is: a bar where somebody watches a terminal, a line now and then where not.
+//! Both on standard error.
 
 use crate::totals::grouped;
 use indicatif::{ProgressBar, ProgressStyle};

@@ -22,8 +22,8 @@ const ENDINGS: [(&str, &str); 11] = [
     ("idx3-ubyte", "idx"),
 ];
 
-/// Opens the files to learn from, and settles what was left to be guessed: the settings then say how any other file is to
-/// be read alike.
+/// Opens the files to learn from, and settles what was left to be guessed: the settings then say
+/// how any other file is to be read alike.
 pub(crate) fn open_training_data(settings: &mut Settings) -> anyhow::Result<DataReader> {
     let files = settings.texts("data").to_vec();
     if files.is_empty() {
@@ -80,7 +80,8 @@ fn settle_images(settings: &mut Settings, files: &[String]) -> anyhow::Result<()
     Ok(())
 }
 
-/// Opens other files, once through and in order, as the training data was read. Columns that it did not have are ignored.
+/// Opens other files, once through and in order, as the training data was read. Columns that it did
+/// not have are ignored.
 pub(crate) fn open_alike(settings: &Settings, files: &[String], labels: Labels) -> anyhow::Result<DataReader> {
     let mut reading = reading(settings, labels)?;
     if let Format::Csv(Csv { columns, .. }) | Format::Parquet(columns) = &mut reading.format {

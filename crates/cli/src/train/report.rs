@@ -28,7 +28,8 @@ pub(crate) struct Run {
     pub(crate) seconds: f64,
     /// Of this run.
     pub(crate) account: Account,
-    /// Of this run and of those that it goes on from by checkpoints, every row of every epoch once; where that is known.
+    /// Of this run and of those that it goes on from by checkpoints, every row of every epoch once;
+    /// where that is known.
     pub(crate) in_all: Option<Account>,
     /// Seconds and loss.
     pub(crate) curve: Vec<(f64, f64)>,

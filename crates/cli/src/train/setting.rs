@@ -1,13 +1,15 @@
-//! Every setting of `train`, once: what it is called as a flag, in a job file, in a model and in docs/training.md, what it
-//! can be, and what it is if nobody says.
+//! Every setting of `train`, once: what it is called as a flag, in a job file, in a model and in
+//! docs/training.md, what it can be, and what it is if nobody says.
+
+#![deny(clippy::wildcard_enum_match_arm)]
 
 /// One setting.
 pub(crate) struct Setting {
     /// Its flag without the dashes, and its key in a job file and in a model.
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// What it is if nobody says, as it would be written after the flag. Where this says what it depends on, or there is
-    /// nothing, the program decides.
+    /// What it is if nobody says, as it would be written after the flag. Where this says what it
+    /// depends on, or there is nothing, the program decides.
     pub(crate) default: Preset,
     /// Whose it is.
     pub(crate) of: Of,
@@ -58,7 +60,8 @@ pub(crate) enum Of {
     RunSize,
     /// The report's: it changes nothing in the model, and is not kept in it.
     Report,
-    /// A run's in one process, and not kept either. In a run of processes, it is said to `launch`, `server` and `worker`.
+    /// A run's in one process, and not kept either. In a run of processes, it is said to `launch`,
+    /// `server` and `worker`.
     Process,
 }
 
@@ -83,7 +86,8 @@ const fn setting(name: &'static str, kind: Kind, default: Preset, of: Of, help: 
     Setting { name, kind, default, of, help }
 }
 
-/// Every setting, in the order in which they are shown. The first is the program, which is no flag: it stands by itself.
+/// Every setting, in the order in which they are shown. The first is the program, which is no flag:
+/// it stands by itself.
 #[rustfmt::skip]
 pub(crate) const SETTINGS: [Setting; 45] = [
     setting("program", Word(&PROGRAMS), Absent, Model, "What is learnt."),
@@ -184,7 +188,7 @@ mod tests {
             };
             let whose = match of {
                 Programs(these) | Formats(these) | Updaters(these) => format!(" ({} alone)", these.join(", ")),
-                _ => String::new(),
+                Model | RunSize | Report | Process => String::new(),
             };
             let default = find(name).map_or("", Setting::default_in_words);
             table += &format!("| `{name}` | {kind} | {default} | {}{whose} |\n", help.replace('|', "\\|"));

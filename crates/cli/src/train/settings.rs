@@ -1,4 +1,5 @@
-//! What every setting is and where from: settled by flags, a job file and defaults, or kept in a model.
+//! What every setting is and where from: settled by flags, a job file and defaults, or kept in a
+//! model.
 
 use super::setting::{Of, Preset, SETTINGS, Setting, find};
 use super::value::Value;
@@ -78,7 +79,8 @@ impl Settings {
         self.0.get(name).map(|(value, _)| value)
     }
 
-    /// Refuses a setting of one program that was given to another, and leaves out what such settings are by default.
+    /// Refuses a setting of one program that was given to another, and leaves out what such
+    /// settings are by default.
     pub(crate) fn check(&mut self) -> anyhow::Result<()> {
         let program = self.text("program").context("the job file names no `program`")?.to_owned();
         self.refuse_others("program")?;
@@ -90,7 +92,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses what was given and would be ignored: settings of other programs, formats or updaters, as `what` says.
+    /// Refuses what was given and would be ignored: settings of other programs, formats or
+    /// updaters, as `what` says.
     pub(crate) fn refuse_others(&self, what: &str) -> anyhow::Result<()> {
         let Some(chosen) = self.text(what) else { return Ok(()) };
         for (setting, value, origin) in self.iter().filter(|(.., origin)| matches!(origin, Origin::Flag | Origin::File))

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 /// Ten times what any of this takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A file of so many rows that one feature decides, and as many malformed lines among them, gone when the test is.
+/// A file of so many rows that one feature decides, and as many malformed lines among them, gone
+/// when the test is.
 struct Rows(PathBuf);
 
 impl Rows {
@@ -123,7 +124,8 @@ fn when_a_training_is_over_its_metrics_are_what_it_came_to() {
         let in_step = metrics.exactly(&format!("staleness_clocks_bucket{{le=\"0.0\",worker=\"{worker}\"}}"));
         assert_eq!(in_step, of("staleness_clocks_count"), "lock-step");
         assert!(of("clock") >= of("minibatches_total"));
-        // A minibatch has 20 features or more, 4 bytes each, both ways; keys and frames come on top.
+        // A minibatch has 20 features or more, 4 bytes each, both ways; keys and frames come on
+        // top.
         let least = of("minibatches_total") * 20.0 * 4.0;
         for name in ["sent_bytes_total", "received_bytes_total"] {
             assert!((least..100.0 * least).contains(&of(name)), "{name} {} and {least}", of(name));

@@ -1,5 +1,7 @@
 //! What a setting is set to: read from a flag, from a job file or from a model, and written again.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use super::setting::Kind;
 use std::fmt;
 use toml::de::DeValue;
@@ -77,7 +79,9 @@ impl Kind {
                 let value = DeValue::parse(text).map_err(|error| error.message().to_owned())?;
                 self.read_toml(value.get_ref())
             }
-            _ => self.read(text),
+            Self::Switch | Self::Text(_) | Self::Word(_) | Self::Count(..) | Self::CountOr(..) | Self::Number(_) => {
+                self.read(text)
+            }
         }
     }
 }
@@ -99,7 +103,7 @@ impl Value {
     pub(crate) fn kept(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
-            other => other.to_string(),
+            other @ (Self::Switch(_) | Self::Count(_) | Self::Number(_) | Self::Texts(_)) => other.to_string(),
         }
     }
 

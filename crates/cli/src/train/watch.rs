@@ -1,4 +1,5 @@
-//! What a worker notes of its own training, minibatch after minibatch: for the display, for metrics and for the report.
+//! What a worker notes of its own training, minibatch after minibatch: for the display, for metrics
+//! and for the report.
 
 use super::curve::{Curve, WIDTH};
 use super::interrupt::Interrupt;
@@ -95,8 +96,8 @@ impl Display {
         Self { progress: Progress::start(program), epochs, epoch_rows: None, epoch_began_at_row: 0, epoch: 0 }
     }
 
-    /// The share of all rows that are behind a worker which has learnt from `rows` of them: in the first epoch by the bytes
-    /// that were read for them, by rows from then on.
+    /// The share of all rows that are behind a worker which has learnt from `rows` of them: in the
+    /// first epoch by the bytes that were read for them, by rows from then on.
     fn share(&mut self, learnt: &Learnt, rows: u64) -> f64 {
         if let Some(share) = learnt.share {
             return share;

@@ -1,4 +1,5 @@
-//! Workers that count, for tests: threads of the test that add one to every key, push by push, and know what was acknowledged.
+//! Workers that count, for tests: threads of the test that add one to every key, push by push, and
+//! know what was acknowledged.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -76,8 +77,8 @@ impl Workers {
         self.progress.iter().map(|progress| progress.acknowledged.load(Ordering::Relaxed)).collect()
     }
 
-    /// Waits until every worker has seen so many more pushes acknowledged. Returns how long that took; if it takes too long, says what
-    /// was said meanwhile.
+    /// Waits until every worker has seen so many more pushes acknowledged. Returns how long that
+    /// took; if it takes too long, says what was said meanwhile.
     pub fn go_on(&self, pushes: u64, said: impl Fn() -> String) -> Duration {
         let (begin, before) = (Instant::now(), self.acknowledged());
         while self.acknowledged().iter().zip(&before).any(|(now, before)| *now < before + pushes) {
@@ -87,7 +88,8 @@ impl Workers {
         begin.elapsed()
     }
 
-    /// Has them stop, and looks whether each finds what was acknowledged, and `more` pushes of others.
+    /// Has them stop, and looks whether each finds what was acknowledged, and `more` pushes of
+    /// others.
     pub fn end(self, more: u64) {
         self.progress.iter().for_each(|progress| progress.stop.store(true, Ordering::Relaxed));
         let count = self.threads.len();

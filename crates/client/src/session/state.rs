@@ -76,8 +76,8 @@ impl SessionState {
         })
     }
 
-    /// The error for a refused part. An expelled worker learns that it is one from the first node it
-    /// contacts: a server, or the coordinator.
+    /// The error for a refused part. An expelled worker learns that it is one from the first node
+    /// it contacts: a server, or the coordinator.
     pub fn refused(&self, table: TableId, failure: &TicketFailure, others: usize) -> Error {
         if failure.refusal == wire::Refusal::Expelled {
             let reason = failure.refusal.describe("", Placement::Ordered);

@@ -10,7 +10,7 @@ use worker::{Batch, PullBuffer, PullTarget, RowsOfPush};
 /// Copies of borrowed values that may be under way: enough to keep everybody busy, few enough to
 /// stay in a cache. What is larger holds its caller in any case, and is lent within one process.
 const COPIED_BYTES: usize = 4 << 20;
-/// Where servers hold copies they acknowledge window by window, and a window waits for what all
+/// Where shards have replicas, servers acknowledge batch by batch, and a batch waits for what all
 /// workers push to its rows: whoever may not send the rest of a push before keeps the others
 /// waiting.
 const COPIED_BYTES_OF_WINDOWS: usize = 32 << 20;

@@ -7,8 +7,8 @@ use wire::Keys;
 
 impl<T: TargetNumber> Table<T> {
     /// How many numbers a row is kept in: its weights, followed by its updater's state. Nothing
-    /// where the updater is one that only servers know; [`Table::pull_all_row_state`] tells it by what
-    /// it brings.
+    /// where the updater is one that only servers know; [`Table::pull_all_row_state`] tells it by
+    /// what it brings.
     ///
     /// ```
     /// # use slackwater::{RunSize, Session, TableSpec, UpdaterSpec};
@@ -44,8 +44,8 @@ impl<T: TargetNumber> Table<T> {
         self.kept(Some(keys.clone()))
     }
 
-    /// Pulls every row there is as it is kept, as [`Table::pull_row_state`] and [`Table::pull_all`] do.
-    /// What is beside the rows is not among them: the learning rate, if [`Table::set_rate`] has
+    /// Pulls every row there is as it is kept, as [`Table::pull_row_state`] and [`Table::pull_all`]
+    /// do. What is beside the rows is not among them: the learning rate, if [`Table::set_rate`] has
     /// changed it, and the examples that an FTRL table has counted.
     ///
     /// ```
@@ -74,12 +74,12 @@ impl<T: TargetNumber> Table<T> {
     }
 
     /// Sets the rows of `keys`, whatever the table's updater: `values` are rows as they are kept
-    /// ([`Table::pull_row_state`]), in the order of `keys`, and take the place of those there. Rows that
-    /// were not there are made. Returns at once, as [`Table::push`] does, and is ordered among this
-    /// worker's pushes: what it pushed before is gone from these rows, also what codecs had still
-    /// to send of it, and what it pushes after is applied to them. What other workers push at the
-    /// same time comes before or after. Every number is checked to be finite, and no more: what an
-    /// updater has not kept itself, it may not know what to do with.
+    /// ([`Table::pull_row_state`]), in the order of `keys`, and take the place of those there. Rows
+    /// that were not there are made. Returns at once, as [`Table::push`] does, and is ordered among
+    /// this worker's pushes: what it pushed before is gone from these rows, also what codecs had
+    /// still to send of it, and what it pushes after is applied to them. What other workers push at
+    /// the same time comes before or after. Every number is checked to be finite, and no more: what
+    /// an updater has not kept itself, it may not know what to do with.
     ///
     /// Fails if the values are not as many as are kept, or the table combines by clock
     /// ([`Error::Batch`]: nothing was sent).

@@ -8,7 +8,8 @@ fn spread(bytes: &[u64], servers: &[u32], replicas: usize) -> Vec<Chain> {
     chains
 }
 
-/// Does something, has everything filled that is to be, and returns how many bytes that took; no shard ever has fewer replicas than before.
+/// Does something, has everything filled that is to be, and returns how many bytes that took; no
+/// shard ever has fewer replicas than before.
 fn settle(
     chains: &mut [Chain],
     bytes: &[u64],
@@ -38,7 +39,8 @@ fn indices(servers: u32) -> Vec<u32> {
     (0..servers).collect()
 }
 
-/// Bytes of shards that differ by a factor of up to 30, none of them more than a fifth of a server's share.
+/// Bytes of shards that differ by a factor of up to 30, none of them more than a fifth of a
+/// server's share.
 fn uneven(servers: u32, per_server: usize) -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(1_000u64..30_000, servers as usize * per_server)
 }
@@ -136,8 +138,8 @@ fn with_fewer_servers_than_replicas_each_server_holds_everything() {
     assert!(chains.iter().all(|chain| chain.replicas == [0]), "nobody else is there");
 }
 
-/// How long it takes to place shards, and to make room for one server more: `cargo test --release -p slackwater-coordinator -- --ignored
-/// --nocapture how_placing_grows`.
+/// How long it takes to place shards, and to make room for one server more:
+/// `cargo test --release -p slackwater-coordinator -- --ignored --nocapture how_placing_grows`.
 #[test]
 #[ignore = "a look at growth, best in the release profile"]
 fn how_placing_grows() {

@@ -20,7 +20,8 @@ fn terms() -> LeaseTerms {
 }
 
 impl Bench {
-    /// A run of one server and two workers, in which nodes come and go, and a data set of four leases.
+    /// A run of one server and two workers, in which nodes come and go, and a data set of four
+    /// leases.
     fn new() -> Self {
         let mut bench = Self::begun(None);
         for node in [ONE, TWO] {
@@ -177,7 +178,8 @@ fn servers_forget_one_place_at_a_time_and_only_when_all_go_by_a_plan_without_the
     assert!(bench.tick(crate::timeouts::ASK_AGAIN_AFTER).contains(&forget(2)), "and is asked again");
     assert_eq!(bench.say(SERVER, Control::LeasesForgotten { set: 0, through: 2 }), [forget(3)]);
     bench.say(SERVER, Control::LeasesForgotten { set: 0, through: 3 });
-    // One has lease 3 and is lost; two learns from it. Until the server goes by a plan without one, that may still push of it.
+    // One has lease 3 and is lost; two learns from it. Until the server goes by a plan without one,
+    // that may still push of it.
     bench.ask(ONE, 2, 1);
     let lost = bench.lose(ONE);
     assert!(lost.iter().any(|(to, control)| *to == SERVER && matches!(control, Control::Adopt { .. })), "{lost:?}");
@@ -215,10 +217,11 @@ impl Bench {
         assert_eq!(self.coordinator.checkpoint_underway(), Some(Clock(7)));
     }
 
-    /// The server has written its shard, and that was all. Which leases of the first data set are done?
+    /// The server has written its shard, and that was all. Which leases of the first data set are
+    /// done?
     fn end_checkpoint(&mut self) -> crate::WrittenCheckpoint {
         for worker in [ONE, TWO] {
-            self.say(worker, Control::Owes { number: 1, entry: None });
+            self.say(worker, Control::ResidualsWritten { number: 1, entry: None });
         }
         let (table, shard) = (types::TableId(0), types::ShardId(0));
         self.say(SERVER, Control::Written { number: 1, table, shard, entry: String::new() });

@@ -203,7 +203,8 @@ fn signs_of_life_do_not_touch_the_memory() {
     assert!(coordinator.take_touched());
 }
 
-/// Names are never given twice, so whoever was there stays in the memory: it grows with them, by little.
+/// Names are never given twice, so whoever was there stays in the memory: it grows with them, by
+/// little.
 #[test]
 fn whoever_was_ever_there_takes_few_bytes() {
     let mut coordinator = begun();

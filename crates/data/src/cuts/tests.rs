@@ -37,8 +37,8 @@ fn together<'a>(batches: impl IntoIterator<Item = &'a Minibatch>) -> Minibatch {
     all
 }
 
-/// All ranges one after another say what the files say: the same rows in the same order, or the same fault. Each is cut into
-/// minibatches by itself, and alike when it is read again.
+/// All ranges one after another say what the files say: the same rows in the same order, or the
+/// same fault. Each is cut into minibatches by itself, and alike when it is read again.
 fn check(reader: &DataReader, target_bytes: u64) -> Cuts {
     let whole = batches(reader).map(|batches| together(&batches));
     let cuts = Cuts::of(reader, target_bytes).unwrap();
@@ -114,8 +114,8 @@ fn texts() -> impl Strategy<Value = Vec<Text>> {
     prop::collection::vec(text, 1..4)
 }
 
-/// Writes the files; `bad` is a line, somewhere, that is no row. A file without lines has no bytes, unless its format needs a heading and
-/// it is the first.
+/// Writes the files; `bad` is a line, somewhere, that is no row. A file without lines has no bytes,
+/// unless its format needs a heading and it is the first.
 fn write_texts(folder: &Folder, which: u8, texts: &[Text], bad: Option<prop::sample::Index>) -> (Vec<PathBuf>, Format) {
     let (format, heading, taken, not_taken) = format(which);
     let bad = bad.map(|bad| bad.index(texts.iter().map(|(lines, _, _)| lines.len()).sum::<usize>().max(1)));

@@ -5,8 +5,9 @@ use crate::hash::Space;
 
 /// What the columns of a file are to be.
 ///
-/// A numeric column is one feature whose value is the cell; an empty cell is none. A cell of a categorical column is a
-/// feature of value 1, and an empty one is a value like any other. The field of a feature is its column's place, from 0.
+/// A numeric column is one feature whose value is the cell; an empty cell is none. A cell of a
+/// categorical column is a feature of value 1, and an empty one is a value like any other. The
+/// field of a feature is its column's place, from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnRules {
     /// The name of the column with the labels.
@@ -20,8 +21,8 @@ pub struct ColumnRules {
 /// What a column is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnRule {
-    /// Numeric where every cell looked at is a number, and categorical elsewhere. For CSV, the first lines of the first
-    /// file are looked at; in Parquet, the column's type.
+    /// Numeric where every cell looked at is a number, and categorical elsewhere. For CSV, the
+    /// first lines of the first file are looked at; in Parquet, the column's type.
     Guessed,
     /// One feature.
     Numeric,
@@ -92,8 +93,8 @@ pub struct ColumnRoles {
 }
 
 impl ColumnRoles {
-    /// Settles what the columns of these names are. `guess` says whether a column, by its place, looks numeric.
-    /// Without labels, their column may be missing.
+    /// Settles what the columns of these names are. `guess` says whether a column, by its place,
+    /// looks numeric. Without labels, their column may be missing.
     pub fn settle(
         columns: &ColumnRules,
         names: Vec<String>,
@@ -131,7 +132,8 @@ impl ColumnRoles {
         Ok(Self { names, roles })
     }
 
-    /// What was settled, as what could have been asked for. A column that is not named was not there, and is ignored.
+    /// What was settled, as what could have been asked for. A column that is not named was not
+    /// there, and is ignored.
     pub fn settled(&self, label: &str) -> ColumnRules {
         let rule = |role: &ColumnRole| match role {
             ColumnRole::Label => None,

@@ -1,4 +1,5 @@
-//! Criteo's click logs: a label, 13 whole numbers I1…I13 and 26 categories C1…C26, with tabs between them.
+//! Criteo's click logs: a label, 13 whole numbers I1…I13 and 26 categories C1…C26, with tabs
+//! between them.
 
 use super::end_row;
 use crate::hash::Space;
@@ -8,8 +9,9 @@ use crate::{FeatureHash, Labels, Minibatch, RowFault};
 const INTEGERS: usize = 13;
 const COLUMNS: usize = 39;
 
-/// Every column is one feature of value 1 in a field of its own, missing or not: a missing cell is a value like any other.
-/// A whole number is a category, too: itself up to 2, and above that 2 + ⌊ln(x)²⌋, so that large ones meet.
+/// Every column is one feature of value 1 in a field of its own, missing or not: a missing cell is
+/// a value like any other. A whole number is a category, too: itself up to 2, and above that 2 +
+/// ⌊ln(x)²⌋, so that large ones meet.
 #[derive(Clone, Debug)]
 pub struct Criteo {
     labels: Labels,

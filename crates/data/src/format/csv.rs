@@ -1,4 +1,5 @@
-//! CSV: cells in columns that have names. A cell may be quoted (RFC 4180), but a line end always ends the row.
+//! CSV: cells in columns that have names. A cell may be quoted (RFC 4180), but a line end always
+//! ends the row.
 
 use super::{ColumnError, ColumnRole, ColumnRoles, ColumnRules, end_row, without_return};
 use crate::number::finite;
@@ -29,7 +30,8 @@ pub enum CsvHeader {
 }
 
 impl Csv {
-    /// Commas, a heading in the first line, labels from the column `label`, and all other columns guessed.
+    /// Commas, a heading in the first line, labels from the column `label`, and all other columns
+    /// guessed.
     #[must_use]
     pub fn new(label: &str) -> Self {
         Self { separator: b',', header: CsvHeader::FirstLine, columns: ColumnRules::new(label) }

@@ -4,7 +4,8 @@ use super::{RESERVED, is_blank, row_of_words};
 use crate::number::{number, unsigned};
 use crate::{Labels, Minibatch, RowFault};
 
-/// `index` alone means `index:1`. A word that starts with `#` ends the line. Indices are the keys, as they stand.
+/// `index` alone means `index:1`. A word that starts with `#` ends the line. Indices are the keys,
+/// as they stand.
 #[derive(Clone, Debug)]
 pub struct LibSvm {
     pub labels: Labels,

@@ -4,7 +4,8 @@ use super::{end_row, is_blank, skip_blanks};
 use crate::number::{finite, number};
 use crate::{FeatureHash, Labels, Minibatch, RowFault};
 
-/// A feature's key is the hash of its name in the space of its namespace; digits are a name like any other.
+/// A feature's key is the hash of its name in the space of its namespace; digits are a name like
+/// any other.
 #[derive(Clone, Debug)]
 pub struct VowpalWabbit {
     pub labels: Labels,
@@ -75,7 +76,8 @@ impl VowpalWabbit {
         Ok((numbers[0], numbers[1]))
     }
 
-    /// Adds the features of the namespace whose bar stands at `bar`; gives back where the next bar stands, or the end.
+    /// Adds the features of the namespace whose bar stands at `bar`; gives back where the next bar
+    /// stands, or the end.
     fn namespace(&self, line: &[u8], bar: usize, rows: &mut Minibatch) -> Result<usize, RowFault> {
         let (name, mut at) = name(line, bar + 1);
         let space = self.hash.space(name);

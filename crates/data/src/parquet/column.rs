@@ -55,7 +55,8 @@ impl fmt::Display for ColumnKind {
 pub struct Column {
     reader: ColumnReader,
     unsigned: bool,
-    /// One a row of the chunk where cells may be missing: it is there if its level is the highest. Empty elsewhere.
+    /// One a row of the chunk where cells may be missing: it is there if its level is the highest.
+    /// Empty elsewhere.
     levels: Vec<i16>,
     cells: Cells,
     next_row: usize,
@@ -168,7 +169,8 @@ impl Column {
     }
 }
 
-/// Reads `rows` rows: the cells that are not missing, each as `into` makes it; `levels` become 1 where there is one.
+/// Reads `rows` rows: the cells that are not missing, each as `into` makes it; `levels` become 1
+/// where there is one.
 fn read<T: DataType, N>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
@@ -183,7 +185,8 @@ fn read<T: DataType, N>(
     if cells == rows {
         levels.clear();
     }
-    // A cell is there where its level is the highest that the column can have, and so the highest there is.
+    // A cell is there where its level is the highest that the column can have, and so the highest
+    // there is.
     let there = levels.iter().copied().max().filter(|_| cells > 0).unwrap_or(i16::MAX);
     levels.iter_mut().for_each(|level| *level = i16::from(*level == there));
     Ok(values.iter().map(into).collect())

@@ -1,4 +1,5 @@
-//! Workers with speeds of all kinds, in lock-step: each clock ends when the last of them has done its share.
+//! Workers with speeds of all kinds, in lock-step: each clock ends when the last of them has done
+//! its share.
 
 use super::super::{GrantReply, GrantTerms, LeaseAllocator};
 use super::*;
@@ -33,8 +34,8 @@ impl Run {
     }
 }
 
-/// A run of so many clocks in lock-step. Each clock costs a worker `fixed` seconds besides; where shares do not `follow`, each does as
-/// much as any.
+/// A run of so many clocks in lock-step. Each clock costs a worker `fixed` seconds besides; where
+/// shares do not `follow`, each does as much as any.
 fn lock_step(per_clock: u32, speeds: &[Speed], clocks: u64, fixed: f64, follow: bool) -> Run {
     let mut allocator =
         LeaseAllocator::new(GrantTerms { ranges: u64::MAX / 8, epochs: 1, shuffle: None, per_clock }).expect("terms");
@@ -191,7 +192,8 @@ proptest! {
         prop_assert_eq!(&run.shares[40], run.last(), "settled");
         prop_assert!(run.waiting(12..60) <= 0.06, "{} of {:?} with {:?}", run.waiting(12..60), speeds, run.last());
         for worker in 0..speeds.len() {
-            // The whole numbers of the others, and the time that a clock costs besides, may call for one step back.
+            // The whole numbers of the others, and the time that a clock costs besides, may call
+            // for one step back.
             prop_assert!(turns(&run, worker, 3..60) <= 1, "{:?} of {:?}", run.shares, speeds);
         }
     }

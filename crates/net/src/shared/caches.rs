@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 /// Where the system tells of its cores.
 const CORES: &str = "/sys/devices/system/cpu";
 
-/// Whether all cores that this process may run on share their last cache. Asked once; no, where that is not known.
+/// Whether all cores that this process may run on share their last cache. Asked once; no, where
+/// that is not known.
 pub fn are_shared() -> bool {
     static SHARED: OnceLock<bool> = OnceLock::new();
     *SHARED.get_or_init(|| {

@@ -1,15 +1,17 @@
 //! Copying into and out of shared memory.
 //!
-//! Where the two processes may run on cores that share no cache, large pieces are written past the caches: a line that one core
-//! has just written must be fetched out of its cache by the other, at a fraction of what memory itself can do. Where all cores share one, that is
-//! where the bytes are read from, and memory sees nothing of them ([`caches`](super::caches)). Reading is
-//! by plain loads with the lines fetched ahead: what the standard library would use for it (`rep movsb`) reads such memory
-//! several times slower.
+//! Where the two processes may run on cores that share no cache, large pieces are written past the
+//! caches: a line that one core has just written must be fetched out of its cache by the other, at
+//! a fraction of what memory itself can do. Where all cores share one, that is where the bytes are
+//! read from, and memory sees nothing of them ([`caches`](super::caches)). Reading is by plain
+//! loads with the lines fetched ahead: what the standard library would use for it (`rep movsb`)
+//! reads such memory several times slower.
 
 use super::caches;
 use std::sync::atomic::AtomicU8;
 
-/// Pieces shorter than this are written through the cache: there the time until they are seen counts.
+/// Pieces shorter than this are written through the cache: there the time until they are seen
+/// counts.
 const PAST_CACHE_ABOVE: usize = 16 << 10;
 /// Pieces shorter than this are not worth fetching ahead.
 const AHEAD_ABOVE: usize = 1 << 10;
@@ -19,14 +21,16 @@ const AHEAD: usize = 1 << 10;
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
-/// Writes `bytes` to shared memory. They are there for whoever sees a later release store. Panics if the lengths differ.
+/// Writes `bytes` to shared memory. They are there for whoever sees a later release store. Panics
+/// if the lengths differ.
 pub fn store(to: &[AtomicU8], bytes: &[u8]) {
     assert_eq!(to.len(), bytes.len(), "a copy of unequal lengths");
     #[cfg(target_arch = "x86_64")]
     if bytes.len() >= PAST_CACHE_ABOVE && !caches::are_shared() {
         return store_past_cache(to, bytes);
     }
-    // SAFETY: both are valid for the length; shared memory is never borrowed as anything but atomics, so they do not overlap.
+    // SAFETY: both are valid for the length; shared memory is never borrowed as anything but
+    // atomics, so they do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), first(to), bytes.len()) }
 }
 
@@ -37,7 +41,8 @@ pub fn load(from: &[AtomicU8], bytes: &mut [u8]) {
     if bytes.len() >= AHEAD_ABOVE {
         return load_ahead(from, bytes);
     }
-    // SAFETY: as above. A peer that writes meanwhile changes which bytes come out, and they are not looked at before they are.
+    // SAFETY: as above. A peer that writes meanwhile changes which bytes come out, and they are not
+    // looked at before they are.
     unsafe { std::ptr::copy_nonoverlapping(first(from), bytes.as_mut_ptr(), bytes.len()) }
 }
 
@@ -53,11 +58,13 @@ fn store_past_cache(to: &[AtomicU8], bytes: &[u8]) {
     };
     let (to, from, count) = (first(to), bytes.as_ptr(), bytes.len());
     debug_assert!(count >= 2 * LINE);
-    // The first and the last line are written whole but unaligned, and what lies between overlaps them.
+    // The first and the last line are written whole but unaligned, and what lies between overlaps
+    // them.
     let start = to.align_offset(LINE);
     let lines = (count - start) / LINE;
-    // SAFETY: SSE2 is part of x86-64. `start` < LINE, so every access below lies within the `count` bytes that both pointers are
-    // valid for; those of the stream are aligned, since `start` makes them so. A prefetch never faults.
+    // SAFETY: SSE2 is part of x86-64. `start` < LINE, so every access below lies within the `count`
+    // bytes that both pointers are valid for; those of the stream are aligned, since `start` makes
+    // them so. A prefetch never faults.
     unsafe {
         for edge in [0, count - LINE] {
             for at in (edge..edge + LINE).step_by(16) {
@@ -82,8 +89,9 @@ fn load_ahead(from: &[AtomicU8], bytes: &mut [u8]) {
     use std::arch::x86_64::{__m128i, _MM_HINT_NTA, _mm_loadu_si128, _mm_prefetch, _mm_storeu_si128};
     let (from, to, count) = (first(from), bytes.as_mut_ptr(), bytes.len());
     debug_assert!(count >= LINE);
-    // SAFETY: SSE2 is part of x86-64. Every access lies within the `count` bytes that both pointers are valid for: whole lines
-    // from the front, and one that ends where they end. A prefetch never faults.
+    // SAFETY: SSE2 is part of x86-64. Every access lies within the `count` bytes that both pointers
+    // are valid for: whole lines from the front, and one that ends where they end. A prefetch never
+    // faults.
     unsafe {
         let line = |at: usize| {
             let quarters: [__m128i; 4] = std::array::from_fn(|n| _mm_loadu_si128(from.add(at + 16 * n).cast()));
@@ -127,7 +135,8 @@ mod tests {
         const AROUND: usize = 200;
         let lengths = (0..=AHEAD_ABOVE + 130).chain(PAST_CACHE_ABOVE - 130..=PAST_CACHE_ABOVE + 130).chain([70_001]);
         for (turn, length) in lengths.enumerate() {
-            // Every offset of a line on either side comes up many times, and so do most pairs of them.
+            // Every offset of a line on either side comes up many times, and so do most pairs of
+            // them.
             let (near, far) = (turn % 67, turn * 31 % 64);
             let bytes: Vec<u8> = (0..length + far).map(|at| (at * 7 + at / 256 + turn) as u8).collect();
             let (fast, slow) = (memory(length + 2 * AROUND), memory(length + 2 * AROUND));

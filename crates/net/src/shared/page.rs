@@ -1,4 +1,5 @@
-//! The shared memory itself: a ring of bytes for each direction, and the words that say how far each side is.
+//! The shared memory itself: a ring of bytes for each direction, and the words that say how far
+//! each side is.
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -7,8 +8,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
-/// Bytes that may be under way in one direction. Whoever writes more waits for the reader: these are its credits. So few that the rings of some
-/// connections stay in a cache that cores share.
+/// Bytes that may be under way in one direction. Whoever writes more waits for the reader: these
+/// are its credits. So few that the rings of some connections stay in a cache that cores share.
 pub const RING_BYTES: usize = 1 << 20;
 /// The words, before the rings.
 const CONTROL_BYTES: usize = 4096;
@@ -60,7 +61,8 @@ impl Page {
         Ok((page, file))
     }
 
-    /// Maps memory that came from outside, if it is what [`Page::create`] makes. If it could be cut, touching it could kill this process.
+    /// Maps memory that came from outside, if it is what [`Page::create`] makes. If it could be
+    /// cut, touching it could kill this process.
     pub fn open(file: impl AsFd) -> Result<Self> {
         let sealed = fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SEALS));
         if !sealed {
@@ -89,23 +91,25 @@ impl Page {
     /// One of the words.
     pub fn word(&self, direction: Direction, word: ControlWord) -> &AtomicU64 {
         let at = (direction as usize * 4 + word as usize) * WORD_STRIDE;
-        // SAFETY: within the control bytes, aligned, mapped as long as `self` lives, and never reached but as an atomic. Its size
-        // is sealed, so the memory behind the mapping cannot go away.
+        // SAFETY: within the control bytes, aligned, mapped as long as `self` lives, and never
+        // reached but as an atomic. Its size is sealed, so the memory behind the mapping cannot go
+        // away.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
     /// The bytes of a direction.
     pub fn ring(&self, direction: Direction) -> &[AtomicU8] {
         let at = CONTROL_BYTES + direction as usize * RING_BYTES;
-        // SAFETY: within the mapping, for as long as `self` lives; an atomic byte is laid out as a byte and may change under a
-        // shared reference.
+        // SAFETY: within the mapping, for as long as `self` lives; an atomic byte is laid out as a
+        // byte and may change under a shared reference.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(at).cast(), RING_BYTES) }
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping that `map` made, and nothing borrowed from it outlives `self`.
+        // SAFETY: this is the mapping that `map` made, and nothing borrowed from it outlives
+        // `self`.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), PAGE_BYTES) };
         debug_assert!(unmapped.is_ok(), "a mapping that was not there");
     }

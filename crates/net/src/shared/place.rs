@@ -1,8 +1,9 @@
-//! Who can be called through shared memory: whoever listens at an address of this host, in the same network namespace.
+//! Who can be called through shared memory: whoever listens at an address of this host, in the same
+//! network namespace.
 //!
-//! Beside its TCP port a node listens at an abstract Unix socket named by the same address. Such names belong to a network
-//! namespace, and so do addresses: if this host has the address and somebody listens under its name, both are on one host and
-//! mean the same node.
+//! Beside its TCP port a node listens at an abstract Unix socket named by the same address. Such
+//! names belong to a network namespace, and so do addresses: if this host has the address and
+//! somebody listens under its name, both are on one host and mean the same node.
 
 use super::SharedStream;
 use mio::net::{UnixListener, UnixStream};
@@ -45,7 +46,8 @@ fn names(address: SocketAddr) -> Vec<SocketAddr> {
     std::iter::once(address).chain(every.into_iter().map(|ip| SocketAddr::new(ip, address.port()))).collect()
 }
 
-/// Whether `address` is one of this host's: the way to such an address begins at itself. No packet is sent to find out.
+/// Whether `address` is one of this host's: the way to such an address begins at itself. No packet
+/// is sent to find out.
 fn is_own(address: SocketAddr) -> bool {
     let ip = address.ip();
     if ip.is_loopback() {

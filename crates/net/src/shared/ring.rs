@@ -1,12 +1,13 @@
-//! The two halves of a ring. Each keeps its own position to itself and only tells it to the other; what the other says of its
-//! position is believed as far as it is possible.
+//! The two halves of a ring. Each keeps its own position to itself and only tells it to the other;
+//! what the other says of its position is believed as far as it is possible.
 
 use super::copy;
 use super::page::{ControlWord, Direction, Page, RING_BYTES};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// The other side is told of bytes, and of room, at least this often, so that both copy at the same time.
+/// The other side is told of bytes, and of room, at least this often, so that both copy at the same
+/// time.
 pub const TELL_EVERY: usize = 64 << 10;
 /// Room that is worth a bell: the writer has time to wake up while the rest is read.
 const ROOM_FOR_BELL: usize = RING_BYTES / 2;
@@ -98,8 +99,8 @@ impl Producer {
         Ok(RING_BYTES - tail.wrapping_sub(says) as usize)
     }
 
-    /// Whether the other side says that there is room for so many bytes. Whether that can be true is found out by whoever then
-    /// writes.
+    /// Whether the other side says that there is room for so many bytes. Whether that can be true
+    /// is found out by whoever then writes.
     pub fn may_have_room(&self, page: &Page, bytes: usize) -> bool {
         let says = page.word(self.direction, ControlWord::Head).load(Ordering::Acquire);
         let used = self.tail.load(Ordering::Relaxed).wrapping_sub(says);
@@ -155,8 +156,8 @@ impl Consumer {
         Ok(says.wrapping_sub(head) as usize)
     }
 
-    /// Whether the other side has said anything new since the ring was last looked into. Whether that can be true is found out by
-    /// whoever then reads.
+    /// Whether the other side has said anything new since the ring was last looked into. Whether
+    /// that can be true is found out by whoever then reads.
     pub fn may_have_more(&self, page: &Page) -> bool {
         page.word(self.direction, ControlWord::Tail).load(Ordering::Acquire) != self.head.load(Ordering::Relaxed)
     }

@@ -1,4 +1,5 @@
-//! One connection through shared memory: what a socket would carry goes through two rings, and the socket carries bells.
+//! One connection through shared memory: what a socket would carry goes through two rings, and the
+//! socket carries bells.
 
 use super::page::{Direction, Page, RING_BYTES};
 use super::ring::{Bell, Consumer, Producer, TELL_EVERY};
@@ -15,7 +16,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// What comes with the memory: that this is Slackwater's, its layout's version, and the size of a ring.
+/// What comes with the memory: that this is Slackwater's, its layout's version, and the size of a
+/// ring.
 const GREETING_BYTES: usize = 16;
 const MAGIC: [u8; 7] = *b"SLKWSHM";
 const VERSION: u8 = 1;
@@ -44,7 +46,8 @@ pub struct SharedStream {
 }
 
 impl SharedStream {
-    /// The end of the one who calls: makes the memory and passes it on. The other side need not have noticed yet.
+    /// The end of the one who calls: makes the memory and passes it on. The other side need not
+    /// have noticed yet.
     pub fn call(socket: UnixStream) -> Result<Self> {
         same_user(&socket)?;
         let (page, file) = Page::create()?;
@@ -76,7 +79,8 @@ impl SharedStream {
         }
     }
 
-    /// Whether the other side has closed its socket, or its process has ended. What it wrote before that may still be read.
+    /// Whether the other side has closed its socket, or its process has ended. What it wrote before
+    /// that may still be read.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
@@ -103,7 +107,8 @@ impl SharedStream {
 
     fn ring(&self, bell: Bell) {
         if bell == Bell::Ring {
-            // If there is no room for another bell, there are enough. If nobody is there, the socket's own event will tell.
+            // If there is no room for another bell, there are enough. If nobody is there, the
+            // socket's own event will tell.
             let _ = send(&self.socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }
     }
@@ -149,7 +154,8 @@ impl SharedStream {
     }
 }
 
-/// The name in whose place somebody else may wait is free for anybody to take; the user behind the socket is not.
+/// The name in whose place somebody else may wait is free for anybody to take; the user behind the
+/// socket is not.
 fn same_user(socket: &UnixStream) -> Result<()> {
     let peer = sockopt::socket_peercred(socket)?;
     if peer.uid != rustix::process::geteuid() {
@@ -168,7 +174,8 @@ impl Read for SharedStream {
         let Some(line) = self.line()? else {
             return if self.ended { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
         };
-        // Asked before the ring is looked into: what the peer wrote before its end is there by then.
+        // Asked before the ring is looked into: what the peer wrote before its end is there by
+        // then.
         let ended = self.ended;
         let filled = line.consumer.filled(&line.page)?;
         let mut left = filled;

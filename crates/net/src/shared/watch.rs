@@ -1,7 +1,9 @@
-//! How one thread waits for many rings: it looks into those that were busy lately, briefly, and then asks for bells.
+//! How one thread waits for many rings: it looks into those that were busy lately, briefly, and
+//! then asks for bells.
 //!
-//! A ring is either looked into or has a bell asked for; a wait that is about to block asks for the bells of all rings it
-//! looked into, and looks once more. So a ring on which nothing happens costs a wait nothing.
+//! A ring is either looked into or has a bell asked for; a wait that is about to block asks for the
+//! bells of all rings it looked into, and looks once more. So a ring on which nothing happens costs
+//! a wait nothing.
 
 use super::page::Page;
 use super::ring::{Consumer, Producer, TELL_EVERY};
@@ -10,9 +12,10 @@ use mio::Token;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Looks before a thread sleeps: together some 15 µs, about what it costs to sleep and be woken, so that looking in vain costs no more than
-/// twice what sleeping at once would have. Between the last ones others may run on this core: where there are more threads than
-/// cores, whoever is waited for may be one of those.
+/// Looks before a thread sleeps: together some 15 µs, about what it costs to sleep and be woken, so
+/// that looking in vain costs no more than twice what sleeping at once would have. Between the last
+/// ones others may run on this core: where there are more threads than cores, whoever is waited for
+/// may be one of those.
 const LOOKS: u32 = LOOKS_ALONE + 8;
 const LOOKS_ALONE: u32 = 256;
 
@@ -131,8 +134,8 @@ impl WatchedRings {
         any
     }
 
-    /// Looks for a while, and if nothing comes asks for bells. Returns whether there is something to do, in which case the thread
-    /// must not sleep.
+    /// Looks for a while, and if nothing comes asks for bells. Returns whether there is something
+    /// to do, in which case the thread must not sleep.
     pub fn look_before_sleep(&mut self, mut ready: impl FnMut(Token)) -> bool {
         if self.look(&mut ready) {
             return true;

@@ -1,5 +1,5 @@
-//! Who listens where. Host names are looked up by a thread of their own, so that the thread that drives the network never
-//! waits for an answer about a name.
+//! Who listens where. Host names are looked up by a thread of their own, so that the thread that
+//! drives the network never waits for an answer about a name.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -49,7 +49,8 @@ enum Lookup {
     Done,
 }
 
-/// The thread that looks up names. It ends with its node. Each node's name is under way once at most.
+/// The thread that looks up names. It ends with its node. Each node's name is under way once at
+/// most.
 struct Names {
     asked: Sender<(NodeId, String)>,
     found: Receiver<(NodeId, String, std::io::Result<Vec<SocketAddr>>)>,
@@ -64,7 +65,8 @@ impl Addresses {
         Self { known: BTreeMap::new(), look_up, names: None }
     }
 
-    /// `node` listens at `text`, which is `host:port`, or nowhere if that is empty. A name is looked up from now on.
+    /// `node` listens at `text`, which is `host:port`, or nowhere if that is empty. A name is
+    /// looked up from now on.
     pub fn know(&mut self, node: NodeId, text: &str) {
         if text.is_empty() || self.known.get(&node).is_some_and(|known| known.text == text) {
             return;
@@ -92,7 +94,8 @@ impl Addresses {
         }
     }
 
-    /// Nobody answered at the address last given for `node`. The next one is the next of its name, if it has several.
+    /// Nobody answered at the address last given for `node`. The next one is the next of its name,
+    /// if it has several.
     pub fn failed(&mut self, node: NodeId) {
         let Some(known) = self.known.get_mut(&node) else { return };
         known.turn += 1;
@@ -104,7 +107,8 @@ impl Addresses {
         }
     }
 
-    /// Where else `node` could be called: at `text`, if that is one of its addresses, or at the next of them.
+    /// Where else `node` could be called: at `text`, if that is one of its addresses, or at the
+    /// next of them.
     pub fn elsewhere(&self, node: NodeId, text: &str) -> Option<usize> {
         let known = self.known.get(&node)?;
         let named = text.parse().ok().and_then(|wanted: SocketAddr| known.at.iter().position(|at| *at == wanted));

@@ -1,7 +1,8 @@
 //! The receiving half of a connection: bytes in, frames out.
 //!
-//! Small frames are cut from a staging buffer that one read fills. The payloads of large ones are read from the socket
-//! straight into the buffer that the machine will use, together with the beginning of whatever follows.
+//! Small frames are cut from a staging buffer that one read fills. The payloads of large ones are
+//! read from the socket straight into the buffer that the machine will use, together with the
+//! beginning of whatever follows.
 
 use std::io::{ErrorKind, IoSliceMut, Read};
 use wire::{Frame, Fresh, HEADER_BYTES, Header, Pool, WireError, decode};
@@ -69,7 +70,8 @@ pub struct Inbox {
     partial: Option<Partial>,
     /// Whether the socket may have more: a read that came back short has emptied it.
     pub may_have_more: bool,
-    /// The peer will send no more. Its last bytes and its end are one event: a short read must not hide the end.
+    /// The peer will send no more. Its last bytes and its end are one event: a short read must not
+    /// hide the end.
     pub peer_ended: bool,
     /// Bytes received so far.
     pub bytes: u64,

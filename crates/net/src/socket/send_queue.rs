@@ -1,4 +1,5 @@
-//! The sending half of a connection: frames in, vectored writes out, payloads straight from where they lie.
+//! The sending half of a connection: frames in, vectored writes out, payloads straight from where
+//! they lie.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Write};
@@ -37,7 +38,8 @@ impl SendQueue {
         self.queue.push_back(queued);
     }
 
-    /// Writes until nothing is left or the socket takes no more. An error means that the connection is gone.
+    /// Writes until nothing is left or the socket takes no more. An error means that the connection
+    /// is gone.
     pub fn flush(&mut self, socket: &mut impl Write) -> std::io::Result<()> {
         while self.waiting > 0 {
             let mut pieces = [IoSlice::new(&[]); PIECES];

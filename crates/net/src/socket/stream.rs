@@ -1,4 +1,5 @@
-//! What a connection's bytes go through: a TCP socket, or memory shared with a process of the same host.
+//! What a connection's bytes go through: a TCP socket, or memory shared with a process of the same
+//! host.
 
 use super::waiter::Noticed;
 use crate::shared::{SharedStream, Watched};
@@ -46,7 +47,8 @@ impl ByteStream {
         }
     }
 
-    /// Takes in that something was noticed, and says whether that can mean room to write where sockets do not say so.
+    /// Takes in that something was noticed, and says whether that can mean room to write where
+    /// sockets do not say so.
     pub fn hear(&mut self, noticed: Noticed, peer_ended: bool) -> bool {
         let Self::Shared(stream) = self else { return false };
         if noticed == Noticed::Socket {

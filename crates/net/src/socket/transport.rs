@@ -17,11 +17,13 @@ use std::sync::{Arc, Mutex};
 use types::NodeId;
 use wire::{Control, Frame, Head, Member, Message, WireError};
 
-/// A worker that is sent this much without reading it gets no more of its requests served until it has read some.
+/// A worker that is sent this much without reading it gets no more of its requests served until it
+/// has read some.
 const PAUSE_ABOVE: usize = 4 << 20;
 /// TCP connections up to which reading them all is cheaper than asking which can be read.
 const GLANCE_AT: usize = 3;
-/// Connections of any kind up to which that is so: looking into shared memory costs next to nothing.
+/// Connections of any kind up to which that is so: looking into shared memory costs next to
+/// nothing.
 const GLANCE_AT_SHARED: usize = 32;
 /// Queued bytes that are written at once rather than with the next flush.
 const WRITE_ABOVE: usize = 256 << 10;
@@ -150,8 +152,8 @@ impl SocketTransport {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // Out of file descriptors, most likely: those who are connected are still served, and whoever waits
-                    // at the door is asked in when one of them leaves.
+                    // Out of file descriptors, most likely: those who are connected are still
+                    // served, and whoever waits at the door is asked in when one of them leaves.
                     tracing::warn!(%error, "cannot accept a connection");
                     self.turned_away = true;
                     return;
@@ -209,7 +211,8 @@ impl SocketTransport {
         }
     }
 
-    /// Whoever speaks another version hears that, too: any release can read which one a header is of.
+    /// Whoever speaks another version hears that, too: any release can read which one a header is
+    /// of.
     fn answer_in_own_version(&mut self, index: usize) {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         if connection.origin == Origin::Accepted {
@@ -260,9 +263,10 @@ impl SocketTransport {
         }
     }
 
-    /// A node calls only when it has no connection left, so one that calls anew has given up those it used before; what
-    /// is still under way on them it will send again. One that this node made and that the peer has not used may be on its
-    /// way while the peer's own is: both stay, or each end would close the other's.
+    /// A node calls only when it has no connection left, so one that calls anew has given up those
+    /// it used before; what is still under way on them it will send again. One that this node made
+    /// and that the peer has not used may be on its way while the peer's own is: both stay, or each
+    /// end would close the other's.
     fn close_replaced(&mut self, peer: NodeId, by: usize) {
         let Some(newer) = self.connections[by].as_ref().map(|connection| connection.serial) else { return };
         for index in 0..self.connections.len() {
@@ -297,7 +301,8 @@ impl SocketTransport {
                 connection.heard = true;
                 if connection.peer != Some(from) {
                     let before = connection.peer.replace(from);
-                    // The name it had before the coordinator gave it one must not lead here for ever.
+                    // The name it had before the coordinator gave it one must not lead here for
+                    // ever.
                     if let Some(before) = before.filter(|before| self.by_node.get(before) == Some(&index)) {
                         self.by_node.remove(&before);
                     }

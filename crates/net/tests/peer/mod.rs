@@ -1,5 +1,6 @@
-//! The other end of a connection through shared memory, made by hand: it can do everything that a process can do with memory it
-//! shares, right or wrong. It reaches the memory as a file, so that nothing here is unsafe.
+//! The other end of a connection through shared memory, made by hand: it can do everything that a
+//! process can do with memory it shares, right or wrong. It reaches the memory as a file, so that
+//! nothing here is unsafe.
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};

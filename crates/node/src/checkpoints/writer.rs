@@ -159,7 +159,7 @@ impl CheckpointWriter {
 
 fn do_tasks(to_do: &Receiver<WriterTask>, newest: &AtomicU64, finish: &Sender<WriterEvent>) {
     let mut writing: Option<(u64, Result<Writing, String>)> = None;
-    // What workers owed at the checkpoint that is read: files that concern several tables.
+    // Residuals of the checkpoint that is read: files that concern several tables.
     let mut residuals: Option<(String, Vec<ResidualBytes>)> = None;
     for task in to_do {
         let is_newest = |number: u64| number >= newest.load(Ordering::Relaxed);
@@ -233,18 +233,18 @@ fn write_residuals(number: u64, joined: &Result<Writing, String>, residuals: &Sa
         serde_json::to_string(&entry).map_err(|error| error.to_string())
     });
     match written {
-        Ok(entry) => Control::Owes { number, entry: Some(entry) },
+        Ok(entry) => Control::ResidualsWritten { number, entry: Some(entry) },
         Err(reason) => Control::Unwritten { number, reason },
     }
 }
 
-/// What the rows of a table that are owed are called in a worker's file.
+/// The name of a table's residuals in a worker's file.
 fn tensor_of(table: &str) -> String {
     format!("table {table}")
 }
 
-/// What workers owed to a table.
-fn owed_to(
+/// The residuals of all workers for a table.
+fn residuals_of(
     table: &str,
     opened: &Opened,
     known: &mut Option<(String, Vec<ResidualBytes>)>,
@@ -269,6 +269,6 @@ fn read(request: TableToRestore, residuals: &mut Option<(String, Vec<ResidualByt
     let images = shards.into_iter().map(image).collect::<Result<Vec<_>, store::StoreError>>();
     let images = images.map_err(|error| error.to_string())?;
     tracing::info!(table = spec.name, shards = images.len(), clock = clock.0, "restored from {name}");
-    let residuals = owed_to(&spec.name, &opened, residuals)?;
+    let residuals = residuals_of(&spec.name, &opened, residuals)?;
     Ok(Restored { table, spec, clock, images, residuals })
 }

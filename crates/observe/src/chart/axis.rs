@@ -17,7 +17,8 @@ pub(super) struct Axis {
     to: f64,
 }
 
-/// Values that differ by more than this factor are shown on a logarithmic axis: a linear one would flatten the small ones.
+/// Values that differ by more than this factor are shown on a logarithmic axis: a linear one would
+/// flatten the small ones.
 const LINEAR_RATIO: f64 = 30.0;
 
 impl Axis {
@@ -39,7 +40,8 @@ impl Axis {
         Self { scale: Scale::Linear, low: low - air, high: high + air, from, to }
     }
 
-    /// The same axis with its low end moved `pixels` beyond `from`, so that this many more are free of values.
+    /// The same axis with its low end moved `pixels` beyond `from`, so that this many more are free
+    /// of values.
     pub(super) fn with_room_below(self, pixels: f64) -> Self {
         let room = pixels * (self.to - self.from).signum();
         let part = room / (self.to - self.from - room);
@@ -79,7 +81,8 @@ impl Axis {
     }
 }
 
-/// The smallest of 1, 2 and 5 times a power of ten that cuts `low..=high` into at most `wanted` steps.
+/// The smallest of 1, 2 and 5 times a power of ten that cuts `low..=high` into at most `wanted`
+/// steps.
 fn linear_step(low: f64, high: f64, wanted: usize) -> f64 {
     let rough = (high - low) / wanted as f64;
     let power = 10f64.powf(rough.log10().floor());

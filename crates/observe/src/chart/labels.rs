@@ -1,4 +1,5 @@
-//! Where a curve's name goes: beside its end if there is room, else along it, and never on top of anything.
+//! Where a curve's name goes: beside its end if there is room, else along it, and never on top of
+//! anything.
 
 /// A rectangle on the page.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +31,8 @@ impl Area {
         Area { left: self.left.min(x), top: self.top.min(y), right: self.right.max(x), bottom: self.bottom.max(y) }
     }
 
-    /// Does the segment touch the area? Cuts the segment down to the area's width, then to its height, and sees what is
-    /// left of it (Liang and Barsky, 1984).
+    /// Does the segment touch the area? Cuts the segment down to the area's width, then to its
+    /// height, and sees what is left of it (Liang and Barsky, 1984).
     fn touches(&self, from: (f64, f64), to: (f64, f64)) -> bool {
         let (mut enter, mut leave) = (0f64, 1f64);
         for (start, step, low, high) in
@@ -51,7 +52,8 @@ impl Area {
     }
 }
 
-/// How far a name stays from the point of its curve that it stands beside, and from the rest of the curve.
+/// How far a name stays from the point of its curve that it stands beside, and from the rest of the
+/// curve.
 const GAP: f64 = 9.0;
 const OWN_CLEARANCE: f64 = 5.0;
 /// Names are this high.
@@ -59,14 +61,15 @@ const HEIGHT: f64 = 18.0;
 /// How far a name would like to stay from everything else, and what it will settle for.
 const CLEARANCES: [f64; 4] = [26.0, 18.0, 10.0, 4.0];
 
-/// A place `width` wide for the name of the curve `own` (an index into `curves`, each a line of pixels): on the page, near
-/// its curve, and as clear of the other curves and of what is `taken` as can be. A page too crowded for that gives the
-/// place beside the curve's end; a curve without points has no place.
+/// A place `width` wide for the name of the curve `own` (an index into `curves`, each a line of
+/// pixels): on the page, near its curve, and as clear of the other curves and of what is `taken` as
+/// can be. A page too crowded for that gives the place beside the curve's end; a curve without
+/// points has no place.
 pub(super) fn place(own: usize, width: f64, curves: &[Vec<(f64, f64)>], taken: &[Area], page: &Area) -> Option<Area> {
     let tip = *curves[own].last()?;
     let end = beside(tip, width);
-    // First beside the end, or a line above or below it; then from the middle outwards, above to the right (where a
-    // falling curve leaves room) and below to the left.
+    // First beside the end, or a line above or below it; then from the middle outwards, above to
+    // the right (where a falling curve leaves room) and below to the left.
     let mut along: Vec<(f64, f64)> = curves[own].windows(2).flat_map(|pair| between(pair[0], pair[1])).collect();
     let middle = (curves[own][0].0 + tip.0) / 2.0;
     let from_middle = |point: &(f64, f64)| (point.0 - middle).abs();

@@ -1,5 +1,6 @@
-//! Backfill: brings a new replica up to date while the shard is in use. The tail sends every row, then
-//! in rounds what changed meanwhile, until little is left; it sends the rest and the metadata at once.
+//! Backfill: brings a new replica up to date while the shard is in use. The tail sends every row,
+//! then in rounds what changed meanwhile, until little is left; it sends the rest and the metadata
+//! at once.
 
 use crate::follow::replica::dirty_rows::DirtyRows;
 use crate::follow::replica::peers::Outgoing;
@@ -10,8 +11,8 @@ use types::{NodeId, PART_BYTES, Position, PositionRange};
 use update::Number;
 use wire::{ChunkContents, Payload, ReplicaChunk};
 
-/// Chunks under way: enough to keep a link busy, and few enough that what is pushed meanwhile does not stand behind them, for every shard
-/// of a server may be backfilled at once.
+/// Chunks under way: enough to keep a link busy, and few enough that what is pushed meanwhile does
+/// not stand behind them, for every shard of a server may be backfilled at once.
 const UNDER_WAY: usize = 2;
 /// Rounds over what has changed meanwhile, before the rest is sent at once, however much it is.
 const ROUNDS: u32 = 8;

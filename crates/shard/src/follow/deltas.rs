@@ -3,8 +3,9 @@
 //! Used where a lossy codec shrinks what is read. Weights themselves are never encoded. When the
 //! frontier moves, the change of each published row since the last delta is encoded once for all
 //! readers. What the codec leaves out (the residual) stays the difference between the row and its
-//! published value, and is part of the next delta. Readers add deltas in order and hold the published
-//! values bit for bit. A reader that is behind the log's history reads the published rows whole.
+//! published value, and is part of the next delta. Readers add deltas in order and hold the
+//! published values bit for bit. A reader that is behind the log's history reads the published rows
+//! whole.
 
 use crate::rows::Index;
 use crate::shard::Shard;
@@ -60,9 +61,11 @@ pub(crate) struct DeltaLog {
     positions: Vec<u64>,
     /// Rows that clocks have changed since the last delta.
     changed: BTreeSet<u64>,
-    /// Clocks below this were begun before anybody followed: what they change was not noted, so it may be any row.
+    /// Clocks below this were begun before anybody followed: what they change was not noted, so it
+    /// may be any row.
     unnoted: Clock,
-    /// Rows of which readers lack more than codecs round anyway, though nothing has changed them since.
+    /// Rows of which readers lack more than codecs round anyway, though nothing has changed them
+    /// since.
     lagging: BTreeSet<u64>,
     history: VecDeque<NumberedDelta>,
     history_bytes: usize,
@@ -151,9 +154,10 @@ impl DeltaLog {
         !self.rows.is_empty()
     }
 
-    /// A reader reads these rows while clocks below `begun` may have contributions. Puts what is published of each in place of
-    /// its value; of the others, the value is published from now on. Returns the sequence and the last delta, or nothing where these
-    /// are more rows than are ever delta_log.
+    /// A reader reads these rows while clocks below `begun` may have contributions. Puts what is
+    /// published of each in place of its value; of the others, the value is published from now on.
+    /// Returns the sequence and the last delta, or nothing where these are more rows than are ever
+    /// delta_log.
     pub fn join(&mut self, begun: Clock, positions: &[u64], values: &mut [f32]) -> Option<(u64, u64)> {
         if positions.len() > self.max_rows {
             return None;
@@ -196,7 +200,8 @@ impl DeltaLog {
             .extend(positions.iter().zip(places).filter(|(_, place)| *place != ABSENT).map(|(position, _)| position));
     }
 
-    /// Rows whose difference is to be sent now: those that changed, and as many of those that are still lagging something.
+    /// Rows whose difference is to be sent now: those that changed, and as many of those that are
+    /// still lagging something.
     fn take_changed(&mut self) -> Vec<u64> {
         let mut changed = std::mem::take(&mut self.changed);
         for _ in 0..changed.len().max(LAGGING_ROWS) {
@@ -256,7 +261,8 @@ impl DeltaLog {
             let left = changes[index * width..][..width].iter().zip(change).map(|(change, sent)| change - sent);
             let left = left.fold(0f32, |largest, left| largest.max(left.abs()));
             add_into(published, change);
-            // What is left is part of the next delta of its row; where none comes by itself, it is sent along with others.
+            // What is left is part of the next delta of its row; where none comes by itself, it is
+            // sent along with others.
             if left > LAGGING_SHARE * largest(published) {
                 self.lagging.insert(moved[index]);
             } else {
@@ -320,8 +326,9 @@ impl<T: Number> Shard<T> {
         delta_log.reach(frontier);
     }
 
-    /// Sends a reader the deltas after the last one that it has, to bring so many rows up to date. Says what the reader has
-    /// then: `None` where the deltas are no longer there, and [`READ_WHOLE`] where they would take more than those rows.
+    /// Sends a reader the deltas after the last one that it has, to bring so many rows up to date.
+    /// Says what the reader has then: `None` where the deltas are no longer there, and
+    /// [`READ_WHOLE`] where they would take more than those rows.
     pub(crate) fn send_deltas(&self, to: WorkerId, (delta, rows): (u64, u64), out: &mut Outbox) -> Option<(u64, u64)> {
         let delta_log = self.delta_log.as_ref()?;
         let (sequence, _) = delta_log.last();
@@ -434,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_to_rows_that_stop_changing_is_sent_with_time() {
+    fn residuals_of_rows_that_stop_changing_are_sent_with_time() {
         let mut delta_log = delta_log(&["1bit"], 1000);
         let rows: Vec<Vec<f32>> = (0..4).map(|row| (0..64).map(|column| (row * column) as f32).collect()).collect();
         delta_log.join(Clock(0), &[0, 1, 2, 3], &mut [0.0; 4 * 64]);

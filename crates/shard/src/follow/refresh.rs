@@ -7,7 +7,8 @@ use wire::Outbox;
 use wire::{Frame, Message, Refresh};
 
 impl<T: Number> Shard<T> {
-    /// Tells every subscriber which of its rows changed, and that the others are fresh at the new frontier.
+    /// Tells every subscriber which of its rows changed, and that the others are fresh at the new
+    /// frontier.
     pub(crate) fn refresh(&mut self, out: &mut Outbox) {
         let frontier = self.announced();
         let rows_per_part = (PART_BYTES / (self.spec.row_bytes() + 8)).max(1);

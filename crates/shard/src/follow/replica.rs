@@ -2,8 +2,8 @@
 //! acknowledges to its workers only what the tail holds.
 //!
 //! A batch is everything that changed since the one before: each row once, however many workers
-//! pushed to it, with its updater's state; the sums held for clocks; and the shard's metadata, which
-//! includes the once-only gate. A replica applies a batch whole or not at all.
+//! pushed to it, with its updater's state; the sums held for clocks; and the shard's metadata,
+//! which includes the once-only gate. A replica applies a batch whole or not at all.
 
 pub(crate) mod batch;
 pub(crate) mod dirty_rows;
@@ -30,7 +30,8 @@ impl<T: Number> Shard<T> {
         self.chained().map_or_else(|| self.frontier.value(), |peers| peers.announced)
     }
 
-    /// Whether rows are those of the announced frontier and of no later one, where the table promises that.
+    /// Whether rows are those of the announced frontier and of no later one, where the table
+    /// promises that.
     pub(crate) fn is_exact(&self) -> bool {
         self.spec.combine == Combine::Each || self.announced() == self.frontier.value()
     }
@@ -236,7 +237,8 @@ impl<T: Number> Shard<T> {
         let ends = matches!(replica.contents, ChunkContents::Metadata { .. });
         if replica.batch != self.batch.saturating_add(1) || replica.chunk as usize > peers.arriving.len() {
             peers.arriving.clear();
-            // Said once for each batch: what is sent again, or what shows that something is missing.
+            // Said once for each batch: what is sent again, or what shows that something is
+            // missing.
             if ends {
                 self.answer_chain(out);
             }
@@ -246,7 +248,8 @@ impl<T: Number> Shard<T> {
         peers.arriving.push(replica);
         if ends {
             let chunks = std::mem::take(&mut peers.arriving);
-            // One that cannot be taken is sent again, and was damaged on its way, or is of another release.
+            // One that cannot be taken is sent again, and was damaged on its way, or is of another
+            // release.
             if chunks.iter().all(|chunk| self.take(chunk).is_some()) {
                 self.batch = self.batch.saturating_add(1);
                 self.send_batch(chunks, out);

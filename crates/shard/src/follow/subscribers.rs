@@ -1,12 +1,13 @@
-//! Eager refresh: which worker reads which rows, and which of those changed since the frontier last moved.
+//! Eager refresh: which worker reads which rows, and which of those changed since the frontier last
+//! moved.
 
 use crate::rows::slot_set::SlotSet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Clock, PlanNumber, WorkerId};
 use update::ABSENT;
 
-/// Refreshes that may be under way to a subscriber. One that falls further behind loses its subscription: it never
-/// blocks the shard.
+/// Refreshes that may be under way to a subscriber. One that falls further behind loses its
+/// subscription: it never blocks the shard.
 pub const MAX_UNRECEIVED: usize = 8;
 
 /// One worker's subscription.
@@ -52,9 +53,10 @@ impl Subscribers {
         *self = Self { sequences: plan.0 << 32, ..Self::default() };
     }
 
-    /// `worker` has read these rows, by position and slot, all of them fresh at `frontier`. Returns the sequence that will keep them fresh and its last
-    /// number, or nothing where they alone are more than `most` rows. A subscription that would grow past that starts over
-    /// with what was read last.
+    /// `worker` has read these rows, by position and slot, all of them fresh at `frontier`. Returns
+    /// the sequence that will keep them fresh and its last number, or nothing where they alone are
+    /// more than `most` rows. A subscription that would grow past that starts over with what was
+    /// read last.
     pub fn subscribe(
         &mut self,
         worker: WorkerId,
@@ -143,7 +145,8 @@ impl Subscribers {
         }
     }
 
-    /// The frontier has moved: what each subscriber must be told, as rising positions and their slots.
+    /// The frontier has moved: what each subscriber must be told, as rising positions and their
+    /// slots.
     pub fn take_changes(&mut self) -> Vec<(WorkerId, Vec<(u64, u32)>)> {
         let behind = |(_, known): &(&WorkerId, &Subscription)| known.unreceived.len() >= MAX_UNRECEIVED;
         let behind: Vec<WorkerId> = self.subscriptions.iter().filter(behind).map(|(worker, _)| *worker).collect();

@@ -59,7 +59,8 @@ impl<T: Number> Combination<T> {
         }
     }
 
-    /// The fast way for a run that lies in the sums as a run already, or that is wholly new. Says whether it was taken.
+    /// The fast way for a run that lies in the sums as a run already, or that is wholly new. Says
+    /// whether it was taken.
     fn add_run(&mut self, width: usize, first: usize, count: usize, values: &[T]) -> bool {
         if count == 0 {
             return true;
@@ -117,7 +118,8 @@ impl<T: Number> Combination<T> {
         }
     }
 
-    /// The rows and what they are to be updated with, once. Finite contributions whose sum is not count as the largest number.
+    /// The rows and what they are to be updated with, once. Finite contributions whose sum is not
+    /// count as the largest number.
     pub fn finish(mut self, reduce: Reduce, workers: usize) -> (Vec<u32>, Vec<T>) {
         let largest = T::LARGEST.to_f64();
         // The workers that ended the clock, not those that happened to contribute.

@@ -1,4 +1,5 @@
-//! What becomes of a part: checked whole, then applied or held for its clock; and of a clock that everybody has ended.
+//! What becomes of a part: checked whole, then applied or held for its clock; and of a clock that
+//! everybody has ended.
 
 use crate::follow::deltas::DeltaLog;
 use crate::intake::combine::{Combination, HeldClock, as_slots};
@@ -18,8 +19,8 @@ const SETTINGS: usize = 1024;
 const FAILED_CLOCKS: usize = 64;
 
 impl<T: Number> Shard<T> {
-    /// Whether contributions of this clock are held. First of all, for any other refusal fails the clock that the part says it
-    /// belongs to.
+    /// Whether contributions of this clock are held. First of all, for any other refusal fails the
+    /// clock that the part says it belongs to.
     pub(crate) fn check_clock(&self, worker: WorkerId, clock: Clock) -> Result<(), NotApplied> {
         if matches!(self.spec.combine, Combine::Clock(_)) {
             if self.frontier.clock(worker) != Some(clock) {
@@ -69,7 +70,8 @@ impl<T: Number> Shard<T> {
                     sum.add(self.rows.width(), self.rows.len(), &resolved, values);
                     let followed = self.delta_log.as_ref().is_some_and(DeltaLog::is_followed);
                     if self.spec.consistency.is_eager() || followed || self.peers.is_some() {
-                        // They change when the clock is applied, which may be several moves of the frontier away.
+                        // They change when the clock is applied, which may be several moves of the
+                        // frontier away.
                         let changes = self.held_changes.entry(clock).or_default();
                         changes.extend(rows_of(&push.keys, positions.as_ref(), &resolved));
                     }
@@ -82,7 +84,8 @@ impl<T: Number> Shard<T> {
         Ok(())
     }
 
-    /// The values of a part of rows of so many numbers, if they are those: of the right type, as many as its keys ask for, and finite.
+    /// The values of a part of rows of so many numbers, if they are those: of the right type, as
+    /// many as its keys ask for, and finite.
     pub(crate) fn checked<'p>(&mut self, push: &'p Push, width: usize) -> Result<&'p [T], NotApplied> {
         if push.number != T::TYPE {
             return Err(Refusal::WrongNumber { expected: T::TYPE, found: push.number }.into());
@@ -106,7 +109,8 @@ impl<T: Number> Shard<T> {
         }
     }
 
-    /// Rows that have changed by themselves, and not with a clock: whoever watches or replicas them is to hear of it.
+    /// Rows that have changed by themselves, and not with a clock: whoever watches or replicas them
+    /// is to hear of it.
     pub(crate) fn changed_at_once(&mut self, keys: &KeyPart, positions: Option<&Payload>, resolved: &Resolved) {
         if self.spec.consistency.is_eager() {
             self.subscribers.changed(rows_of(keys, positions, resolved));
@@ -136,7 +140,8 @@ impl<T: Number> Shard<T> {
         Clock(self.frontier.value().0.saturating_add(HELD_CLOCKS))
     }
 
-    /// Examples of a clock count when it is applied; those of clocks that are not held, with the first of them.
+    /// Examples of a clock count when it is applied; those of clocks that are not held, with the
+    /// first of them.
     pub(crate) fn hold_examples(&mut self, clock: Clock, examples: u64) {
         let held = self.held_examples.entry(clock.min(self.end_of_held())).or_default();
         *held = held.saturating_add(examples);
@@ -202,7 +207,8 @@ impl<T: Number> Shard<T> {
         match (held, self.spec.combine) {
             (HeldClock::Sum(sum), Combine::Clock(reduce)) => {
                 self.rows.count_examples(examples);
-                // In a clock that nobody has ended, as at the end of a run, whoever pushed counts for one.
+                // In a clock that nobody has ended, as at the end of a run, whoever pushed counts
+                // for one.
                 let (slots, sums) = sum.finish(reduce, self.frontier.ended(clock).max(1));
                 self.step(clock, &slots, &sums);
                 self.rows.keep_applied(as_slots(&slots), sums);

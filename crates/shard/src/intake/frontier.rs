@@ -1,4 +1,5 @@
-//! The frontier: F such that every update made by a live worker in its clocks below F has been applied.
+//! The frontier: F such that every update made by a live worker in its clocks below F has been
+//! applied.
 
 use std::collections::BTreeMap;
 use types::{Clock, WorkerId};
@@ -13,8 +14,8 @@ pub(crate) struct WorkerProgress {
     pub since: Clock,
 }
 
-/// The clocks of all workers of the plan, as one shard has seen them. Moving one costs the logarithm of the number of
-/// distinct clocks, whatever the number of workers.
+/// The clocks of all workers of the plan, as one shard has seen them. Moving one costs the
+/// logarithm of the number of distinct clocks, whatever the number of workers.
 #[derive(Clone, Debug)]
 pub(crate) struct Frontier {
     /// By rank; `None` where nobody sits.
@@ -57,15 +58,16 @@ impl Frontier {
         self.workers.get(worker.0 as usize).copied().flatten().map(|standing| standing.clock)
     }
 
-    /// How many workers have ended a clock that the frontier has passed: those that live, and those that left later. Whoever came
-    /// after it does not count.
+    /// How many workers have ended a clock that the frontier has passed: those that live, and those
+    /// that left later. Whoever came after it does not count.
     pub fn ended(&self, clock: Clock) -> usize {
         let live = self.workers.iter().flatten().filter(|standing| standing.since <= clock);
         let left = self.left.iter().filter(|standing| standing.since <= clock && standing.clock > clock);
         live.count() + left.count()
     }
 
-    /// `worker`, which took part from clock `since` on, has ended clock `ended`. Returns whether the frontier moved.
+    /// `worker`, which took part from clock `since` on, has ended clock `ended`. Returns whether
+    /// the frontier moved.
     pub fn advance(&mut self, worker: WorkerId, ended: Clock, since: Clock) -> bool {
         let Some(Some(standing)) = self.workers.get_mut(worker.0 as usize) else { return false };
         if ended < standing.clock {
@@ -79,7 +81,8 @@ impl Frontier {
         self.settle()
     }
 
-    /// The frontier waits for `worker`, who is new, from now on, and no longer for whoever sat there.
+    /// The frontier waits for `worker`, who is new, from now on, and no longer for whoever sat
+    /// there.
     pub fn enter(&mut self, worker: WorkerId) {
         let rank = worker.0 as usize;
         if self.workers.len() <= rank {

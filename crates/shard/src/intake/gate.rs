@@ -1,4 +1,5 @@
-//! The once-only gate at work: lets the next item of a worker's stream in, and answers for every other.
+//! The once-only gate at work: lets the next item of a worker's stream in, and answers for every
+//! other.
 
 use crate::intake::stream::Verdict;
 use crate::shard::Shard;
@@ -8,7 +9,8 @@ use wire::Outbox;
 use wire::{Acked, Frame, Head, Message, Refusal, Refused, Resend, ResendReason};
 
 impl<T: Number> Shard<T> {
-    /// Lets the next item of a worker's stream in, or answers for it. `Some` means: do it, then `finish`.
+    /// Lets the next item of a worker's stream in, or answers for it. `Some` means: do it, then
+    /// `finish`.
     pub(crate) fn gate(&mut self, head: &Head, settled: u64, out: &mut Outbox) -> Option<WorkerId> {
         let (table, shard) = (self.table, self.placed.shard);
         let Some(&worker) = self.ranks.get(&head.source) else {

@@ -1,16 +1,18 @@
 //! The once-only gate: what a shard has finished of one worker's stream.
 //!
-//! A worker numbers what it sends to a shard 1, 2, 3, … A shard accepts exactly the next number, so that a worker's
-//! updates are applied in the order they were made, each once: a lower number was finished before and is acknowledged
-//! again, a higher one shows a gap and is asked for again from there. What the gate remembers is one number and the
-//! refusals that the worker may still ask about.
+//! A worker numbers what it sends to a shard 1, 2, 3, … A shard accepts exactly the next number, so
+//! that a worker's updates are applied in the order they were made, each once: a lower number was
+//! finished before and is acknowledged again, a higher one shows a gap and is asked for again from
+//! there. What the gate remembers is one number and the refusals that the worker may still ask
+//! about.
 
 use wire::{Field, Reader, Refusal, Refused, WireError};
 
 /// Refusals named in one acknowledgement.
 const REFUSALS_AT_ONCE: usize = 1024;
 
-/// Refusals that are kept for a worker that does not say which it has heard. One that keeps within its own bounds has fewer.
+/// Refusals that are kept for a worker that does not say which it has heard. One that keeps within
+/// its own bounds has fewer.
 const REFUSALS_KEPT: usize = 1 << 18;
 
 /// What to do with an arrival.
@@ -81,8 +83,8 @@ impl Stream {
         self.asked.replace(next) != Some(next)
     }
 
-    /// What to acknowledge of what is finished up to `through`, if anything is due: one message as a rule, more where many parts were
-    /// refused.
+    /// What to acknowledge of what is finished up to `through`, if anything is due: one message as
+    /// a rule, more where many parts were refused.
     pub fn take_acknowledgements(&mut self, through: u64) -> Vec<(u64, Vec<Refused>)> {
         if !std::mem::take(&mut self.acknowledge) {
             return Vec::new();

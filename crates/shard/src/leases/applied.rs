@@ -1,17 +1,20 @@
-//! The set of parts of data leases that a shard has applied. When a lease is run a second time, after
-//! its first worker was lost, it is cut into the same parts, and the shard skips those it holds.
+//! The set of parts of data leases that a shard has applied. When a lease is run a second time,
+//! after its first worker was lost, it is cut into the same parts, and the shard skips those it
+//! holds.
 //!
 //! **A lost worker's clock.** In a table that combines by clock, a part is held as soon as its
-//! contribution is in its clock's sum. That sum is applied even if its worker never ended the clock:
-//! the frontier goes on without a lost worker. So a half-done clock counts for the parts that came,
-//! and the second run brings the rest in clocks of its own. A clock that fails, because a contribution
-//! was refused, is lost for all workers alike, and with it the parts in it: leases do not bring it
-//! back, because the workers that hold its other contributions do not push them again either.
+//! contribution is in its clock's sum. That sum is applied even if its worker never ended the
+//! clock: the frontier goes on without a lost worker. So a half-done clock counts for the parts
+//! that came, and the second run brings the rest in clocks of its own. A clock that fails, because
+//! a contribution was refused, is lost for all workers alike, and with it the parts in it: leases
+//! do not bring it back, because the workers that hold its other contributions do not push them
+//! again either.
 
 use std::collections::BTreeMap;
 use wire::{Field, LeasedPart, Reader, WireError};
 
-/// Runs of parts that a shard keeps. Leases are forgotten soon after they are committed, so a run has far fewer.
+/// Runs of parts that a shard keeps. Leases are forgotten soon after they are committed, so a run
+/// has far fewer.
 pub const RUNS: usize = 1 << 20;
 
 /// Parts from the first to before the second.

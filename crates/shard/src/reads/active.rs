@@ -1,12 +1,16 @@
-//! The KKT filter for ℓ1 problems (Li et al., OSDI'14): which rows the next steps could move, so that workers leave out the others.
+//! The KKT filter for ℓ1 problems (Li et al., OSDI'14): which rows the next steps could move, so
+//! that workers leave out the others.
 //!
-//! A weight is where it belongs if g = −λ sign(w), or if w = 0 and |g| ≤ λ. One that is zero, with room to spare,
+//! A weight is where it belongs if g = −λ sign(w), or if w = 0 and |g| ≤ λ. One that is zero, with
+//! room to spare,
 //!
 //!   w = 0 and |g| ≤ λ − θ,
 //!
-//! will in all likelihood stay there: it is inactive. g is the gradient of all workers together, which only a shard knows; so the
-//! shard decides, when it applies a clock, for the rows of that clock. θ is a share of the largest violation of the last pass: it
-//! shrinks as the weights come near the optimum. A row that nobody pushes keeps its standing, so now and then workers push all of them.
+//! will in all likelihood stay there: it is inactive. g is the gradient of all workers together,
+//! which only a shard knows; so the shard decides, when it applies a clock, for the rows of that
+//! clock. θ is a share of the largest violation of the last pass: it shrinks as the weights come
+//! near the optimum. A row that nobody pushes keeps its standing, so now and then workers push all
+//! of them.
 
 use crate::intake::combine::as_slots;
 use crate::reads::parked::ParkedRead;
@@ -17,8 +21,9 @@ use types::{Clock, TableSpec, UpdaterSpec, WorkerId};
 use update::{ABSENT, Number};
 use wire::{Bits, Pulled};
 
-/// θ is the largest violation over this. The largest is that of the weight furthest from where it belongs, and most gradients have less
-/// way to go: with all of it nothing would be left out until the very end.
+/// θ is the largest violation over this. The largest is that of the weight furthest from where it
+/// belongs, and most gradients have less way to go: with all of it nothing would be left out until
+/// the very end.
 const MARGIN_SHARE: f64 = 10.0;
 
 /// Which rows of a proximal table are active.
@@ -59,7 +64,8 @@ impl ActiveSet {
         spec.codecs.filters_by_kkt().then_some(Self { l1, inactive, margin: f64::INFINITY, pass, worst: 0.0 })
     }
 
-    /// The rows at `slots` met these gradients, which stepped them from `before` to `after`. Of each row the first half matters.
+    /// The rows at `slots` met these gradients, which stepped them from `before` to `after`. Of
+    /// each row the first half matters.
     pub fn stepped<T: Number>(&mut self, width: usize, slots: &[u32], before: &[T], gradients: &[T], after: &[T]) {
         if slots.iter().any(|slot| self.pass.contains(*slot)) {
             self.pass.clear();
@@ -109,7 +115,8 @@ impl<T: Number> Shard<T> {
         self.active = Some(active);
     }
 
-    /// The answer to the question which rows are active: all are, in a table whose shards do not judge.
+    /// The answer to the question which rows are active: all are, in a table whose shards do not
+    /// judge.
     pub(crate) fn collect_active(
         &mut self,
         read: &ParkedRead,

@@ -41,7 +41,8 @@ pub(crate) enum Parking {
 }
 
 impl Parked {
-    /// Parks a read until the frontier reaches `needed` or, without that, until the reader's own pushes are there.
+    /// Parks a read until the frontier reaches `needed` or, without that, until the reader's own
+    /// pushes are there.
     pub fn park(&mut self, read: ParkedRead, needed: Option<Clock>) -> Parking {
         let name = (read.worker, read.pull.request);
         if self.known.contains_key(&name) {
@@ -109,8 +110,8 @@ impl Parked {
         }
     }
 
-    /// Reads that have waited `after` since they came or since the last notice: reader, request, and whether it is the
-    /// reader's own pushes that are missing.
+    /// Reads that have waited `after` since they came or since the last notice: reader, request,
+    /// and whether it is the reader's own pushes that are missing.
     pub fn overdue(&mut self, now: Time, after: Span) -> Vec<(WorkerId, u64, bool)> {
         let overdue: BTreeSet<(WorkerId, u64)> =
             self.known.iter().filter(|(_, noticed)| now.since(**noticed) >= after).map(|(name, _)| *name).collect();

@@ -60,8 +60,8 @@ impl Index {
         }
     }
 
-    /// Numbers the slots anew in position order, where a batch walks the index. Returns the new slot of each old one, and the
-    /// highest position.
+    /// Numbers the slots anew in position order, where a batch walks the index. Returns the new
+    /// slot of each old one, and the highest position.
     pub fn renumber(&mut self) -> Option<(Vec<u32>, u64)> {
         match self {
             Self::Spread(index) => Some((index.renumber(), index.highest()?)),

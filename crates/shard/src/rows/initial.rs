@@ -1,5 +1,5 @@
-//! What a row holds before its first update: a function of seed, key and column alone, so that any server makes the
-//! same row.
+//! What a row holds before its first update: a function of seed, key and column alone, so that any
+//! server makes the same row.
 
 use types::{Initial, Key};
 

@@ -1,4 +1,5 @@
-//! Key lists that a shard has seen: a repeated list comes as a signature, and its slots are looked up only once.
+//! Key lists that a shard has seen: a repeated list comes as a signature, and its slots are looked
+//! up only once.
 
 use crate::rows::Resolved;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,8 +15,8 @@ pub(crate) type ListName = (Signature, u64, u32);
 /// A list and where its rows lie.
 #[derive(Clone)]
 pub(crate) struct KnownList {
-    /// u64 each, sorted, unique, within the shard's range: checked when it was first seen. Kept only where they are needed
-    /// again: some key has no row yet, or changed rows must be named.
+    /// u64 each, sorted, unique, within the shard's range: checked when it was first seen. Kept
+    /// only where they are needed again: some key has no row yet, or changed rows must be named.
     pub positions: Option<Payload>,
     /// The slots as last looked up.
     pub resolved: Arc<Resolved>,
@@ -30,9 +31,9 @@ struct Entry {
     returned: bool,
 }
 
-/// The lists. One that is new is held for a while, long enough for the push that follows a pull. If it comes back after
-/// that, it is kept, until others have been used more recently: a stream of lists that are never seen again takes little
-/// memory, and costs no list its place that is.
+/// The lists. One that is new is held for a while, long enough for the push that follows a pull. If
+/// it comes back after that, it is kept, until others have been used more recently: a stream of
+/// lists that are never seen again takes little memory, and costs no list its place that is.
 pub(crate) struct KeyLists {
     entries: BTreeMap<ListName, Entry>,
     new: Shelf,

@@ -1,7 +1,8 @@
-//! Rows that so far only held contributions have made: they have a place, and no scan shows them before their clock is
-//! applied.
+//! Rows that so far only held contributions have made: they have a place, and no scan shows them
+//! before their clock is applied.
 //!
-//! Only a table that can be scanned and combines by clock has any. They are known by position, and cost other tables nothing.
+//! Only a table that can be scanned and combines by clock has any. They are known by position, and
+//! cost other tables nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, Combine, Placement, TableShape, TableSpec};
@@ -64,7 +65,8 @@ impl PendingRows {
         }
     }
 
-    /// A clock is applied: its rows are there. Or it has failed: then they are not, until a later clock makes them.
+    /// A clock is applied: its rows are there. Or it has failed: then they are not, until a later
+    /// clock makes them.
     pub fn finish(&mut self, clock: Clock, applied: bool) {
         for position in self.by_clock.remove(&clock).into_iter().flatten().filter(|_| applied) {
             self.positions.remove(&position);

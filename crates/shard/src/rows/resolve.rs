@@ -69,7 +69,8 @@ impl<T: Number> Shard<T> {
             }
             KeyPart::List { signature, start, positions } => {
                 let name = (*signature, *start, (positions.len() / 8) as u32);
-                // Another worker may have sent it already; the bytes are compared, for a signature is only a promise.
+                // Another worker may have sent it already; the bytes are compared, for a signature
+                // is only a promise.
                 let known = self.lists.get(name).filter(|known| known.positions.as_ref() == Some(positions));
                 if known.is_none()
                     && let Some(index) = keys.first_disorder()
@@ -103,7 +104,8 @@ impl<T: Number> Shard<T> {
         Ok((resolved, Some(positions)))
     }
 
-    /// Those of a list's rows that are chosen. Nothing of it is remembered: the next choice is another.
+    /// Those of a list's rows that are chosen. Nothing of it is remembered: the next choice is
+    /// another.
     fn resolve_chosen(
         &mut self,
         keys: &KeyPart,
@@ -123,7 +125,8 @@ impl<T: Number> Shard<T> {
         Ok((Arc::new(resolved), positions.map(Payload::new)))
     }
 
-    /// Those of a part's keys that a scan would not show now, where the table's rows can be held back from scans.
+    /// Those of a part's keys that a scan would not show now, where the table's rows can be held
+    /// back from scans.
     pub(crate) fn unseen(&mut self, keys: &KeyPart) -> Result<Vec<u64>, NotApplied> {
         if !self.pending_rows.are_kept() {
             return Ok(Vec::new());

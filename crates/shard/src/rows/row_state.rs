@@ -1,4 +1,5 @@
-//! Rows as they are kept, weights followed by their updater's state: read so, and put so in place of those that are there.
+//! Rows as they are kept, weights followed by their updater's state: read so, and put so in place
+//! of those that are there.
 
 use crate::reads::parked::ParkedRead;
 use crate::rows::Resolved;
@@ -9,7 +10,8 @@ use update::{ABSENT, Number};
 use wire::{Head, KeyPart, Pulled, Push, Refusal, Writes};
 
 impl<T: Number> Shard<T> {
-    /// Whether a push may write what it says. Where contributions are held apart by clock, no moment is a row's own.
+    /// Whether a push may write what it says. Where contributions are held apart by clock, no
+    /// moment is a row's own.
     pub(crate) fn check_writes(&self, writes: Writes) -> Result<(), NotApplied> {
         match (writes, self.spec.combine) {
             (Writes::Rows, Combine::Clock(_)) => Err(Refusal::SetByClock.into()),
@@ -22,14 +24,16 @@ impl<T: Number> Shard<T> {
         let values = self.checked(push, self.rows.row_state_width())?;
         let (resolved, positions) = self.resolve(&push.keys, true)?;
         self.rows.count_examples(head.examples);
-        // There is a row for each key: that many were checked, and those that were missing have been made.
+        // There is a row for each key: that many were checked, and those that were missing have
+        // been made.
         let put = self.rows.put_row_state(&resolved, values);
         debug_assert!(put.is_some(), "{} numbers do not fill the rows", values.len());
         self.changed_at_once(&push.keys, positions.as_ref(), &resolved);
         Ok(())
     }
 
-    /// The rows of a read as they are kept: the first of those that it asks for, as many as are a part.
+    /// The rows of a read as they are kept: the first of those that it asks for, as many as are a
+    /// part.
     pub(crate) fn collect_row_state(
         &mut self,
         read: &ParkedRead,
@@ -59,7 +63,8 @@ impl<T: Number> Shard<T> {
                 if let KeyPart::Known { signature, .. } | KeyPart::Chosen { signature, .. } = keys
                     && rows.0.len() < most.min(count as usize)
                 {
-                    // Only its slots are remembered; spelt out again, it tells which rows they are of.
+                    // Only its slots are remembered; spelt out again, it tells which rows they are
+                    // of.
                     return Err(NotApplied::UnknownKeys(signature.0));
                 }
                 rows

@@ -1,4 +1,5 @@
-//! Rows in one slab, found by position. A row keeps its slot until all rows are put in order, which tells the new slots.
+//! Rows in one slab, found by position. A row keeps its slot until all rows are put in order, which
+//! tells the new slots.
 
 use super::index::Index;
 use super::initial::initial;
@@ -8,8 +9,9 @@ use types::{Clock, Initial, Placement, Position, PositionRange, Setting, TableSh
 use update::{ABSENT, Number, Slots, UnknownUpdater, UpdateStep, Updater, Updaters};
 use wire::{Payload, Refusal};
 
-/// Rows that share a cache line with their neighbours are kept roughly in position order: a sorted batch then walks through
-/// the slab instead of jumping about in it. Longer rows gain nothing by it.
+/// Rows that share a cache line with their neighbours are kept roughly in position order: a sorted
+/// batch then walks through the slab instead of jumping about in it. Longer rows gain nothing by
+/// it.
 const ORDERED_BELOW_BYTES: usize = 64;
 
 /// Why there cannot be rows.
@@ -81,7 +83,8 @@ pub(crate) struct Rows<T: Number> {
     stride: usize,
     slab: Vec<T>,
     len: usize,
-    /// How many rows, from the first on, lie in position order, and the position of the last of them.
+    /// How many rows, from the first on, lie in position order, and the position of the last of
+    /// them.
     in_order: usize,
     in_order_to: u64,
     rule: Initial,
@@ -91,7 +94,8 @@ pub(crate) struct Rows<T: Number> {
     rates: BTreeMap<Clock, f64>,
     /// Whether a row is what was last applied to it, and there is one for every position.
     assigns: bool,
-    /// Where they are so: the first row of neighbours that were last set together, and what they were set to.
+    /// Where they are so: the first row of neighbours that were last set together, and what they
+    /// were set to.
     set: Option<(usize, Arc<Vec<T>>)>,
     /// Memory that has held such rows.
     spare: Vec<T>,
@@ -125,11 +129,13 @@ impl<T: Number> Rows<T> {
         match spec.shape {
             TableShape::Dense { .. } => {
                 let count = (range.last.0 - range.first.0 + 1) as usize;
-                // Asked for and given back at once: a table that does not fit is refused, not fatal.
+                // Asked for and given back at once: a table that does not fit is refused, not
+                // fatal.
                 let numbers = count.checked_mul(stride).ok_or(RowsError::TooLarge { rows: count as u64 })?;
                 let room = Vec::<T>::new().try_reserve_exact(numbers);
                 room.map_err(|_| RowsError::TooLarge { rows: count as u64 })?;
-                // Zeroed pages come from the system untouched, so a large table costs nothing until it is used.
+                // Zeroed pages come from the system untouched, so a large table costs nothing until
+                // it is used.
                 rows.slab = vec![T::ZERO; numbers];
                 rows.len = count;
                 rows.fill(0, |slot| Position(range.first.0 + slot as u64));
@@ -176,7 +182,8 @@ impl<T: Number> Rows<T> {
         self.resolve_list(&positions, create)
     }
 
-    /// The slots of sorted positions. With `create`, absent rows are made, or nothing is if they do not fit.
+    /// The slots of sorted positions. With `create`, absent rows are made, or nothing is if they do
+    /// not fit.
     pub fn resolve_list(&mut self, positions: &[u64], create: bool) -> Result<Resolved, Refusal> {
         let (Some(&low), Some(&high)) = (positions.first(), positions.last()) else {
             return Ok(Resolved::List(Vec::new()));
@@ -194,7 +201,8 @@ impl<T: Number> Rows<T> {
         Ok(Resolved::List(slots))
     }
 
-    /// As [`resolve_list`](Self::resolve_list), where what was found `before` still holds: only the rest is looked for.
+    /// As [`resolve_list`](Self::resolve_list), where what was found `before` still holds: only the
+    /// rest is looked for.
     pub fn resolve_rest(&mut self, positions: &[u64], before: &[u32], create: bool) -> Result<Resolved, Refusal> {
         let mut slots = before.to_vec();
         let rest = || before.iter().zip(0..).filter(|(slot, _)| **slot == ABSENT).map(|(_, index): (_, usize)| index);
@@ -245,8 +253,9 @@ impl<T: Number> Rows<T> {
         }
     }
 
-    /// Lays the rows out in position order once half of them have come out of it, so that a row moves a few times in its
-    /// life, however many there come to be. Returns the new slot of each old one.
+    /// Lays the rows out in position order once half of them have come out of it, so that a row
+    /// moves a few times in its life, however many there come to be. Returns the new slot of each
+    /// old one.
     pub fn put_in_order(&mut self) -> Option<Vec<u32>> {
         let out_of_order = self.len - self.in_order;
         let short = self.stride * size_of::<T>() < ORDERED_BELOW_BYTES;
@@ -263,7 +272,8 @@ impl<T: Number> Rows<T> {
         Some(moves)
     }
 
-    /// The rows that exist between two positions, in order, at most `limit`, and where the next ones start.
+    /// The rows that exist between two positions, in order, at most `limit`, and where the next
+    /// ones start.
     pub fn scan(&self, range: PositionRange, limit: usize) -> (Vec<u64>, Resolved, Option<Position>) {
         let first = range.first.max(self.range.first);
         let last = range.last.min(self.range.last);
@@ -304,7 +314,8 @@ impl<T: Number> Rows<T> {
         self.index.is_dense()
     }
 
-    /// Puts rows as they are kept in place of those that are there. Nothing, if these are not so many.
+    /// Puts rows as they are kept in place of those that are there. Nothing, if these are not so
+    /// many.
     pub fn put_row_state(&mut self, resolved: &Resolved, values: &[T]) -> Option<()> {
         let rows = values.chunks_exact(self.stride);
         if rows.len() != resolved.each().count() || !rows.remainder().is_empty() {
@@ -374,7 +385,8 @@ impl<T: Number> Rows<T> {
         self.updater.update_rows(&step, self.width, &mut self.slab, slots, gradients);
     }
 
-    /// Keeps what has just been applied, if readers see just that: they are lent it, where a copy would be made for each.
+    /// Keeps what has just been applied, if readers see just that: they are lent it, where a copy
+    /// would be made for each.
     pub fn keep_applied(&mut self, slots: Slots<'_>, gradients: Vec<T>) {
         if let (true, Slots::Run { first, .. }) = (self.assigns, slots) {
             self.set = Some((first, Arc::new(gradients)));
@@ -402,7 +414,8 @@ impl<T: Number> Rows<T> {
         }
     }
 
-    /// What a reader sees at this frontier: the rate in force there counts where weights are computed when they are read.
+    /// What a reader sees at this frontier: the rate in force there counts where weights are
+    /// computed when they are read.
     pub fn read(&self, frontier: Clock, slots: Slots<'_>, out: &mut [T]) {
         let step = self.step(frontier);
         self.updater.read_rows(&step, self.width, &self.slab, slots, out);

@@ -1,9 +1,10 @@
 //! The index of a `spread` table: positions to slots, in position order, in pages with gaps.
 //!
-//! Positions are a mix of the keys, so they lie evenly between any two of them. Within a page a position's home cell is
-//! its place in the page's range scaled to the number of cells, and cells hold positions in rising order: linear probing
-//! whose probe order is also the sort order. A sorted batch therefore walks the index from front to back (the prefetcher
-//! does the rest), and a lookup looks at a few neighbouring cells. Pages split as they fill, so that rows may come in any
+//! Positions are a mix of the keys, so they lie evenly between any two of them. Within a page a
+//! position's home cell is its place in the page's range scaled to the number of cells, and cells
+//! hold positions in rising order: linear probing whose probe order is also the sort order. A
+//! sorted batch therefore walks the index from front to back (the prefetcher does the rest), and a
+//! lookup looks at a few neighbouring cells. Pages split as they fill, so that rows may come in any
 //! order, sorted ones included, and nothing ever costs more than a page.
 
 use std::ops::RangeInclusive;
@@ -12,7 +13,8 @@ use update::ABSENT;
 
 /// The fullest a page gets, in sixteenths. Beyond this the runs of full cells grow fast.
 const MAX_LOAD_SIXTEENTHS: usize = 15;
-/// Cells that a page with `rows` rows gets: about 0.84 full, so 12 bytes a cell are 13 to 14 bytes a row.
+/// Cells that a page with `rows` rows gets: about 0.84 full, so 12 bytes a cell are 13 to 14 bytes
+/// a row.
 const fn cells_for(rows: usize) -> usize {
     rows * 6 / 5 + 4
 }
@@ -47,7 +49,8 @@ struct Page {
     first: u64,
     /// The lowest position it held when it was laid out.
     lowest: u64,
-    /// home = (position − lowest) × multiplier / 2⁶⁴, and `homes` for positions beyond what it then held.
+    /// home = (position − lowest) × multiplier / 2⁶⁴, and `homes` for positions beyond what it then
+    /// held.
     multiplier: u64,
     homes: usize,
     len: usize,
@@ -103,8 +106,9 @@ impl Page {
     #[inline]
     fn cell_from(&self, home: usize, position: u64) -> usize {
         let mut cell = home;
-        // Cells from the home on rise (an empty one counts as highest), so the place is found by halving a window, in
-        // steps that are additions and not branches: which way they go is what a processor could not have guessed.
+        // Cells from the home on rise (an empty one counts as highest), so the place is found by
+        // halving a window, in steps that are additions and not branches: which way they go is what
+        // a processor could not have guessed.
         while let Some(window) = self.positions.get(cell..cell + WINDOW).and_then(|cells| cells.first_chunk::<WINDOW>())
         {
             let mut below = if window[3] < position { 4 } else { 0 };
@@ -127,7 +131,8 @@ impl Page {
         home
     }
 
-    /// Writes the slot of each of the positions (rising, all of this page), or `ABSENT`. Returns how many were absent.
+    /// Writes the slot of each of the positions (rising, all of this page), or `ABSENT`. Returns
+    /// how many were absent.
     fn merge(&self, wanted: &[u64], found: &mut [u32]) -> usize {
         let count = wanted.len().min(found.len());
         let (wanted, found) = (&wanted[..count], &mut found[..count]);
@@ -144,7 +149,8 @@ impl Page {
                     return absent;
                 }
             }
-            // Whatever does not belong here is written over by what does: cheaper than asking first.
+            // Whatever does not belong here is written over by what does: cheaper than asking
+            // first.
             found[next] = slot;
             next += usize::from((position == wanted[next]) & (slot != ABSENT));
         }
@@ -156,7 +162,8 @@ impl Page {
         (self.len + more) * 16 <= self.positions.len() * MAX_LOAD_SIXTEENTHS
     }
 
-    /// Puts a position into its place, moving those behind it up to the next gap. Says whether there was one.
+    /// Puts a position into its place, moving those behind it up to the next gap. Says whether
+    /// there was one.
     fn insert(&mut self, position: u64, slot: u32) -> bool {
         let cell = self.cell(position);
         let Some(gap) = self.slots[cell..].iter().position(|&slot| slot == ABSENT).map(|gap| cell + gap) else {
@@ -207,7 +214,8 @@ impl SpreadIndex {
         self.firsts.partition_point(|first| *first <= position).saturating_sub(1)
     }
 
-    /// Appends the slot of each position (rising, all in the range), or `ABSENT`. Returns how many were absent.
+    /// Appends the slot of each position (rising, all in the range), or `ABSENT`. Returns how many
+    /// were absent.
     pub fn find(&self, positions: &[u64], slots: &mut Vec<u32>) -> usize {
         let (Some(&lowest), Some(&highest)) = (positions.first(), positions.last()) else { return 0 };
         let pages = self.page_of(highest) - self.page_of(lowest) + 1;
@@ -219,7 +227,8 @@ impl SpreadIndex {
         }
     }
 
-    /// The way for a list that names a good share of the rows between its ends: walks both side by side.
+    /// The way for a list that names a good share of the rows between its ends: walks both side by
+    /// side.
     fn find_by_merging(&self, positions: &[u64], slots: &mut Vec<u32>) -> usize {
         let start = slots.len();
         slots.resize(start + positions.len(), ABSENT);
@@ -238,8 +247,9 @@ impl SpreadIndex {
         absent
     }
 
-    /// The way for a list that names few of the rows between its ends: looks for each from its home cell, with the cells
-    /// of the next ones on their way into the cache, from one page to the next without a halt.
+    /// The way for a list that names few of the rows between its ends: looks for each from its home
+    /// cell, with the cells of the next ones on their way into the cache, from one page to the next
+    /// without a halt.
     fn find_by_probing(&self, positions: &[u64], slots: &mut Vec<u32>) -> usize {
         let mut ahead = Ahead { index: self, page: 0, limit: None };
         ahead.go_to(positions[0]);
@@ -335,7 +345,8 @@ impl Ahead<'_> {
         prefetch(&self.index.pages, self.page + 1);
     }
 
-    /// The page and the home cell of a position not below those before it; its cells are brought into the cache.
+    /// The page and the home cell of a position not below those before it; its cells are brought
+    /// into the cache.
     #[inline]
     fn fetch(&mut self, position: u64) -> (usize, usize) {
         if self.limit.is_some_and(|limit| position >= limit) {
@@ -349,7 +360,8 @@ impl Ahead<'_> {
 #[inline]
 fn prefetch<T>(slice: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing as far as the program can tell, and never faults, whatever the address.
+    // SAFETY: a prefetch reads nothing as far as the program can tell, and never faults, whatever
+    // the address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(slice.as_ptr().wrapping_add(index).cast());

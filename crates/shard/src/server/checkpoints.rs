@@ -1,4 +1,5 @@
-//! Checkpoints of a server: its shards are copied when their frontiers reach a clock, and made from such copies when a run is resumed.
+//! Checkpoints of a server: its shards are copied when their frontiers reach a clock, and made from
+//! such copies when a run is resumed.
 
 use super::Server;
 use crate::checkpoint::ShardImage;
@@ -47,7 +48,8 @@ impl Field for Restored {
 }
 
 impl Server {
-    /// Copies that were made for a checkpoint since this was last asked. Whoever drives the server writes them, beside it.
+    /// Copies that were made for a checkpoint since this was last asked. Whoever drives the server
+    /// writes them, beside it.
     pub fn take_images(&mut self) -> Vec<ShardImage> {
         std::mem::take(&mut self.images)
     }
@@ -65,7 +67,8 @@ impl Server {
         self.tables.contains_key(&table)
     }
 
-    /// Holds a table as a checkpoint has it, before any worker knows of it, and tells the coordinator so, or why it cannot.
+    /// Holds a table as a checkpoint has it, before any worker knows of it, and tells the
+    /// coordinator so, or why it cannot.
     pub fn restore(&mut self, now: Time, restored: &Restored, out: &mut Outbox) {
         self.now = now;
         let table = restored.table;
@@ -115,6 +118,7 @@ impl Server {
 }
 
 #[cfg(test)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one message among others")]
 mod tests {
     use super::*;
     use types::{Combine, NumberType, Plan, Position, Reduce, Source, UpdaterSpec};
@@ -186,7 +190,8 @@ mod tests {
         TableSpec::dense("t", 2, 1).number(NumberType::I64).combine(combine).updater(UpdaterSpec::Sum)
     }
 
-    /// Two workers: one is at clock 3, and the other ends clock 0, then clock 1, of which a checkpoint is made.
+    /// Two workers: one is at clock 3, and the other ends clock 0, then clock 1, of which a
+    /// checkpoint is made.
     fn copied(combine: Combine) -> (Run, Vec<Vec<i64>>) {
         let mut run = Run::new(&[1, 2]);
         run.server.add_table(TABLE, &spec(combine), &mut run.out).expect("made");

@@ -1,5 +1,5 @@
-//! A server goes by plans: it holds what they say, in the part of each chain that they say, and answers for what is new to it only when
-//! every other server goes by the plan, too.
+//! A server goes by plans: it holds what they say, in the part of each chain that they say, and
+//! answers for what is new to it only when every other server goes by the plan, too.
 
 use super::Server;
 use crate::follow::replica::peers::ChainRole;

@@ -1,4 +1,5 @@
-//! What a server says of itself, beside its heartbeats: what it answers for, whom reads wait for, and how long it waits for what.
+//! What a server says of itself, beside its heartbeats: what it answers for, whom reads wait for,
+//! and how long it waits for what.
 
 use super::Server;
 use std::collections::{BTreeMap, BTreeSet};

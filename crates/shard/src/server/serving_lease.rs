@@ -1,5 +1,8 @@
-//! A server's lease: it answers for its shards only for so long after a heartbeat that the coordinator has answered, by its own clock, so that
-//! nobody can take its place before it has stopped.
+//! The serving lease: a server acknowledges writes and answers bounded reads only while it is
+//! valid.
+//!
+//! Each acknowledged heartbeat renews the lease, by the server's own clock. The coordinator waits
+//! longer than the lease lasts before it promotes another replica, so the two never overlap.
 
 use super::Server;
 use std::collections::VecDeque;
@@ -18,11 +21,11 @@ pub(super) struct ServingLease {
 }
 
 /// Beats that may be unanswered.
-const BEATS: usize = 64;
+const HEARTBEATS: usize = 64;
 
 impl Server {
-    /// Answering for its shards only for so long after it last asked to, and was answered. It begins without: how long ago it was told to
-    /// begin, it cannot know.
+    /// Answering for its shards only for so long after it last asked to, and was answered. It
+    /// begins without: how long ago it was told to begin, it cannot know.
     #[must_use]
     pub fn leased(mut self, length: Option<Span>) -> Self {
         self.lease = length.map(|length| ServingLease { length, until: None, asked: VecDeque::new(), holds: false });
@@ -38,7 +41,7 @@ impl Server {
             self.heartbeats += 1;
             head.number = self.heartbeats;
             lease.asked.push_back((self.heartbeats, now));
-            if lease.asked.len() > BEATS {
+            if lease.asked.len() > HEARTBEATS {
                 lease.asked.pop_front();
             }
         }

@@ -324,7 +324,8 @@ fn rows_are_set_once_however_often_they_arrive() {
     assert_eq!(rows(&out.drain().map(|frame| frame.message).collect::<Vec<_>>()), [6.0]);
 }
 
-/// Rows that are to be set in a table that combines by clock fail nobody's clock, and what a codec has made are no rows.
+/// Rows that are to be set in a table that combines by clock fail nobody's clock, and what a codec
+/// has made are no rows.
 #[test]
 fn rows_that_are_not_for_setting_are_refused_and_nothing_else_comes_of_it() {
     let spec = TableSpec::dense("t", 2, 1);
@@ -350,7 +351,8 @@ fn rows_that_are_not_for_setting_are_refused_and_nothing_else_comes_of_it() {
     }
 }
 
-/// Found by reading: no row of a whole part fitted an answer beside its key, and a scan asked for the same ones for ever.
+/// Found by reading: no row of a whole part fitted an answer beside its key, and a scan asked for
+/// the same ones for ever.
 #[test]
 fn a_scan_of_rows_of_a_whole_part_makes_its_way() {
     let spec = TableSpec::dense("t", 2, 1 << 18);

@@ -6,9 +6,10 @@ use crate::program::TableIndex;
 use std::collections::BTreeMap;
 use types::{Clock, UpdaterSpec};
 
-/// A row that is said to be inactive has weight zero and a gradient within the penalty, by what all workers pushed in the clocks
-/// below the frontier that the answer reflects; and whoever asks of the same frontier hears the same. For proximal tables of
-/// width 2 at a constant rate, and questions about one key at a time.
+/// A row that is said to be inactive has weight zero and a gradient within the penalty, by what all
+/// workers pushed in the clocks below the frontier that the answer reflects; and whoever asks of
+/// the same frontier hears the same. For proximal tables of width 2 at a constant rate, and
+/// questions about one key at a time.
 #[must_use]
 pub fn nothing_that_counts_is_left_out() -> Checker {
     Box::new(|history| {

@@ -30,8 +30,9 @@ pub(super) fn failed_clocks(history: &History, of: TableIndex) -> BTreeSet<(Cloc
     failed.collect()
 }
 
-/// A row holds all pushes of the clocks below some frontier, and no other: the one reported, or a later one where the
-/// batch spans shards or cached rows. No own push is visible before its clock has ended.
+/// A row holds all pushes of the clocks below some frontier, and no other: the one reported, or a
+/// later one where the batch spans shards or cached rows. No own push is visible before its clock
+/// has ended.
 #[must_use]
 pub fn reads_hold_exactly_the_clocks_below_the_reported_one() -> Checker {
     each_row("reads_hold_exactly_the_clocks_below_the_reported_one", is_by_clock, |seen| {
@@ -57,7 +58,8 @@ pub fn reads_hold_exactly_the_clocks_below_the_reported_one() -> Checker {
     })
 }
 
-/// A scan shows no row that no applied clock has made: each that it shows holds a push. For tables without initial values.
+/// A scan shows no row that no applied clock has made: each that it shows holds a push. For tables
+/// without initial values.
 #[must_use]
 pub fn scans_show_no_row_before_its_clock() -> Checker {
     fn concerns(history: &History, read: &FinishedRead<'_>) -> bool {
@@ -68,8 +70,8 @@ pub fn scans_show_no_row_before_its_clock() -> Checker {
     })
 }
 
-/// Every read is told of exactly the failed clocks in its view: those below the frontier it reflects that a reader at its
-/// clock may not have been told of. For reads of one shard.
+/// Every read is told of exactly the failed clocks in its view: those below the frontier it
+/// reflects that a reader at its clock may not have been told of. For reads of one shard.
 #[must_use]
 pub fn failed_clocks_are_seen_alike() -> Checker {
     Box::new(|history| {

@@ -1,4 +1,5 @@
-//! Rows that count: where every push adds one to each number, a row tells how many pushes it holds, whatever codec they took.
+//! Rows that count: where every push adds one to each number, a row tells how many pushes it holds,
+//! whatever codec they took.
 
 use super::{Checker, broken};
 use crate::history::HistoryEvent;
@@ -9,8 +10,8 @@ use types::Clock;
 /// How far from a whole number rounding may take a count.
 const ROUNDING: f64 = 0.1;
 
-/// Every accepted push is counted once in each number of its rows by whoever reads last, and a read holds no fewer than those
-/// of the clocks that its bound lets it see, and no more than were made.
+/// Every accepted push is counted once in each number of its rows by whoever reads last, and a read
+/// holds no fewer than those of the clocks that its bound lets it see, and no more than were made.
 #[must_use]
 pub fn pushes_are_counted_once() -> Checker {
     Box::new(|history| {
@@ -45,7 +46,8 @@ pub fn pushes_are_counted_once() -> Checker {
     })
 }
 
-/// When all leases are committed, every example has counted once in each epoch, whoever learnt from it and however often.
+/// When all leases are committed, every example has counted once in each epoch, whoever learnt from
+/// it and however often.
 #[must_use]
 pub fn every_lease_counted_once(lessons: Lessons) -> Checker {
     Box::new(move |history| {

@@ -25,7 +25,8 @@ pub fn fifo_per_worker() -> Checker {
     })
 }
 
-/// In an assign table whose rows have one writer each, who assigns rising numbers, no reader sees a row go back.
+/// In an assign table whose rows have one writer each, who assigns rising numbers, no reader sees a
+/// row go back.
 #[must_use]
 pub fn assigned_values_never_go_back() -> Checker {
     Box::new(|history| {
@@ -49,7 +50,8 @@ pub fn assigned_values_never_go_back() -> Checker {
     })
 }
 
-/// Where each task of a table is about a row of its own: no task is sent before the tasks before i − τ are answered.
+/// Where each task of a table is about a row of its own: no task is sent before the tasks before i
+/// − τ are answered.
 #[must_use]
 pub fn delay_at_most(tau: u64) -> Checker {
     Box::new(move |history| {
@@ -124,7 +126,8 @@ pub fn runs_after() -> Checker {
     })
 }
 
-/// By one plan, one server acknowledges and answers as the head of a shard; and once it has, none that goes by an older plan does.
+/// By one plan, one server acknowledges and answers as the head of a shard; and once it has, none
+/// that goes by an older plan does.
 #[must_use]
 pub fn one_head_at_a_time() -> Checker {
     Box::new(|history| {
@@ -176,8 +179,9 @@ pub fn barriers_hold() -> Checker {
     })
 }
 
-/// A program that waits longer than `failure timeout` for a read or a barrier is told so, by the names of workers that hold it up:
-/// at the time of the notice, they have ended no more clocks, or reached no more barriers, than the waiting one needs.
+/// A program that waits longer than `failure timeout` for a read or a barrier is told so, by the
+/// names of workers that hold it up: at the time of the notice, they have ended no more clocks, or
+/// reached no more barriers, than the waiting one needs.
 #[must_use]
 pub fn no_silent_wait(failure_timeout: Span) -> Checker {
     Box::new(move |history| {
@@ -250,7 +254,8 @@ mod tests {
     use super::*;
     use types::{NodeId, Plan, PlanNumber, ShardId, TableId, Time};
 
-    /// What is found against servers that answer so for shards, one after the other: (shard, server, plan).
+    /// What is found against servers that answer so for shards, one after the other: (shard,
+    /// server, plan).
     fn found(said: &[(u32, u32, u64)]) -> Option<String> {
         let said = said.iter().zip(1..).map(|((shard, server, plan), at)| HeadSaid {
             at: Time(at * 1_000_000_000),

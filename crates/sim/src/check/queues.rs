@@ -5,7 +5,8 @@ use crate::history::HistoryEvent;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Clock, Combine};
 
-/// No worker ends a clock in which it pushed to a table that combines by clock while the slowest is `most` clocks behind.
+/// No worker ends a clock in which it pushed to a table that combines by clock while the slowest is
+/// `most` clocks behind.
 #[must_use]
 pub fn held_clocks_at_most(most: u64) -> Checker {
     Box::new(move |history| {

@@ -1,4 +1,5 @@
-//! Rows that one worker alone writes, by pushes and by setting them: they are what its program has made of them.
+//! Rows that one worker alone writes, by pushes and by setting them: they are what its program has
+//! made of them.
 
 use super::{Checker, broken};
 use crate::history::HistoryEvent;
@@ -7,9 +8,11 @@ use std::collections::BTreeMap;
 use types::Combine;
 use update::{Slots, UpdateStep, Updater, Updaters};
 
-/// A row that only one worker writes is, when that worker has waited for it, what its pushes and the rows that it set make of it in the order of
-/// its program: nothing is lost, done twice, or done after what came later. So it is for everybody who reads when all are done. For tables of
-/// f64 with one of the built-in updaters that do not count examples, which combine each push and whose reads hold own pushes.
+/// A row that only one worker writes is, when that worker has waited for it, what its pushes and
+/// the rows that it set make of it in the order of its program: nothing is lost, done twice, or
+/// done after what came later. So it is for everybody who reads when all are done. For tables of
+/// f64 with one of the built-in updaters that do not count examples, which combine each push and
+/// whose reads hold own pushes.
 #[must_use]
 pub fn rows_are_as_their_writer_left_them() -> Checker {
     Box::new(|history| {

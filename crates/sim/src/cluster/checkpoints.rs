@@ -1,5 +1,6 @@
-//! Checkpoints in a simulated run: begun at a time, and tried again until one is whole or the run is over. What servers copy counts as
-//! written at once; what they say of it travels like everything else. And runs that go on from one.
+//! Checkpoints in a simulated run: begun at a time, and tried again until one is whole or the run
+//! is over. What servers copy counts as written at once; what they say of it travels like
+//! everything else. And runs that go on from one.
 
 use super::{Cluster, Happening, RunSize, control};
 use crate::check::Violation;
@@ -68,7 +69,8 @@ pub(super) struct Checkpoints {
 }
 
 impl Cluster {
-    /// An open cluster of another size that goes on from a checkpoint. Its programs are cut by the same seed.
+    /// An open cluster of another size that goes on from a checkpoint. Its programs are cut by the
+    /// same seed.
     #[must_use]
     pub fn resumed(
         seed: u64,
@@ -89,7 +91,8 @@ impl Cluster {
         self.later(after, Happening::Checkpoint);
     }
 
-    /// A checkpoint is wanted after so long, and another one each time that so much time has passed since.
+    /// A checkpoint is wanted after so long, and another one each time that so much time has passed
+    /// since.
     pub fn checkpoint_every(&mut self, after: Span, every: Span) {
         self.checkpoints.every = Some(every);
         self.checkpoint(after);
@@ -181,7 +184,7 @@ impl Cluster {
         let Some(residuals) = machine.take_residuals() else { return };
         let (number, entry) = (residuals.checkpoint, Some(self.checkpoints.residuals.len().to_string()));
         let (node, source) = (machine.id().into(), machine.plan().source(machine.id()).unwrap_or_default());
-        let mut owes = control(node, Control::Owes { number, entry });
+        let mut owes = control(node, Control::ResidualsWritten { number, entry });
         owes.head.source = source;
         self.checkpoints.residuals.push(residuals);
         self.checkpoints.said_residuals.insert(node, owes.clone());
@@ -203,8 +206,8 @@ impl Cluster {
         (self.checkpoints.whole.len(), self.checkpoints.missed)
     }
 
-    /// Every checkpoint that was whole holds, of a table that combines by clock and marks its pushes, exactly the pushes of clocks before
-    /// its own. Every worker lives to the end.
+    /// Every checkpoint that was whole holds, of a table that combines by clock and marks its
+    /// pushes, exactly the pushes of clocks before its own. Every worker lives to the end.
     pub fn check_checkpoints(&self) {
         let mut pushed: BTreeMap<(u64, u32), Vec<(Clock, u32)>> = BTreeMap::new();
         for entry in &self.history.entries {

@@ -1,6 +1,7 @@
-//! Every node on a clock of its own: clocks run faster or slower than time does, may be set back, and begin anywhere; only a server's
-//! begins with it, as does that of the first coordinator, for they go by how long they have been there. What machines are told of the
-//! time is what their node's clock shows.
+//! Every node on a clock of its own: clocks run faster or slower than time does, may be set back,
+//! and begin anywhere; only a server's begins with it, as does that of the first coordinator, for
+//! they go by how long they have been there. What machines are told of the time is what their
+//! node's clock shows.
 
 use super::actor::Presence;
 use super::{Cluster, Happening};
@@ -56,8 +57,8 @@ impl Clocks {
 }
 
 impl Cluster {
-    /// Every node has a clock of its own from now on: most begin anywhere within an hour, and each runs faster or slower than time by up to this
-    /// share of it.
+    /// Every node has a clock of its own from now on: most begin anywhere within an hour, and each
+    /// runs faster or slower than time by up to this share of it.
     pub fn skew_clocks(&mut self, share: f64) {
         self.begin_clocks(share);
         self.network.counts.skewed += 1;
@@ -72,7 +73,8 @@ impl Cluster {
         }
     }
 
-    /// A node's clock runs at so many times the speed of time. To be said when clocks are skewed, before the run.
+    /// A node's clock runs at so many times the speed of time. To be said when clocks are skewed,
+    /// before the run.
     pub fn set_clock_rate(&mut self, node: NodeId, rate: f64) {
         self.clocks.show(node, self.now);
         self.clocks.of.get_mut(&node).into_iter().for_each(|clock| clock.rate = rate);

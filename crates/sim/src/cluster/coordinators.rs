@@ -1,4 +1,5 @@
-//! The coordinator, which may be lost: what it keeps before it tells is all that its successor goes on from.
+//! The coordinator, which may be lost: what it keeps before it tells is all that its successor goes
+//! on from.
 
 use super::moments::SOON;
 use super::{Cluster, Happening};
@@ -53,8 +54,9 @@ impl Leadership {
 }
 
 impl Cluster {
-    /// The coordinator is gone at that time, or when it next decides something; its successor leads so long after that. Where nobody leads
-    /// then, or the one who does is as good as gone, that successor is lost soon after it leads.
+    /// The coordinator is gone at that time, or when it next decides something; its successor leads
+    /// so long after that. Where nobody leads then, or the one who does is as good as gone, that
+    /// successor is lost soon after it leads.
     pub fn crash_coordinator(&mut self, after: Span, back_after: Span) {
         self.may_be_unled();
         self.planned.unled += 1;

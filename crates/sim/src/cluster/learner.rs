@@ -1,4 +1,5 @@
-//! A worker that learns from leases: it asks for some, pushes their minibatches clock by clock, and commits them.
+//! A worker that learns from leases: it asks for some, pushes their minibatches clock by clock, and
+//! commits them.
 
 use super::actor::Wait;
 use super::{Cluster, Happening};

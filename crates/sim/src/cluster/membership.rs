@@ -22,8 +22,8 @@ impl Cluster {
         self.later(after, Happening::Crash(worker as usize));
     }
 
-    /// Another worker joins the run at that time, with this program. Returns its rank. To be said before tables are named: its rows
-    /// have a column for it, too.
+    /// Another worker joins the run at that time, with this program. Returns its rank. To be said
+    /// before tables are named: its rows have a column for it, too.
     pub fn join_worker(&mut self, after: Span, program: Vec<Action>) -> u32 {
         let rank = self.actors.len() as u32;
         self.planned.joined += 1;
@@ -94,7 +94,8 @@ impl Cluster {
         server as u32
     }
 
-    /// Cuts a server off, from everybody or from the coordinator alone, at that time and for so long.
+    /// Cuts a server off, from everybody or from the coordinator alone, at that time and for so
+    /// long.
     pub fn isolate_server(&mut self, server: u32, from: Isolation, after: Span, length: Span) {
         self.isolate(NodeId::Server(server), from, after, length);
     }
@@ -187,7 +188,8 @@ impl Cluster {
         }
     }
 
-    /// Whether everything that was planned has happened while the run lasted, to somebody who was there to feel it.
+    /// Whether everything that was planned has happened while the run lasted, to somebody who was
+    /// there to feel it.
     #[must_use]
     pub fn all_happened(&self) -> bool {
         self.network.counts.reach(&self.planned)

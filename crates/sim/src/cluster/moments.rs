@@ -1,4 +1,5 @@
-//! Nodes that are lost in the middle of something: when the first message of it is sent, or very soon after.
+//! Nodes that are lost in the middle of something: when the first message of it is sent, or very
+//! soon after.
 
 use super::{Cluster, Happening};
 use types::{NodeId, PlanNumber, Span};
@@ -45,7 +46,8 @@ impl Moment {
 }
 
 impl Cluster {
-    /// A node is gone without a word in the middle of the first such moment: the one that is named, or whoever says the first word of it.
+    /// A node is gone without a word in the middle of the first such moment: the one that is named,
+    /// or whoever says the first word of it.
     pub fn crash_amid(&mut self, moment: Moment, node: Option<NodeId>) {
         match node {
             Some(NodeId::Coordinator) => {

@@ -1,4 +1,5 @@
-//! What a node's shell does: it hands over what arrives, tells the machine the time, and says that it is alive.
+//! What a node's shell does: it hands over what arrives, tells the machine the time, and says that
+//! it is alive.
 
 use super::actor::{Actor, Presence};
 use super::schedule::Happening;

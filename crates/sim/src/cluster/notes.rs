@@ -1,4 +1,5 @@
-//! What the history is told, beside what programs do: who answers as the head of a shard, and which tasks on one row are under way.
+//! What the history is told, beside what programs do: who answers as the head of a shard, and which
+//! tasks on one row are under way.
 
 use super::Cluster;
 use crate::history::{Entry, HeadSaid, HistoryEvent};

@@ -1,4 +1,5 @@
-//! What happens next: by time and, at one time, in the order of scheduling, so that a seed always gives the same run.
+//! What happens next: by time and, at one time, in the order of scheduling, so that a seed always
+//! gives the same run.
 
 use super::{Cluster, Moment};
 use crate::network::{Isolation, LinkFault, Parcel};

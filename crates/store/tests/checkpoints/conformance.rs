@@ -1,4 +1,5 @@
-//! What every kind of store does alike: the same tests for memory, a folder, and a bucket of an S3 server.
+//! What every kind of store does alike: the same tests for memory, a folder, and a bucket of an S3
+//! server.
 
 use crate::support::{Folder, JOB, assert_holds, manifest, moto, publish, shard, shards, table};
 use std::num::NonZeroUsize;

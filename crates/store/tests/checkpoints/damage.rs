@@ -126,7 +126,7 @@ fn other_versions_and_other_kinds_of_manifest_are_told_apart() {
     let two = Two::new();
     let path = two.path("manifest.json");
     let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.replace("\"version\": 1", "\"version\": 7")).unwrap();
+    fs::write(&path, text.replace("\"version\": 2", "\"version\": 7")).unwrap();
     assert_eq!(two.problem(), Problem::OtherVersion { found: 7 });
     assert!(two.verify().unwrap_err().to_string().contains("use the release that wrote it"));
     for (text, words) in [

@@ -1,4 +1,5 @@
-//! A process that is killed while it writes: what it had published is whole, and what it had begun goes.
+//! A process that is killed while it writes: what it had published is whole, and what it had begun
+//! goes.
 
 use crate::support::{Folder, JOB, files, manifest, shard, table};
 use std::io::{BufRead, BufReader};

@@ -130,7 +130,7 @@ fn a_manifest_reads_as_documented() {
         ["format", "version", "release", "job", "clock", "shards", "tables", "leases", "residuals", "checksum"]
     );
     assert_eq!(document["format"], "slackwater checkpoint");
-    assert_eq!(document["version"], 1);
+    assert_eq!(document["version"], 2);
     assert_eq!(document["tables"][0]["number"], "f32");
     assert_eq!(document["tables"][0]["shards"][0]["file"]["checksum"], "000000000000feed");
     assert_eq!(Manifest::from_bytes(text.as_bytes()).unwrap(), manifest);

@@ -1,4 +1,5 @@
-//! A real S3 server on bad days: it hangs up, answers nonsense, loses answers, is gone; nothing that is not whole is published.
+//! A real S3 server on bad days: it hangs up, answers nonsense, loses answers, is gone; nothing
+//! that is not whole is published.
 
 use crate::support::proxy::{Fault, Matches, Proxy};
 use crate::support::{JOB, assert_holds, manifest, moto, publish, shard, table};
@@ -97,7 +98,8 @@ fn a_server_that_goes_away_in_the_middle_leaves_the_checkpoint_before() {
         let error = published.expect_err(name);
         assert!(matches!(&error, StoreError::Unavailable { .. }), "{name}: {error}");
         assert!(fired.load(Ordering::SeqCst) > 1 && begun.elapsed() < HUNG, "{name}");
-        // Whoever looks at it now finds the one before, and is told of this one, if a file of it is there.
+        // Whoever looks at it now finds the one before, and is told of this one, if a file of it is
+        // there.
         let newest = direct.newest(None).unwrap();
         assert_eq!(newest.name(), first, "{name}");
         assert_holds(&newest, 1);
@@ -221,8 +223,8 @@ fn damage_in_a_bucket_is_named() {
     assert_eq!(moto::request(server, "DELETE", &path(&files[0]), b"").0, 204);
     assert!(matches!(problem(store.newest(None).unwrap_err()), Problem::Missing { .. }));
     assert!(matches!(problem(opened.shard("weights", 0).unwrap_err()), Problem::Missing { .. }));
-    put("manifest.json", b"{ \"format\": \"slackwater checkpoint\", \"version\": 2 }");
-    assert_eq!(problem(store.newest(None).unwrap_err()), Problem::OtherVersion { found: 2 });
+    put("manifest.json", b"{ \"format\": \"slackwater checkpoint\", \"version\": 3 }");
+    assert_eq!(problem(store.newest(None).unwrap_err()), Problem::OtherVersion { found: 3 });
 }
 
 /// So that a wrong address in the variables is not taken for a run's own.

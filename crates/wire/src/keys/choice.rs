@@ -1,4 +1,5 @@
-//! A list that was chosen from another: to a shard that has seen the other, it is named by a bit for each of its keys.
+//! A list that was chosen from another: to a shard that has seen the other, it is named by a bit
+//! for each of its keys.
 
 use super::{KeyPart, KeySlice, Keys, List, Signature};
 use crate::{Bits, Payload};
@@ -16,7 +17,8 @@ pub(super) struct Choice {
 }
 
 impl Keys {
-    /// The keys whose bits are set, as a list of its own that travels as those bits where this one is known.
+    /// The keys whose bits are set, as a list of its own that travels as those bits where this one
+    /// is known.
     ///
     /// ```
     /// use types::Placement;
@@ -77,8 +79,9 @@ impl Keys {
         }
     }
 
-    /// How the keys within `range` fall into parts of at most `rows`, in order. What was chosen from another list falls apart where
-    /// that one does, so that each part is chosen from a part that may be known.
+    /// How the keys within `range` fall into parts of at most `rows`, in order. What was chosen
+    /// from another list falls apart where that one does, so that each part is chosen from a part
+    /// that may be known.
     ///
     /// ```
     /// use types::PositionRange;
@@ -107,7 +110,8 @@ impl KeySlice {
         Some((from.signature()?, first as usize..last as usize + 1))
     }
 
-    /// What travels to a shard that has seen keys `start` to `start + count` of that list, among which these lie.
+    /// What travels to a shard that has seen keys `start` to `start + count` of that list, among
+    /// which these lie.
     #[must_use]
     pub fn by_choice(&self, start: u64, count: u32) -> Option<KeyPart> {
         let (signature, _) = self.chosen_from()?;

@@ -133,7 +133,8 @@ pub enum KeyPart {
         /// How many keys of it.
         count: u32,
     },
-    /// Those of keys `start` to `start + count` of a list that the shard has seen whose bits are set.
+    /// Those of keys `start` to `start + count` of a list that the shard has seen whose bits are
+    /// set.
     Chosen {
         /// Of the whole list.
         signature: Signature,
@@ -164,7 +165,8 @@ impl KeyPart {
         }
     }
 
-    /// Those of the list's piece that are chosen, as indices into it; none where keys are not named that way.
+    /// Those of the list's piece that are chosen, as indices into it; none where keys are not named
+    /// that way.
     pub fn chosen(&self) -> impl Iterator<Item = usize> + '_ {
         bits::indices(if let Self::Chosen { bits, .. } = self { bits.bytes() } else { &[] })
     }

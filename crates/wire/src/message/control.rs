@@ -1,5 +1,7 @@
 //! Membership, tables and barriers: what passes between the coordinator and everybody else.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use super::{NodeReport, Status};
 use crate::field::{fields, variants};
 use types::{Clock, NodeId, Plan, PlanNumber, ShardId, Source, Span, TableId, TableSpec, WorkerId};
@@ -33,7 +35,8 @@ pub enum Control {
         address: String,
         /// A random number that tells a repeated join from another process's.
         token: u64,
-        /// The number it asks for among those of its role; without one it is given the first that is free.
+        /// The number it asks for among those of its role; without one it is given the first that
+        /// is free.
         place: Option<u32>,
         /// The job that it was started for; empty if that does not matter.
         job: String,
@@ -64,8 +67,8 @@ pub enum Control {
         clock: Clock,
         /// Barriers that were passed without it.
         barriers: u64,
-        /// How long a server may answer for its shards after it has asked to, where others could take them over. Each heartbeat of its that is
-        /// answered asks anew.
+        /// How long a server may answer for its shards after it has asked to, where others could
+        /// take them over. Each heartbeat of its that is answered asks anew.
         lease: Option<Span>,
     },
     /// Coordinator to all: this plan replaces the one before.
@@ -74,7 +77,8 @@ pub enum Control {
         plan: Plan,
         /// Where everybody listens.
         members: Vec<Member>,
-        /// Whether every server goes by it. Only then does anybody answer for a shard that another did before.
+        /// Whether every server goes by it. Only then does anybody answer for a shard that another
+        /// did before.
         enacted: bool,
     },
     /// The answer: it is done.
@@ -83,7 +87,8 @@ pub enum Control {
         plan: PlanNumber,
         /// Whether it is known that every server goes by it.
         enacted: bool,
-        /// The highest frontier of any shard that the node answers for, which waits for whoever is new in the plan.
+        /// The highest frontier of any shard that the node answers for, which waits for whoever is
+        /// new in the plan.
         frontier: Clock,
     },
     /// Worker to coordinator: make this table, or tell me its number if it is there.
@@ -91,7 +96,8 @@ pub enum Control {
         /// The spec.
         spec: TableSpec,
     },
-    /// Coordinator to servers: hold shards of this table. To workers: there is this table, so end your clocks for it.
+    /// Coordinator to servers: hold shards of this table. To workers: there is this table, so end
+    /// your clocks for it.
     AddTable {
         /// Its number.
         table: TableId,
@@ -138,7 +144,8 @@ pub enum Control {
     },
     /// Anyone to the coordinator and back: alive. The head's number is the asker's own.
     Heartbeat,
-    /// Node to coordinator: done, not dead. A worker says it when everything it pushed is acknowledged.
+    /// Node to coordinator: done, not dead. A worker says it when everything it pushed is
+    /// acknowledged.
     Bye,
     /// Coordinator to all: a node is lost, and how that was noticed.
     Lost {
@@ -177,14 +184,16 @@ pub enum Control {
         /// In words.
         reason: String,
     },
-    /// Coordinator to servers: copy what you answer for when its frontier reaches this clock, and write it there. To workers: what your
-    /// codecs have still to send when you come to it. Said again until everything is written, and answered each time.
+    /// Coordinator to servers: copy what you answer for when its frontier reaches this clock, and
+    /// write it there. To workers: what your codecs have still to send when you come to it. Said
+    /// again until everything is written, and answered each time.
     Checkpoint {
         /// Which checkpoint of the run, from 1.
         number: u64,
         /// The clock.
         clock: Clock,
-        /// Whether every worker has left: everything is copied as it is, wherever its frontier stands.
+        /// Whether every worker has left: everything is copied as it is, wherever its frontier
+        /// stands.
         last: bool,
         /// The store.
         location: String,
@@ -220,22 +229,24 @@ pub enum Control {
         /// In words.
         reason: String,
     },
-    /// Worker to coordinator: what its codecs had still to send when it came to the clock of a checkpoint is in the store, or there was
-    /// nothing.
-    Owes {
+    /// Worker to coordinator: what its codecs had still to send when it came to the clock of a
+    /// checkpoint is in the store, or there was nothing.
+    ResidualsWritten {
         /// Of which checkpoint.
         number: u64,
         /// What the manifest is to say of it, as the store's writer put it.
         entry: Option<String>,
     },
-    /// Worker to coordinator: it was past the clock of a checkpoint when it heard of it, and has something to send.
+    /// Worker to coordinator: it was past the clock of a checkpoint when it heard of it, and has
+    /// something to send.
     Passed {
         /// Of which checkpoint.
         number: u64,
         /// Where it is.
         clock: Clock,
     },
-    /// Coordinator to servers: hold shards of this table, as a checkpoint has them. Answered as a table that is added.
+    /// Coordinator to servers: hold shards of this table, as a checkpoint has them. Answered as a
+    /// table that is added.
     Restore {
         /// Its number.
         table: TableId,
@@ -266,7 +277,8 @@ pub enum Control {
     AskLeases {
         /// Of which data set.
         set: u32,
-        /// The worker's count of what it asked of this data set, from 1: said again, it is answered again.
+        /// The worker's count of what it asked of this data set, from 1: said again, it is answered
+        /// again.
         number: u64,
         /// How many it would like.
         wanted: u64,
@@ -288,7 +300,8 @@ pub enum Control {
         set: u32,
         /// What this answers.
         number: u64,
-        /// The clock that the furthest of all workers is at: whoever has heard this ends clocks as far as that.
+        /// The clock that the furthest of all workers is at: whoever has heard this ends clocks as
+        /// far as that.
         clock: Clock,
     },
     /// Coordinator to a worker that asked: nothing is left, but what others hold may come back.
@@ -297,24 +310,27 @@ pub enum Control {
         set: u32,
         /// What this answers.
         number: u64,
-        /// The clock that the furthest of all workers is at: who waits ends clocks as far as that, so that nobody waits for it.
+        /// The clock that the furthest of all workers is at: who waits ends clocks as far as that,
+        /// so that nobody waits for it.
         clock: Clock,
         /// Who holds leases, where that is worth telling.
         on: Vec<WorkerId>,
     },
-    /// Worker to coordinator: I learn no more of this, and nobody is to; what I hold is given back. Coordinator to workers: so says one of
-    /// you.
+    /// Worker to coordinator: I learn no more of this, and nobody is to; what I hold is given back.
+    /// Coordinator to workers: so says one of you.
     EndLeases {
         /// Of which data set.
         set: u32,
     },
-    /// Coordinator to worker, in place of [`Control::LeasesOver`]: nobody holds leases any more, and what is not committed stays so.
+    /// Coordinator to worker, in place of [`Control::LeasesOver`]: nobody holds leases any more,
+    /// and what is not committed stays so.
     LeasesEnded {
         /// Of which data set.
         set: u32,
         /// What this answers.
         number: u64,
-        /// The clock that the furthest of all workers is at: whoever has heard this ends clocks as far as that.
+        /// The clock that the furthest of all workers is at: whoever has heard this ends clocks as
+        /// far as that.
         clock: Clock,
     },
     /// Worker to coordinator: I hold leases and am at the head's clock.
@@ -344,8 +360,8 @@ pub enum Control {
         /// Why it is not, in words.
         problem: Option<String>,
     },
-    /// Coordinator to servers: leases before a place are committed, and shards whose frontier is at a clock need not know of them any
-    /// more.
+    /// Coordinator to servers: leases before a place are committed, and shards whose frontier is at
+    /// a clock need not know of them any more.
     ForgetLeases {
         /// Of which data set.
         set: u32,
@@ -358,7 +374,8 @@ pub enum Control {
         /// The frontier.
         clock: Clock,
     },
-    /// Server to coordinator: I was told to leave; let others hold what I hold. Said again until it is answered.
+    /// Server to coordinator: I was told to leave; let others hold what I hold. Said again until it
+    /// is answered.
     Retire,
     /// The answer: nothing depends on you any more.
     Released,
@@ -429,7 +446,7 @@ variants!(Control {
     32 => Written { number, table, shard, entry },
     33 => Unwritten { number, reason },
     34 => Restore { table, spec, clock, location, name },
-    45 => Owes { number, entry },
+    45 => ResidualsWritten { number, entry },
     46 => Passed { number, clock },
     22 => OpenLeases { name, terms },
     23 => LeasesOpened { name, set },

@@ -1,4 +1,5 @@
-//! Reads and what answers them: rows, refusals, word of waiting, and refreshes that come by themselves.
+//! Reads and what answers them: rows, refusals, word of waiting, and refreshes that come by
+//! themselves.
 
 use super::Refusal;
 use crate::Payload;
@@ -21,8 +22,9 @@ pub struct Pull {
     pub frontier: Clock,
     /// Whether later changes of these rows shall be sent by themselves.
     pub subscribe: bool,
-    /// Where the reader adds deltas to its cached rows: the last one that it has, 0 before the first, and how many rows it wants to
-    /// bring up to date. The answer is rows that deltas can be added to; without keys, the deltas that follow come before it.
+    /// Where the reader adds deltas to its cached rows: the last one that it has, 0 before the
+    /// first, and how many rows it wants to bring up to date. The answer is rows that deltas can be
+    /// added to; without keys, the deltas that follow come before it.
     pub deltas: Option<(u64, u64)>,
     /// What is asked of the rows.
     pub wants: Wants,
@@ -35,10 +37,12 @@ pub struct Pull {
 pub enum Wants {
     /// Their numbers.
     Values,
-    /// A bit for each, in place of positions: whether it is active. Of tables whose shards say so: see the codec `kkt`.
+    /// A bit for each, in place of positions: whether it is active. Of tables whose shards say so:
+    /// see the codec `kkt`.
     Active,
-    /// All that is kept of them: their weights, followed by their updater's state. The answer names the rows that it holds: the first of those
-    /// asked for, as many as are a part. They are never encoded.
+    /// All that is kept of them: their weights, followed by their updater's state. The answer names
+    /// the rows that it holds: the first of those asked for, as many as are a part. They are never
+    /// encoded.
     RowState,
 }
 
@@ -53,7 +57,8 @@ pub struct Pulled {
     pub request: u64,
     /// The highest number of the reader's own stream that the rows hold.
     pub contains: u64,
-    /// The sequence of refreshes or deltas that keeps these rows fresh, if there is one, and its last number so far.
+    /// The sequence of refreshes or deltas that keeps these rows fresh, if there is one, and its
+    /// last number so far.
     pub sequence: Option<(u64, u64)>,
     /// Where the read was parked: whose marker let it go.
     pub released_by: Option<WorkerId>,
@@ -61,14 +66,15 @@ pub struct Pulled {
     pub failed: Vec<FailedClock>,
     /// For a scan: where the next one should start, if this part ends before the range does.
     pub more: Option<Position>,
-    /// For a scan: the keys found, u64 each. Of rows as they are kept: which they are, in the same way. Where it was asked which rows are
-    /// active: the bits.
+    /// For a scan: the keys found, u64 each. Of rows as they are kept: which they are, in the same
+    /// way. Where it was asked which rows are active: the bits.
     pub positions: Payload,
     /// Row after row.
     pub values: Payload,
 }
 
-/// In place of a sequence and its last number, to a reader that asked for deltas: they would take more than its rows. Read those.
+/// In place of a sequence and its last number, to a reader that asked for deltas: they would take
+/// more than its rows. Read those.
 pub const READ_WHOLE: (u64, u64) = (0, 0);
 
 /// A clock whose update was skipped because a contribution to it was refused.
@@ -117,7 +123,8 @@ pub struct ReadWaiting {
     pub on: Vec<WorkerId>,
 }
 
-/// The rows among a worker's subscription that changed while the frontier moved from `from` to the head's clock.
+/// The rows among a worker's subscription that changed while the frontier moved from `from` to the
+/// head's clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refresh {
     /// The table.
@@ -140,19 +147,21 @@ pub struct Refresh {
     pub values: Payload,
 }
 
-/// What published rows change by, encoded once for all readers. Cached rows add them in order, and hold what the shard calls
-/// published then; the next ones make up for what codecs left out.
+/// What published rows change by, encoded once for all readers. Cached rows add them in order, and
+/// hold what the shard calls published then; the next ones make up for what codecs left out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delta {
     /// The table.
     pub table: TableId,
     /// The shard of it.
     pub shard: ShardId,
-    /// The sequence of deltas it belongs to; a new one starts when cached rows have to be read anew.
+    /// The sequence of deltas it belongs to; a new one starts when cached rows have to be read
+    /// anew.
     pub sequence: u64,
     /// Its number in the sequence, from 1.
     pub number: u64,
-    /// On the last piece of what one move of the frontier changed: where that took it. Cached rows change then, not before.
+    /// On the last piece of what one move of the frontier changed: where that took it. Cached rows
+    /// change then, not before.
     pub reaches: Option<Clock>,
     /// Which rows.
     pub keys: KeyPart,

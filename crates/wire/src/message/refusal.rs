@@ -61,7 +61,8 @@ pub enum Refusal {
     NotOrdered,
     /// The part says it belongs to a clock that its worker has ended.
     PastClock,
-    /// The part belongs to a clock too far ahead of the slowest worker's: the shard holds no more clocks apart.
+    /// The part belongs to a clock too far ahead of the slowest worker's: the shard holds no more
+    /// clocks apart.
     FarAhead {
         /// How many it holds.
         most: u64,
@@ -75,7 +76,8 @@ pub enum Refusal {
     BadSetting,
     /// What the codecs made of it cannot be read.
     Undecodable,
-    /// The piece of a lease is held already: another worker had pushed it before it was lost. Nothing is amiss.
+    /// The piece of a lease is held already: another worker had pushed it before it was lost.
+    /// Nothing is amiss.
     AlreadyHeld {
         /// The clock in whose sum it is, if that is not in the rows yet; otherwise the first.
         clock: Clock,
@@ -85,7 +87,8 @@ pub enum Refusal {
         /// How many those are.
         most: u64,
     },
-    /// Rows are to be set in a table that holds contributions apart by clock: there is no moment between two of them that is the rows' own.
+    /// Rows are to be set in a table that holds contributions apart by clock: there is no moment
+    /// between two of them that is the rows' own.
     SetByClock,
     /// A row with its updater's state is more than travels at once.
     WideRows {

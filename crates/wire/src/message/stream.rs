@@ -1,4 +1,5 @@
-//! A worker's stream to a shard: what it pushes, ends and changes, in order, and what the shard says to that.
+//! A worker's stream to a shard: what it pushes, ends and changes, in order, and what the shard
+//! says to that.
 
 use super::Refusal;
 use crate::Payload;
@@ -6,8 +7,8 @@ use crate::field::{fields, fields_and_payloads, variants};
 use crate::keys::KeyPart;
 use types::{Clock, NumberType, Setting, ShardId, TableId};
 
-/// One part of a push: the unit of identity, checking and atomic application. Source, number, clock and examples are in
-/// the head.
+/// One part of a push: the unit of identity, checking and atomic application. Source, number, clock
+/// and examples are in the head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Push {
     /// The table.
@@ -31,11 +32,12 @@ pub struct Push {
 pub enum Writes {
     /// Its values are gradients: the updater makes of them what it does.
     Gradients {
-        /// What they are in a lease of the input, so that they are applied once, whoever pushes them.
+        /// What they are in a lease of the input, so that they are applied once, whoever pushes
+        /// them.
         lease: Option<LeasedPart>,
     },
-    /// Its values are rows as they are kept, weights followed by the updater's state, and take the place of those that are there. They
-    /// are never encoded.
+    /// Its values are rows as they are kept, weights followed by the updater's state, and take the
+    /// place of those that are there. They are never encoded.
     Rows,
 }
 
@@ -59,8 +61,8 @@ impl Writes {
     }
 }
 
-/// A part of what is learnt from a lease, by a name that every run of the lease gives it: its place among the parts of that lease
-/// for one shard.
+/// A part of what is learnt from a lease, by a name that every run of the lease gives it: its place
+/// among the parts of that lease for one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeasedPart {
     /// Which data set.

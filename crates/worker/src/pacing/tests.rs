@@ -57,7 +57,7 @@ fn where_the_last_value_stays_parts_for_a_shard_keep_their_order() {
 }
 
 #[test]
-fn what_a_read_waits_for_goes_before_larger_changes_that_came_later() {
+fn parts_that_a_read_waits_for_go_before_larger_later_ones() {
     let mut pacer = Pacer::new(Time(0), Bandwidth::from_bytes_per_second(1000));
     let parts = [0.2, 0.1, 0.9].map(|significance| pacer.add(part(1, significance, 10)));
     pacer.expect(TABLE, parts[1]);
@@ -74,7 +74,7 @@ fn tokens_come_with_time_and_are_saved_for_a_while() {
 }
 
 #[test]
-fn what_is_new_is_owed_in_full_and_what_is_sent_again_for_no_longer_than_a_second() {
+fn new_parts_take_their_full_credit_and_resent_ones_a_second_at_most() {
     let mut pacer = Pacer::new(Time(0), Bandwidth::from_bytes_per_second(1000));
     let values = Payload::new(vec![0u8; 5000]);
     let mut stream = ShardStream::new(

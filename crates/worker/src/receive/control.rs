@@ -60,7 +60,7 @@ impl Worker {
             | Control::Missed { .. }
             | Control::Written { .. }
             | Control::Unwritten { .. }
-            | Control::Owes { .. }
+            | Control::ResidualsWritten { .. }
             | Control::Passed { .. }
             | Control::Restore { .. }
             | Control::OpenLeases { .. }

@@ -332,12 +332,12 @@ fn an_answer_from_before_rows_were_set_is_not_kept() {
 }
 
 #[test]
-fn what_codecs_have_left_of_earlier_pushes_is_owed_to_rows_no_more_when_they_are_set() {
+fn setting_rows_drops_their_residuals() {
     let spec = TableSpec::dense("t", 2, 4).codecs(types::Codecs::up(["topk=25%"]));
     let keys = Keys::run(0..2);
     let mut pair = Pair::new(&spec);
     pair.push(&keys, &[8f32, 1.0, 1.0, 1.0, 8.0, 1.0, 1.0, 1.0], 1);
-    assert_eq!(pair.read(&keys).0, [8.0, 0.0, 0.0, 0.0, 8.0, 0.0, 0.0, 0.0], "the rest is owed");
+    assert_eq!(pair.read(&keys).0, [8.0, 0.0, 0.0, 0.0, 8.0, 0.0, 0.0, 0.0], "the rest is residual");
     pair.set(&Keys::run(0..1), &[0.1f32, 0.2, 0.3, 0.4]).expect("fits");
     assert_eq!(pair.read(&Keys::run(0..1)).0, [0.1, 0.2, 0.3, 0.4], "as it was given: no codec has seen it");
     for _ in 0..9 {

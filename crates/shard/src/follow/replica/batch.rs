@@ -1,5 +1,5 @@
-//! The open replication batch: what changed at the head since the last batch was closed, and when it
-//! is due to be closed.
+//! The open replication batch: what changed at the head since the last batch was closed, and when
+//! it is due to be closed.
 //!
 //! A row that several workers push to while the batch is open is sent down the chain once. So the
 //! batch waits for the workers that push to the same rows and, while it is small, for the batch
@@ -17,7 +17,8 @@ const STRIDE_BYTES: usize = 2 << 20;
 const SMALL_BYTES: usize = 64 << 10;
 /// While nothing is under way, none stays open for longer than this,
 const LONGEST_OPEN: Span = Span::from_millis(16);
-/// and none that nothing was added to for this long. (While something is, whoever waits for that can add nothing.)
+/// and none that nothing was added to for this long. (While something is, whoever waits for that
+/// can add nothing.)
 const QUIET: Span = Span::from_millis(4);
 /// A clock alone waits for so long, and goes with what comes next, if anything does.
 const CLOCK_ALONE: Span = Span::from_millis(1);
@@ -49,7 +50,8 @@ impl OpenBatch {
         *last = now;
     }
 
-    /// The last batch that was under way has arrived: whoever waited for it will push again, and is given the time to.
+    /// The last batch that was under way has arrived: whoever waited for it will push again, and is
+    /// given the time to.
     pub fn arrived(&mut self, now: Time) {
         self.open = self.open.map(|_| (now, now));
     }
@@ -64,7 +66,8 @@ impl OpenBatch {
         self.open.is_some()
     }
 
-    /// Whether it should be closed now, where a row takes so many bytes, and so many batches are under way.
+    /// Whether it should be closed now, where a row takes so many bytes, and so many batches are
+    /// under way.
     pub fn is_due(&self, now: Time, row_bytes: usize, under_way: usize) -> bool {
         let Some((open, last)) = self.open.filter(|_| under_way < UNDER_WAY) else { return false };
         let all = || std::iter::once(&self.rows).chain(self.held.values());

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 use types::{Chain, Clock, Measured, NodeId, Span, Time, WorkerId};
 use wire::ReplicaChunk;
 
-/// Resend timeout: the measured round-trip limit, doubled after each resend, clamped to these bounds.
+/// Resend timeout: the measured round-trip limit, doubled after each resend, clamped to these
+/// bounds.
 const RESEND_MIN: Span = Span::from_millis(100);
 const RESEND_MAX: Span = Span::from_secs(5);
 
@@ -155,8 +156,8 @@ impl Peers {
             let new = || Receiver { again: Span(0), ..Receiver::new(node, None, held, now) };
             self.receivers.push(receiver.unwrap_or_else(new));
         }
-        // Whoever stood in the chain and is to be backfilled now was sent away in between, and has nothing left. So may whoever was being backfilled, if
-        // a plan never came here.
+        // Whoever stood in the chain and is to be backfilled now was sent away in between, and has
+        // nothing left. So may whoever was being backfilled, if a plan never came here.
         let has_missed_one = plan > self.plan.saturating_add(1);
         for node in &role.backfilling {
             let begin = || Receiver::new(*node, Some(Backfill::new(plan)), 0, now);
@@ -198,8 +199,8 @@ impl Peers {
         self.unacknowledged.push_back(batch);
     }
 
-    /// Resends what receivers have not acknowledged in time: go-back-N, because a receiver that lacks
-    /// one batch has dropped those after it.
+    /// Resends what receivers have not acknowledged in time: go-back-N, because a receiver that
+    /// lacks one batch has dropped those after it.
     pub fn send_again(&mut self, now: Time, outgoing: &mut Outgoing) {
         for receiver in self.receivers.iter_mut().filter(|receiver| now.since(receiver.moved) >= receiver.again) {
             let before = outgoing.len();
@@ -322,7 +323,8 @@ mod tests {
         assert_eq!((peers.announced, outgoing.len()), (Clock(4), 0));
     }
 
-    /// Whether a receiver is being backfilled from the beginning, after these plans: in each of them it stands next, or is backfilled, or neither.
+    /// Whether a receiver is being backfilled from the beginning, after these plans: in each of
+    /// them it stands next, or is backfilled, or neither.
     fn is_backfilled_anew(plans: &[(u64, Option<NodeId>, &[NodeId])]) -> bool {
         let role = |next, backfilling: &[NodeId]| ChainRole { from: None, next, backfilling: backfilling.to_vec() };
         let mut peers = Peers::new(role(None, &[]), Clock(0));

@@ -1,4 +1,5 @@
-//! What tests share: checkpoints to write, folders that go away, a real S3 server, and a proxy that spoils its answers.
+//! What tests share: checkpoints to write, folders that go away, a real S3 server, and a proxy that
+//! spoils its answers.
 
 pub mod moto;
 pub mod namespace;

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use store::{Store, StoreSettings};
 
-/// Serves until its standard input is closed, which the end of the test process does, however it ends.
+/// Serves until its standard input is closed, which the end of the test process does, however it
+/// ends.
 const SERVE: &str = "
 import sys
 from moto.server import ThreadedMotoServer

@@ -1,5 +1,5 @@
-//! Runs a test again in a process of its own, in a namespace where it may mount what it likes or may do nothing special, and
-//! from which nothing is left over.
+//! Runs a test again in a process of its own, in a namespace where it may mount what it likes or
+//! may do nothing special, and from which nothing is left over.
 
 use super::skipped;
 use std::process::Command;
@@ -15,7 +15,8 @@ pub enum Inside {
     Unprivileged,
 }
 
-/// Whether this is the process inside, which shall do the test. Outside, it is started and waited for.
+/// Whether this is the process inside, which shall do the test. Outside, it is started and waited
+/// for.
 pub fn inside(test: &str, kind: Inside) -> bool {
     if std::env::var(INSIDE).is_ok_and(|inside| inside == test) {
         return true;

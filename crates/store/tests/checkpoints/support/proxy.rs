@@ -1,4 +1,5 @@
-//! A proxy between a store and its server that can spoil what passes: one request to a connection, one thread each.
+//! A proxy between a store and its server that can spoil what passes: one request to a connection,
+//! one thread each.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,13 +11,15 @@ use std::time::Duration;
 /// How a request goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The connection closes when half of the request's body has come. The server hears nothing of it.
+    /// The connection closes when half of the request's body has come. The server hears nothing of
+    /// it.
     CutRequest,
     /// The server does what it is asked; the connection closes without an answer.
     LoseAnswer,
     /// The server does what it is asked; the connection closes in the middle of its answer.
     CutAnswer,
-    /// All goes well, but the connection closes without the word that it will, so that it is kept for the next request.
+    /// All goes well, but the connection closes without the word that it will, so that it is kept
+    /// for the next request.
     CloseUnannounced,
     /// The server is not asked; this is the answer.
     Answer(u16),
